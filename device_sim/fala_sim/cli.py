@@ -26,6 +26,7 @@ from fala_sim.experiments.families import (
     family_of,
 )
 from fala_sim.experiments.fleet.commands import fleet_command
+from fala_sim.models.commands import models_group
 from fala_sim.records import Kind, Store
 
 if TYPE_CHECKING:
@@ -292,4 +293,5 @@ main.add_command(_Entries("table", help=_TABLES, about=names.tables, command_of=
 main.add_command(_Entries("figure", help=_FIGURES, about=names.figures, command_of=_figure))
 main.add_command(convert_group)
 main.add_command(data_group)
+main.add_command(models_group)
 main.add_command(fleet_command)

@@ -31,15 +31,18 @@ def figures() -> dict[str, str]:
     return {name: entry.about for name, entry in registry.figures().items()}
 
 
+def pretrained() -> dict[str, str]:
+    """Pre-trained backbones, with what they are."""
+    from fala_sim.models.catalogue import MODELS
+
+    return {name: model.title for name, model in MODELS.items()}
+
+
 def old_backbones() -> dict[str, str]:
     """Backbones that simulated devices may have."""
-    return dict(BUILT_IN)
+    return {**pretrained(), **BUILT_IN}
 
 
 def new_backbones() -> dict[str, str]:
     """Backbones that may come to them."""
-    return {
-        "minilm": "all-MiniLM-L6-v2, as it was pre-trained",
-        "tuned:minilm": "the same, trained on each data set's public first",
-        **BUILT_IN,
-    }
+    return {**old_backbones(), "tuned:minilm": "minilm, trained on each data set's public first"}

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from fala import DataError
 from fala_sim.cli import main
 from fala_sim.convert.formats import CATALOGUE
-from fala_sim.data.bring import _unpack
+from fala_sim.data.bring import unpack
 from fala_sim.data.place import find_place
 from fala_sim.data_sets import divide
 from file_server import FileServer
@@ -301,10 +301,10 @@ def make_tar(path, *members):
 def test_a_path_that_leads_elsewhere_stays_within(tmp_path, name):
     into = tmp_path / "deep" / "into"
     into.mkdir(parents=True)
-    _unpack(make_zip(tmp_path / "a.zip", "good.csv", name), into)
+    unpack(make_zip(tmp_path / "a.zip", "good.csv", name), into)
     with contextlib.suppress(DataError):  # a tar is refused, or its path begins within
         packed = [("b", tarfile.REGTYPE), (name, tarfile.REGTYPE)]
-        _unpack(make_tar(tmp_path / "a.tar.gz", *packed), into)
+        unpack(make_tar(tmp_path / "a.tar.gz", *packed), into)
     there = {path for path in tmp_path.rglob("*evil") if path.is_file()}
     assert there and all(path.is_relative_to(into) for path in there)
 
@@ -314,8 +314,8 @@ def test_a_link_or_a_device_is_refused(tmp_path, kind):
     into = tmp_path / "into"
     into.mkdir()
     with pytest.raises(DataError, match="cannot be unpacked"):
-        _unpack(make_tar(tmp_path / "a.tar.gz", ("a/link", kind)), into)
-    _unpack(make_zip(tmp_path / "a.zip", "link", kind=0o120777), tmp_path)
+        unpack(make_tar(tmp_path / "a.tar.gz", ("a/link", kind)), into)
+    unpack(make_zip(tmp_path / "a.zip", "link", kind=0o120777), tmp_path)
     assert not (tmp_path / "link").is_symlink()
 
 
@@ -326,10 +326,10 @@ def test_one_folder_around_everything_is_left_away(tmp_path):
         *((name, tarfile.REGTYPE) for name in names),
     )  # fmt: skip
     (tmp_path / "one").mkdir()
-    _unpack(archive, tmp_path / "one")
+    unpack(archive, tmp_path / "one")
     assert (tmp_path / "one" / "A+B" / "subj.A+B").read_text() == "content"
     (tmp_path / "two").mkdir()
-    _unpack(make_zip(tmp_path / "b.zip", "x/one.csv", "two.csv"), tmp_path / "two")
+    unpack(make_zip(tmp_path / "b.zip", "x/one.csv", "two.csv"), tmp_path / "two")
     assert (tmp_path / "two" / "x" / "one.csv").is_file()
 
 
@@ -337,4 +337,4 @@ def test_one_folder_around_everything_is_left_away(tmp_path):
 def test_a_damaged_archive_is_refused(tmp_path, name):
     (tmp_path / name).write_bytes(b"no archive")
     with pytest.raises(DataError, match=f"{name}: cannot be unpacked"):
-        _unpack(tmp_path / name, tmp_path)
+        unpack(tmp_path / name, tmp_path)

