@@ -31,15 +31,10 @@ def figures() -> dict[str, str]:
     return {name: entry.about for name, entry in registry.figures().items()}
 
 
-def pretrained() -> dict[str, str]:
-    """Pre-trained backbones, with what they are."""
-    from fala_sim.models.catalogue import MODELS
-
-    return {name: model.title for name, model in MODELS.items()}
-
-
 def old_backbones() -> dict[str, str]:
     """Backbones that simulated devices may have."""
+    from fala_sim.models.commands import pretrained
+
     return {**pretrained(), **BUILT_IN}
 
 

@@ -11,12 +11,18 @@ import click
 from fala import DataError
 from fala.cli.commands import Group
 from fala.cli.names import Named
-from fala_sim.names import pretrained
 
 if TYPE_CHECKING:
     from fala_sim.models.catalogue import PretrainedModel
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
+def pretrained() -> dict[str, str]:
+    """Pre-trained backbones, with what they are."""
+    from fala_sim.models.catalogue import MODELS
+
+    return {name: model.title for name, model in MODELS.items()}
 
 
 @click.group("models", cls=Group)
