@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fala import DataError
+from fala_sim.metric.mixing import as_logits
 from fala_sim.records import Kind, Record, read_records
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ def frame(results: Path | str, *kinds: Kind) -> pd.DataFrame:
     records = read_frame(results, *kinds)
     if records.empty:
         raise DataError(f"no records of {', '.join(kinds) or 'any kind'} in {str(results)!r}")
-    return records
+    logits = records.filter(regex="logits$")
+    return records.assign(**{str(name): logits[name].map(_shaped) for name in logits})
 
 
 def read_frame(results: Path | str, *kinds: Kind) -> pd.DataFrame:
@@ -61,6 +63,14 @@ def framed(records: Iterable[Record]) -> pd.DataFrame:
     with pd.option_context("future.infer_string", False):
         # Copied, so that the columns of a type lie together.
         return pd.DataFrame([flat(record) for record in records] or {"kind": []}).copy()
+
+
+def joined(*frames: pd.DataFrame) -> pd.DataFrame:
+    """The rows of several frames, numbered anew."""
+    import pandas as pd
+
+    # Copied as in ``framed``: a wide frame in many pieces is slow.
+    return pd.concat(frames, ignore_index=True).copy()
 
 
 def exploded(runs: pd.DataFrame, column: str) -> pd.DataFrame:
@@ -88,11 +98,14 @@ def flat(record: Record) -> Record:
     return fields
 
 
+def _shaped(logits: object) -> object:
+    """One shape for a column, as Parquet wants."""
+    return as_logits(logits).tolist() if isinstance(logits, list) else logits
+
+
 def _add(fields: Record, name: str, value: object) -> None:
     if isinstance(value, Mapping) and name.rpartition(".")[2] not in _WHOLE:
         for inner, inner_value in value.items():
             _add(fields, f"{name}.{inner}", inner_value)
-    elif name.endswith("logits") and isinstance(value, list) and not isinstance(value[0], list):
-        fields[name] = [[logit] for logit in value]  # one shape for a column, as Parquet wants
     else:
         fields[name] = value

@@ -8,10 +8,10 @@ from statistics import fmean
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from fala.release import f1_threshold
-from fala_sim.metric.quality import Figures, figures, flips
+from fala_sim.metric.quality import Figures, f1, figures, flips
 from fala_sim.situation import Logits
 
 
@@ -58,6 +58,10 @@ class Examples:
         """The figures of some logits of these examples."""
         return figures(logits, list(map(str, self.truth)), _labels(logits))
 
+    def f1(self, logits: Logits) -> float:
+        """The F1 of some logits of these examples."""
+        return f1(logits, list(map(str, self.truth)), _labels(logits))
+
     def flips(self, logits: Logits, before: Logits) -> dict[str, int]:
         """What turned against another model's logits."""
         return flips(logits, before, list(map(str, self.truth)), _labels(logits))
@@ -88,7 +92,7 @@ def own_threshold(logits: Logits) -> Logits:
     return logits - f1_threshold(logits) if logits.shape[1] == 1 and len(logits) else logits
 
 
-def as_logits(kept: Sequence[float] | Sequence[Sequence[float]]) -> Logits:
+def as_logits(kept: ArrayLike) -> Logits:
     """Logits (n, C) as a record keeps them."""
     array = np.asarray(kept, dtype=np.float64)
     return array[:, None] if array.ndim == 1 else array

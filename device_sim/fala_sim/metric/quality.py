@@ -27,12 +27,10 @@ def figures(logits: Logits, truth: Sequence[str], labels: Sequence[str]) -> Figu
         cross-entropy in nats.
     """
     # Late: it takes a second to load, and a hundred megabytes that no method needs.
-    from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
+    from sklearn.metrics import roc_auc_score
 
     positions = _positions(truth, labels)
-    decided = decisions(logits)
     binary = len(labels) == 2
-    average = "binary" if binary else "macro"
     seen = len(set(positions.tolist()))
     area = None
     if binary and seen == 2:
@@ -44,10 +42,19 @@ def figures(logits: Logits, truth: Sequence[str], labels: Sequence[str]) -> Figu
         area = float(roc_auc_score(positions, shares, multi_class="ovr"))
     return {
         "auc": area,
-        "f1": float(f1_score(positions, decided, average=average, zero_division=0.0)),
-        "accuracy": float(accuracy_score(positions, decided)),
+        "f1": f1(logits, truth, labels),
+        "accuracy": float(np.mean(decisions(logits) == positions)),
         "loss": _cross_entropy(logits, positions),
     }
+
+
+def f1(logits: Logits, truth: Sequence[str], labels: Sequence[str]) -> float:
+    """The F1 of ``figures`` alone, for a fraction of the time."""
+    from sklearn.metrics import f1_score  # late, as in ``figures``
+
+    average = "binary" if len(labels) == 2 else "macro"
+    positions = _positions(truth, labels)
+    return float(f1_score(positions, decisions(logits), average=average, zero_division=0.0))
 
 
 def flips(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -64,11 +64,13 @@ def interval(values: Sequence[float] | NDArray[np.float64]) -> tuple[float, floa
 
 def over_users(runs: pd.DataFrame, figure: str) -> dict[User, float]:
     """A column's mean over each user's seeds, so that each user counts once; NaN without any."""
-    if figure not in runs:
-        return dict.fromkeys(zip(runs["data"], runs["user"], strict=True), math.nan)
+    return _by_user(runs, runs[figure] if figure in runs else [math.nan] * len(runs))
+
+
+def _by_user(runs: pd.DataFrame, figures: Iterable[float | None]) -> dict[User, float]:
     # Of a few rows each, a thousand times a table: a groupby takes thirty times as long.
     seeds: dict[User, list[float]] = {}
-    for data, user, value in zip(runs["data"], runs["user"], runs[figure], strict=True):
+    for data, user, value in zip(runs["data"], runs["user"], figures, strict=True):
         values = seeds.setdefault((data, user), [])
         if value is not None and math.isfinite(value):
             values.append(value)
@@ -88,6 +90,11 @@ def mean_over_users(runs: pd.DataFrame, figure: str) -> Value | None:
 def user_values(runs: pd.DataFrame, figure: str) -> NDArray[np.float64]:
     """A column's mean over each user's seeds, of the users who have one."""
     return np.array(_finite(over_users(runs, figure)))
+
+
+def places(runs: pd.DataFrame) -> Iterator[tuple[object, ...]]:
+    """Of each run what methods are compared on: its data set, user and seed."""
+    return zip(*(runs[name] for name in PLACE), strict=True)
 
 
 def _finite(users: Mapping[User, float]) -> list[float]:
@@ -143,11 +150,11 @@ def differences(first: pd.DataFrame, second: pd.DataFrame, figure: str) -> list[
     Returns:
         A difference for every user whom both have, averaged over seeds.
     """
-    columns = [*PLACE, figure]
-    others = second.reindex(columns=columns).drop_duplicates(PLACE, keep="last")
-    both = first.reindex(columns=columns).merge(others, on=PLACE, suffixes=("", "_other"))
-    both["difference"] = both[figure].astype(float) - both[f"{figure}_other"].astype(float)
-    return _finite(over_users(both, "difference"))
+    if figure not in first or figure not in second:
+        return []
+    others = dict(zip(places(second), second[figure], strict=True))
+    theirs = np.array([others.get(place) for place in places(first)], dtype=float)
+    return _finite(_by_user(first, first[figure].astype(float) - theirs))
 
 
 def _sign_flips(values: list[float]) -> float:

@@ -9,7 +9,7 @@ import numpy as np
 
 from fala import DataError
 from fala_sim.methods.registry import METHODS, find_method
-from fala_sim.metric.statistics import PLACE, mean_over_users
+from fala_sim.metric.statistics import mean_over_users, places
 from fala_sim.metric.value import Value
 from fala_sim.records import Kind
 from fala_sim.report.table import NOT_RUN, Cell
@@ -141,12 +141,8 @@ def comparable(runs: pd.DataFrame) -> pd.DataFrame:
 
 def shared_by(runs: pd.DataFrame, *others: pd.DataFrame) -> pd.DataFrame:
     """Those of the data sets, users and seeds that all others have, too."""
-    shared = set.intersection(*(set(_places(group)) for group in (runs, *others)))
-    return runs[np.array([place in shared for place in _places(runs)], dtype=bool)]
-
-
-def _places(runs: pd.DataFrame) -> Iterator[tuple[object, ...]]:
-    return zip(*(runs[name] for name in PLACE), strict=True)
+    shared = set.intersection(*(set(places(group)) for group in (runs, *others)))
+    return runs[np.array([place in shared for place in places(runs)], dtype=bool)]
 
 
 def described(runs: pd.DataFrame) -> str:

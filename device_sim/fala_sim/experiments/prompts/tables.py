@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fala_sim.metric.mixing import as_logits
 from fala_sim.metric.quality import figures
 from fala_sim.metric.statistics import describe, differences, mean_over_users
 from fala_sim.metric.value import Value
@@ -189,7 +190,7 @@ def _pooled(runs: pd.DataFrame) -> float:
     """AUC of all writers' rows together, averaged over seeds."""
     areas = []
     for _, own in parts(runs, "seed"):
-        logits = np.concatenate([np.array(each) for each in own["logits"]])
+        logits = np.concatenate([as_logits(each) for each in own["logits"]])
         labels = tuple(map(str, range(max(2, logits.shape[1]))))
         truth = [str(label) for each in own["truth"] for label in each]
         areas.append(figures(logits, truth, labels)["auc"])

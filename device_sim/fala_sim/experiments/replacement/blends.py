@@ -6,17 +6,18 @@ user's test examples, and their words' logits, are in the record of the method `
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fala_sim.frame import exploded, flat
+from fala_sim.frame import exploded, flat, joined
 from fala_sim.methods.registry import WITH_WORDS
-from fala_sim.metric.mixing import TRIED, Examples, Weights, best, own_threshold
+from fala_sim.metric.mixing import TRIED, Examples, Weights, as_logits, best, own_threshold
 from fala_sim.metric.statistics import PLACE, mean_over_users
 from fala_sim.records import Record
-from fala_sim.report.groups import by_method, by_setting, grouped, having, of, title
+from fala_sim.report.groups import by_method, by_setting, grouped, of, parts, title
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,6 +45,10 @@ _KINDS = {
 }
 
 
+#: Columns that a blend has of its own, or has no more.
+_REPLACED = ("scores.", "flips.", "examples", "vendor_logits")
+
+
 def with_blends(runs: pd.DataFrame, records: pd.DataFrame) -> pd.DataFrame:
     """Some runs, and those of peers again with words and the old model blended in.
 
@@ -54,16 +59,20 @@ def with_blends(runs: pd.DataFrame, records: pd.DataFrame) -> pd.DataFrame:
     """
     import pandas as pd
 
-    tried = attempts(of(records, "search"))
+    tried = dict(parts(attempts(of(records, "search")), ["data", "new", "method"]))
+    whole = _with_examples(runs, records)
+    rows = dict(zip(whole.index, whole.to_dict("records"), strict=True))
     blends = [
-        _blended(method, group, kind, tried)
-        for _, method, group in grouped(_with_examples(runs, records))
+        blend
+        for setting, method, group in grouped(whole)
         if method not in WITH_WORDS
         for kind in _KINDS
         if method != "old" or kind == WORDED  # the old model with itself is the old model
+        for blend in _blended(
+            method, group, kind, tried.get((setting.data, setting.new, method)), rows
+        )
     ]
-    every = pd.concat([runs, *blends], ignore_index=True)
-    return every.drop(columns=["examples", "vendor_logits"], errors="ignore")
+    return joined(runs, pd.DataFrame(blends))
 
 
 def with_own_threshold(runs: pd.DataFrame, records: pd.DataFrame) -> pd.DataFrame:
@@ -73,7 +82,7 @@ def with_own_threshold(runs: pd.DataFrame, records: pd.DataFrame) -> pd.DataFram
     probabilities of the test examples expect, for which no label is needed.
     """
     f1 = [
-        None if examples is None else examples.figures(own_threshold(examples.peer))["f1"]
+        None if examples is None else examples.f1(own_threshold(examples.peer))
         for examples in _with_examples(runs, records)["examples"]
     ]
     runs = runs.assign(**{"own_threshold.f1": np.array(f1, dtype=float)})
@@ -84,8 +93,6 @@ def with_own_threshold(runs: pd.DataFrame, records: pd.DataFrame) -> pd.DataFram
 
 def with_decisions(runs: pd.DataFrame) -> pd.DataFrame:
     """Some runs, and our own again with labels decided at the device's own threshold."""
-    import pandas as pd
-
     if "decided.f1" not in runs:
         return runs
     decided = runs.dropna(subset="decided.f1")
@@ -95,7 +102,7 @@ def with_decisions(runs: pd.DataFrame) -> pd.DataFrame:
     again = again.rename(columns=lambda name: name.replace("decided.", "scores."))
     again["title"] = again["method"].map(titles)
     again["method"] += DECIDED
-    return pd.concat([runs, again], ignore_index=True)
+    return joined(runs, again)
 
 
 def best_blends(runs: pd.DataFrame) -> pd.DataFrame:
@@ -103,8 +110,6 @@ def best_blends(runs: pd.DataFrame) -> pd.DataFrame:
 
     The best has the highest mean AUC on these very users.
     """
-    import pandas as pd
-
     kept = []
     for _, own in by_setting(runs):
         blends: dict[str, list[pd.DataFrame]] = {}
@@ -118,17 +123,16 @@ def best_blends(runs: pd.DataFrame) -> pd.DataFrame:
             chosen = max(groups, key=_mean_auc)
             name = title(plain, chosen).partition(" + ")[0]
             kept.append(chosen.assign(method=plain + BEST, title=f"{name}, best blend"))
-    return pd.concat(kept, ignore_index=True)
+    return joined(*kept)
 
 
 def blend_cell(group: pd.DataFrame) -> str | None:
     """The weights of a row's blend, and who chose them."""
     if "blend.words" not in group:
         return None
-    blends = group.dropna(subset="blend.words").drop_duplicates(["blend.words", "blend.old"])
+    blends = group[["blend.words", "blend.old", "blend.chosen"]].dropna()
     words = {f"words {words:.1f}, old {old:.1f} ({chosen})" for words, old, chosen in
-             zip(blends["blend.words"], blends["blend.old"], blends["blend.chosen"],
-                 strict=True)}  # fmt: skip
+             blends.itertuples(index=False)}  # fmt: skip
     return "; ".join(sorted(words)) or None
 
 
@@ -181,49 +185,44 @@ def _examples(row: Record) -> Examples | None:
 def _made(truth: ArrayLike, peer: ArrayLike, old: ArrayLike, words: ArrayLike) -> Examples:
     return Examples(
         np.asarray(truth, dtype=np.int64),
-        np.asarray(peer, dtype=np.float64),
-        np.asarray(old, dtype=np.float64),
-        np.asarray(words, dtype=np.float64) if isinstance(words, list) else None,
+        as_logits(peer),
+        as_logits(old),
+        as_logits(words) if isinstance(words, list) else None,
     )
 
 
-def _blended(method: str, group: pd.DataFrame, kind: str, tried: pd.DataFrame) -> pd.DataFrame:
+def _blended(
+    method: str,
+    group: pd.DataFrame,
+    kind: str,
+    tried: pd.DataFrame | None,
+    rows: Mapping[Hashable, Record],
+) -> Iterator[Record]:
     """The runs of one blend; none where too little is recorded."""
-    import pandas as pd
-
     is_whole = [one is not None and (kind == BLENDED or one.words is not None)
                 for one in group["examples"]]  # fmt: skip
-    whole = group[is_whole]
+    whole = group.loc[is_whole, "examples"].tolist()
     weights, chosen = _validated(group, kind, tried), "validation"
-    if weights is None and len(whole):
-        weights, chosen = best(whole["examples"].tolist(), _KINDS[kind]), "hindsight"
+    if weights is None and whole:
+        weights, chosen = best(whole, _KINDS[kind]), "hindsight"
     if weights is None:
         weights, chosen = Weights(0.0, UNSEARCHED), "nobody"
-    scores = {
-        index: _mixed(examples, vendor_logits, weights)
-        for index, examples, vendor_logits in zip(
-            whole.index, whole["examples"], whole["vendor_logits"], strict=True
-        )
+    about = {
+        "method": method + kind,
+        "title": f"{title(method, group)}{kind.replace('+', ' + ')}",
+        "blend": {**weights._asdict(), "chosen": chosen},
     }
-    if kind == BLENDED and "blends" in group:
-        for index, blends in group.loc[~np.array(is_whole), "blends"].dropna().items():
-            if blend := blends.get(str(weights.old)):
-                scores[index] = {"scores": blend, "flips": blend["flips"], "logits": None}
-    tests = group["test"]
-    columns = pd.DataFrame.from_dict(
-        {index: flat({"test": tests[index], **one}) for index, one in scores.items()}, "index"
-    )
-    about = flat({"blend": {**weights._asdict(), "chosen": chosen}})
-    return (
-        group.loc[columns.index]
-        .drop(columns=list(columns), errors="ignore")
-        .join(columns)
-        .assign(
-            method=method + kind,
-            title=f"{title(method, group)}{kind.replace('+', ' + ')}",
-            **about,
-        )
-    )
+    for run, can_mix in zip(map(rows.__getitem__, group.index), is_whole, strict=True):
+        blends = run.get("blends")
+        if can_mix:
+            mixed = _mixed(run["examples"], run["vendor_logits"], weights)
+        elif kind == BLENDED and isinstance(blends, dict) and str(weights.old) in blends:
+            blend = blends[str(weights.old)]
+            mixed = {"scores": blend, "flips": blend["flips"], "logits": None}
+        else:
+            continue
+        rest = {name: run[name] for name in run if not name.startswith(_REPLACED)}
+        yield rest | flat({"test": run["test"], **about, **mixed})
 
 
 def _mixed(examples: Examples, vendor_logits: object, weights: Weights) -> Record:
@@ -231,20 +230,18 @@ def _mixed(examples: Examples, vendor_logits: object, weights: Weights) -> Recor
     logits = examples.mixed(weights)
     turned = {"old": examples.flips(logits, examples.old)}
     if isinstance(vendor_logits, list):
-        turned["vendor"] = examples.flips(logits, np.asarray(vendor_logits))
+        turned["vendor"] = examples.flips(logits, as_logits(vendor_logits))
     return {"scores": examples.figures(logits), "flips": turned, "logits": logits.tolist()}
 
 
-def _validated(group: pd.DataFrame, kind: str, tried: pd.DataFrame) -> Weights | None:
+def _validated(group: pd.DataFrame, kind: str, tried: pd.DataFrame | None) -> Weights | None:
     """The weights that validation users choose; None where their records tell too little."""
-    if tried.empty:
+    if tried is None:
         return None
-    for name in ("data", "new", "method"):
-        tried = tried[tried[name] == group[name].iloc[0]]
-    settings = having(group, "settings")["settings"].iloc[0]
+    first = group.iloc[0]
+    settings, blends = first.get("settings"), first.get("blends")
     if isinstance(settings, dict):
         tried = tried[tried["tried.settings"].map(lambda one: one == settings).astype(bool)]
-    blends = having(group, "blends")["blends"].iloc[0]
     if kind == BLENDED and isinstance(blends, dict) and (weight := _searched(tried)):
         return Weights(0.0, float(weight))
     if not {"tried.logits", "words_logits"} <= set(tried):

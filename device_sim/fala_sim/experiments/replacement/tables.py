@@ -20,6 +20,7 @@ from fala_sim.experiments.replacement.blends import (
     with_decisions,
     with_own_threshold,
 )
+from fala_sim.frame import joined
 from fala_sim.methods.fala_shipped import Everything
 from fala_sim.methods.registry import BASELINES, HEADLINE, METHODS, OURS, SHIPPED, TRAINED, VENDOR
 from fala_sim.metric.statistics import Comparison, compare, holm, mean_over_users
@@ -53,14 +54,12 @@ if TYPE_CHECKING:
        reads=("search",))  # fmt: skip
 def headline(records: pd.DataFrame) -> Table:
     """What a replacement keeps, and what it costs, by the methods that matter most."""
-    import pandas as pd
-
     plain = replacements(records)
     plain = comparable(plain[plain["method"].isin(HEADLINE)])
     trained = plain[plain["method"].isin(TRAINED)]
     if not trained.empty:
         blends = best_blends(with_blends(trained, records))
-        plain = pd.concat([plain, blends[blends["method"].str.endswith(BEST)]], ignore_index=True)
+        plain = joined(plain, blends[blends["method"].str.endswith(BEST)])
     runs = with_own_threshold(plain, records)
     rows: list[Row] = [
         {
