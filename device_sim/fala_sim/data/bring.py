@@ -7,7 +7,8 @@ import shutil
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -90,16 +91,8 @@ def bring(data_set: DataSet, folder: Path, say: Say) -> Brought:
         )
     say(f"{data_set.name}: {terms}")
     downloads = folder / ".downloads" / data_set.folders[0]
-    try:
-        downloads.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{downloads}.lock", timeout=0):
-            checked = _bring(data_set, folder, place, downloads, say)
-    except Timeout as error:
-        raise DataError(f"{data_set.name}: another process brings it") from error
-    except OSError as error:
-        raise DataError(f"{place}: cannot be written: {error.strerror or error}") from error
-    finally:
-        tidy(downloads)
+    with download_folder(data_set.name, place, downloads):
+        checked = _bring(data_set, folder, place, downloads, say)
     return Brought(place, new=True, checked=checked)
 
 
@@ -175,7 +168,31 @@ def unpack(archive: Path, folder: Path) -> None:
     shutil.rmtree(within)
 
 
-def tidy(downloads: Path) -> None:
+@contextmanager
+def download_folder(name: str, place: Path, downloads: Path) -> Iterator[None]:
+    """A folder of downloads, for one process at a time; tidied at the end.
+
+    Args:
+        name: What is brought, for errors.
+        place: Where it comes to, for errors.
+        downloads: The folder; it is made.
+
+    Raises:
+        DataError: If another process brings it, or the disk cannot be written.
+    """
+    try:
+        downloads.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{downloads}.lock", timeout=0):
+            yield
+    except Timeout as error:
+        raise DataError(f"{name}: another process brings it") from error
+    except OSError as error:
+        raise DataError(f"{place}: cannot be written: {error.strerror or error}") from error
+    finally:
+        _tidy(downloads)
+
+
+def _tidy(downloads: Path) -> None:
     """Leave nothing but what an interrupted download goes on from."""
     try:
         downloads.rmdir()

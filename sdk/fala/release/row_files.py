@@ -12,6 +12,7 @@ import json
 import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from os import PathLike, fspath
 from pathlib import Path
@@ -122,7 +123,8 @@ def column_names(path: str | PathLike[str]) -> list[str]:
     name, ending = fspath(path), Path(path).suffix.lower()
     try:
         if ending == ".parquet":
-            return _parquet_names(name)
+            with _opened_parquet(name) as file:
+                return [str(column) for column in file.schema_arrow.names]
         if ending in _SEPARATORS:
             with Path(name).open(encoding="utf-8-sig", newline="") as stream:
                 return next(csv.reader(stream, delimiter=_SEPARATORS[ending], strict=True), [])
@@ -239,20 +241,14 @@ def _cells(
         yield line, values
 
 
-def _parquet_names(name: str) -> list[str]:
-    try:
-        from pyarrow import ArrowException, parquet
-    except ImportError as error:
-        raise MissingExtraError(
-            f"{name}: Parquet is read by pyarrow: pip install pyarrow, or write the table as CSV"
-        ) from error
-    try:
-        return [str(column) for column in parquet.read_schema(name).names]
-    except ArrowException as error:
-        raise DataError(f"cannot read {name!r}: {error}") from error
+@contextmanager
+def _opened_parquet(name: str) -> Iterator[Any]:
+    """A Parquet file; pyarrow's errors are ours.
 
-
-def _parquet(name: str, columns: Columns) -> Iterator[tuple[int, Mapping[str, object]]]:
+    Raises:
+        DataError: It cannot be read.
+        MissingExtraError: pyarrow is not installed.
+    """
     try:
         from pyarrow import ArrowException, parquet
     except ImportError as error:
@@ -261,15 +257,20 @@ def _parquet(name: str, columns: Columns) -> Iterator[tuple[int, Mapping[str, ob
         ) from error
     try:
         with parquet.ParquetFile(name) as file:
-            _check_header(name, file.schema_arrow.names, columns)
-            row = 0
-            for batch in file.iter_batches():
-                for cells in batch.to_pylist():
-                    row += 1
-                    values = _by_field(cells, columns.renamed())
-                    yield row, {key: _plain(key, value) for key, value in values.items()}
+            yield file
     except ArrowException as error:
         raise DataError(f"cannot read {name!r}: {error}") from error
+
+
+def _parquet(name: str, columns: Columns) -> Iterator[tuple[int, Mapping[str, object]]]:
+    with _opened_parquet(name) as file:
+        _check_header(name, file.schema_arrow.names, columns)
+        row = 0
+        for batch in file.iter_batches():
+            for cells in batch.to_pylist():
+                row += 1
+                values = _by_field(cells, columns.renamed())
+                yield row, {key: _plain(key, value) for key, value in values.items()}
 
 
 def _plain(key: str, value: Any) -> object:  # noqa: ANN401 - what Arrow holds
