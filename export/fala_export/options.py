@@ -24,6 +24,7 @@ from dataclasses import MISSING, dataclass
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import (
+    TYPE_CHECKING,
     Annotated,
     Any,
     Generic,
@@ -40,7 +41,10 @@ import click
 
 from fala import ExportError
 
-T = TypeVar("T")
+if TYPE_CHECKING:  # the type of all dataclasses exists for type checkers alone
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T", bound="DataclassInstance")
 
 Count: TypeAlias = Annotated[int, click.IntRange(min=1)]
 Seed: TypeAlias = Annotated[int, click.IntRange(min=0)]
@@ -90,14 +94,14 @@ class Options(Generic[T]):
         self._needed: list[str] = []
         self._parts: dict[str, click.Parameter | Options[Any]] = {}
         about = described(settings)
-        for field in dataclasses.fields(settings):  # type: ignore[arg-type]
+        for field in dataclasses.fields(settings):
             name = field.name
             if only is not None and name not in only:
                 continue
             kind, notes, may_miss = _unwrapped(self._hints[name])
-            if dataclasses.is_dataclass(kind):
+            if isinstance(kind, type) and dataclasses.is_dataclass(kind):
                 part = next((note for note in notes if isinstance(note, Only)), None)
-                self._parts[name] = Options(kind, part, optional=may_miss)  # type: ignore[arg-type]
+                self._parts[name] = Options(kind, part, optional=may_miss)
                 continue
             if field.default is field.default_factory is MISSING:
                 self._needed.append(name)

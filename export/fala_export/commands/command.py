@@ -6,16 +6,15 @@ import inspect
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import click
 
 from fala import ExportError
 from fala.cli.commands import Command
 from fala_export.commands.summary import text_of
-from fala_export.options import Options
+from fala_export.options import Options, T
 
-T = TypeVar("T")
 Summary: TypeAlias = Mapping[str, Any]
 
 
