@@ -192,6 +192,26 @@ def negated(name):
     return helper.make_graph([node("Neg", [name], "b")], "branch", [], [info])
 
 
+def audited(nodes, constants, output="y"):
+    """Seconds of the processor that an audit takes, and its error."""
+    model, error = model_of(nodes, constants, output), None
+    started = time.process_time()
+    try:
+        audit_model(model, None)
+    except BundleFormatError as refusal:
+        error = refusal
+    return time.process_time() - started, error
+
+
+@pytest.fixture(scope="module")
+def harmless():
+    """Seconds that the audit of as many ordinary operators takes."""
+    nodes = [node("Neg", [f"c{number}"], f"c{number + 1}") for number in range(18_000)]
+    seconds, error = audited(nodes, {"c0": np.ones(1)}, output="c18000")
+    assert error is None
+    return seconds
+
+
 @pytest.mark.parametrize(
     ("nodes", "constants"),
     [
@@ -209,14 +229,10 @@ def negated(name):
          "an unnamed letter", "no index"],
 )  # fmt: skip
 @pytest.mark.filterwarnings("error")
-def test_a_hostile_graph_costs_the_audit_no_time_and_no_other_error(nodes, constants):
-    model = model_of([*nodes, node("Neg", ["input_ids"])], constants)
-    started = time.process_time()
-    try:
-        audit_model(model, None)
-    except BundleFormatError as error:
-        assert re.search("cannot be followed|no encoder|more than", str(error))
-    assert time.process_time() - started < 5
+def test_a_hostile_graph_costs_the_audit_no_time_and_no_other_error(nodes, constants, harmless):
+    seconds, error = audited([*nodes, node("Neg", ["input_ids"])], constants)
+    assert error is None or re.search("cannot be followed|no encoder|more than", str(error))
+    assert seconds < 4 * harmless
 
 
 def message(number, content):
@@ -229,7 +245,7 @@ def message(number, content):
 
 
 @pytest.mark.parametrize("fields", [(7, 5, 1), (7, 1, 5, 8)], ids=["dimensions", "an attribute"])
-def test_long_lists_of_numbers_are_not_read(fields):
+def test_long_lists_of_numbers_are_not_read(fields, harmless):
     """As no writer packs them; each number takes an object of its own."""
     *around, last = fields
     content = message(last, b"\1" * 32_000) * 500
@@ -238,7 +254,7 @@ def test_long_lists_of_numbers_are_not_read(fields):
     started = time.process_time()
     with pytest.raises(BundleFormatError, match=r"too many dimensions|list of numbers is too long"):
         audit_model(content, 16)
-    assert time.process_time() - started < 1
+    assert time.process_time() - started < harmless
 
 
 def test_a_constant_may_be_as_large_as_its_file():
