@@ -20,6 +20,7 @@ from fala.files import temporary_folder
 from fala.personal.budget import BRIDGED_PASSES, PASSES, Budget
 from fala.personal.prompts import Prompts
 from fala.playground import tables
+from fala.playground.paper import Recipe
 from fala.playground.releases import BUILT_IN, built_in, sample_release
 from fala.playground.sample import sample_rows
 from fala.playground.walk import mean, prepare, run_user
@@ -58,6 +59,7 @@ class Options:
     seconds: float | None
     users: int | None
     seed: int
+    paper: bool
     columns: Columns
     as_json: bool
 
@@ -79,7 +81,7 @@ class Options:
 
     def _check_device(self) -> None:
         simulated = {"--old": self.old, "--data": self.data, "--users": self.users}
-        for name, value in simulated.items():
+        for name, value in {**simulated, "--paper": self.paper or None}.items():
             if value is not None:
                 raise click.UsageError(f"{name} does not go with --device")
         if self.refine and self.new is not None:
@@ -177,6 +179,11 @@ def _column_options(command: Callable[..., None]) -> Callable[..., None]:
     show_default=True,
     help="Seed of the built-in sample, and of the division of --data without splits.",
 )
+@click.option(
+    "--paper",
+    is_flag=True,
+    help="Show the paper's own recipe, too: clusters, their representatives, ridge regression.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
 @click.version_option(package_name="fala-sdk")
 def command(**arguments: Any) -> None:  # noqa: ANN401
@@ -187,6 +194,10 @@ def command(**arguments: Any) -> None:  # noqa: ANN401
     device learns with the old backbone, is replaced, and is scored on the user's own held-out rows.
     Over the bridge the new model answers at once ("instant", no forward pass), and is then refined
     within the budget ("FaLA"). Without a bridge the budget buys its first answer.
+
+    With --paper the paper's recipe runs beside it, within the same budget: correlation clusters on
+    the old embeddings, their representatives through the new backbone, and a ridge regression of a
+    personal matrix on their old logits. It has no bridge, no weights of words and no labels.
 
     F1 is at a threshold that each model chooses for this user by the same rule, without a held-out
     label. Accuracy is at probability 1/2 for all.
@@ -221,8 +232,9 @@ def _walk(options: Options) -> None:
             click.echo(tables.heading(old, new, rows, len(users), options.limits))
         results: list[dict[str, Any]] = []
         with progress("devices", len(users)) as bar:
+            recipe = Recipe(old.release, new.release, new.head) if options.paper else None
             for user in users:
-                results.append(run_user(user, rows, old, new, options.limits))
+                results.append(run_user(user, rows, old, new, options.limits, recipe))
                 bar.update(1)
     if not options.as_json:
         click.echo(tables.table(results))

@@ -11,7 +11,10 @@ from fala.release.user_rows import Rows
 from fala.report import InstantReport, Report
 
 _TITLES = {"auc": "AUC", "f1": "F1", "accuracy": "accuracy"}
-_MODELS = {"old_personal": "old", "new_global": "new", "instant": "instant", "fala": "FaLA"}
+_MODELS = {
+    "old_personal": "old", "new_global": "new", "instant": "instant", "fala": "FaLA",
+    "paper": "paper",
+}  # fmt: skip
 
 _LEGEND = """\
 old: the old personal model. new: the vendor's new model. instant: the personal model on the new
@@ -35,11 +38,13 @@ def heading(old: Side, new: Side, rows: Rows, users: int, budget: Budget) -> str
 def table(users: Sequence[Mapping[str, Any]]) -> str:
     """The figures of a walk's users, with their mean and a legend."""
     width = max(6, *(len(user["user"]) for user in users))
+    models = [model for model in MODELS if model in users[0][METRICS[0]]]
+    metric_width = sum(map(_width, models)) + len(models) - 1
     head = f"{'':{width}} {'':>9} {'':>8} {'seconds':^15}"
     names = f"{'user':{width}} {'documents':>9} {'forwards':>8} {'instant':>7} {'total':>7}"
     for metric in METRICS:
-        head += f"   {_TITLES[metric]:^25}"
-        names += "   " + " ".join(f"{_MODELS[model]:>{_width(model)}}" for model in MODELS)
+        head += f"   {_TITLES[metric]:^{metric_width}}"
+        names += "   " + " ".join(f"{_MODELS[model]:>{_width(model)}}" for model in models)
     lines = [head.rstrip(), f"{names}   decision"]
     for user in [*users, {"user": "mean", "decision": "", **mean(users)}]:
         instant = None if user["instant"] is None else user["instant"]["seconds"]
@@ -49,7 +54,7 @@ def table(users: Sequence[Mapping[str, Any]]) -> str:
         )
         for metric in METRICS:
             values = user[metric]
-            line += "   " + " ".join(_figure(values[m], _width(m)) for m in MODELS)
+            line += "   " + " ".join(_figure(values[m], _width(m)) for m in models)
         lines.append(f"{line}   {user['decision']}".rstrip())
     return "\n".join([*lines, "", _LEGEND, *_conclusion(users)])
 
@@ -113,6 +118,14 @@ def _conclusion(users: Sequence[Mapping[str, Any]]) -> list[str]:
         f"than with the old personal model, {not_worse} are not, and of "
         f"{verdicts.count(None)} it is not known yet."
     )
+    if "paper" in users[0]:
+        costs = mean(users)["paper"]
+        lines.append(
+            f"paper: {costs['clusters']:.0f} correlation clusters of a user's documents by "
+            f"{costs['queries']:.0f} strong queries, {costs['forward_passes']:.0f} forward passes, "
+            f"{costs['seconds']:.2f} s, in the mean; the personal matrix is fitted to their old "
+            "logits alone, without bridge, words and labels."
+        )
     if public := sum(user["public"] for user in users):
         lines.append(
             f"{public} of {sum(user['documents'] for user in users)} documents that the users "

@@ -25,6 +25,7 @@ from fala.files import temporary_folder
 from fala.model.heads import Head, Vectors
 from fala.model.losses import cross_entropy, label_probabilities
 from fala.personal.budget import Budget
+from fala.playground.paper import Recipe
 from fala.release.bridge import fit_bridge
 from fala.release.fitting import fit_head
 from fala.release.metrics import f1, scores
@@ -34,7 +35,8 @@ from fala.solver.judge import f1_threshold
 
 METRICS = ("auc", "f1", "accuracy")
 FIGURES = (*METRICS, "cross_entropy")
-MODELS = ("old_personal", "new_global", "instant", "fala")
+#: The last one where the paper's recipe was asked for.
+MODELS = ("old_personal", "new_global", "instant", "fala", "paper")
 
 #: Texts that are encoded between two steps of progress.
 CHUNK = 256
@@ -108,8 +110,18 @@ def prepare(
     return before, replace(after, release=release, bridged=True, bridge=origin)
 
 
-def run_user(user: str, rows: Rows, old: Side, new: Side, budget: Budget) -> dict[str, Any]:
+def run_user(
+    user: str, rows: Rows, old: Side, new: Side, budget: Budget, recipe: Recipe | None = None
+) -> dict[str, Any]:
     """One user's device, from the old release to the new.
+
+    Args:
+        user: The user's name.
+        rows: The data.
+        old: The old release.
+        new: The new one.
+        budget: Of the replacement; of the paper's recipe, too.
+        recipe: The paper's recipe from ``old`` to ``new``, to be run beside ours.
 
     Returns:
         The figures of ``fala-replace --json`` for one user.
@@ -127,6 +139,7 @@ def run_user(user: str, rows: Rows, old: Side, new: Side, budget: Budget) -> dic
     ):
         device.learn([row.example for row in train], [row.label for row in train])
         figures["old_personal"] = _scores(truth, device.model.logits(*old_inputs), device.threshold)
+        old_model = device.model
         if new.bridged or new.head.lexical is not None:
             first = device.replace(new.release, Budget(0))
             if first.instant is not None:  # word vectors are all looked up before they answer
@@ -139,12 +152,19 @@ def run_user(user: str, rows: Rows, old: Side, new: Side, budget: Budget) -> dic
             reports = [device.replace(new.release, budget)]
         figures["fala"] = _scores(truth, device.model.logits(*new_inputs), device.threshold)
     vendor = new.head.vendor_model().logits(*new_inputs)
-    # The rule by which a device chooses: from a model's own probabilities, without a label.
-    threshold = f1_threshold(vendor.astype(np.float64)) if vendor.shape[1] == 1 else 0.0
-    figures["new_global"] = _scores(truth, vendor, threshold)
+    figures["new_global"] = _scores_by_rule(truth, vendor)
+    costs = _costs(reports)
+    if recipe is not None:
+        fit = recipe.fit(
+            [row.example for row in train],
+            [None if row.label is None else position[str(row.label)] for row in train],
+            old_model,
+            budget.passes(new.bridged),
+        )
+        figures["paper"] = _scores_by_rule(truth, fit.model.logits(new_inputs[0]))
+        costs["paper"] = fit.cost
     public = {row.example for row in rows.public}
     known = sum(row.example in public for row in train)
-    costs = _costs(reports)
     return {"user": user, "documents": len(train), "public": known, **costs, **_by_figure(figures)}
 
 
@@ -156,15 +176,23 @@ def mean(users: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         return float(np.mean(defined)) if defined else None
 
     instants = [user["instant"] for user in users if user["instant"] is not None]
+    papers = [user["paper"] for user in users if "paper" in user]
     return {
         "documents": average(user["documents"] for user in users),
         "forward_passes": average(user["forward_passes"] for user in users),
         "instant": {"seconds": average(i["seconds"] for i in instants)} if instants else None,
         "seconds": {"total": average(user["seconds"]["total"] for user in users)},
         **{
-            figure: {model: average(user[figure][model] for user in users) for model in MODELS}
+            figure: {
+                model: average(user[figure][model] for user in users) for model in users[0][figure]
+            }
             for figure in FIGURES
         },
+        **(
+            {"paper": {cost: average(p[cost] for p in papers) for cost in papers[0]}}
+            if papers
+            else {}
+        ),
     }
 
 
@@ -208,6 +236,15 @@ def _scores(
     return figures
 
 
+def _scores_by_rule(truth: NDArray[np.int64], logits: Vectors) -> dict[str, float | None]:
+    """Score a model that no device holds, with the threshold that a device would choose.
+
+    That is from the model's own probabilities, without a label.
+    """
+    two = logits.shape[1] == 1
+    return _scores(truth, logits, f1_threshold(logits.astype(np.float64)) if two else 0.0)
+
+
 def _costs(reports: Sequence[Report]) -> dict[str, Any]:
     """What a replacement decided and cost, from the reports of its stages."""
     first = reports[0]
@@ -234,6 +271,7 @@ def _by_figure(figures: Mapping[str, Mapping[str, float | None] | None]) -> dict
         figure: {
             model: None if (scored := figures[model]) is None else scored[figure]
             for model in MODELS
+            if model in figures
         }
         for figure in FIGURES
     }

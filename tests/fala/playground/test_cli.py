@@ -80,10 +80,12 @@ def test_a_walk_as_a_table(tiny, data):
     ):  # fmt: skip
         assert part in done.stdout
     assert said(done.stderr) == ""
-    done = run(*tiny, "--data", data, "--budget", 7)
+    assert "paper" not in done.stdout
+    done = run(*tiny, "--data", data, "--budget", 7, "--paper")
     assert "at most 7 forward passes" in done.stdout
     assert str(data) in done.stdout and "synthetic" not in done.stdout
     assert "\nThe personal model is kept for " in done.stdout and " of 2 users" in done.stdout
+    assert "FaLA paper" in done.stdout and "strong queries, 7 forward passes" in done.stdout
 
 
 def test_a_walk_without_a_bridge_says_so(tiny, tmp_path):
@@ -157,6 +159,7 @@ def test_usage_errors(tiny, data, tmp_path):
         ((*device, "--new", "bert", "--data", data), ["--data", "--device"]),
         ((*device, "--new", "bert", "--old", "glove"), ["--old", "--device"]),
         ((*device, "--new", "bert", "--users", 2), ["--users", "--device"]),
+        ((*device, "--new", "bert", "--paper"), ["--paper", "--device"]),
     ):
         fails(told(*arguments), *parts, status=2)
 

@@ -10,6 +10,7 @@ import fala
 from bundles import WORDS, make_head, write_onnx, write_onnx_release, write_word_vectors
 from fala.examples import unique_texts
 from fala.playground import walk
+from fala.playground.paper import Recipe
 from fala.release.user_rows import gather_rows, read_rows
 
 pytestmark = pytest.mark.slow
@@ -183,3 +184,40 @@ def test_a_user_without_labels(bundles, folder):
     assert (result["decision"], result["forward_passes"]) == ("vendor", 0)
     for metric in walk.METRICS:
         assert result[metric]["instant"] == result[metric]["fala"] == result[metric]["new_global"]
+
+
+@pytest.mark.parametrize("budget", [30, 1000])
+def test_the_papers_recipe_is_a_ridge_on_old_logits_of_representatives(bundles, folder, budget):
+    rows = rows_of(public=300)
+    old, new = prepare(bundles, rows, folder)
+    recipe = Recipe(old.release, new.release, new.head)
+    train = [row.example for row in rows.users["u0"].train]
+    old_model = old.head.vendor_model()
+    fit = recipe.fit(train, [row.label for row in rows.users["u0"].train], old_model, budget)
+    assert fit.forward_passes == min(budget, len(train))
+    assert (fit.clusters > 1 and fit.queries > 0) == (budget < len(train))
+    # With all texts encoded the targets are those of every text, whatever the clusters.
+    inputs, targets = (
+        side.head.inputs(train, dict(zip(train, backbone.encode(train), strict=True)))
+        for side, backbone in zip(
+            (new, old), (each.backbone() for each in bundles[::-1]), strict=True
+        )
+    )
+    expected = fala.release.fit_matrix(
+        new.head, inputs, logits=old_model.logits(targets, old.head.words(train)), prior="zero"
+    )
+    gap = np.abs(fit.model.weight - expected.weight).max()
+    assert (gap < 1e-6) == (budget > len(train))
+    result = walk.run_user("u0", rows, old, new, fala.Budget(budget), recipe)
+    assert 0 <= result["auc"]["paper"] <= 1
+    assert result["paper"]["forward_passes"] == walk.mean([result])["paper"]["forward_passes"]
+
+
+def test_the_papers_recipe_without_a_budget_is_the_vendors_model(bundles, folder):
+    rows = rows_of(public=300)
+    old, new = prepare(bundles, rows, folder)
+    train = [row.example for row in rows.users["u0"].train]
+    recipe = Recipe(old.release, new.release, new.head)
+    fit = recipe.fit(train, [None] * len(train), old.head.vendor_model(), 0)
+    assert (fit.forward_passes, fit.clusters, fit.queries) == (0, 0, 0)
+    np.testing.assert_array_equal(fit.model.weight, new.head.weight)
