@@ -15,13 +15,14 @@ def read_public_texts(path: Path) -> list[str]:
 
     Args:
         path: UTF-8 text, plain or ``.gz``, a text a line; or rows of ``fala-replace --data``
-            (``.jsonl``, ``.csv``, ``.tsv``, ``.parquet``), of which the public ones are read.
+            (``.jsonl``, ``.csv``, ``.tsv``, ``.parquet``, or a saved data set), of which the
+            public ones are read.
 
     Raises:
         ExportError: The file cannot be read, or has no text.
         DataError: A row of it cannot be used; names its line.
     """
-    if path.suffix in {".jsonl", ".csv", ".tsv", ".parquet"}:
+    if path.suffix in {".jsonl", ".csv", ".tsv", ".parquet"} or path.is_dir():
         return _of_rows(path)
     if lines := _lines(path):
         return list(dict.fromkeys(lines))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from fala_export.commands.command import Summary, command
-from fala_export.options import File, Seed
+from fala_export.options import File, FileOrFolder, Seed
 
 
 def table(summary: Summary) -> str:
@@ -46,7 +46,7 @@ class Bridge:
 
     earlier: Annotated[File, "--from"]
     later: Annotated[File, "--to"]
-    text: File
+    text: FileOrFolder
     out: File | None = None
     seed: Seed = 0
 

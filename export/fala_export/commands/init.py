@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from fala_export.commands.command import Summary, command
-from fala_export.options import Argument, File
+from fala_export.options import Argument, File, FileOrFolder
 from fala_export.progress import progress
 
 
@@ -26,7 +26,7 @@ class Init:
         split: Column of splits.
     """
 
-    data: Annotated[File, Argument("ROWS")]
+    data: Annotated[FileOrFolder, Argument("ROWS")]
     out: File = Path("recipe.toml")
     source: Annotated[Path | None, "--from", "source"] = None
     name: str | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fala_export.commands.command import Summary, command
-from fala_export.options import File
+from fala_export.options import File, FileOrFolder
 
 
 def _shown(summary: Summary) -> str:
@@ -47,7 +47,7 @@ class Prior:
     """
 
     release: File
-    data: File
+    data: FileOrFolder
     out: File | None = None
     scales_only: bool = False
     trained_on: File | None = None

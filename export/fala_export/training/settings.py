@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal, TypeAlias
 
-from fala_export.options import Count, File, Folder, Only, Positive, Seed, Share
+from fala_export.options import Count, FileOrFolder, Folder, Only, Positive, Seed, Share
 
 #: Whether a head weighs words.
 Lexical: TypeAlias = Annotated[bool, "--lexical/--no-lexical"]
@@ -83,7 +83,7 @@ class Run:
         lexical: Whether the head weighs words, too: about 130 kB for two labels.
     """
 
-    data: File
+    data: FileOrFolder
     work: Folder
     resume: bool = False
     lexical: Lexical = True

@@ -120,7 +120,8 @@ def _column_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--data",
     metavar="FILE",
-    help="Users' rows: a .csv, .tsv or .parquet file, or JSON lines, '-' for standard input. "
+    help="Users' rows: a .csv, .tsv or .parquet file, a folder of Dataset.save_to_disk, or JSON "
+    "lines, '-' for standard input. "
     "Default: a built-in synthetic sample.",
 )
 @_column_options

@@ -1,4 +1,6 @@
-"""Files of rows: JSON Lines, CSV, TSV or Parquet, with or without a column of splits.
+"""Files of rows: JSON Lines, CSV, TSV, Parquet or a saved data set of Hugging Face.
+
+They may have a column of splits.
 
 A file without splits is divided here: the busiest users play the devices, and of each a third of
 the documents is held out. Whoever reads the same file with the same seed gets the same division. A
@@ -12,7 +14,7 @@ import json
 import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields, replace
 from os import PathLike, fspath
 from pathlib import Path
@@ -64,14 +66,15 @@ def load_rows(path: str | PathLike[str], columns: Columns = _SAME, seed: int = 0
     """Read a data set from a file, or JSON Lines from standard input for ``"-"``.
 
     Args:
-        path: By its ending: .csv, .tsv, .parquet (needs pyarrow), else JSON Lines.
+        path: By its ending: .csv, .tsv, .parquet; a folder of ``Dataset.save_to_disk``; else JSON
+            Lines. Parquet and folders need pyarrow.
         columns: The names of its columns.
         seed: Of the division of a file without splits.
 
     Raises:
         DataError: The file cannot be read, or its rows are not a data set.
         RowError: For the first bad row.
-        MissingExtraError: A Parquet file, and pyarrow is not installed.
+        MissingExtraError: A Parquet file or a folder, and pyarrow is not installed.
     """
     rows, divided = file_rows(path, columns, seed)
     name = "standard input" if fspath(path) == "-" else fspath(path)
@@ -118,13 +121,13 @@ def column_names(path: str | PathLike[str]) -> list[str]:
     Raises:
         DataError: The file cannot be read.
         RowError: The first row is no JSON object.
-        MissingExtraError: A Parquet file, and pyarrow is not installed.
+        MissingExtraError: A Parquet file or a folder, and pyarrow is not installed.
     """
     name, ending = fspath(path), Path(path).suffix.lower()
     try:
-        if ending == ".parquet":
-            with _opened_parquet(name) as file:
-                return [str(column) for column in file.schema_arrow.names]
+        if _is_typed(name):
+            with _opened_table(name) as (header, _):
+                return header
         if ending in _SEPARATORS:
             with Path(name).open(encoding="utf-8-sig", newline="") as stream:
                 return next(csv.reader(stream, delimiter=_SEPARATORS[ending], strict=True), [])
@@ -205,8 +208,8 @@ def _records(name: str, columns: Columns) -> Iterator[tuple[int, Mapping[str, ob
         csv.field_size_limit(1 << 24)
         with Path(name).open(encoding="utf-8-sig", newline="") as stream:
             yield from _cells(name, stream, _SEPARATORS[ending], columns)
-    elif ending == ".parquet":
-        yield from _parquet(name, columns)
+    elif _is_typed(name):
+        yield from _typed(name, columns)
     else:
         with Path(name).open("rb") as stream:
             yield from _lines(stream, columns)
@@ -242,31 +245,57 @@ def _cells(
 
 
 @contextmanager
-def _opened_parquet(name: str) -> Iterator[Any]:
-    """A Parquet file; pyarrow's errors are ours.
+def _opened_table(name: str) -> Iterator[tuple[list[str], Iterator[Any]]]:
+    """The columns and the batches of a Parquet file, or of a folder of Hugging Face ``datasets``.
 
     Raises:
-        DataError: It cannot be read.
+        DataError: It cannot be read; pyarrow's errors, too.
         MissingExtraError: pyarrow is not installed.
     """
     try:
-        from pyarrow import ArrowException, parquet
+        from pyarrow import ArrowException, ipc, parquet
     except ImportError as error:
         raise MissingExtraError(
-            f"{name}: Parquet is read by pyarrow: pip install pyarrow, or write the table as CSV"
+            f"{name}: it is read by pyarrow: pip install pyarrow, or write the table as CSV"
         ) from error
     try:
-        with parquet.ParquetFile(name) as file:
-            yield file
+        with ExitStack() as opened:
+            if not Path(name).is_dir():
+                file = opened.enter_context(parquet.ParquetFile(name))
+                yield list(file.schema_arrow.names), file.iter_batches()
+                return
+            parts = [
+                opened.enter_context(ipc.open_stream(opened.enter_context(path.open("rb"))))
+                for path in _saved_parts(Path(name))
+            ]
+            yield list(parts[0].schema.names), (batch for part in parts for batch in part)
     except ArrowException as error:
         raise DataError(f"cannot read {name!r}: {error}") from error
 
 
-def _parquet(name: str, columns: Columns) -> Iterator[tuple[int, Mapping[str, object]]]:
-    with _opened_parquet(name) as file:
-        _check_header(name, file.schema_arrow.names, columns)
+def _saved_parts(folder: Path) -> list[Path]:
+    """The files of what ``Dataset.save_to_disk`` wrote, in order."""
+    if (folder / "dataset_dict.json").is_file():
+        raise DataError(f"{folder} is a data set in several splits; name one of the folders in it")
+    try:
+        state = json.loads((folder / "state.json").read_text(encoding="utf-8"))
+        parts = [folder / Path(part["filename"]).name for part in state["_data_files"]]
+    except FileNotFoundError as error:
+        raise DataError(
+            f"{folder} is a folder, and none that Dataset.save_to_disk wrote: it has no state.json"
+        ) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{folder}: state.json names no files of a data set: {error}") from error
+    if not parts:
+        raise DataError(f"{folder}: the data set is empty")
+    return parts
+
+
+def _typed(name: str, columns: Columns) -> Iterator[tuple[int, Mapping[str, object]]]:
+    with _opened_table(name) as (header, batches):
+        _check_header(name, header, columns)
         row = 0
-        for batch in file.iter_batches():
+        for batch in batches:
             for cells in batch.to_pylist():
                 row += 1
                 values = _by_field(cells, columns.renamed())
@@ -321,6 +350,11 @@ def _list(line: int, cell: str) -> object:
         return json.loads(cell)
     except ValueError as error:
         raise RowError(line, f"history must be a JSON list of texts: {error}") from error
+
+
+def _is_typed(name: str) -> bool:
+    """Whether pyarrow reads it."""
+    return Path(name).suffix.lower() == ".parquet" or Path(name).is_dir()
 
 
 def _is_whole(cell: object) -> bool:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from click.testing import CliRunner
 
 from fala import DataError, Match, MissingExtraError, RowError
 from fala.playground.command import command
-from fala.release import Columns, Row, file_rows, load_rows
+from fala.release import Columns, Row, column_names, file_rows, load_rows
 from fala.release.row_files import document_of
 
 HEADER = ("post", "hateful", "annotator", "added")
@@ -69,6 +70,51 @@ def test_parquet(tmp_path):
     (tmp_path / "b.parquet").write_bytes(b"PAR1")
     with pytest.raises(DataError, match="cannot read"):
         file_rows(tmp_path / "b.parquet")
+
+
+def save_to_disk(folder, parts):
+    """Write what ``datasets.Dataset.save_to_disk`` of Hugging Face writes."""
+    ipc = pytest.importorskip("pyarrow.ipc")
+    folder.mkdir()
+    names = [f"data-{at:05}-of-{len(parts):05}.arrow" for at in range(len(parts))]
+    for name, table in zip(names, parts, strict=True):
+        with ipc.new_stream(folder / name, table.schema) as stream:
+            stream.write_table(table)
+    state = {"_data_files": [{"filename": name} for name in names], "_split": None}
+    (folder / "state.json").write_text(json.dumps(state))
+
+
+def test_a_saved_data_set(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    table = pyarrow.table(dict(zip(HEADER, zip(*posts(), strict=True), strict=True)))
+    save_to_disk(tmp_path / "saved", [table[:50], table[50:]])
+    of_table = file_rows(write(tmp_path / "a.csv", posts()), COLUMNS)
+    of_folder = file_rows(tmp_path / "saved", COLUMNS)
+    assert of_folder[1] == of_table[1]
+    assert [replace(row, line=0) for row in of_folder[0]] == [
+        replace(row, line=0) for row in of_table[0]
+    ]
+    assert column_names(tmp_path / "saved") == list(HEADER)
+
+
+@pytest.mark.parametrize(
+    ("files", "match"),
+    [
+        ({}, "no state.json"),
+        ({"state.json": "{}"}, "names no files"),
+        ({"state.json": "["}, "names no files"),
+        ({"state.json": '{"_data_files": []}'}, "is empty"),
+        ({"state.json": '{"_data_files": [{"filename": "../a"}]}'}, "cannot read"),
+        ({"state.json": '{"_data_files": [{"filename": "a"}]}', "a": "no Arrow"}, "cannot read"),
+        ({"dataset_dict.json": '{"splits": ["train"]}'}, "several splits"),
+    ],
+)
+def test_a_folder_that_is_no_saved_data_set(tmp_path, files, match):
+    pytest.importorskip("pyarrow")
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    with pytest.raises(DataError, match=match):
+        file_rows(tmp_path)
 
 
 def test_parquet_without_pyarrow(tmp_path, monkeypatch):
