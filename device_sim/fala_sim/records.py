@@ -31,6 +31,7 @@ Kind: TypeAlias = Literal[
     "curve",
     "ablation",
     "chain",
+    "history",
     "profile",
     "flops",
     "adapter-search",

@@ -106,6 +106,7 @@ def _run_people(
 ) -> list[str]:
     from fala_sim.experiments.ablation import plan as ablation
     from fala_sim.experiments.curves import plan as curves
+    from fala_sim.experiments.history import plan as history
     from fala_sim.experiments.people import Plan, run
     from fala_sim.experiments.profiles import plan as profiles
     from fala_sim.experiments.replacement import plan as replacement
@@ -113,7 +114,7 @@ def _run_people(
 
     for name in methods:
         find_method(name)  # a mistake in a name ends here, not after an hour
-    rooms = (replacement, ablation, curves, profiles)
+    rooms = (replacement, ablation, curves, history, profiles)
     experiments = [one for room in rooms for one in room.EXPERIMENTS if one.kind in kinds]
     return run(Plan(methods=methods or tuple(METHODS), **options), experiments, engine, say)
 

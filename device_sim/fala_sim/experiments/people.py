@@ -110,7 +110,7 @@ class Study:
         self.plan, self.say, self.store = plan, say, Store(plan.results)
         self.work = work_folder(plan.results)
         self._sources: dict[str, Source] = {}
-        self._places: dict[tuple[str, int, Role, str], Path] = {}
+        self._places: dict[tuple[str, int, Role, str, tuple[str, ...]], Path] = {}
         self.source(plan.old)  # a mistake in a name ends here, before anything is prepared
         self.trainable = self.source(plan.new).transformer is not None
         self.tested: list[Participants] = []
@@ -133,18 +133,33 @@ class Study:
             self._sources[name] = find_source(name, self.work)
         return self._sources[name]
 
-    def prepared(self, data: str, seed: int, role: Role, new: str | None = None) -> Path:
+    def prepared(
+        self,
+        data: str,
+        seed: int,
+        role: Role,
+        new: str | None = None,
+        earlier: tuple[str, ...] = (),
+    ) -> Path:
         """What the jobs of a division share, with the plan's new backbone or another.
+
+        Args:
+            data: The data set.
+            seed: Of the division.
+            role: Test or validation users.
+            new: The backbone that comes.
+            earlier: More backbones from which its release has bridges.
 
         Raises:
             FalaError: If it cannot be prepared.
         """
-        key = (data, seed, role, new or self.plan.new)
+        key = (data, seed, role, new or self.plan.new, earlier)
         if key not in self._places:
             self._places[key] = prepare(
                 data, self.plan.data_dir, self.work, self.source(self.plan.old),
                 self.source(new or self.plan.new),
                 users=self.plan.users, seed=seed, role=role, say=self.say,
+                earlier=[self.source(name) for name in earlier],
             )  # fmt: skip
         return self._places[key]
 

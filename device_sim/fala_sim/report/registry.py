@@ -26,7 +26,7 @@ Shown = TypeVar("Shown")
 
 #: Modules of ``fala_sim.experiments`` that register tables, in the order of the lists.
 _TABLES = ("replacement.tables", "replacement.cost", "ablation.tables", "curves.tables",
-           "adapters.tables", "prompts.tables", "profiles.tables")  # fmt: skip
+           "history.tables", "adapters.tables", "prompts.tables", "profiles.tables")  # fmt: skip
 
 #: And figures.
 _FIGURES = ("replacement.plots", "replacement.heat", "curves.plots", "adapters.plots",

@@ -72,6 +72,7 @@ def prepare(
     seed: int,
     role: Role,
     say: Say,
+    earlier: Sequence[Source] = (),
 ) -> Path:
     """Make, or find, everything that the jobs of one division share.
 
@@ -85,6 +86,7 @@ def prepare(
         seed: Of the division.
         role: Test or validation users.
         say: Told before anything slow.
+        earlier: More backbones from which the shipped release has bridges.
 
     Returns:
         The file for ``load``.
@@ -94,7 +96,9 @@ def prepare(
     """
     digests = {"data": find_place(data, data_dir).digest(), "old": old.digest, "new": new.digest}
     settings = (_FORM, data, users, seed, role, new.transformer)
-    digest = digest_of([*settings, *digests.values()])[:SHORT]
+    digest = digest_of([*settings, *digests.values(), *(source.digest for source in earlier)])[
+        :SHORT
+    ]
     place = work / f"{digest}.pickle"
     if place.is_file():
         return place
@@ -103,7 +107,7 @@ def prepare(
     if given.tuned:
         tuned = tune(new, data, data_dir, work, users=users, seed=seed, say=say)
         new, trained_on, said["tuned"] = tuned.source, tuned.rows, tuned.said
-    for source in (old, new):
+    for source in (old, *earlier, new):
         source.export(say)
     say(f"{data}, {role} users, seed {seed}: dividing")
     division = divide(data, data_dir, users=users, seed=seed, role=role)
@@ -124,6 +128,8 @@ def prepare(
     # Nothing is replaced over a bridge where settings are chosen: ours has none.
     if role == "test":
         said |= _learn(old, shipped.path, division, trained_on, say)
+        for source in earlier:
+            add_bridge(source.bundle, shipped.path, division)
     say(f"{data}: fitting the head on words alone")
     words = words_head(division)
     prepared = Prepared(division, first, second, shipped, words, new.transformer, said, digests)

@@ -1,0 +1,1 @@
+"""A vendor's releases over a user's life."""

@@ -1,0 +1,145 @@
+"""One user's device through a vendor's releases, while labels arrive."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from fala import Budget, Device, PersonalModel
+from fala_sim.experiments.replacement.jobs import Subject
+from fala_sim.experiments.runner import Giving, Made, timed
+from fala_sim.metric.quality import figures
+from fala_sim.records import Key
+from fala_sim.situation import Release, User
+from fala_sim.vendor.releases import load
+
+#: Forward passes of each replacement, by the record's variant.
+PASSES = {"0": 0, "20": 20, "all": sys.maxsize}
+
+
+@timed
+def history(key: Key, place: Path, through: Sequence[Path], done: frozenset[Key]) -> Giving:
+    """A device that is carried through all releases, beside one that begins at each.
+
+    A part of the user's labels is learned before each release comes. All devices have the same
+    labels when they are compared.
+
+    Args:
+        key: Of the records, without their variant.
+        place: Was prepared with the first release as ``old``.
+        through: What was prepared with each next release as ``new``, with bridges from all earlier.
+        done: Records that there are.
+    """
+    subject = Subject.of(key, place)
+    life = _Life(subject.user, [subject.prepared.old, *(load(each).shipped for each in through)])
+    begun = [life.begun(number) for number in range(len(life.releases))]
+    for variant, passes in PASSES.items():
+        if key.of(variant) not in done:
+            yield Made(key.of(variant), subject.about() | life.carried(passes, begun))
+
+
+@dataclass(frozen=True)
+class _Life:
+    """A user and the releases that come, the first of which the device begins with."""
+
+    user: User
+    releases: Sequence[Release]
+
+    def begun(self, number: int) -> dict[str, float | None]:
+        """Figures of a device that begins at a release with the labels that there are then."""
+        with (
+            TemporaryDirectory(prefix="fala-") as folder,
+            Device.create(Path(folder) / "device", self.releases[number].path) as device,
+        ):
+            for part in range(number + 1):
+                self._learn(device, part)
+            return self._figures(number, device.model)
+
+    def carried(self, passes: int, begun: Sequence[object]) -> dict[str, Any]:
+        """Figures after each release of the device that has had all of them.
+
+        Args:
+            passes: Forward passes of each replacement.
+            begun: See ``begun``, of each release.
+        """
+        steps: list[dict[str, Any]] = []
+        with TemporaryDirectory(prefix="fala-") as folder:
+            place = Path(folder) / "device"
+            with Device.create(place, self.releases[0].path) as device:
+                for number, release in enumerate(self.releases):
+                    self._learn(device, number)
+                    spent, decision = 0, None
+                    if number:
+                        spent, decision = _replace(device, release, passes)
+                    steps.append(
+                        {
+                            "backbone": release.name,
+                            "labels": sum(map(len, self._parts()[: number + 1])),
+                            "scores": self._figures(number, device.model),
+                            "begun": begun[number],
+                            "vendor": self._figures(number, release.head.vendor_model()),
+                            "forward_passes": spent,
+                            "decision": decision,
+                            # Beside the bundles, which are the vendor's.
+                            "stored_bytes": sum(
+                                file.stat().st_size for file in place.glob("store.*")
+                            ),
+                        }
+                    )
+                last = len(self.releases) - 1
+                device.rollback()
+                back = self._figures(last - 1, device.model)
+                _replace(device, self.releases[last], 0)
+                forward = self._figures(last, device.model)
+        return {
+            "steps": steps,
+            "rolled_back": back,
+            "forward_again": forward,
+            "skipped": self._skipped(passes),
+        }
+
+    def _skipped(self, passes: int) -> dict[str, float | None]:
+        """Figures of a device that goes from the first release to the last."""
+        with (
+            TemporaryDirectory(prefix="fala-") as folder,
+            Device.create(Path(folder) / "device", self.releases[0].path) as device,
+        ):
+            for part in range(len(self.releases)):
+                self._learn(device, part)
+            _replace(device, self.releases[-1], passes)
+            return self._figures(len(self.releases) - 1, device.model)
+
+    def _learn(self, device: Device, part: int) -> None:
+        rows = self._parts()[part]
+        if rows:
+            device.learn(
+                [self.user.train[row] for row in rows],
+                [self.user.train_labels[row] for row in rows],
+            )
+
+    def _parts(self) -> list[range]:
+        """The user's examples in their order, in as many parts as there are releases."""
+        count, parts = len(self.user.train), len(self.releases)
+        return [range(count * part // parts, count * (part + 1) // parts) for part in range(parts)]
+
+    def _figures(self, number: int, model: PersonalModel) -> dict[str, float | None]:
+        release = self.releases[number]
+        scores = release.logits(model, self.user.test)
+        return figures(scores, self.user.test_labels, release.head.labels)
+
+
+def _replace(device: Device, release: Release, passes: int) -> tuple[int, str]:
+    """Forward passes that a replacement took, and what it decided."""
+    report = device.replace(release.path, Budget(passes))
+    spent, decision = report.forward_passes, report.decision
+    # It stops where more texts change next to nothing; everything is everything.
+    while passes == sys.maxsize:
+        more = device.refine(Budget(passes))
+        if not more.forward_passes:
+            break
+        spent, decision = spent + more.forward_passes, more.decision
+    return spent, decision

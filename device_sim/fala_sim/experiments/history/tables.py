@@ -1,0 +1,58 @@
+"""A vendor's releases over a user's life: what carrying a personal model through them costs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fala_sim.experiments.curves.tables import size, steps
+from fala_sim.metric.statistics import describe, user_values
+from fala_sim.report.groups import MB, by_setting, described, mean, of, parts, plain_mean
+from fala_sim.report.registry import table
+from fala_sim.report.table import Row, Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@table("history", "A history of releases", "chains", "history")
+def history(records: pd.DataFrame) -> Table:
+    """AUC after each of a vendor's releases, carried through all of them or begun there."""
+    runs = of(records, "history")
+    rows: list[Row] = []
+    for setting, group in by_setting(runs):
+        for passes in sorted(group["variant"].unique(), key=size):
+            lives = group[group["variant"] == passes]
+            for number, here in parts(steps(lives), "step"):
+                here = here.assign(gain=here["steps.scores.auc"] - here["steps.begun.auc"])
+                rows.append(
+                    {
+                        "data": setting.data,
+                        "passes": passes,
+                        "release": number,
+                        "backbone": " or ".join(here["steps.backbone"].unique()),
+                        "labels": plain_mean(here, "steps.labels"),
+                        "carried": mean(here, "steps.scores.auc"),
+                        "begun here": mean(here, "steps.begun.auc"),
+                        "carried - begun": describe(user_values(here, "gain")),
+                        "vendor": mean(here, "steps.vendor.auc"),
+                        "passes spent": plain_mean(here, "steps.forward_passes"),
+                        "store, MB": plain_mean(here, "steps.stored_bytes", MB),
+                    }
+                )
+            rows.append(
+                {
+                    "data": setting.data,
+                    "passes": passes,
+                    "backbone": "first release to the last",
+                    "carried": mean(lives, "skipped.auc"),
+                }
+            )
+    return Table.of(
+        rows,
+        f"{described(runs)} A vendor's releases in turn, by release: 0 is what the device begins "
+        "with. A part of the user's labels is learned before each; in a row all devices have the "
+        "same labels. AUC of the personal model that was carried through all releases, of one that "
+        "begins at this release and encodes all texts, and of the vendor's model: mean over users "
+        "± deviation [95 % t interval over users]. Passes: forward passes of each replacement, at "
+        "most. First release to the last: a device that skips those between.",
+    )
