@@ -220,7 +220,7 @@ def test_provenance(page):
         assert f"<dt>{word}</dt>" in page
     adapters = 82  # 12 of each of two data sets and three seeds, and 5 rates of each set
     prompts = 8 * 7 - 1 + 8  # of eight trials seven writers but one, and a training each
-    count = len(TASKS) * len(USERS) * (len(METHODS) + 5) + 2 + adapters + prompts
+    count = len(TASKS) * len(USERS) * (len(METHODS) + 6) + 2 + adapters + prompts
     assert f"<dd>{count}: " in page
 
 

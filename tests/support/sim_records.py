@@ -72,6 +72,10 @@ def write_run(results):
                 for place, name in enumerate(("glove", "bert", "minilm", "glove"))
             ]  # fmt: skip
             write("chain", data, "fala", user, {**about(data), "steps": steps})
+            lived = {"labels": 40, "begun": scores(USERS[user]), "forward_passes": 20}
+            content = {"steps": [{**step, **lived, "stored_bytes": 2e6} for step in steps]}
+            content |= {"skipped": scores(USERS[user] - 0.02)}
+            write("history", data, "fala", user, {**about(data), **content}, "20")
             tried = [{"settings": {"rate": rate}, "scores": scores(rate)} for rate in (0.5, 0.6)]
             write("search", data, "full", f"v{number}", {**about(data), "tried": tried})
     for profile, outcome, measured, predicted in (

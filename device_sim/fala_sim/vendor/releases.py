@@ -127,9 +127,7 @@ def prepare(
         shipped = _shipped(new, second, division, shipped_path, say)
     # Nothing is replaced over a bridge where settings are chosen: ours has none.
     if role == "test":
-        said |= _learn(old, shipped.path, division, trained_on, say)
-        for source in earlier:
-            add_bridge(source.bundle, shipped.path, division)
+        said |= _learn([old, *earlier], shipped.path, division, trained_on, say)
     say(f"{data}: fitting the head on words alone")
     words = words_head(division)
     prepared = Prepared(division, first, second, shipped, words, new.transformer, said, digests)
@@ -285,12 +283,17 @@ def _fits(head: Head | None, division: Division) -> TypeGuard[Head]:
 
 
 def _learn(
-    old: Source, release: Path, division: Division, trained_on: Path | None, say: Say
+    olds: Sequence[Source], release: Path, division: Division, trained_on: Path | None, say: Say
 ) -> dict[str, Any]:
-    """Put into a release what helps replacements: a bridge, a population prior, and scales."""
+    """Put into a release what helps replacements: bridges, a population prior, and scales."""
     said: dict[str, Any] = {}
     learners = {
-        "bridge": partial(add_bridge, old.bundle, release, division),
+        **{
+            f"bridge from {old.name}" if number else "bridge": partial(
+                add_bridge, old.bundle, release, division
+            )
+            for number, old in enumerate(olds)
+        },
         "prior": partial(
             add_from_annotators, fala_export.write_prior, release, division, trained_on
         ),

@@ -1,0 +1,69 @@
+"""A vendor's releases over a user's life, on built-in backbones and small data."""
+
+import pytest
+
+from fala import Bundle
+from fala_sim.experiments.history.jobs import PASSES, history
+from fala_sim.frame import framed
+from fala_sim.records import Key
+from fala_sim.report.registry import tables
+from fala_sim.vendor.releases import load, prepare
+from fala_sim.vendor.sources import find_source
+from laboratory import write_data
+from sim_tables import column
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory):
+    """What is prepared of glove -> bert, and of glove -> glove with a bridge from bert."""
+    data, work = (tmp_path_factory.mktemp(name) for name in ("data", "work"))
+    write_data(data, annotators=4, documents=520)
+    glove, bert = (find_source(name, work) for name in ("glove", "bert"))
+    return [
+        prepare(
+            f"lewidi:{data}", data, work, glove, new,
+            users=1, seed=0, role="test", say=lambda _: None, earlier=earlier,
+        )
+        for new, earlier in ((bert, ()), (glove, (bert,)))
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def lives(places):
+    (user,) = load(places[0]).division.users
+    key = Key("history", "posts", "fala", user.name, 0)
+    return list(history(key, places[0], places, frozenset()))
+
+
+def test_a_release_has_bridges_from_all_earlier_backbones(places):
+    bert, last = (load(place).shipped.path for place in places)
+    assert set(Bundle.open(last).bridges()) == {Bundle.open(bert).backbone_digest}
+
+
+def test_a_device_is_carried_through_all_releases(lives, places):
+    (user,) = load(places[0]).division.users
+    assert [made.key.variant for made in lives] == list(PASSES)
+    for made in lives:
+        steps = made.content["steps"]
+        assert [step["backbone"] for step in steps] == ["glove", "bert", "glove"]
+        labels = [step["labels"] for step in steps]
+        assert labels == sorted(labels) and labels[-1] == len(user.train)
+        assert steps[0]["scores"] == pytest.approx(steps[0]["begun"], abs=1e-9)
+        assert made.content["forward_again"]["auc"] is not None
+        assert made.content["rolled_back"]["auc"] is not None
+        assert made.content["skipped"]["auc"] is not None
+    spent = [made.content["steps"][1]["forward_passes"] for made in lives]
+    assert spent[0] == 0 < spent[1] <= 20 < spent[2]
+    # With all texts encoded nothing tells the carried model from one that began here.
+    last = lives[-1].content["steps"][1]
+    assert last["scores"]["auc"] == pytest.approx(last["begun"]["auc"], abs=0.01)
+
+
+def test_its_table(lives):
+    records = [{**vars(made.key), **made.content, "provenance": {}} for made in lives]
+    table = tables()["history"](framed(records))
+    assert len(table.rows) == len(PASSES) * 4
+    assert column(table, "backbone", release=1) == ["bert"] * 3
+    assert all(value.mean > 0.5 for value in column(table, "carried", release=1))
