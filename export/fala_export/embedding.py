@@ -1,24 +1,111 @@
-"""Embed many texts by a backbone as a device has it."""
+"""Embed many texts by a backbone, and keep the embeddings for the steps that follow."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fala import Backbone
 from fala.release import Vectors
 from fala_export.progress import progress
+from fala_export.writing import writing
 
-_CHUNK = 256  # texts between two steps of the progress
+_CHUNK = 1024  # texts between two steps of the progress
+_KEY = 16  # bytes of a text's digest
 
 
 def embed(backbone: Backbone, texts: Sequence[str], label: str) -> Vectors:
     """Embed n texts, and show how far it is; shape (n, dimension)."""
     embeddings = np.empty((len(texts), backbone.dimension), dtype=np.float32)
-    with progress(label, len(texts)) as bar:
-        for start in range(0, len(texts), _CHUNK):
-            chunk = texts[start : start + _CHUNK]
-            embeddings[start : start + len(chunk)] = backbone.encode(chunk)
-            bar.update(len(chunk))
+    for positions, vectors in _chunks(backbone, texts, label):
+        embeddings[positions] = vectors
     return embeddings
+
+
+def _chunks(
+    backbone: Backbone, texts: Sequence[str], label: str
+) -> Iterator[tuple[list[int], Vectors]]:
+    """Positions of some texts and their embeddings; texts of one length are padded least."""
+    order = sorted(range(len(texts)), key=lambda position: -len(texts[position]))
+    with progress(label, len(texts)) as bar:
+        for start in range(0, len(order), _CHUNK):
+            positions = order[start : start + _CHUNK]
+            yield positions, backbone.encode([texts[position] for position in positions])
+            bar.update(len(positions))
+
+
+class Embedder:
+    """Embeds texts, and keeps the embeddings by digest of backbone and text.
+
+    The folder has a file for each backbone, to which entries are appended: a text's digest and its
+    embedding. A killed process leaves whole entries, and perhaps a part of one, which is cut off.
+
+    Args:
+        folder: Where embeddings are kept; None keeps none.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder
+
+    def embed(self, backbone: Backbone, digest: str, texts: Sequence[str], label: str) -> Vectors:
+        """Embed n texts, of which the pending ones are encoded; shape (n, dimension).
+
+        Args:
+            backbone: What embeds them.
+            digest: Of all that its embeddings depend on.
+            texts: The texts.
+            label: Of the progress.
+
+        Raises:
+            ExportError: The folder cannot be written.
+        """
+        if self._folder is None:
+            return embed(backbone, texts, label)
+        path, pending = self._path(digest), self.pending(backbone.dimension, digest, texts)
+        if pending:
+            keys = [_key(text) for text in pending]
+            with writing(path):
+                self._folder.mkdir(parents=True, exist_ok=True)
+                with path.open("ab") as stream:
+                    stream.truncate(self._entries(backbone.dimension, digest).nbytes)
+                    for positions, vectors in _chunks(backbone, pending, label):
+                        entries = np.empty(len(positions), _entry(backbone.dimension))
+                        entries["key"] = [keys[position] for position in positions]
+                        entries["embedding"] = vectors
+                        stream.write(entries.tobytes())
+        entries = self._entries(backbone.dimension, digest)
+        row = {key: position for position, key in enumerate(entries["key"].tolist())}
+        return np.ascontiguousarray(entries["embedding"][[row[_key(text)] for text in texts]])
+
+    def pending(self, dimension: int, digest: str, texts: Sequence[str]) -> list[str]:
+        """Those of some texts that a backbone has not encoded yet.
+
+        Args:
+            dimension: Of its embeddings.
+            digest: See ``embed``.
+            texts: The texts.
+        """
+        encoded = set(self._entries(dimension, digest)["key"].tolist())
+        return [text for text in dict.fromkeys(texts) if _key(text) not in encoded]
+
+    def _entries(self, dimension: int, digest: str) -> NDArray[np.void]:
+        """The whole entries of a backbone."""
+        kind, path = _entry(dimension), self._path(digest)
+        if self._folder is None or not path.is_file():
+            return np.empty(0, kind)
+        return np.fromfile(path, kind, count=path.stat().st_size // kind.itemsize)
+
+    def _path(self, digest: str) -> Path:
+        return (self._folder or Path()) / f"{digest}.embeddings"
+
+
+def _entry(dimension: int) -> np.dtype[np.void]:
+    return np.dtype([("key", f"V{_KEY}"), ("embedding", "<f4", (dimension,))])
+
+
+def _key(text: str) -> bytes:
+    return hashlib.blake2b(text.encode(), digest_size=_KEY).digest()

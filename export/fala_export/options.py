@@ -8,6 +8,7 @@ needs besides stands in the annotation::
     lexical: Annotated[bool, "--lexical/--no-lexical"] = True
     source: Annotated[str, Argument("DIR_OR_NAME")]       # an argument
     texts: tuple[File, ...]                               # may be given again
+    from_: File                                           # --from: a word that Python keeps
     training: TrainingSettings                            # all options of another dataclass
     export: Annotated[ExportOptions, Only("name", "ort")] # some of them
 
@@ -134,22 +135,23 @@ class Options(Generic[T]):
                 given[name] = part.made(values)
         for name in self._needed:
             if given[name] is None:
-                raise click.UsageError(f"Missing option '--{name}'.")
+                raise click.UsageError(f"Missing option '--{_key(name)}'.")
         return self._settings(**given)
 
     def names(self) -> list[str]:
         """The keys of a table; those of groups stand among them."""
         names = []
         for name, part in self._parts.items():
-            names += part.names() if isinstance(part, Options) else [name]
+            names += part.names() if isinstance(part, Options) else [_key(name)]
         return names
 
-    def read(self, table: Mapping[str, Any], title: str) -> T:
+    def read(self, table: Mapping[str, Any], title: str, folder: Path | None = None) -> T:
         """The settings of a recipe's table.
 
         Args:
             table: Values by key.
             title: Of the table, for messages.
+            folder: Where paths count from; None leaves them as they are.
 
         Raises:
             ExportError: A key is missing or none of the table's, or a value is wrong.
@@ -160,14 +162,28 @@ class Options(Generic[T]):
             )
         values: dict[str, Any] = {}
         for name, part in self._parts.items():
+            key = _key(name)
             if isinstance(part, Options):
                 inner = {key: table[key] for key in part.names() if key in table}
-                values[name] = part.read(inner, title)
-            elif name in table:
-                values[name] = _checked(table[name], self._hints[name], part, f"{title}.{name}")
+                values[name] = part.read(inner, title, folder)
+            elif key in table:
+                value = _checked(table[key], self._hints[name], part, f"{title}.{key}")
+                values[name] = value if folder is None else _from(folder, value)
             elif name in self._needed:
-                raise ExportError(f"[{title}] needs {name}")
+                raise ExportError(f"[{title}] needs {key}")
         return self._settings(**values)
+
+
+def _key(name: str) -> str:
+    """A field's name without the sign that parts it from a word of Python's."""
+    return name.removesuffix("_")
+
+
+def _from(folder: Path, value: Any) -> Any:  # noqa: ANN401
+    """A value whose paths count from a folder; ``-`` is no path."""
+    if isinstance(value, tuple):
+        return tuple(_from(folder, one) for one in value)
+    return folder / value if isinstance(value, Path) and str(value) != "-" else value
 
 
 def _parameter(
@@ -192,7 +208,7 @@ def _parameter(
     names = [note for note in notes if isinstance(note, str)]
     default = None if several or needed else field.default
     return click.Option(
-        names or [f"--{field.name.replace('_', '-')}"],
+        names or [f"--{_key(field.name).replace('_', '-')}"],
         type=None if kind is bool else declared,
         is_flag=True if kind is bool else None,
         multiple=several,
@@ -211,9 +227,17 @@ def _checked(value: object, hint: object, parameter: click.Parameter, title: str
     """
     import msgspec  # of an extra, and needed by recipes alone
 
+    def path(kind: type, value: object) -> Path:
+        if kind is not Path or not isinstance(value, str):
+            raise ValueError(f"Expected `str`, got {value!r:.60}")
+        return Path(value)
+
     try:
-        value = msgspec.convert(value, hint)
-        return value if value is None else parameter.type.convert(value, None, None)
+        value = msgspec.convert(value, hint, dec_hook=path)
+        for one in value if isinstance(value, tuple) else (value,):
+            if one is not None:
+                parameter.type.convert(one, None, None)
+        return value
     except (msgspec.ValidationError, click.BadParameter) as error:
         raise ExportError(f"{title}: {error}") from error
 

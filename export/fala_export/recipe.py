@@ -12,8 +12,18 @@ import msgspec
 
 from fala import ExportError
 from fala.release import MAX_VERSION, PRODUCT, Columns
-from fala_export.options import Only, Options
-from fala_export.settings import ExportOptions, ModelSource, TrainedPooling, VectorOptions
+from fala_export.options import Only, Options, T
+from fala_export.settings import (
+    BridgeSettings,
+    CheckSettings,
+    ExportOptions,
+    ModelSource,
+    PriorSettings,
+    PublishSettings,
+    SignSettings,
+    TrainedPooling,
+    VectorOptions,
+)
 from fala_export.training.settings import TrainingSettings
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -74,6 +84,11 @@ class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     columns: dict[str, str] | None = None
     training: dict[str, Any] | None = None
     lexical: bool = True
+    bridge: dict[str, Any] | None = None
+    prior: dict[str, Any] | None = None
+    check: dict[str, Any] | None = None
+    sign: dict[str, Any] | None = None
+    publish: dict[str, Any] | None = None
     product: Annotated[str, msgspec.Meta(pattern=f"^{PRODUCT.pattern}$")] | None = None
     version: Annotated[int, msgspec.Meta(ge=1, le=MAX_VERSION)] | None = None
 
@@ -92,6 +107,12 @@ class Recipe:
         lexical: Whether the head weighs words.
         details: What a manifest notes of the recipe; with ``product`` and ``version``, where the
             file has them.
+        bridge: Earlier releases that devices have; as the others below, None where the file does
+            not ask for it. Their paths count from here.
+        prior: What is learned from public annotators.
+        check: The devices that are played.
+        sign: What signs the release.
+        publish: Where it goes.
     """
 
     name: str
@@ -101,6 +122,11 @@ class Recipe:
     training: TrainingSettings | None
     lexical: bool
     details: Mapping[str, Any]
+    bridge: BridgeSettings | None
+    prior: PriorSettings | None
+    check: CheckSettings | None
+    sign: SignSettings | None
+    publish: PublishSettings | None
 
     @property
     def export(self) -> ExportOptions:
@@ -123,7 +149,8 @@ def read_recipe(path: Path, *, lexical: bool | None = None) -> Recipe:
     try:
         file = msgspec.toml.decode(path.read_bytes(), type=_File)
         recipe = _recipe_of(
-            file if lexical is None else msgspec.structs.replace(file, lexical=lexical)
+            file if lexical is None else msgspec.structs.replace(file, lexical=lexical),
+            path.parent,
         )
         _check(recipe, path.parent)
     except OSError as error:
@@ -133,7 +160,10 @@ def read_recipe(path: Path, *, lexical: bool | None = None) -> Recipe:
     return recipe
 
 
-def _recipe_of(file: _File) -> Recipe:
+def _recipe_of(file: _File, folder: Path) -> Recipe:
+    def table(settings: type[T], values: Mapping[str, Any] | None, title: str) -> T | None:
+        return None if values is None else Options(settings).read(values, title, folder)
+
     source: BackboneTable | VectorsTable
     if file.backbone is not None and file.word_vectors is None:
         source = Options(BackboneTable).read(file.backbone, "backbone")
@@ -141,9 +171,6 @@ def _recipe_of(file: _File) -> Recipe:
         source = Options(VectorsTable).read(file.word_vectors, "word-vectors")
     else:
         raise ExportError("a release is made of [backbone] or of [word-vectors], of one of them")
-    training = None
-    if file.training is not None:
-        training = Options(TrainingSettings).read(file.training, "training")
     counted = {"product": file.product, "version": file.version}
     counted = {key: value for key, value in counted.items() if value is not None}
     # A recipe without columns has the bytes that it had before there were such.
@@ -164,16 +191,26 @@ def _recipe_of(file: _File) -> Recipe:
         source=source,
         data=file.data,
         columns=Options(Columns).read(file.columns or {}, "columns"),
-        training=training,
+        training=table(TrainingSettings, file.training, "training"),
         lexical=file.lexical,
         details={"recipe": noted, **counted},
+        bridge=table(BridgeSettings, file.bridge, "bridge"),
+        prior=table(PriorSettings, file.prior, "prior"),
+        check=table(CheckSettings, file.check, "check"),
+        sign=table(SignSettings, file.sign, "sign"),
+        publish=table(PublishSettings, file.publish, "publish"),
     )
 
 
 def _check(recipe: Recipe, folder: Path) -> None:
     table = recipe.source
-    if recipe.training is not None and recipe.data is None:
-        raise ExportError("[training] needs data: name a file of rows")
+    for title in ("training", "bridge", "prior", "check", "publish"):
+        if getattr(recipe, title) is not None and recipe.data is None:
+            raise ExportError(f"[{title}] needs data: name a file of rows")
+    if recipe.bridge is not None and not recipe.bridge.from_:
+        raise ExportError("[bridge] from names no bundle")
+    if recipe.check is not None and recipe.check.from_ is None and recipe.bridge is None:
+        raise ExportError("[check] needs from, the earlier release, where there is no [bridge]")
     if isinstance(table, VectorsTable):
         return
     if table.pooling == "attention" and recipe.training is None:

@@ -1,90 +1,265 @@
-"""From a recipe to a release: backbone, training, precision, parity, pack."""
+"""From a recipe to a release that is checked, signed and published: an ordered list of steps."""
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable, Mapping
+from datetime import datetime, timezone
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
+import fala
 from fala import Bundle
-from fala.release import temporary_folder
-from fala_export.backbone import export_encoder, load
+from fala.release import temporary_folder, unique_texts, write_atomically
+from fala_export.backbone import check_folder, export_encoder, load
+from fala_export.bridging.release import build_bridge
+from fala_export.check import demand, note, play
+from fala_export.embedding import Embedder
+from fala_export.population.release import learn_from_annotators
 from fala_export.recipe import BackboneTable, Recipe, VectorsTable
+from fala_export.settings import CheckSettings, PriorSettings
+from fala_export.steps import Step, digest_of, planned
 from fala_export.training.global_model import fit_frozen, train
 from fala_export.training.learners import attentive
-from fala_export.training.public_rows import load_public_rows
+from fala_export.training.public_rows import PublicRows, load_public_rows
 from fala_export.training.release import write_trained
+from fala_export.training.work import alone
 from fala_export.vectors.word_vectors import export_word_vectors
+from fala_export.writing import writing
 
 if TYPE_CHECKING:
     from fala_export.models.encoder import Encoder
 
+_MEGABYTE = 1_000_000
 
-def build_release(
-    recipe: Recipe, folder: Path, out: Path, work: Path, *, resume: bool = False
-) -> dict[str, Any]:
+
+class Making:
+    """A recipe with its files, and the steps to its release.
+
+    Args:
+        recipe: What to make.
+        folder: Where the recipe lies; its paths count from there.
+        work: Folder of the steps' bundles, of embeddings and of a training's checkpoints.
+
+    Attributes:
+        recipe: What to make.
+        embedder: Embeds the texts for all steps.
+        steps: In order; the last one's bundle is the release.
+
+    Raises:
+        ExportError: A file cannot be read.
+        BundleError: An earlier release cannot be trusted.
+    """
+
+    def __init__(self, recipe: Recipe, folder: Path, work: Path) -> None:
+        self.recipe, self._folder, self._work = recipe, folder, work
+        self.embedder = Embedder(work / "embeddings")
+        self.steps = list(planned(self._steps(), work / "steps"))
+
+    @cached_property
+    def rows(self) -> PublicRows:
+        """The public rows.
+
+        Raises:
+            DataError: They cannot be used.
+        """
+        return load_public_rows(self.data, self.recipe.columns)
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """The public rows' distinct texts."""
+        return unique_texts(row.example for row in self.rows.rows)
+
+    @property
+    def data(self) -> Path:
+        """The file of rows, of a recipe that has one."""
+        return self._folder / (self.recipe.data or "")
+
+    @property
+    def checked(self) -> Path:
+        """The earlier release of the devices that are played."""
+        recipe = self.recipe
+        if recipe.check is not None and recipe.check.from_ is not None:
+            return recipe.check.from_
+        return recipe.bridge.from_[0] if recipe.bridge is not None else self._folder
+
+    def load(self, table: BackboneTable) -> Encoder:
+        """Load the recipe's model.
+
+        Raises:
+            ExportError: It cannot be loaded.
+        """
+        local = self._folder / table.model.source
+        source = str(local) if local.is_dir() else table.model.source
+        if table.pooling != "attention":
+            return load(source, table.pooling, table.model.revision)
+        training = self.recipe.training
+        seed = 0 if training is None else training.seed
+        return attentive(load(source, None, table.model.revision), seed)
+
+    def _steps(self) -> list[Step]:
+        recipe = self.recipe
+        inputs: list[Any] = [fala.__version__, recipe.details, *map(digest_of, self._files())]
+        name = "backbone and head" if recipe.data else "backbone"
+        steps = [Step(name, "", inputs, self._make)]
+        if recipe.bridge is not None:
+            seed = recipe.bridge.seed
+            for earlier in recipe.bridge.from_:
+                old = Bundle.open(earlier)
+                bridge = partial(self._bridge, earlier, seed)
+                name, inputs = f"bridge from {old.manifest.name}", [old.backbone_digest, seed]
+                steps.append(Step(name, "bridges", inputs, bridge))
+        if (prior := recipe.prior) is not None:
+            run = partial(self._prior, prior)
+            steps.append(Step("prior and scales", "", [prior.scales_only], run))
+        if (check := recipe.check) is not None:
+            inputs = [digest_of(self.checked), check.users, check.budget]
+            steps.append(Step("check", "check", inputs, partial(self._check, check)))
+        return steps
+
+    def _files(self) -> list[Path]:
+        """All that the first step reads."""
+        table = self.recipe.source
+        files = [self.data] if self.recipe.data else []
+        if isinstance(table, VectorsTable):
+            vocab = table.vectors.vocab
+            return files + [self._folder / one for one in (table.source, vocab) if one is not None]
+        model = self._folder / table.model.source
+        return [*files, model] if model.is_dir() else files
+
+    def _make(self, _: Path, out: Path) -> Mapping[str, Any]:
+        """Backbone, training, precision, parity, pack."""
+        recipe, options, table = self.recipe, self.recipe.export, self.recipe.source
+        if recipe.data is None:
+            if isinstance(table, VectorsTable):
+                return self._export_vectors(table, out)
+            return export_encoder(self.load(table), out, options)
+        rows = self.rows  # before the model: a mistake in the rows should not wait for it
+        with temporary_folder() as scratch:
+            source: Encoder | Bundle
+            if isinstance(table, VectorsTable):
+                vectors = scratch / "vectors.fala"
+                self._export_vectors(table, vectors)
+                source = Bundle.open(vectors)
+            else:
+                source = self.load(table)
+            if recipe.training is None:
+                trained = fit_frozen(
+                    source, rows, max_length=options.max_length, lexical=recipe.lexical,
+                    embedder=self.embedder,
+                )  # fmt: skip
+                return write_trained(trained, out, options)
+            checkpoints = self._work / f"training-{out.stem}"
+            trained = train(
+                source, rows, recipe.training, checkpoints,
+                max_length=options.max_length, resume=True, lexical=recipe.lexical,
+            )  # fmt: skip
+            summary = write_trained(trained, out, options)
+        shutil.rmtree(checkpoints, ignore_errors=True)
+        return summary
+
+    def _export_vectors(self, table: VectorsTable, out: Path) -> dict[str, Any]:
+        vectors = table.vectors
+        return export_word_vectors(
+            self._folder / table.source,
+            out,
+            vectors.precision,
+            top=vectors.top,
+            vocabulary=None if vectors.vocab is None else self._folder / vectors.vocab,
+            name=self.recipe.name,
+            details=self.recipe.details,
+        )
+
+    def _bridge(self, earlier: Path, seed: int, before: Path, out: Path) -> Mapping[str, Any]:
+        return build_bridge(earlier, before, self.texts, out, seed, self.embedder)
+
+    def _prior(self, settings: PriorSettings, before: Path, out: Path) -> Mapping[str, Any]:
+        return learn_from_annotators(before, self.rows, out, settings, self.embedder)
+
+    def _check(self, settings: CheckSettings, before: Path, out: Path) -> Mapping[str, Any]:
+        figures = play(
+            self.checked, before, self.data, self.recipe.columns, settings, self.embedder
+        )
+        note(before, figures, out)
+        return figures
+
+
+def build_release(recipe: Recipe, folder: Path, out: Path, work: Path) -> dict[str, Any]:
     """Make a release; the same recipe and files give the same bytes on one machine.
 
     The manifest therefore keeps no time and no measured speed. A backbone in ONNX Runtime's own
     format is the exception: the runtime writes one table of such a file in random order.
 
+    Every step's bundle is kept in ``work`` by the digest of all that it depends on, so that what
+    is done is not done again: after a kill, nor after a change that concerns later steps alone.
+
     Args:
         recipe: What to make.
         folder: Where the recipe lies; its paths count from there.
         out: The bundle; left alone when anything fails.
-        work: Folder of the training's checkpoints.
-        resume: Continue a training that was interrupted.
+        work: See ``Making``.
 
     Returns:
-        What was written, with parity, speed and the training's figures.
+        What was written, with parity, speed and the training's figures; ``bridges``, ``prior``
+        and ``scales``, ``check``, ``signature`` and ``published``, where the recipe has them.
 
     Raises:
-        ExportError: A source, the training or the output does not work.
+        ExportError: A source, a step or the output does not work, or the check fails.
         DataError: The rows cannot be used.
     """
-    options, training, table = recipe.export, recipe.training, recipe.source
-    seed = 0 if training is None else training.seed
-    if recipe.data is None:
-        if isinstance(table, VectorsTable):
-            return _export_vectors(recipe, table, folder, out)
-        return export_encoder(_load(table, folder, seed), out, options)
-    # Before the model: a mistake in the rows should not wait for it.
-    rows = load_public_rows(folder / recipe.data, recipe.columns)
-    with temporary_folder() as scratch:
-        source: Encoder | Bundle
-        if isinstance(table, VectorsTable):
-            vectors = scratch / "vectors.fala"
-            _export_vectors(recipe, table, folder, vectors)
-            source = Bundle.open(vectors)
-        else:
-            source = _load(table, folder, seed)
-        if training is None:
-            trained = fit_frozen(
-                source, rows, max_length=options.max_length, lexical=recipe.lexical
-            )
-        else:
-            trained = train(
-                source, rows, training, work,
-                max_length=options.max_length, resume=resume, lexical=recipe.lexical,
-            )  # fmt: skip
-        return write_trained(trained, out, options)
+    check_folder(out)
+    making, deliveries = Making(recipe, folder, work), _deliveries(recipe)
+    with alone(work, first=True):
+        summary: dict[str, Any] = {"bundle": str(out)}
+        for number, one in enumerate(making.steps, start=1):
+            kept = ", done before" if one.done else ""
+            click.echo(f"step {number} of {len(making.steps)}: {one.step.name}{kept}", err=True)
+            result = {key: value for key, value in one.run().items() if key != "bundle"}
+            if one.step.part == "bridges":
+                summary.setdefault("bridges", []).append(result)
+            else:
+                summary |= {one.step.part: result} if one.step.part else result
+        if recipe.check is not None:
+            demand(summary["check"], recipe.check)
+        release = making.steps[-1].bundle
+        with writing(out):
+            write_atomically(out, lambda file: _copy(release, file))
+        used = {one.bundle.stem for one in making.steps}
+        for file in release.parent.iterdir():  # those of earlier recipes
+            if file.stem not in used:
+                file.unlink()
+    summary["megabytes"] = round(out.stat().st_size / _MEGABYTE, 2)
+    return summary | {name: deliver(out) for name, deliver in deliveries.items()}
 
 
-def _load(table: BackboneTable, folder: Path, seed: int) -> Encoder:
-    local = folder / table.model.source
-    source = str(local) if local.is_dir() else table.model.source
-    if table.pooling != "attention":
-        return load(source, table.pooling, table.model.revision)
-    return attentive(load(source, None, table.model.revision), seed)
+def _deliveries(recipe: Recipe) -> dict[str, Callable[[Path], Any]]:
+    """What is done with a release that is written; keys are read now, before the work.
+
+    Raises:
+        ExportError: A key cannot be used, or the extra is missing.
+    """
+    deliveries: dict[str, Callable[[Path], Any]] = {}
+    if (sign := recipe.sign) is not None:
+        from fala_export.updates.keys import read_key
+        from fala_export.updates.signing import sign_file
+
+        passphrase = sign.passphrase.read()
+        read_key(sign.key, passphrase)
+        deliveries["signature"] = lambda out: sign_file(out, sign.key, passphrase)["signature"]
+    if (publish := recipe.publish) is not None:
+        from fala_export.updates.work import publish_or_begin
+
+        repository = publish.repository
+        keys = publish.keys.of(repository)
+        secret = publish.keys.passphrase.read(new=not repository.is_dir())
+        deliveries["published"] = lambda out: publish_or_begin(
+            repository, out, keys, secret, datetime.now(timezone.utc)
+        )
+    return deliveries
 
 
-def _export_vectors(recipe: Recipe, table: VectorsTable, folder: Path, out: Path) -> dict[str, Any]:
-    vectors = table.vectors
-    return export_word_vectors(
-        folder / table.source,
-        out,
-        vectors.precision,
-        top=vectors.top,
-        vocabulary=None if vectors.vocab is None else folder / vectors.vocab,
-        name=recipe.name,
-        details=recipe.details,
-    )
+def _copy(source: Path, target: Path) -> None:
+    shutil.copyfile(source, target)

@@ -1,13 +1,17 @@
-"""What a vendor may say of a model and of its export: options of commands, keys of recipes."""
+"""What a vendor may say of a release: options of commands, keys of recipes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
+import click
+
+from fala import ExportError
 from fala.cli.names import Described
-from fala_export.options import Argument, Cosine, Count, File
+from fala_export.options import Argument, Cosine, Count, File, FileOrFolder, Folder, Seed
 
 #: How the states of a text's tokens become its embedding.
 Pooling: TypeAlias = Literal["mean", "cls"]
@@ -96,3 +100,120 @@ class VectorOptions:
     precision: Literal["int8", "float16"] = "int8"
     top: Count | None = None
     vocab: File | None = None
+
+
+@dataclass(frozen=True)
+class PriorSettings:
+    """What is learned from public annotators.
+
+    Attributes:
+        scales_only: Leave the prior as it is, and choose the scales of the devices' fit alone.
+        trained_on: The --data that the release's backbone was trained on, where these rows are
+            others: their documents are left out.
+    """
+
+    scales_only: bool = False
+    trained_on: File | None = None
+
+
+@dataclass(frozen=True)
+class Passphrase:
+    """What encrypts private keys.
+
+    Attributes:
+        passphrase_file: File whose first line en- and decrypts the keys; '-' asks for it.
+    """
+
+    passphrase_file: File | None = None
+
+    def read(self, *, new: bool = False) -> bytes | None:
+        """The passphrase; None where none was asked for."""
+        file = self.passphrase_file
+        if file is None:
+            return None
+        if str(file) == "-":
+            typed = click.prompt("Passphrase", hide_input=True, confirmation_prompt=new, err=True)
+            return str(typed).encode()
+        line = (file.read_bytes().splitlines() or [b""])[0]
+        if not line:
+            raise ExportError(f"{file}: its first line, the passphrase, is empty")
+        return line
+
+
+def keys_beside(repository: Path) -> Path:
+    """Where a repository's private keys lie unless the vendor says otherwise: beside it."""
+    resolved = repository.resolve()
+    return resolved.with_name(f"{resolved.name}.keys")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Keys:
+    """The private keys at hand.
+
+    Attributes:
+        keys: A private key's file, or a folder of them; again for more (default: REPO.keys).
+    """
+
+    keys: Annotated[tuple[FileOrFolder, ...], "--key"] = ()
+    passphrase: Passphrase
+
+    def of(self, repository: Path) -> tuple[Path, ...]:
+        """The files and folders of a repository's keys."""
+        return self.keys or (keys_beside(repository),)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SignSettings:
+    """What signs a release as a single file.
+
+    Attributes:
+        key: The private key, as fala-export key makes it.
+    """
+
+    key: File
+    passphrase: Passphrase
+
+
+@dataclass(frozen=True, kw_only=True)
+class BridgeSettings:
+    """Bridges from earlier releases, learned on the recipe's public texts.
+
+    Attributes:
+        from_: Bundles of the backbones that devices have.
+        seed: Draws the held-out documents.
+    """
+
+    from_: tuple[File, ...]
+    seed: Seed = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckSettings:
+    """Held-out annotators, played as devices that replace an earlier release by the new one.
+
+    Attributes:
+        from_: The earlier release (default: the first that there is a bridge from).
+        users: How many annotators take part, the first of the rows (default: all).
+        budget: Forward passes of a replacement, at most (default: a device's).
+        minimum_gain: Mean AUC over the new release as shipped, below which the command fails.
+        maximum_worse: Share of the annotators who may lose more than .005 of AUC against it.
+    """
+
+    from_: File | None = None
+    users: Count | None = None
+    budget: Count | None = None
+    minimum_gain: float | None = None
+    maximum_worse: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishSettings:
+    """Where a release is published.
+
+    Attributes:
+        repository: Its public folder; begun, with new keys beside it, where there is none.
+        keys: The private keys.
+    """
+
+    repository: Folder
+    keys: Keys

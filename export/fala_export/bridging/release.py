@@ -9,7 +9,7 @@ from typing import Any
 
 from fala import Bridge, Bundle, ExportError, add_bridge
 from fala_export.bridging.learning import STRENGTHS, Trial, check_enough, learn_map
-from fala_export.embedding import embed
+from fala_export.embedding import Embedder
 from fala_export.progress import progress
 from fala_export.writing import writing
 
@@ -17,7 +17,12 @@ _MEGABYTE = 1_000_000
 
 
 def build_bridge(
-    earlier: Path, later: Path, texts: Sequence[str], out: Path, seed: int = 0
+    earlier: Path,
+    later: Path,
+    texts: Sequence[str],
+    out: Path,
+    seed: int = 0,
+    embedder: Embedder | None = None,
 ) -> dict[str, Any]:
     """Learn the bridge between two backbones on public text, and write it into the later's bundle.
 
@@ -27,6 +32,7 @@ def build_bridge(
         texts: Distinct public documents.
         out: The bundle to write; it may be ``later``. Left alone when anything fails.
         seed: Draws the held-out documents.
+        embedder: Embeds the documents; None keeps no embeddings.
 
     Returns:
         What was learned, as the manifest notes it; how many ``bridges`` the bundle now has, and
@@ -45,8 +51,13 @@ def build_bridge(
     # Learning checks this again; here it is before the embedding, which takes minutes.
     check_enough(len(texts), old.manifest.dimension)
 
-    vectors = embed(old.backbone(), texts, "embedding with the old backbone")
-    targets = embed(new.backbone(), texts, "embedding with the new backbone")
+    embedder = embedder or Embedder()
+    vectors, targets = (
+        embedder.embed(
+            bundle.backbone(), bundle.backbone_digest, texts, f"embedding with the {age} backbone"
+        )
+        for age, bundle in (("old", old), ("new", new))
+    )
     with progress("learning", len(STRENGTHS)) as bar:
         learned = learn_map(vectors, targets, seed, step=lambda: bar.update(1))
     bridge = Bridge(old.backbone_digest, learned.matrix, learned.offset, learned.variance)

@@ -1,67 +1,13 @@
-"""``fala-export key`` and ``fala-export sign``, and the options of all commands that use keys."""
+"""``fala-export key`` and ``fala-export sign``."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-import click
-
-from fala import ExportError
 from fala_export.commands.command import Summary, command
-from fala_export.options import Argument, File, FileOrFolder
-
-if TYPE_CHECKING:
-    from fala_export.updates.keys import Keyring
-
-
-@dataclass(frozen=True)
-class Passphrase:
-    """What encrypts private keys.
-
-    Attributes:
-        passphrase_file: File whose first line en- and decrypts the keys; '-' asks for it.
-    """
-
-    passphrase_file: File | None = None
-
-    def read(self, *, new: bool = False) -> bytes | None:
-        """The passphrase; None where none was asked for."""
-        file = self.passphrase_file
-        if file is None:
-            return None
-        if str(file) == "-":
-            typed = click.prompt("Passphrase", hide_input=True, confirmation_prompt=new, err=True)
-            return str(typed).encode()
-        line = (file.read_bytes().splitlines() or [b""])[0]
-        if not line:
-            raise ExportError(f"{file}: its first line, the passphrase, is empty")
-        return line
-
-
-def keys_beside(repository: Path) -> Path:
-    """Where a repository's private keys lie unless the vendor says otherwise: beside it."""
-    resolved = repository.resolve()
-    return resolved.with_name(f"{resolved.name}.keys")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Keys:
-    """The private keys at hand.
-
-    Attributes:
-        keys: A private key's file, or a folder of them; again for more (default: REPO.keys).
-    """
-
-    keys: Annotated[tuple[FileOrFolder, ...], "--key"] = ()
-    passphrase: Passphrase
-
-    def ring(self, repository: Path, passphrase: bytes | None) -> Keyring:
-        """Read them."""
-        from fala_export.updates.keys import Keyring
-
-        return Keyring.read(self.keys or (keys_beside(repository),), passphrase)
+from fala_export.options import Argument, File
+from fala_export.settings import Passphrase, SignSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,12 +45,10 @@ class Sign:
 
     Attributes:
         bundle: The release.
-        key: The private key, as fala-export key makes it.
     """
 
     bundle: Annotated[File, Argument("x.fala")]
-    key: File
-    passphrase: Passphrase
+    sign: SignSettings
 
 
 @command(Sign)
@@ -117,4 +61,4 @@ def sign(settings: Sign) -> Summary:
     """
     from fala_export.updates.signing import sign_file
 
-    return sign_file(settings.bundle, settings.key, settings.passphrase.read())
+    return sign_file(settings.bundle, settings.sign.key, settings.sign.passphrase.read())

@@ -12,10 +12,13 @@ import click
 from fala import ExportError
 from fala.cli.commands import Group
 from fala_export.commands.command import Summary, command
-from fala_export.commands.keys import Keys, Passphrase, keys_beside
 from fala_export.options import Argument, Count, File, Folder
+from fala_export.settings import Keys, Passphrase, keys_beside
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from fala_export.updates.keys import Keyring
     from fala_export.updates.work import Threshold
 
 _ROLES = "root, targets, snapshot or timestamp"
@@ -87,7 +90,7 @@ def publish(settings: Publish) -> Summary:
     from fala_export.updates import work
 
     folder = settings.repository.folder
-    ring = settings.keys.ring(folder, settings.keys.passphrase.read())
+    ring = _ring(settings.keys, folder, settings.keys.passphrase.read())
     return work.publish(
         folder, settings.bundle, ring, _now(),
         product=settings.product, version=settings.version,
@@ -157,7 +160,7 @@ def renew(settings: Renew) -> Summary:
     from fala_export.updates import work
 
     folder = settings.repository.folder
-    ring = settings.keys.ring(folder, settings.keys.passphrase.read())
+    ring = _ring(settings.keys, folder, settings.keys.passphrase.read())
     return work.renew(folder, ring, _now(), settings.roles)
 
 
@@ -189,7 +192,7 @@ def rotate(settings: Rotate) -> Summary:
 
     folder, passphrase = settings.repository.folder, settings.keys.passphrase.read()
     return work.rotate(
-        folder, settings.role, settings.keys.ring(folder, passphrase),
+        folder, settings.role, _ring(settings.keys, folder, passphrase),
         settings.new_keys.keys_to or keys_beside(folder), _now(),
         threshold=None if settings.threshold is None else _threshold(settings.threshold),
         passphrase=passphrase,
@@ -219,7 +222,7 @@ def delegate(settings: Delegate) -> Summary:
 
     folder, passphrase = settings.repository.folder, settings.keys.passphrase.read()
     return work.delegate(
-        folder, settings.product, settings.keys.ring(folder, passphrase),
+        folder, settings.product, _ring(settings.keys, folder, passphrase),
         settings.new_keys.keys_to or keys_beside(folder), _now(),
         threshold=None if settings.threshold is None else _threshold(settings.threshold),
         passphrase=passphrase,
@@ -246,6 +249,12 @@ def repository() -> None:
 
 for _command in (begin, renew, rotate, delegate, show):
     repository.add_command(_command)
+
+
+def _ring(keys: Keys, repository: Path, passphrase: bytes | None) -> Keyring:
+    from fala_export.updates.keys import Keyring
+
+    return Keyring.read(keys.of(repository), passphrase)
 
 
 def _now() -> datetime:

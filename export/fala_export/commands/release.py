@@ -18,33 +18,37 @@ class Release:
     Attributes:
         recipe: The recipe.
         out: Bundle to write (default: the recipe's name, beside it).
-        work: Folder of a training's checkpoints (default: beside the recipe).
-        resume: Continue from the last whole checkpoint in --work.
+        work: Folder of what is done, which is not done again (default: beside the recipe).
+        dry_run: Say what would be done, and about how long it takes.
         lexical: Whether the head weighs words, too (default: as the recipe says).
     """
 
     recipe: Annotated[File, Argument("RECIPE.toml")]
     out: File | None = None
     work: Folder | None = None
-    resume: bool = False
+    dry_run: bool = False
     lexical: Lexical | None = None
 
 
 @command(Release)
 def release(settings: Release) -> Summary:
-    """Make a release as a recipe says: backbone, training, precision, parity, pack.
+    """Make a release as a recipe says, from rows to a signed update.
+
+    Its steps are backbone and head, bridges, prior and scales, and the check on held-out
+    annotators; then it is signed and published. What is done is kept in --work: an interrupted
+    command continues where it was, and a changed recipe repeats what the change concerns.
 
     The same recipe and files give the same bytes on one machine, but for a model in ONNX Runtime's
     own format.
     """
     with progress("loading libraries"):
+        from fala_export.plan import plan
         from fala_export.recipe import read_recipe
         from fala_export.release import build_release
 
     path = settings.recipe
     recipe = read_recipe(path, lexical=settings.lexical)
-    out, work = (
-        settings.out or path.with_suffix(".fala"),
-        settings.work or path.with_suffix(".work"),
-    )
-    return build_release(recipe, path.parent, out, work, resume=settings.resume)
+    work = settings.work or path.with_suffix(".work")
+    if settings.dry_run:
+        return plan(recipe, path.parent, work)
+    return build_release(recipe, path.parent, settings.out or path.with_suffix(".fala"), work)

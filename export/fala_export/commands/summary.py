@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 _MODELS = {"frozen": "frozen backbone", "trained": "trained"}
@@ -17,20 +17,20 @@ def text_of(summary: Mapping[str, Any]) -> str:
 
 def _lines(summary: Mapping[str, Any]) -> Iterator[str]:
     for key, value in list(summary.items())[1:]:
-        if key == "parity":
-            yield from _parity(value)
-        elif key == "training":
-            yield from _training(value)
-        elif key == "cost":
-            operations = ", ".join(
-                f"{count / 1e9:.3g} at {length}" for length, count in value["flops"].items()
-            )
-            yield f"  parameters: {value['parameters'] / 1e6:.2f} million"
-            yield f"  GFLOP a forward pass, by tokens: {operations}"
+        if key in _PARTS:
+            yield from _PARTS[key](value)
         elif key == "damaged_lines" and value:
             yield f"  damaged lines left out: {value} ({summary['damage']})"
         elif key not in ("damage", "damaged_lines"):
             yield f"  {key}: {value}"
+
+
+def _cost(cost: Mapping[str, Any]) -> Iterator[str]:
+    operations = ", ".join(
+        f"{count / 1e9:.3g} at {length}" for length, count in cost["flops"].items()
+    )
+    yield f"  parameters: {cost['parameters'] / 1e6:.2f} million"
+    yield f"  GFLOP a forward pass, by tokens: {operations}"
 
 
 def _parity(parity: Mapping[str, Any]) -> Iterator[str]:
@@ -88,3 +88,66 @@ def _words(words: Mapping[str, Any]) -> str:
             f"{losses['without_words']:.4f} without"
         )
     return f"  words: {words['buckets']} n-grams have a weight{measured}"
+
+
+def _prior(prior: Mapping[str, Any]) -> Iterator[str]:
+    yield f"  prior: from {prior['rows']} rows of {prior['annotators']} annotators"
+    yield (
+        f"  biases differ from the vendor's by {prior['bias_mean']:.2f} in the mean, with a "
+        f"standard deviation of {prior['bias_deviation']:.2f}"
+    )
+    yield "  cross-entropy on held-out annotators:"
+    for name, value in prior["held_out_cross_entropy"].items():
+        yield f"    {name:<22} {value:.4f}{'  chosen' if name == prior['chosen'] else ''}"
+
+
+def _scales(scales: Sequence[float] | None) -> Iterator[str]:
+    if scales is None:
+        yield "  no scales: too few annotators have thirty rows or more"
+    else:
+        yield f"  scales of a device's fit: {', '.join(f'{scale:g}' for scale in scales)}"
+
+
+def _bridges(bridges: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for bridge in bridges:
+        yield (
+            f"  bridge from {bridge['from']}: {bridge['form']}, explains {bridge['explained']:.1%} "
+            f"of the variance of {bridge['held_out']} held-out texts"
+        )
+
+
+def _check(check: Mapping[str, Any]) -> Iterator[str]:
+    auc, interval = check["auc"], check["interval"]
+    yield f"  check: {check['devices']} held-out annotators, played as devices from {check['from']}"
+    yield (
+        f"    AUC {auc['fala']:.4f}; {auc['new_global']:.4f} with the release as shipped, "
+        f"{auc['old_personal']:.4f} with the old personal model"
+    )
+    within = ""
+    if interval is not None:
+        within = f" (95 % interval {interval[0]:+.4f} to {interval[1]:+.4f})"
+    yield (
+        f"    gain over the release as shipped: {check['gain']:+.4f}{within}; "
+        f"{check['worse']:.0%} of them lose more than .005"
+    )
+
+
+def _published(published: Mapping[str, Any]) -> Iterator[str]:
+    yield f"  published: version {published['version']} in {published['repository']}"
+
+
+def _steps(steps: Mapping[str, str]) -> Iterator[str]:
+    for name, state in steps.items():
+        yield f"  step: {name}: {state}"
+
+
+def _costs(costs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for cost in costs:
+        yield f"  {cost['work']}: {cost['texts']} texts, about {cost['seconds']:.0f} s"
+
+
+_PARTS: Mapping[str, Callable[[Any], Iterator[str]]] = {
+    "parity": _parity, "training": _training, "cost": _cost, "prior": _prior, "scales": _scales,
+    "bridges": _bridges, "check": _check, "published": _published, "steps": _steps,
+    "costs": _costs,
+}  # fmt: skip

@@ -22,7 +22,7 @@ from fala import (
 )
 from fala.release import unique_texts
 from fala.release.device_fit import SparseRows, one_blas_thread
-from fala_export.embedding import embed
+from fala_export.embedding import Embedder
 from fala_export.population.annotators import (
     LEAST_ANNOTATORS,
     Annotator,
@@ -34,12 +34,29 @@ from fala_export.population.choice import FITS, FOLDS, Choice, choose_prior
 from fala_export.population.left_out import honest_logits
 from fala_export.population.scales import LEAST_ROWS, choose_scales, training_sets, trials
 from fala_export.progress import progress
+from fala_export.settings import PriorSettings
 from fala_export.training.public_rows import PublicRows
 from fala_export.training.unseen import unseen_rows
 
 
+def learn_from_annotators(
+    release: Path,
+    public: PublicRows,
+    out: Path,
+    settings: PriorSettings,
+    embedder: Embedder | None = None,
+) -> dict[str, Any]:
+    """``write_prior``, or ``write_scales`` where the settings ask for scales only."""
+    write = write_scales if settings.scales_only else write_prior
+    return write(release, public, out, settings.trained_on, embedder)
+
+
 def write_prior(
-    release: Path, public: PublicRows, out: Path, trained_on: Path | None = None
+    release: Path,
+    public: PublicRows,
+    out: Path,
+    trained_on: Path | None = None,
+    embedder: Embedder | None = None,
 ) -> dict[str, Any]:
     """Estimate a prior and write the release again with it, and with the fit's scales under it.
 
@@ -48,6 +65,7 @@ def write_prior(
         public: Those that name a user are used.
         out: Where to write; it may be ``release``.
         trained_on: See ``unseen_rows``: rows on what the backbone was trained on are left out.
+        embedder: Embeds the texts; None keeps no embeddings.
 
     Returns:
         ``bundle``, ``bytes_added``, what the manifest says of the ``prior``, and the ``scales``:
@@ -73,7 +91,7 @@ def write_prior(
             "for heads of one weight a dimension (--scales-only chooses scales for any)"
         )
     public = unseen_rows(bundle, public, trained_on)
-    rows = _embedded(bundle, head, public)
+    rows = _embedded(bundle, head, public, embedder or Embedder())
     annotators = gather_annotators(
         rows.inputs, rows.words, rows.logits[:, 0], rows.labels[:, 0], rows.names
     )
@@ -101,7 +119,11 @@ def write_prior(
 
 
 def write_scales(
-    release: Path, public: PublicRows, out: Path, trained_on: Path | None = None
+    release: Path,
+    public: PublicRows,
+    out: Path,
+    trained_on: Path | None = None,
+    embedder: Embedder | None = None,
 ) -> dict[str, Any]:
     """Write a release again with the scales that serve public annotators best, and nothing else.
 
@@ -112,6 +134,7 @@ def write_scales(
         public: Those that name a user are used.
         out: Where to write; it may be ``release``.
         trained_on: See ``write_prior``.
+        embedder: See ``write_prior``.
 
     Returns:
         ``bundle``, ``bytes_added`` and ``scales``.
@@ -124,7 +147,8 @@ def write_scales(
     """
     bundle = Bundle.open(release)
     head = _head_of(bundle)
-    rows = _embedded(bundle, head, unseen_rows(bundle, public, trained_on))
+    public = unseen_rows(bundle, public, trained_on)
+    rows = _embedded(bundle, head, public, embedder or Embedder())
     scales = _scales(head, rows, dict.fromkeys(set(rows.names), bundle.prior()))
     if scales is None:
         raise DataError(
@@ -165,7 +189,7 @@ def _head_of(bundle: Bundle) -> Head:
     return head
 
 
-def _embedded(bundle: Bundle, head: Head, public: PublicRows) -> _Rows:
+def _embedded(bundle: Bundle, head: Head, public: PublicRows, embedder: Embedder) -> _Rows:
     if public.task != head.task:
         raise BundleMismatchError(
             f"the rows are for {public.task}, the release's head is for {head.task}"
@@ -182,7 +206,7 @@ def _embedded(bundle: Bundle, head: Head, public: PublicRows) -> _Rows:
     position_of = {example: position for position, example in enumerate(examples)}
     positions = np.array([position_of[row.example] for row in rows], dtype=np.int64)
     texts = unique_texts(examples)
-    vectors = embed(bundle.backbone(), texts, "embedding texts")
+    vectors = embedder.embed(bundle.backbone(), bundle.backbone_digest, texts, "embedding texts")
     embeddings = dict(zip(texts, vectors, strict=True))
     inputs = head.inputs(examples, embeddings)
     words = head.words(examples)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from fala import Backbone, Bundle, DataError, ExportError, Head
 from fala.release import MATCHING, WORD_VECTORS, unique_texts
+from fala_export.embedding import Embedder
 from fala_export.models.encoder import Encoder
 from fala_export.training.classifier import ClassifierBatches, ClassifierModule
 from fala_export.training.closed_form import closed_form, finish, start_of
@@ -98,6 +99,7 @@ def fit_frozen(
     seed: int = 0,
     max_length: int | None = None,
     lexical: bool = True,
+    embedder: Embedder | None = None,
 ) -> Trained:
     """Keep a backbone as it is, and fit its head by the SDK's closed form.
 
@@ -107,6 +109,7 @@ def fit_frozen(
         seed: Of the choice of the held-out users, the same as in ``train``.
         max_length: Tokens of a text that an encoder reads; a bundle has its own.
         lexical: Whether the head has a lexical view.
+        embedder: Embeds the texts; None keeps no embeddings.
 
     Raises:
         DataError: The rows cannot be used.
@@ -114,11 +117,12 @@ def fit_frozen(
     """
     backbone: Backbone
     if isinstance(source, Bundle):
-        backbone = source.backbone()
+        backbone, digest = source.backbone(), source.backbone_digest
     else:
-        backbone = _learner(source, rows, max_length)
+        backbone = learner = TransformerLearner(source, source.length(max_length))
+        digest = learner.embedding_digest
     division = divide(rows.rows, seed, validation=False)
-    embeddings = embed_rows(backbone, rows.rows)
+    embeddings = embed_rows(backbone, rows.rows, embedder, digest)
     head, words = closed_form(backbone, division.training, rows.labels, embeddings, lexical=lexical)
     figures = {"frozen": measure(head, division.held_out, embeddings)} if division.held_out else {}
     details = details_of("head in closed form", rows, division, figures)

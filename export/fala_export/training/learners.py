@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,10 +16,9 @@ from torch import Tensor, nn
 
 from fala import Backbone, Bundle, ExportError
 from fala.release import EncoderState, Row, Vectors, unique_texts, words
-from fala_export.embedding import embed
+from fala_export.embedding import Embedder
 from fala_export.models.encoder import Encoder
 from fala_export.models.sentence_encoder import AttentionPooling, SentenceEncoder, embed_tokens
-from fala_export.progress import progress
 from fala_export.training.settings import LoopSettings
 from fala_export.vectors.table import bundle_table
 
@@ -66,12 +66,11 @@ class Learner(ABC):
         return digest.hexdigest()
 
     def encode(self, texts: Sequence[str], state: EncoderState | None = None) -> Floats:
-        """Embed texts, with a progress bar; shape (n, dim). There is no state to take."""
+        """Embed texts; shape (n, dim). There is no state to take."""
         if state is not None:
             raise ExportError("a model that is being trained takes no adapter or prompt")
         ids = self.token_ids(texts)
-        with progress("embedding texts", len(ids)) as bar:
-            return embed_tokens(self.module, ids, self.pad_id, self.dimension, bar.update)
+        return embed_tokens(self.module, ids, self.pad_id, self.dimension, lambda _: None)
 
 
 class TransformerLearner(Learner):
@@ -101,6 +100,13 @@ class TransformerLearner(Learner):
     def dimension(self) -> int:
         """Length of an embedding."""
         return self.encoder.module.dimension
+
+    @property
+    def embedding_digest(self) -> str:
+        """SHA-256 over all that an embedding depends on."""
+        encoder = self.encoder
+        form = [self.digest, self.max_length, encoder.pooling, encoder.normalized]
+        return hashlib.sha256(encoder.tokenizer + json.dumps(form).encode()).hexdigest()
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -205,9 +211,10 @@ class _MeanOfVectors(nn.Module):
         return (self.vectors[ids] * weights).sum(1) / weights.sum(1).clamp(min=1)
 
 
-def embed_rows(backbone: Backbone, rows: Sequence[Row]) -> dict[str, Vectors]:
-    """Embed all texts of some rows, by text; a learner shows its progress itself."""
+def embed_rows(
+    backbone: Backbone, rows: Sequence[Row], embedder: Embedder | None = None, digest: str = ""
+) -> dict[str, Vectors]:
+    """Embed all texts of some rows, by text; see ``Embedder.embed``."""
     texts = unique_texts(row.example for row in rows)
-    if isinstance(backbone, Learner):
-        return dict(zip(texts, backbone.encode(texts), strict=True))
-    return dict(zip(texts, embed(backbone, texts, "embedding texts"), strict=True))
+    vectors = (embedder or Embedder()).embed(backbone, digest, texts, "embedding texts")
+    return dict(zip(texts, vectors, strict=True))

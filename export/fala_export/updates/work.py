@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -173,6 +173,49 @@ def publish(
         "repository": str(folder), "product": named, "version": number, "name": manifest.name,
         "file": str(file), "bytes": target.length, **show(state, now),
     }  # fmt: skip
+
+
+def publish_or_begin(
+    folder: Path, bundle: Path, keys: Sequence[Path], passphrase: bytes | None, now: datetime
+) -> dict[str, Any]:
+    """Publish a release that is not published yet, in a repository that need not be there.
+
+    Args:
+        folder: The repository; begun where there is none, with new keys in the first of ``keys``.
+        bundle: The release.
+        keys: Files of keys, and folders of them.
+        passphrase: Of the keys.
+        now: The time.
+
+    Returns:
+        As ``publish``; of a release that is the newest of its product already, ``"version"`` alone.
+
+    Raises:
+        ExportError: See ``begin`` and ``publish``.
+    """
+    if not folder.is_dir() or not any(folder.iterdir()):
+        begin(folder, keys[0], now, passphrase=passphrase)
+    version = _newest(folder, bundle)
+    if version is not None:
+        return {"repository": str(folder), "version": version}
+    return publish(folder, bundle, Keyring.read(keys, passphrase), now)
+
+
+def _newest(folder: Path, bundle: Path) -> int | None:
+    """The version as which a release is the newest of its product; None where another one is."""
+    opened = Bundle.open(bundle)
+    product = opened.manifest.product or DEFAULT_PRODUCT
+    published = repository.load(folder).release(release_path(product))
+    if published is None:
+        return None
+    target, version = published[1], _version(published[1])
+    with temporary_folder() as scratch:
+        source = bundle
+        if opened.manifest.version is None:
+            source = scratch / "release.fala"
+            add_version(source, opened, version, product)
+        same = TargetFile.from_file(target.path, str(source), ["sha256"]).hashes == target.hashes
+    return version if same else None
 
 
 def renew(

@@ -1,0 +1,189 @@
+"""From a table to a signed update: the steps of a recipe, and what is not done again."""
+
+import csv
+import json
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytest.importorskip("accelerate")
+
+from click.testing import CliRunner
+
+import fala_export.release
+from fala import Bundle, Device
+from fala_export.cli import main
+from file_server import FileServer
+
+pytestmark = pytest.mark.slow
+
+WORDS = ("good", "fine", "kind", "bad", "vile", "cruel")
+RECIPE = """
+name = "second"
+data = "posts.csv"
+
+[word-vectors]
+source = "new.txt"
+
+[bridge]
+from = ["old.fala"]
+
+[prior]
+scales_only = true
+
+[check]
+users = 3
+minimum_gain = -1.0
+
+[sign]
+key = "vendor.pem"
+
+[publish]
+repository = "REPO"
+"""
+
+
+def run(*words, code=0):
+    done = CliRunner().invoke(main, [*map(str, words)], prog_name="fala-export")
+    assert done.exit_code == code, (done.output, done.exception)
+    return done
+
+
+def release(kitchen, *words, code=0):
+    return run("release", kitchen / "recipe.toml", *words, code=code)
+
+
+def write_recipe(kitchen, text=RECIPE):
+    (kitchen / "recipe.toml").write_text(text)
+
+
+def steps(kitchen):
+    """When the bundle of each step was written."""
+    return {
+        file.name: file.stat().st_mtime_ns for file in (kitchen / "recipe.work/steps").iterdir()
+    }
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory):
+    """A folder with a vendor's table, an earlier release and a key."""
+    folder = tmp_path_factory.mktemp("kitchen")
+    for name, shift in (("old", 0.0), ("new", 0.3)):
+        lines = [f"{word} {at - 2.5} {shift * at * at} 1" for at, word in enumerate(WORDS)]
+        (folder / f"{name}.txt").write_text("\n".join([*lines, "post 0 0 0.5\n"]))
+    with (folder / "posts.csv").open("w", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["text", "label", "user"])
+        for user in range(32):
+            for at in range(36):
+                own = user % 3 == 0 and at % 6 == 2  # a third of the users dislike what is kind
+                text = f"{WORDS[at % 6]} {WORDS[(at * 5 + user) % 6]} post {user * 36 + at}"
+                writer.writerow([text, int(at % 6 > 2 or own), f"u{user}"])
+    write_recipe(folder, 'name = "first"\ndata = "posts.csv"\n[word-vectors]\nsource = "old.txt"\n')
+    release(folder, "--out", folder / "old.fala")
+    run("key", folder / "vendor.pem")
+    return folder
+
+
+@pytest.fixture
+def kitchen(begun, tmp_path):
+    """A copy of it, with the recipe of the next release."""
+    for file in begun.iterdir():
+        if file.is_file():
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    write_recipe(tmp_path)
+    return tmp_path
+
+
+def test_a_recipe_makes_a_signed_update_that_a_device_takes(kitchen):
+    summary = json.loads(release(kitchen, "--json").stdout)
+    bundle = Bundle.open(kitchen / "recipe.fala")
+    old = Bundle.open(kitchen / "old.fala")
+    assert list(bundle.bridges()) == [old.backbone_digest]
+    assert bundle.manifest.details["scales"] == summary["scales"]
+    assert bundle.manifest.details["check"] == summary["check"]
+    assert summary["check"]["devices"] == 3
+    assert summary["published"]["version"] == 1
+    with Device.create(kitchen / "signed", kitchen / "old.fala") as device:
+        device.replace(kitchen / "recipe.fala", trust=kitchen / "vendor.pub")
+        assert device.name == "second"
+    files = {
+        path.relative_to(kitchen / "REPO").as_posix(): path.read_bytes()
+        for path in (kitchen / "REPO").rglob("*.*")
+        if path.is_file()
+    }
+    root = kitchen / "REPO/metadata/1.root.json"
+    with (
+        FileServer(files) as server,
+        Device.create(kitchen / "device", kitchen / "old.fala") as device,
+    ):
+        assert device.update(server.address, root=root).new == "second"
+
+
+def test_what_is_done_is_not_done_again(kitchen, monkeypatch):
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(fala_export.release, "play", killed)
+        release(kitchen, code=130)
+    assert not (kitchen / "recipe.fala").exists()
+    before = steps(kitchen)
+    assert len(before) == 6  # backbone and head, bridge, scales: a bundle and a summary each
+    done = release(kitchen)
+    assert done.stderr.count("done before") == 3
+    assert before.items() <= steps(kitchen).items()
+    first = (kitchen / "recipe.fala").read_bytes()
+    again = release(kitchen)
+    assert again.stderr.count("done before") == 4
+    assert "published: version 1" in again.stdout
+    assert (kitchen / "recipe.fala").read_bytes() == first
+    # A change of the rows concerns all, one of the check nothing before it.
+    write_recipe(kitchen, RECIPE.replace("users = 3", "users = 2"))
+    assert release(kitchen).stderr.count("done before") == 3
+    with (kitchen / "posts.csv").open("a") as stream:
+        stream.write("another kind post,0,u1\n")
+    assert "done before" not in release(kitchen).stderr
+
+
+def test_a_release_below_what_is_demanded_is_not_written(kitchen):
+    write_recipe(kitchen, RECIPE.replace("-1.0", "0.9"))
+    done = release(kitchen, code=1)
+    assert "[check] demands minimum_gain = 0.9, and 3 held-out annotators gain" in done.stderr
+    assert not (kitchen / "recipe.fala").exists() and not (kitchen / "REPO").exists()
+
+
+def test_a_dry_run_says_what_would_be_done(kitchen):
+    before = sorted(kitchen.iterdir())
+    plan = json.loads(release(kitchen, "--dry-run", "--json").stdout)
+    assert sorted(kitchen.iterdir()) == before
+    assert plan["steps"] == dict.fromkeys(
+        ["backbone and head", "bridge from first", "prior and scales", "check"], "to do"
+    )
+    assert plan["users"] == 24
+    assert {cost["texts"] for cost in plan["costs"]} == {plan["texts"]}
+    release(kitchen)
+    plan = json.loads(release(kitchen, "--dry-run", "--json").stdout)
+    assert set(plan["steps"].values()) == {"done"}
+    assert {cost["texts"] for cost in plan["costs"]} == {0}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('from = ["old.fala"]', "", "[bridge] needs from"),
+        ('from = ["old.fala"]', "from = []", "names no bundle"),
+        ('from = ["old.fala"]', 'from = ["none.fala"]', "none.fala"),
+        ('[bridge]\nfrom = ["old.fala"]', "", "[check] needs from"),
+        ('data = "posts.csv"', "", "needs data"),
+        ("users = 3", "users = 0", "check.users"),
+        ('"vendor.pem"', '"other.pem"', "other.pem"),
+        ("scales_only = true", "scales = 3", "[prior] has no key scales"),
+    ],
+)
+def test_a_mistake_in_a_table_is_named_before_any_work(kitchen, old, new, message):
+    write_recipe(kitchen, RECIPE.replace(old, new))
+    done = release(kitchen, code=1)
+    assert message in done.stderr
+    assert not (kitchen / "recipe.work").exists()
