@@ -40,12 +40,13 @@ def held(path):
 
 @pytest.mark.usefixtures("apart")
 def test_odd_texts_are_answered_elsewhere_and_once(release, encoded, caplog):
+    started = time.perf_counter()
     with caplog.at_level(logging.INFO, "fala.slots"):
         backbone = validate(held(release))
     assert encoded == [] and caplog.records == []
-    started = time.perf_counter()
+    first = time.perf_counter() - started
     again = validate(held(release))
-    assert time.perf_counter() - started < 0.2
+    assert time.perf_counter() - started < first  # which started a process
     np.testing.assert_array_equal(backbone.encode(["a film"]), again.encode(["a film"]))
 
 
