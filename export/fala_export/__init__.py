@@ -8,14 +8,28 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fala_export.bridging.release import build_bridge
     from fala_export.cli import run
+    from fala_export.models.encoder import Encoder, load_encoder
+    from fala_export.models.sentence_encoder import pad
     from fala_export.population.release import write_prior, write_scales
     from fala_export.training.public_rows import PublicRows
 
-__all__ = ["PublicRows", "build_bridge", "run", "write_prior", "write_scales"]
+__all__ = [
+    "Encoder",
+    "PublicRows",
+    "build_bridge",
+    "load_encoder",
+    "pad",
+    "run",
+    "write_prior",
+    "write_scales",
+]
 
 _MODULES = {
+    "Encoder": "models.encoder",
     "PublicRows": "training.public_rows",
     "build_bridge": "bridging.release",
+    "load_encoder": "models.encoder",
+    "pad": "models.sentence_encoder",
     "run": "cli",
     "write_prior": "population.release",
     "write_scales": "population.release",

@@ -106,7 +106,7 @@ def test_what_is_counted_without_numbers_is_what_runs_with_them(method, tmp_path
     head = make_head()
     model, release = write_new(tmp_path, head)
     transformer = Transformer.open(model, release)
-    transformer.model = method.adapt(transformer.model)
+    transformer.module.transformer = method.adapt(transformer.module.transformer)
     network = Network(transformer, head).train()
     texts = documents(6, seed=1)[0]
     tokens = dict(zip(texts, transformer.tokens(texts), strict=True))

@@ -12,7 +12,7 @@ pytest.importorskip("adapters")
 
 import torch
 
-from fala import DataError, Match
+from fala import DataError, ExportError, Match
 from fala_sim.meter import Meter
 from fala_sim.methods.adapter import BOTTLENECK, Adapter
 from fala_sim.methods.full import Full
@@ -136,7 +136,7 @@ def test_the_device_keeps_what_trained(classifier):
         assert situation.meter.stored_bytes == 4 * (count + d + 1)
     situation = fresh(classifier)
     training = begin(situation, Full)
-    model = training._network.transformer.model
+    model = training._network.transformer.module.transformer
     assert situation.meter.stored_bytes == 4 * (sum(p.numel() for p in model.parameters()) + d + 1)
 
 
@@ -146,7 +146,7 @@ def test_an_untrained_model_is_the_vendors(task, request):
     situation = fresh(request.getfixturevalue(task))
     training, examples = begin(situation, Full), list(situation.user.train[:20])
     texts = sorted(training._tokens)
-    vectors = training._network.transformer.embed(texts).numpy()
+    vectors = training._network.transformer.embed(texts)
     head = situation.new.head
     inputs = head.inputs(examples, dict(zip(texts, vectors, strict=True)))
     expected = head.vendor_model().logits(inputs)
@@ -272,15 +272,15 @@ def test_what_cannot_be_trained_is_refused_saying_why(classifier, tmp_path):
         Full().fit(fresh(classifier, transformer=None), SETTINGS)
     with pytest.raises(DataError, match="came as a bundle only"):
         next(Lora().search(fresh(classifier, transformer=None)))
-    with pytest.raises(DataError, match="not a transformer with its tokenizer"):
+    with pytest.raises(ExportError, match="not a model folder"):
         Full().fit(fresh(classifier, transformer=tmp_path), SETTINGS)
     broken = write_model(tmp_path / "broken")
     (broken / "model.safetensors").write_bytes(b"no weights")
-    with pytest.raises(DataError, match="not a transformer with its tokenizer"):
+    with pytest.raises(ExportError, match="cannot load its weights"):
         Full().fit(fresh(classifier, transformer=broken), SETTINGS)
     examples, labels = documents(4, seed=1)
     plain = make_situation(tmp_path / "a", examples, labels, make_head(), details={"pad_id": 0})
-    with pytest.raises(DataError, match="the pooling is None"):
+    with pytest.raises(DataError, match="its pooling is None"):
         Full().fit(plain, SETTINGS)
     other = make_situation(tmp_path / "b", examples, labels, make_head(), family="mpnet")
     with pytest.raises(DataError, match="leave lora out"):

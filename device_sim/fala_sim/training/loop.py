@@ -105,7 +105,7 @@ class Training:
         with meter.stage("load"), torch.random.fork_rng(devices=[]):
             torch.manual_seed(situation.seed)
             transformer = Transformer.open(folder, situation.new.path)
-            transformer.model = adapt(transformer.model)
+            transformer.module.transformer = adapt(transformer.module.transformer)
             self._network = Network(transformer, head)
         self._trained = [p for p in self._network.parameters() if p.requires_grad]
         self._optimizer = torch.optim.AdamW(self._trained, lr=rate, fused=True)
@@ -149,7 +149,7 @@ class Training:
         """Logits (n, C) of the model as it is now."""
         network, head = self._network, self._situation.new.head
         texts = distinct_texts(examples)
-        vectors = network.transformer.embed(texts).numpy()
+        vectors = network.transformer.embed(texts)
         embeddings = dict(zip(texts, vectors, strict=True))
         weight, bias = (p.detach().numpy() for p in (network.weight, network.bias))
         personal = Head(head.task, head.labels, weight, bias, head.query).vendor_model()
