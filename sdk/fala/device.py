@@ -81,6 +81,16 @@ class Device:
 
     Beside its own task it may have others (``load_adapter``): each is an adapter in the same
     backbone, with examples and a personal model of its own, and is asked by its name.
+
+    Examples:
+        >>> device = fala.Device.create("reader", fala.sample_release("glove"))
+        >>> texts = ["buy my coins now", "you absolute clown", "a lovely match", "a good soup"]
+        >>> device.learn(texts, [1, 1, 0, 0]).labelled
+        4
+        >>> device.decide(["buy my soup, clown", "the lovely soup"])
+        ['1', '0']
+
+        The examples of the methods go on with this device.
     """
 
     def __init__(
@@ -140,6 +150,11 @@ class Device:
             DataError: ``positive`` is not one of the release's labels, or ``keep_text`` is none of
                 its values.
             DeviceError: The folder is in use, or cannot be written.
+
+        Examples:
+            >>> with fala.Device.create("other", fala.sample_release("glove")) as other:
+            ...     print(other.task, other.labels)
+            classification ('0', '1')
         """
         installed = create(
             folder_of(path), str(path_of(bundle, "bundle")), positive=positive, trust=trust,
@@ -170,6 +185,12 @@ class Device:
             DeviceError: There is none, it is damaged, or it was written under another key, or
                 none; nothing is changed then.
             BundleError: The installed release is not what was installed.
+
+        Examples:
+            >>> device.close()
+            >>> with fala.Device.open("reader") as device:
+            ...     print(sum(1 for _ in device.examples()))
+            4
         """
         return cls(open_folder(folder_of(path), codec_of(key), Encoders(encoder)))
 
@@ -183,6 +204,10 @@ class Device:
 
         Raises:
             DeviceError: There is none, a newer FaLA wrote it, or it has another key.
+
+        Examples:
+            >>> fala.Device.examine("reader").whole
+            True
         """
         return look(folder_of(path), codec_of(key))
 
@@ -210,6 +235,11 @@ class Device:
             DeviceError: There is none, it cannot be written, a newer FaLA wrote it, or it has
                 another key.
             BundleError: ``bundle`` cannot be trusted.
+
+        Examples:
+            >>> device.close()
+            >>> fala.Device.repair("reader").actions  # nothing to repair
+            ()
         """
         folder = folder_of(path)
         release = None if bundle is None else str(path_of(bundle, "bundle"))
@@ -222,7 +252,11 @@ class Device:
         return report
 
     def close(self) -> None:
-        """Close the store. What was learned is already on the disk."""
+        """Close the store. What was learned is already on the disk.
+
+        Examples:
+            >>> device.close()
+        """
         self._installed.close()
 
     def __enter__(self: _Device) -> _Device:
@@ -257,6 +291,13 @@ class Device:
 
         Raises:
             DeviceError: Something cannot be deleted; the rest is deleted.
+
+        Examples:
+            >>> device.erase()
+            >>> fala.Device.open("reader")
+            Traceback (most recent call last):
+            ...
+            fala.errors.DeviceError: ...
         """
         with self._installed.work:
             erase(self._installed.path, self._installed.store)
@@ -354,6 +395,10 @@ class Device:
         Raises:
             DataError: If an example is not of the task's kind.
             UnknownAdapterError: No adapter of this name is loaded.
+
+        Examples:
+            >>> device.predict(["a lovely soup"]).round(1)
+            array([[0.9, 0.1]])
         """
         return label_probabilities(self._ask(examples, ActiveModel.logits, adapter))
 
@@ -370,6 +415,10 @@ class Device:
         Raises:
             DataError: If an example is not of the task's kind.
             UnknownAdapterError: No adapter of this name is loaded.
+
+        Examples:
+            >>> device.decide(["buy my soup, clown"])
+            ['1']
         """
         return self._ask(examples, ActiveModel.decide, adapter)
 
@@ -397,6 +446,11 @@ class Device:
         Raises:
             DataError: A candidate is not a text, or ``top`` or ``label`` cannot be.
             UnknownAdapterError: No adapter of this name is loaded.
+
+        Examples:
+            >>> news = ["buy my coins", "a lovely film", "you clown"]
+            >>> [text for text, _ in device.rank(news, label=0, top=2)]
+            ['a lovely film', 'buy my coins']
         """
         task = self._learner(adapter).task
         examples = candidates_of(candidates, history, self._kind(task))
@@ -433,6 +487,11 @@ class Device:
         Raises:
             DataError: If an example or a label cannot be used; nothing is kept then.
             UnknownAdapterError: No adapter of this name is loaded.
+
+        Examples:
+            >>> report = device.learn(["see you at the match"], [0])
+            >>> report.examples, report.labelled
+            (5, 5)
         """
         learner = self._learner(adapter)
         return learner.learn(*self._checked(learner, examples, labels))
@@ -456,6 +515,12 @@ class Device:
 
         Raises:
             DataError: If an example or a label cannot be used; nothing is kept then.
+
+        Examples:
+            >>> device.remember(["see you at the match", "no label yet"], [0, None])
+            [5, 6]
+            >>> device.fit().labelled
+            5
         """
         learner = self._learner(adapter)
         return learner.remember(*self._checked(learner, examples, labels))
@@ -472,6 +537,10 @@ class Device:
 
         Raises:
             UsageError: Examples are passed.
+
+        Examples:
+            >>> device.fit().fitted
+            4
         """
         if examples:
             raise UsageError(
@@ -518,6 +587,11 @@ class Device:
         Raises:
             DataError: If an id is not a whole number, or not exactly one of both arguments is
                 given; nothing is deleted then.
+
+        Examples:
+            >>> gone = device.forget(where=lambda kept: "clown" in kept.example)
+            >>> print(gone, gone.overwritten)
+            1 True
         """
         learner = self._learner(adapter)
         chosen = ids_where(ids, where, lambda: self.examples(adapter=adapter))
@@ -542,6 +616,10 @@ class Device:
 
         Raises:
             DataError: ``labelled`` is none of its values.
+
+        Examples:
+            >>> [kept.example for kept in device.examples(label=1)]
+            ['buy my coins now', 'you absolute clown']
         """
         if not isinstance(labelled, bool | None):
             raise DataError(f"labelled is True, False or None, not a {type(labelled).__name__}")
@@ -578,6 +656,10 @@ class Device:
 
         Raises:
             DataError: It cannot be written there, texts are not kept, or ``user`` is no name.
+
+        Examples:
+            >>> device.export_data("mine.jsonl")
+            4
         """
         name = name_of(user, "user")
         if not self._installed.store.texts.kept:
@@ -610,6 +692,11 @@ class Device:
         Raises:
             BundleError: As ``replace`` would.
             DataError: An argument cannot be used.
+
+        Examples:
+            >>> preview = device.preview(fala.sample_release("bert"))
+            >>> preview.new, preview.decision, preview.comparison.worse  # None: not known yet
+            ('bert', 'personal', None)
         """
         path, run = str(path_of(bundle, "bundle")), Run(budget_of(budget))
         return preview(self._installed, path, run, trust)
@@ -689,6 +776,13 @@ class Device:
             CancelledError: ``progress`` returned False.
             DeviceError: The device's folder cannot be written.
             DeviceChangedError: Another release was installed meanwhile.
+
+        Examples:
+            >>> report = device.replace(fala.sample_release("bert"), fala.Budget(forward_passes=0))
+            >>> report.old, report.new, report.decision, report.forward_passes
+            ('glove', 'bert', 'personal', 0)
+            >>> device.on_trial, device.can_roll_back
+            (True, True)
         """
         path = path_of(bundle, "bundle")
         terms = terms_of(accept, trust, adapters, prompts, allow_older=allow_older)
@@ -804,6 +898,13 @@ class Device:
         Raises:
             DataError: An argument cannot be used.
             DeviceError: The device's folder cannot be written.
+
+        Examples:
+            >>> bert = fala.sample_release("bert")
+            >>> device.replace(bert, fala.Budget(forward_passes=0)).forward_passes
+            0
+            >>> device.refine(fala.Budget(forward_passes=3)).forward_passes
+            3
         """
         run = Run(budget_of(budget), progress_of(progress))
         learner, try_one = self._learner(adapter), prompts_of(prompts, adapter)
@@ -823,6 +924,12 @@ class Device:
 
         Raises:
             DeviceError: The device's folder cannot be written.
+
+        Examples:
+            >>> _ = device.replace(fala.sample_release("bert"), fala.Budget(forward_passes=0))
+            >>> device.confirm()
+            >>> device.on_trial
+            False
         """
         self._installed.confirm()
 
@@ -835,6 +942,12 @@ class Device:
         Raises:
             DeviceError: If no previous model is kept, or an adapter was loaded since.
             BundleError: The previous release is damaged; the device stays as it is.
+
+        Examples:
+            >>> _ = device.replace(fala.sample_release("bert"), fala.Budget(forward_passes=0))
+            >>> device.rollback()
+            >>> device.name
+            'glove'
         """
         for task in self._installed.roll_back():
             self._learner(task.adapter or None).fit()

@@ -24,6 +24,11 @@ class Pair(str):
 
     It is the text of both with ASCII's record separator, U+001E, between them, and any text with
     that character is read as a pair: so a store, a file or a digest that knows texts knows pairs.
+
+    Examples:
+        >>> pair = fala.Pair("It rained.", "Rain fell.")
+        >>> pair.a, pair.b
+        ('It rained.', 'Rain fell.')
     """
 
     __slots__ = ()
@@ -76,6 +81,11 @@ class Item(str):
         vector: Its embedding, (d,), float32.
         encoder: The encoder that made the vector (``Bundle.encoder``). Where another one is
             installed the app's function is asked for the key. None fits whichever is installed.
+
+    Examples:
+        >>> item = fala.Item("photo-17.jpg", [0.5, 0.1, 0.4])
+        >>> item == "photo-17.jpg", item.vector.shape
+        (True, (3,))
     """
 
     __slots__ = ("encoder", "vector")
@@ -156,6 +166,10 @@ class Match:
     Attributes:
         history: Texts that the user opened, oldest first; may be empty.
         candidate: The text in question.
+
+    Examples:
+        >>> fala.Match(["A vote on taxes", "The cup final"], "The team won the cup")
+        Match(history=('A vote on taxes', 'The cup final'), candidate='The team won the cup')
     """
 
     history: tuple[str, ...]

@@ -7,7 +7,7 @@ from imports import python_files
 LIMITS = {"tests": 400, "sdk": 600, "export": 450, "device_sim": 450, "benchmarks": 450}
 
 #: Files that are longer still, and what they may not outgrow. An entry goes with its cause.
-KNOWN = {"sdk/fala/device.py": 970}  # the public class: most of it is docstrings
+KNOWN = {"sdk/fala/device.py": 1080}  # the public class: most of it is docstrings, with examples
 
 
 def too_long():

@@ -57,6 +57,13 @@ class Bundle:
     Attributes:
         path: The bundle's file.
         manifest: Its manifest.
+
+    Examples:
+        >>> bundle = fala.Bundle.open(fala.sample_release("bert"))
+        >>> bundle.manifest.name, bundle.manifest.dimension, bundle.manifest.labels
+        ('bert', 256, ('0', '1'))
+        >>> bundle.backbone().encode(["a lovely match"]).shape
+        (1, 256)
     """
 
     def __init__(

@@ -51,6 +51,13 @@ def write_bundle(
         DataError: An argument is not what it should be.
         BundleError: The result would not open: the file is verified before it takes its name.
         OSError: It cannot be written.
+
+    Examples:
+        >>> bundle = fala.Bundle.open(fala.sample_release("glove"))
+        >>> files = {name: bundle.read(name) for name in bundle.manifest.files}
+        >>> written = fala.write_bundle("copy.fala", bundle.manifest, files)
+        >>> fala.Bundle.open("copy.fala") == bundle
+        True
     """
     target = path_of(path, "path")
     _check(manifest, Manifest, "manifest")
@@ -96,6 +103,14 @@ def write_release(
 
     Raises:
         DimensionError: The head is made for another dimension.
+
+    Examples:
+        >>> bundle = fala.Bundle.open(fala.sample_release("glove"))
+        >>> texts = ["a lovely match", "a good soup", "a vile film", "a bad book"]
+        >>> labels = ["praise", "praise", "blame", "blame"]
+        >>> head = fala.fit_head(bundle.backbone(), texts, labels)
+        >>> fala.write_release("mine.fala", bundle, head, {"head": "four rows"}).labels
+        ('blame', 'praise')
     """
     _check(backbone, Bundle, "backbone")
     _check(head, Head, "head")
@@ -169,6 +184,13 @@ def add_bridge(
     Raises:
         DimensionError: It does not lead to embeddings of this backbone's dimension.
         BundleFormatError: A number does not fit float16.
+
+    Examples:
+        >>> old, new = (fala.Bundle.open(fala.sample_release(name)) for name in ("glove", "bert"))
+        >>> bridge = new.bridges()[old.backbone_digest]  # or of fit_bridge
+        >>> written = fala.add_bridge("new.fala", new, bridge, {"text": "public.txt"})
+        >>> list(fala.Bundle.open("new.fala").bridges()) == [old.backbone_digest]
+        True
     """
     _check(bundle, Bundle, "bundle")
     _check(bridge, Bridge, "bridge")
@@ -201,6 +223,14 @@ def add_prior(
 
     Raises:
         DimensionError: It is for another dimension, or the head has not two labels.
+
+    Examples:
+        >>> bundle = fala.Bundle.open(fala.sample_release("glove"))
+        >>> d = bundle.manifest.dimension
+        >>> prior = fala.PopulationPrior(np.zeros(d + 1), np.full(d + 1, 0.1), np.empty((0, d + 1)))
+        >>> written = fala.add_prior("prior.fala", bundle, prior, {"people": "none: an example"})
+        >>> fala.Bundle.open("prior.fala").prior().dimension == d
+        True
     """
     _check(bundle, Bundle, "bundle")
     _check(prior, PopulationPrior, "prior")

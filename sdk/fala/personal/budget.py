@@ -29,6 +29,10 @@ class Budget:
 
     Raises:
         BudgetError: If a number is negative or not a number.
+
+    Examples:
+        >>> fala.Budget(forward_passes=20, seconds=30)
+        Budget(forward_passes=20, seconds=30)
     """
 
     forward_passes: int | None = None

@@ -35,6 +35,10 @@ def sample_release(name: str) -> Path:
 
     Raises:
         DataError: There is no sample release of that name.
+
+    Examples:
+        >>> fala.sample_release("bert").name
+        'bert.fala'
     """
     if not isinstance(name, str) or name not in BUILT_IN:
         raise DataError(f"no sample release {shown(name)}; one of {', '.join(BUILT_IN)}")

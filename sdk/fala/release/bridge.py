@@ -34,6 +34,13 @@ def fit_bridge(source: str, old: Vectors, new: Vectors) -> Bridge:
     Raises:
         DataError: If there are too few texts for so many dimensions, the arrays do not fit each
             other, a number is not finite, or the earlier backbone embeds all texts alike.
+
+    Examples:
+        >>> rng = np.random.default_rng(0)
+        >>> old = rng.normal(size=(50, 3)).astype(np.float32)
+        >>> bridge = fala.fit_bridge("0" * 64, old, old @ [[2, 0], [0, 1], [1, 1]])
+        >>> bridge.matrix.round(2).tolist()
+        [[2.0, 0.0], [0.0, 1.0], [1.0, 1.0]]
     """
     check_arrays(old=old, new=new)
     if old.ndim != 2 or new.ndim != 2 or len(old) != len(new):

@@ -75,6 +75,11 @@ def fit_head(
 
     Raises:
         DataError: If there are fewer than two labels, or an example or label cannot be used.
+
+    Examples:
+        >>> vectors = np.array([[1, 0], [0.9, 0.1], [0, 1], [0.2, 0.8]], np.float32)
+        >>> fala.fit_head(vectors, ["fine", "fine", "rude", "rude"])
+        <Head: classification, fine, rude, 2 dimensions>
     """
     if isinstance(backbone, np.ndarray):
         if labels is not None:

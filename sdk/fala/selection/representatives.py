@@ -89,6 +89,12 @@ def select(
     Raises:
         DataError: Embeddings, labels, neighbours or seed cannot be used.
         BudgetError: The count is negative, or not a whole number.
+
+    Examples:
+        >>> vectors = [[1, 0], [1, 0.1], [0.9, 0], [0, 1], [0.1, 1]]
+        >>> selection = fala.select(vectors, None, count=2)
+        >>> selection.weights
+        array([3, 2])
     """
     if not _whole(count):
         raise BudgetError(f"count is a whole number of 0 or more, not {shown(count)}")

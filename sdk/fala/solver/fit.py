@@ -326,6 +326,14 @@ def fit_personal(
     Raises:
         DataError: If there is neither a logit nor a label, a shape does not fit, or a number is
             not finite.
+
+    Examples:
+        >>> vectors = np.array([[1, 0], [0.9, 0.1], [0, 1], [0.2, 0.8]], np.float32)
+        >>> head = fala.fit_head(vectors, ["fine", "fine", "rude", "rude"])
+        >>> shares = head.label_shares(["rude", "rude", "fine", "fine"])  # this user's
+        >>> personal = fala.fit_personal(head, vectors, labels=shares)
+        >>> bool(personal.logits(vectors)[0, 0] > head.vendor_model().logits(vectors)[0, 0])
+        True
     """
     if not isinstance(head, Head):
         raise DataError(f"head is a fala.Head, not a {type(head).__name__}")
