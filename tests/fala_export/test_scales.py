@@ -7,8 +7,9 @@ from scipy.special import expit
 from threadpoolctl import threadpool_info
 
 from bundles import make_head, write_word_vector_release
-from fala import Bundle, Head
-from fala.release.device_fit import Inputs, TrainingSet, blocks_of, fit_device
+from fala import Bundle, Head, PopulationPrior
+from fala.release import cross_entropy
+from fala.release.device_fit import Inputs, LeftOut, TrainingSet, blocks_of, fit_device
 from fala_export.cli import main
 from fala_export.population import release as commands
 from fala_export.population.annotators import gather_annotators
@@ -218,3 +219,26 @@ def test_too_few_annotators_choose_no_scales(folder):
     assert result.exit_code == 1
     assert "20 public annotators of 30 rows" in result.stderr
     assert release.path.read_bytes() == before
+
+
+@pytest.mark.parametrize("labels", [("0", "1"), ("a", "b", "c")])
+def test_left_out_losses_are_those_of_the_devices_fit(labels):
+    rng = np.random.default_rng(3)
+    head = make_head(labels=labels, dimension=D, words=True)
+    inputs = rng.normal(size=(40, D)).astype(np.float32)
+    prior = None
+    if len(labels) == 2:
+        numbers = rng.normal(size=(3, D + 1)).astype(np.float32)
+        prior = PopulationPrior(numbers[0], numbers[1] ** 2 + 0.1, numbers[2:])
+    words = head.words([f"word {at % 7} of {at}" for at in range(40)])
+    shares = head.label_shares(rng.choice(labels, size=40).tolist())
+    training = TrainingSet(
+        blocks_of(head, Inputs(inputs), words, prior),
+        head.bias,
+        shares,
+        np.full(shares.shape, np.nan),
+    )
+    left_out = LeftOut.of(training)
+    for scales in ((1.0, 3.0, 1.0), (0.1, 0.0, 0.4), (10.0, 0.3, 0.0)):
+        expected = cross_entropy(shares, fit_device(training, scales).full.left_out).sum()
+        assert left_out.loss(scales) == pytest.approx(expected, rel=1e-5)

@@ -145,15 +145,20 @@ def estimate(
         tick: Called with the number of annotators seen; each is in each of the ``ROUNDS`` rounds.
     """
     mean, root = start.mean, np.linalg.cholesky(start.covariance)
+    groups = [
+        (chunk, np.concatenate([annotators[index].inputs for index in chunk]))
+        for chunk in chunks(annotators)
+    ]
     duals: list[Floats | None] = [None] * len(annotators)
     for _ in range(ROUNDS):
         turn = root.astype(np.float32)
         pulls = np.zeros((len(annotators), len(mean)))
         explained = np.zeros_like(root)
-        for chunk in chunks(annotators):
-            inputs = np.concatenate([annotators[index].inputs for index in chunk])
-            expected = inputs @ mean
-            inputs = inputs @ turn
+        for chunk, original in groups:
+            expected = original @ mean
+            inputs = original.copy()
+            # L' X': the transposes are in Fortran's order, and half of L is nothing.
+            blas.strmm(1.0, turn.T, inputs.T, side=0, lower=0, overwrite_b=1)
             first = 0
             for index in chunk:
                 annotator = annotators[index]

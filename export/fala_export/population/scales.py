@@ -7,14 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from fala import Head, PopulationPrior
-from fala.release import cross_entropy
 from fala.release.device_fit import (
     Block,
+    LeftOut,
     SparseRows,
     TrainingSet,
     blocks_of,
     default_scales,
-    fit_device,
 )
 from fala.release.device_fit import Inputs as BlockInputs
 from fala_export.population.annotators import MOST_ROWS, Floats, Inputs, evenly, rows_by_name
@@ -97,13 +96,14 @@ def choose_scales(
     Returns:
         A scale for each of the head's blocks, and the slope's.
     """
+    left_out = [LeftOut.of(person) for person in people]
     losses: dict[tuple[float, ...], float] = {}
 
     def loss(scales: tuple[float, ...]) -> float:
         if scales not in losses:
             losses[scales] = 0.0
-            for person in people:
-                losses[scales] += _loss(person, scales)
+            for person in left_out:
+                losses[scales] += person.loss((0.0, *scales))
                 tick(1)
         return losses[scales]
 
@@ -129,8 +129,3 @@ def _descend(
         while 0 <= here + step < len(line) and loss(line[here + step]) < loss(line[here]):
             here += step
     return line[here]
-
-
-def _loss(person: TrainingSet, scales: tuple[float, ...]) -> float:
-    left_out = fit_device(person, (0.0, *scales)).full.left_out
-    return float(cross_entropy(person.labels, left_out).sum())

@@ -1,5 +1,15 @@
 """The fit that devices run, for a vendor's studies of public people; see ``fala.solver.fit``."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fala.model.losses import cross_entropy
+from fala.solver.design import GramRows, JointRows
 from fala.solver.fit import (
     DENSE_SCALE,
     LEXICAL_SCALE,
@@ -8,9 +18,9 @@ from fala.solver.fit import (
     default_scales,
 )
 from fala.solver.fit import fit as fit_device
-from fala.solver.gaussian import SLOPE_DEVIATION, whiten
+from fala.solver.gaussian import SLOPE_DEVIATION, evidence_of, gaussian_around, whiten
 from fala.solver.judge import Verdict, judge
-from fala.solver.newton import Work
+from fala.solver.newton import Problem, Work, minimize_by_gram
 from fala.solver.threads import one_blas_thread
 from fala.solver.training import Block, Inputs, TrainingSet, blocks_of
 from fala.text.sparse_rows import SparseRows
@@ -23,6 +33,7 @@ __all__ = [
     "Block",
     "Fit",
     "Inputs",
+    "LeftOut",
     "SparseRows",
     "TrainingSet",
     "Verdict",
@@ -34,3 +45,41 @@ __all__ = [
     "one_blas_thread",
     "whiten",
 ]
+
+
+@dataclass(frozen=True, eq=False)
+class LeftOut:
+    """The leave-one-out loss of the full fit, at any scales: ``fit_device``'s, in less time.
+
+    Attributes:
+        problem: What is minimized where all scales are 1.
+        grams: Of every block its rows' Gram matrix, shape (n, n), in float32.
+    """
+
+    problem: Problem[JointRows]
+    grams: tuple[NDArray[np.float32], ...]
+
+    @classmethod
+    def of(cls, training: TrainingSet) -> LeftOut:
+        """Of examples that all have a label."""
+        vendor, ones = training.vendor_logits(), [1.0] * (len(training.blocks) + 1)
+        gaussian = gaussian_around(training, vendor, ones)
+        evidence = evidence_of(training, beside_labels=True)
+        problem = gaussian.problem(training, vendor, evidence)
+        return cls(problem, tuple(part.gram().astype(np.float32) for part in problem.rows.parts))
+
+    def loss(self, scales: Sequence[float]) -> float:
+        """The sum of the examples' cross-entropies, in nats.
+
+        Args:
+            scales: As of ``fit_device``.
+        """
+        *of_blocks, of_slope = scales
+        gram = np.full(self.grams[0].shape, self.problem.rows.bias**2)
+        for block, scale in zip(self.grams, of_blocks, strict=True):
+            if scale:
+                gram += scale * block
+        problem = self.problem.over(GramRows(gram))
+        sloped = replace(problem, slope_column=np.sqrt(of_slope) * problem.slope_column)
+        left_out = minimize_by_gram(sloped).left_out
+        return float(cross_entropy(problem.evidence.labels, left_out).sum())

@@ -40,11 +40,8 @@ class Products(Protocol):
         """(R' numbers)' for numbers (n, C), shape (C, p)."""
 
 
-class Rows(Products, Protocol):
-    """Rows that have a Gram matrix, and of which some can be taken."""
-
-    def gram(self, *, single: bool = False) -> Floats:
-        """R R', shape (n, n); in float32 where that is precise enough."""
+class Counted(Products, Protocol):
+    """Rows that tell what products with them cost."""
 
     @property
     def numbers(self) -> int:
@@ -52,7 +49,14 @@ class Rows(Products, Protocol):
 
     @property
     def gram_products(self) -> int:
-        """How many products of two numbers ``gram`` adds up."""
+        """How many products of two numbers the Gram matrix adds up."""
+
+
+class Rows(Counted, Protocol):
+    """Rows that have a Gram matrix, and of which some can be taken."""
+
+    def gram(self, *, single: bool = False) -> Floats:
+        """R R', shape (n, n); in float32 where that is precise enough."""
 
     def single(self) -> Self:
         """The same rows with quicker products, in float32."""
@@ -297,6 +301,16 @@ class GramRows:
 
     def __len__(self) -> int:
         return len(self.gram)
+
+    @property
+    def numbers(self) -> int:
+        """How many stored numbers a product with a vector reads."""
+        return int(self.gram.size)
+
+    @property
+    def gram_products(self) -> int:
+        """None: the Gram matrix is there already."""
+        return 0
 
     def times(self, point: Floats) -> Floats:
         """K a', shape (n, C), in the precision of K."""

@@ -237,7 +237,7 @@ class Resumed:
         """See ``State.more``."""
         prior, point, plain = self.gaussian, self.point, self.plain
         vendor, new = training.vendor_logits(), evidence_of(training, beside_labels=True)
-        problem = prior.problem(training, vendor, new)
+        problem: Problem[Rows] = prior.problem(training, vendor, new)
         calibration: Problem[Rows] = prior.calibration(vendor, new)
         if replaced:
             again = np.array(list(replaced))

@@ -250,7 +250,9 @@ class Gaussian:
     bias: Floats
     level: Floats
 
-    def problem(self, training: TrainingSet, vendor: Floats, evidence: Evidence) -> Problem[Rows]:
+    def problem(
+        self, training: TrainingSet, vendor: Floats, evidence: Evidence
+    ) -> Problem[JointRows]:
         """J of some examples, of whose logits the vendor's are given."""
         means = [
             space.offset(block.inputs)[:, None]

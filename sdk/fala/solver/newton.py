@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.model.losses import Floats, cross_entropy, probabilities
-from fala.solver.design import DenseRows, GramRows, JointRows, Products, Rows
+from fala.solver.design import Counted, DenseRows, GramRows, JointRows, Products, Rows
 from fala.solver.inverses import OverColumns, OverExamples, Solve, over_blocks
 
 #: Examples from which on directions are found in float32.
@@ -307,6 +307,11 @@ def minimize(problem: Problem[Rows]) -> Minimum:
     return _over_examples(problem, problem.rows.gram(single=len(problem.rows) > SINGLE))
 
 
+def minimize_by_gram(problem: Problem[GramRows]) -> Minimum:
+    """Minimize J of rows of which the Gram matrix alone is known."""
+    return _over_examples(problem, problem.rows.gram)
+
+
 def minimize_sample(problem: Problem[Rows], sample: NDArray[np.int64]) -> Minimum:
     """Minimize J of a sample, by position, which stands for the others where each is left out."""
     few = problem.take(sample)
@@ -380,7 +385,7 @@ def _over_columns(problem: Problem[DenseRows]) -> Minimum:
     return Minimum(steps.point, steps.z, left_out, factor.solve, work)
 
 
-def _over_examples(problem: Problem[Rows], gram: Floats) -> Minimum:
+def _over_examples(problem: Problem[Counted], gram: Floats) -> Minimum:
     small = problem.over(GramRows(gram))
     single = gram.dtype == np.float32
 
@@ -434,7 +439,7 @@ class _Steps:
     count: int
     directions: int
 
-    def work(self, problem: Problem[Rows], size: int, gram: int, factors: int) -> Work:
+    def work(self, problem: Problem[Counted], size: int, gram: int, factors: int) -> Work:
         """What they took, with so many factors of a matrix of some size."""
         logits = self.z.shape[1]
         return Work(size, problem.rows.numbers, gram, logits, self.count, self.directions, factors)
