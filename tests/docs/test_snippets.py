@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import inspect
 import json
 import re
 import runpy
@@ -52,6 +53,9 @@ OTHERS = {"mkdocs", "mypy", "pip", "pytest", "python", "ruff"}
 #: The address of the vendor whose repository the pages follow; the repository is REPO.
 ADDRESS = "https://updates.example.org/fala"
 
+#: What a call of print, in a line of its own, prints.
+PRINTED = re.compile(r"^ *print\(.*\)  # (.+)$", re.MULTILINE)
+
 
 def bundles(names):
     shutil.copy(fala.sample_release("bert"), "minilm.fala")
@@ -79,9 +83,20 @@ def laboratory(names):
     Path("device_sim/results").symlink_to(ROOT / "device_sim/results")
 
 
+def cookbook(names):
+    base = write_release_for_adapters(Path("base.fala"), 1, make_head(seed=1))
+    for name in ("spam", "urgent"):
+        write_adapter_for(Path(f"{name}.fala"), base, name)
+    shutil.copy(fala.sample_release("bert"), "new.fala")
+    for words in (["repository", "begin", "REPO"], ["publish", "REPO", "new.fala"]):
+        done = CliRunner().invoke(command_of("fala-export"), words)
+        assert done.exit_code == 0, done.output
+
+
 #: What a page takes for granted, beside what it shows itself.
 GIVEN = {
     "docs/bundles.md": bundles,
+    "docs/cookbook.md": cookbook,
     "docs/laboratory.md": laboratory,
     "docs/tasks.md": tasks,
     "docs/updates.md": updates,
@@ -123,7 +138,7 @@ def command_of(program):
 
 
 @pytest.mark.parametrize("page", sorted({block.page for block in BLOCKS if is_run(block)}))
-def test_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
+def test_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch, capsys, request):
     monkeypatch.chdir(tmp_path)
     names = {"__name__": "page"}
     with contextlib.ExitStack() as stack:
@@ -145,7 +160,12 @@ def test_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
                 server = stack.enter_context(FileServer(files))
                 text = text.replace(ADDRESS, server.address)
             exec(compile("\n" * block.line + text, ROOT / page, "exec"), names)
-        for value in names.values():
+            printed = capsys.readouterr().out.splitlines()
+            if page != "README.md":  # whose figures have a test of their own, with a tolerance
+                assert set(PRINTED.findall(text)) <= set(printed), str(block)
+        for name, value in names.items():
+            if name.startswith("test_"):
+                value(*map(request.getfixturevalue, inspect.signature(value).parameters))
             if isinstance(value, fala.Device):
                 value.close()
     if page in THEN:
