@@ -14,7 +14,7 @@ from fala.release import Vectors
 from fala_export.progress import progress
 from fala_export.writing import writing
 
-_CHUNK = 1024  # texts between two steps of the progress
+_CHUNK = 256  # texts between two steps of the progress
 _KEY = 16  # bytes of a text's digest
 
 
@@ -31,11 +31,12 @@ def _chunks(
 ) -> Iterator[tuple[list[int], Vectors]]:
     """Positions of some texts and their embeddings; texts of one length are padded least."""
     order = sorted(range(len(texts)), key=lambda position: -len(texts[position]))
-    with progress(label, len(texts)) as bar:
+    with progress(label, sum(map(len, texts))) as bar:
         for start in range(0, len(order), _CHUNK):
             positions = order[start : start + _CHUNK]
-            yield positions, backbone.encode([texts[position] for position in positions])
-            bar.update(len(positions))
+            chunk = [texts[position] for position in positions]
+            yield positions, backbone.encode(chunk)
+            bar.update(sum(map(len, chunk)))
 
 
 class Embedder:

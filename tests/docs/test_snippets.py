@@ -1,6 +1,7 @@
 """What README and the documentation show is run: Python as it is, commands as far as they go."""
 
 import contextlib
+import csv
 import importlib
 import inspect
 import json
@@ -18,6 +19,8 @@ import fala
 from adapter_releases import TEXTS, write_adapter_for, write_release_for_adapters
 from bundles import make_head
 from checkout import ROOT
+from fala.playground.sample import sample_rows
+from fala_export.vectors.table import bundle_table
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.methods.method import EFFORT
 from fala_sim.metric.quality import figures
@@ -78,6 +81,19 @@ def tasks(names):
         device.learn(TEXTS[:4], [0, 1, 0, 1])
 
 
+def vendor(names):
+    shutil.copy(fala.sample_release("glove"), "first.fala")
+    words, vectors = bundle_table(fala.Bundle.open("first.fala"))
+    halves = [" ".join(map(str, vector[:50])) for vector in vectors]
+    lines = [f"{word} {half}" for word, half in zip(words, halves, strict=True)]
+    Path("vectors.txt").write_text("\n".join(lines), encoding="utf-8")
+    sample = sample_rows(users=4)
+    rows = [*sample.public, *(row for user in sample.users.values() for row in user.train)]
+    with Path("posts.csv").open("w", newline="", encoding="utf-8") as stream:
+        cells = [(row.example, row.label, row.user) for row in rows]
+        csv.writer(stream).writerows([("post", "label", "annotator"), *cells])
+
+
 def laboratory(names):
     Path("device_sim").mkdir()
     Path("device_sim/results").symlink_to(ROOT / "device_sim/results")
@@ -98,6 +114,7 @@ GIVEN = {
     "docs/bundles.md": bundles,
     "docs/cookbook.md": cookbook,
     "docs/laboratory.md": laboratory,
+    "docs/paths/vendor.md": vendor,
     "docs/tasks.md": tasks,
     "docs/updates.md": updates,
 }

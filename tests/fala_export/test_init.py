@@ -1,6 +1,7 @@
 import csv
 import json
 
+import msgspec
 import pytest
 
 pytest.importorskip("torch")
@@ -11,6 +12,7 @@ from click.testing import CliRunner
 
 from fala import Bundle
 from fala_export.cli import main
+from fala_export.recipe import read_recipe
 
 VECTORS = "the 1 0 0.5\ngood 1 0 0\nbad 0 1 0\ngreat 0.9 0.1 0\nawful 0.1 0.9 0\n"
 
@@ -58,3 +60,67 @@ def test_a_column_that_is_not_found_is_asked_for(posts, tmp_path):
     assert result.exit_code == 1
     assert "no column 'label'" in result.output and "--label" in result.output
     assert not (tmp_path / "recipe.toml").exists()
+
+
+def write_table(path, header, rows):
+    with path.open("w", newline="") as stream:
+        csv.writer(stream).writerows([header, *rows])
+
+
+@pytest.mark.parametrize(
+    ("header", "label"),
+    [
+        (["text", "is_spam", "user"], "is_spam"),
+        (["text", "Hateful", "user"], "Hateful"),
+        (["text", "is_spam", "user", "toxic"], None),  # which of them?
+        (["text", "is_spam", "user", "label"], "label"),
+    ],
+)
+def test_a_column_of_two_judgements_is_guessed_where_nothing_else_fits(tmp_path, header, label):
+    rows = [
+        [f"text {user} {at}", at % 2, f"u{user}", at % 2][: len(header)]
+        for user in range(8)
+        for at in range(20)
+    ]
+    write_table(tmp_path / "posts.csv", header, rows)
+    result = run("init", tmp_path / "posts.csv", "--out", tmp_path / "recipe.toml", "--json")
+    if label is None:
+        assert result.exit_code == 1 and "--label" in result.output
+    else:
+        assert f"label = {label}," in json.loads(result.stdout)["columns"]
+
+
+def test_a_column_of_many_values_is_no_judgement(tmp_path):
+    rows = [[f"text {at}", at, f"u{at % 4}"] for at in range(80)]
+    write_table(tmp_path / "posts.csv", ["text", "is_spam", "user"], rows)
+    result = run("init", tmp_path / "posts.csv", "--out", tmp_path / "recipe.toml")
+    assert result.exit_code == 1 and "--label" in result.output
+
+
+def test_a_recipe_counts_the_file_and_asks_for_what_is_known(tmp_path):
+    rows = [["", at % 2, f"u{user}"] for user in range(28) for at in range(20)]
+    words = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+    for number, row in enumerate(rows):
+        row[0] = " ".join(words[int(digit)] for digit in str(number))
+    rows += [["SEVEN eight @you", 1, "u0"], ["seven,  eight 7", 0, "u1"]]  # near copies
+    write_table(tmp_path / "posts.csv", ["text", "label", "user"], rows)
+    (tmp_path / "vectors.txt").write_text(VECTORS)
+    out = tmp_path / "recipe.toml"
+    words = ("init", tmp_path / "posts.csv", "--from", tmp_path / "vectors.txt", "--out", out)
+    summary = json.loads(run(*words, "--json").stdout)
+    assert (summary["rows"], summary["texts"], summary["near_copies"]) == (562, 562, 2)
+    plain = msgspec.toml.decode(out.read_bytes())
+    assert {"bridge", "prior", "check", "sign", "publish"}.isdisjoint(plain)
+    assert run("release", out, "--out", tmp_path / "old.fala").exit_code == 0
+    out.unlink()
+    result = run(*words, "--old", tmp_path / "old.fala", "--publish", tmp_path / "REPO")
+    assert result.exit_code == 0, result.output
+    tables = msgspec.toml.decode(out.read_bytes())
+    assert tables["bridge"] == {"from": ["old.fala"]}
+    assert tables["check"] == {"from": "old.fala", "minimum_gain": 0.0}
+    assert tables["prior"] == {"scales_only": False}
+    assert tables["publish"] == {"repository": "REPO"}
+    assert read_recipe(out).check.from_ == tmp_path / "old.fala"
+    uncommented = out.read_text().replace("# [sign]\n# key", "[sign]\nkey")
+    out.write_text(uncommented)
+    assert read_recipe(out).sign.key == tmp_path / "vendor.pem"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from fala_export.commands.command import Summary, command
-from fala_export.options import Argument, File, FileOrFolder
+from fala_export.options import Argument, File, FileOrFolder, Folder
 from fala_export.progress import progress
 
 
@@ -20,6 +20,8 @@ class Init:
         out: Recipe to write; it must not exist.
         source: Folder of a model, or a text file of word vectors (default: to be filled in).
         name: The release's (default: the name of the rows' file).
+        old: The release that devices have: with a bridge from it, and a check on held-out users.
+        publish: Folder of the repository to publish in.
         text: Column of texts (default: guessed, as are the others).
         label: Column of labels.
         user: Column of users.
@@ -30,6 +32,8 @@ class Init:
     out: File = Path("recipe.toml")
     source: Annotated[Path | None, "--from", "source"] = None
     name: str | None = None
+    old: File | None = None
+    publish: Folder | None = None
     text: str | None = None
     label: str | None = None
     user: str | None = None
@@ -48,5 +52,6 @@ def init(settings: Init) -> Summary:
 
         columns = Columns(settings.text, settings.label, settings.user, settings.split)
         return write_recipe(
-            settings.data, settings.out, columns, source=settings.source, name=settings.name
-        )
+            settings.data, settings.out, columns, source=settings.source, name=settings.name,
+            earlier=settings.old, repository=settings.publish,
+        )  # fmt: skip

@@ -89,6 +89,16 @@ def file_rows(
     Returns:
         The rows, and how they were divided, in words; empty where the file has splits.
     """
+    rows, has_splits = undivided_rows(path, columns)
+    return (rows, "") if has_splits else divide(rows, seed)
+
+
+def undivided_rows(path: str | PathLike[str], columns: Columns = _SAME) -> tuple[list[Row], bool]:
+    """Read a file's rows as they are; see ``load_rows``.
+
+    Returns:
+        The rows, and whether the file has splits; ``divide`` makes them where it has none.
+    """
     name, splits = fspath(path), set[bool]()
 
     def parsed() -> Iterator[Row]:
@@ -109,7 +119,7 @@ def file_rows(
     except (OSError, ValueError, csv.Error) as error:  # ValueError: a NUL byte in the path
         reason = error.strerror if isinstance(error, OSError) else None
         raise DataError(f"cannot read {name!r}: {reason or error}") from error
-    return divide(rows, seed) if splits == {False} else (rows, "")
+    return rows, splits != {False}
 
 
 def column_names(path: str | PathLike[str]) -> list[str]:
