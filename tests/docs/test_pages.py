@@ -62,6 +62,13 @@ def test_no_page_asks_anybody():
         assert not re.search(r"!\[[^]]*\]\(http|src=.http", page.read_text(encoding="utf-8"))
 
 
+def test_the_first_pages_models_predict_what_its_snippet_prints():
+    page = (ROOT / "docs/index.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^<output.*(\.\d\d)", page, re.MULTILINE)
+    printed = re.findall(r"# \[0(\.\d\d) ", (ROOT / "examples/first.py").read_text("utf-8"))
+    assert shown == printed and len(shown) == 4
+
+
 @pytest.mark.skipif(
     not (pictures.RESULTS / "records.jsonl.gz").exists(), reason="a source archive has no records"
 )
