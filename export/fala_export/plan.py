@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fala import Backbone, Bundle
+from fala import Backbone, Budget, Bundle
+from fala.release import load_rows, unique_texts
 from fala_export.recipe import BackboneTable, Recipe
 from fala_export.release import Making
+from fala_export.settings import CheckSettings
 from fala_export.training.learners import TransformerLearner
 
 _TIMED = 32  # texts that are embedded to measure a backbone
@@ -48,38 +51,55 @@ def plan(recipe: Recipe, folder: Path, work: Path) -> dict[str, Any]:
 
 
 def _costs(making: Making) -> list[dict[str, Any]]:
-    recipe, first = making.recipe, making.steps[0]
-    costs = []
-    table, later = recipe.source, recipe.bridge is not None or recipe.prior is not None
+    recipe, first, texts, embedder = making.recipe, making.steps[0], making.texts, making.embedder
+    table, costs = recipe.source, []
+    backbone: Backbone | None = None
+    new, digest = "the exported model", ""
     if first.done:
-        if later:
-            costs.append(_of_bundle(making, first.bundle))
+        bundle = Bundle.open(first.bundle)
+        backbone, digest = bundle.backbone(), bundle.backbone_digest
     elif isinstance(table, BackboneTable):
         encoder = making.load(table)
-        learner = TransformerLearner(encoder, encoder.length(table.export.max_length))
+        backbone = learner = TransformerLearner(encoder, encoder.length(table.export.max_length))
+        new += ", at most"  # it is quicker than the model
         if recipe.training is None:
-            digest = learner.embedding_digest
-            costs.append(_cost("embedding with the model", making, learner, digest))
+            pending = embedder.pending(learner.dimension, learner.embedding_digest, texts)
+            costs.append(_cost("embedding with the model", learner, pending))
         else:
             epochs = recipe.training.over(learner.settings).epochs
-            costs.append(_cost("training", making, learner, "", _BACKWARD * epochs))
-        if later:
-            costs.append(_cost("embedding with the exported model, at most", making, learner, ""))
-    if recipe.bridge is not None:
-        costs += [_of_bundle(making, earlier) for earlier in recipe.bridge.from_]
+            costs.append(_cost("training", learner, texts, _BACKWARD * epochs))
+    if backbone is not None and (recipe.bridge is not None or recipe.prior is not None):
+        pending = embedder.pending(backbone.dimension, digest, texts)
+        costs.append(_cost(f"embedding with {new}", backbone, pending))
+    for earlier in recipe.bridge.from_ if recipe.bridge is not None else ():
+        old = Bundle.open(earlier)
+        pending = embedder.pending(old.manifest.dimension, old.backbone_digest, texts)
+        costs.append(_cost(f"embedding with {old.manifest.name}", old.backbone(), pending))
+    if recipe.check is not None and not making.steps[-1].done:
+        costs += _costs_of_devices(making, recipe.check, backbone, new)
     return costs
 
 
-def _of_bundle(making: Making, path: Path) -> dict[str, Any]:
-    bundle = Bundle.open(path)
-    label = f"embedding with {bundle.manifest.name}"
-    return _cost(label, making, bundle.backbone(), bundle.backbone_digest)
+def _costs_of_devices(
+    making: Making, check: CheckSettings, backbone: Backbone | None, new: str
+) -> list[dict[str, Any]]:
+    """What the devices of the check embed: test texts, what they learn from, and their budgets."""
+    old = Bundle.open(making.checked)
+    rows = load_rows(making.data, making.recipe.columns)
+    users = [rows.users[name] for name in list(rows.users)[: check.users]]
+    tests = unique_texts(row.example for user in users for row in user.test)
+    learned = [unique_texts(row.example for row in user.train) for user in users]
+    budget = Budget(check.budget).passes(True)
+    encoded = [*tests, *(text for texts in learned for text in texts[:budget])]
+    label = f"playing {len(users)} devices"
+    earlier = [*tests, *(text for texts in learned for text in texts)]
+    costs = [_cost(f"{label}, with {old.manifest.name}", old.backbone(), earlier)]
+    if backbone is not None:
+        costs.append(_cost(f"{label}, with {new}", backbone, encoded))
+    return costs
 
 
-def _cost(
-    label: str, making: Making, backbone: Backbone, digest: str, times: int = 1
-) -> dict[str, Any]:
-    texts = making.embedder.pending(backbone.dimension, digest, making.texts)
+def _cost(label: str, backbone: Backbone, texts: Sequence[str], times: int = 1) -> dict[str, Any]:
     few = sorted(texts[:: max(1, len(texts) // _TIMED)][:_TIMED], key=len)
     backbone.encode(few[:1])  # the first time is slower
     start = time.perf_counter()
