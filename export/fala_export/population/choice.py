@@ -154,7 +154,7 @@ def cut(full: Gaussian, directions: int, factor: float) -> PopulationPrior:
         factor: Of the weights' covariance; the bias keeps its own.
     """
     variance = np.diag(full.covariance)
-    values, vectors = np.linalg.eigh(full.covariance)
+    values, vectors = full.directions
     kept = slice(max(len(values) - directions, 0), None)
     factors = (vectors[:, kept] * np.sqrt(np.maximum(values[kept], 0))).T
     rest = np.maximum(variance - (factors**2).sum(axis=0), _LEAST * variance)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.linalg import blas, lapack
@@ -113,6 +114,12 @@ class Gaussian:
     mean: Floats
     covariance: Floats
 
+    @cached_property
+    def directions(self) -> tuple[Floats, Floats]:
+        """The covariance's eigenvalues, rising, and its eigenvectors, in columns."""
+        values, vectors = np.linalg.eigh(self.covariance)
+        return values, vectors
+
 
 def isotropic(annotators: Sequence[Annotator]) -> Gaussian:
     """Without knowledge of people: equal variances of all weights, and one of the bias.
@@ -155,7 +162,7 @@ def estimate(
         pulls = np.zeros((len(annotators), len(mean)))
         explained = np.zeros_like(root)
         for chunk, original in groups:
-            expected = original @ mean
+            expected = original @ mean.astype(np.float32)
             inputs = original.copy()
             # L' X': the transposes are in Fortran's order, and half of L is nothing.
             blas.strmm(1.0, turn.T, inputs.T, side=0, lower=0, overwrite_b=1)

@@ -97,13 +97,15 @@ def choose_scales(
         A scale for each of the head's blocks, and the slope's.
     """
     left_out = [LeftOut.of(person) for person in people]
+    minima: list[Floats | None] = [None] * len(people)
     losses: dict[tuple[float, ...], float] = {}
 
     def loss(scales: tuple[float, ...]) -> float:
         if scales not in losses:
             losses[scales] = 0.0
-            for person in left_out:
-                losses[scales] += person.loss((0.0, *scales))
+            for index, person in enumerate(left_out):
+                lost, minima[index] = person.loss((0.0, *scales), minima[index])
+                losses[scales] += lost
                 tick(1)
         return losses[scales]
 

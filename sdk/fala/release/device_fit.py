@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.model.losses import cross_entropy
+from fala.model.losses import Floats, cross_entropy
 from fala.solver.design import GramRows, JointRows
 from fala.solver.fit import (
     DENSE_SCALE,
@@ -68,11 +68,15 @@ class LeftOut:
         problem = gaussian.problem(training, vendor, evidence)
         return cls(problem, tuple(part.gram().astype(np.float32) for part in problem.rows.parts))
 
-    def loss(self, scales: Sequence[float]) -> float:
+    def loss(self, scales: Sequence[float], near: Floats | None = None) -> tuple[float, Floats]:
         """The sum of the examples' cross-entropies, in nats.
 
         Args:
             scales: As of ``fit_device``.
+            near: Where the fit begins: the minimum at other scales. None begins at 0.
+
+        Returns:
+            The loss, and where the fit's minimum is.
         """
         *of_blocks, of_slope = scales
         gram = np.full(self.grams[0].shape, self.problem.rows.bias**2)
@@ -81,5 +85,6 @@ class LeftOut:
                 gram += scale * block
         problem = self.problem.over(GramRows(gram))
         sloped = replace(problem, slope_column=np.sqrt(of_slope) * problem.slope_column)
-        left_out = minimize_by_gram(sloped).left_out
-        return float(cross_entropy(problem.evidence.labels, left_out).sum())
+        minimum = minimize_by_gram(sloped, near)
+        losses = cross_entropy(problem.evidence.labels, minimum.left_out)
+        return float(losses.sum()), minimum.point

@@ -307,9 +307,9 @@ def minimize(problem: Problem[Rows]) -> Minimum:
     return _over_examples(problem, problem.rows.gram(single=len(problem.rows) > SINGLE))
 
 
-def minimize_by_gram(problem: Problem[GramRows]) -> Minimum:
-    """Minimize J of rows of which the Gram matrix alone is known."""
-    return _over_examples(problem, problem.rows.gram)
+def minimize_by_gram(problem: Problem[GramRows], near: Floats | None = None) -> Minimum:
+    """Minimize J of rows of which the Gram matrix alone is known, from 0 or from a point."""
+    return _over_examples(problem, problem.rows.gram, near)
 
 
 def minimize_sample(problem: Problem[Rows], sample: NDArray[np.int64]) -> Minimum:
@@ -385,7 +385,7 @@ def _over_columns(problem: Problem[DenseRows]) -> Minimum:
     return Minimum(steps.point, steps.z, left_out, factor.solve, work)
 
 
-def _over_examples(problem: Problem[Counted], gram: Floats) -> Minimum:
+def _over_examples(problem: Problem[Counted], gram: Floats, near: Floats | None = None) -> Minimum:
     small = problem.over(GramRows(gram))
     single = gram.dtype == np.float32
 
@@ -401,7 +401,7 @@ def _over_examples(problem: Problem[Counted], gram: Floats) -> Minimum:
         return problem.move(lifted(point))
 
     steps = _newton(
-        small, small.start, precondition, move=move,
+        small, small.start if near is None else near, precondition, move=move,
         tolerance=_SINGLE_TOLERANCE if single else _TOLERANCE,
     )  # fmt: skip
     weights = problem.evidence.curvature(probabilities(steps.z))
