@@ -1,0 +1,42 @@
+"""The notebooks run, and print what they keep."""
+
+import re
+
+import numpy as np
+import pytest
+
+from checkout import ROOT
+
+nbformat = pytest.importorskip("nbformat")
+nbclient = pytest.importorskip("nbclient")
+
+pytestmark = pytest.mark.slow
+
+_NUMBER = re.compile(r"[-+]?\d*\.?\d+")
+
+
+def outputs(notebook):
+    """What the cells printed and returned, as texts."""
+    return [
+        output["text"] if output["output_type"] == "stream" else output["data"]["text/plain"]
+        for cell in notebook.cells
+        if cell.cell_type == "code"
+        for output in cell.outputs
+    ]
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "docs/notebooks").glob("*.ipynb")), ids=lambda path: path.stem
+)
+def test_a_notebook_prints_what_it_keeps(path):
+    if path.stem == "researcher" and not list((ROOT / "device_sim/results").glob("*/records*")):
+        pytest.skip("a source archive has no records")
+    notebook = nbformat.read(path, as_version=4)
+    kept = outputs(notebook)
+    place = {"metadata": {"path": str(ROOT)}}
+    ran = outputs(nbclient.NotebookClient(notebook, timeout=120, resources=place).execute())
+    assert [_NUMBER.sub("", text) for text in ran] == [_NUMBER.sub("", text) for text in kept]
+    for now, before in zip(ran, kept, strict=True):
+        # Embeddings of int8 differ a little between families of processors.
+        numbers = [np.array(_NUMBER.findall(text), float) for text in (now, before)]
+        np.testing.assert_allclose(*numbers, atol=0.03)
