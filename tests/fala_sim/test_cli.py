@@ -1,5 +1,6 @@
 """The command on finished results: it reads, and neither runs nor writes unless it is asked to."""
 
+import shutil
 import sqlite3
 
 import pytest
@@ -34,12 +35,12 @@ def everything(folder):
     return {path: path.stat().st_mtime_ns for path in [folder, *folder.rglob("*")]}
 
 
-@pytest.mark.parametrize("name", TABLES)
+@pytest.mark.parametrize("name", ["2", "adapters", "1", *MISSING])
 def test_a_table_reads_and_writes_nothing(results, name):
     before = everything(results)
     done = call("table", name, "--results", results)
     assert everything(results) == before
-    if name in ("1", "3", "4", "5", "6", "7", "frontier", *MISSING):
+    if name in ("1", *MISSING):
         assert done.exit_code == 1
         (line,) = done.stderr.splitlines()
         assert MISSING.get(name, f"`fala-sim table {name} --run` makes them") in line
@@ -49,7 +50,7 @@ def test_a_table_reads_and_writes_nothing(results, name):
         assert ("cola" if name.startswith("adapter") else "tweets") in done.stdout
 
 
-@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.parametrize("name", ["curves", "devices"])
 def test_a_figure_is_told_in_words_and_drawn_where_asked(results, name, tmp_path):
     before = everything(results)
     told = call("figure", name, "--results", results)
@@ -72,8 +73,8 @@ def test_what_is_missing_is_said_in_one_line_and_no_folder_is_made(tmp_path):
     assert not (tmp_path / "none").exists()
 
 
-def test_a_figure_of_nothing_says_so(tmp_path):
-    write_run(tmp_path)
+def test_a_figure_of_nothing_says_so(results, tmp_path):
+    shutil.copyfile(results / DATABASE, tmp_path / DATABASE)
     with sqlite3.connect(tmp_path / DATABASE) as database:
         database.execute("DELETE FROM records WHERE key LIKE '%films%'")
     done = call("figure", "2", "--results", tmp_path)

@@ -17,8 +17,12 @@ def records(tmp_path_factory):
     return frame(folder)
 
 
-def test_prompts_are_told_by_writer_against_none(records):
-    table = TABLES["prompts"](records)
+@pytest.fixture(scope="module")
+def table(records):
+    return TABLES["prompts"](records)
+
+
+def test_prompts_are_told_by_writer_against_none(table):
     where = {"writers": "3 known", "prompts": "soft, all layers"}
     auc = cell(table, "AUC", **where)
     # Of each writer two seeds, of which one is 0.01 better: three writers count, not six.
@@ -34,8 +38,7 @@ def test_prompts_are_told_by_writer_against_none(records):
     assert cell(table, "pooled AUC", **where) == pytest.approx(0.75, abs=0.01)
 
 
-def test_a_personal_head_is_told_against_none_with_one(records):
-    table = TABLES["prompts"](records)
+def test_a_personal_head_is_told_against_none_with_one(table):
     where = {"writers": "3 new", "prompts": "soft, all layers"}
     assert cell(table, "AUC with a personal head", **where).mean == pytest.approx(0.795)
     assert cell(table, "against none with one", **where).mean == pytest.approx(0.01)
@@ -46,8 +49,7 @@ def test_a_personal_head_is_told_against_none_with_one(records):
     assert cell(table, "AUC with a personal head", **peer) is None
 
 
-def test_what_was_not_run_is_told_and_writers_elsewhere_have_no_peers(records):
-    table = TABLES["prompts"](records)
+def test_what_was_not_run_is_told_and_writers_elsewhere_have_no_peers(table):
     assert cell(table, "numbers trained", writers="3 known", prompts="soft, one layer") == NOT_RUN
     elsewhere = column(table, "prompts", writers="1 of brexit")
     assert "soft, all layers" in elsewhere and not any("LoRA" in title for title in elsewhere)
@@ -64,10 +66,10 @@ def test_a_training_that_went_on_for_some_writers_says_how_many(records):
     assert column(table, "writers", prompts="none")[0] == "3 known"
 
 
-def test_what_learnt_nothing_is_told(records):
+def test_what_learnt_nothing_is_told(records, table):
     notes = TABLES["prompts"](records.assign(**{"history.task.best_step": 0})).notes
     assert any(note.startswith("tweets, soft, all layers, seed 1: no epoch") for note in notes)
-    assert TABLES["prompts"](records).notes == ()
+    assert table.notes == ()
 
 
 @pytest.mark.parametrize("name", ["prompts", "prompt-lengths"])

@@ -54,6 +54,7 @@ def training(trial, **more):
 
 def write_prompts(results, data="tweets", seeds=(0,)):
     """Records of all kinds of prompts' experiments."""
+    store = Store(results)
     for kind, trials in (("prompt", TRIALS), ("prompt-length", LENGTHS)):
         for (method, variant), gains in trials.items():
             for seed in seeds:
@@ -61,6 +62,6 @@ def write_prompts(results, data="tweets", seeds=(0,)):
                     if method == "lora" and group == "elsewhere":
                         continue
                     key = Key(kind, data, method, user, seed, variant)
-                    Store(results).append(key, writer((method, variant), user, gains, seed))
+                    store.append(key, writer((method, variant), user, gains, seed))
                 key = Key("prompt-training", data, method, "all", seed, variant)
-                Store(results).append(key, training((method, variant)))
+                store.append(key, training((method, variant)))

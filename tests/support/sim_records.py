@@ -56,8 +56,10 @@ def replacement(data, method, user):
 def write_run(results):
     """Write records of all kinds but "flops" and "ablation"."""
 
+    store = Store(results)
+
     def write(kind, data, method, user, content, variant=""):
-        Store(results).append(Key(kind, data, method, user, 0, variant), content)
+        store.append(Key(kind, data, method, user, 0, variant), content)
 
     for data in TASKS:
         for number, user in enumerate(USERS):

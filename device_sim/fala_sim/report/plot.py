@@ -14,6 +14,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from fala_sim.methods.method import PLAIN, Look
@@ -116,11 +117,12 @@ class Plot:
 def draw(height: float, paint: Callable[[Axes], None], width: float = WIDTH) -> Figure:
     """A figure with one pair of axes, of a height and width in inches."""
     with house_style():
-        figure = Figure(figsize=(width, height), layout="constrained")
+        layout = ConstrainedLayoutEngine()
+        figure = Figure(figsize=(width, height), layout=layout)
         paint(figure.add_subplot())
         # The layout is computed once, and not again for each format.
-        figure.draw_without_rendering()
-        figure.set_layout_engine("none")
+        layout.execute(figure)
+        figure.set_layout_engine(None)
     return figure
 
 
