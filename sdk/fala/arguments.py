@@ -14,7 +14,7 @@ from fala.bundle.signature import Trust
 from fala.errors import BudgetError, DataError, DeviceError, UsageError, shown, word_of
 from fala.examples import MATCHING, Example, Match, check_examples, fault, items_of
 from fala.files import path_of
-from fala.model.heads import label_name
+from fala.model.links import label_name
 from fala.personal.budget import Budget, Progress
 from fala.personal.compare import Accept
 from fala.personal.prompts import Prompts

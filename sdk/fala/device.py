@@ -37,8 +37,8 @@ from fala.errors import DataError, DeviceError, MissingExtraError, UsageError, s
 from fala.examples import Example, check_examples, texts_of
 from fala.files import path_of
 from fala.model.active import ActiveModel
-from fala.model.heads import PersonalModel, label_name
-from fala.model.losses import label_probabilities
+from fala.model.heads import PersonalModel
+from fala.model.links import Label
 from fala.personal.adapters import load
 from fala.personal.budget import Budget, Progress
 from fala.personal.compare import Accept, compare_with_previous
@@ -383,14 +383,15 @@ class Device:
     def predict(
         self, examples: Iterable[Example], *, adapter: str | None = None
     ) -> NDArray[np.float64]:
-        """Probabilities of every label by the personal model.
+        """Probabilities of every label, or values of a rating, by the personal model.
 
         Args:
             examples: n texts for a classifier, ``Match`` objects for a matcher.
             adapter: The task that is asked, by its adapter's name; None is the device's own.
 
         Returns:
-            Shape (n, number of labels); rows add up to 1.
+            Shape (n, number of labels); rows add up to 1. Of a rating the values, shape (n,),
+            within the release's range.
 
         Raises:
             DataError: If an example is not of the task's kind.
@@ -400,7 +401,7 @@ class Device:
             >>> device.predict(["a lovely soup"]).round(1)
             array([[0.9, 0.1]])
         """
-        return label_probabilities(self._ask(examples, ActiveModel.logits, adapter))
+        return self._ask(examples, ActiveModel.answers, adapter)
 
     def decide(self, examples: Iterable[Example], *, adapter: str | None = None) -> list[str]:
         """The label of every example, by the user's own threshold.
@@ -414,6 +415,7 @@ class Device:
 
         Raises:
             DataError: If an example is not of the task's kind.
+            UsageError: The labels are ratings: ``predict`` returns their values.
             UnknownAdapterError: No adapter of this name is loaded.
 
         Examples:
@@ -431,7 +433,7 @@ class Device:
         label: str | int | None = None,
         adapter: str | None = None,
     ) -> list[tuple[str, float]]:
-        """Order candidates by the probability of a label: news to show, films to offer.
+        """Order candidates by a label's probability, or a rating: news to show, films to offer.
 
         Args:
             candidates: n texts, or ``Item`` objects.
@@ -441,7 +443,8 @@ class Device:
             adapter: See ``predict``.
 
         Returns:
-            Candidates with their probabilities, the best first; equal ones in the order given.
+            Candidates with their probabilities or values, the best first; equal ones in the order
+            given.
 
         Raises:
             DataError: A candidate is not a text, or ``top`` or ``label`` cannot be.
@@ -460,14 +463,14 @@ class Device:
             return []
         head = task.active.model.head
         column = label_to_rank(label, head.labels, head.labels[task.positive(head)])
-        p = self.predict(examples, adapter=adapter)[:, column]
+        p = self.predict(examples, adapter=adapter).reshape(len(examples), -1)[:, column]
         best = np.argsort(-p, kind="stable")[:top]
         return [(texts_of(examples[at])[0], float(p[at])) for at in best]
 
     def learn(
         self,
         examples: Iterable[Example],
-        labels: Iterable[str | int | None] | None = None,
+        labels: Iterable[Label] | None = None,
         *,
         adapter: str | None = None,
     ) -> LearnReport:
@@ -480,8 +483,9 @@ class Device:
 
         Args:
             examples: n texts, or ``Match`` objects. One that is kept already takes the new label.
-            labels: n labels (names, or integers that spell them), None for an example without one;
-                None for all. Examples without a label are kept for the next replacement.
+            labels: n labels (names, or integers that spell them; of a rating numbers), None for an
+                example without one; None for all. Examples without a label are kept for the next
+                replacement.
             adapter: The task of the examples; see ``predict``.
 
         Raises:
@@ -499,7 +503,7 @@ class Device:
     def remember(
         self,
         examples: Iterable[Example],
-        labels: Iterable[str | int | None] | None = None,
+        labels: Iterable[Label] | None = None,
         *,
         adapter: str | None = None,
     ) -> list[int]:
@@ -601,7 +605,7 @@ class Device:
         self,
         *,
         labelled: bool | None = None,
-        label: str | int | None = None,
+        label: Label = None,
         adapter: str | None = None,
     ) -> Iterator[StoredExample]:
         """The examples that the device keeps, in the order in which they were added.
@@ -623,8 +627,8 @@ class Device:
         """
         if not isinstance(labelled, bool | None):
             raise DataError(f"labelled is True, False or None, not a {type(labelled).__name__}")
-        wanted = None if label is None else label_name(label)
-        store = self._learner(adapter).task.store
+        task = self._learner(adapter).task
+        store, wanted = task.store, task.active.model.head.link.spelled(label)
         kept = store.texts.kept
         return (
             row if kept else replace_fields(row, example=None)
@@ -643,8 +647,8 @@ class Device:
         """Write all examples as JSON Lines, in the format that ``fala-replace --data`` reads.
 
         Every row has the split ``"train"``, and the times at which it and its label came. Labels
-        are numbers where all of the device's spell numbers. An example with a blank text is left
-        out: it is no row.
+        are numbers where all of the device's spell numbers, and where they are ratings. An example
+        with a blank text is left out: it is no row.
 
         Args:
             target: A file to make or replace, for its user alone (mode 0600); or a stream.
@@ -665,7 +669,9 @@ class Device:
         if not self._installed.store.texts.kept:
             raise DataError("there is no text to write: this device was made to keep none")
         task = self._learner(adapter).task
-        return write_rows(target, task.store.examples.all(), task.active.model.head.labels, name)
+        head = task.active.model.head
+        labels = head.labels if head.link.decides else None
+        return write_rows(target, task.store.examples.all(), labels, name)
 
     def preview(
         self,
@@ -1061,15 +1067,15 @@ class Device:
         self,
         learner: Learner,
         examples: Iterable[Example],
-        labels: Iterable[str | int | None] | None,
+        labels: Iterable[Label] | None,
     ) -> tuple[list[Example], list[str | None]]:
         head = learner.task.active.model.head
         checked = check_examples(examples, head.task)
         check_items(checked, learner.task.active)
-        values: Sequence[str | int | None] = [None] * len(checked)
+        values: Sequence[Label] = [None] * len(checked)
         if labels is not None:
             values = listed(labels, "labels")
         if len(values) != len(checked):
             raise DataError(f"{len(checked)} examples, but {len(values)} labels")
         head.label_shares(values)
-        return checked, [None if label is None else label_name(label) for label in values]
+        return checked, [head.link.spelled(label) for label in values]

@@ -153,6 +153,8 @@ class Report(_InNotebooks):
             where there is none to compare with.
         bridged: Examples whose input was estimated over a bridge, in the first model.
         threshold: Logit above which ``Device.decide`` decides for the second of two labels.
+        scores: Of ratings, ``"rmse"`` and ``"rank_correlation"`` (Spearman's) of the active model
+            on the user's labels, each left out; empty of labels.
         stopped: Why no more texts were encoded.
         seconds: Wall time by stage, and ``"total"``.
         instant: The model that was installed before any forward pass; None without a bridge or
@@ -175,6 +177,7 @@ class Report(_InNotebooks):
     comparison: Comparison | None = None
     bridged: int = 0
     threshold: float = 0.0
+    scores: Mapping[str, float] = field(default_factory=dict)
     stopped: str = ""
     seconds: Mapping[str, float] = field(default_factory=dict)
     instant: InstantReport | None = None
@@ -317,7 +320,7 @@ class Comparison(_InNotebooks):
 
     Attributes:
         labelled: How many examples those are.
-        old: Mean cross-entropy in nats of the old personal model; None without an example.
+        old: Mean loss in nats of the old personal model; None without an example.
         vendor: That of the vendor's new model, as everybody gets it.
         carried: That of the personal model on the new backbone.
         to_old: How much worse the carried model is than the old one; None where labels are too few
@@ -325,6 +328,10 @@ class Comparison(_InNotebooks):
         to_vendor: How much worse it is than the vendor's new one.
         releases: The correlation of the old and the new vendor model on the user's examples,
             labelled or not; None where there is none.
+        measure: What the losses are. Of ratings, half the squared error by the square of the noise
+            that the new release states.
+        scores: Of ratings, ``"rmse"`` and ``"rank_correlation"`` of ``"old"``, ``"vendor"`` and
+            ``"carried"``; empty of labels.
     """
 
     labelled: int = 0
@@ -334,6 +341,8 @@ class Comparison(_InNotebooks):
     to_old: Difference | None = None
     to_vendor: Difference | None = None
     releases: Correlation | None = None
+    measure: str = "cross-entropy"
+    scores: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     @property
     def worse(self) -> bool | None:
@@ -360,7 +369,7 @@ class Comparison(_InNotebooks):
                 "labels of encoded texts are too few to judge by"
             )
         losses = (
-            f"cross-entropy of {self.labelled} labels, each left out, {self.carried:.3f} against "
+            f"{self.measure} of {self.labelled} labels, each left out, {self.carried:.3f} against "
             f"{self.old:.3f}, a difference of {self.to_old.mean:+.3f} ± {self.to_old.margin:.3f}"
         )
         if self.worse:
@@ -470,6 +479,7 @@ class LearnReport(_InNotebooks):
             (``Device.fit`` does the rest).
         scales: See ``Counts``.
         loss: Leave-one-out loss in nats by labelled example, of the last exact fit.
+        scores: See ``Report``; of the last exact fit.
     """
 
     examples: int
@@ -480,3 +490,4 @@ class LearnReport(_InNotebooks):
     exact: bool = True
     scales: tuple[float, ...] = ()
     loss: float | None = None
+    scores: Mapping[str, float] = field(default_factory=dict)

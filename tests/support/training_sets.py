@@ -1,5 +1,7 @@
 """Made-up training sets, and what a Gaussian over omega means, written down plainly."""
 
+from dataclasses import replace
+
 import numpy as np
 import scipy.optimize
 
@@ -169,3 +171,28 @@ def answers(training, fitted):
     """A full fit's logits, from its weights alone."""
     parts = zip(training.blocks, fitted.full.weights, strict=True)
     return sum(dense(block) @ weight.T for block, weight in parts) + fitted.full.bias
+
+
+def part(training, chosen):
+    """Some examples of a training set."""
+    positions = np.arange(len(training))[chosen]
+
+    def some(inputs):
+        if isinstance(inputs, Inputs):
+            return replace(inputs, coordinates=inputs.coordinates[positions])
+        return inputs.take(positions)
+
+    blocks = tuple(replace(block, inputs=some(block.inputs)) for block in training.blocks)
+    return replace(
+        training,
+        blocks=blocks,
+        labels=training.labels[chosen],
+        targets=training.targets[chosen],
+    )
+
+
+def logits_of(state, training):
+    """What a state's model says of examples."""
+    full, _ = state.candidates()
+    parts = zip(training.blocks, full.weights, strict=True)
+    return sum(dense(block) @ weight.T for block, weight in parts) + full.bias

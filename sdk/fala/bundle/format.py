@@ -51,6 +51,10 @@ HARD_PROMPT = "hard_prompt"
 LEXICAL = "lexical/"
 LEXICAL_FILES = (LEXICAL_IDF, LEXICAL_WEIGHT, LEXICAL_SCALES)
 
+#: The key in the manifest's details of a head of ratings: ``low``, ``high`` and ``noise``. It has
+#: one label, the rating's name. An earlier SDK rejects a head of one label.
+RATING = "rating"
+
 ONNX = "onnx"
 ORT = "ort"
 WORD_VECTORS = "word-vectors"

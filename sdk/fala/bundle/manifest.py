@@ -15,6 +15,7 @@ from fala.audit.tokenizer import distinct_keys
 from fala.bundle import format as layout
 from fala.errors import BundleFilesError, BundleFormatError, BundleVersionError, safe_line
 from fala.examples import CLASSIFICATION, MATCHING
+from fala.model.links import LABELS, Link, Rating
 
 #: A product's name: a folder's and a file's on any vendor's server.
 PRODUCT = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
@@ -45,10 +46,11 @@ class Manifest:
         max_length: Tokens of a text that are read (None: all).
         task: ``"classification"`` or ``"matching"``; None for a backbone without a head.
         labels: The classes' names in the order of the logits; two for a binary head and a
-            matcher, whose one logit is the second's. Empty for a backbone without a head.
+            matcher, whose one logit is the second's; a rating's name. Empty for a backbone without
+            a head.
         details: Anything else worth keeping (the padding token's id, parity, provenance; the
-            release's ``"product"`` and ``"version"``; an adapter's ``"base"``, the digest of its
-            backbone).
+            release's ``"product"`` and ``"version"``; a rating's ``"rating"``; an adapter's
+            ``"base"``, the digest of its backbone).
         files: SHA-256 of every file but the manifest, by name.
         format_version: Version of the layout, see ``fala.bundle.format``.
     """
@@ -131,6 +133,12 @@ class Manifest:
     def pad_id(self) -> int:
         """The padding token's id."""
         return int(self.details.get("pad_id", 0))
+
+    @property
+    def link(self) -> Link:
+        """What the head's logits mean."""
+        rating = self.details.get(layout.RATING)
+        return LABELS if rating is None else Rating(**rating)
 
     @property
     def product(self) -> str | None:
@@ -216,6 +224,8 @@ def _problems(raw: Mapping[str, Any]) -> list[str]:
          product is None or (isinstance(product, str) and bool(PRODUCT.fullmatch(product)))),
         (f"the release's version is not a whole number from 1 to {MAX_VERSION}",
          version is None or _whole(version, 1, MAX_VERSION)),
+        ("the rating is not a low, a high and a noise, with one label",
+         layout.RATING not in noted or (_rating(noted[layout.RATING]) and _one(labels))),
         ("an adapter's base is no digest, or it has no head",
          raw.get("kind") != layout.ADAPTER or (task is not None and _digest(noted.get("base")))),
         ("files are not an object of texts",
@@ -248,6 +258,20 @@ def _scales(scales: object) -> bool:
         isinstance(one, int | float) and not isinstance(one, bool) and 0 <= one <= 10_000
         for one in scales
     )
+
+
+def _rating(value: object) -> bool:
+    if not isinstance(value, dict) or set(value) != {"low", "high", "noise"}:
+        return False
+    try:
+        Rating(**value)
+    except BundleFormatError:
+        return False
+    return True
+
+
+def _one(labels: object) -> bool:
+    return isinstance(labels, list) and len(labels) == 1
 
 
 def _whole(value: object, low: int, high: int) -> bool:

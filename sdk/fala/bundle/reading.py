@@ -276,6 +276,7 @@ class Bundle:
                 query=self._array(layout.HEAD_QUERY) if has_query else None,
                 lexical=lexical,
                 dimension=manifest.dimension if wide and manifest.task == MATCHING else None,
+                link=manifest.link,
             )
             if head.dimension != manifest.dimension:
                 raise DimensionError(
@@ -327,9 +328,9 @@ class Bundle:
         with named_errors(self.path):
             names = (layout.PRIOR_MEAN, layout.PRIOR_VARIANCE, layout.PRIOR_FACTORS)
             prior = PopulationPrior(*(self._floats(name) for name in names))
-            if prior.dimension != manifest.dimension or len(manifest.labels) != 2:
+            if prior.dimension != manifest.dimension or manifest.link.count(manifest.labels) != 1:
                 raise DimensionError(
-                    f"the prior is for a head of two labels on {prior.dimension} dimensions; the "
+                    f"the prior is for a head of one logit on {prior.dimension} dimensions; the "
                     f"bundle has {len(manifest.labels)} labels on {manifest.dimension}"
                 )
         return prior

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from fala.errors import DataError, shown
 from fala.files import path_of, write_atomically
 from fala.model.bridge import Bridge
 from fala.model.heads import Head
+from fala.model.links import Rating
 from fala.model.prior import PopulationPrior
 
 
@@ -69,7 +70,10 @@ def write_bundle(
             check_name(name)
     if head is not None:
         _check(head, Head, "head")
-        manifest = replace(manifest, task=head.task, labels=head.labels)
+        details = {name: one for name, one in manifest.details.items() if name != layout.RATING}
+        if isinstance(head.link, Rating):
+            details[layout.RATING] = asdict(head.link)
+        manifest = replace(manifest, task=head.task, labels=head.labels, details=details)
         files = {**files, **_head_files(head)}
     files = dict(sorted(files.items()))
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}

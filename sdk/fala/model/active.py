@@ -11,6 +11,7 @@ from fala.backbones import LazyBackbone
 from fala.errors import BundleFormatError
 from fala.examples import MATCHING, Example, Match, unique_texts
 from fala.model.heads import PersonalModel, Vectors
+from fala.model.losses import Floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,13 +56,14 @@ class ActiveModel:
             return self._logits([Match((text,), text) for text in texts])
         return self._logits(list(texts))
 
+    def answers(self, examples: Sequence[Example]) -> Floats:
+        """Probabilities of n examples, (n, number of labels), or values of a rating, (n,)."""
+        return self.model.head.link.answers(self.logits(examples))
+
     def decide(self, examples: Sequence[Example]) -> list[str]:
         """The label of every example, by the threshold where there are two."""
-        z = self.logits(examples)
-        with np.errstate(over="ignore"):  # a threshold beyond float32 decides as infinity does
-            decided = z[:, 0] > self.threshold if z.shape[1] == 1 else z.argmax(axis=1)
-        labels = self.model.head.labels
-        return [labels[int(position)] for position in decided]
+        head = self.model.head
+        return head.link.decide(self.logits(examples), head.labels, self.threshold)
 
     def changed(self, model: PersonalModel, threshold: float) -> ActiveModel:
         """Another personal model on the same backbone."""

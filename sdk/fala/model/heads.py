@@ -8,17 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.errors import BundleFormatError, DataError, DimensionError, UsageError, shown
+from fala.errors import BundleFormatError, DataError, DimensionError, UsageError
 from fala.examples import MATCHING, Example, Match
 from fala.model.lexical import Lexical
-from fala.model.losses import check_arrays, label_probabilities, softmax
+from fala.model.links import LABELS, Label, Link
+from fala.model.losses import check_arrays, softmax
 from fala.text.lexicon import CachedRows
 from fala.text.sparse_rows import SparseRows
 
 Vectors = NDArray[np.float32]
-
-# Characters of a wrong label that an error shows.
-_LONGEST_SHOWN = 12
 
 
 class Head:
@@ -29,7 +27,8 @@ class Head:
     which a head of twice as many weights takes as well: x = [u * v, v]. Its features are
     e = w * x, its logit z = theta . e + b; theta = 1 and the vendor's b is the vendor's own model.
     A lexical view adds the text's, or the candidate's, own n-grams to the logit. Two labels have
-    one logit, the second label's; C > 2 labels have C.
+    one logit, the second label's; C > 2 labels have C. A rating has one logit, its value, and one
+    label, its name.
 
     Args:
         task: ``"classification"`` or ``"matching"``.
@@ -39,6 +38,7 @@ class Head:
         query: The matcher's attention query, shape (d,); None takes the mean of the history.
         lexical: The vendor's weights of n-grams; None without a lexical view.
         dimension: d, where it is not D.
+        link: What the logits mean: ``Labels`` that exclude one another, or a ``Rating``.
 
     Raises:
         BundleFormatError: If the arrays do not fit the labels, or a number is not finite.
@@ -54,6 +54,7 @@ class Head:
         query: NDArray[Any] | None = None,
         lexical: Lexical | None = None,
         dimension: int | None = None,
+        link: Link = LABELS,
     ) -> None:
         check_arrays(weight=weight, bias=bias)
         if query is not None:
@@ -62,9 +63,8 @@ class Head:
         self.labels = tuple(labels) if isinstance(labels, Iterable) else ()
         if isinstance(labels, str) or not all(isinstance(label, str) for label in self.labels):
             raise UsageError("labels are a sequence of names")
-        logits = 1 if len(self.labels) == 2 else len(self.labels)
-        if len(self.labels) < 2 or len(set(self.labels)) != len(self.labels):
-            raise BundleFormatError(f"a head has two or more distinct labels, not {self.labels}")
+        self.link = link
+        logits = link.count(self.labels)
         if task == MATCHING and logits != 1:
             raise BundleFormatError("a matcher has two labels")
         if weight.ndim != 2 or weight.shape[0] != logits or bias.shape != (logits,):
@@ -134,6 +134,11 @@ class Head:
         """The vendor's own model: omega = w and the vendor's bias."""
         return PersonalModel(self, self.weight, self.bias)
 
+    @property
+    def asks(self) -> str:
+        """Its task and its labels, in words."""
+        return f"{self.task} with {self.link.described(self.labels)}"
+
     def without_words(self) -> Head:
         """The same head without its lexical view."""
         return self._changed(self.labels, self.weight, self.bias, None)
@@ -161,42 +166,28 @@ class Head:
     def _changed(
         self, labels: Sequence[str], weight: Vectors, bias: Vectors, lexical: Lexical | None
     ) -> Head:
-        return Head(self.task, labels, weight, bias, self.query, lexical, self.dimension)
+        return Head(self.task, labels, weight, bias, self.query, lexical, self.dimension, self.link)
 
     def __eq__(self, other: object) -> bool:
         """Whether it has the same logits for the same labels of the same task."""
         if not isinstance(other, Head):
             return NotImplemented
         ours, theirs = ((one.weight, one.bias, one.query) for one in (self, other))
-        return (self.task, self.labels, self.lexical) == (
-            other.task, other.labels, other.lexical,
+        return (self.task, self.labels, self.lexical, self.link) == (
+            other.task, other.labels, other.lexical, other.link,
         ) and same_arrays(ours, theirs)  # fmt: skip
 
     def __repr__(self) -> str:
         words = "" if self.lexical is None else " and words"
-        labels = ", ".join(self.labels)
-        return f"<Head: {self.task}, {labels}, {self.dimension} dimensions{words}>"
+        return f"<Head: {self.asks}, {self.dimension} dimensions{words}>"
 
-    def label_shares(self, labels: Sequence[str | int | None]) -> NDArray[np.float64]:
-        """Labels as class shares, shape (n, C); NaN where a label is None.
+    def label_shares(self, labels: Sequence[Label]) -> NDArray[np.float64]:
+        """Labels as class shares, or as a rating's numbers, (n, C); NaN where a label is None.
 
         Raises:
             DataError: If a label is not one of the head's; names its position.
         """
-        index = {label: position for position, label in enumerate(self.labels)}
-        shares = np.zeros((len(labels), len(self.labels)))
-        for position, label in enumerate(labels):
-            if label is None:
-                shares[position] = np.nan
-            elif (name := label_name(label)) not in index:
-                # A longer one may be a text of the user.
-                value = repr(name) if len(name) <= _LONGEST_SHOWN else f"of {len(name)} characters"
-                raise DataError(
-                    f"label {value} of example {position} is not one of {', '.join(self.labels)}"
-                )
-            else:
-                shares[position, index[name]] = 1.0
-        return shares[:, 1:] if len(self.labels) == 2 else shares
+        return self.link.numbers(labels, self.labels)
 
 
 class PersonalModel:
@@ -273,8 +264,9 @@ class PersonalModel:
         if head.lexical is not None and self.lexical is not None:
             lexical = Lexical(head.lexical.lexicon, self.lexical)
         return Head(
-            head.task, head.labels, self.weight, self.bias, head.query, lexical, head.dimension
-        )
+            head.task, head.labels, self.weight, self.bias, head.query, lexical, head.dimension,
+            head.link,
+        )  # fmt: skip
 
     def __eq__(self, other: object) -> bool:
         """Whether it is the same model on the same head."""
@@ -308,18 +300,8 @@ class PersonalModel:
     def probabilities(
         self, inputs: Vectors, words: SparseRows | None = None
     ) -> NDArray[np.float64]:
-        """Probability of every label, shape (n, number of labels); see ``logits``."""
-        return label_probabilities(self.logits(inputs, words))
-
-
-def label_name(label: object) -> str:
-    """A label as it is spelled: a name, or an integer's digits."""
-    try:
-        return str(label)
-    except ValueError:  # an integer of thousands of digits
-        return "a number of thousands of digits"
-    except Exception:  # an object without a string form is no label
-        return shown(label)
+        """Probability of every label, (n, number of labels), or values, (n,); see ``logits``."""
+        return self.head.link.answers(self.logits(inputs, words))
 
 
 def same_arrays(ours: Sequence[NDArray[Any] | None], theirs: Sequence[NDArray[Any] | None]) -> bool:

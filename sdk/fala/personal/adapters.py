@@ -11,7 +11,8 @@ from fala.bundle.reading import Bundle
 from fala.bundle.signature import Trust
 from fala.errors import DataError, MissingAdapterError, UnknownAdapterError, safe_line
 from fala.model.active import ActiveModel
-from fala.model.heads import Head, label_name
+from fala.model.heads import Head
+from fala.model.links import label_name
 from fala.personal.prepare import Part, part_for
 from fala.slots.bundles import open_adapter
 from fala.slots.installed import Installed

@@ -15,7 +15,6 @@ from fala.personal.gather import OldLogits, Rows
 from fala.selection.affordable import affordable
 from fala.selection.next_texts import by_chance, most_undecided
 from fala.selection.representatives import select
-from fala.solver.judge import decisions
 from fala.solver.threads import one_blas_thread
 from fala.store.records import StoredExample
 
@@ -70,7 +69,8 @@ def choose(
         return Choice(affordable([missing[position] for position in newest], limit)[:size])
     if len(left_out):
         chance = _labelled_first(rows.ids, rows.training.labelled)
-        order = _alternately(most_undecided(left_out).tolist(), chance, rows.missing)
+        undecided = most_undecided(left_out, rows.space.head.link).tolist()
+        order = _alternately(undecided, chance, rows.missing)
     else:
         order = list(range(len(rows.examples)))
     texts = affordable([rows.missing[position] for position in order], limit)[:size]
@@ -130,11 +130,13 @@ def _representatives(
 
 def _classes(rows: Sequence[StoredExample], old: OldLogits) -> NDArray[np.int64]:
     """A class an example: the label, else the old model's decision, else -1."""
-    names = {label: position for position, label in enumerate(old.head.labels)}
-    classes = np.full(len(rows), -1, dtype=np.int64)
+    head = old.head
+    usable = head.link.usable([row.label for row in rows], head.labels)
+    z = head.label_shares(usable)
     for position, row in enumerate(rows):
-        if row.label in names:
-            classes[position] = names[row.label]
-        elif row.id in old.logits:
-            classes[position] = decisions(old.logits[row.id][None])[0]
+        if usable[position] is None and row.id in old.logits:
+            z[position] = old.logits[row.id]
+    classes = np.full(len(rows), -1, dtype=np.int64)
+    has_class = np.logical_not(np.isnan(z).any(axis=1))
+    classes[has_class] = head.link.classes(z[has_class])
     return classes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container
+from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, TypeAlias
@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from fala.errors import BundleError, DeviceChangedError, WorseModelError
-from fala.model.losses import Floats, cross_entropy
+from fala.model.losses import Floats
 from fala.personal.gather import Rows, Space, gather
 from fala.personal.refit import Refit, fitted
 from fala.report import MIN_REAL, Comparison, Correlation, Difference
@@ -24,17 +24,19 @@ Accept: TypeAlias = Literal["always", "better-than-old", "better-than-vendor"]
 
 @dataclass(frozen=True, eq=False)
 class Losses:
-    """Cross-entropies of three models by example, each example left out; all of shape (n,).
+    """Losses of three models in nats by example, each left out; all of shape (n,).
 
     Attributes:
         old: Of the old personal model.
         vendor: Of the vendor's own new model.
         carried: Of the personal model on the new backbone.
+        scores: See ``Comparison``.
     """
 
     old: Floats
     vendor: Floats
     carried: Floats
+    scores: Mapping[str, Mapping[str, float]]
 
 
 class Sides:
@@ -72,18 +74,25 @@ class Sides:
         if new.fit is None or self._refitted.fit is None:
             return None
         old = self._refitted.fit.vendor if self._old.model.is_vendor else self._refitted.left_out
-        return Losses(
-            _losses(self._rows, old, ids),
-            _losses(new.rows, new.fit.vendor, ids),
-            _losses(new.rows, new.left_out, ids),
-        )
+        # One link for all three, as the noise of two releases' ratings differs.
+        link = new.rows.space.head.link
+        labelled = {
+            "old": (self._rows.shares(ids), self._rows.take(old, ids)),
+            "vendor": (new.rows.shares(ids), new.rows.take(new.fit.vendor, ids)),
+            "carried": (new.rows.shares(ids), new.rows.take(new.left_out, ids)),
+        }
+        losses = {name: link.losses(y, z) for name, (y, z) in labelled.items()}
+        scores = {name: link.scores(y, z) for name, (y, z) in labelled.items()}
+        return Losses(**losses, scores={name: one for name, one in scores.items() if one})
 
     def compare(self, judges: Collection[int]) -> Comparison:
         """Compare on some labelled examples; where they are too few nothing is fitted for it."""
         releases = self.releases()
-        losses = self.losses(judges) if can_judge(self._new.rows.shares(judges)) else None
+        link = self._new.rows.space.head.link
+        enough = can_judge(self._new.rows.shares(judges), link)
+        losses = self.losses(judges) if enough else None
         if losses is None:
-            return Comparison(len(judges), releases=releases)
+            return Comparison(len(judges), releases=releases, measure=link.measure)
         return Comparison(
             len(judges),
             float(losses.old.mean()),
@@ -92,6 +101,8 @@ class Sides:
             _difference(losses.carried - losses.old),
             _difference(losses.carried - losses.vendor),
             releases,
+            link.measure,
+            losses.scores,
         )
 
     def releases(self) -> Correlation | None:
@@ -180,9 +191,10 @@ def refuse_worse(comparison: Comparison, accept: Accept, release: object) -> Non
     what = "the active model" if to_old else "the vendor's own"
     if against is None or before is None or comparison.carried is None or not against.worse:
         return
+    measure = comparison.measure.capitalize()
     raise WorseModelError(
         f"{release}: worse for this user than {what}; the device answers as before. "
-        f"Cross-entropy of {comparison.labelled} labels, each left out: {comparison.carried:.3f} "
+        f"{measure} of {comparison.labelled} labels, each left out: {comparison.carried:.3f} "
         f"against {before:.3f}, a difference of {against.mean:.3f} ± {against.margin:.3f}. "
         f"{advice}",
         before,
@@ -202,14 +214,6 @@ def _centred(z: Floats) -> Floats:
     if z.shape[1] > 1:
         z = z - z.mean(axis=1, keepdims=True)
     return np.asarray(z - z.mean(axis=0))
-
-
-def _losses(rows: Rows, z: Floats, ids: Collection[int]) -> Floats:
-    """Cross-entropy of some labelled examples by logits of all rows' labelled ones, (n,)."""
-    labelled = rows.training.labelled
-    losses = cross_entropy(rows.training.labels[labelled], z[labelled])
-    by_id = dict(zip(rows.labelled(), losses.tolist(), strict=True))
-    return np.array([by_id[row] for row in ids])
 
 
 def _difference(losses: Floats) -> Difference:

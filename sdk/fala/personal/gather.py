@@ -161,9 +161,13 @@ class Rows:
         return {row for row, missing in zip(self.ids, self.missing, strict=True) if not missing}
 
     def shares(self, ids: Collection[int]) -> Floats:
-        """Labels of some examples as class shares, (n, C), by id."""
+        """Labels of some examples as class shares or numbers, (n, C), by id."""
+        return self.take(self.training.labels, ids)
+
+    def take(self, numbers: Floats, ids: Collection[int]) -> Floats:
+        """Of numbers with a row an example, (n, C), those of some examples, by id."""
         positions = {row: position for position, row in enumerate(self.ids)}
-        return self.training.labels[[positions[row] for row in ids]]
+        return numbers[[positions[row] for row in ids]]
 
     def pending_texts(self) -> list[str]:
         """All texts that have no embedding yet."""
@@ -191,8 +195,8 @@ def gather(snapshot: Snapshot, space: Space) -> Rows:
         (rows if whole or by_ngrams else pending).append(row)
     examples = [row.known for row in rows]
     # After a rollback there may be labels that only a later release has: they wait for it.
-    names = set(head.labels)
-    labels = head.label_shares([row.label if row.label in names else None for row in rows])
+    usable = head.link.usable([row.label for row in rows], head.labels)
+    labels = head.label_shares(usable)
     differences = np.full(labels.shape, np.nan)
     for position, row in enumerate(rows):
         if row.id in space.differences:
@@ -206,7 +210,7 @@ def gather(snapshot: Snapshot, space: Space) -> Rows:
         space,
         [row.id for row in rows],
         examples,
-        TrainingSet(blocks, head.bias, labels, vendor + differences),
+        TrainingSet(blocks, head.bias, labels, vendor + differences, head.link),
         [_missing(real, example) for example in examples],
         pending,
         [_missing(real, row.known) for row in pending],

@@ -138,7 +138,7 @@ class Learner:
         _log.info("fitted to %d examples: %s", fitted, verdict.reason)
         return LearnReport(
             count, labelled, fitted, verdict.decision, verdict.reason, True, result.scales,
-            result.loss,
+            result.loss, verdict.scores,
         )  # fmt: skip
 
     def forget(self, ids: Iterable[int]) -> Forgotten:

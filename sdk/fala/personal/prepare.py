@@ -146,11 +146,10 @@ def part_for(
         DeviceChangedError: Another one was installed meanwhile.
     """
     labels = active.model.head.labels
-    if head.task != active.model.head.task or not set(labels) <= set(head.labels):
-        raise BundleMismatchError(
-            f"{bundle.path}: for {head.task} with labels {', '.join(head.labels)}; this "
-            f"device does {active.model.head.task} with labels {', '.join(labels)}"
-        )
+    before = active.model.head
+    continues = head.link.continues(before.link) and set(labels) <= set(head.labels)
+    if head.task != before.task or not continues:
+        raise BundleMismatchError(f"{bundle.path}: for {head.asks}; this device does {before.asks}")
     added = [label for label in head.labels if label not in labels]
     with task.expecting(active):
         earlier = active.bundle.bridges()

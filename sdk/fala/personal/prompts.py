@@ -176,7 +176,7 @@ class _Attempt:
         """Check that the labels of some texts are enough to judge by."""
         texts = set(texts)
         judges = [row for row, text in plan.judging.items() if text in texts]
-        if not can_judge(rows.shares(judges)):
+        if not can_judge(rows.shares(judges), rows.space.head.link):
             raise _NotTakenError(
                 f"{why}; {MIN_LABELLED} labels of texts that are not in the prompt, "
                 f"{MIN_OF_A_LABEL} of each of two labels, judge it"

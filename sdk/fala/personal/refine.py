@@ -214,4 +214,5 @@ def _moved(before: Refit, after: Refit) -> float:
     if not both:
         return np.inf
     first: Floats = before.left_out[[p for p, _ in both]]
-    return move(first, after.left_out[[p for _, p in both]])
+    link = after.rows.space.head.link
+    return move(first, after.left_out[[p for _, p in both]], link)

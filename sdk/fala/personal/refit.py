@@ -15,7 +15,7 @@ import numpy as np
 
 from fala.errors import DeviceChangedError
 from fala.model.heads import PersonalModel, Vectors
-from fala.model.losses import Floats, cross_entropy
+from fala.model.losses import Floats
 from fala.personal.gather import Rows, Snapshot, Space, gather
 from fala.personal.run import Run
 from fala.slots.open_slot import OpenSlot
@@ -38,7 +38,7 @@ class Refit:
         verdict: The judge's.
         fit: The fit; None where no row has a label or an old logit.
         left_out: Leave-one-out logits of ``model``, shape (n, C); none without a fit.
-        loss: Their cross-entropy on the labelled examples; None without one.
+        loss: Their mean loss on the labelled examples, in nats; None without one.
     """
 
     rows: Rows
@@ -145,17 +145,18 @@ def fitted(
     training, space = rows.training, rows.space
     result = fit(training, space.scales, near, left_out_only=left_out_only)
     labelled = training.labelled
-    shares = training.labels[labelled]
+    labels = training.labels[labelled]
     verdict = judge(
-        shares, result.full.left_out[labelled], result.calibrated.left_out[labelled],
-        result.vendor[labelled], positive,
+        labels, result.full.left_out[labelled], result.calibrated.left_out[labelled],
+        result.vendor[labelled], positive, training.link,
     )  # fmt: skip
-    if not len(shares):  # the old logits were judged when they were made
+    if not len(labels):  # the old logits were judged when they were made
         verdict = replace(verdict, trust=1.0)
     chosen = result.personal(verdict.trust)
     left_out = chosen.left_out
     model = personal_of(space.head, chosen.weights, chosen.bias)
-    loss = float(cross_entropy(shares, left_out[labelled]).mean()) if len(shares) else None
+    losses = training.link.losses(labels, left_out[labelled])
+    loss = float(losses.mean()) if len(losses) else None
     return Refit(rows, model, verdict, result, left_out, loss)
 
 

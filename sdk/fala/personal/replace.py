@@ -20,7 +20,6 @@ from fala.personal.run import Run
 from fala.report import MIN_REAL, Comparison
 from fala.slots.installed import Installed, Move
 from fala.slots.open_slot import OpenSlot
-from fala.solver.judge import decisions
 from fala.text.lexicon import CachedRows
 
 
@@ -90,7 +89,8 @@ class Replaced:
         if not both:
             return None
         before = np.stack([old.logits[ids[position]] for position in both])
-        return float(np.mean(decisions(before) == decisions(model.left_out[both])))
+        classes = model.rows.space.head.link.classes
+        return float(np.mean(classes(before) == classes(model.left_out[both])))
 
 
 def replace(installed: Installed, path: str, run: Run, terms: Terms) -> Replaced:

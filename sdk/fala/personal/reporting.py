@@ -130,7 +130,7 @@ def _with_model(report: Report, model: Refit) -> Report:
     verdict = model.verdict
     return replace(
         report, decision=verdict.decision, reason=verdict.reason, losses=verdict.losses,
-        threshold=verdict.threshold,
+        threshold=verdict.threshold, scores=verdict.scores,
         counts=replace(report.counts, scales=model.scales, measure=verdict.measure),
     )  # fmt: skip
 

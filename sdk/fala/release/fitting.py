@@ -17,8 +17,9 @@ from fala.backbones.external import ExternalEncoder
 from fala.bundle.lexical import rounded
 from fala.errors import DataError, shown
 from fala.examples import CLASSIFICATION, MATCHING, Example, Match, check_examples, unique_texts
-from fala.model.heads import Head, Vectors, example_inputs, label_name
+from fala.model.heads import Head, Vectors, example_inputs
 from fala.model.lexical import Lexical
+from fala.model.links import LABELS, LEAST_NOISE, Label, Link, Rating, label_name, rating_of
 from fala.model.losses import Floats
 from fala.release.joint import Joint, fit_joint, left_out
 from fala.release.joint_rows import JointExamples
@@ -43,12 +44,13 @@ _FOLDS, _ENOUGH = 3, 1.1
 
 def fit_head(
     backbone: Backbone | Vectors,
-    examples: Sequence[Example] | Sequence[str | int],
-    labels: Sequence[str | int] | None = None,
+    examples: Sequence[Example] | Sequence[Label],
+    labels: Sequence[Label] | None = None,
     *,
     label_names: Sequence[str] | None = None,
     embeddings: Mapping[str, Vectors] | None = None,
     lexical: bool = True,
+    rating: tuple[float, float] | None = None,
 ) -> Head:
     """Fit a global head on public rows: ``fit_head(backbone, examples, labels)``.
 
@@ -64,17 +66,24 @@ def fit_head(
     same example are one document. A matcher's weights of u * v shrink to a multiple of the plain
     inner product, which is fitted first.
 
+    With ``rating`` the labels are numbers, and the squared error takes the place of the
+    cross-entropy. The head's noise is the error on left-out documents, a person's difference from
+    others included.
+
     Args:
         backbone: What embeds the texts.
         examples: n texts, or n ``Match`` objects.
-        labels: n labels (names, or integers that spell them).
+        labels: n labels (names, or integers that spell them; of a rating numbers).
         label_names: The labels in the order wanted; None takes those seen, sorted, as numbers where
-            all are.
+            all are. Of a rating its one name; None is ``"rating"``.
         embeddings: Embeddings by text, if there are some already.
         lexical: Whether the head has a lexical view.
+        rating: The least and the largest number of a rating; None is of labels that exclude one
+            another.
 
     Raises:
         DataError: If there are fewer than two labels, or an example or label cannot be used.
+        BundleFormatError: If the rating's range or name cannot be.
 
     Examples:
         >>> vectors = np.array([[1, 0], [0.9, 0.1], [0, 1], [0.2, 0.8]], np.float32)
@@ -84,23 +93,26 @@ def fit_head(
     if isinstance(backbone, np.ndarray):
         if labels is not None:
             raise DataError("of vectors a head is fitted by fit_head(vectors, labels)")
-        rows = _rows_of_vectors(backbone, cast("Sequence[str | int]", examples), label_names)
+        rows = _rows_of_vectors(backbone, cast("Sequence[Label]", examples), label_names, rating)
         lexical = False
     elif labels is None:
         raise DataError("labels are missing: fit_head(backbone, examples, labels)")
     else:
         rows = PublicRows.of(
             backbone, cast("Sequence[Example]", examples), labels,
-            label_names=label_names, embeddings=embeddings,
+            label_names=label_names, embeddings=embeddings, rating=rating,
         )  # fmt: skip
     if lexical:
         return fit_joint_head(rows)[0]
-    theta, bias, _ = _fit(rows.inputs, rows.shares, rows.counts, _inner_product(rows))
-    return Head(rows.task, rows.names, theta, bias)
+    theta, bias, loss = _fit(rows.inputs, rows, _inner_product(rows))
+    return rows.head(theta, bias, loss)
 
 
 def _rows_of_vectors(
-    vectors: Vectors, labels: Sequence[str | int], label_names: Sequence[str] | None
+    vectors: Vectors,
+    labels: Sequence[Label],
+    label_names: Sequence[str] | None,
+    rating: tuple[float, float] | None,
 ) -> PublicRows:
     """Rows of embeddings, (n, d), each a document of its own."""
     if vectors.ndim != 2 or not np.isfinite(vectors).all():
@@ -108,8 +120,38 @@ def _rows_of_vectors(
     embeddings = {str(row): vector for row, vector in enumerate(vectors.astype(np.float32))}
     backbone = ExternalEncoder("", vectors.shape[1], None)
     return PublicRows.of(
-        backbone, list(embeddings), labels, label_names=label_names, embeddings=embeddings
-    )
+        backbone, list(embeddings), labels, label_names=label_names, embeddings=embeddings,
+        rating=rating,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class _Numbers:
+    """A rating's numbers, which are fitted in units of their deviation from their mean.
+
+    Attributes:
+        low: The range's lower end.
+        high: Its upper end.
+        mean: Of all rows.
+        deviation: Their standard deviation.
+        within: Mean square, in these units, of rows about the mean of their example.
+    """
+
+    low: float
+    high: float
+    mean: float
+    deviation: float
+    within: float
+
+    def link(self, loss: float | None) -> Rating:
+        """The link of a head with a mean loss on left-out documents; None is without a head."""
+        square = 1.0 if loss is None else 2 * loss + self.within
+        least = 2 * LEAST_NOISE * (self.high - self.low)
+        return Rating(self.low, self.high, max(self.deviation * math.sqrt(square), least))
+
+
+#: What ``_Numbers`` are fitted by.
+_UNIT = Rating(-1.0, 1.0, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,10 +163,11 @@ class PublicRows:
         names: The labels' names, in the order wanted.
         examples: m distinct examples.
         positions: Each given row's example, shape (n,).
-        shares: Class shares, shape (m, C).
+        shares: Class shares, or a rating's numbers in the units of ``numbers``, shape (m, C).
         counts: How many rows each stands for, shape (m,).
         inputs: h or u * v, shape (m, d).
         embeddings: By text.
+        numbers: A rating's units; None of labels.
     """
 
     task: str
@@ -135,16 +178,50 @@ class PublicRows:
     counts: Floats
     inputs: Vectors
     embeddings: Mapping[str, Vectors]
+    numbers: _Numbers | None = None
+
+    @property
+    def link(self) -> Link:
+        """What is fitted."""
+        return LABELS if self.numbers is None else _UNIT
+
+    def head(
+        self,
+        weight: Floats,
+        bias: Floats,
+        loss: float | None,
+        words: tuple[Lexicon, Floats] | None = None,
+    ) -> Head:
+        """The head of a fit.
+
+        Args:
+            weight: w, shape (C, D).
+            bias: b, shape (C,).
+            loss: Mean loss on left-out documents; None where there is none.
+            words: The n-grams, and their weights (C, buckets); None without a lexical view.
+        """
+        link, unit = self.link, 1.0
+        if self.numbers is not None:
+            link, unit = self.numbers.link(loss), self.numbers.deviation
+            bias = unit * bias + self.numbers.mean
+        lexical = None
+        if words is not None:
+            lexical = rounded(Lexical(words[0], (unit * words[1]).astype(np.float32)))
+        return Head(
+            self.task, self.names, unit * weight, bias,
+            lexical=lexical, dimension=self.inputs.shape[1], link=link,
+        )  # fmt: skip
 
     @classmethod
     def of(
         cls,
         backbone: Backbone,
         examples: Sequence[Example],
-        labels: Sequence[str | int],
+        labels: Sequence[Label],
         *,
         label_names: Sequence[str] | None = None,
         embeddings: Mapping[str, Vectors] | None = None,
+        rating: tuple[float, float] | None = None,
     ) -> PublicRows:
         """Gather rows; see ``fit_head``.
 
@@ -162,25 +239,26 @@ class PublicRows:
         examples = check_examples(examples, task)
         if len(labels) != len(examples):
             raise DataError(f"{len(examples)} examples, but {len(labels)} labels")
-        if not all(isinstance(label, str | SupportsIndex) for label in labels):
-            raise DataError("a label is a name, or an integer that spells it")
-        seen = {label_name(label) for label in labels}
-        names = in_order(seen)
+        names = None
         if label_names is not None:
             names = [label_name(name) for name in listed(label_names, "label_names")]
-        if len(names) < 2 or len(seen) < 2:
-            raise DataError("a head needs rows of two labels or more")
-        if task == MATCHING and len(names) != 2:
-            raise DataError("a matcher has two labels")
         if embeddings is None:
             texts = unique_texts(examples)
             embeddings = dict(zip(texts, backbone.encode(texts), strict=True))
         distinct = list(dict.fromkeys(examples))
         number = {example: position for position, example in enumerate(distinct)}
         positions = np.array([number[example] for example in examples])
-        shares, counts = _counted(labels, positions, names)
         inputs = example_inputs(distinct, embeddings, backbone.dimension)
-        return cls(task, tuple(names), distinct, positions, shares, counts, inputs, embeddings)
+        numbers = None
+        if rating is None:
+            names = _names(labels, names, task)
+            shares, counts = _counted(labels, positions, names)
+        else:
+            names = names or ["rating"]
+            shares, counts, numbers = _averaged(labels, positions, names, rating)
+        return cls(
+            task, tuple(names), distinct, positions, shares, counts, inputs, embeddings, numbers
+        )
 
 
 def fit_joint_head(rows: PublicRows, step: Callable[[], None] = lambda: None) -> tuple[Head, Joint]:
@@ -194,12 +272,7 @@ def fit_joint_head(rows: PublicRows, step: Callable[[], None] = lambda: None) ->
     joint = fit_joint(examples, step)
     weight = joint.weight.copy()
     weight[:, : rows.inputs.shape[1]] += start
-    words = rounded(Lexical(lexicon, joint.words.astype(np.float32)))
-    head = Head(
-        rows.task, rows.names, weight, joint.bias,
-        lexical=words, dimension=rows.inputs.shape[1],
-    )  # fmt: skip
-    return head, joint
+    return rows.head(weight, joint.bias, joint.loss, (lexicon, joint.words)), joint
 
 
 def left_out_logits(
@@ -244,6 +317,7 @@ def _joint_examples(rows: PublicRows) -> tuple[JointExamples, Lexicon, float]:
         rows.counts,
         np.array([number[text] for text in documents]),
         start * rows.inputs.sum(axis=1, dtype=np.float64),
+        rows.link,
     )
     return joint, lexicon, start
 
@@ -252,7 +326,7 @@ def _inner_product(rows: PublicRows) -> float:
     """The multiple of the plain inner product that a matcher shrinks to; a classifier's is 0."""
     if rows.task != MATCHING:
         return 0.0
-    theta, _, _ = _fit(rows.inputs.sum(axis=1, keepdims=True), rows.shares, rows.counts, 0.0)
+    theta, _, _ = _fit(rows.inputs.sum(axis=1, keepdims=True), rows, 0.0)
     return float(theta[0, 0])
 
 
@@ -265,36 +339,40 @@ def in_order(labels: Iterable[str]) -> list[str]:
 
 
 def _fit(
-    inputs: Vectors, shares: Floats, counts: Floats, prior_mean: float
-) -> tuple[Floats, Floats, float]:
-    """Theta (C, d), the biases (C,) and the chosen penalty of a head without words."""
+    inputs: Vectors, rows: PublicRows, prior_mean: float
+) -> tuple[Floats, Floats, float | None]:
+    """Theta (C, d) and the biases (C,) of a head without words, and its loss where left out."""
+    shares, counts = rows.shares, rows.counts
     x = inputs.astype(np.float64)
     scale = float(np.mean(x**2)) * x.shape[1] or 1.0
     with one_blas_thread():
-        if shares.shape[1] > 1:
-            return _fit_several(x, shares, counts, scale)
+        if shares.shape[1] > 1 or rows.numbers is not None:
+            return _fit_by_folds(x, rows, scale, prior_mean)
         evidence = Evidence.of(x[:, None, :], labels=shares, weights=counts)
         fit = fit_paper(evidence, prior_mean=prior_mean, lambdas=_GRID * scale)
-        return fit.theta, fit.bias, fit.lambda_
+        return fit.theta, fit.bias, None
 
 
-def _fit_several(
-    x: Floats, shares: Floats, counts: Floats, scale: float
+def _fit_by_folds(
+    x: Floats, rows: PublicRows, scale: float, prior_mean: float
 ) -> tuple[Floats, Floats, float]:
-    """C > 2 labels: the same objective by ``fala.solver.newton``, whose time is C's, not C^3's.
+    """C > 2 labels, or a rating: the same objective by ``fala.solver.newton``.
+
+    Its time is C's, not C^3's.
 
     The penalty is chosen by folds: of several logits the one step that stands for leaving a
     document out is too optimistic where penalties are weak.
     """
-    n = len(shares)
-    nothing = np.zeros_like(shares)
-    evidence = Evidences(shares, counts, nothing, np.zeros(n))
+    n = len(rows.shares)
+    nothing = np.zeros_like(rows.shares)
+    offset = nothing + prior_mean * x.sum(axis=1, keepdims=True)
+    evidence = Evidences(rows.shares, rows.counts, nothing, np.zeros(n), rows.link)
     folds = np.array_split(np.random.default_rng(0).permutation(n), min(_FOLDS, n))
 
     def problem(lambda_: float) -> Problem[DenseRows]:
         """J whose penalty |delta|^2 / 2 is n lambda |theta|^2, beside a bias as good as free."""
-        rows = np.hstack([x / math.sqrt(2 * n * lambda_), np.full((n, 1), _FREE)])
-        return Problem(DenseRows(rows), nothing, nothing, evidence)
+        columns = np.hstack([x / math.sqrt(2 * n * lambda_), np.full((n, 1), _FREE)])
+        return Problem(DenseRows(columns), nothing, offset, evidence)
 
     best, least = 0.0, math.inf
     for lambda_ in map(float, scale * _GRID[::-1]):
@@ -303,18 +381,54 @@ def _fit_several(
             others = np.setdiff1d(np.arange(n), fold)
             if len(others):
                 point = minimize(whole.take(others)).point
-                left_out[fold] = whole.rows.take(fold).times(point[:, :-1])
-        loss = evidence.loss(left_out) / n
+                left_out[fold] = whole.take(fold).logits(point)
+        loss = evidence.loss(left_out) / float(rows.counts.sum())
         if loss < least * (1 - 1e-9):
             best, least = lambda_, loss
         elif loss > _ENOUGH * least:
             break
     point = minimize(problem(best)).point
-    return point[:, :-2] / math.sqrt(2 * n * best), _FREE * point[:, -2], best
+    theta = point[:, :-2] / math.sqrt(2 * n * best) + prior_mean
+    return theta, _FREE * point[:, -2], least
+
+
+def _names(labels: Sequence[Label], names: list[str] | None, task: str) -> list[str]:
+    """The names of labels that exclude one another, in the order given or sorted."""
+    if not all(isinstance(label, str | SupportsIndex) for label in labels):
+        raise DataError("a label is a name, or an integer that spells it")
+    seen = {label_name(label) for label in labels}
+    names = in_order(seen) if names is None else names
+    if len(names) < 2 or len(seen) < 2:
+        raise DataError("a head needs rows of two labels or more")
+    if task == MATCHING and len(names) != 2:
+        raise DataError("a matcher has two labels")
+    return names
+
+
+def _averaged(
+    labels: Sequence[Label],
+    positions: NDArray[np.int64],
+    names: Sequence[str],
+    rating: tuple[float, float],
+) -> tuple[Floats, Floats, _Numbers]:
+    """Mean numbers (m, 1) and the number of rows (m,) of the m examples at some positions."""
+    ends = listed(rating, "rating")
+    if len(ends) != 2:
+        raise DataError("rating is the least and the largest number, as (1, 5)")
+    low, high = ends
+    values = rating_of(low, high).numbers(labels, names)[:, 0]
+    if np.isnan(values).any() or not np.ptp(values):
+        raise DataError("a head of ratings needs a number a row, and two different ones or more")
+    mean, deviation = float(values.mean()), float(values.std())
+    values = (values - mean) / deviation
+    counts = np.bincount(positions).astype(np.float64)
+    means = np.bincount(positions, values) / counts
+    within = float(((values - means[positions]) ** 2).mean())
+    return means[:, None], counts, _Numbers(low, high, mean, deviation, within)
 
 
 def _counted(
-    labels: Sequence[str | int], positions: NDArray[np.int64], names: Sequence[str]
+    labels: Sequence[Label], positions: NDArray[np.int64], names: Sequence[str]
 ) -> tuple[Floats, Floats]:
     """Class shares (m, C) and the number of rows (m,) of the m examples at some positions."""
     column = {name: number for number, name in enumerate(names)}

@@ -1,11 +1,12 @@
 """A head on embeddings and words together, with penalties from cross-validation.
 
-    minimize  sum_i s_i CE(y_i, z_i) + sum_k kappa_k |w_k|^2 / (2 r_k),
+    minimize  sum_i s_i L(y_i, z_i) + sum_k kappa_k |w_k|^2 / (2 r_k),
     z = z_0 + sum_k w_k . x_k + b
 
-over the blocks k: the embeddings' parts, then the n-grams. kappa_k is the mean squared length of
-the centred x_k, so r_k is the variance that block k's logits may have; as multiples of the mean
-cross-entropy the penalties are l_k = kappa_k / (2 r_k sum_i s_i).
+with the link's loss L, the cross-entropy of labels or a rating's squared error, over the blocks k:
+the embeddings' parts, then the n-grams. kappa_k is the mean squared length of the centred x_k, so
+r_k is the variance that block k's logits may have; as multiples of the mean loss the penalties are
+l_k = kappa_k / (2 r_k sum_i s_i).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.errors import DataError
-from fala.model.losses import Floats, cross_entropy
+from fala.model.losses import Floats
 from fala.release.joint_rows import JointExamples, JointProblem
 from fala.solver.threads import one_blas_thread
 
@@ -194,6 +195,6 @@ class _Search:
         for fold, fitted in enumerate(self._sets):
             start = self._starts[fold]
             self._starts[fold], z = self.problem.minimize(scales, fitted, start, _SEARCH)
-            losses = cross_entropy(examples.labels, z)
+            losses = examples.link.losses(examples.labels, z)
             total += float(((1 - fitted) * examples.counts * losses).sum())
         return total / float(examples.counts.sum())

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.model.losses import Floats, probabilities
+from fala.model.links import LABELS, Link
+from fala.model.losses import Floats
 from fala.solver.newton import Evidence, Problem, update
 from fala.text.sparse_rows import SparseRows
 
@@ -31,10 +32,11 @@ class JointExamples:
     Attributes:
         parts: The embeddings' parts, shapes (n, d_k).
         words: The n-grams of n examples.
-        labels: Class shares y, shape (n, C).
+        labels: Class shares or numbers y, shape (n, C).
         counts: s, how many rows each example stands for, shape (n,).
         documents: Number of each example's document, shape (n,): a document is in one fold.
         start: z_0 by example, shape (n,): the logits to which the weights shrink.
+        link: What the logits mean.
     """
 
     parts: Sequence[NDArray[np.floating]]
@@ -43,12 +45,13 @@ class JointExamples:
     counts: Floats
     documents: NDArray[np.int64]
     start: Floats
+    link: Link = LABELS
 
     def take(self, rows: NDArray[np.int64]) -> JointExamples:
         """Some of the examples."""
         return JointExamples(
             [part[rows] for part in self.parts], self.words.take(rows), self.labels[rows],
-            self.counts[rows], self.documents[rows], self.start[rows],
+            self.counts[rows], self.documents[rows], self.start[rows], self.link,
         )  # fmt: skip
 
 
@@ -101,7 +104,9 @@ class JointProblem:
         """
         labels, count = self.examples.labels, len(weights)
         nothing = np.zeros_like(labels)
-        evidence = Evidence(labels, weights * self.examples.counts, nothing, np.zeros(count))
+        evidence = Evidence(
+            labels, weights * self.examples.counts, nothing, np.zeros(count), self.examples.link
+        )
         roots = np.append(np.repeat(np.sqrt(np.divide(scales, self.kappas)), self._sizes), _FREE)
         rows = replace(self._rows, roots=roots)
         problem = Problem(rows, nothing, nothing + self.examples.start[:, None], evidence)
@@ -113,7 +118,7 @@ class JointProblem:
         # The diagonal of the Hessian at one curvature; the problem's slope has no column.
         squares = np.append(self._squares, count) * roots**2
         for near in tolerances:
-            curvature = evidence.curvature(probabilities(problem.logits(point))).mean()
+            curvature = evidence.curvature(evidence.link.mean(problem.logits(point))).mean()
             diagonal = 1.0 + np.append(curvature * squares, 0.0)
             point = update(problem, point, partial(np.multiply, 1.0 / diagonal), near)
         return roots * point[:, :-1], problem.logits(point)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from fala.model.links import ranks
+
 
 def scores(truth: NDArray[np.int64], probabilities: NDArray[np.float64]) -> dict[str, float | None]:
     """Score predictions.
@@ -37,9 +39,7 @@ def auc(positive: NDArray[np.bool_], score: NDArray[np.float64]) -> float | None
     if not ones or not zeros:
         return None
     # Mann and Whitney's statistic, from mean ranks.
-    _, inverse, counts = np.unique(score, return_inverse=True, return_counts=True)
-    ranks = np.cumsum(counts) - (counts - 1) / 2
-    return float((ranks[inverse][positive].sum() - ones * (ones + 1) / 2) / (ones * zeros))
+    return float((ranks(score)[positive].sum() - ones * (ones + 1) / 2) / (ones * zeros))
 
 
 def f1(truth: NDArray[np.bool_], decided: NDArray[np.bool_]) -> float:

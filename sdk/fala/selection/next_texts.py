@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.model.losses import Floats, probabilities
+from fala.model.links import LABELS, Link
+from fala.model.losses import Floats
 
 #: Texts that are encoded before the first new fit, and between two fits at most.
 BATCH, LARGEST_BATCH = 25, 200
@@ -17,7 +18,7 @@ _GOLDEN = 0x9E3779B97F4A7C15
 LEAST_MOVE = 0.005
 
 
-def most_undecided(left_out: Floats) -> NDArray[np.int64]:
+def most_undecided(left_out: Floats, link: Link = LABELS) -> NDArray[np.int64]:
     """Examples by how undecided the present fit is about them, the most undecided first.
 
     On people who are in no published figure this beat clusters, leverage, chance, and where the
@@ -25,11 +26,9 @@ def most_undecided(left_out: Floats) -> NDArray[np.int64]:
 
     Args:
         left_out: The fit's leave-one-out logits, shape (n, C).
+        link: What they mean.
     """
-    # One logit stands beside another that is always 0.
-    z = left_out if left_out.shape[1] > 1 else np.hstack([left_out, np.zeros_like(left_out)])
-    ordered = np.sort(z, axis=1)
-    return np.argsort(ordered[:, -1] - ordered[:, -2], kind="stable")
+    return np.argsort(link.certainty(left_out), kind="stable")
 
 
 def by_chance(ids: Sequence[int]) -> NDArray[np.int64]:
@@ -43,8 +42,11 @@ def by_chance(ids: Sequence[int]) -> NDArray[np.int64]:
     return np.argsort(scattered, kind="stable")
 
 
-def move(before: Floats, after: Floats) -> float:
-    """Mean change of the probabilities of the same examples, from logits (n, C)."""
+def move(before: Floats, after: Floats, link: Link = LABELS) -> float:
+    """Mean change of the probabilities of the same examples, from logits (n, C).
+
+    Of a rating's values, as a share of its range.
+    """
     if not len(before):
         return 0.0
-    return float(np.abs(probabilities(after) - probabilities(before)).mean())
+    return float(np.abs(link.mean(after) - link.mean(before)).mean() / link.width)

@@ -10,7 +10,7 @@ from fala.backbones.external import Encoders
 from fala.bundle.signature import Trust
 from fala.errors import DataError, DeviceError
 from fala.files import failure, keep_private
-from fala.model.heads import label_name
+from fala.model.links import label_name
 from fala.slots.bundles import BUNDLES, install, open_release, slot_record
 from fala.slots.erasing import finish_erasing, tidy
 from fala.slots.health import REBUILT, STORE

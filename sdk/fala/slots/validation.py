@@ -201,16 +201,17 @@ def vendor_probes(bundle: Bundle, head: Head) -> tuple[list[str], Vectors, float
     """The texts whose logits a release's vendor measured, with these and a tolerance.
 
     They stand in the manifest's details under ``probes``: ``texts``, ``logits`` (a list of C
-    numbers for each), and ``tolerance`` where it is not ``TOLERANCE``.
+    numbers for each), and ``tolerance`` where it is not ``TOLERANCE`` times the link's spread.
 
     Raises:
         BundleFormatError: They are not of this form.
     """
     probes = bundle.manifest.details.get("probes")
+    usual = TOLERANCE * head.link.spread
     if probes is None:
-        return [], np.zeros((0, len(head.bias)), np.float32), TOLERANCE
+        return [], np.zeros((0, len(head.bias)), np.float32), usual
     texts = probes.get("texts") if isinstance(probes, dict) else None
-    tolerance = probes.get("tolerance", TOLERANCE) if isinstance(probes, dict) else None
+    tolerance = probes.get("tolerance", usual) if isinstance(probes, dict) else None
     try:
         logits = np.array(probes["logits"], dtype=np.float32)
         valid = (

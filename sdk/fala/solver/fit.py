@@ -3,7 +3,8 @@
     z = sum_k omega_k . x_k + b + a (z_vendor - mean z_vendor),
     (omega, b, a) ~ Normal((w, the vendor's b, 0), S)                                       (1)
 
-Labels count as cross-entropy, old logits as squares where there is no label. Every block's Gaussian
+Labels count as cross-entropy, or a rating's as squares by its noise; old logits count as squares
+where there is no label. Every block's Gaussian
 is multiplied by a scale, which the vendor's public annotators chose.
 
 Two minima come of it: all of (1), and (1) with omega = w, which asks of the labels no more than how
@@ -28,7 +29,7 @@ from numpy.typing import ArrayLike
 
 from fala.errors import DataError
 from fala.model.heads import Head, PersonalModel, Vectors
-from fala.model.losses import Floats, check_arrays, probabilities
+from fala.model.losses import Floats, check_arrays
 from fala.model.prior import PopulationPrior
 from fala.solver.design import GramRows, Rows
 from fala.solver.gaussian import Candidate, Gaussian, calibrate, evidence_of, gaussian_around
@@ -287,7 +288,7 @@ def resume(training: TrainingSet, scales: Sequence[float], fitted: int, further:
         evidence = evidence_of(training, beside_labels=True)
         few, plain = prior.problem(training, z, evidence), prior.calibration(z, evidence)
         times = (fitted + further) / len(training)
-        weights = times * evidence.curvature(probabilities(z))
+        weights = times * evidence.curvature(evidence.link.mean(z))
         gram = GramRows(few.rows.gram(single=len(z) > SINGLE))
         inverse = replace(OverExamples.of(gram, weights), rows=few.rows.single())
         plain_inverse = OverColumns(plain.rows, weights)
@@ -319,7 +320,8 @@ def fit_personal(
         inputs: The head's inputs of n examples, shape (n, D); see ``Head.inputs``.
         logits: Targets, shape (n, C); NaN where there is none. Where an example has a label, too,
             the label counts.
-        labels: Class shares, shape (n, C), NaN where there is none; see ``Head.label_shares``.
+        labels: Class shares or numbers, shape (n, C), NaN where there is none; see
+            ``Head.label_shares``.
         prior: How people differ from the head; None takes an isotropic Gaussian around it.
         words: Their n-grams, where the head has a lexical view; see ``Head.words``.
 
@@ -350,8 +352,9 @@ def fit_personal(
         raise DataError(f"{len(inputs)} inputs, but the words of {len(words)} examples")
     blocks = blocks_of(head, Inputs(inputs), words, prior)
     training = TrainingSet(
-        blocks, head.bias, _given(labels, shape, "labels"), _given(logits, shape, "logits")
-    )
+        blocks, head.bias, _given(labels, shape, "labels"), _given(logits, shape, "logits"),
+        head.link,
+    )  # fmt: skip
     if not training.used.any():
         raise DataError("neither an old logit nor a label to fit")
     personal = fit(training).full

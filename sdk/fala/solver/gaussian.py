@@ -38,6 +38,7 @@ _LEAST = 1e-30
 LEAST_SLOPE = 0.1
 #: Weight of an old logit beside labels: the square then curves as the cross-entropy of one label
 #: does at an undecided document (1/4, against the square's 2), so each counts as much as the other.
+#: Of a rating both are divided by the square of its spread.
 LOGIT_WEIGHT = 1 / 8
 
 
@@ -153,18 +154,23 @@ class WhitenedInputs:
         return inputs.logits(numbers[:, :-1]) + numbers[:, -1]
 
 
-def whiten(block: Block) -> tuple[Whitened, float]:
-    """The maker of a block's rows, the same for all logits, and the bias's standard deviation."""
+def whiten(block: Block, spread: float = 1.0) -> tuple[Whitened, float]:
+    """The maker of a block's rows, the same for all logits, and the bias's standard deviation.
+
+    Args:
+        block: The block.
+        spread: The link's: the unit of an isotropic Gaussian's deviations.
+    """
     inputs = block.inputs
     if isinstance(inputs, SparseRows):
-        return _words(inputs), BIAS_DEVIATION
+        return _words(inputs, spread), spread * BIAS_DEVIATION
     basis = None if inputs.basis is None else inputs.basis.astype(np.float64)
     d = block.weight.shape[1]
     if block.prior is None:
         centre = _mean(inputs)
         length = _length(inputs, centre, basis)
-        variance = np.full(d, 1.0 / length if length > _ALIKE else 1.0)
-        factors, mean, deviation = np.empty((0, d + 1)), np.zeros(d + 1), BIAS_DEVIATION
+        variance = np.full(d, spread**2 / (length if length > _ALIKE else 1.0))
+        factors, mean, deviation = np.empty((0, d + 1)), np.zeros(d + 1), spread * BIAS_DEVIATION
     else:
         prior = block.prior
         centre = np.zeros(inputs.coordinates.shape[1])
@@ -186,10 +192,10 @@ def _mean(inputs: Inputs) -> Floats:
     return np.asarray(inputs.coordinates.mean(axis=0, dtype=np.float64))
 
 
-def _words(rows: SparseRows) -> WhitenedWords:
+def _words(rows: SparseRows, spread: float) -> WhitenedWords:
     centre = rows.mean()
     square = float(rows.squared_lengths().mean() - centre @ centre) if len(rows) else 0.0
-    return WhitenedWords(centre, 1.0 / np.sqrt(square) if square > _ALIKE else 1.0)
+    return WhitenedWords(centre, spread / np.sqrt(square if square > _ALIKE else 1.0))
 
 
 def _length(inputs: Inputs, centre: Floats, basis: Floats | None) -> float:
@@ -303,7 +309,8 @@ class Gaussian:
 
 def gaussian_around(training: TrainingSet, vendor: Floats, scales: Sequence[float]) -> Gaussian:
     """The Gaussian around a training set's model, whose logits are given."""
-    spaces, deviations = zip(*(whiten(block) for block in training.blocks), strict=True)
+    spread = training.link.spread
+    spaces, deviations = zip(*(whiten(block, spread) for block in training.blocks), strict=True)
     # A population prior knows how people's biases differ; the other blocks assume it.
     of_people = [
         deviation
@@ -348,10 +355,11 @@ def evidence_of(training: TrainingSet, *, beside_labels: bool) -> Evidence:
     labels, targets = training.labels, training.targets
     has_label = np.logical_not(np.isnan(labels).any(axis=1))
     has_target = np.logical_and(~has_label, ~np.isnan(targets).any(axis=1))
-    weight = LOGIT_WEIGHT if beside_labels else 1.0
+    weight = (LOGIT_WEIGHT if beside_labels else 1.0) / training.link.spread**2
     return Evidence(
         np.where(has_label[:, None], labels, 0.5 if labels.shape[1] == 1 else 0.0),
         has_label.astype(np.float64),
         np.where(has_target[:, None], targets, 0.0),
         weight * has_target,
+        training.link,
     )

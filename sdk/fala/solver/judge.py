@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fala.model.losses import Floats, cross_entropy, probabilities
+from fala.model.links import LABELS, Link
+from fala.model.losses import Floats, probabilities
 
 #: Labelled examples, and of each label, below which labels do not judge a model.
 MIN_LABELLED, MIN_OF_A_LABEL = 10, 3
@@ -35,8 +35,10 @@ class Verdict:
         reason: Why, in words.
         trust: How far it goes from the calibrated model to the full fit.
         measure: What the losses are; empty where labels are too few to judge by.
-        losses: Mean cross-entropy in nats, each example left out, by candidate; empty likewise.
+        losses: Mean loss in nats, each example left out, by candidate; empty likewise.
         threshold: Logit above which the second of two labels is decided.
+        scores: Of a rating, ``"rmse"`` and ``"rank_correlation"`` of the chosen model, each
+            example left out; empty of labels.
     """
 
     decision: Decision
@@ -45,6 +47,7 @@ class Verdict:
     measure: str = ""
     losses: Mapping[str, float] = field(default_factory=dict)
     threshold: float = 0.0
+    scores: Mapping[str, float] = field(default_factory=dict)
 
 
 _WORDS = {
@@ -55,7 +58,12 @@ _WORDS = {
 
 
 def judge(
-    shares: Floats, full: Floats, calibrated: Floats, vendor: Floats, positive: int = -1
+    labels: Floats,
+    full: Floats,
+    calibrated: Floats,
+    vendor: Floats,
+    positive: int = -1,
+    link: Link = LABELS,
 ) -> Verdict:
     """Choose what answers, by logits of examples that are each left out.
 
@@ -72,45 +80,43 @@ def judge(
     Where labels are too few to judge, nothing contradicts the Gaussian, and half way it is.
 
     Args:
-        shares: Labels of the n labelled examples as class shares, (n, C).
+        labels: Labels of the n labelled examples, as class shares or numbers, (n, C).
         full: Logits (n, C) of the full fit, each left out.
         calibrated: Those of the vendor's direction with the user's own slope and bias.
         vendor: The vendor's own logits.
         positive: Of two labels, the one whose F1 the threshold is for.
+        link: What the logits mean.
     """
-    if not can_judge(shares):
-        why = "labels are too few to judge by; what is personal is held near the vendor's model"
-        return Verdict("personal", f"{len(shares)} {why}", HALF)
     half = calibrated + HALF * (full - calibrated)
-    by_example = [cross_entropy(shares, z) for z in (full, half, calibrated)]
+    if not can_judge(labels, link):
+        why = "labels are too few to judge by; what is personal is held near the vendor's model"
+        return Verdict("personal", f"{len(labels)} {why}", HALF, scores=link.scores(labels, half))
+    by_example = [link.losses(labels, z) for z in (full, half, calibrated)]
     losses = [float(loss.mean()) for loss in by_example]
     gain = by_example[1] - by_example[0]
     error = float(gain.std(ddof=1)) / np.sqrt(len(gain))
     trust, z = 0.0, calibrated
     if losses[1] < losses[2]:
         trust, z = HALF, half
-        if len(shares) >= MANY and float(gain.mean()) > error:
+        if len(labels) >= MANY and float(gain.mean()) > error:
             trust, z = 1.0, full
     by_candidate: dict[str, float] = {
         "personal": losses[0] if trust == 1 else losses[1],
         "calibrated": losses[2],
-        "vendor": float(cross_entropy(shares, vendor).mean()),
+        "vendor": float(link.losses(labels, vendor).mean()),
     }
-    threshold = f1_threshold(z, positive) if shares.shape[1] == 1 else 0.0
+    threshold = f1_threshold(z, positive) if link.decides and z.shape[1] == 1 else 0.0
     decision: Decision = "personal" if trust else "calibrated"
-    measure = "cross-entropy of labels"
+    measure = f"{link.measure} of labels"
     in_words = ", ".join(f"{_WORDS[name]} {loss:.3f}" for name, loss in by_candidate.items())
-    reason = f"{measure} on {len(shares)} examples, each left out: {in_words}"
-    return Verdict(decision, reason, trust, measure, by_candidate, threshold)
+    reason = f"{measure} on {len(labels)} examples, each left out: {in_words}"
+    scores = link.scores(labels, z)
+    return Verdict(decision, reason, trust, measure, by_candidate, threshold, scores)
 
 
-def can_judge(shares: Floats) -> bool:
-    """Whether labels, as class shares (n, C), are enough to judge a model by."""
-    if len(shares) < MIN_LABELLED:
-        return False
-    ones = shares.sum(axis=0)
-    counts = np.append(ones, len(shares) - ones) if shares.shape[1] == 1 else ones
-    return int((counts >= MIN_OF_A_LABEL).sum()) >= 2
+def can_judge(labels: Floats, link: Link = LABELS) -> bool:
+    """Whether labels, as class shares or numbers (n, C), are enough to judge a model by."""
+    return len(labels) >= MIN_LABELLED and link.varied(labels, MIN_OF_A_LABEL)
 
 
 def f1_threshold(logits: Floats, positive: int = -1) -> float:
@@ -130,8 +136,3 @@ def f1_threshold(logits: Floats, positive: int = -1) -> float:
     best = float((2 * np.cumsum(expected) / (decided + expected.sum())).max())
     best = max(best, np.finfo(np.float64).tiny)  # probabilities so small that they are 0
     return sign * float(np.log(best / (2 - best)))
-
-
-def decisions(z: NDArray[np.floating]) -> NDArray[np.int64]:
-    """The class that logits (n, C) decide for, shape (n,)."""
-    return (z[:, 0] > 0).astype(np.int64) if z.shape[1] == 1 else z.argmax(axis=1)

@@ -1,7 +1,9 @@
 """The minimum of the one objective: Newton's method over columns or over examples.
 
-    J(delta) = sum_i s_i CE(y_i, z_i) + sum_i t_i |z_i - z_hat_i|^2 + 1/2 |delta|^2,
+    J(delta) = sum_i s_i L(y_i, z_i) + sum_i t_i |z_i - z_hat_i|^2 + 1/2 |delta|^2,
     z_ic = offset_ic + row_i . delta_c + slope_column_ic eta_c
+
+L is the link's loss: the cross-entropy of labels, or a rating's squared error.
 
 A point is delta (C, p), or a (C, n) with delta = R'a, whichever is smaller: in the metric of the
 Gram matrix K = R R' both take the same steps. A step is found by conjugate gradients. They are
@@ -29,7 +31,8 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.model.losses import Floats, cross_entropy, probabilities
+from fala.model.links import LABELS, Link
+from fala.model.losses import Floats
 from fala.solver.design import Counted, DenseRows, GramRows, JointRows, Products, Rows
 from fala.solver.inverses import OverColumns, OverExamples, Solve, over_blocks
 
@@ -57,22 +60,24 @@ class Evidence:
     """What n rows are fitted to, without NaN.
 
     Attributes:
-        labels: y, class shares (n, C).
+        labels: y, class shares or numbers (n, C).
         label_weights: s, shape (n,); 0 where there is no label.
         targets: z_hat, shape (n, C).
         target_weights: t, shape (n,); 0 where there is no old logit.
+        link: What the logits mean, which makes the loss of a label.
     """
 
     labels: Floats
     label_weights: Floats
     targets: Floats
     target_weights: Floats
+    link: Link = LABELS
 
     def take(self, positions: NDArray[np.integer]) -> Evidence:
         """The evidence of some of the rows, by position."""
         return Evidence(
             self.labels[positions], self.label_weights[positions],
-            self.targets[positions], self.target_weights[positions],
+            self.targets[positions], self.target_weights[positions], self.link,
         )  # fmt: skip
 
     def stack(self, other: Evidence) -> Evidence:
@@ -82,6 +87,7 @@ class Evidence:
             np.concatenate([self.label_weights, other.label_weights]),
             np.vstack([self.targets, other.targets]),
             np.concatenate([self.target_weights, other.target_weights]),
+            self.link,
         )
 
     def without(self, positions: Sequence[int]) -> Evidence:
@@ -98,33 +104,30 @@ class Evidence:
     def loss(self, z: Floats) -> float:
         """The data terms of J at logits (n, C)."""
         squares = ((z - self.targets) ** 2).sum(axis=1)
-        terms = self.label_weights * cross_entropy(self.labels, z) + self.target_weights * squares
-        return float(terms.sum())
+        losses = self.link.losses(self.labels, z)
+        return float((self.label_weights * losses + self.target_weights * squares).sum())
 
-    def gradient(self, z: Floats, shares: Floats) -> Floats:
-        """Their gradient by the logits, (n, C), where ``shares`` are the probabilities at z."""
-        labels = self.label_weights[:, None] * (shares - self.labels)
+    def gradient(self, z: Floats, mean: Floats) -> Floats:
+        """Their gradient by the logits, (n, C), where ``mean`` is the link's at z."""
+        labels = self.label_weights[:, None] * self.link.residual(mean, self.labels)
         return labels + 2 * self.target_weights[:, None] * (z - self.targets)
 
-    def curved(self, z: Floats, shares: Floats) -> Floats:
+    def curved(self, z: Floats, mean: Floats) -> Floats:
         """Their second derivative by the logits, times a change of the logits (n, C)."""
-        mean = shares * z
-        if shares.shape[1] > 1:
-            mean = np.einsum("nc,nc->n", shares, z)[:, None]
-        curved = shares * (z - mean)
+        curved = self.link.curved(mean, z)
         curved *= self.label_weights[:, None]
         if self.target_weights.any():
             curved += 2 * self.target_weights[:, None] * z
         return curved
 
-    def curvature(self, shares: Floats) -> Floats:
+    def curvature(self, mean: Floats) -> Floats:
         """One curvature W an example for all of its logits, shape (n,).
 
         That of a softmax, diag(p) - p p', has C - 1 directions; this is their mean. It is exact of
         one logit, of two, and where all labels are as likely.
         """
-        spread = (shares * (1 - shares)).sum(axis=1) / max(1, shares.shape[1] - 1)
-        return np.asarray(self.label_weights * spread + 2 * self.target_weights)
+        curvature = self.label_weights * self.link.curvature(mean)
+        return np.asarray(curvature + 2 * self.target_weights)
 
 
 R = TypeVar("R", bound=Products, covariant=True)
@@ -331,7 +334,7 @@ def minimize_many(
     """
     start = sampled.point if near is None or near.shape != sampled.point.shape else near
     rough = problem.over(problem.rows.single())
-    weights = problem.evidence.curvature(probabilities(problem.logits(start)))
+    weights = problem.evidence.curvature(problem.evidence.link.mean(problem.logits(start)))
     solve = apart(rough, weights, over_blocks(rough.rows, weights))
     steps = _newton(
         problem, start, lambda weights: solve, rough=rough, tolerance=_SINGLE_TOLERANCE
@@ -377,7 +380,7 @@ def _over_columns(problem: Problem[DenseRows]) -> Minimum:
         problem, problem.start, precondition, rough=rough,
         tolerance=_SINGLE_TOLERANCE if single else _TOLERANCE,
     )  # fmt: skip
-    weights = problem.evidence.curvature(probabilities(steps.z))
+    weights = problem.evidence.curvature(problem.evidence.link.mean(steps.z))
     inverse = OverColumns(problem.rows, weights)
     factor = Factor(problem, weights, inverse.solve)
     left_out = _left_out(problem, steps.z, factor.leverage(inverse.leverage()))
@@ -404,7 +407,7 @@ def _over_examples(problem: Problem[Counted], gram: Floats, near: Floats | None 
         small, small.start if near is None else near, precondition, move=move,
         tolerance=_SINGLE_TOLERANCE if single else _TOLERANCE,
     )  # fmt: skip
-    weights = problem.evidence.curvature(probabilities(steps.z))
+    weights = problem.evidence.curvature(problem.evidence.link.mean(steps.z))
     inverse = OverExamples.of(small.rows, weights)
     factor = Factor(small, weights, inverse.solve)
     left_out = _left_out(problem, steps.z, factor.leverage(inverse.leverage(np.diagonal(gram))))
@@ -423,11 +426,11 @@ def _over_examples(problem: Problem[Counted], gram: Floats, near: Floats | None 
 
 def _left_out(problem: Problem[Products], z: Floats, leverage: Floats) -> Floats:
     """The leave-one-out logits by one step from the minimum."""
-    shares = probabilities(z)
-    weights = problem.evidence.curvature(shares)
+    mean = problem.evidence.link.mean(z)
+    weights = problem.evidence.curvature(mean)
     # An example that alone decides its own fit has 1 - W_i leverage_i = 0 up to rounding.
     kept = np.maximum(1.0 - weights[:, None] * leverage, np.finfo(np.float64).eps)
-    return np.asarray(z + problem.evidence.gradient(z, shares) * leverage / kept)
+    return np.asarray(z + problem.evidence.gradient(z, mean) * leverage / kept)
 
 
 @dataclass(frozen=True, eq=False)
@@ -473,8 +476,8 @@ def _newton(
     count = directions = 0
     while count < _MAX_STEPS:
         count += 1
-        shares = probabilities(z)
-        gradient = problem.gather(evidence.gradient(z, shares)) + point
+        mean = evidence.link.mean(z)
+        gradient = problem.gather(evidence.gradient(z, mean)) + point
         slope = float(np.linalg.norm(gradient))
         first = first or slope
         # Far from the minimum a rough step is as good (Eisenstat and Walker, 1996).
@@ -483,8 +486,8 @@ def _newton(
         if first:
             least = min(_ROUGH, max(_RESIDUAL, slope / first, tolerance / expected))
         if count <= _FACTORS:
-            solve = precondition(evidence.curvature(shares))
-        step, taken, residual = _conjugate(rough, gradient, shares, solve, least)
+            solve = precondition(evidence.curvature(mean))
+        step, taken, residual = _conjugate(rough, gradient, mean, solve, least)
         directions += taken
         moved = move(step)
         promised = problem.inner(gradient, step, moved)
@@ -509,9 +512,9 @@ def _newton(
 
 
 def _conjugate(
-    problem: Problem[Products], gradient: Floats, shares: Floats, solve: Solve, least: float
+    problem: Problem[Products], gradient: Floats, mean: Floats, solve: Solve, least: float
 ) -> tuple[Floats, int, float]:
-    """H^-1 gradient by preconditioned conjugate gradients, for J's Hessian H at some shares.
+    """H^-1 gradient by preconditioned conjugate gradients, for J's Hessian H at the link's mean.
 
     Returns:
         The step, how many directions it took, and the share of the gradient that is left.
@@ -519,7 +522,7 @@ def _conjugate(
     step = np.zeros_like(gradient)
     residual = gradient
     whole = left = float(np.linalg.norm(gradient))
-    direction, moved, before = step, np.zeros_like(shares), 1.0
+    direction, moved, before = step, np.zeros_like(mean), 1.0
     taken = 0
     while left > least * whole and taken < _MAX_DIRECTIONS:
         turned = solve(residual)
@@ -530,7 +533,7 @@ def _conjugate(
         share = now / before if taken else 0.0
         direction, moved, before = turned + share * direction, move + share * moved, now
         taken += 1
-        curved = problem.evidence.curved(moved, shares)
+        curved = problem.evidence.curved(moved, mean)
         squared = problem.inner(direction, direction, moved)
         length = now / (float(np.vdot(moved, curved)) + squared)
         step = step + length * direction

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fala.errors import DataError
 from fala.model.heads import Head, PersonalModel, Vectors
+from fala.model.links import LABELS, Link
 from fala.model.losses import Floats
 from fala.model.prior import PopulationPrior
 from fala.text.sparse_rows import SparseRows
@@ -83,9 +84,10 @@ class TrainingSet:
     Attributes:
         blocks: Their features.
         bias: The vendor's b, shape (C,).
-        labels: Class shares, shape (n, C), NaN where there is none.
+        labels: Class shares or numbers, shape (n, C), NaN where there is none.
         targets: Old logits, which count where there is no label, shape (n, C), NaN where there
             is none.
+        link: What the logits mean.
 
     Raises:
         DataError: If a feature is not finite, or a label or a target infinite.
@@ -95,6 +97,7 @@ class TrainingSet:
     bias: Vectors
     labels: Floats
     targets: Floats
+    link: Link = LABELS
 
     def __post_init__(self) -> None:
         if not all(block.finite for block in self.blocks):

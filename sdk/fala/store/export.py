@@ -21,7 +21,7 @@ Target = str | os.PathLike[str] | IO[str] | IO[bytes]
 
 
 def write_rows(
-    target: Target, rows: Iterable[StoredExample], labels: Iterable[str], user: str
+    target: Target, rows: Iterable[StoredExample], labels: Iterable[str] | None, user: str
 ) -> int:
     """Write examples in the format that ``fala-replace --data`` reads; see ``Device.export_data``.
 
@@ -29,6 +29,7 @@ def write_rows(
         target: A file to make or replace, for its user alone; or a stream of text or bytes.
         rows: The examples.
         labels: The device's labels; if all of them are whole numbers, they are written as numbers.
+            None is of ratings, which are numbers.
         user: The rows' user.
 
     Returns:
@@ -37,8 +38,8 @@ def write_rows(
     Raises:
         DataError: It cannot be written, or is neither a path nor a stream.
     """
-    lines = list(_lines(list(rows), list(labels), user))
     try:
+        lines = list(_lines(list(rows), None if labels is None else list(labels), user))
         if isinstance(target, str | os.PathLike):
             _write_file(path_of(target, "target"), lines)
         elif not hasattr(target, "write"):
@@ -53,9 +54,9 @@ def write_rows(
     return len(lines)
 
 
-def _lines(rows: list[StoredExample], labels: list[str], user: str) -> Iterator[str]:
-    names = {*labels, *(row.label for row in rows if row.label is not None)}
-    numbers = all(_is_number(name) for name in names)
+def _lines(rows: list[StoredExample], labels: list[str] | None, user: str) -> Iterator[str]:
+    names = {*(labels or ()), *(row.label for row in rows if row.label is not None)}
+    numbers = labels is None or all(_is_number(name) for name in names)
     for row in rows:
         if not all(part.strip() for text in texts_of(row.known) for part in segments(text)):
             continue  # an empty text is not a valid row
@@ -67,7 +68,7 @@ def _lines(rows: list[StoredExample], labels: list[str], user: str) -> Iterator[
         else:
             fields["text"] = row.known
         if row.label is not None:
-            fields["label"] = int(row.label) if numbers else row.label
+            fields["label"] = json.loads(row.label) if numbers else row.label
         times = {"added": row.added, "labelled": row.labelled}
         fields |= {name: moment for name, moment in times.items() if moment is not None}
         yield json.dumps(fields, ensure_ascii=False) + "\n"

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from fala.model.links import LABELS
 from fala.model.losses import cross_entropy, probabilities
-from fala.solver.judge import HALF, MANY, MIN_LABELLED, can_judge, decisions, f1_threshold, judge
+from fala.solver.judge import HALF, MANY, MIN_LABELLED, can_judge, f1_threshold, judge
 
 
 def shares_of(*labels):
@@ -104,8 +105,8 @@ def test_two_of_three_labels_are_enough_if_there_are_three_of_each(counts, enoug
 
 
 def test_what_logits_decide_for():
-    assert decisions(np.array([[0.1], [0.0], [-3.0]])).tolist() == [1, 0, 0]
-    assert decisions(np.array([[1, 2, 0], [5, 2, 0]])).tolist() == [1, 0]
+    assert LABELS.classes(np.array([[0.1], [0.0], [-3.0]])).tolist() == [1, 0, 0]
+    assert LABELS.classes(np.array([[1, 2, 0], [5, 2, 0]])).tolist() == [1, 0]
 
 
 # The threshold

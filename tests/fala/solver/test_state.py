@@ -7,32 +7,7 @@ import pytest
 
 from fala.solver.fit import fit, resume
 from fala.solver.training import Inputs
-from training_sets import answers, dense, make_prior, make_training
-
-
-def part(training, chosen):
-    """Some examples of a training set."""
-    positions = np.arange(len(training))[chosen]
-
-    def some(inputs):
-        if isinstance(inputs, Inputs):
-            return replace(inputs, coordinates=inputs.coordinates[positions])
-        return inputs.take(positions)
-
-    blocks = tuple(replace(block, inputs=some(block.inputs)) for block in training.blocks)
-    return replace(
-        training,
-        blocks=blocks,
-        labels=training.labels[chosen],
-        targets=training.targets[chosen],
-    )
-
-
-def logits_of(state, training):
-    """What a state's model says of examples."""
-    full, _ = state.candidates()
-    parts = zip(training.blocks, full.weights, strict=True)
-    return sum(dense(block) @ weight.T for block, weight in parts) + full.bias
+from training_sets import answers, logits_of, make_prior, make_training, part
 
 
 def still(training):

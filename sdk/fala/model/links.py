@@ -1,0 +1,402 @@
+"""What a head's logits mean: probabilities of labels, or values of a rating.
+
+A link is the one place where the two kinds of head differ. The fit, the judge and the device ask it
+for the mean of a logit, the loss of a label and how that curves, and what an app gives and gets.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, SupportsFloat
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fala.errors import BundleFormatError, DataError, UsageError, shown
+from fala.model.losses import Floats, cross_entropy, label_probabilities, probabilities
+
+#: What an app may give as a label; None is no label.
+Label = str | int | float | None
+
+# Characters of a wrong label that an error shows: a longer one may be a text of the user.
+_LONGEST_SHOWN = 12
+#: The largest end of a rating's range: beyond, float32 has no digits left.
+LARGEST_RATING = 1e6
+#: The least and the largest noise of a rating, as shares of its range.
+LEAST_NOISE, LARGEST_NOISE = 1e-2, 10.0
+
+
+class Link(Protocol):
+    """What logits (n, C) mean, and labels as numbers y (n, C)."""
+
+    @property
+    def spread(self) -> float:
+        """How far people's logits differ from the vendor's, before any evidence: a deviation."""
+
+    @property
+    def width(self) -> float:
+        """The range of the means."""
+
+    @property
+    def decides(self) -> bool:
+        """Whether there are labels to decide for."""
+
+    @property
+    def measure(self) -> str:
+        """What the losses are."""
+
+    def count(self, labels: Sequence[str]) -> int:
+        """C, of a head of some labels.
+
+        Raises:
+            BundleFormatError: There is no head of these.
+        """
+
+    def described(self, labels: Sequence[str]) -> str:
+        """The labels in words."""
+
+    def mean(self, z: NDArray[np.floating]) -> Floats:
+        """The mean of a label by logits, (n, C)."""
+
+    def losses(self, y: Floats, z: Floats) -> Floats:
+        """Minus the log-likelihood of labels by logits, in nats, (n,)."""
+
+    def residual(self, mean: Floats, y: Floats) -> Floats:
+        """The losses' derivative by the logits, (n, C)."""
+
+    def curved(self, mean: Floats, change: Floats) -> Floats:
+        """Their second derivative, times a change of the logits (n, C)."""
+
+    def curvature(self, mean: Floats) -> Floats:
+        """One curvature an example for all of its logits, (n,); see ``Evidence.curvature``."""
+
+    def varied(self, y: Floats, least: int) -> bool:
+        """Whether labels differ enough to judge by; ``least`` of a label count."""
+
+    def certainty(self, z: Floats) -> Floats:
+        """How far an example is from undecided, (n,)."""
+
+    def classes(self, z: NDArray[np.floating]) -> NDArray[np.int64]:
+        """Numbers that are equal where logits (n, C) mean the same, (n,)."""
+
+    def scores(self, y: Floats, z: Floats) -> Mapping[str, float]:
+        """Further figures of how well logits fit labels, by name."""
+
+    def answers(self, z: NDArray[np.floating]) -> Floats:
+        """What an app gets: probabilities (n, number of labels), or values (n,)."""
+
+    def decide(self, z: NDArray[np.floating], labels: Sequence[str], threshold: float) -> list[str]:
+        """The label of every example."""
+
+    def numbers(self, given: Sequence[Label], labels: Sequence[str]) -> Floats:
+        """Labels as numbers (n, C), NaN where a label is None.
+
+        Raises:
+            DataError: One is none of the head's; names its position.
+        """
+
+    def spelled(self, label: Label) -> str | None:
+        """A label as a store keeps it."""
+
+    def usable(self, stored: Sequence[str | None], labels: Sequence[str]) -> list[str | None]:
+        """Stored labels, None in place of those that a head lacks."""
+
+    def continues(self, other: Link) -> bool:
+        """Whether whatever was a label under another link is one under this."""
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Labels that exclude one another: the logistic function for two, else the softmax."""
+
+    spread: float = 1.0
+    width: float = 1.0
+    decides: bool = True
+    measure: str = "cross-entropy"
+
+    def count(self, labels: Sequence[str]) -> int:
+        """See ``Link``."""
+        if len(labels) < 2 or len(set(labels)) != len(labels):
+            raise BundleFormatError(f"a head has two or more distinct labels, not {tuple(labels)}")
+        return 1 if len(labels) == 2 else len(labels)
+
+    def described(self, labels: Sequence[str]) -> str:
+        """See ``Link``."""
+        return f"labels {', '.join(labels)}"
+
+    def mean(self, z: NDArray[np.floating]) -> Floats:
+        """See ``Link``."""
+        return probabilities(z)
+
+    def losses(self, y: Floats, z: Floats) -> Floats:
+        """See ``Link``."""
+        return cross_entropy(y, z)
+
+    def residual(self, mean: Floats, y: Floats) -> Floats:
+        """See ``Link``."""
+        return mean - y
+
+    def curved(self, mean: Floats, change: Floats) -> Floats:
+        """See ``Link``."""
+        centre = mean * change
+        if mean.shape[1] > 1:
+            centre = np.einsum("nc,nc->n", mean, change)[:, None]
+        return np.asarray(mean * (change - centre))
+
+    def curvature(self, mean: Floats) -> Floats:
+        """See ``Link``."""
+        return np.asarray((mean * (1 - mean)).sum(axis=1) / max(1, mean.shape[1] - 1))
+
+    def varied(self, y: Floats, least: int) -> bool:
+        """See ``Link``."""
+        ones = y.sum(axis=0)
+        counts = np.append(ones, len(y) - ones) if y.shape[1] == 1 else ones
+        return int((counts >= least).sum()) >= 2
+
+    def certainty(self, z: Floats) -> Floats:
+        """See ``Link``."""
+        # One logit stands beside another that is always 0.
+        ordered = np.sort(z if z.shape[1] > 1 else np.hstack([z, np.zeros_like(z)]), axis=1)
+        return np.asarray(ordered[:, -1] - ordered[:, -2])
+
+    def classes(self, z: NDArray[np.floating]) -> NDArray[np.int64]:
+        """See ``Link``."""
+        return (z[:, 0] > 0).astype(np.int64) if z.shape[1] == 1 else z.argmax(axis=1)
+
+    def scores(self, y: Floats, z: Floats) -> Mapping[str, float]:
+        """See ``Link``."""
+        return {}
+
+    def answers(self, z: NDArray[np.floating]) -> Floats:
+        """See ``Link``."""
+        return label_probabilities(z)
+
+    def decide(self, z: NDArray[np.floating], labels: Sequence[str], threshold: float) -> list[str]:
+        """See ``Link``."""
+        with np.errstate(over="ignore"):  # a threshold beyond float32 decides as infinity does
+            decided = z[:, 0] > threshold if z.shape[1] == 1 else z.argmax(axis=1)
+        return [labels[int(position)] for position in decided]
+
+    def numbers(self, given: Sequence[Label], labels: Sequence[str]) -> Floats:
+        """See ``Link``."""
+        index = {label: position for position, label in enumerate(labels)}
+        shares = np.zeros((len(given), len(labels)))
+        for position, label in enumerate(given):
+            if label is None:
+                shares[position] = np.nan
+            elif (name := label_name(label)) not in index:
+                raise _wrong(label, position, f"one of {', '.join(labels)}")
+            else:
+                shares[position, index[name]] = 1.0
+        return shares[:, 1:] if len(labels) == 2 else shares
+
+    def spelled(self, label: Label) -> str | None:
+        """See ``Link``."""
+        return None if label is None else label_name(label)
+
+    def usable(self, stored: Sequence[str | None], labels: Sequence[str]) -> list[str | None]:
+        """See ``Link``."""
+        names = set(labels)
+        return [label if label in names else None for label in stored]
+
+    def continues(self, other: Link) -> bool:
+        """See ``Link``."""
+        return isinstance(other, Labels)
+
+
+LABELS = Labels()
+
+
+@dataclass(frozen=True)
+class Rating:
+    """Numbers: stars, or seconds watched. A label is normal about the logit.
+
+    Its noise, as the vendor measured it, has the same part as the slope of the logistic function:
+    a rating curves the objective as a label does at an undecided document, where people differ by
+    half of the noise.
+
+    Attributes:
+        low: The least number.
+        high: The largest.
+        noise: Standard deviation of people's numbers about the vendor's own model.
+
+    Raises:
+        BundleFormatError: They are no such numbers.
+    """
+
+    low: float
+    high: float
+    noise: float
+
+    def __post_init__(self) -> None:
+        numbers = (self.low, self.high, self.noise)
+        if any(isinstance(one, bool) or not isinstance(one, int | float) for one in numbers):
+            raise BundleFormatError("a rating's range and noise are numbers")
+        if not -LARGEST_RATING <= self.low < self.high <= LARGEST_RATING:
+            raise BundleFormatError(
+                f"a rating's range is from a lower to a higher number, within "
+                f"{LARGEST_RATING:g}, not from {self.low!r:.40} to {self.high!r:.40}"
+            )
+        if not LEAST_NOISE <= self.noise / self.width <= LARGEST_NOISE:
+            raise BundleFormatError(
+                f"a rating's noise is from {LEAST_NOISE:g} to {LARGEST_NOISE:g} times its range"
+            )
+
+    @property
+    def spread(self) -> float:
+        """See ``Link``."""
+        return self.noise / 2
+
+    @property
+    def width(self) -> float:
+        """See ``Link``."""
+        return self.high - self.low
+
+    @property
+    def decides(self) -> bool:
+        """See ``Link``."""
+        return False
+
+    @property
+    def measure(self) -> str:
+        """See ``Link``."""
+        return "squared error in nats"
+
+    def count(self, labels: Sequence[str]) -> int:
+        """See ``Link``."""
+        if len(labels) != 1:
+            raise BundleFormatError(f"a rating has one name, not {tuple(labels)}")
+        return 1
+
+    def described(self, labels: Sequence[str]) -> str:
+        """See ``Link``."""
+        return f"the rating {labels[0]} from {self.low:g} to {self.high:g}"
+
+    def mean(self, z: NDArray[np.floating]) -> Floats:
+        """See ``Link``."""
+        return np.asarray(z, dtype=np.float64)
+
+    def losses(self, y: Floats, z: Floats) -> Floats:
+        """See ``Link``: half the squared error, by the noise's square."""
+        return np.asarray((((y - z) / self.noise) ** 2).sum(axis=1) / 2)
+
+    def residual(self, mean: Floats, y: Floats) -> Floats:
+        """See ``Link``."""
+        return (mean - y) / self.noise**2
+
+    def curved(self, mean: Floats, change: Floats) -> Floats:
+        """See ``Link``."""
+        return change / self.noise**2
+
+    def curvature(self, mean: Floats) -> Floats:
+        """See ``Link``."""
+        return np.full(len(mean), 1 / self.noise**2)
+
+    def varied(self, y: Floats, least: int) -> bool:
+        """See ``Link``."""
+        return len(y) > 0 and bool(np.ptp(y) > 0)
+
+    def certainty(self, z: Floats) -> Floats:
+        """See ``Link``: all are as uncertain, and the newest come first."""
+        return -np.arange(len(z), dtype=np.float64)
+
+    def classes(self, z: NDArray[np.floating]) -> NDArray[np.int64]:
+        """See ``Link``: those that are within the noise of each other."""
+        return np.rint((self.answers(z) - self.low) / self.noise).astype(np.int64)
+
+    def scores(self, y: Floats, z: Floats) -> Mapping[str, float]:
+        """See ``Link``: the root of the mean squared error, and Spearman's rank correlation."""
+        if not len(y):
+            return {}
+        values, truth = self.answers(z), y[:, 0]
+        scores = {"rmse": float(np.sqrt(((values - truth) ** 2).mean()))}
+        first, second = (one - one.mean() for one in map(ranks, (values, truth)))
+        if first.any() and second.any():
+            norm = float(np.linalg.norm(first) * np.linalg.norm(second))
+            scores["rank_correlation"] = float(first @ second) / norm
+        return scores
+
+    def answers(self, z: NDArray[np.floating]) -> Floats:
+        """See ``Link``."""
+        return np.clip(z[:, 0].astype(np.float64), self.low, self.high)
+
+    def decide(self, z: NDArray[np.floating], labels: Sequence[str], threshold: float) -> list[str]:
+        """See ``Link``.
+
+        Raises:
+            UsageError: Always.
+        """
+        raise UsageError(f"a rating has no labels to decide for; predict returns {labels[0]}")
+
+    def numbers(self, given: Sequence[Label], labels: Sequence[str]) -> Floats:
+        """See ``Link``."""
+        values = np.full((len(given), 1), np.nan)
+        for position, label in enumerate(given):
+            if label is None:
+                continue
+            value = _number(label)
+            if not self.low <= value <= self.high:
+                raise _wrong(label, position, f"a number from {self.low:g} to {self.high:g}")
+            values[position] = value
+        return values
+
+    def spelled(self, label: Label) -> str | None:
+        """See ``Link``: the shortest number that is the same."""
+        return None if label is None else repr(_number(label)).removesuffix(".0")
+
+    def usable(self, stored: Sequence[str | None], labels: Sequence[str]) -> list[str | None]:
+        """See ``Link``."""
+        return [
+            label if label is not None and self.low <= _number(label) <= self.high else None
+            for label in stored
+        ]
+
+    def continues(self, other: Link) -> bool:
+        """See ``Link``."""
+        return isinstance(other, Rating) and self.low <= other.low and other.high <= self.high
+
+
+def rating_of(low: float, high: float) -> Rating:
+    """A rating of a range, whose noise is not known: its whole width stands for it.
+
+    Raises:
+        BundleFormatError: The ends are no such numbers.
+    """
+    try:
+        return Rating(low, high, high - low)
+    except TypeError as error:
+        raise BundleFormatError("a rating's range is two numbers") from error
+
+
+def label_name(label: object) -> str:
+    """A label as it is spelled: a name, or an integer's digits."""
+    try:
+        return str(label)
+    except ValueError:  # an integer of thousands of digits
+        return "a number of thousands of digits"
+    except Exception:  # an object without a string form is no label
+        return shown(label)
+
+
+def _number(label: object) -> float:
+    """A number; NaN of anything that is none."""
+    if isinstance(label, bool) or not isinstance(label, str | SupportsFloat):
+        return math.nan
+    try:
+        return float(label)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
+
+
+def _wrong(label: object, position: int, wanted: str) -> DataError:
+    name = label_name(label)
+    value = repr(name) if len(name) <= _LONGEST_SHOWN else f"of {len(name)} characters"
+    return DataError(f"label {value} of example {position} is not {wanted}")
+
+
+def ranks(values: Floats) -> Floats:
+    """Ranks (n,), the mean rank where values are equal."""
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[inverse])

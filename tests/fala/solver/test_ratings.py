@@ -1,0 +1,125 @@
+"""The fit to numbers: a linear model, checked by the normal equations and by refitting."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fala.model.links import Rating
+from fala.solver.fit import fit, resume
+from fala.solver.judge import MANY, judge
+from training_sets import (
+    answers,
+    dense,
+    gaussian,
+    logits_of,
+    make_prior,
+    make_training,
+    part,
+)
+
+STARS = Rating(1, 5, 0.8)
+
+
+def rated(link=STARS, **options):
+    """A training set whose labels are numbers of a planted truth."""
+    training = make_training(**options)
+    random = np.random.default_rng(5)
+    x = np.hstack([dense(block) for block in training.blocks])
+    z = x @ random.normal(size=(x.shape[1], 1)) / np.sqrt(x.shape[1])
+    numbers = 3 + z + link.noise * random.normal(size=z.shape)
+    numbers[np.isnan(training.labels)] = np.nan
+    return replace(training, labels=numbers, link=link, targets=training.targets + 3)
+
+
+def by_normal_equations(training, scales):
+    """The fit's logits, by its Gaussian written out."""
+    x = np.hstack([dense(block) for block in training.blocks])
+    mean, covariance = gaussian(training, scales)
+    if training.blocks[0].prior is None:  # a population prior is in the rating's own unit
+        covariance[:-1, :-1] *= training.link.spread**2
+    vendor = training.vendor_logits()[:, 0]
+    used = training.used
+    design = np.column_stack([x, np.ones(len(x)), vendor - vendor[used].mean()])
+    labelled = training.labelled
+    alone = 1.0 if not labelled.any() else 1 / 8
+    weights = np.where(labelled, 1 / training.link.noise**2, 2 * alone / training.link.spread**2)
+    evidence = np.where(labelled, training.labels[:, 0], training.targets[:, 0])
+    rows = design[used].T * weights[used]
+    precision = np.linalg.inv(covariance)
+    moved = np.linalg.solve(
+        rows @ design[used] + precision,
+        rows @ (evidence - vendor)[used] + precision @ mean,
+    )
+    return vendor + design @ moved
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"n": 4}, {"blocks": 2}, {"words": 40}, {"targets": "some"}, {"prior": make_prior()}],
+    ids=["plain", "few", "blocks", "words", "targets", "prior"],
+)
+def test_it_is_the_linear_model_of_the_normal_equations(options):
+    training = rated(**options)
+    scales = [1.5] * len(training.blocks) + [1.0]
+    fitted = fit(training, scales)
+    np.testing.assert_allclose(
+        answers(training, fitted)[:, 0], by_normal_equations(training, scales), atol=1e-6
+    )
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"n": 4}, {"blocks": 2}, {"words": 40}, {"targets": "some"}], ids=str
+)
+def test_leave_one_out_is_what_refitting_gives(options):
+    training = rated(**options)
+    # Without the slope, which turns at a mean that leaving out moves.
+    scales = [1.0] * len(training.blocks) + [0.0]
+    whole = fit(training, scales)
+    for position in np.flatnonzero(training.labelled)[:8]:
+        labels, targets = training.labels.copy(), training.targets.copy()
+        labels[position] = targets[position] = np.nan
+        again = fit(replace(training, labels=labels, targets=targets), scales)
+        for one, other in ((whole.full, again.full), (whole.calibrated, again.calibrated)):
+            assert one.left_out[position] == pytest.approx(other.left_out[position], abs=1e-6)
+
+
+def test_the_unit_of_the_numbers_does_not_matter():
+    """Stars and seconds: the same fit, in another unit."""
+    stars = rated()
+    times = 120.0
+    blocks = tuple(replace(block, weight=times * block.weight) for block in stars.blocks)
+    seconds = replace(
+        stars, blocks=blocks, bias=times * stars.bias, labels=times * stars.labels,
+        link=Rating(120, 600, times * 0.8),
+    )  # fmt: skip
+    np.testing.assert_allclose(
+        fit(seconds).full.left_out, times * fit(stars).full.left_out, rtol=1e-5
+    )
+
+
+def test_further_numbers_are_added_to_a_fit():
+    training = rated(n=241)
+    scales = [1.0, 0.0]
+    state = fit(part(training, slice(240)), scales).state.more(part(training, slice(240, None)))
+    refit = answers(training, fit(training, scales))
+    assert np.abs(logits_of(state, training) - refit).max() < 0.02
+    resumed = resume(training, scales, 3000, 0)
+    moved = resumed.more(part(training, slice(1)))
+    assert moved.further == 1
+
+
+@pytest.mark.parametrize("better", [True, False])
+def test_the_judge_compares_squared_errors(better):
+    random = np.random.default_rng(0)
+    truth = random.uniform(1, 5, size=(MANY, 1))
+    near, far = (truth + error * random.normal(size=truth.shape) for error in (0.3, 1.0))
+    full, plain = (near, far) if better else (far, near)
+    verdict = judge(truth, full, plain, far, link=STARS)
+    assert verdict.decision == ("personal" if better else "calibrated")
+    assert verdict.scores["rmse"] < 0.5
+    assert verdict.scores["rank_correlation"] > 0.9
+    assert verdict.threshold == 0
+    error = np.mean((near - truth) ** 2)
+    chosen = verdict.losses[verdict.decision]
+    assert chosen == pytest.approx(error / 2 / STARS.noise**2)

@@ -1,0 +1,351 @@
+"""Devices whose labels are numbers: stars, or seconds watched."""
+
+import io
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+import rated
+from devices import same
+from fala import (
+    Budget,
+    BundleFormatError,
+    BundleMismatchError,
+    DataError,
+    Device,
+    WorseModelError,
+)
+from fala.bundle.reading import Bundle
+from fala.bundle.writing import add_prior, write_release
+from fala.errors import UsageError
+from fala.model.links import Rating
+from fala.model.prior import PopulationPrior
+from fala.release import fit_head, write_external
+from fala.testing.hostile import Changes, repack
+from rated import RANGE, STARS, TRUTH, rmse
+from word_releases import PROBES, PUBLIC, SHARED, TEXTS, matches
+
+
+@pytest.fixture(scope="module")
+def releases(tmp_path_factory):
+    return rated.write_releases(tmp_path_factory.mktemp("rated"))
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """The same releases without words."""
+    return rated.write_releases(tmp_path_factory.mktemp("plain"), lexical=False)
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory, releases):
+    folder = tmp_path_factory.mktemp("learned") / "device"
+    with Device.create(folder, releases["old"]) as device:
+        device.learn(TEXTS, STARS)
+    return folder
+
+
+@pytest.fixture
+def device(tmp_path, learned):
+    with Device.open(shutil.copytree(learned, tmp_path / "device")) as device:
+        yield device
+
+
+# The vendor
+
+
+@pytest.mark.parametrize("lexical", [True, False])
+def test_a_head_is_fitted_to_numbers(releases, plain, lexical):
+    """It finds planted weights, and its noise is the error on texts that it never had."""
+    bundle = Bundle.open((releases if lexical else plain)["new"])
+    head = bundle.head()
+    values = head.vendor_model().probabilities(
+        head.inputs(PROBES, dict(zip(PROBES, bundle.backbone().encode(PROBES), strict=True))),
+        head.words(PROBES),
+    )
+    truth = np.array(rated.stars_of(PROBES, SHARED))
+    assert head.labels == ("stars",)
+    assert (head.link.low, head.link.high) == RANGE
+    assert values.shape == truth.shape
+    assert rmse(values, truth) < (0.6 if lexical else 0.95) * truth.std()
+    assert head.link.noise == pytest.approx(rmse(values, truth), rel=0.2)
+
+
+def test_a_head_is_fitted_to_vectors_and_seconds(tmp_path):
+    random = np.random.default_rng(0)
+    vectors, weight = random.normal(size=(200, 4)), np.array([100, -50, 20, 0])
+    seconds = np.clip(900 + vectors @ weight + 10 * random.normal(size=200), 0, 3600)
+    head = fit_head(vectors, seconds, rating=(0, 3600))
+    np.testing.assert_allclose(head.weight[0], weight, atol=5)
+    write_external(tmp_path / "x.fala", "x", "1", head, {"a": vectors[0]})
+    again = Bundle.open(tmp_path / "x.fala").head()
+    assert again == head
+    assert again.labels == ("rating",)
+
+
+def test_rows_of_the_same_example_are_averaged():
+    vectors = np.eye(3)[[0, 0, 1, 1, 2, 2] * 10]
+    head = fit_head(vectors, [1, 3, 3, 5, 2, 4] * 10, rating=RANGE)
+    values = head.vendor_model().probabilities(np.eye(3, dtype=np.float32))
+    np.testing.assert_allclose(values, [2, 4, 3], atol=0.1)
+    assert 0.9 < head.link.noise < 1.3
+
+
+@pytest.mark.parametrize(
+    ("numbers", "rating", "error", "words"),
+    [
+        ([1, 2, 9], RANGE, DataError, "label '9' of example 2 is not a number from 1 to 5"),
+        ([1, np.nan, 2], RANGE, DataError, "label 'nan' of example 1"),
+        ([1, 2, None], RANGE, DataError, "a number a row"),
+        ([3, 3, 3], RANGE, DataError, "two different ones"),
+        ([1, 2, 3], (5, 1), BundleFormatError, "from a lower to a higher"),
+        ([1, 2, 3], (1, np.inf), BundleFormatError, "from a lower to a higher"),
+        ([1, 2, 3], ("a", "b"), BundleFormatError, "two numbers"),
+        ([1, 2, 3], (1, 2, 3), DataError, "the least and the largest"),
+    ],
+)
+def test_numbers_that_cannot_be_fitted(numbers, rating, error, words):
+    with pytest.raises(error, match=words):
+        fit_head(np.eye(3), numbers, rating=rating)
+
+
+def test_a_release_says_that_it_is_a_rating(releases):
+    manifest = Bundle.open(releases["new"]).manifest
+    assert manifest.labels == ("stars",)
+    assert {name: manifest.details["rating"][name] for name in ("low", "high")} == {
+        "low": 1, "high": 5,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "rating",
+    [
+        None, 5, {}, {"low": 1, "high": 5}, {"low": 1, "high": 5, "noise": 0},
+        {"low": 5, "high": 1, "noise": 1}, {"low": 1, "high": 5, "noise": 1, "more": 1},
+        {"low": True, "high": 5, "noise": 1}, {"low": 1, "high": 1e300, "noise": 1},
+    ],
+)  # fmt: skip
+def test_a_forged_rating_is_refused(tmp_path, releases, rating):
+    forged = tmp_path / "forged.fala"
+
+    details = Bundle.open(releases["old"]).manifest.details
+    repack(releases["old"], forged, Changes(manifest={"details": {**details, "rating": rating}}))
+    with pytest.raises(BundleFormatError, match="rating"):
+        Bundle.open(forged)
+
+
+# The device
+
+
+def test_it_learns_numbers(device, releases, tmp_path):
+    with Device.create(tmp_path / "new", releases["old"]) as other:
+        before = rmse(other.predict(PROBES), TRUTH)
+    values = device.predict(PROBES)
+    assert values.shape == (len(PROBES),)
+    assert values.min() >= 1
+    assert values.max() <= 5
+    assert rmse(values, TRUTH) < 0.8 * before
+    assert device.labels == ("stars",)
+
+
+def test_reports_say_the_error_and_the_rank_correlation(device, releases):
+    report = device.fit()
+    assert report.scores["rmse"] == pytest.approx(rmse(device.predict(PROBES), TRUTH), rel=0.25)
+    assert report.scores["rank_correlation"] > 0.5
+    preview = device.preview(releases["new"])
+    assert set(preview.comparison.scores) <= {"old", "vendor", "carried"}
+    replaced = device.replace(releases["mid"], Budget(200))
+    assert replaced.scores["rmse"] < replaced.comparison.scores["vendor"]["rmse"]
+    assert replaced.comparison.scores["old"]["rank_correlation"] > 0.5
+    assert "squared error" in replaced.sentence
+    assert json.dumps(replaced.to_dict())
+
+
+@pytest.mark.parametrize("lexical", [True, False])
+@pytest.mark.parametrize("budget", [0, 40])
+def test_a_replacement_carries_the_ratings_over(tmp_path, releases, plain, lexical, budget):
+    chosen = releases if lexical else plain
+    with Device.create(tmp_path / "vendor", chosen["mid"]) as vendor:
+        of_vendor = rmse(vendor.predict(PROBES), TRUTH)
+    with Device.create(tmp_path / "device", chosen["old"]) as device:
+        device.learn(TEXTS, STARS)
+        report = device.replace(chosen["mid"], Budget(budget))
+        assert report.decision == "personal"
+        assert min(budget, 20) <= report.forward_passes <= budget
+        assert rmse(device.predict(PROBES), TRUTH) < 0.9 * of_vendor
+        device.refine(Budget(400))
+        assert rmse(device.predict(PROBES), TRUTH) < 0.9 * of_vendor
+
+
+def life(folder, chosen, kept, **options):
+    """What a device answers on its way, with or without some examples that it forgets."""
+    answers = []
+    gone = [position for position in range(len(TEXTS)) if position % 10 == 3]
+    rows = [p for p in range(len(TEXTS)) if kept or p not in gone]
+    with Device.create(folder, chosen["old"], **options) as device:
+        device.learn([TEXTS[p] for p in rows], [STARS[p] if p % 4 else None for p in rows])
+        answers.append(device.predict(PROBES))
+        device.replace(chosen["mid"], Budget(20))
+        device.refine(Budget(400))
+        answers.append(device.predict(PROBES))
+        if kept:
+            device.forget(where=lambda row: row.example in {TEXTS[p] for p in gone})
+        device.fit()
+        answers.append(device.predict(PROBES))
+        device.rollback()
+        answers.append(device.predict(PROBES))
+    return answers
+
+
+def test_forgetting_is_as_if_they_had_never_been(tmp_path, plain):
+    whole, never = (life(tmp_path / str(kept), plain, kept) for kept in (True, False))
+    for one, other in zip(whole[2:], never[2:], strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+    assert np.abs(whole[1] - never[1]).max() > 1e-4
+
+
+@pytest.mark.parametrize(
+    "options", [{"key": lambda: b"k" * 32}, {"keep_text": "ngrams"}], ids=["key", "ngrams"]
+)
+def test_a_life_is_the_same_in_other_kinds_of_store(tmp_path, releases, options):
+    if "keep_text" in options:
+        with Device.create(tmp_path / "device", releases["old"], **options) as device:
+            device.learn(TEXTS, STARS)
+            device.replace(releases["mid"])
+            assert device.predict(PROBES).std() > 0.1
+        return
+    ordinary = life(tmp_path / "ordinary", releases, kept=True)
+    assert same(ordinary, life(tmp_path / "other", releases, kept=True, **options))
+
+
+def test_one_more_rating_moves_a_fit_as_a_refit_does(device):
+    device.fit()
+    before = device.predict(PROBES[:1])
+    report = device.learn(PROBES[:1], [1.25])
+    quick = device.predict(PROBES)
+    assert not report.exact
+    assert quick[0] < before[0]
+    device.fit()
+    np.testing.assert_allclose(quick, device.predict(PROBES), atol=0.1)
+
+
+def test_ratings_are_kept_as_they_were_given(device):
+    device.learn(["one", "two", "three"], [np.float32(2.5), 4.0, "3.75"])
+    labels = {row.example: row.label for row in device.examples(labelled=True)}
+    assert [labels[text] for text in ("one", "two", "three")] == ["2.5", "4", "3.75"]
+    assert [row.example for row in device.examples(label=2.5)] == ["one"]
+    stream = io.StringIO()
+    device.export_data(stream)
+    rows = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [row["label"] for row in rows[-3:]] == [2.5, 4, 3.75]
+
+
+@pytest.mark.parametrize(
+    ("label", "words"),
+    [
+        (float("nan"), "'nan'"), (float("inf"), "'inf'"), (0.99, "'0.99'"), (5.01, "'5.01'"),
+        ("good", "'good'"), (True, "'True'"), ("a text of the user", "of 18 characters"),
+        ([1], "'\\[1\\]'"), (10**400, "of 401 characters"),
+    ],
+)  # fmt: skip
+def test_a_label_that_is_no_rating_is_refused(device, label, words):
+    count = len(list(device.examples()))
+    with pytest.raises(DataError, match=f"label {words} of example 1 is not a number from 1 to 5"):
+        device.learn(["a", "b"], [3, label])
+    assert len(list(device.examples())) == count
+
+
+def test_a_rating_decides_for_no_label(device):
+    with pytest.raises(UsageError, match="predict returns stars"):
+        device.decide(PROBES)
+
+
+def test_candidates_are_ranked_by_their_values(device):
+    values = dict(zip(PROBES, device.predict(PROBES), strict=True))
+    ranked = device.rank(PROBES, top=5)
+    assert [value for _, value in ranked] == sorted(values.values(), reverse=True)[:5]
+
+
+def test_matches_have_ratings(tmp_path):
+    releases = rated.write_releases(tmp_path / "films", "matching")
+    examples = matches(120, TEXTS, seed=2)
+    stars = rated.stars_of(examples, SHARED, rated.PERSONAL)
+    probes = matches(100, PROBES, seed=3)
+    truth = np.array(rated.stars_of(probes, SHARED, rated.PERSONAL))
+    with Device.create(tmp_path / "device", releases["old"]) as device:
+        before = rmse(device.predict(probes), truth)
+        device.learn(examples, stars)
+        assert rmse(device.predict(probes), truth) < before
+        device.replace(releases["mid"], Budget(20))
+        assert rmse(device.predict(probes), truth) < before
+
+
+def test_a_population_prior_counts(tmp_path, plain):
+    bundle = Bundle.open(plain["old"])
+    variance = np.full(bundle.manifest.dimension + 1, 1e-6, np.float32)
+    nothing = np.zeros_like(variance)
+    prior = PopulationPrior(nothing, variance, np.zeros((0, len(variance)), np.float32))
+    add_prior(tmp_path / "prior.fala", bundle, prior, {})
+    moved = []
+    for name, release in (("without", plain["old"]), ("with", tmp_path / "prior.fala")):
+        with Device.create(tmp_path / name, release) as device:
+            device.learn(TEXTS[:60], STARS[:60])
+            weights = device.model.weight, device.model.head.weight
+            moved.append(1 - np.corrcoef(*map(np.ravel, weights))[0, 1])
+    assert moved[1] < 1e-3 < moved[0]
+
+
+def with_range(path, release, low, high, names=("stars",)):
+    """A release with another range, or name."""
+    bundle = Bundle.open(release)
+    head = fit_head(
+        bundle.backbone(), PUBLIC, rated.stars_of(PUBLIC, SHARED), lexical=False,
+        rating=(low, high), label_names=names,
+    )  # fmt: skip
+    write_release(path, bundle, head, {})
+    return path
+
+
+def test_a_release_of_another_kind_is_refused(tmp_path, device, releases):
+    values = device.predict(PROBES)
+    bundle = Bundle.open(releases["mid"])
+    labels = fit_head(
+        bundle.backbone(), PUBLIC, ["stars", "none"] * 250, label_names=["stars", "none"]
+    )
+    write_release(tmp_path / "labels.fala", bundle, labels, {})
+    other = with_range(tmp_path / "other.fala", releases["mid"], 1, 5, ["seconds"])
+    for path in (tmp_path / "labels.fala", other):
+        with pytest.raises(BundleMismatchError, match="the rating stars from 1 to 5"):
+            device.replace(path)
+    np.testing.assert_array_equal(device.predict(PROBES), values)
+
+
+def test_a_wider_range_takes_further_numbers_which_wait_after_a_rollback(
+    tmp_path, device, releases
+):
+    wide = with_range(tmp_path / "wide.fala", releases["mid"], 0, 10)
+    device.replace(wide, Budget(20))
+    assert device.learn(["zorgon"], [9.5]).labelled == len(TEXTS) + 1
+    device.rollback()
+    assert device.predict(PROBES).max() <= 5
+    assert device.fit().fitted == len(TEXTS)
+    device.rollback()
+    with pytest.raises(BundleMismatchError, match="from 0 to 10"):
+        device.replace(releases["new"])
+
+
+def test_a_release_that_is_worse_is_refused(tmp_path, device, releases):
+    bundle = Bundle.open(releases["mid"])
+    stars = 6 - np.array(rated.stars_of(PUBLIC, SHARED))
+    head = fit_head(bundle.backbone(), PUBLIC, stars, rating=RANGE, label_names=["stars"])
+    write_release(tmp_path / "wrong.fala", bundle, head, {})
+    with pytest.raises(WorseModelError):
+        device.replace(tmp_path / "wrong.fala", Budget(60), accept="better-than-old")
+
+
+@pytest.mark.parametrize("noise", [0.01, 50.0, float("nan")])
+def test_a_noise_that_explains_nothing_is_refused(noise):
+    with pytest.raises(BundleFormatError, match="noise"):
+        Rating(1, 5, noise)
