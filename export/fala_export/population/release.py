@@ -20,7 +20,7 @@ from fala import (
     add_prior,
     write_bundle,
 )
-from fala.release import unique_texts
+from fala.release import Rating, unique_texts
 from fala.release.device_fit import SparseRows, one_blas_thread
 from fala_export.embedding import Embedder
 from fala_export.population.annotators import (
@@ -185,6 +185,11 @@ def _head_of(bundle: Bundle) -> Head:
         raise BundleMismatchError(
             f"{bundle.path}: has no head; a population prior is about a head. "
             "fala-export train makes a release with one"
+        )
+    if isinstance(head.link, Rating):
+        raise BundleMismatchError(
+            f"{bundle.path}: its head is for {head.asks}; a population prior and scales are "
+            "estimated for labels alone"
         )
     return head
 

@@ -34,6 +34,7 @@ from fala.bundle.writing import add_prompts, add_version, write_external
 from fala.examples import CLASSIFICATION, MATCHING, Example, tokenizer_inputs, unique_texts
 from fala.files import temporary_folder, write_atomically
 from fala.model.heads import Vectors
+from fala.model.links import Rating
 from fala.model.losses import cross_entropy, label_probabilities, probabilities
 from fala.release.bridge import fit_bridge
 from fala.release.fitting import fit_head
@@ -85,6 +86,7 @@ __all__ = [
     "Example",
     "Lexicon",
     "OnnxEncoder",
+    "Rating",
     "Row",
     "Vectors",
     "WordVectors",
