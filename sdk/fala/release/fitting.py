@@ -104,7 +104,7 @@ def fit_head(
         )  # fmt: skip
     if lexical:
         return fit_joint_head(rows)[0]
-    theta, bias, loss = _fit(rows.inputs, rows, _inner_product(rows))
+    theta, bias, _, loss = _fit(rows.inputs, rows, _inner_product(rows))
     return rows.head(theta, bias, loss)
 
 
@@ -326,7 +326,7 @@ def _inner_product(rows: PublicRows) -> float:
     """The multiple of the plain inner product that a matcher shrinks to; a classifier's is 0."""
     if rows.task != MATCHING:
         return 0.0
-    theta, _, _ = _fit(rows.inputs.sum(axis=1, keepdims=True), rows, 0.0)
+    theta, *_ = _fit(rows.inputs.sum(axis=1, keepdims=True), rows, 0.0)
     return float(theta[0, 0])
 
 
@@ -340,8 +340,11 @@ def in_order(labels: Iterable[str]) -> list[str]:
 
 def _fit(
     inputs: Vectors, rows: PublicRows, prior_mean: float
-) -> tuple[Floats, Floats, float | None]:
-    """Theta (C, d) and the biases (C,) of a head without words, and its loss where left out."""
+) -> tuple[Floats, Floats, float, float | None]:
+    """Theta (C, d), the biases (C,) and the chosen penalty of a head without words.
+
+    Where folds chose the penalty, the mean loss on what was left out, too.
+    """
     shares, counts = rows.shares, rows.counts
     x = inputs.astype(np.float64)
     scale = float(np.mean(x**2)) * x.shape[1] or 1.0
@@ -350,12 +353,12 @@ def _fit(
             return _fit_by_folds(x, rows, scale, prior_mean)
         evidence = Evidence.of(x[:, None, :], labels=shares, weights=counts)
         fit = fit_paper(evidence, prior_mean=prior_mean, lambdas=_GRID * scale)
-        return fit.theta, fit.bias, None
+        return fit.theta, fit.bias, fit.lambda_, None
 
 
 def _fit_by_folds(
     x: Floats, rows: PublicRows, scale: float, prior_mean: float
-) -> tuple[Floats, Floats, float]:
+) -> tuple[Floats, Floats, float, float]:
     """C > 2 labels, or a rating: the same objective by ``fala.solver.newton``.
 
     Its time is C's, not C^3's.
@@ -389,7 +392,7 @@ def _fit_by_folds(
             break
     point = minimize(problem(best)).point
     theta = point[:, :-2] / math.sqrt(2 * n * best) + prior_mean
-    return theta, _FREE * point[:, -2], least
+    return theta, _FREE * point[:, -2], best, least
 
 
 def _names(labels: Sequence[Label], names: list[str] | None, task: str) -> list[str]:
