@@ -161,8 +161,10 @@ def read_recipe(path: Path, *, lexical: bool | None = None) -> Recipe:
 
 
 def _recipe_of(file: _File, folder: Path) -> Recipe:
-    def table(settings: type[T], values: Mapping[str, Any] | None, title: str) -> T | None:
-        return None if values is None else Options(settings).read(values, title, folder)
+    def table(
+        settings: type[T], values: Mapping[str, Any] | None, title: str, only: Only | None = None
+    ) -> T | None:
+        return None if values is None else Options(settings, only).read(values, title, folder)
 
     source: BackboneTable | VectorsTable
     if file.backbone is not None and file.word_vectors is None:
@@ -195,7 +197,7 @@ def _recipe_of(file: _File, folder: Path) -> Recipe:
         lexical=file.lexical,
         details={"recipe": noted, **counted},
         bridge=table(BridgeSettings, file.bridge, "bridge"),
-        prior=table(PriorSettings, file.prior, "prior"),
+        prior=table(PriorSettings, file.prior, "prior", Only("scales_only")),
         check=table(CheckSettings, file.check, "check"),
         sign=table(SignSettings, file.sign, "sign"),
         publish=table(PublishSettings, file.publish, "publish"),

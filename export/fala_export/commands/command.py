@@ -36,11 +36,10 @@ def command(
             try:
                 summary = function(options.made(values))
             except KeyboardInterrupt as error:
-                if "resume" not in values:
+                if "work" not in values:
                     raise
-                raise ExportError(
-                    "interrupted; the same command with --resume continues"
-                ) from error
+                again = " with --resume" if "resume" in values else ""
+                raise ExportError(f"interrupted; the same command{again} continues") from error
             click.echo(json.dumps(summary, indent=2) if as_json else shown(summary))
             return summary
 
