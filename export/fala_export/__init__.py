@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from fala_export.cli import run
     from fala_export.models.encoder import Encoder, load_encoder
     from fala_export.models.sentence_encoder import pad
-    from fala_export.population.release import write_prior, write_scales
+    from fala_export.population import write_prior, write_scales
     from fala_export.training.public_rows import PublicRows
 
 __all__ = [
@@ -31,8 +31,8 @@ _MODULES = {
     "load_encoder": "models.encoder",
     "pad": "models.sentence_encoder",
     "run": "cli",
-    "write_prior": "population.release",
-    "write_scales": "population.release",
+    "write_prior": "population",
+    "write_scales": "population",
 }
 
 if not TYPE_CHECKING:  # for a type checker the module would have every name

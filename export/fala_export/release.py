@@ -18,7 +18,7 @@ from fala_export.backbone import check_folder, export_encoder, load
 from fala_export.bridging.release import build_bridge
 from fala_export.check import demand, note, play
 from fala_export.embedding import Embedder
-from fala_export.population.release import learn_from_annotators
+from fala_export.population import learn_from_annotators
 from fala_export.recipe import BackboneTable, Recipe, VectorsTable
 from fala_export.settings import CheckSettings, PriorSettings
 from fala_export.steps import Step, digest_of, planned

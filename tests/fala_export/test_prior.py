@@ -10,10 +10,10 @@ from bundles import make_head, write_onnx, write_word_vector_release
 from fala import Bundle, DataError
 from fala.release import BIAS_DEVIATION
 from fala.release.device_fit import Inputs, TrainingSet, blocks_of, fit_device
+from fala.release.population.annotators import chunks, gather_annotators
+from fala.release.population.choice import FITS, _devices_loss, choose_prior, cut
+from fala.release.population.estimation import Gaussian, estimate, find_mode, isotropic, whiten
 from fala_export.cli import main
-from fala_export.population.annotators import chunks, gather_annotators
-from fala_export.population.choice import FITS, _devices_loss, choose_prior, cut
-from fala_export.population.estimation import Gaussian, estimate, find_mode, isotropic, whiten
 from public_data import write_rows
 from public_people import FILMS, verdicts
 

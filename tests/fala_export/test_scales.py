@@ -10,12 +10,12 @@ from bundles import make_head, write_word_vector_release
 from fala import Bundle, Head, PopulationPrior
 from fala.release import cross_entropy
 from fala.release.device_fit import Inputs, LeftOut, TrainingSet, blocks_of, fit_device
+from fala.release.population import learning as commands
+from fala.release.population.annotators import gather_annotators
+from fala.release.population.choice import FOLDS, choose_prior
+from fala.release.population.estimation import estimate, isotropic
+from fala.release.population.scales import GRID, SLOPES, choose_scales, training_sets, trials
 from fala_export.cli import main
-from fala_export.population import release as commands
-from fala_export.population.annotators import gather_annotators
-from fala_export.population.choice import FOLDS, choose_prior
-from fala_export.population.estimation import estimate, isotropic
-from fala_export.population.scales import GRID, SLOPES, choose_scales, training_sets, trials
 from public_data import write_rows
 from public_people import verdicts
 

@@ -36,6 +36,7 @@ EXTRAS = {
     # On this machine's own address; anyio is what starlette is made with.
     "fala.playground.page.server": {"anyio", "socket", "starlette", "uvicorn"},
     "fala.store.encryption": {"cryptography"},
+    "fala.release.population.estimation": {"scipy"},  # the walk says what it does without
     "fala.release.joint_rows": {"scipy"},  # NumPy does the same where it is not installed
     "fala.updates.client": {"filelock", "tuf", "urllib"},
     "fala.release.row_files": {"pyarrow"},

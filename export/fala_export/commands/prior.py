@@ -40,7 +40,7 @@ def prior(settings: Prior) -> Summary:
     heads that are fitted again without a third of the documents, each on that third. A trained
     backbone knows its rows so, too: of those only what the training kept out is read.
     """
-    from fala_export.population.release import learn_from_annotators
+    from fala_export.population import learn_from_annotators
     from fala_export.training.public_rows import load_public_rows
 
     release, rows = settings.release, load_public_rows(settings.data)

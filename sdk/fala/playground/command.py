@@ -228,7 +228,7 @@ def _walk(options: Options) -> None:
     if options.users is not None and options.users > len(users):
         raise DataError(f"--users {options.users}, but the data has {len(users)} users")
     with temporary_folder() as folder:
-        old, new = prepare(old_bundle, new_bundle, rows, users, folder, _text_progress)
+        old, new = prepare(old_bundle, new_bundle, rows, users, folder, _text_progress, progress)
         if not options.as_json:
             click.echo(tables.heading(old, new, rows, len(users), options.limits))
         results: list[dict[str, Any]] = []
@@ -246,6 +246,7 @@ def _walk(options: Options) -> None:
         "data": rows.source,
         "public": len(rows.public),
         "bridge": new.bridge,
+        "prior": new.prior,
         "budget": options.limits.passes(new.bridged),
         "seed": options.seed,
         "users": results,

@@ -32,6 +32,7 @@ def heading(old: Side, new: Side, rows: Rows, users: int, budget: Budget) -> str
         f"at most {budget.passes(new.bridged)} forward passes each\n"
         f"global heads: {'; '.join(heads)}\n"
         f"bridge: {new.bridge}\n"
+        f"population prior: {new.prior or 'as the release has it'}\n"
     )
 
 

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.bundle.reading import Bundle
-from fala.bundle.writing import add_bridge, write_release
+from fala.bundle.writing import add_bridge, add_prior, write_bundle, write_release
 from fala.device import Device
-from fala.errors import DataError
+from fala.errors import BundleMismatchError, DataError
 from fala.examples import unique_texts
 from fala.files import temporary_folder
 from fala.model.heads import Head, Vectors
@@ -29,6 +29,14 @@ from fala.playground.paper import Recipe
 from fala.release.bridge import fit_bridge
 from fala.release.fitting import fit_head
 from fala.release.metrics import f1, scores
+from fala.release.population.annotators import LEAST_ANNOTATORS, LEAST_ROWS, rows_by_name
+from fala.release.population.learning import (
+    Show,
+    annotated_rows,
+    check_head,
+    learn_prior,
+    with_scales,
+)
 from fala.release.user_rows import Rows
 from fala.report import Report
 from fala.solver.judge import f1_threshold
@@ -57,6 +65,7 @@ class Side:
         has_head: The bundle has a head for these labels, which is kept.
         bridged: It has a bridge from the old backbone.
         bridge: Where that bridge is from, or why there is none, in words.
+        prior: The same of its population prior.
     """
 
     name: str
@@ -66,15 +75,23 @@ class Side:
     has_head: bool
     bridged: bool = False
     bridge: str = ""
+    prior: str = ""
 
 
 def prepare(
-    old: Bundle, new: Bundle, rows: Rows, users: Sequence[str], folder: Path, progress: Progress
+    old: Bundle,
+    new: Bundle,
+    rows: Rows,
+    users: Sequence[str],
+    folder: Path,
+    progress: Progress,
+    show: Show,
 ) -> tuple[Side, Side]:
     """Make two releases of two bundles, with a bridge from the old one in the new one.
 
-    A head that fits the data is kept, else one is fitted on the public rows. A bridge from the old
-    backbone is kept, else one is learned on the public texts, never on a user's.
+    A head that fits the data is kept, else one is fitted on the public rows; and a population prior
+    with its scales is learned for it, where the public rows are of annotators enough. A bridge from
+    the old backbone is kept, else one is learned on the public texts, never on a user's.
 
     Args:
         old: A backbone, or a release.
@@ -83,6 +100,7 @@ def prepare(
         users: The users who take part.
         folder: Where to write a release that is not one of the two files.
         progress: Shows progress over texts.
+        show: Shows progress of other steps.
 
     Raises:
         FalaError: If a bundle or the rows cannot be used.
@@ -90,8 +108,10 @@ def prepare(
     source = old.backbone_digest
     has_bridge, same = source in new.bridges(), source == new.backbone_digest
     public = [] if has_bridge or same else unique_texts(row.example for row in rows.public)
-    before = _side(old, rows, users, public, folder / "old.fala", progress)
-    after = _side(new, rows, users, public, folder / "new.fala", progress)
+    before, after = (
+        _side(bundle, rows, users, public, folder / name, progress, show)
+        for bundle, name in ((old, "old.fala"), (new, "new.fala"))
+    )
     if has_bridge:
         return before, replace(after, bridged=True, bridge="the bundle's own")
     if same:
@@ -203,6 +223,7 @@ def _side(
     public: Sequence[str],
     release: Path,
     progress: Progress,
+    show: Show,
 ) -> Side:
     """Encode what is needed, and write a release with a fitted head if the bundle has none."""
     name, head = bundle.manifest.name, bundle.head()
@@ -220,7 +241,33 @@ def _side(
     labels = [row.label for row in rows.public if row.label is not None]
     head = fit_head(backbone, fitted_on, labels, label_names=rows.labels, embeddings=embeddings)
     write_release(release, bundle, head, {"head": f"fitted on {rows.source}"})
-    return Side(name, release, head, embeddings, has_head=False)
+    prior = _add_prior(release, head, rows, embeddings, show)
+    return Side(name, release, head, embeddings, has_head=False, prior=prior)
+
+
+def _add_prior(
+    release: Path, head: Head, rows: Rows, embeddings: Mapping[str, Vectors], show: Show
+) -> str:
+    """Learn a population prior, and write the release again with it; says what was done."""
+    enough = len(rows_by_name([row.user for row in rows.public], LEAST_ROWS))
+    if enough < LEAST_ANNOTATORS:
+        return (
+            f"none: {enough} public annotators have {LEAST_ROWS} rows or more, and it takes "
+            f"{LEAST_ANNOTATORS}"
+        )
+    try:
+        bundle = Bundle.open(release)
+        check_head(bundle, head)
+        learned = learn_prior(annotated_rows(bundle, head, rows.public, embeddings, show), show)
+    except (BundleMismatchError, DataError) as error:
+        return f"none: {str(error).removeprefix(f'{release}: ')}"
+    except ImportError:
+        return "none: SciPy learns it, and is not installed (pip install scipy)"
+    files = {name: bundle.read(name) for name in bundle.manifest.files}
+    write_bundle(release, with_scales(bundle.manifest, learned.scales), files)
+    details = {"text": f"learned on {rows.source}", **learned.details}
+    add_prior(release, Bundle.open(release), learned.prior, details)
+    return f"learned from {learned.details['annotators']} public annotators"
 
 
 def _scores(

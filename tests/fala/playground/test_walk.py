@@ -1,6 +1,8 @@
 """The vendor and the devices that ``fala-replace`` plays."""
 
 import json
+import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
 
 import fala
 from bundles import WORDS, make_head, write_onnx, write_onnx_release, write_word_vectors
+from fala.cli.progress import progress
 from fala.examples import unique_texts
 from fala.playground import walk
 from fala.playground.paper import Recipe
@@ -53,7 +56,7 @@ def folder(tmp_path):
 
 
 def prepare(bundles, rows, folder):
-    return walk.prepare(*bundles, rows, USERS, folder, silent)
+    return walk.prepare(*bundles, rows, USERS, folder, silent, progress)
 
 
 def run(sides, rows, budget=None, user="u0"):
@@ -119,6 +122,35 @@ def test_without_a_bridge_words_answer_at_once_and_nothing_else(bundles, tmp_pat
         assert (figures["auc"]["instant"] is not None) == words
     if words:
         assert result["instant"]["decision"] in ("personal", "calibrated")
+
+
+def annotated(rows, annotators=20):
+    """Rows whose public part was labelled by people who each mind some words of their own."""
+    random = np.random.default_rng(0)
+    minds = random.normal(size=(annotators, len(WORDS))) * 2
+    place = {word: number for number, word in enumerate(WORDS)}
+    public = []
+    for number, row in enumerate(rows.public):
+        who = number % annotators
+        score = sum(minds[who][place[word]] for word in row.example.split()[:-1])
+        public.append(replace(row, user=f"a{who}", label=int(score + 4 * row.label > 2)))
+    return replace(rows, public=public)
+
+
+def test_a_prior_is_learned_where_annotators_are_enough(bundles, folder, monkeypatch):
+    rows = rows_of(public=800)
+    old, new = prepare(bundles, annotated(rows), folder)
+    assert old.prior == "learned from 20 public annotators"
+    release = fala.Bundle.open(old.release)
+    assert release.prior() and release.manifest.details["prior"]["annotators"] == 20
+    # The encoder's weights are random: what it says of people is nothing.
+    assert new.prior.startswith("none: no population prior serves held-out annotators better")
+    assert 0 <= run((old, new), rows)["auc"]["instant"] <= 1
+    assert prepare(bundles, rows, folder)[1].prior == (
+        "none: 0 public annotators have 10 rows or more, and it takes 20"
+    )
+    monkeypatch.setitem(sys.modules, "scipy.linalg", None)
+    assert "pip install scipy" in prepare(bundles, annotated(rows), folder)[1].prior
 
 
 def test_a_backbone_needs_no_bridge_to_itself(tmp_path, bundles, folder):

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from fala import Head, PopulationPrior
+from fala.model.heads import Head
+from fala.model.prior import PopulationPrior
 from fala.release.device_fit import (
     Block,
     LeftOut,
@@ -16,7 +17,7 @@ from fala.release.device_fit import (
     default_scales,
 )
 from fala.release.device_fit import Inputs as BlockInputs
-from fala_export.population.annotators import MOST_ROWS, Floats, Inputs, evenly, rows_by_name
+from fala.release.population.annotators import MOST_ROWS, Floats, Inputs, evenly, rows_by_name
 
 #: Scales of a block that are compared. Where a block says nothing of people, 0 leaves it to the
 #: vendor.

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.linalg import blas, lapack
-from scipy.special import expit
 
-from fala_export.population.annotators import Annotator, Floats, Inputs, chunks
+from fala.release.population.annotators import Annotator, Floats, Inputs, chunks
 
 _STEPS = 50
 _HALVINGS = 20
@@ -44,6 +42,9 @@ def find_mode(kernel: Floats, expected: Floats, labels: Floats, start: Floats | 
         labels: 0 or 1, shape (n,).
         start: A first guess of a.
     """
+    from scipy.linalg import lapack
+    from scipy.special import expit
+
     dual = np.zeros(len(labels)) if start is None else start
     shift = kernel @ dual
     value = _objective(dual, shift, expected, labels)
@@ -76,6 +77,8 @@ def whiten(kernel: Floats, curvature: Floats, rows: Inputs) -> None:
 
     With X = R rows the posterior covariance is S - S X'X S (the same, equation 3.27).
     """
+    from scipy.linalg import blas, lapack
+
     root = np.sqrt(curvature)
     rows *= root[:, None].astype(rows.dtype)
     lower, _ = lapack.dpotrf(_system(kernel, root).T, lower=1, overwrite_a=1)
@@ -151,6 +154,8 @@ def estimate(
         start: Where to start.
         tick: Called with the number of annotators seen; each is in each of the ``ROUNDS`` rounds.
     """
+    from scipy.linalg import blas
+
     mean, root = start.mean, np.linalg.cholesky(start.covariance)
     groups = [
         (chunk, np.concatenate([annotators[index].inputs for index in chunk]))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fala import DataError
+from fala.errors import DataError
 from fala.release.device_fit import (
     LEXICAL_SCALE,
     SLOPE_DEVIATION,

@@ -6,18 +6,21 @@ do, and its logits to deserve more trust than a device's owner can give them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fala import Backbone, Bundle, DataError, Example, Head, Match, fit_head
-from fala.release import Vectors
-from fala.release.fitting import PublicRows, left_out_logits
+from fala.backbones import Backbone
+from fala.bundle.reading import Bundle
+from fala.errors import DataError
+from fala.examples import Example, Match
+from fala.model.heads import Head, Vectors
+from fala.release.fitting import PublicRows, fit_head, left_out_logits
 from fala.release.joint import MOST_STEPS
-from fala_export.population.annotators import Floats
-from fala_export.progress import progress
+from fala.release.population.annotators import Floats
 
 _FOLDS = 3
 
@@ -28,6 +31,7 @@ def honest_logits(
     examples: Sequence[Example],
     labels: Sequence[str],
     embeddings: Mapping[str, Vectors],
+    show: Callable[[str, int], AbstractContextManager[Any]],
 ) -> Floats:
     """Logits by heads of the same kind, each on two thirds of the documents, without the row's own.
 
@@ -40,6 +44,7 @@ def honest_logits(
         examples: n examples.
         labels: Their labels, by name.
         embeddings: Of their texts.
+        show: Shows how far a step of some name and length is.
 
     Returns:
         Shape (n, C).
@@ -55,7 +60,7 @@ def honest_logits(
     backbone = bundle.backbone()
     if head.lexical is None:
         return _of_plain_heads(backbone, head, examples, labels, embeddings)
-    with progress("leaving documents out", MOST_STEPS) as bar:
+    with show("leaving documents out", MOST_STEPS) as bar:
         public = PublicRows.of(
             backbone, examples, labels, label_names=head.labels, embeddings=embeddings
         )

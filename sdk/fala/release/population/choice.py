@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from fala import DataError, PopulationPrior
-from fala.release import BIAS_DEVIATION
+from fala.errors import DataError
+from fala.model.prior import PopulationPrior
 from fala.release.device_fit import DENSE_SCALE
-from fala_export.population.annotators import Annotator, Floats
-from fala_export.population.estimation import ROUNDS, Gaussian, estimate, find_mode, isotropic
+from fala.release.population.annotators import Annotator, Floats
+from fala.release.population.estimation import ROUNDS, Gaussian, estimate, find_mode, isotropic
+from fala.solver.gaussian import BIAS_DEVIATION
 
 FOLDS = 5
 

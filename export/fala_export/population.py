@@ -2,37 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-
-import numpy as np
 
 from fala import (
     Bundle,
     BundleMismatchError,
     DataError,
     Head,
-    PopulationPrior,
-    RowError,
     add_prior,
     write_bundle,
 )
 from fala.release import Rating, unique_texts
-from fala.release.device_fit import SparseRows, one_blas_thread
-from fala_export.embedding import Embedder
-from fala_export.population.annotators import (
-    LEAST_ANNOTATORS,
-    Annotator,
-    Floats,
-    Inputs,
-    gather_annotators,
+from fala.release.population.annotators import LEAST_ANNOTATORS
+from fala.release.population.learning import (
+    AnnotatedRows,
+    annotated,
+    annotated_rows,
+    check_head,
+    learn_prior,
+    learn_scales,
+    with_scales,
 )
-from fala_export.population.choice import FITS, FOLDS, Choice, choose_prior
-from fala_export.population.left_out import honest_logits
-from fala_export.population.scales import LEAST_ROWS, choose_scales, training_sets, trials
+from fala.release.population.scales import LEAST_ROWS
+from fala_export.embedding import Embedder
 from fala_export.progress import progress
 from fala_export.settings import PriorSettings
 from fala_export.training.public_rows import PublicRows
@@ -80,41 +74,20 @@ def write_prior(
     """
     bundle = Bundle.open(release)
     head = _head_of(bundle)
-    if len(head.labels) != 2:
-        raise BundleMismatchError(
-            f"{bundle.path}: its head has {len(head.labels)} labels; a population prior is for "
-            "heads of two (--scales-only chooses scales for any)"
-        )
-    if len(head.parts) > 1:
-        raise BundleMismatchError(
-            f"{bundle.path}: its head weighs candidates by themselves, too; a population prior is "
-            "for heads of one weight a dimension (--scales-only chooses scales for any)"
-        )
+    check_head(bundle, head)
     public = unseen_rows(bundle, public, trained_on)
-    rows = _embedded(bundle, head, public, embedder or Embedder())
-    annotators = gather_annotators(
-        rows.inputs, rows.words, rows.logits[:, 0], rows.labels[:, 0], rows.names
-    )
-    with progress("estimating priors", FITS * len(annotators)) as bar, one_blas_thread():
-        choice = choose_prior(annotators, bar.update)
-    scales = _scales(head, rows, _held_out(annotators, choice))
-    details = {
-        "method": "empirical Bayes over public annotators: EM with Laplace's approximation",
-        "data": public.digest,
-        "annotators": len(annotators),
-        "rows": sum(len(annotator.labels) for annotator in annotators),
-        **choice.details(),
-    }
+    learned = learn_prior(_embedded(bundle, head, public, embedder or Embedder()), progress)
+    details = {**learned.details, "data": public.digest}
     before = release.stat().st_size
     with TemporaryDirectory(dir=out.parent, prefix=".fala-") as folder:
         noted = Path(folder) / out.name
-        _note(noted, bundle, scales)
-        add_prior(out, Bundle.open(noted), choice.prior, details)
+        _note(noted, bundle, learned.scales)
+        add_prior(out, Bundle.open(noted), learned.prior, details)
     return {
         "bundle": str(out),
         "bytes_added": out.stat().st_size - before,
         "prior": details,
-        "scales": scales,
+        "scales": learned.scales,
     }
 
 
@@ -149,7 +122,7 @@ def write_scales(
     head = _head_of(bundle)
     public = unseen_rows(bundle, public, trained_on)
     rows = _embedded(bundle, head, public, embedder or Embedder())
-    scales = _scales(head, rows, dict.fromkeys(set(rows.names), bundle.prior()))
+    scales = learn_scales(rows, dict.fromkeys(set(rows.names), bundle.prior()), progress)
     if scales is None:
         raise DataError(
             f"scales are chosen by {LEAST_ANNOTATORS} public annotators of {LEAST_ROWS} "
@@ -158,25 +131,6 @@ def write_scales(
     before = release.stat().st_size
     _note(out, bundle, scales)
     return {"bundle": str(out), "bytes_added": out.stat().st_size - before, "scales": scales}
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """Public rows as the head sees them.
-
-    Attributes:
-        inputs: ``Head.inputs``, shape (n, D).
-        words: ``Head.words``.
-        logits: ``honest_logits``, shape (n, C).
-        labels: ``Head.label_shares``, shape (n, C).
-        names: Who labelled each row.
-    """
-
-    inputs: Inputs
-    words: SparseRows | None
-    logits: Floats
-    labels: Floats
-    names: Sequence[str]
 
 
 def _head_of(bundle: Bundle) -> Head:
@@ -194,62 +148,19 @@ def _head_of(bundle: Bundle) -> Head:
     return head
 
 
-def _embedded(bundle: Bundle, head: Head, public: PublicRows, embedder: Embedder) -> _Rows:
+def _embedded(bundle: Bundle, head: Head, public: PublicRows, embedder: Embedder) -> AnnotatedRows:
     if public.task != head.task:
         raise BundleMismatchError(
             f"the rows are for {public.task}, the release's head is for {head.task}"
         )
-    rows = [row for row in public.rows if row.user is not None]
-    for row in rows:
-        if str(row.label) not in head.labels:
-            raise RowError(
-                row.line,
-                f"label {row.label!r} is not one of the head's: {', '.join(head.labels)}",
-            )
-    # Many label the same: texts are embedded, and examples made inputs, once.
-    examples = list(dict.fromkeys(row.example for row in rows))
-    position_of = {example: position for position, example in enumerate(examples)}
-    positions = np.array([position_of[row.example] for row in rows], dtype=np.int64)
+    _, examples = annotated(public.rows, head)
     texts = unique_texts(examples)
     vectors = embedder.embed(bundle.backbone(), bundle.backbone_digest, texts, "embedding texts")
     embeddings = dict(zip(texts, vectors, strict=True))
-    inputs = head.inputs(examples, embeddings)
-    words = head.words(examples)
-    labels = [str(row.label) for row in rows]
-    return _Rows(
-        inputs[positions],
-        None if words is None else words.take(positions),
-        honest_logits(bundle, head, [row.example for row in rows], labels, embeddings),
-        head.label_shares(labels),
-        [str(row.user) for row in rows],
-    )
-
-
-def _held_out(annotators: Sequence[Annotator], choice: Choice) -> dict[str, PopulationPrior]:
-    """For everybody the prior that was estimated without them, as for a device's owner."""
-    return {
-        annotator.name: choice.held_out[position % FOLDS]
-        for position, annotator in enumerate(annotators)
-    }
-
-
-def _scales(
-    head: Head, rows: _Rows, priors: Mapping[str, PopulationPrior | None]
-) -> list[float] | None:
-    people = training_sets(
-        head, rows.inputs, rows.words, rows.logits, rows.labels, rows.names, priors
-    )
-    if len(people) < LEAST_ANNOTATORS:
-        return None
-    length = len(people) * trials(len(people[0].blocks) - 1)
-    with progress("choosing scales", length) as bar, one_blas_thread():
-        return list(choose_scales(people, bar.update))
+    return annotated_rows(bundle, head, public.rows, embeddings, progress)
 
 
 def _note(out: Path, bundle: Bundle, scales: list[float] | None) -> None:
-    """Write a bundle again with these scales, or without any: earlier ones are of another prior."""
-    details = {key: value for key, value in bundle.manifest.details.items() if key != "scales"}
-    if scales is not None:
-        details["scales"] = scales
+    """Write a bundle again with these scales, or without any."""
     files = {name: bundle.read(name) for name in bundle.manifest.files}
-    write_bundle(out, replace(bundle.manifest, details=details), files)
+    write_bundle(out, with_scales(bundle.manifest, scales), files)

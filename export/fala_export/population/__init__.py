@@ -1,1 +1,0 @@
-"""How public annotators differ from the vendor's head: the prior that devices start from."""

@@ -1,0 +1,197 @@
+"""What public annotators teach of a head: a population prior, and the fit's scales under it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from fala.bundle.manifest import Manifest
+from fala.bundle.reading import Bundle
+from fala.errors import BundleMismatchError, RowError
+from fala.examples import Example
+from fala.model.heads import Head, Vectors
+from fala.model.prior import PopulationPrior
+from fala.release.device_fit import SparseRows, one_blas_thread
+from fala.release.population.annotators import (
+    LEAST_ANNOTATORS,
+    Annotator,
+    Floats,
+    Inputs,
+    gather_annotators,
+)
+from fala.release.population.choice import FITS, FOLDS, Choice, choose_prior
+from fala.release.population.left_out import honest_logits
+from fala.release.population.scales import choose_scales, training_sets, trials
+from fala.release.user_rows import Row
+
+#: Shows how far a step of some name and length is; what it gives has ``update(n)``.
+Show: TypeAlias = Callable[[str, int], AbstractContextManager[Any]]
+
+
+@dataclass(frozen=True)
+class AnnotatedRows:
+    """Public rows of named annotators, as a head sees them.
+
+    Attributes:
+        head: The head.
+        inputs: ``Head.inputs``, shape (n, D).
+        words: ``Head.words``.
+        logits: ``honest_logits``, shape (n, C).
+        labels: ``Head.label_shares``, shape (n, C).
+        names: Who labelled each row.
+    """
+
+    head: Head
+    inputs: Inputs
+    words: SparseRows | None
+    logits: Floats
+    labels: Floats
+    names: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Learned:
+    """A prior with the scales under it.
+
+    Attributes:
+        prior: The population prior.
+        scales: None where too few annotators have rows enough to choose them by.
+        details: What a manifest says of the prior.
+    """
+
+    prior: PopulationPrior
+    scales: list[float] | None
+    details: dict[str, Any]
+
+
+def annotated(rows: Sequence[Row], head: Head) -> tuple[list[Row], list[Example]]:
+    """The rows that name a user, and their distinct examples.
+
+    Raises:
+        RowError: A row has a label that is not the head's.
+    """
+    named = [row for row in rows if row.user is not None]
+    for row in named:
+        if str(row.label) not in head.labels:
+            raise RowError(
+                row.line,
+                f"label {row.label!r} is not one of the head's: {', '.join(head.labels)}",
+            )
+    return named, list(dict.fromkeys(row.example for row in named))
+
+
+def annotated_rows(
+    bundle: Bundle, head: Head, rows: Sequence[Row], embeddings: Mapping[str, Vectors], show: Show
+) -> AnnotatedRows:
+    """What a head makes of public rows.
+
+    Args:
+        bundle: The release.
+        head: Its head.
+        rows: Those that name a user are used.
+        embeddings: Of their texts.
+        show: Shows progress.
+
+    Raises:
+        DataError: See ``honest_logits``.
+        RowError: See ``annotated``.
+    """
+    # Many label the same: examples are made inputs once.
+    named, examples = annotated(rows, head)
+    position_of = {example: position for position, example in enumerate(examples)}
+    positions = np.array([position_of[row.example] for row in named], dtype=np.int64)
+    words = head.words(examples)
+    labels = [str(row.label) for row in named]
+    return AnnotatedRows(
+        head,
+        head.inputs(examples, embeddings)[positions],
+        None if words is None else words.take(positions),
+        honest_logits(bundle, head, [row.example for row in named], labels, embeddings, show),
+        head.label_shares(labels),
+        [str(row.user) for row in named],
+    )
+
+
+def check_head(bundle: Bundle, head: Head) -> None:
+    """Check that a head is of the kind that a population prior is for.
+
+    Raises:
+        BundleMismatchError: It is not.
+    """
+    if len(head.labels) != 2:
+        raise BundleMismatchError(
+            f"{bundle.path}: its head has {len(head.labels)} labels; a population prior is for "
+            "heads of two (--scales-only chooses scales for any)"
+        )
+    if len(head.parts) > 1:
+        raise BundleMismatchError(
+            f"{bundle.path}: its head weighs candidates by themselves, too; a population prior is "
+            "for heads of one weight a dimension (--scales-only chooses scales for any)"
+        )
+
+
+def learn_prior(rows: AnnotatedRows, show: Show) -> Learned:
+    """Estimate a prior, and choose the scales under it.
+
+    Args:
+        rows: Of a head that ``check_head`` passes.
+        show: Shows progress.
+
+    Raises:
+        DataError: The rows are of too few annotators, or no prior is better than what there is.
+    """
+    annotators = gather_annotators(
+        rows.inputs, rows.words, rows.logits[:, 0], rows.labels[:, 0], rows.names
+    )
+    with show("estimating priors", FITS * len(annotators)) as bar, one_blas_thread():
+        choice = choose_prior(annotators, bar.update)
+    details = {
+        "method": "empirical Bayes over public annotators: EM with Laplace's approximation",
+        "annotators": len(annotators),
+        "rows": sum(len(annotator.labels) for annotator in annotators),
+        **choice.details(),
+    }
+    return Learned(choice.prior, learn_scales(rows, _held_out(annotators, choice), show), details)
+
+
+def learn_scales(
+    rows: AnnotatedRows, priors: Mapping[str, PopulationPrior | None], show: Show
+) -> list[float] | None:
+    """Choose the scales that serve annotators best.
+
+    Args:
+        rows: Theirs.
+        priors: The prior of each one's device, by name.
+        show: Shows progress.
+
+    Returns:
+        None where too few annotators have rows enough.
+    """
+    people = training_sets(
+        rows.head, rows.inputs, rows.words, rows.logits, rows.labels, rows.names, priors
+    )
+    if len(people) < LEAST_ANNOTATORS:
+        return None
+    length = len(people) * trials(len(people[0].blocks) - 1)
+    with show("choosing scales", length) as bar, one_blas_thread():
+        return list(choose_scales(people, bar.update))
+
+
+def with_scales(manifest: Manifest, scales: list[float] | None) -> Manifest:
+    """A manifest with these scales, or without any: earlier ones are of another prior."""
+    details = {key: value for key, value in manifest.details.items() if key != "scales"}
+    if scales is not None:
+        details["scales"] = scales
+    return replace(manifest, details=details)
+
+
+def _held_out(annotators: Sequence[Annotator], choice: Choice) -> dict[str, PopulationPrior]:
+    """For everybody the prior that was estimated without them, as for a device's owner."""
+    return {
+        annotator.name: choice.held_out[position % FOLDS]
+        for position, annotator in enumerate(annotators)
+    }
