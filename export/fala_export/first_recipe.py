@@ -12,8 +12,8 @@ from typing import Any
 
 from fala import Bundle, DataError, ExportError
 from fala.release import Columns, Row, column_names, unique_texts
+from fala.release.population.annotators import LEAST_ANNOTATORS, LEAST_ROWS
 from fala.release.row_files import divide, undivided_rows
-from fala_export.population.annotators import LEAST_ANNOTATORS, LEAST_ROWS
 
 _USUAL = {
     "text": ("text", "post", "comment", "tweet", "sentence", "content", "body", "message"),
