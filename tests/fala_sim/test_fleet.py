@@ -118,7 +118,7 @@ def test_a_user_who_leaves_is_offered_nothing_more(shared, tmp_path, monkeypatch
     row = live(2, 0, shared, tmp_path / "one")
     assert row["left"] == 1
     assert all(rows.OUTCOMES[row[f"{name}_outcome"]] == "gone" for name in rows.OFFERED)
-    columns = rows.columns_of([row])
+    columns = rows.frame_of([row])
     assert math.isnan(columns["auc_90"][0]) and columns["transformer_passes"][0] == 0
 
 
@@ -189,7 +189,7 @@ def test_the_report_counts_who_is_better_off_and_what_was_stopped(tmp_path):
     about = {"seed": "0", "start": "3.6"}
     for number in range(2):
         part = made_up(400)[number * 200 : (number + 1) * 200]
-        rows.write(tmp_path / "rows" / f"{number:06}.parquet", rows.columns_of(part), about)
+        rows.write(tmp_path / "rows" / f"{number:06}.parquet", rows.frame_of(part), about)
     found = report.report(tmp_path)
     assert found["bytes_a_row"] < 200
     release = found["releases"]["transformer"]
@@ -202,7 +202,7 @@ def test_the_report_counts_who_is_better_off_and_what_was_stopped(tmp_path):
     assert broken["halted"] and broken["tried_on_a_copy"] == 40
     assert broken["plain"]["auc"] == pytest.approx(0.2)
     assert found["cost"]["projected_core_hours"] == pytest.approx((1e6 + 1000 * 3.6) / 3600)
-    text = "\n".join(report.told(found))
+    text = "\n".join(report.in_words(found))
     assert "the roll-out ended there, with 4 of 400 devices harmed" in text
     assert "75.0% of users better off" in text
 

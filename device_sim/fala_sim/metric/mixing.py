@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fala.release import f1_threshold
-from fala_sim.metric.quality import Figures, f1, figures, flips
+from fala_sim.metric.quality import Figures, f1, figures, flips, rank_auc
 from fala_sim.situation import Logits
 
 
@@ -75,7 +75,7 @@ def best(users: Sequence[Examples], tried: Sequence[Weights]) -> Weights:
         tried: Some of ``TRIED``; words are 0 where a user's are not known. The first of the best
             is taken.
     """
-    scores = [found for user in users if (found := _areas(user, tried)) is not None]
+    scores = [areas for user in users if (areas := _areas(user, tried)) is not None]
     if not scores:
         scores = [
             np.array([user.figures(user.mixed(weights))["accuracy"] for weights in tried], float)
@@ -101,17 +101,11 @@ def as_logits(kept: ArrayLike) -> Logits:
 def _areas(user: Examples, tried: Sequence[Weights]) -> NDArray[np.float64] | None:
     """The AUC of every blend; None where the examples are of one label."""
     if user.peer.shape[1] > 1:
-        found = [user.figures(user.mixed(weights))["auc"] for weights in tried]
-        return None if None in found else np.array(found, dtype=np.float64)
-    from scipy.stats import rankdata  # it takes longer to load than a table takes to write
-
-    positive = user.truth == 1
-    ones, zeros = int(positive.sum()), int((~positive).sum())
-    if not ones or not zeros:
-        return None
-    # The rank sum of Mann and Whitney, with ties shared.
-    ranks = rankdata(np.stack([user.mixed(weights)[:, 0] for weights in tried]), axis=1)
-    return np.asarray((ranks[:, positive].sum(axis=1) - ones * (ones + 1) / 2) / (ones * zeros))
+        areas = [user.figures(user.mixed(weights))["auc"] for weights in tried]
+        return None if None in areas else np.array(areas, dtype=np.float64)
+    mixed = np.stack([user.mixed(weights)[:, 0] for weights in tried])
+    ranked = rank_auc(mixed, user.truth == 1)
+    return None if np.isnan(ranked).any() else ranked
 
 
 def _labels(logits: Logits) -> list[str]:

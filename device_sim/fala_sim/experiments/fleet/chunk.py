@@ -8,13 +8,14 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from fala_sim.experiments.fleet.life import clock, live
-from fala_sim.experiments.fleet.rows import columns_of
+from fala_sim.experiments.fleet.rows import frame_of
 from fala_sim.experiments.fleet.world import load
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -23,12 +24,12 @@ class Chunk:
 
     Attributes:
         number: Of the chunk.
-        columns: Their rows; see ``fala_sim.experiments.fleet.rows``.
+        rows: A row a device; see ``fala_sim.experiments.fleet.rows``.
         about: Processor seconds that the process took beside the devices' lives, to begin.
     """
 
     number: int
-    columns: dict[str, NDArray[Any]]
+    rows: pd.DataFrame
     about: dict[str, str]
 
 
@@ -52,11 +53,11 @@ def run(world: Path, number: int, first: int, last: int, seed: int) -> Iterator[
         rows = [live(device, seed, shared, folder / str(device)) for device in range(first, last)]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    yield Chunk(number, columns_of(rows), {"seed": str(seed), "start": f"{ready:.3f}"})
+    yield Chunk(number, frame_of(rows), {"seed": str(seed), "start": f"{ready:.3f}"})
 
 
 def _memory() -> str | None:
     """A file system in memory; None where there is none: then the usual place."""
-    place = Path("/dev/shm")
-    room = place.is_dir() and os.access(place, os.W_OK)
-    return str(place) if room and shutil.disk_usage(place).free > 2**28 else None
+    memory = Path("/dev/shm")
+    usable = memory.is_dir() and os.access(memory, os.W_OK)
+    return str(memory) if usable and shutil.disk_usage(memory).free > 2**28 else None

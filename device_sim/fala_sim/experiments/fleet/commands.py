@@ -77,7 +77,7 @@ def fleet_command(
     same command goes on.
     """
     from fala_sim.engine import open_engine
-    from fala_sim.experiments.fleet.report import WATTS, report, told
+    from fala_sim.experiments.fleet.report import WATTS, in_words, report
     from fala_sim.experiments.fleet.run import run_fleet
 
     failures: list[str] = []
@@ -87,10 +87,10 @@ def fleet_command(
             engine=open_engine(engine, jobs=jobs, address=address),
         )  # fmt: skip
     try:
-        found = report(out, WATTS if watts is None else watts)
+        figures = report(out, WATTS if watts is None else watts)
     except DataError as error:
         raise (_failed(failures) if failures else error) from error
-    click.echo(json.dumps(found) if as_json else "\n".join(told(found)))
+    click.echo(json.dumps(figures) if as_json else "\n".join(in_words(figures)))
     if failures:
         raise _failed(failures)
 

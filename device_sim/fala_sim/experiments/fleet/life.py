@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.stats
 from numpy.typing import NDArray
 
 from fala import Budget, BundleError, Device, PersonalModel, Report, WorseModelError
 from fala.playground.sample import new_reader
 from fala_sim.experiments.fleet.rows import DAYS, OFFERED, OUTCOMES
 from fala_sim.experiments.fleet.world import World
+from fala_sim.metric.quality import rank_auc
 from fala_sim.situation import Release
 
 #: On which day a release is published, and how many days after that each wave gets it.
@@ -110,8 +110,8 @@ def live(number: int, seed: int, world: World, folder: Path) -> dict[str, Any]:
 
 def clock() -> float:
     """Processor seconds of this process, and of those that it has waited for."""
-    found = os.times()
-    return found.user + found.system + found.children_user + found.children_system
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 def _left(rng: random.Random) -> int:
@@ -288,13 +288,7 @@ def _quality(life: _Life) -> float:
 
 def _auc(life: _Life, release: Release, model: PersonalModel) -> float:
     """AUC on the held-out posts, by the fleet's own embeddings of them: no pass of the device's."""
-    positive = int(life.truth.sum())
-    negative = len(life.truth) - positive
-    if not positive or not negative:
-        return math.nan
-    ranks = scipy.stats.rankdata(release.logits(model, life.held_out)[:, 0])
-    above = ranks[life.truth].sum() - positive * (positive + 1) / 2
-    return float(above / (positive * negative))
+    return float(rank_auc(release.logits(model, life.held_out)[:, 0], life.truth))
 
 
 @contextmanager

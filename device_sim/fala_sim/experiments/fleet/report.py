@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
-
-import numpy as np
-from numpy.typing import NDArray
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fala import DataError
 from fala_sim.experiments.fleet import rows
 from fala_sim.experiments.fleet.rows import DAYS, OFFERED, OUTCOMES
 from fala_sim.experiments.fleet.run import chunks
 
-Columns: TypeAlias = "Mapping[str, NDArray[Any]]"
+if TYPE_CHECKING:
+    import pandas as pd
+
 Figures: TypeAlias = "dict[str, Any]"
 
 #: What a device draws while it works, in watts, and who says so.
@@ -32,6 +31,9 @@ HARM = 0.05
 TAIL = 0.05
 _PROJECTED, _CHUNK = 1_000_000, 1_000
 
+#: What may become of a release on a device that it reached.
+_DECIDED = [outcome for outcome in OUTCOMES if outcome not in ("not offered", "gone")]
+
 
 def report(out: Path, watts: float = WATTS) -> Figures:
     """The figures of the chunks that are there.
@@ -43,136 +45,130 @@ def report(out: Path, watts: float = WATTS) -> Figures:
     Raises:
         DataError: There is none, or one cannot be read.
     """
+    files = chunks(out)
     try:
-        columns, about = rows.read(chunks(out))
+        fleet, about = rows.read(files)
     except DataError as error:
         raise DataError(f"{out}: {error}") from error
-    count = len(columns["device"])
-    size = sum(path.stat().st_size for path in chunks(out))
     return {
-        "devices": count,
-        "chunks": len(about),
-        "bytes_a_row": size / count,
-        "labels": _spread(columns["labels"]),
-        "left": int((columns["left"] != 255).sum()),
-        "quality": [{"day": day, **_mean(columns[f"auc_{day}"])} for day in DAYS],
-        "releases": {name: _release(columns, name, watts) for name in OFFERED},
-        "broken": _broken(columns),
+        "devices": len(fleet),
+        "chunks": len(files),
+        "bytes_a_row": sum(path.stat().st_size for path in files) / len(fleet),
+        "labels": _spread(fleet["labels"]),
+        "left": int((fleet["left"] != 255).sum()),
+        "quality": [
+            {
+                "day": day,
+                "auc": _mean(fleet[f"auc_{day}"]),
+                "devices": int(fleet[f"auc_{day}"].count()),
+            }
+            for day in DAYS
+        ],
+        "releases": {name: _release(fleet, name, watts) for name in OFFERED},
+        "broken": _broken(fleet),
         "watts": {"value": watts, "source": SOURCE if watts == WATTS else "as given"},
-        "cost": _cost(columns, about),
+        "cost": _cost(fleet, about),
     }
 
 
-def _release(columns: Columns, name: str, watts: float) -> Figures:
+def _reached(fleet: pd.DataFrame, name: str) -> pd.DataFrame:
+    """The devices that a release reached, with its columns by their own names."""
+    prefix = f"{name}_"
+    own = fleet.filter(regex=f"^{prefix}").rename(columns=lambda column: column[len(prefix) :])
+    return own[own["outcome"].isin([OUTCOMES.index(outcome) for outcome in _DECIDED])]
+
+
+def _release(fleet: pd.DataFrame, name: str, watts: float) -> Figures:
     """One release where it was really rolled out."""
-    own = {key: columns[f"{name}_{key}"] for key in ("before", "after", "vendor", "passes",
-           "seconds", "outcome", "killed", "damaged")}  # fmt: skip
-    there = ~np.isin(own["outcome"], [OUTCOMES.index(one) for one in ("not offered", "gone")])
-    count = int(there.sum())
-    seconds = own["seconds"][there].astype(np.float64)
+    runs = _reached(fleet, name)
+    counts = runs["outcome"].value_counts()
     return {
-        "offered": count,
-        "outcomes": {
-            one: int((own["outcome"][there] == number).sum())
-            for number, one in enumerate(OUTCOMES)
-            if one not in ("not offered", "gone")
-        },
-        "before": _mean(own["before"][there])["auc"],
-        "carried": _change(own["before"][there], own["after"][there]),
-        "plain": _change(own["before"][there], own["vendor"][there]),
-        "passes": _spread(own["passes"][there]),
-        "passes_in_all": int(own["passes"][there].sum()),
-        "seconds": _mean(seconds)["auc"],
-        "watt_hours_in_all": float(seconds[~np.isnan(seconds)].sum() * watts / 3600),
-        "killed": int(own["killed"][there].sum()),
-        "damaged_refused": int(own["damaged"][there].sum()),
+        "offered": len(runs),
+        "outcomes": {one: int(counts.get(OUTCOMES.index(one), 0)) for one in _DECIDED},
+        "before": _mean(runs["before"]),
+        "carried": _change(runs["before"], runs["after"]),
+        "plain": _change(runs["before"], runs["vendor"]),
+        "passes": _spread(runs["passes"]),
+        "passes_in_all": int(runs["passes"].sum()),
+        "seconds": _mean(runs["seconds"]),
+        "watt_hours_in_all": float(runs["seconds"].sum() * watts / 3600),
+        "killed": int(runs["killed"].sum()),
+        "damaged_refused": int(runs["damaged"].sum()),
     }
 
 
-def _change(before: NDArray[Any], after: NDArray[Any]) -> Figures:
+def _change(before: pd.Series[float], after: pd.Series[float]) -> Figures:
     """From one model's AUC to another's, user by user."""
-    change = (after - before)[~np.isnan(after - before)].astype(np.float64)
-    if not len(change):
-        return {"auc": None, "better": None, "worse": None, "tail": None}
-    worst = np.sort(change)[: max(1, round(TAIL * len(change)))]
+    change = (after - before).dropna()
     return {
-        "auc": _mean(after)["auc"],
-        "better": float((change > 0).mean()),
-        "worse": float((change < 0).mean()),
-        "tail": float(worst.mean()),
+        "auc": _mean(after),
+        "better": _mean(change > 0),
+        "worse": _mean(change < 0),
+        "tail": _mean(change.nsmallest(max(1, round(TAIL * len(change))))),
     }
 
 
-def _broken(columns: Columns) -> Figures:
+def _broken(fleet: pd.DataFrame) -> Figures:
     """What the broken release would have done, and what stopped it."""
-    tried = columns["tried"] == 1
-    outcome = columns["broken_outcome"]
-    reached = ~np.isin(outcome, [OUTCOMES.index(one) for one in ("not offered", "gone")])
-    refused = reached & (outcome == OUTCOMES.index("refused"))
-    share = float(refused.sum() / reached.sum()) if reached.any() else None
-    before, after = columns["blind_before"][tried], columns["broken_after"]
+    tried = fleet[fleet["tried"] == 1]
+    canary = _reached(fleet, "broken")
+    refused = _mean(canary["outcome"] == OUTCOMES.index("refused"))
     return {
-        "tried_on_a_copy": int(tried.sum()),
-        "refused_there": _share(columns["blind_refused"][tried] == 1),
-        "before": _mean(before)["auc"],
-        "plain": _change(before, columns["blind_vendor"][tried]),
-        "taken_whatever_comes": _change(before, columns["blind"][tried]),
-        "canary": int(reached.sum()),
-        "canary_refused": share,
-        "halted": None if share is None else share > HALT,
-        "harmed": int((reached & (columns["broken_before"] - after > HARM)).sum()),
-        "harmed_there": _share(before - columns["blind"][tried] > HARM),
-        "of": len(outcome),
-        "recalled": int(columns["recalled"].sum()),
-        "recalled_after": _mean(columns["recalled_after"])["auc"],
-        "recalled_before": _mean(columns["broken_before"][columns["recalled"] == 1])["auc"],
+        "tried_on_a_copy": len(tried),
+        "refused_there": _mean(tried["blind_refused"] == 1),
+        "before": _mean(tried["blind_before"]),
+        "plain": _change(tried["blind_before"], tried["blind_vendor"]),
+        "taken_whatever_comes": _change(tried["blind_before"], tried["blind"]),
+        "canary": len(canary),
+        "canary_refused": refused,
+        "halted": None if refused is None else refused > HALT,
+        "harmed": int((canary["before"] - canary["after"] > HARM).sum()),
+        "harmed_there": _mean(tried["blind_before"] - tried["blind"] > HARM),
+        "of": len(fleet),
+        "recalled": int(fleet["recalled"].sum()),
+        "recalled_after": _mean(fleet["recalled_after"]),
+        "recalled_before": _mean(fleet["broken_before"][fleet["recalled"] == 1]),
     }
 
 
-def _cost(columns: Columns, about: list[dict[str, str]]) -> Figures:
-    spent = columns["spent"].astype(np.float64)
-    start = float(np.mean([float(one["start"]) for one in about]))
-    each = float(spent.mean())
+def _cost(fleet: pd.DataFrame, about: list[dict[str, str]]) -> Figures:
+    start = fmean(float(one["start"]) for one in about)
+    each = float(fleet["spent"].mean())
     total = _PROJECTED * each + math.ceil(_PROJECTED / _CHUNK) * start
     return {
         "seconds_a_device": each,
-        "own_seconds_a_device": float(columns["seconds"].astype(np.float64).mean()),
+        "own_seconds_a_device": float(fleet["seconds"].mean()),
         "seconds_to_start_a_chunk": start,
         "projected_devices": _PROJECTED,
         "projected_core_hours": total / 3600,
     }
 
 
-def _mean(values: NDArray[Any]) -> Figures:
-    known = values[~np.isnan(values)].astype(np.float64)
-    return {"auc": float(known.mean()) if len(known) else None, "devices": len(known)}
+def _mean(values: pd.Series[Any]) -> float | None:
+    """The mean of the values that are there, or the share of those that are true."""
+    return float(values.mean()) if values.count() else None
 
 
-def _share(values: NDArray[Any]) -> float | None:
-    return float(values.mean()) if len(values) else None
-
-
-def _spread(values: NDArray[Any]) -> Figures:
-    if not len(values):
-        return {"mean": None, "median": None, "most": None}
+def _spread(values: pd.Series[int]) -> Figures:
     return {
-        "mean": float(values.mean()),
-        "median": float(np.median(values)),
-        "most": int(values.max()),
+        "mean": _mean(values),
+        "median": float(values.median()) if len(values) else None,
+        "most": int(values.max()) if len(values) else None,
     }
 
 
-def told(found: Figures) -> list[str]:
+def in_words(figures: Figures) -> list[str]:
     """The figures as lines for people."""
+    labels = figures["labels"]
     lines = [
-        f"{found['devices']:,} devices, {found['left']:,} of whose users left; "
-        f"{found['labels']['mean']:.0f} labels each (median {found['labels']['median']:.0f}, at "
-        f"most {found['labels']['most']}); {found['bytes_a_row']:.0f} bytes a row on the disk.",
+        f"{figures['devices']:,} devices, {figures['left']:,} of whose users left; "
+        f"{labels['mean']:.0f} labels each (median {labels['median']:.0f}, at most "
+        f"{labels['most']}); {figures['bytes_a_row']:.0f} bytes a row on the disk.",
         "Quality (mean AUC on posts that the user never labelled) over time: "
-        + ", ".join(f"day {one['day']}: {_number(one['auc'])}" for one in found["quality"])
+        + ", ".join(f"day {one['day']}: {_number(one['auc'])}" for one in figures["quality"])
         + ".",
     ]
-    for name, one in found["releases"].items():
+    for name, one in figures["releases"].items():
         if name == "broken":
             continue
         outcomes = ", ".join(f"{count:,} {word}" for word, count in one["outcomes"].items())
@@ -188,7 +184,7 @@ def told(found: Figures) -> list[str]:
             f"  Stopped: {one['damaged_refused']:,} damaged downloads, all refused; "
             f"{one['killed']:,} processes killed on the way, whose devices all went on.",
         ]
-    bad = found["broken"]
+    bad = figures["broken"]
     lines += [
         "",
         f"Release 'broken' (its head was fitted to labels the wrong way round), on copies of "
@@ -199,8 +195,8 @@ def told(found: Figures) -> list[str]:
         f"Of the canary's {bad['canary']:,} devices {_percent(bad['canary_refused'])} refused it"
         + _halted(bad),
         "",
-        f"Energy at {found['watts']['value']:g} W ({found['watts']['source']}).",
-        _projected(found["cost"]),
+        f"Energy at {figures['watts']['value']:g} W ({figures['watts']['source']}).",
+        _projected(figures["cost"]),
     ]
     return lines
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import os
+import io
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from fala import DataError
+from fala_sim.convert.output import save
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: What became of a release on a device, by its number in a row.
 OUTCOMES = (
@@ -62,37 +63,32 @@ COLUMNS: dict[str, str] = {
 }
 
 
-def columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, NDArray[Any]]:
-    """Rows as columns of their types; what a row lacks is 0, or NaN."""
-    found: dict[str, NDArray[Any]] = {}
-    for name, kind in COLUMNS.items():
-        missing: float = float("nan") if kind == "f4" else 0
-        found[name] = np.array([row.get(name, missing) for row in rows], dtype=kind)
-    return found
+def frame_of(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Rows as a frame of the columns' types; a number that a row lacks is 0, or NaN."""
+    import pandas as pd  # late: the command line's help needs no pandas
+
+    counts = {name: 0 for name, kind in COLUMNS.items() if kind != "f4"}
+    return pd.DataFrame(rows, columns=list(COLUMNS)).fillna(counts).astype(COLUMNS)
 
 
-def write(path: Path, columns: Mapping[str, NDArray[Any]], about: Mapping[str, str]) -> None:
+def write(path: Path, rows: pd.DataFrame, about: Mapping[str, str]) -> None:
     """Write a chunk's rows, whole or not at all.
 
     Args:
         path: Of the Parquet file.
-        columns: As ``columns_of`` makes them.
+        rows: As ``frame_of`` makes them.
         about: What the file says of itself.
 
     Raises:
         DataError: It cannot be written, or pyarrow is not installed.
     """
-    parquet = arrow()
-    table = parquet.table(dict(columns)).replace_schema_metadata(dict(about))
+    library = arrow()
+    # Without what pandas notes of its types, which is larger than many a chunk's rows.
+    table = library.Table.from_pandas(rows, preserve_index=False).replace_schema_metadata(about)
+    content = io.BytesIO()
+    library.parquet.write_table(table, content, compression="zstd")
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        parquet.parquet.write_table(table, temporary, compression="zstd")
-        temporary.replace(path)
-    except OSError as error:
-        raise DataError(f"cannot write {str(path)!r}: {error.strerror or error}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+    save([content.getvalue()], path)
 
 
 def count(path: Path) -> int:
@@ -104,27 +100,27 @@ def count(path: Path) -> int:
         return 0
 
 
-def read(paths: Iterable[Path]) -> tuple[dict[str, NDArray[Any]], list[dict[str, str]]]:
-    """The rows of some chunks, and what each says of itself.
+def read(paths: Iterable[Path]) -> tuple[pd.DataFrame, list[dict[str, str]]]:
+    """The rows of some chunks, figures in double precision, and what each file says of itself.
 
     Raises:
         DataError: One cannot be read; names it. Or there is none.
     """
-    parquet = arrow()
+    library = arrow()
     tables, about = [], []
     for path in paths:
         try:
-            table = parquet.parquet.read_table(path)
-        except (OSError, parquet.ArrowException) as error:
+            table = library.parquet.read_table(path)
+        except (OSError, library.ArrowException) as error:
             why = f"{path}: cannot be read: {error}; delete it to run its devices again"
             raise DataError(why) from error
-        said = table.schema.metadata or {}
+        metadata = table.schema.metadata or {}
         tables.append(table)
-        about.append({key.decode(): value.decode() for key, value in said.items()})
+        about.append({key.decode(): value.decode() for key, value in metadata.items()})
     if not tables:
         raise DataError("no devices were run there yet")
-    whole = parquet.concat_tables(tables)
-    return {name: whole.column(name).to_numpy() for name in whole.column_names}, about
+    rows: pd.DataFrame = library.concat_tables(tables).to_pandas()
+    return rows.astype({name: "f8" for name, kind in COLUMNS.items() if kind == "f4"}), about
 
 
 def arrow() -> ModuleType:
@@ -140,5 +136,5 @@ def arrow() -> ModuleType:
         raise DataError(
             "a fleet's rows are Parquet: install fala-sdk with the extra [cluster]"
         ) from error
-    found: ModuleType = pyarrow
-    return found
+    library: ModuleType = pyarrow
+    return library

@@ -52,7 +52,7 @@ def run_fleet(
 
     def keep(result: Chunk, origin: Mapping[str, Any] | None) -> None:
         about = {**result.about, "provenance": json.dumps(origin or provenance())}
-        rows.write(path_of(out, result.number), result.columns, about)
+        rows.write(path_of(out, result.number), result.rows, about)
 
     return run_all(tasks, keep, engine=engine, say=say)
 
