@@ -1,0 +1,69 @@
+"""Which pages of the built site ten words lead to: python recipes/search.py SITE."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from lunr import get_default_builder, lunr
+
+#: Words that a newcomer types, and the pages of which one must be among the first that are found.
+PAGES = {
+    "FAQ": {"faq.html"},
+    "image": {"encoders.html"},
+    "csv": {"reference/rows.html", "faq.html"},
+    "async": {"threads.html"},
+    "embedding": {"encoders.html", "glossary.html"},
+    "forget": {"privacy.html"},
+    "encrypt": {"privacy.html"},
+    "Android": {"mobile.html"},
+    "rating": {"ratings.html"},
+    "rank": {"reference/app.html", "cookbook.html"},
+}
+
+#: Pages that a reader sees before scrolling.
+_FIRST = 2
+
+
+def pages_by_word(site: Path, words: Iterable[str]) -> dict[str, list[str]]:
+    """The pages that are found for each word, the best first: the browser's search, in Python."""
+    built = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))
+    names, separator = built["config"]["fields"], re.compile(built["config"]["separator"])
+    fields = [{"field_name": name, "boost": how["boost"]} for name, how in names.items()]
+    documents = [
+        (
+            {"location": entry["location"]}
+            | {name: separator.sub(" ", str(entry.get(name, ""))) for name in names},
+            {"boost": entry.get("boost", 1)},
+        )
+        for entry in built["docs"]
+    ]
+    builder = get_default_builder()
+    for pipeline in (builder.pipeline, builder.search_pipeline):
+        pipeline.reset()  # the pages' search cuts no endings
+    index = lunr("location", fields, documents, builder=builder)
+    found = {}
+    for word in words:
+        places = (
+            match["ref"].partition("#")[0]
+            for match in index.search(f"{word.lower()} {word.lower()}*")
+        )
+        found[word] = list(dict.fromkeys(places))
+    return found
+
+
+def main(site: Path) -> int:
+    """Print the first pages of every word; 1 where none of them is right."""
+    wrong = 0
+    for word, pages in pages_by_word(site, PAGES).items():
+        right = bool(PAGES[word] & set(pages[:_FIRST]))
+        wrong += not right
+        print(f"{'right' if right else 'WRONG'}  {word}: {', '.join(pages[:_FIRST])}")
+    return int(wrong > 0)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(Path(sys.argv[1])))
