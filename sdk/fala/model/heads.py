@@ -179,7 +179,8 @@ class Head:
 
     def __repr__(self) -> str:
         words = "" if self.lexical is None else " and words"
-        return f"<Head: {self.asks}, {self.dimension} dimensions{words}>"
+        labels = ", ".join(self.labels)
+        return f"<Head: {self.task}, {labels}, {self.dimension} dimensions{words}>"
 
     def label_shares(self, labels: Sequence[Label]) -> NDArray[np.float64]:
         """Labels as class shares, or as a rating's numbers, (n, C); NaN where a label is None.
