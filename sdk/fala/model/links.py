@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, SupportsFloat
+from typing import SupportsFloat, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,88 +28,18 @@ LARGEST_RATING = 1e6
 LEAST_NOISE, LARGEST_NOISE = 1e-2, 10.0
 
 
-class Link(Protocol):
-    """What logits (n, C) mean, and labels as numbers y (n, C)."""
-
-    @property
-    def spread(self) -> float:
-        """How far people's logits differ from the vendor's, before any evidence: a deviation."""
-
-    @property
-    def width(self) -> float:
-        """The range of the means."""
-
-    @property
-    def decides(self) -> bool:
-        """Whether there are labels to decide for."""
-
-    @property
-    def measure(self) -> str:
-        """What the losses are."""
-
-    def count(self, labels: Sequence[str]) -> int:
-        """C, of a head of some labels.
-
-        Raises:
-            BundleFormatError: There is no head of these.
-        """
-
-    def described(self, labels: Sequence[str]) -> str:
-        """The labels in words."""
-
-    def mean(self, z: NDArray[np.floating]) -> Floats:
-        """The mean of a label by logits, (n, C)."""
-
-    def losses(self, y: Floats, z: Floats) -> Floats:
-        """Minus the log-likelihood of labels by logits, in nats, (n,)."""
-
-    def residual(self, mean: Floats, y: Floats) -> Floats:
-        """The losses' derivative by the logits, (n, C)."""
-
-    def curved(self, mean: Floats, change: Floats) -> Floats:
-        """Their second derivative, times a change of the logits (n, C)."""
-
-    def curvature(self, mean: Floats) -> Floats:
-        """One curvature an example for all of its logits, (n,); see ``Evidence.curvature``."""
-
-    def varied(self, y: Floats, least: int) -> bool:
-        """Whether labels differ enough to judge by; ``least`` of a label count."""
-
-    def certainty(self, z: Floats) -> Floats:
-        """How far an example is from undecided, (n,)."""
-
-    def classes(self, z: NDArray[np.floating]) -> NDArray[np.int64]:
-        """Numbers that are equal where logits (n, C) mean the same, (n,)."""
-
-    def scores(self, y: Floats, z: Floats) -> Mapping[str, float]:
-        """Further figures of how well logits fit labels, by name."""
-
-    def answers(self, z: NDArray[np.floating]) -> Floats:
-        """What an app gets: probabilities (n, number of labels), or values (n,)."""
-
-    def decide(self, z: NDArray[np.floating], labels: Sequence[str], threshold: float) -> list[str]:
-        """The label of every example."""
-
-    def numbers(self, given: Sequence[Label], labels: Sequence[str]) -> Floats:
-        """Labels as numbers (n, C), NaN where a label is None.
-
-        Raises:
-            DataError: One is none of the head's; names its position.
-        """
-
-    def spelled(self, label: Label) -> str | None:
-        """A label as a store keeps it."""
-
-    def usable(self, stored: Sequence[str | None], labels: Sequence[str]) -> list[str | None]:
-        """Stored labels, None in place of those that a head lacks."""
-
-    def continues(self, other: Link) -> bool:
-        """Whether whatever was a label under another link is one under this."""
-
-
 @dataclass(frozen=True)
 class Labels:
-    """Labels that exclude one another: the logistic function for two, else the softmax."""
+    """Labels that exclude one another: the logistic function for two, else the softmax.
+
+    Its methods take logits z (n, C), and labels as numbers y (n, C).
+
+    Attributes:
+        spread: How far people's logits differ from the vendor's, before any evidence: a deviation.
+        width: The range of the means.
+        decides: Whether there are labels to decide for.
+        measure: What the losses are.
+    """
 
     spread: float = 1.0
     width: float = 1.0
@@ -117,70 +47,78 @@ class Labels:
     measure: str = "cross-entropy"
 
     def count(self, labels: Sequence[str]) -> int:
-        """See ``Link``."""
+        """C, of a head of some labels.
+
+        Raises:
+            BundleFormatError: There is no head of these.
+        """
         if len(labels) < 2 or len(set(labels)) != len(labels):
             raise BundleFormatError(f"a head has two or more distinct labels, not {tuple(labels)}")
         return 1 if len(labels) == 2 else len(labels)
 
     def described(self, labels: Sequence[str]) -> str:
-        """See ``Link``."""
+        """The labels in words."""
         return f"labels {', '.join(labels)}"
 
     def mean(self, z: NDArray[np.floating]) -> Floats:
-        """See ``Link``."""
+        """The mean of a label by logits, (n, C)."""
         return probabilities(z)
 
     def losses(self, y: Floats, z: Floats) -> Floats:
-        """See ``Link``."""
+        """Minus the log-likelihood of labels by logits, in nats, (n,)."""
         return cross_entropy(y, z)
 
     def residual(self, mean: Floats, y: Floats) -> Floats:
-        """See ``Link``."""
+        """The losses' derivative by the logits, (n, C)."""
         return mean - y
 
     def curved(self, mean: Floats, change: Floats) -> Floats:
-        """See ``Link``."""
+        """Their second derivative, times a change of the logits (n, C)."""
         centre = mean * change
         if mean.shape[1] > 1:
             centre = np.einsum("nc,nc->n", mean, change)[:, None]
         return np.asarray(mean * (change - centre))
 
     def curvature(self, mean: Floats) -> Floats:
-        """See ``Link``."""
+        """One curvature an example for all of its logits, (n,); see ``Evidence.curvature``."""
         return np.asarray((mean * (1 - mean)).sum(axis=1) / max(1, mean.shape[1] - 1))
 
     def varied(self, y: Floats, least: int) -> bool:
-        """See ``Link``."""
+        """Whether labels differ enough to judge by; ``least`` of a label count."""
         ones = y.sum(axis=0)
         counts = np.append(ones, len(y) - ones) if y.shape[1] == 1 else ones
         return int((counts >= least).sum()) >= 2
 
     def certainty(self, z: Floats) -> Floats:
-        """See ``Link``."""
+        """How far an example is from undecided, (n,)."""
         # One logit stands beside another that is always 0.
         ordered = np.sort(z if z.shape[1] > 1 else np.hstack([z, np.zeros_like(z)]), axis=1)
         return np.asarray(ordered[:, -1] - ordered[:, -2])
 
     def classes(self, z: NDArray[np.floating]) -> NDArray[np.int64]:
-        """See ``Link``."""
+        """Numbers that are equal where logits (n, C) mean the same, (n,)."""
         return (z[:, 0] > 0).astype(np.int64) if z.shape[1] == 1 else z.argmax(axis=1)
 
     def scores(self, y: Floats, z: Floats) -> Mapping[str, float]:
-        """See ``Link``."""
+        """Further figures of how well logits fit labels, by name."""
         return {}
 
     def answers(self, z: NDArray[np.floating]) -> Floats:
-        """See ``Link``."""
+        """What an app gets: probabilities (n, number of labels), or values (n,)."""
         return label_probabilities(z)
 
     def decide(self, z: NDArray[np.floating], labels: Sequence[str], threshold: float) -> list[str]:
-        """See ``Link``."""
+        """The label of every example."""
         with np.errstate(over="ignore"):  # a threshold beyond float32 decides as infinity does
             decided = z[:, 0] > threshold if z.shape[1] == 1 else z.argmax(axis=1)
         return [labels[int(position)] for position in decided]
 
     def numbers(self, given: Sequence[Label], labels: Sequence[str]) -> Floats:
-        """See ``Link``."""
+        """Labels as numbers (n, C), NaN where a label is None.
+
+        Raises:
+            DataError: One is none of the head's; names its position.
+        """
         index = {label: position for position, label in enumerate(labels)}
         shares = np.zeros((len(given), len(labels)))
         for position, label in enumerate(given):
@@ -193,16 +131,16 @@ class Labels:
         return shares[:, 1:] if len(labels) == 2 else shares
 
     def spelled(self, label: Label) -> str | None:
-        """See ``Link``."""
+        """A label as a store keeps it."""
         return None if label is None else label_name(label)
 
     def usable(self, stored: Sequence[str | None], labels: Sequence[str]) -> list[str | None]:
-        """See ``Link``."""
+        """Stored labels, None in place of those that a head lacks."""
         names = set(labels)
         return [label if label in names else None for label in stored]
 
     def continues(self, other: Link) -> bool:
-        """See ``Link``."""
+        """Whether whatever was a label under another link is one under this."""
         return isinstance(other, Labels)
 
 
@@ -246,68 +184,68 @@ class Rating:
 
     @property
     def spread(self) -> float:
-        """See ``Link``."""
+        """See ``Labels``."""
         return self.noise / 2
 
     @property
     def width(self) -> float:
-        """See ``Link``."""
+        """See ``Labels``."""
         return self.high - self.low
 
     @property
     def decides(self) -> bool:
-        """See ``Link``."""
+        """See ``Labels``."""
         return False
 
     @property
     def measure(self) -> str:
-        """See ``Link``."""
+        """See ``Labels``."""
         return "squared error in nats"
 
     def count(self, labels: Sequence[str]) -> int:
-        """See ``Link``."""
+        """See ``Labels``."""
         if len(labels) != 1:
             raise BundleFormatError(f"a rating has one name, not {tuple(labels)}")
         return 1
 
     def described(self, labels: Sequence[str]) -> str:
-        """See ``Link``."""
+        """See ``Labels``."""
         return f"the rating {labels[0]} from {self.low:g} to {self.high:g}"
 
     def mean(self, z: NDArray[np.floating]) -> Floats:
-        """See ``Link``."""
+        """See ``Labels``."""
         return np.asarray(z, dtype=np.float64)
 
     def losses(self, y: Floats, z: Floats) -> Floats:
-        """See ``Link``: half the squared error, by the noise's square."""
+        """See ``Labels``: half the squared error, by the noise's square."""
         return np.asarray((((y - z) / self.noise) ** 2).sum(axis=1) / 2)
 
     def residual(self, mean: Floats, y: Floats) -> Floats:
-        """See ``Link``."""
+        """See ``Labels``."""
         return (mean - y) / self.noise**2
 
     def curved(self, mean: Floats, change: Floats) -> Floats:
-        """See ``Link``."""
+        """See ``Labels``."""
         return change / self.noise**2
 
     def curvature(self, mean: Floats) -> Floats:
-        """See ``Link``."""
+        """See ``Labels``."""
         return np.full(len(mean), 1 / self.noise**2)
 
     def varied(self, y: Floats, least: int) -> bool:
-        """See ``Link``."""
+        """See ``Labels``."""
         return len(y) > 0 and bool(np.ptp(y) > 0)
 
     def certainty(self, z: Floats) -> Floats:
-        """See ``Link``: all are as uncertain, and the newest come first."""
+        """See ``Labels``: all are as uncertain, and the newest come first."""
         return -np.arange(len(z), dtype=np.float64)
 
     def classes(self, z: NDArray[np.floating]) -> NDArray[np.int64]:
-        """See ``Link``: those that are within the noise of each other."""
+        """See ``Labels``: those that are within the noise of each other."""
         return np.rint((self.answers(z) - self.low) / self.noise).astype(np.int64)
 
     def scores(self, y: Floats, z: Floats) -> Mapping[str, float]:
-        """See ``Link``: the root of the mean squared error, and Spearman's rank correlation."""
+        """See ``Labels``: the root of the mean squared error, and Spearman's rank correlation."""
         if not len(y):
             return {}
         values, truth = self.answers(z), y[:, 0]
@@ -319,11 +257,11 @@ class Rating:
         return scores
 
     def answers(self, z: NDArray[np.floating]) -> Floats:
-        """See ``Link``."""
+        """See ``Labels``."""
         return np.clip(z[:, 0].astype(np.float64), self.low, self.high)
 
     def decide(self, z: NDArray[np.floating], labels: Sequence[str], threshold: float) -> list[str]:
-        """See ``Link``.
+        """See ``Labels``.
 
         Raises:
             UsageError: Always.
@@ -331,7 +269,7 @@ class Rating:
         raise UsageError(f"a rating has no labels to decide for; predict returns {labels[0]}")
 
     def numbers(self, given: Sequence[Label], labels: Sequence[str]) -> Floats:
-        """See ``Link``."""
+        """See ``Labels``."""
         values = np.full((len(given), 1), np.nan)
         for position, label in enumerate(given):
             if label is None:
@@ -343,19 +281,23 @@ class Rating:
         return values
 
     def spelled(self, label: Label) -> str | None:
-        """See ``Link``: the shortest number that is the same."""
+        """See ``Labels``: the shortest number that is the same."""
         return None if label is None else repr(_number(label)).removesuffix(".0")
 
     def usable(self, stored: Sequence[str | None], labels: Sequence[str]) -> list[str | None]:
-        """See ``Link``."""
+        """See ``Labels``."""
         return [
             label if label is not None and self.low <= _number(label) <= self.high else None
             for label in stored
         ]
 
     def continues(self, other: Link) -> bool:
-        """See ``Link``."""
+        """See ``Labels``."""
         return isinstance(other, Rating) and self.low <= other.low and other.high <= self.high
+
+
+#: What logits mean.
+Link: TypeAlias = Labels | Rating
 
 
 def rating_of(low: float, high: float) -> Rating:
