@@ -240,10 +240,10 @@ def read_records(results: Path, *kinds: Kind) -> list[Record]:
 _TABLE = "CREATE TABLE IF NOT EXISTS records (key TEXT PRIMARY KEY, kind TEXT, record TEXT)"
 
 
-def _parsed(text: str, place: str) -> Record:
+def _parsed(text: str, where: str) -> Record:
     try:
         record: Record = json.loads(text)
         key_of(record)
     except (ValueError, TypeError, DataError) as error:
-        raise DataError(f"{place}: damaged: {error}; bring the file back from a copy") from error
+        raise DataError(f"{where}: damaged: {error}; bring the file back from a copy") from error
     return record

@@ -65,19 +65,19 @@ class Format:
     offers: Offers | None = None
     benchmark: bool = False
 
-    def paths(self, place: Path) -> list[Path]:
+    def paths(self, source: Path) -> list[Path]:
         """The files that are read of a data set, in order.
 
         Raises:
             DataError: If there is no such folder, or file.
         """
         if not self.files:
-            if not place.is_file():
-                raise DataError(f"{place}: no such file")
-            return [place]
-        if not place.is_dir():
-            raise DataError(f"{place}: no such folder")
-        return sorted({path for pattern in self.files for path in place.glob(pattern)})
+            if not source.is_file():
+                raise DataError(f"{source}: no such file")
+            return [source]
+        if not source.is_dir():
+            raise DataError(f"{source}: no such folder")
+        return sorted({path for pattern in self.files for path in source.glob(pattern)})
 
 
 @dataclass(frozen=True)

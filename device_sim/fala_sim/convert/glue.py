@@ -94,8 +94,8 @@ def convert(
     if not validation:
         size = round(_VALIDATION * len(training))
         drawn = set(random.Random(f"validation {seed}").sample(range(len(training)), size))
-        validation = [row for place, row in enumerate(training) if place in drawn]
-        training = [row for place, row in enumerate(training) if place not in drawn]
+        validation = [row for position, row in enumerate(training) if position in drawn]
+        training = [row for position, row in enumerate(training) if position not in drawn]
     known: set[str] = set()
     kept: dict[str, list[TextRow]] = {}
     # The tested ones first: what is in two splits stays where it weighs most.
@@ -108,7 +108,7 @@ def convert(
     if public is not None and public < len(kept["public"]):
         left_out.add("public rows beyond --public", count=len(kept["public"]) - public)
         drawn = set(random.Random(f"public {seed}").sample(range(len(kept["public"])), public))
-        kept["public"] = [row for place, row in enumerate(kept["public"]) if place in drawn]
+        kept["public"] = [row for position, row in enumerate(kept["public"]) if position in drawn]
     if not kept["train"] or not kept["test"]:
         raise DataError("a benchmark needs rows to validate and to test on; there are none")
     rows = [*kept["public"], *kept["train"], *kept["test"]]

@@ -184,11 +184,11 @@ def convert(
         elif any(article in news for article, _ in impression.candidates()):
             # Reservoir sampling (Vitter 1985, algorithm R).
             seen += 1
-            place = len(sample) if len(sample) < public else draw.randrange(seen)
-            if place == len(sample):
+            position = len(sample) if len(sample) < public else draw.randrange(seen)
+            if position == len(sample):
                 sample.append(impression)
-            elif place < public:
-                sample[place] = impression
+            elif position < public:
+                sample[position] = impression
     draw.shuffle(sample)
 
     def moment(impression: Impression) -> Moment:

@@ -150,23 +150,25 @@ def convert(
         )
     offers = _Offers(ratings, seed)
 
-    def moment(user: str, place: int) -> Moment:
-        like = likes[user][place]
-        liked = likes[user][max(place - history, 0) : place]
+    def moment(user: str, position: int) -> Moment:
+        like = likes[user][position]
+        liked = likes[user][max(position - history, 0) : position]
         return Moment(
             history=tuple(rating.film for rating in liked),
             opened=(like.film,),
             passed=offers.draw(user, like.time),
         )
 
-    public_likes = [(user, place) for user in busiest[users:] for place in range(len(likes[user]))]
+    public_likes = [
+        (user, position) for user in busiest[users:] for position in range(len(likes[user]))
+    ]
     random.Random(f"movielens {seed}, public").shuffle(public_likes)
     return matching.convert(
         {
-            user: [moment(user, place) for place in range(len(likes[user]))]
+            user: [moment(user, position) for position in range(len(likes[user]))]
             for user in busiest[:users]
         },
-        ((user, moment(user, place)) for user, place in public_likes),
+        ((user, moment(user, position)) for user, position in public_likes),
         negatives=negatives,
         public=public,
         left_out=left_out,

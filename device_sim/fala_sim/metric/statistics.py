@@ -29,7 +29,7 @@ RESAMPLES = 9999
 User: TypeAlias = "tuple[str, str]"  # data set, name
 
 #: Methods are compared on the same data set, user and seed.
-PLACE = ["data", "user", "seed"]
+SPLIT = ["data", "user", "seed"]
 
 
 def describe(values: Sequence[float] | NDArray[np.float64], missing: int = 0) -> Value:
@@ -92,9 +92,9 @@ def user_values(runs: pd.DataFrame, figure: str) -> NDArray[np.float64]:
     return np.array(_finite(over_users(runs, figure)))
 
 
-def places(runs: pd.DataFrame) -> Iterator[tuple[object, ...]]:
+def splits(runs: pd.DataFrame) -> Iterator[tuple[object, ...]]:
     """Of each run what methods are compared on: its data set, user and seed."""
-    return zip(*(runs[name] for name in PLACE), strict=True)
+    return zip(*(runs[name] for name in SPLIT), strict=True)
 
 
 def _finite(users: Mapping[User, float]) -> list[float]:
@@ -152,8 +152,8 @@ def differences(first: pd.DataFrame, second: pd.DataFrame, figure: str) -> list[
     """
     if figure not in first or figure not in second:
         return []
-    others = dict(zip(places(second), second[figure], strict=True))
-    theirs = np.array([others.get(place) for place in places(first)], dtype=float)
+    others = dict(zip(splits(second), second[figure], strict=True))
+    theirs = np.array([others.get(split) for split in splits(first)], dtype=float)
     return _finite(_by_user(first, first[figure].astype(float) - theirs))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from fala import DataError
 from fala_sim.methods.registry import METHODS, find_method
-from fala_sim.metric.statistics import mean_over_users, places
+from fala_sim.metric.statistics import mean_over_users, splits
 from fala_sim.metric.value import Value
 from fala_sim.records import Kind
 from fala_sim.report.table import NOT_RUN, Cell
@@ -80,11 +80,11 @@ def by_method(
     groups = dict(parts(runs, "method"))
     order = list(METHODS)
 
-    def place(name: str) -> tuple[int, str]:
+    def position(name: str) -> tuple[int, str]:
         plain, _, more = name.partition("+")
         return order.index(plain) if plain in order else len(order), more
 
-    for name in sorted({*groups, *expected}, key=place):
+    for name in sorted({*groups, *expected}, key=position):
         yield name, groups.get(name, runs.iloc[:0])
 
 
@@ -141,8 +141,8 @@ def comparable(runs: pd.DataFrame) -> pd.DataFrame:
 
 def shared_by(runs: pd.DataFrame, *others: pd.DataFrame) -> pd.DataFrame:
     """Those of the data sets, users and seeds that all others have, too."""
-    shared = set.intersection(*(set(places(group)) for group in (runs, *others)))
-    return runs[np.array([place in shared for place in places(runs)], dtype=bool)]
+    shared = set.intersection(*(set(splits(group)) for group in (runs, *others)))
+    return runs[np.array([split in shared for split in splits(runs)], dtype=bool)]
 
 
 def described(runs: pd.DataFrame) -> str:

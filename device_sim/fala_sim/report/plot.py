@@ -126,14 +126,14 @@ def draw(height: float, paint: Callable[[Axes], None], width: float = WIDTH) -> 
     return figure
 
 
-def line(axes: Axes, name: str, places: Sequence[float], values: Sequence[Value], label: str,
+def line(axes: Axes, name: str, x: Sequence[float], values: Sequence[Value], label: str,
          width: float = 1.5) -> None:  # fmt: skip
     """A line of means with their intervals as a band, looking as a method does."""
     colour, marker = look(name)
-    axes.plot(places, [value.mean for value in values], marker=marker, color=colour, markersize=5,
+    axes.plot(x, [value.mean for value in values], marker=marker, color=colour, markersize=5,
               linewidth=width, label=label, zorder=3 if name == SHIPPED else 2)  # fmt: skip
     lows, highs = zip(*map(ends, values), strict=True)
-    axes.fill_between(places, lows, highs, color=colour, alpha=0.1, linewidth=0)
+    axes.fill_between(x, lows, highs, color=colour, alpha=0.1, linewidth=0)
 
 
 def ends(value: Value) -> tuple[float, float]:

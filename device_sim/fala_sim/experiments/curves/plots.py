@@ -48,9 +48,9 @@ def _curves(setting: Setting, runs: pd.DataFrame) -> Plot | None:
 
     def paint(axes: Axes) -> None:
         for name, values in lines.items():
-            places = [sizes.index(step) for step in values]
+            positions = [sizes.index(step) for step in values]
             width = 2.4 if name == SHIPPED else 1.2
-            line(axes, name, places, list(values.values()), titles[name], width)
+            line(axes, name, positions, list(values.values()), titles[name], width)
         axes.set_xticks(range(len(sizes)), sizes)
         axes.set_xlabel("Examples on the device")
         axes.set_ylabel("AUC")
@@ -106,14 +106,16 @@ def _chains(setting: Setting, runs: pd.DataFrame) -> Plot | None:
             label, name = looks[kind]
             colour, marker = look(name)
             # A little aside, so that neither's interval hides the other's.
-            places = [step + (0.04 if kind == "vendor" else 0) for step in values]
+            positions = [step + (0.04 if kind == "vendor" else 0) for step in values]
             means = [value.mean for value in values.values()]
             errors = [[abs(ends(value)[side] - value.mean) for value in values.values()]
                       for side in (0, 1)]  # fmt: skip
-            axes.errorbar(places, means, yerr=errors, marker=marker, markersize=6, color=colour,
+            axes.errorbar(positions, means, yerr=errors, marker=marker, markersize=6, color=colour,
                           markeredgecolor=INK, markeredgewidth=0.5, capsize=3, elinewidth=1.2,
                           label=label, linewidth=2.2 if kind == "scores" else 1.2)  # fmt: skip
-        axes.set_xticks(range(len(way)), [f"{place}. {name}" for place, name in enumerate(way)])
+        axes.set_xticks(
+            range(len(way)), [f"{position}. {name}" for position, name in enumerate(way)]
+        )
         axes.set_xlim(-0.3, len(way) - 0.7)
         axes.set_xlabel("Backbone, after so many replacements")
         axes.set_ylabel("AUC")

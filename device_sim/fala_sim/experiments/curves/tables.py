@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from fala import DataError
 from fala_sim.experiments.replacement.blends import WORDS, with_blends
 from fala_sim.frame import exploded
-from fala_sim.metric.statistics import PLACE, describe, user_values
+from fala_sim.metric.statistics import SPLIT, describe, user_values
 from fala_sim.report.groups import METRICS, described, grouped, mean, of, parts, title
 from fala_sim.report.registry import table
 from fala_sim.report.table import Row, Table
@@ -168,7 +168,7 @@ def steps(runs: pd.DataFrame) -> pd.DataFrame:
 
 def _with_gains(runs: pd.DataFrame, records: pd.DataFrame) -> pd.DataFrame:
     """With each AUC's ``gain`` above the vendor's model: of ours, the one in its own release."""
-    columns = ["new", *PLACE]
+    columns = ["new", *SPLIT]
     vendor = of(records, "replacement", "curve")
     vendor = vendor[vendor["method"] == "global"].dropna(subset="scores.auc")
     vendor = vendor.drop_duplicates(columns, keep="last")[[*columns, "scores.auc"]]

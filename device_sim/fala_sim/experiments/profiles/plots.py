@@ -33,14 +33,14 @@ def _devices(data: str, cells: pd.DataFrame) -> Plot:
         axes.plot([], [], "o", color=INK, label="measured here, within the limits")
         axes.plot([], [], "D", color=MUTED, markerfacecolor="none",
                   label="predicted for the device")  # fmt: skip
-        for place, row in enumerate(rows):
+        for position, row in enumerate(rows):
             if row["measured: outcome"] != "done":
-                axes.annotate(str(row["measured: outcome"]), (0.02, place), va="center_baseline",
+                axes.annotate(str(row["measured: outcome"]), (0.02, position), va="center_baseline",
                               xycoords=("axes fraction", "data"), fontweight="bold")  # fmt: skip
             if value := row["measured: seconds"]:
-                axes.plot([value], [place], "o", color=INK)
+                axes.plot([value], [position], "o", color=INK)
             if value := row["predicted: seconds"]:
-                axes.plot([value], [place], "D", color=MUTED, markerfacecolor="none")
+                axes.plot([value], [position], "D", color=MUTED, markerfacecolor="none")
         axes.set_yticks(
             range(len(rows)), [f"{row['device']}: {row['method']}" for row in rows], fontsize=7
         )

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from fala_sim.frame import exploded, flat, joined
 from fala_sim.methods.registry import WITH_WORDS
 from fala_sim.metric.mixing import TRIED, Examples, Weights, as_logits, best, own_threshold
-from fala_sim.metric.statistics import PLACE, mean_over_users
+from fala_sim.metric.statistics import SPLIT, mean_over_users
 from fala_sim.records import Record
 from fala_sim.report.groups import by_method, by_setting, grouped, of, parts, title
 
@@ -152,16 +152,16 @@ def _with_examples(runs: pd.DataFrame, records: pd.DataFrame) -> pd.DataFrame:
     Also ``vendor_logits``, of the vendor's model on these examples.
     """
     columns = ["method", "new", "truth", "logits", "old_logits", "digests.data"]
-    known = of(records, "replacement").reindex(columns=[*PLACE, *columns])
-    truth = known.dropna(subset="truth").drop_duplicates(PLACE)
+    known = of(records, "replacement").reindex(columns=[*SPLIT, *columns])
+    truth = known.dropna(subset="truth").drop_duplicates(SPLIT)
     logits = known.dropna(subset="logits")
-    words = logits[logits["method"] == "words"].drop_duplicates(PLACE, keep="last")
-    vendor = logits[logits["method"] == "global"].drop_duplicates([*PLACE, "new"], keep="last")
+    words = logits[logits["method"] == "words"].drop_duplicates(SPLIT, keep="last")
+    vendor = logits[logits["method"] == "global"].drop_duplicates([*SPLIT, "new"], keep="last")
     merged = (
-        runs.reindex(columns=[*PLACE, *columns])
-        .merge(truth[[*PLACE, "truth", "digests.data"]], "left", PLACE, suffixes=("", "_known"))
-        .merge(words[[*PLACE, "logits"]], "left", PLACE, suffixes=("", "_words"))
-        .merge(vendor[[*PLACE, "new", "logits"]], "left", [*PLACE, "new"], suffixes=("", "_vendor"))
+        runs.reindex(columns=[*SPLIT, *columns])
+        .merge(truth[[*SPLIT, "truth", "digests.data"]], "left", SPLIT, suffixes=("", "_known"))
+        .merge(words[[*SPLIT, "logits"]], "left", SPLIT, suffixes=("", "_words"))
+        .merge(vendor[[*SPLIT, "new", "logits"]], "left", [*SPLIT, "new"], suffixes=("", "_vendor"))
     )
     rows: list[Any] = merged.to_dict("records")
     examples: Any = [_examples(row) for row in rows]

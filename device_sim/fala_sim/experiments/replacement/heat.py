@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from fala_sim.methods.full import Full
 from fala_sim.methods.registry import SHIPPED
-from fala_sim.metric.statistics import PLACE
+from fala_sim.metric.statistics import SPLIT
 from fala_sim.report.groups import by_setting, comparable, replacements, title
 from fala_sim.report.plot import Plot, draw, matrix, slug
 from fala_sim.report.registry import figure
@@ -88,7 +88,7 @@ def heat_map(runs: pd.DataFrame, data: str, method: str) -> pd.DataFrame:
     import pandas as pd
 
     runs = runs[(runs["data"] == data) & (runs["method"] == method)]
-    runs = runs.reindex(columns=[*PLACE, "scores.auc", "cross"]).dropna(subset="cross")
+    runs = runs.reindex(columns=[*SPLIT, "scores.auc", "cross"]).dropna(subset="cross")
     runs = runs[runs["cross"].map(len) > 0]
     users = sorted(runs["user"].unique())
     if len(users) < 2:

@@ -320,13 +320,13 @@ def _values(runs: pd.DataFrame, column: str) -> tuple[dict[str, Value], dict[str
     return values, {name: title(name, groups[name]) for name in values}
 
 
-def _upright(axes: Axes, name: str, place: float, low: float, high: float) -> None:
-    axes.plot([place, place], [low, high], color=look(name).colour, linewidth=1, alpha=0.6)
+def _upright(axes: Axes, name: str, position: float, low: float, high: float) -> None:
+    axes.plot([position, position], [low, high], color=look(name).colour, linewidth=1, alpha=0.6)
 
 
-def _point(axes: Axes, name: str, place: float, height: float, label: str) -> None:
+def _point(axes: Axes, name: str, position: float, height: float, label: str) -> None:
     colour, marker = look(name)
-    axes.plot([place], [height], marker, color=colour, markeredgecolor=INK, markeredgewidth=0.5,
+    axes.plot([position], [height], marker, color=colour, markeredgecolor=INK, markeredgewidth=0.5,
               markersize=8 if name == SHIPPED else 6, linestyle="none", label=label)  # fmt: skip
 
 
