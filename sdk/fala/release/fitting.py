@@ -88,7 +88,7 @@ def fit_head(
     Examples:
         >>> vectors = np.array([[1, 0], [0.9, 0.1], [0, 1], [0.2, 0.8]], np.float32)
         >>> fala.fit_head(vectors, ["fine", "fine", "rude", "rude"])
-        <Head: classification with labels fine, rude, 2 dimensions>
+        <Head: classification, fine, rude, 2 dimensions>
     """
     if isinstance(backbone, np.ndarray):
         if labels is not None:
