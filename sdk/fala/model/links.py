@@ -324,11 +324,11 @@ def label_name(label: object) -> str:
 
 def _number(label: object) -> float:
     """A number; NaN of anything that is none."""
-    if isinstance(label, bool) or not isinstance(label, str | SupportsFloat):
+    if isinstance(label, bool | np.bool_) or not isinstance(label, str | SupportsFloat):
         return math.nan
     try:
         return float(label)
-    except (TypeError, ValueError, OverflowError):
+    except Exception:  # an object may raise anything
         return math.nan
 
 
