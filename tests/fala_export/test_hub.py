@@ -1,8 +1,6 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -12,6 +10,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+import warm
 from command_lines import said
 from fala import Bundle
 from fala_export.models.encoder import load_encoder
@@ -21,6 +20,12 @@ from hub_server import Hub, Model, files_in
 pytestmark = pytest.mark.slow
 
 NAME = "vendor/tiny"
+#: The hub's library reads the environment while it is imported.
+AFRESH = """
+import sys
+for name in [name for name in sys.modules if name.partition(".")[0] == "huggingface_hub"]:
+    del sys.modules[name]
+"""
 FIND = """
 import sys
 from fala import ExportError
@@ -57,19 +62,15 @@ def hub(folders):
         yield hub
 
 
-def process(hub, home, *arguments, **environment):
+def process(hub, home, code, *arguments, **environment):
+    home.mkdir(exist_ok=True)
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
-    return subprocess.run(
-        [sys.executable, "-c", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**kept, "HF_ENDPOINT": hub.address, "HF_HOME": str(home), **environment},
-    )
+    environment = {**kept, "HF_ENDPOINT": hub.address, "HF_HOME": str(home), **environment}
+    return warm.run(AFRESH + code, *arguments, folder=home, environment=environment)
 
 
 def find(hub, home, revision="", name=NAME, patience=10, **environment):
-    """Fetch a model in a process of its own, without torch."""
+    """Fetch a model in a process of its own."""
     return process(hub, home, FIND, name, revision, patience, **environment)
 
 

@@ -53,7 +53,7 @@ class Program:
         pid: Of its process.
     """
 
-    def __init__(self, code, *arguments, folder, file_limit=None):
+    def __init__(self, code, *arguments, folder, file_limit=None, environment=None):
         """Start it.
 
         Args:
@@ -61,11 +61,13 @@ class Program:
             arguments: Of its command line.
             folder: Where files with what it prints are written.
             file_limit: The size in bytes that no file of its may pass.
+            environment: Its environment; without it this process's own.
         """
+        environment = dict(os.environ) if environment is None else environment
         self._printed = [folder / f"{name}-of-a-program.txt" for name in ("stdout", "stderr")]
         self._process = processes().Process(
             target=_run,
-            args=(code, list(map(str, arguments)), self._printed, dict(os.environ), file_limit),
+            args=(code, list(map(str, arguments)), self._printed, environment, file_limit),
         )
         self._process.start()
         self.pid = self._process.pid
@@ -102,9 +104,9 @@ def die(target, *arguments):
     assert process.exitcode == -signal.SIGKILL
 
 
-def run(code, *arguments, folder, timeout=120):
+def run(code, *arguments, folder, timeout=120, environment=None):
     """Run a program to its end."""
-    return Program(code, *arguments, folder=folder).wait(timeout)
+    return Program(code, *arguments, folder=folder, environment=environment).wait(timeout)
 
 
 def _run(code, arguments, printed, environment, file_limit):
