@@ -10,8 +10,8 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from fala import DataError
 from fala_sim.convert.conversion import (
@@ -162,9 +162,9 @@ def annotated(
     def open_folder(folder: Path, left_out: LeftOut) -> Opened:
         documents = read(folder, left_out)
 
-        def divide(**options: Any) -> Conversion:  # noqa: ANN401
-            return convert(documents, left_out=left_out.copy(), **options)
+        def people() -> int:
+            return len({annotator for document in documents for annotator in document.labels})
 
-        return Opened(divide, lambda: len({who for each in documents for who in each.labels}))
+        return Opened(partial(convert, documents), people, left_out)
 
     return open_folder

@@ -16,16 +16,29 @@ class Opened:
     """A data set that was opened; it may be divided several times.
 
     Attributes:
-        convert: Makes the busiest people users, and the others the public: ``convert(users=...,
-            seed=..., public=...)``, for matching with ``history`` and ``negatives``. What reading
-            left out is counted in every conversion.
+        divide: What ``convert`` calls, with where it counts what it leaves out as ``left_out``.
         people: Counts the people in it, which may mean to read it.
+        left_out: What reading left out; counted in every conversion.
         labels: Names of the labels, where those are no numbers of the format's own.
     """
 
-    convert: Callable[..., Conversion]
+    divide: Callable[..., Conversion]
     people: Callable[[], int]
+    left_out: LeftOut
     labels: tuple[str, ...] = ()
+
+    def convert(self, *, users: int, seed: int, **options: int) -> Conversion:
+        """Make the busiest people users, and the others the public.
+
+        Args:
+            users: How many.
+            seed: Of every draw.
+            options: ``public``; for matching ``history`` and ``negatives``, too.
+
+        Raises:
+            DataError: If there are too few people, or too little of them.
+        """
+        return self.divide(users=users, seed=seed, left_out=self.left_out.copy(), **options)
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from fala import DataError, Pair
 from fala_sim.convert.conversion import Conversion, TextRow, check_public, folded
@@ -137,12 +137,8 @@ def _opening(
     read: Callable[[Path, LeftOut], Benchmark],
 ) -> Callable[[Path, LeftOut], Opened]:
     def open_folder(folder: Path, left_out: LeftOut) -> Opened:
-        benchmark = read(folder, left_out)
-
-        def divide(**options: Any) -> Conversion:  # noqa: ANN401
-            return convert(benchmark, left_out=left_out.copy(), **options)
-
-        return Opened(divide, lambda: 2)  # the one user, and the public
+        # Its people are the one user, and the public.
+        return Opened(partial(convert, read(folder, left_out)), lambda: 2, left_out)
 
     return open_folder
 

@@ -256,11 +256,8 @@ def _resolve(
 
 
 def _open(folder: Path, left_out: LeftOut) -> Opened:
-    def divide(**options: int) -> Conversion:
-        # The log is read with every conversion, and damage is counted there.
-        return convert_folder(folder, left_out=left_out.copy(), **options)
-
-    return Opened(divide, lambda: count_people(folder))
+    # The log is read with every conversion, and damage is counted there.
+    return Opened(partial(convert_folder, folder), partial(count_people, folder), left_out)
 
 
 FORMATS = {

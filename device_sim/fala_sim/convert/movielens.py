@@ -18,8 +18,8 @@ import random
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from fala import DataError
 from fala_sim.convert import matching
@@ -198,11 +198,7 @@ class _Offers:
 
 def _open(folder: Path, left_out: LeftOut) -> Opened:
     ratings = read_folder(folder, left_out)
-
-    def divide(**options: Any) -> Conversion:  # noqa: ANN401
-        return convert(ratings, left_out=left_out.copy(), **options)
-
-    return Opened(divide, lambda: len(ratings))
+    return Opened(partial(convert, ratings), lambda: len(ratings), left_out)
 
 
 FORMATS = {

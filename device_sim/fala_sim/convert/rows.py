@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 from fala import DataError, Match
@@ -47,7 +48,9 @@ def load(path: Path, left_out: LeftOut) -> Rows:
     return loaded
 
 
-def convert(loaded: Rows, *, users: int, seed: int, left_out: LeftOut) -> Conversion:
+def convert(
+    loaded: Rows, *, users: int, seed: int, left_out: LeftOut, **_others: int
+) -> Conversion:
     """Take the users with most rows, and the public.
 
     Args:
@@ -55,6 +58,7 @@ def convert(loaded: Rows, *, users: int, seed: int, left_out: LeftOut) -> Conver
         users: How many.
         seed: 0 is the file's own division; see above for others.
         left_out: Where what is left out is counted.
+        _others: What formats with a public or histories of their own making take.
 
     Raises:
         DataError: If there are too few users, or one has too few rows that may be used.
@@ -140,12 +144,9 @@ def _without_tested(rows: list[Row], left_out: LeftOut) -> list[Row]:
 
 def _open(path: Path, left_out: LeftOut) -> Opened:
     loaded = load(path, left_out)
-
-    def divide(*, users: int, seed: int, **_: int) -> Conversion:
-        return convert(loaded, users=users, seed=seed, left_out=left_out.copy())
-
     # The public of such a file is apart: nobody of its users is taken for it.
-    return Opened(divide, lambda: len(loaded.users) + 1, loaded.labels)
+    people = len(loaded.users) + 1
+    return Opened(partial(convert, loaded), lambda: people, left_out, loaded.labels)
 
 
 FORMATS = {"rows": Format(_open, ())}
