@@ -8,18 +8,23 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fala_export.bridging.release import build_bridge
     from fala_export.cli import run
-    from fala_export.models.encoder import Encoder, load_encoder
-    from fala_export.models.sentence_encoder import pad
+    from fala_export.models.encoder import Encoder, load_encoder_of
+    from fala_export.models.sentence_encoder import drop_pooler, pad
     from fala_export.population import write_prior, write_scales
+    from fala_export.training.classifier import cross_entropies
+    from fala_export.training.matcher import user_vectors
     from fala_export.training.public_rows import PublicRows
 
 __all__ = [
     "Encoder",
     "PublicRows",
     "build_bridge",
-    "load_encoder",
+    "cross_entropies",
+    "drop_pooler",
+    "load_encoder_of",
     "pad",
     "run",
+    "user_vectors",
     "write_prior",
     "write_scales",
 ]
@@ -28,9 +33,12 @@ _MODULES = {
     "Encoder": "models.encoder",
     "PublicRows": "training.public_rows",
     "build_bridge": "bridging.release",
-    "load_encoder": "models.encoder",
+    "cross_entropies": "training.classifier",
+    "drop_pooler": "models.sentence_encoder",
+    "load_encoder_of": "models.encoder",
     "pad": "models.sentence_encoder",
     "run": "cli",
+    "user_vectors": "training.matcher",
     "write_prior": "population",
     "write_scales": "population",
 }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
 from importlib.util import find_spec
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 import numpy as np
 
-from fala import ExportError, Head, Manifest, write_bundle
+from fala import Bundle, ExportError, Head, Manifest, write_bundle
 from fala.release import (
     ONNX,
     ONNX_MODEL,
@@ -28,7 +29,7 @@ from fala.release import (
 from fala.release.expected_answers import expected_answers
 from fala_export.cost import cost
 from fala_export.embedding import embed
-from fala_export.models.encoder import Encoder, load_encoder
+from fala_export.models.encoder import Encoder, load_encoder, load_encoder_of
 from fala_export.models.onnx_file import OnnxFile
 from fala_export.optional.surgery import add_optional_inputs
 from fala_export.ort_format import to_ort
@@ -102,6 +103,23 @@ def load(source: str, pooling: str | None = None, revision: str | None = None) -
     Raises:
         ExportError: As there, or the extra is missing.
     """
+    with _loading():
+        return load_encoder(source, pooling, revision)
+
+
+def load_base(bundle: Bundle, source: str, revision: str | None = None) -> Encoder:
+    """Load the encoder of a bundle as ``models.encoder.load_encoder_of`` does, likewise.
+
+    Raises:
+        ExportError: As there, or the extra is missing.
+    """
+    with _loading():
+        return load_encoder_of(bundle, source, revision)
+
+
+@contextmanager
+def _loading() -> Iterator[None]:
+    """Check that torch is installed, and show progress."""
     # Looked for before anything is fetched: the base install has a hub client of another version.
     for package in ("torch", "transformers", "sentence_transformers", "onnx"):
         if find_spec(package) is None:
@@ -109,9 +127,8 @@ def load(source: str, pooling: str | None = None, revision: str | None = None) -
                 f"pip install 'fala-sdk[export]' to load a transformer ({package} is missing)"
             )
     with progress("loading the model"):
-        encoder = load_encoder(source, pooling, revision)
+        yield
         _note_unused_cuda()
-        return encoder
 
 
 def convert(encoder: Source, options: ExportOptions, examples: Sequence[Example]) -> Export:

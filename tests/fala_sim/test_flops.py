@@ -18,7 +18,7 @@ from fala_sim.methods.full import Full
 from fala_sim.methods.lora import Lora
 from fala_sim.training.loop import Network
 from fala_sim.training.torch_flops import BATCH, TOKENS, BatchFlops, count
-from fala_sim.training.transformer import Transformer, skeleton, skeleton_of
+from fala_sim.training.transformer import open_encoder, skeleton, skeleton_of
 from families import write_model
 from trained import documents, make_head, write_new
 
@@ -105,11 +105,11 @@ def test_what_is_counted_without_numbers_is_what_runs_with_them(method, tmp_path
     """A real step of training, with the fused attention that training takes."""
     head = make_head()
     model, release = write_new(tmp_path, head)
-    transformer = Transformer.open(model, release)
-    transformer.module.transformer = method.adapt(transformer.module.transformer)
-    network = Network(transformer, head).train()
+    encoder = open_encoder(model, release)
+    encoder.module.transformer = method.adapt(encoder.module.transformer)
+    network = Network(encoder, head).train()
     texts = documents(6, seed=1)[0]
-    tokens = dict(zip(texts, transformer.tokens(texts), strict=True))
+    tokens = dict(zip(texts, encoder.token_ids(texts, encoder.longest), strict=True))
     with FlopCounterMode(display=False) as forward:
         result = network(texts, tokens).sum()
     with FlopCounterMode(display=False) as backward:

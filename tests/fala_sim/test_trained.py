@@ -19,7 +19,7 @@ from fala_sim.methods.full import Full
 from fala_sim.methods.lora import Lora
 from fala_sim.methods.method import EFFORT
 from fala_sim.training.loop import Training
-from fala_sim.training.transformer import Transformer
+from fala_sim.training.transformer import open_encoder
 from families import write_model
 from trained import DIMENSION, LENGTH, documents, make_head, make_situation, matches
 
@@ -136,7 +136,7 @@ def test_the_device_keeps_what_trained(classifier):
         assert situation.meter.stored_bytes == 4 * (count + d + 1)
     situation = fresh(classifier)
     training = begin(situation, Full)
-    model = training._network.transformer.module.transformer
+    model = training._network.encoder.transformer
     assert situation.meter.stored_bytes == 4 * (sum(p.numel() for p in model.parameters()) + d + 1)
 
 
@@ -146,7 +146,7 @@ def test_an_untrained_model_is_the_vendors(task, request):
     situation = fresh(request.getfixturevalue(task))
     training, examples = begin(situation, Full), list(situation.user.train[:20])
     texts = sorted(training._tokens)
-    vectors = training._network.transformer.embed(texts)
+    vectors = training._encoder.encode(texts, LENGTH)
     head = situation.new.head
     inputs = head.inputs(examples, dict(zip(texts, vectors, strict=True)))
     expected = head.vendor_model().logits(inputs)
@@ -250,9 +250,10 @@ def test_embeddings_are_the_bundles(family, pooling, normalized, tmp_path):
     export_encoder(encoder, tmp_path / "b.fala", options)
     texts = ["The quick brown fox", "", "one two three " * 30, "Prices rose; nobody was surprised!"]
     expected = Bundle.open(tmp_path / "b.fala").backbone().encode(texts)
-    transformer = Transformer.open(folder, tmp_path / "b.fala")
-    np.testing.assert_allclose(transformer.embed(texts), expected, atol=1e-4)
-    assert transformer.embed([]).shape == (0, DIMENSION)
+    opened = open_encoder(folder, tmp_path / "b.fala")
+    assert opened.longest == LENGTH
+    np.testing.assert_allclose(opened.encode(texts, LENGTH), expected, atol=1e-4)
+    assert opened.encode([], LENGTH).shape == (0, DIMENSION)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -286,7 +287,7 @@ def test_what_cannot_be_trained_is_refused_saying_why(classifier, tmp_path):
     with pytest.raises(DataError, match="leave lora out"):
         Lora().fit(other, SETTINGS)
     wide = write_model(tmp_path / "wide", hidden_size=48)
-    with pytest.raises(DataError, match="48 numbers"):
+    with pytest.raises(ExportError, match="it has 48 dimensions"):
         Full().fit(fresh(classifier, transformer=wide), SETTINGS)
 
 

@@ -21,7 +21,7 @@ from fala_sim.digests import file_digest
 from fala_sim.experiments.people import Plan, Study
 from fala_sim.experiments.runner import OtherPlanError
 from fala_sim.records import read_records
-from fala_sim.training.transformer import Transformer
+from fala_sim.training.transformer import open_encoder
 from fala_sim.vendor import tuning
 from fala_sim.vendor.releases import load, prepare
 from fala_sim.vendor.sources import find_source
@@ -76,8 +76,8 @@ def test_a_tuned_backbone_is_the_vendors_release_and_where_peers_start(prepared,
     text = made.division.users[0].test[0]
     assert made.transformer != model
     assert (made.transformer / "config.json").is_file()
-    start = Transformer.open(made.transformer, made.new.path).eval()
-    float32 = start(start.tokens([text])).detach().numpy()[0]
+    start = open_encoder(made.transformer, made.new.path)
+    (float32,) = start.encode([text], start.longest)
     ours = made.new.embeddings[text]
     assert float32 @ ours / np.linalg.norm(float32) / np.linalg.norm(ours) > 0.98
     (trained_bundle,) = work.glob("tuned-*/tuned.fala")

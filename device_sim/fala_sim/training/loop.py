@@ -15,10 +15,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+import fala_export
 from fala import Head, Match
+from fala_export import Encoder
 from fala_sim.situation import Example, Logits, Situation, distinct_texts
 from fala_sim.training.torch_flops import BATCH, TOKENS, batch_flops
-from fala_sim.training.transformer import Adapt, Transformer
+from fala_sim.training.transformer import Adapt, open_encoder
 
 _MEGABATCH = 20  # batches within which documents are sorted by length
 _WARMUP = 0.1  # of the first epoch
@@ -31,19 +33,22 @@ class Network(nn.Module):
     """A transformer and a head, from examples to logits; see ``fala.Head`` for the mathematics.
 
     Args:
-        transformer: Embeds the texts.
+        encoder: Embeds the texts, cut where the release cuts them.
         head: Where the head's weights begin. w and b train; a matcher's attention query stays the
             vendor's, as in personal training on the device.
     """
 
-    query: Tensor | None
+    query: Tensor
 
-    def __init__(self, transformer: Transformer, head: Head) -> None:
+    def __init__(self, encoder: Encoder, head: Head) -> None:
         super().__init__()
-        self.transformer = transformer
+        self.encoder = encoder.module
+        self.pad_id = encoder.pad_id
         self.weight = nn.Parameter(torch.tensor(head.weight))
         self.bias = nn.Parameter(torch.tensor(head.bias))
-        self.register_buffer("query", None if head.query is None else torch.tensor(head.query))
+        # Zeros weigh all of a history alike, as a head without a query does.
+        query = torch.zeros(head.dimension) if head.query is None else torch.tensor(head.query)
+        self.register_buffer("query", query)
 
     def forward(self, examples: Sequence[Example], tokens: dict[str, list[int]]) -> Tensor:
         """Logits of n examples, shape (n, C); each of their texts is embedded once.
@@ -53,30 +58,19 @@ class Network(nn.Module):
             tokens: Token ids of every text in them.
         """
         groups = by_length(examples, tokens)
-        vectors = torch.cat(
-            [self.transformer([tokens[text] for text in group]) for group in groups]
-        )
+        padded = [
+            fala_export.pad([tokens[text] for text in group], self.pad_id) for group in groups
+        ]
+        vectors = torch.cat([self.encoder(ids, mask) for ids, mask in padded])
         row = {text: position for position, text in enumerate(chain(*groups))}
         inputs = vectors[[row[_judged(example)] for example in examples]]
         matches = [example for example in examples if isinstance(example, Match)]
         if matches:
             histories = [[row[text] for text in match.history] for match in matches]
-            inputs = inputs * self._users(vectors, histories)
+            history, opened = fala_export.pad(histories, 0)
+            inputs = inputs * fala_export.user_vectors(vectors, history, opened, self.query)
         logits: Tensor = inputs @ self.weight.T + self.bias
         return logits
-
-    def _users(self, vectors: Tensor, histories: list[list[int]]) -> Tensor:
-        """The vectors u of n users by their histories' rows, (n, d); 0 without a history."""
-        length = max(1, *map(len, histories))
-        rows = torch.zeros((len(histories), length), dtype=torch.long)
-        there = torch.zeros((len(histories), length))
-        for user, history in enumerate(histories):
-            rows[user, : len(history)] = torch.tensor(history, dtype=torch.long)
-            there[user, : len(history)] = 1.0
-        read = vectors[rows]
-        scores = torch.zeros_like(there) if self.query is None else read @ self.query
-        share = scores.masked_fill(there == 0, torch.finfo(scores.dtype).min).softmax(1) * there
-        return (share.unsqueeze(1) @ read).squeeze(1)
 
 
 class Training:
@@ -104,15 +98,16 @@ class Training:
         head, meter = situation.new.head, situation.meter
         with meter.stage("load"), torch.random.fork_rng(devices=[]):
             torch.manual_seed(situation.seed)
-            transformer = Transformer.open(folder, situation.new.path)
-            transformer.module.transformer = adapt(transformer.module.transformer)
-            self._network = Network(transformer, head)
+            encoder = open_encoder(folder, situation.new.path)
+            encoder.module.transformer = adapt(encoder.module.transformer)
+            self._network = Network(encoder, head)
+        self._encoder = encoder
         self._trained = [p for p in self._network.parameters() if p.requires_grad]
         self._optimizer = torch.optim.AdamW(self._trained, lr=rate, fused=True)
         meter.stored_bytes = sum(p.numel() * p.element_size() for p in self._trained)
         with meter.stage("train"):
             texts = distinct_texts(situation.user.train)
-            self._tokens = dict(zip(texts, transformer.tokens(texts), strict=True))
+            self._tokens = dict(zip(texts, encoder.token_ids(texts, encoder.longest), strict=True))
             shares = situation.label_shares().astype(np.float32)
             self._shares = torch.from_numpy(shares)
 
@@ -147,9 +142,9 @@ class Training:
 
     def scores(self, examples: Sequence[Example]) -> Logits:
         """Logits (n, C) of the model as it is now."""
-        network, head = self._network, self._situation.new.head
+        network, head = self._network.eval(), self._situation.new.head
         texts = distinct_texts(examples)
-        vectors = network.transformer.embed(texts)
+        vectors = self._encoder.encode(texts, self._encoder.longest)
         embeddings = dict(zip(texts, vectors, strict=True))
         weight, bias = (p.detach().numpy() for p in (network.weight, network.bias))
         personal = Head(head.task, head.labels, weight, bias, head.query).vendor_model()
@@ -161,7 +156,7 @@ class Training:
 
         Counting is no part of the replacement, so no stage's time has it.
         """
-        meter, longest = self._situation.meter, self._network.transformer.longest
+        meter, longest = self._situation.meter, self._encoder.longest
         logits = len(self._network.bias)
         flops = batch_flops(self._folder, self._adapt, longest, logits)
         stage = meter.stages["train"]
@@ -181,10 +176,7 @@ class Training:
 
     def _step(self, examples: Sequence[Example], shares: Tensor) -> float:
         logits = self._network(examples, self._tokens)
-        if shares.shape[1] == 1:
-            loss = nn.functional.binary_cross_entropy_with_logits(logits, shares)
-        else:
-            loss = nn.functional.cross_entropy(logits, shares)
+        loss = fala_export.cross_entropies(logits, shares).mean()
         self._optimizer.zero_grad()
         torch.autograd.backward(loss)
         nn.utils.clip_grad_norm_(self._trained, _CLIP)

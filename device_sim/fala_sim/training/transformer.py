@@ -1,21 +1,21 @@
-"""A transformer that can be trained, embedding texts as its bundle does."""
+"""The transformer that a release was exported from, to be trained; and its shape alone."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from torch import Tensor, device, nn
+import torch
+from torch import nn
 from transformers import AutoConfig, AutoModel
 
 import fala_export
 from fala import Bundle, DataError
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-    from transformers import PretrainedConfig, PreTrainedModel
+    from transformers import PretrainedConfig
 
     from fala_export import Encoder
 
@@ -23,69 +23,29 @@ if TYPE_CHECKING:
 Adapt: TypeAlias = Callable[[nn.Module], nn.Module]
 
 
-class Transformer(nn.Module):
-    """Texts to embeddings; everything in it may be trained.
+def open_encoder(folder: Path, path: Path) -> Encoder:
+    """Load a model's folder, to embed as the bundle made from it does.
 
     Args:
-        encoder: As the exporter loads it.
-        longest: Tokens that a text is cut to.
+        folder: The model and its tokenizer as Hugging Face has them.
+        path: The bundle, which says how states become an embedding, and where texts are cut.
 
-    Attributes:
-        module: The encoder's module; what trains its ``transformer`` may wrap it.
-        longest: As given.
+    Raises:
+        DataError: If the folder's model pools otherwise than the bundle.
+        fala.ExportError: If the folder is not a model that the exporter can load, or not the
+            bundle's.
+        fala.BundleError: If the bundle cannot be opened.
     """
-
-    def __init__(self, encoder: Encoder, longest: int) -> None:
-        super().__init__()
-        self.module = encoder.module
-        self.longest = longest
-        self._encoder = encoder
-
-    @classmethod
-    def open(cls, folder: Path, bundle: Path) -> Transformer:
-        """Load a model's folder, to embed as the bundle made from it does.
-
-        Args:
-            folder: The model and its tokenizer as Hugging Face has them.
-            bundle: Says how states become an embedding, and where texts are cut.
-
-        Raises:
-            DataError: If the folder is not the bundle's model, or the bundle is no transformer.
-            fala.ExportError: If the folder is not a model that the exporter can load.
-            fala.BundleError: If the bundle cannot be opened.
-        """
-        manifest = Bundle.open(bundle).manifest
-        pooling, longest = manifest.details.get("pooling"), manifest.max_length
-        if longest is None or not isinstance(pooling, str):
-            raise DataError(
-                f"{bundle}: it was not exported from a transformer: its pooling is {pooling!r}"
-            )
-        encoder = fala_export.load_encoder(str(folder), pooling)
-        if encoder.module.dimension != manifest.dimension:
-            raise DataError(
-                f"{folder}: its embeddings have {encoder.module.dimension} numbers, those of "
-                f"{bundle} {manifest.dimension}; give the folder that the bundle was made from"
-            )
-        encoder.module.normalize = bool(manifest.details.get("normalized"))
-        without_pooler(encoder.module.transformer)
-        return cls(encoder, longest)
-
-    def tokens(self, texts: Sequence[str]) -> list[list[int]]:
-        """Token ids of some texts, cut to ``longest``."""
-        return self._encoder.token_ids(texts, self.longest)
-
-    def forward(self, tokens: Sequence[Sequence[int]]) -> Tensor:
-        """Embed n texts given as token ids, padded to the longest: shape (n, d)."""
-        embeddings: Tensor = self.module(*fala_export.pad(tokens, self._encoder.pad_id))
-        return embeddings
-
-    def embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Embeddings of n texts, shape (n, d), without dropout and gradients."""
-        training = self.training
-        self.eval()
-        embeddings = self._encoder.encode(texts, self.longest)
-        self.train(training)
-        return embeddings
+    bundle = Bundle.open(path)
+    encoder = fala_export.load_encoder_of(bundle, str(folder))
+    pooling = bundle.manifest.details.get("pooling")
+    if pooling != encoder.pooling:
+        raise DataError(
+            f"{path}: its pooling is {pooling!r}, and that of {folder} {encoder.pooling!r}; give "
+            "the folder that the bundle was made from"
+        )
+    fala_export.drop_pooler(encoder.module.transformer)
+    return replace(encoder, longest=encoder.length(bundle.manifest.max_length))
 
 
 def skeleton(folder: Path) -> nn.Module:
@@ -106,13 +66,7 @@ def skeleton(folder: Path) -> nn.Module:
 
 def skeleton_of(config: PretrainedConfig) -> nn.Module:
     """As ``skeleton``, of a ``transformers`` configuration."""
-    with device("meta"):
-        return without_pooler(AutoModel.from_config(config, attn_implementation="eager"))
-
-
-def without_pooler(model: PreTrainedModel) -> nn.Module:
-    """Drop the layer after the last state: no embedding uses it, so nothing should train it."""
-    if getattr(model, "pooler", None) is not None:
-        model.pooler = None
-    result: nn.Module = model
-    return result
+    with torch.device("meta"):
+        model: nn.Module = AutoModel.from_config(config, attn_implementation="eager")
+    fala_export.drop_pooler(model)
+    return model

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from fala import ExportError
+from fala import Bundle, ExportError
 from fala.release import tokenizer_inputs
 from fala_export.models.folder import (
     MODULES,
@@ -182,6 +182,32 @@ def load_encoder(source: str, pooling: str | None = None, revision: str | None =
             longest=min(positions, settings.longest or int(tokenizer.model_max_length)),
             revision=None if hub is None else hub.commit,
         )
+
+
+def load_encoder_of(bundle: Bundle, source: str, revision: str | None = None) -> Encoder:
+    """Load the encoder that a bundle was exported from, to embed as the bundle does.
+
+    Args:
+        bundle: Of a transformer.
+        source: As for ``load_encoder``.
+        revision: The same.
+
+    Raises:
+        ExportError: See ``load_encoder``; or the encoder's embeddings have another length.
+    """
+    details = bundle.manifest.details
+    pooling = details.get("pooling")
+    # Any other pooling has weights or settings, which the model's own files hold.
+    encoder = load_encoder(source, pooling if pooling in ("mean", "cls") else None, revision)
+    if isinstance(details.get("normalized"), bool):
+        encoder.module.normalize = details["normalized"]
+    dimension = encoder.module.dimension
+    if dimension != bundle.manifest.dimension:
+        raise ExportError(
+            f"{source}: not the model that {bundle.path} was exported from: it has {dimension} "
+            f"dimensions, and the bundle {bundle.manifest.dimension}"
+        )
+    return encoder
 
 
 def _find(source: str, revision: str | None) -> tuple[Path, HubModel | None]:

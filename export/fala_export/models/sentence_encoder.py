@@ -124,6 +124,15 @@ class SentenceEncoder(nn.Module):
         return nn.functional.normalize(pooled, dim=1) if self.normalize else pooled
 
 
+def drop_pooler(transformer: PreTrainedModel) -> None:
+    """Drop the layer after the last state: no embedding uses it, so nothing should train it.
+
+    Where the model's files lack it, it is random at every load.
+    """
+    if hasattr(transformer, "pooler"):
+        transformer.pooler = None
+
+
 def pad(ids: Sequence[Sequence[int]], pad_id: int) -> tuple[Tensor, Tensor]:
     """Bring token ids to one length.
 

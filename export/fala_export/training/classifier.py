@@ -70,13 +70,13 @@ class ClassifierModule(nn.Module):
         """
         states = self.backbone(ids, mask)
         logits = states @ self.weight.T + self.bias
-        loss = (_losses(logits, shares) * counts).sum() / counts.sum()
+        loss = (cross_entropies(logits, shares) * counts).sum() / counts.sum()
         if own is not None and len(own["text"]):
             of_whom, states = own["annotator"], states[own["text"]]
             offsets = torch.einsum("mcd,md->mc", self.own_weight[of_whom], states)
             personal = logits[own["text"]] + WEIGHT_PACE * offsets
             personal = personal + BIAS_PACE * self.own_bias[of_whom]
-            loss = (loss + _losses(personal, own["shares"]).mean()) / 2
+            loss = (loss + cross_entropies(personal, own["shares"]).mean()) / 2
         right = (_right(logits, shares) * counts).sum() / counts.sum()
         return {"loss": loss, "weight": counts.sum(), "accuracy": right}
 
@@ -90,8 +90,13 @@ class ClassifierModule(nn.Module):
         )
 
 
-def _losses(logits: Tensor, shares: Tensor) -> Tensor:
-    """Cross-entropies, shape (n,)."""
+def cross_entropies(logits: Tensor, shares: Tensor) -> Tensor:
+    """The loss of each text, shape (n,).
+
+    Args:
+        logits: Shape (n, C).
+        shares: Of the labels, shape (n, C); of the second label alone where C = 1.
+    """
     if logits.shape[1] == 1:
         return functional.binary_cross_entropy_with_logits(
             logits.squeeze(1), shares.squeeze(1), reduction="none"

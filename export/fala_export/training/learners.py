@@ -18,7 +18,12 @@ from fala import Backbone, Bundle, ExportError
 from fala.release import EncoderState, Row, Vectors, unique_texts, words
 from fala_export.embedding import Embedder
 from fala_export.models.encoder import Encoder
-from fala_export.models.sentence_encoder import AttentionPooling, SentenceEncoder, embed_tokens
+from fala_export.models.sentence_encoder import (
+    AttentionPooling,
+    SentenceEncoder,
+    drop_pooler,
+    embed_tokens,
+)
 from fala_export.training.settings import LoopSettings
 from fala_export.vectors.table import bundle_table
 
@@ -86,9 +91,7 @@ class TransformerLearner(Learner):
     def __init__(self, encoder: Encoder, max_length: int) -> None:
         from tokenizers import Tokenizer
 
-        # No embedding needs it, and where the model's files lack it, it is random at every load.
-        if getattr(encoder.module.transformer, "pooler", None) is not None:
-            encoder.module.transformer.pooler = None
+        drop_pooler(encoder.module.transformer)
         # Four epochs reach no lower a loss on validation users than two, in twice the time.
         super().__init__(encoder.module, encoder.pad_id, LoopSettings(epochs=2, learning_rate=5e-5))
         self.encoder = encoder

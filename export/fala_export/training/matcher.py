@@ -17,6 +17,7 @@ from torch.nn import functional
 
 from fala import DataError, Head
 from fala.release import MATCHING, Evidence, Row, Vectors, fit_paper
+from fala_export.models.sentence_encoder import pad
 from fala_export.training.learners import Learner
 from fala_export.training.opened import Opened
 from fala_export.training.texts import Texts
@@ -53,11 +54,7 @@ class MatcherModule(nn.Module):
             candidates: Places among the texts, shape (n, K).
         """
         texts = self.backbone(ids, mask)
-        rows = texts[history]
-        scores = rows @ self.query
-        scores = scores.masked_fill(opened == 0, torch.finfo(scores.dtype).min)
-        weights = scores.softmax(dim=1) * opened  # an empty history has u = 0
-        user = (weights.unsqueeze(-1) * rows).sum(dim=1)
+        user = user_vectors(texts, history, opened, self.query)
         return (texts[candidates] * (user * self.weight).unsqueeze(1)).sum(dim=2)
 
     def forward(
@@ -95,6 +92,22 @@ class MatcherModule(nn.Module):
         return Head(MATCHING, self.labels, raw.weight * scale, fitted.bias, raw.query)
 
 
+def user_vectors(texts: Tensor, history: Tensor, opened: Tensor, query: Tensor) -> Tensor:
+    """The users' vectors u, shape (n, dim): attention over a history's embeddings.
+
+    Args:
+        texts: Embeddings, shape (m, dim).
+        history: Places among the texts, shape (n, longest history).
+        opened: 1 where there is a text in ``history``, the same shape.
+        query: Of the attention, shape (dim,); zeros weigh all texts alike.
+    """
+    rows = texts[history]
+    scores = rows @ query
+    scores = scores.masked_fill(opened == 0, torch.finfo(scores.dtype).min)
+    weights = scores.softmax(dim=1) * opened  # an empty history has u = 0
+    return (weights.unsqueeze(-1) * rows).sum(dim=1)
+
+
 class MatcherBatches:
     """Opened candidates, each among others that the user did not open.
 
@@ -128,12 +141,7 @@ class MatcherBatches:
         choices = [self._opened.draw(choice, rng) for choice in self._planned[1][position]]
         texts = dict.fromkeys(text for match in choices for text in (*match[0], *match[1]))
         place = {text: index for index, text in enumerate(texts)}
-        longest = max(len(history) for history, _ in choices)
-        history = torch.zeros(len(choices), longest, dtype=torch.long)
-        mask = torch.zeros(len(choices), longest)
-        for row, (read, _) in enumerate(choices):
-            history[row, : len(read)] = torch.tensor([place[text] for text in read])
-            mask[row, : len(read)] = 1
+        history, mask = pad([[place[text] for text in read] for read, _ in choices], 0)
         return {
             **self._texts.take([self._texts.position[text] for text in texts]),
             "history": history,

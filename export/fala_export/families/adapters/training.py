@@ -25,7 +25,7 @@ from fala.release import (
     Vectors,
 )
 from fala.release.adapters import stored_inputs
-from fala_export.backbone import load
+from fala_export.backbone import load_base
 from fala_export.families.adapters.model import (
     configuration,
     inputs_of,
@@ -35,7 +35,6 @@ from fala_export.families.adapters.model import (
 )
 from fala_export.families.adapters.settings import TaskRelease
 from fala_export.models.encoder import Encoder
-from fala_export.models.sentence_encoder import POOLINGS
 from fala_export.parity import compare
 from fala_export.sentences import parity_texts
 from fala_export.training.closed_form import finish, start_of
@@ -88,14 +87,10 @@ def open_base(settings: TaskRelease) -> Base:
         raise TypeError("a transformer's bundle has another backbone")
     if manifest.max_length is None:
         raise ExportError(f"{path}: does not say how many tokens of a text it reads")
-    pooling = manifest.details.get("pooling")
-    named = pooling if pooling in POOLINGS and pooling != "attention" else None
-    encoder = load(settings.model, named, settings.revision)
-    if isinstance(manifest.details.get("normalized"), bool):
-        encoder.module.normalize = manifest.details["normalized"]
+    encoder = load_base(bundle, settings.model, settings.revision)
     encoder = replace(encoder, tokenizer=bundle.read(TOKENIZER), pad_id=manifest.pad_id)
     another = f"{settings.model}: not the model that {path} was exported from"
-    _check_sizes(encoder, graph, another)
+    _check_vocabulary(encoder, another)
     max_length = encoder.length(manifest.max_length)
     cosine = _cosine(encoder, graph, max_length)
     if cosine < settings.min_cosine:
@@ -106,16 +101,13 @@ def open_base(settings: TaskRelease) -> Base:
     return Base(bundle, graph, encoder, max_length, cosine)
 
 
-def _check_sizes(encoder: Encoder, graph: OnnxEncoder, another: str) -> None:
+def _check_vocabulary(encoder: Encoder, another: str) -> None:
     from tokenizers import Tokenizer
 
     tokens = Tokenizer.from_str(encoder.tokenizer.decode()).get_vocab(with_added_tokens=True)
     has, needs = int(encoder.module.transformer.config.vocab_size), max(tokens.values()) + 1
     if has < needs:
         raise ExportError(f"{another}: it has {has} tokens, and the bundle {needs}")
-    has, needs = encoder.module.dimension, graph.dimension
-    if has != needs:
-        raise ExportError(f"{another}: it has {has} dimensions, and the bundle {needs}")
 
 
 def _cosine(encoder: Encoder, graph: OnnxEncoder, max_length: int) -> float:

@@ -154,12 +154,6 @@ def piece_vectors(
     return vectors
 
 
-def drop_pooler(model: PreTrainedModel) -> None:
-    """Drop what BERT was pre-trained with to tell sentence pairs; no embedding comes from it."""
-    if hasattr(model, "pooler"):
-        model.pooler = None
-
-
 def keep_layers(model: PreTrainedModel, count: int) -> None:
     """Drop layers at even distances; the first stays, and the last of two or more.
 

@@ -20,7 +20,6 @@ from fala import ExportError
 from fala_export.families.distillation.model import (
     average_untrained_positions,
     choose_shape,
-    drop_pooler,
     has_width_of,
     keep_layers,
     keep_pieces,
@@ -33,6 +32,7 @@ from fala_export.families.distillation.texts import Texts
 from fala_export.families.distillation.vocabulary import Vocabulary, choose_vocabulary
 from fala_export.models.encoder import Encoder
 from fala_export.models.saving import save_encoder
+from fala_export.models.sentence_encoder import drop_pooler
 from fala_export.training.settings import LoopSettings
 
 if TYPE_CHECKING:
