@@ -167,7 +167,7 @@ def test_rows_that_make_no_data_set(rows, words):
 
 @pytest.mark.parametrize("name", ["absent.jsonl", ".", "nul\0byte", "x" * 5000])
 def test_a_file_that_cannot_be_read(tmp_path, name):
-    with pytest.raises(DataError, match="cannot read|no state.json") as caught:
+    with pytest.raises(DataError, match=r"cannot read|no state\.json") as caught:
         load_rows(f"{tmp_path}/{name}")
     assert "\n" not in str(caught.value)
 
