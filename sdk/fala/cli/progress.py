@@ -108,5 +108,6 @@ class _Lines:
             if now < self._due or self._over.is_set():
                 return
             self._due = now + _NEXT
-            share = f": {self.pos / self.length:.0%}" if self.length else " ..."
-            click.echo(f"{self.label}{share}", err=True)
+            share = f"{self.pos / self.length:.0%}" if self.length else "0%"
+            # A line that says 0 % says nothing but that something has begun.
+            click.echo(f"{self.label}{' ...' if share == '0%' else f': {share}'}", err=True)
