@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.special import stdtrit
 
 from fala import Budget, Bundle, DataError, ExportError, write_bundle
 from fala.playground.walk import Side, run_user
@@ -87,8 +88,8 @@ def verdict(users: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     Returns:
         ``devices``, of whose test rows some have two labels; their mean ``auc`` with the old
         personal model, with the new release as shipped, and with the new personal model; the mean
-        ``gain`` of the last over the one before, with a 95 % ``interval`` over annotators (None of
-        fewer than two); and the share who are ``worse``, by more than ``WORSE``.
+        ``gain`` of the last over the one before, with Student's 95 % ``interval`` over annotators
+        (None of fewer than two); and the share who are ``worse``, by more than ``WORSE``.
 
     Raises:
         DataError: There is no such device.
@@ -99,7 +100,7 @@ def verdict(users: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     gains = np.array([one["fala"] - one["new_global"] for one in scored])
     interval = None
     if len(gains) > 1:
-        half = 1.96 * gains.std(ddof=1) / np.sqrt(len(gains))
+        half = stdtrit(len(gains) - 1, 0.975) * gains.std(ddof=1) / np.sqrt(len(gains))
         interval = [_rounded(gains.mean() - half), _rounded(gains.mean() + half)]
     models = ("old_personal", "new_global", "fala")
     return {

@@ -96,9 +96,11 @@ def digest_of(path: Path) -> str:
     digest = hashlib.sha256()
     try:
         for file in files:
-            digest.update(f"{file.relative_to(path).as_posix()}\n".encode())
+            name, size = file.relative_to(path).as_posix(), file.stat().st_size
+            digest.update(f"{name}\n{size}\n".encode())
             with file.open("rb") as stream:
-                digest.update(hashlib.file_digest(stream, "sha256").digest())
+                while chunk := stream.read(1 << 20):
+                    digest.update(chunk)
     except OSError as error:
         raise ExportError(f"{path}: cannot be read: {error.strerror or error}") from error
     return digest.hexdigest()
