@@ -390,8 +390,7 @@ class Device:
             adapter: The task that is asked, by its adapter's name; None is the device's own.
 
         Returns:
-            Shape (n, number of labels); rows add up to 1. Of a rating the values, shape (n,),
-            within the release's range.
+            Shape (n, number of labels), each row's sum 1; of a rating values in its range, (n,).
 
         Raises:
             DataError: If an example is not of the task's kind.

@@ -11,9 +11,12 @@ from bridged import PROBES, TEXTS
 from devices import embedded, same, state
 from fala import Budget, BundleError, DataError, Device, EncoderError, Item, Match
 from fala.bundle.reading import Bundle
+from fala.bundle.writing import add_bridge, add_prior
 from fala.model.heads import Head
-from fala.release import array_bytes, fit_head, write_external
+from fala.model.prior import PopulationPrior
+from fala.release import array_bytes, fit_bridge, fit_head, write_external
 from fala.testing.hostile import Changes, repack
+from rated import rmse
 
 
 def encoder_of(release):
@@ -253,3 +256,50 @@ def test_a_hostile_bundle_is_refused(tmp_path, releases, file, data):
     repack(path, tmp_path / "y.fala", Changes({file: data}))
     with pytest.raises(BundleError):
         Bundle.open(tmp_path / "y.fala")
+
+
+def test_an_app_with_its_own_encoders_has_ratings(tmp_path):
+    """Films of planted tastes: an old encoder, then a new one with a bridge and a prior."""
+    random = np.random.default_rng(0)
+    films = {f"film {number}": vector for number, vector in enumerate(random.normal(size=(400, 6)))}
+    turn = random.normal(size=(6, 8)) / np.sqrt(6)
+
+    def old(names):
+        return np.array([films[name] for name in names], np.float32)
+
+    def new(names):
+        return np.tanh(old(names) @ turn).astype(np.float32)
+
+    def stars(names, noise, *weights):
+        values = 3 + old(names) @ np.sum(weights, axis=0) + noise * random.normal(size=len(names))
+        return np.clip(values, 1, 5)
+
+    shared, personal = [0.5, -0.4, 0.3, 0, 0, 0], [-0.3, 0, 0, 0.5, -0.4, 0]
+    names, public, unseen = list(films)[:80], list(films)[200:], list(films)[100:200]
+    numbers, truth = stars(public, 0.3, shared), stars(unseen, 0, shared, personal)
+    paths = [tmp_path / "1.fala", tmp_path / "2.fala"]
+    for version, (path, encoder) in enumerate(zip(paths, (old, new), strict=True), start=1):
+        head = fit_head(encoder(public), numbers, rating=(1, 5))
+        probes = dict(zip(public[:4], encoder(public[:4]), strict=True))
+        write_external(path, "films", str(version), head, probes)
+    bridge = fit_bridge(Bundle.open(paths[0]).backbone_digest, old(public), new(public))
+    add_bridge(paths[1], Bundle.open(paths[1]), bridge, {})
+    prior = PopulationPrior(
+        np.zeros(9, np.float32), np.full(9, 0.5, np.float32), np.zeros((0, 9), np.float32)
+    )
+    add_prior(paths[1], Bundle.open(paths[1]), prior, {})
+    encoders = {"films 1": old, "films 2": new}
+    with Device.create(tmp_path / "device", paths[0], encoder=encoders) as device:
+        of_vendor = rmse(device.predict(unseen), truth)
+        steps = [
+            lambda: device.learn(names, stars(names, 0.3, shared, personal)),
+            lambda: device.replace(paths[1], Budget(0)),
+            lambda: device.refine(Budget(80)),
+            lambda: device.forget(where=lambda row: row.id % 10 == 3),
+            device.rollback,
+        ]
+        for step in steps:
+            step()
+            assert rmse(device.predict(unseen), truth) < 0.75 * of_vendor
+        device.forget(where=lambda row: True)
+        assert rmse(device.predict(unseen), truth) == pytest.approx(of_vendor)
