@@ -328,7 +328,8 @@ class Bundle:
         with named_errors(self.path):
             names = (layout.PRIOR_MEAN, layout.PRIOR_VARIANCE, layout.PRIOR_FACTORS)
             prior = PopulationPrior(*(self._floats(name) for name in names))
-            if prior.dimension != manifest.dimension or manifest.link.count(manifest.labels) != 1:
+            logits = manifest.link.count(manifest.labels) if manifest.labels else 0
+            if (prior.dimension, logits) != (manifest.dimension, 1):
                 raise DimensionError(
                     f"the prior is for a head of one logit on {prior.dimension} dimensions; the "
                     f"bundle has {len(manifest.labels)} labels on {manifest.dimension}"

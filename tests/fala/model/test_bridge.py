@@ -200,7 +200,7 @@ def test_what_does_not_fit_is_not_written(release, tmp_path):
     )
     plain = bundles.write_onnx(tmp_path / "plain.fala")
     for bundle in (three, plain):
-        with pytest.raises(DimensionError, match="prior is for a head of two labels"):
+        with pytest.raises(DimensionError, match="prior is for a head of one logit"):
             add_prior(tmp_path / "out.fala", bundle, make_prior(), {})
     assert not (tmp_path / "out.fala").exists()
 
