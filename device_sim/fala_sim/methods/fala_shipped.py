@@ -16,6 +16,9 @@ from fala_sim.methods.method import Look, Method, Scores
 from fala_sim.methods.solve_flops import clustering_flops, fit_flops
 from fala_sim.situation import Example, Logits, Situation, distinct_texts
 
+#: The budget of a replacement that encodes all texts.
+EVERYTHING = Budget(forward_passes=sys.maxsize)
+
 #: Texts that a refinement encodes between two fits, at least.
 BATCH = 25
 
@@ -80,7 +83,7 @@ class Everything(Shipped):
     row = 63
     look = Look("#c2503d", "8")
     headline = False
-    budget = Budget(forward_passes=sys.maxsize)
+    budget = EVERYTHING
 
 
 def replaced(situation: Situation, budget: Budget) -> Replaced:
@@ -93,13 +96,7 @@ def replaced(situation: Situation, budget: Budget) -> Replaced:
                 device.learn(user.train, user.train_labels)
             before = _size(place)
             with meter.stage("all stages") as whole:
-                report = device.replace(situation.shipped.path, budget)
-                # It stops where more texts change next to nothing; everything is everything.
-                while budget.forward_passes == sys.maxsize:
-                    more = device.refine(budget)
-                    if not more.forward_passes:
-                        break
-                    report = joined(report, more)
+                report = replace_within(device, situation.shipped.path, budget)
             # The stages tell their own seconds; the whole adds processor time and memory.
             total, whole.seconds = whole.seconds, 0.0
             model, threshold = device.model, device.threshold
@@ -113,6 +110,19 @@ def replaced(situation: Situation, budget: Budget) -> Replaced:
     whole.seconds = max(total - named, 0.0)
     _count(situation, report)
     return Replaced(situation, model, threshold, report)
+
+
+def replace_within(device: Device, release: Path, budget: Budget) -> Report:
+    """Replace a device's release; with ``EVERYTHING`` until all texts are encoded."""
+    report = device.replace(release, budget)
+    # It stops where more texts change next to nothing; everything is everything. (A budget holds
+    # fewer passes than ``sys.maxsize``, so that it is compared with one.)
+    while budget == EVERYTHING:
+        more = device.refine(budget)
+        if not more.forward_passes:
+            break
+        report = joined(report, more)
+    return report
 
 
 def joined(report: Report, more: Report) -> Report:

@@ -12,6 +12,7 @@ from typing import Any
 from fala import Budget, Device, PersonalModel
 from fala_sim.experiments.replacement.jobs import Subject
 from fala_sim.experiments.runner import Giving, Made, timed
+from fala_sim.methods.fala_shipped import replace_within
 from fala_sim.metric.quality import figures
 from fala_sim.records import Key
 from fala_sim.situation import Release, User
@@ -74,7 +75,8 @@ class _Life:
                     self._learn(device, number)
                     spent, decision = 0, None
                     if number:
-                        spent, decision = _replace(device, release, passes)
+                        report = replace_within(device, release.path, Budget(passes))
+                        spent, decision = report.forward_passes, report.decision
                     steps.append(
                         {
                             "backbone": release.name,
@@ -93,7 +95,7 @@ class _Life:
                 last = len(self.releases) - 1
                 device.rollback()
                 back = self._figures(last - 1, device.model)
-                _replace(device, self.releases[last], 0)
+                replace_within(device, self.releases[last].path, Budget(0))
                 forward = self._figures(last, device.model)
         return {
             "steps": steps,
@@ -110,7 +112,7 @@ class _Life:
         ):
             for part in range(len(self.releases)):
                 self._learn(device, part)
-            _replace(device, self.releases[-1], passes)
+            replace_within(device, self.releases[-1].path, Budget(passes))
             return self._figures(len(self.releases) - 1, device.model)
 
     def _learn(self, device: Device, part: int) -> None:
@@ -130,16 +132,3 @@ class _Life:
         release = self.releases[number]
         scores = release.logits(model, self.user.test)
         return figures(scores, self.user.test_labels, release.head.labels)
-
-
-def _replace(device: Device, release: Release, passes: int) -> tuple[int, str]:
-    """Forward passes that a replacement took, and what it decided."""
-    report = device.replace(release.path, Budget(passes))
-    spent, decision = report.forward_passes, report.decision
-    # It stops where more texts change next to nothing; everything is everything.
-    while passes == sys.maxsize:
-        more = device.refine(Budget(passes))
-        if not more.forward_passes:
-            break
-        spent, decision = spent + more.forward_passes, more.decision
-    return spent, decision
