@@ -462,9 +462,10 @@ class Device:
             return []
         head = task.active.model.head
         column = label_to_rank(label, head.labels, head.labels[task.positive(head)])
-        p = self.predict(examples, adapter=adapter).reshape(len(examples), -1)[:, column]
-        best = np.argsort(-p, kind="stable")[:top]
-        return [(texts_of(examples[at])[0], float(p[at])) for at in best]
+        z = self._ask(examples, ActiveModel.logits, adapter)
+        values = head.link.answers(z).reshape(len(z), -1)[:, column]
+        best = np.argsort(-head.link.order(z)[:, column], kind="stable")[:top]
+        return [(texts_of(examples[at])[0], float(values[at])) for at in best]
 
     def learn(
         self,

@@ -20,6 +20,7 @@ from fala import (
 from fala.bundle.reading import Bundle
 from fala.bundle.writing import add_prior, write_release
 from fala.errors import UsageError
+from fala.model.heads import Head
 from fala.model.links import Rating
 from fala.model.prior import PopulationPrior
 from fala.release import fit_head, write_external
@@ -277,6 +278,17 @@ def test_candidates_are_ranked_by_their_values(device):
     values = dict(zip(PROBES, device.predict(PROBES), strict=True))
     ranked = device.rank(PROBES, top=5)
     assert [value for _, value in ranked] == sorted(values.values(), reverse=True)[:5]
+
+
+def test_values_beyond_the_range_are_ranked_too(tmp_path):
+    def encoder(texts):
+        return np.array([[float(text)] for text in texts], np.float32)
+
+    head = Head("classification", ["stars"], np.ones((1, 1)), np.zeros(1), link=Rating(1, 5, 1))
+    write_external(tmp_path / "x.fala", "x", "1", head, {"1": [1.0]})
+    with Device.create(tmp_path / "device", tmp_path / "x.fala", encoder=encoder) as device:
+        ranked = device.rank(["6", "-1", "8", "3", "-2", "7"])
+    assert ranked == [("8", 5), ("7", 5), ("6", 5), ("3", 3), ("-1", 1), ("-2", 1)]
 
 
 def test_matches_have_ratings(tmp_path):

@@ -107,6 +107,10 @@ class Labels:
         """What an app gets: probabilities (n, number of labels), or values (n,)."""
         return label_probabilities(z)
 
+    def order(self, z: NDArray[np.floating]) -> Floats:
+        """What candidates are ranked by, (n, number of labels)."""
+        return label_probabilities(z)
+
     def decide(self, z: NDArray[np.floating], labels: Sequence[str], threshold: float) -> list[str]:
         """The label of every example."""
         with np.errstate(over="ignore"):  # a threshold beyond float32 decides as infinity does
@@ -259,6 +263,10 @@ class Rating:
     def answers(self, z: NDArray[np.floating]) -> Floats:
         """See ``Labels``."""
         return np.clip(z[:, 0].astype(np.float64), self.low, self.high)
+
+    def order(self, z: NDArray[np.floating]) -> Floats:
+        """See ``Labels``: values beyond the range differ, too."""
+        return z.astype(np.float64)
 
     def decide(self, z: NDArray[np.floating], labels: Sequence[str], threshold: float) -> list[str]:
         """See ``Labels``.
