@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.special import stdtrit
 
-from fala import Budget, Bundle, DataError, ExportError, write_bundle
+from fala import Budget, Bundle, DataError, ExportError
 from fala.playground.walk import Side, run_user
-from fala.release import Columns, load_rows, unique_texts
+from fala.release import Columns, load_rows, unique_texts, write_again
 from fala_export.embedding import Embedder
 from fala_export.progress import progress
 from fala_export.settings import CheckSettings
@@ -139,14 +138,8 @@ def note(release: Path, figures: Mapping[str, Any], out: Path) -> None:
     Raises:
         ExportError: It cannot be written.
     """
-    bundle = Bundle.open(release)
-    details = {**bundle.manifest.details, "check": dict(figures)}
     with writing(out):
-        write_bundle(
-            out,
-            replace(bundle.manifest, details=details),
-            {name: bundle.read(name) for name in bundle.manifest.files},
-        )
+        write_again(out, Bundle.open(release), {"check": dict(figures)})
 
 
 def _rounded(value: float) -> float:

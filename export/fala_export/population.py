@@ -3,18 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-from fala import (
-    Bundle,
-    BundleMismatchError,
-    DataError,
-    Head,
-    add_prior,
-    write_bundle,
-)
-from fala.release import Rating, unique_texts
+from fala import Bundle, BundleMismatchError, DataError, Head
+from fala.release import Rating, unique_texts, write_again
 from fala.release.population.annotators import LEAST_ANNOTATORS
 from fala.release.population.learning import (
     AnnotatedRows,
@@ -23,7 +15,7 @@ from fala.release.population.learning import (
     check_head,
     learn_prior,
     learn_scales,
-    with_scales,
+    write_learned,
 )
 from fala.release.population.scales import LEAST_ROWS
 from fala_export.embedding import Embedder
@@ -63,26 +55,22 @@ def write_prior(
 
     Returns:
         ``bundle``, ``bytes_added``, what the manifest says of the ``prior``, and the ``scales``:
-        None where too few annotators have rows enough to choose them by.
+        None where too few annotators have rows enough to choose them by. Where no prior serves
+        annotators better than none at all, ``prior`` says so under ``refused``, and the release
+        has the scales of a device without one.
 
     Raises:
         BundleMismatchError: The release has no head, or not one of that kind for these rows.
-        DataError: The rows are of too few annotators, or no prior is better than
-            what there is.
+        DataError: The rows are of too few annotators.
         ExportError: ``trained_on`` are not the rows of the release's training.
         RowError: A row has a label that is not the head's.
     """
-    bundle = Bundle.open(release)
-    head = _head_of(bundle)
+    bundle, head, public = _opened(release, public, trained_on)
     check_head(bundle, head)
-    public = unseen_rows(bundle, public, trained_on)
     learned = learn_prior(_embedded(bundle, head, public, embedder or Embedder()), progress)
     details = {**learned.details, "data": public.digest}
     before = release.stat().st_size
-    with TemporaryDirectory(dir=out.parent, prefix=".fala-") as folder:
-        noted = Path(folder) / out.name
-        _note(noted, bundle, learned.scales)
-        add_prior(out, Bundle.open(noted), learned.prior, details)
+    write_learned(out, bundle, learned, details)
     return {
         "bundle": str(out),
         "bytes_added": out.stat().st_size - before,
@@ -118,9 +106,7 @@ def write_scales(
         ExportError: See ``write_prior``.
         RowError: A row has a label that is not the head's.
     """
-    bundle = Bundle.open(release)
-    head = _head_of(bundle)
-    public = unseen_rows(bundle, public, trained_on)
+    bundle, head, public = _opened(release, public, trained_on)
     rows = _embedded(bundle, head, public, embedder or Embedder())
     scales = learn_scales(rows, dict.fromkeys(set(rows.names), bundle.prior()), progress)
     if scales is None:
@@ -129,11 +115,15 @@ def write_scales(
             "rows or more, and there are fewer. Without scales, devices take the SDK's"
         )
     before = release.stat().st_size
-    _note(out, bundle, scales)
+    write_again(out, bundle, {"scales": scales})
     return {"bundle": str(out), "bytes_added": out.stat().st_size - before, "scales": scales}
 
 
-def _head_of(bundle: Bundle) -> Head:
+def _opened(
+    release: Path, public: PublicRows, trained_on: Path | None
+) -> tuple[Bundle, Head, PublicRows]:
+    """A release, its head, and the public rows that its backbone was not trained on."""
+    bundle = Bundle.open(release)
     head = bundle.head()
     if head is None:
         raise BundleMismatchError(
@@ -145,7 +135,7 @@ def _head_of(bundle: Bundle) -> Head:
             f"{bundle.path}: its head is for {head.asks}; a population prior and scales are "
             "estimated for labels alone"
         )
-    return head
+    return bundle, head, unseen_rows(bundle, public, trained_on)
 
 
 def _embedded(bundle: Bundle, head: Head, public: PublicRows, embedder: Embedder) -> AnnotatedRows:
@@ -158,9 +148,3 @@ def _embedded(bundle: Bundle, head: Head, public: PublicRows, embedder: Embedder
     vectors = embedder.embed(bundle.backbone(), bundle.backbone_digest, texts, "embedding texts")
     embeddings = dict(zip(texts, vectors, strict=True))
     return annotated_rows(bundle, head, public.rows, embeddings, progress)
-
-
-def _note(out: Path, bundle: Bundle, scales: list[float] | None) -> None:
-    """Write a bundle again with these scales, or without any."""
-    files = {name: bundle.read(name) for name in bundle.manifest.files}
-    write_bundle(out, with_scales(bundle.manifest, scales), files)

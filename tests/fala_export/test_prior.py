@@ -1,4 +1,5 @@
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -7,7 +8,7 @@ from click.testing import CliRunner
 from scipy.special import expit
 
 from bundles import make_head, write_onnx, write_word_vector_release
-from fala import Bundle, DataError
+from fala import Bundle, DataError, add_prior
 from fala.release import BIAS_DEVIATION
 from fala.release.device_fit import Inputs, TrainingSet, blocks_of, fit_device
 from fala.release.population.annotators import chunks, gather_annotators
@@ -16,6 +17,7 @@ from fala.release.population.estimation import Gaussian, estimate, find_mode, is
 from fala_export.cli import main
 from public_data import write_rows
 from public_people import FILMS, verdicts
+from training_sets import make_prior
 
 pytestmark = pytest.mark.slow
 
@@ -138,8 +140,9 @@ def test_people_who_differ_from_the_vendor_alone_get_a_tight_prior():
 
 
 def test_no_prior_is_chosen_where_none_is_better_than_the_vendors_head():
-    with pytest.raises(DataError, match=r"with the vendor's head alone.*isotropic prior"):
-        chosen(gathered(*population(people=40, rows=20, seed=3)))
+    choice = chosen(gathered(*population(people=40, rows=20, seed=3)))
+    assert choice.prior is None and set(choice.held_out) == {None}
+    assert re.search(r"with the vendor's head alone.*isotropic prior", choice.details()["refused"])
 
 
 def test_the_order_of_rows_changes_nothing():
@@ -308,6 +311,20 @@ def test_a_matcher_gets_a_prior(folder):
     result = run("--release", release.path, "--data", rows)
     assert result.exit_code == 0, result.output
     assert Bundle.open(release.path).prior() is not None
+
+
+def test_a_release_stays_without_a_prior_where_none_is_better(folder, release):
+    """It says so, and has the scales of a device without a prior."""
+    rows = write_rows(folder / "alike.jsonl", verdicts(release, rows_each=30, spread=0))
+    earlier = write_word_vector_release(folder / "alike.fala", make_head())
+    add_prior(earlier.path, earlier, make_prior(d=earlier.manifest.dimension), {})
+    result = run("--release", earlier.path, "--data", rows)
+    assert result.exit_code == 0, result.output
+    assert "no prior: no population prior serves held-out annotators better" in result.stdout
+    written = Bundle.open(earlier.path)
+    assert written.prior() is None
+    assert "cross-entropy" in written.manifest.details["prior"]["refused"]
+    assert len(written.scales) == 2
 
 
 def test_rows_of_too_few_annotators_are_refused(folder, release):

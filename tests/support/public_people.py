@@ -10,14 +10,14 @@ FILMS = [f"{adverb} {adjective} film {noun}" for adverb in ("not", "well", "do",
          for noun in ("love", "hate", "was", "made")]  # fmt: skip
 
 
-def verdicts(bundle, matching=False, people=30, rows_each=15):
-    """Public rows of people around a release's head of two labels, whose biases differ widely."""
+def verdicts(bundle, matching=False, people=30, rows_each=15, spread=2):
+    """Public rows of people around a release's head of two labels, whose biases differ so much."""
     rng = np.random.default_rng(9)
     backbone, head = bundle.backbone(), bundle.head()
     embeddings = dict(zip(FILMS, backbone.encode(FILMS), strict=True))
     rows = []
     for person in range(people):
-        bias = 2 * rng.normal()
+        bias = spread * rng.normal()
         history = tuple(rng.choice(FILMS, 3)) if matching else ()
         for film in rng.choice(FILMS, rows_each, replace=False):
             example = Match(history, film) if matching else film

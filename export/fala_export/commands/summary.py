@@ -91,6 +91,9 @@ def _words(words: Mapping[str, Any]) -> str:
 
 
 def _prior(prior: Mapping[str, Any]) -> Iterator[str]:
+    if "refused" in prior:
+        yield f"  no prior: {prior['refused']}"
+        return
     yield f"  prior: from {prior['rows']} rows of {prior['annotators']} annotators"
     yield (
         f"  biases differ from the vendor's by {prior['bias_mean']:.2f} in the mean, with a "

@@ -171,6 +171,33 @@ def write_external(
     return write_bundle(path, manifest, files, head)
 
 
+def write_again(
+    path: str | os.PathLike[str],
+    bundle: Bundle,
+    details: Mapping[str, Any],
+    files: Mapping[str, bytes | None] | None = None,
+) -> Manifest:
+    """Write a bundle again with other details in its manifest, and other files.
+
+    Args:
+        path: Where to write; it may be the bundle's own file.
+        bundle: The bundle.
+        details: Those that change, by name; None removes one.
+        files: Likewise.
+
+    Returns:
+        The manifest as written.
+    """
+    noted = {**bundle.manifest.details, **details}
+    manifest = replace(
+        bundle.manifest, details={name: one for name, one in noted.items() if one is not None}
+    )
+    content = {**_read_all(bundle), **(files or {})}
+    return write_bundle(
+        path, manifest, {name: data for name, data in content.items() if data is not None}
+    )
+
+
 def add_bridge(
     path: str | os.PathLike[str], bundle: Bundle, bridge: Bridge, details: Mapping[str, Any]
 ) -> Manifest:
@@ -208,7 +235,7 @@ def add_bridge(
         }
     earlier = bundle.manifest.details.get("bridges")
     noted = {**(earlier if isinstance(earlier, dict) else {}), bridge.source: dict(details)}
-    return _write_again(path, bundle, new, {"bridges": noted})
+    return write_again(path, bundle, {"bridges": noted}, new)
 
 
 def add_prior(
@@ -239,12 +266,18 @@ def add_prior(
     _check(bundle, Bundle, "bundle")
     _check(prior, PopulationPrior, "prior")
     _check(details, Mapping, "details")
-    new = {
+    return write_again(path, bundle, {"prior": dict(details)}, prior_files(prior))
+
+
+def prior_files(prior: PopulationPrior | None) -> dict[str, bytes | None]:
+    """The files of a population prior in a bundle; their content is None without one."""
+    if prior is None:
+        return dict.fromkeys((layout.PRIOR_MEAN, layout.PRIOR_VARIANCE, layout.PRIOR_FACTORS))
+    return {
         layout.PRIOR_MEAN: array_bytes(prior.mean),
         layout.PRIOR_VARIANCE: array_bytes(prior.variance),
         layout.PRIOR_FACTORS: array_bytes(prior.factors),
     }
-    return _write_again(path, bundle, new, {"prior": dict(details)})
 
 
 def add_prompts(
@@ -275,7 +308,7 @@ def add_prompts(
     _check(details, Mapping, "details")
     sizes = {"count": prompts.shape[0], "length": prompts.shape[4]} if prompts.ndim == 6 else {}
     files = {layout.PROMPT_PREFIXES: prompt_bytes(prompts)}
-    return _write_again(path, bundle, files, {"prompts": {**sizes, **details}})
+    return write_again(path, bundle, {"prompts": {**sizes, **details}}, files)
 
 
 def add_version(
@@ -296,23 +329,13 @@ def add_version(
         BundleFormatError: The version is no whole number from 1, or the product no such name.
     """
     named = {} if product is None else {"product": product}
-    return _write_again(path, bundle, {}, {"version": version, **named})
+    return write_again(path, bundle, {"version": version, **named})
 
 
 def _check(value: object, kind: type, name: str) -> None:
     """Raise DataError if an argument is not what it should be."""
     if not isinstance(value, kind):
         raise DataError(f"{name} is a {kind.__name__}, not {shown(value)}")
-
-
-def _write_again(
-    path: str | os.PathLike[str],
-    bundle: Bundle,
-    files: Mapping[str, bytes],
-    details: Mapping[str, Any],
-) -> Manifest:
-    manifest = replace(bundle.manifest, details={**bundle.manifest.details, **details})
-    return write_bundle(path, manifest, {**_read_all(bundle), **files})
 
 
 def _read_all(bundle: Bundle, without: tuple[str, ...] = ()) -> dict[str, bytes]:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.bundle.reading import Bundle
-from fala.bundle.writing import add_bridge, add_prior, write_bundle, write_release
+from fala.bundle.writing import add_bridge, write_release
 from fala.device import Device
 from fala.errors import BundleMismatchError, DataError
 from fala.examples import unique_texts
@@ -35,7 +35,7 @@ from fala.release.population.learning import (
     annotated_rows,
     check_head,
     learn_prior,
-    with_scales,
+    write_learned,
 )
 from fala.release.user_rows import Rows
 from fala.report import Report
@@ -263,10 +263,10 @@ def _add_prior(
         return f"none: {str(error).removeprefix(f'{release}: ')}"
     except ImportError:
         return "none: SciPy learns it, and is not installed (pip install scipy)"
-    files = {name: bundle.read(name) for name in bundle.manifest.files}
-    write_bundle(release, with_scales(bundle.manifest, learned.scales), files)
+    if learned.prior is None:
+        return f"none: {learned.details['refused']}"
     details = {"text": f"learned on {rows.source}", **learned.details}
-    add_prior(release, Bundle.open(release), learned.prior, details)
+    write_learned(release, bundle, learned, details)
     return f"learned from {learned.details['annotators']} public annotators"
 
 

@@ -30,7 +30,7 @@ from fala.bundle.manifest import MAX_VERSION, PRODUCT
 from fala.bundle.prompts import MOST_COMPILED, prompt_state
 from fala.bundle.signature import SUFFIX as SIGNATURE_SUFFIX
 from fala.bundle.signature import message_of, packed_manifest, signature_file
-from fala.bundle.writing import add_prompts, add_version, write_external
+from fala.bundle.writing import add_prompts, add_version, write_again, write_external
 from fala.examples import CLASSIFICATION, MATCHING, Example, tokenizer_inputs, unique_texts
 from fala.files import temporary_folder, write_atomically
 from fala.model.heads import Vectors
@@ -123,6 +123,7 @@ __all__ = [
     "unique_texts",
     "unit_vectors",
     "words",
+    "write_again",
     "write_atomically",
     "write_external",
 ]

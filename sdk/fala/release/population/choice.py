@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from fala.errors import DataError
 from fala.model.prior import PopulationPrior
 from fala.release.device_fit import DENSE_SCALE
 from fala.release.population.annotators import Annotator, Floats
@@ -64,25 +63,43 @@ class Choice:
     """What was chosen.
 
     Attributes:
-        prior: For the bundle.
+        prior: For the bundle; None where none is better than the vendor's head alone, and than
+            what devices take where a release has no prior.
         held_out: The same estimated without every fold's annotators: without those at positions
             f, f + ``FOLDS`` and so on for number f.
-        candidate: What won.
+        candidate: The best.
         cross_entropy: Of the held-out annotators' rows, by candidate.
         vendor: The same of the vendor's head alone.
         devices: The same by the prior that devices take where a release has none.
     """
 
-    prior: PopulationPrior
-    held_out: tuple[PopulationPrior, ...]
+    prior: PopulationPrior | None
+    held_out: tuple[PopulationPrior | None, ...]
     candidate: Candidate
     cross_entropy: dict[Candidate, float]
     vendor: float
     devices: float
 
     def details(self) -> dict[str, Any]:
-        """What to tell of it."""
+        """What a manifest says of it."""
+        return {
+            **self._chosen(),
+            "held_out_cross_entropy": {
+                "vendor's head": round(self.vendor, _DIGITS),
+                "devices' own prior": round(self.devices, _DIGITS),
+                **{str(key): round(value, _DIGITS) for key, value in self.cross_entropy.items()},
+            },
+        }
+
+    def _chosen(self) -> dict[str, Any]:
         prior = self.prior
+        if prior is None:
+            return {
+                "refused": "no population prior serves held-out annotators better than what there "
+                f"is: cross-entropy {self.cross_entropy[self.candidate]:.4f} with the best, "
+                f"{self.vendor:.4f} with the vendor's head alone, {self.devices:.4f} with the "
+                "isotropic prior that devices take where a release has none"
+            }
         spread = prior.variance[-1] + (prior.factors[:, -1] ** 2).sum()
         return {
             "chosen": str(self.candidate),
@@ -90,11 +107,6 @@ class Choice:
             "factor": self.candidate.factor,
             "bias_mean": round(float(prior.mean[-1]), _DIGITS),
             "bias_deviation": round(float(np.sqrt(spread)), _DIGITS),
-            "held_out_cross_entropy": {
-                "vendor's head": round(self.vendor, _DIGITS),
-                "devices' own prior": round(self.devices, _DIGITS),
-                **{str(key): round(value, _DIGITS) for key, value in self.cross_entropy.items()},
-            },
         }
 
 
@@ -109,10 +121,6 @@ def choose_prior(annotators: Sequence[Annotator], tick: Callable[[int], None]) -
     Args:
         annotators: The annotators.
         tick: Called with the fits that were made, ``FITS`` an annotator in all.
-
-    Raises:
-        DataError: No candidate is better than the vendor's head alone and than what devices take
-            where a release has no prior.
     """
     losses: dict[Candidate, list[float]] = {candidate: [] for candidate in CANDIDATES}
     folds = []
@@ -131,12 +139,8 @@ def choose_prior(annotators: Sequence[Annotator], tick: Callable[[int], None]) -
     devices = float(np.mean([_devices_loss(one) for one in annotators]))
     best = min(entropy, key=lambda candidate: entropy[candidate])
     if not entropy[best] < min(vendor, devices):
-        raise DataError(
-            "no population prior serves held-out annotators better than what there is: "
-            f"cross-entropy {entropy[best]:.4f} with the best, {vendor:.4f} with the vendor's head "
-            f"alone, {devices:.4f} with the isotropic prior that devices take where a release has "
-            "none (--scales-only chooses that one's scales)"
-        )
+        tick(ROUNDS * len(annotators))
+        return Choice(None, (None,) * FOLDS, best, entropy, vendor, devices)
     start = fitted = isotropic(annotators)
     if best.directions is None:
         tick(ROUNDS * len(annotators))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from fala.bundle.manifest import Manifest
 from fala.bundle.reading import Bundle
+from fala.bundle.writing import prior_files, write_again
 from fala.errors import BundleMismatchError, RowError
 from fala.examples import Example
 from fala.model.heads import Head, Vectors
@@ -58,12 +59,12 @@ class Learned:
     """A prior with the scales under it.
 
     Attributes:
-        prior: The population prior.
+        prior: The population prior; None where none serves annotators better than none at all.
         scales: None where too few annotators have rows enough to choose them by.
-        details: What a manifest says of the prior.
+        details: What a manifest says of the prior, or why there is none (``refused``).
     """
 
-    prior: PopulationPrior
+    prior: PopulationPrior | None
     scales: list[float] | None
     details: dict[str, Any]
 
@@ -142,7 +143,7 @@ def learn_prior(rows: AnnotatedRows, show: Show) -> Learned:
         show: Shows progress.
 
     Raises:
-        DataError: The rows are of too few annotators, or no prior is better than what there is.
+        DataError: The rows are of too few annotators.
     """
     annotators = gather_annotators(
         rows.inputs, rows.words, rows.logits[:, 0], rows.labels[:, 0], rows.names
@@ -181,15 +182,20 @@ def learn_scales(
         return list(choose_scales(people, bar.update))
 
 
-def with_scales(manifest: Manifest, scales: list[float] | None) -> Manifest:
-    """A manifest with these scales, or without any: earlier ones are of another prior."""
-    details = {key: value for key, value in manifest.details.items() if key != "scales"}
-    if scales is not None:
-        details["scales"] = scales
-    return replace(manifest, details=details)
+def write_learned(path: Path, bundle: Bundle, learned: Learned, details: Mapping[str, Any]) -> None:
+    """Write a release again with a prior and the scales under it, in place of earlier ones.
+
+    Args:
+        path: Where to write; it may be the bundle's own file.
+        bundle: The release.
+        learned: What was learned.
+        details: Notes about the prior.
+    """
+    noted = {"prior": dict(details), "scales": learned.scales}
+    write_again(path, bundle, noted, prior_files(learned.prior))
 
 
-def _held_out(annotators: Sequence[Annotator], choice: Choice) -> dict[str, PopulationPrior]:
+def _held_out(annotators: Sequence[Annotator], choice: Choice) -> dict[str, PopulationPrior | None]:
     """For everybody the prior that was estimated without them, as for a device's owner."""
     return {
         annotator.name: choice.held_out[position % FOLDS]
