@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,8 +25,8 @@ class Column:
 
     Attributes:
         backbone: Its backbone's name.
-        lean: How sure the model is of each decision, shape (n,): above 0 that a post is unwelcome,
-            below that it is fine; 0 at the model's threshold, 1 and -1 where it has no doubt.
+        lean: How sure the model is of each decision, shape (n,): from -1, surely fine, to 1, surely
+            unwelcome; 0 at a probability of 1/2.
     """
 
     backbone: str
@@ -35,7 +34,11 @@ class Column:
 
     @property
     def decided(self) -> NDArray[np.bool_]:
-        """Which posts are unwelcome, shape (n,), as of ``Device.decide``."""
+        """Which posts are unwelcome, shape (n,).
+
+        All models decide at a probability of 1/2, where the fewest errors are expected. The
+        threshold of ``Device.decide`` is for the best F1, and counts more errors.
+        """
         return self.lean > 0
 
     def wrong(self, truth: Mapping[int, int]) -> int:
@@ -50,10 +53,7 @@ class Column:
 
 def column_of(device: Device, texts: Sequence[str]) -> Column:
     """Ask a device about posts."""
-    unwelcome = device.predict(texts)[:, 1]
-    threshold = 1 / (1 + math.exp(-device.threshold))
-    room = np.where(unwelcome > threshold, 1 - threshold, threshold)
-    return Column(device.name, (unwelcome - threshold) / room)
+    return Column(device.name, 2 * device.predict(texts)[:, 1] - 1)
 
 
 def view_of(
@@ -133,7 +133,7 @@ def verdict(
     """
     if not truth:
         watch = ", or watch a reader" if who is None else ""
-        return f"Which model is wrong about you? Say what some posts below are to you{watch}."
+        return f"Which model is wrong about you? Label some of the posts below{watch}."
     wrong = {name: column.wrong(truth) for name, column in columns.items()}
     whom, old, new = "the reader", "the old personal one", "the new one"
     if who != "reader":

@@ -101,10 +101,11 @@ function showMaking() {
   if (before && before.labelled < view.labelled) {
     const moves = now.map((value, post) => Math.abs(value - before.now[post]));
     const most = view.posts[moves.indexOf(Math.max(...moves))].text;
-    at("moved").textContent = `The last labels moved your model's answer most on “${most}”`;
+    at("moved").textContent = `The last labels moved the model's answer most on “${most}”`;
     say(`${view.labelled} labelled.`);
   } else if (!view.labelled) {
     at("moved").textContent = "";
+    say("");
   }
   before = { labelled: view.labelled, now };
 }
@@ -112,11 +113,13 @@ function showMaking() {
 function showRelease() {
   const here = view.stage !== "labelling";
   const focused = document.activeElement === at("ship");
+  const from = document.body.dataset;
+  if (from.stage && (from.stage !== view.stage || (view.busy === "refine" && !from.busy))) showTop();
   at("ship").hidden = here;
   const enough = view.labelled >= view.wanted;
   at("ship-why").hidden = here || (view.labelled > 0 && !enough);
   at("ship-why").textContent = enough
-    ? "Enough labels: press it."
+    ? "These are enough labels. Press the button."
     : "Label a post first: nothing is personal yet.";
   at("shipped").hidden = !here;
   enable("ship", !here && view.labelled > 0 && !view.busy);
@@ -138,9 +141,14 @@ function showRelease() {
   enable("refine", !view.busy && !back && view.more);
   at("rollback").textContent = back ? "Return to the new model" : "Roll back to the old model";
   enable("rollback", view.busy !== "ship");
-  if (focused) at("refine").focus();
+  if (focused) at("refine").focus({ preventScroll: true });
   if (view.busy === "refine") say(`${view.passes} posts read`);
   else say(`${at("took").textContent} ${view.verdict}`);
+}
+
+/** Bring the result into view where it is not beside the buttons. */
+function showTop() {
+  if (!matchMedia("(min-width: 60rem)").matches) at("result").scrollIntoView();
 }
 
 function showResult() {
@@ -151,7 +159,7 @@ function showResult() {
   showFigures(at("figures"), view);
   const lines = view.warnings.map((text) => element("p", { class: "lost" }, text));
   if (view.report && view.stage === "shipped") {
-    lines.push(element("p", view.report.worse === false ? {} : { class: "lost" }, view.report.sentence));
+    lines.push(element("p", view.report.worse ? { class: "lost" } : {}, view.report.sentence));
   }
   at("warnings").replaceChildren(...lines);
   const alone = view.columns.length === 1;

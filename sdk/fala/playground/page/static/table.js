@@ -3,10 +3,14 @@
 
 import { element, hundredths, number, share } from "./text.js";
 
-const TITLES = { old: "Old", vendor: "Vendor", instant: "At once", mine: "Yours" };
+const TITLES = { old: "Old", vendor: "Vendor", instant: "At once" };
 
 /** A column's title. */
-export const title = (key, view) => (view.columns.length === 1 ? "Your model" : TITLES[key]);
+export function title(key, view) {
+  const reader = view.who === "reader";
+  if (view.columns.length === 1) return reader ? "The reader's model" : "Your model";
+  return TITLES[key] ?? (reader ? "Reader's" : "Yours");
+}
 
 export const shows = { differing: false }; // only posts on which the models differ
 
