@@ -51,7 +51,7 @@ COMMANDS = {
 }
 
 #: Other programs that pages call.
-OTHERS = {"mkdocs", "mypy", "pip", "pytest", "python", "ruff"}
+OTHERS = {"cd", "git", "mkdocs", "mypy", "pip", "pytest", "python", "ruff"}
 
 #: The address of the vendor whose repository the pages follow; the repository is REPO.
 ADDRESS = "https://updates.example.org/fala"
