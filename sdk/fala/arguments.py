@@ -14,7 +14,7 @@ from fala.bundle.signature import Trust
 from fala.errors import BudgetError, DataError, DeviceError, UsageError, shown, word_of
 from fala.examples import MATCHING, Example, Match, check_examples, fault, items_of
 from fala.files import path_of
-from fala.model.links import label_name
+from fala.model.links import Label, label_name
 from fala.personal.budget import Budget, Progress
 from fala.personal.compare import Accept
 from fala.personal.prompts import Prompts
@@ -177,6 +177,31 @@ def check_items(examples: Iterable[Example], active: OpenSlot) -> None:
             item.check(bundle.manifest.dimension)
 
 
+def labelled_of(
+    active: OpenSlot, examples: Iterable[Example], labels: Iterable[Label] | None
+) -> tuple[list[Example], list[str | None]]:
+    """Examples, and their labels as a store keeps them.
+
+    Args:
+        active: The task's active slot.
+        examples: See ``Device.learn``.
+        labels: See ``Device.learn``.
+
+    Raises:
+        DataError: An example or a label cannot be used.
+    """
+    head = active.model.head
+    checked = check_examples(examples, head.task)
+    check_items(checked, active)
+    values: Sequence[Label] = [None] * len(checked)
+    if labels is not None:
+        values = listed(labels, "labels")
+    if len(values) != len(checked):
+        raise DataError(f"{len(checked)} examples, but {len(values)} labels")
+    head.label_shares(values)
+    return checked, [head.link.spelled(label) for label in values]
+
+
 def candidates_of(values: Iterable[str], history: Iterable[str], task: str) -> list[Example]:
     """The examples of candidates to be ranked.
 
@@ -196,23 +221,23 @@ def candidates_of(values: Iterable[str], history: Iterable[str], task: str) -> l
     return check_examples(candidates, task)
 
 
-def label_to_rank(value: str | int | None, labels: Sequence[str], positive: str) -> int:
+def label_to_rank(value: str | int | None, labels: Sequence[str], positive: str | None) -> int:
     """Position of the label whose probability ranks.
 
     Args:
-        value: What the app passed; None takes ``positive``, of two labels.
+        value: What the app passed; None takes ``positive``.
         labels: The model's.
-        positive: See ``Device.positive``.
+        positive: See ``Device.positive``; None where there is more than one logit.
 
     Raises:
         DataError: It is none of them, or is missing where there are more than two.
     """
-    if value is None and len(labels) > 2:
+    name = positive if value is None else label_name(value)
+    if name is None:
         raise DataError(
             "candidates are ranked by a label's probability: pass label=, one of "
             f"{', '.join(labels)}"
         )
-    name = positive if value is None else label_name(value)
     if name not in labels:
         raise DataError(f"label is one of {', '.join(labels)}, not {name!r:.60}")
     return labels.index(name)

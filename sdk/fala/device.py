@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace as replace_fields
 from pathlib import Path
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, NoReturn, TypeVar
+from typing import IO, TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +23,8 @@ from fala.arguments import (
     folder_of,
     ids_where,
     label_to_rank,
+    labelled_of,
     limits_of,
-    listed,
     name_of,
     product_of,
     progress_of,
@@ -38,7 +38,7 @@ from fala.examples import Example, check_examples, texts_of
 from fala.files import path_of
 from fala.model.active import ActiveModel
 from fala.model.heads import PersonalModel
-from fala.model.links import Label
+from fala.model.links import Label, Tags
 from fala.personal.adapters import load
 from fala.personal.budget import Budget, Progress
 from fala.personal.compare import Accept, compare_with_previous
@@ -362,8 +362,19 @@ class Device:
 
     @property
     def threshold(self) -> float:
-        """The logit above which ``decide`` decides for the second of two labels."""
-        return self._installed.own.active.active_model.threshold
+        """The logit above which ``decide`` decides for the second of two labels.
+
+        Raises:
+            UsageError: There are tags, which have one each.
+        """
+        if isinstance(self.model.head.link, Tags):
+            raise UsageError("tags have a threshold each: Device.thresholds")
+        return [*self.thresholds.values()][-1]
+
+    @property
+    def thresholds(self) -> dict[str, float]:
+        """The logit above which ``decide`` decides for each tag; of two labels for the second."""
+        return self._installed.own.active.active_model.thresholds()
 
     @property
     def can_roll_back(self) -> bool:
@@ -383,14 +394,14 @@ class Device:
     def predict(
         self, examples: Iterable[Example], *, adapter: str | None = None
     ) -> NDArray[np.float64]:
-        """Probabilities of every label, or values of a rating, by the personal model.
+        """Probabilities of every label or tag, or values of a rating, by the personal model.
 
         Args:
             examples: n texts for a classifier, ``Match`` objects for a matcher.
             adapter: The task that is asked, by its adapter's name; None is the device's own.
 
         Returns:
-            Shape (n, number of labels), each row's sum 1; of a rating values in its range, (n,).
+            Shape (n, number of labels), each row's sum 1 but of tags; of a rating values, (n,).
 
         Raises:
             DataError: If an example is not of the task's kind.
@@ -402,15 +413,19 @@ class Device:
         """
         return self._ask(examples, ActiveModel.answers, adapter)
 
-    def decide(self, examples: Iterable[Example], *, adapter: str | None = None) -> list[str]:
-        """The label of every example, by the user's own threshold.
+    def decide(self, examples: Iterable[Example], *, adapter: str | None = None) -> list[Any]:
+        """The label of every example, by the user's own threshold; or the set of its tags.
 
         With two labels the threshold is the one with the best expected F1 of ``positive``. With too
-        few labelled examples, and with more labels, the likeliest label is taken.
+        few labelled examples, and with more labels, the likeliest label is taken. Every tag has a
+        threshold of its own, for the tag's F1.
 
         Args:
             examples: n texts for a classifier, ``Match`` objects for a matcher.
             adapter: See ``predict``.
+
+        Returns:
+            n names of labels; of tags n sets of names, as frozensets.
 
         Raises:
             DataError: If an example is not of the task's kind.
@@ -421,7 +436,7 @@ class Device:
             >>> device.decide(["buy my soup, clown"])
             ['1']
         """
-        return self._ask(examples, ActiveModel.decide, adapter)
+        return list(self._ask(examples, ActiveModel.decide, adapter))
 
     def rank(
         self,
@@ -438,7 +453,7 @@ class Device:
             candidates: n texts, or ``Item`` objects.
             history: For a matcher, what the user opened, oldest first.
             top: How many to return, at most; None returns all.
-            label: By whose probability; None takes ``positive``, of two labels.
+            label: By which label's or tag's probability; None takes ``positive``, of two labels.
             adapter: See ``predict``.
 
         Returns:
@@ -461,7 +476,8 @@ class Device:
         if not examples:
             return []
         head = task.active.model.head
-        column = label_to_rank(label, head.labels, head.labels[task.positive(head)])
+        positive = head.labels[task.positive(head)] if len(head.bias) == 1 else None
+        column = label_to_rank(label, head.labels, positive)
         z = self._ask(examples, ActiveModel.logits, adapter)
         values = head.link.answers(z).reshape(len(z), -1)[:, column]
         best = np.argsort(-head.link.order(z)[:, column], kind="stable")[:top]
@@ -483,9 +499,9 @@ class Device:
 
         Args:
             examples: n texts, or ``Match`` objects. One that is kept already takes the new label.
-            labels: n labels (names, or integers that spell them; of a rating numbers), None for an
-                example without one; None for all. Examples without a label are kept for the next
-                replacement.
+            labels: n labels (names, or integers that spell them; of a rating numbers; of tags sets
+                of names), None for an example without one; None for all. Examples without a label
+                are kept for the next replacement.
             adapter: The task of the examples; see ``predict``.
 
         Raises:
@@ -498,7 +514,7 @@ class Device:
             (5, 5)
         """
         learner = self._learner(adapter)
-        return learner.learn(*self._checked(learner, examples, labels))
+        return learner.learn(*labelled_of(learner.task.active, examples, labels))
 
     def remember(
         self,
@@ -527,7 +543,7 @@ class Device:
             5
         """
         learner = self._learner(adapter)
-        return learner.remember(*self._checked(learner, examples, labels))
+        return learner.remember(*labelled_of(learner.task.active, examples, labels))
 
     def fit(self, *examples: object, adapter: str | None = None) -> LearnReport:
         """Fit the personal model to all examples, with the scales chosen anew.
@@ -612,7 +628,7 @@ class Device:
 
         Args:
             labelled: Only those with a label, or only those without.
-            label: Only those with this label.
+            label: Only those with this label, or this very set of tags.
             adapter: The task of the examples; see ``predict``.
 
         Returns:
@@ -647,8 +663,8 @@ class Device:
         """Write all examples as JSON Lines, in the format that ``fala-replace --data`` reads.
 
         Every row has the split ``"train"``, and the times at which it and its label came. Labels
-        are numbers where all of the device's spell numbers, and where they are ratings. An example
-        with a blank text is left out: it is no row.
+        are numbers where all of the device's spell numbers, and where they are ratings; sets of
+        tags are lists. An example with a blank text is left out: it is no row.
 
         Args:
             target: A file to make or replace, for its user alone (mode 0600); or a stream.
@@ -670,7 +686,7 @@ class Device:
             raise DataError("there is no text to write: this device was made to keep none")
         task = self._learner(adapter).task
         head = task.active.model.head
-        labels = head.labels if head.link.decides else None
+        labels = None if head.link.in_json else head.labels
         return write_rows(target, task.store.examples.all(), labels, name)
 
     def preview(
@@ -1062,20 +1078,3 @@ class Device:
     def _kind(self, task: Task) -> str:
         """What a task's examples are of."""
         return task.active.model.head.task if task.adapter else self._installed.kind
-
-    def _checked(
-        self,
-        learner: Learner,
-        examples: Iterable[Example],
-        labels: Iterable[Label] | None,
-    ) -> tuple[list[Example], list[str | None]]:
-        head = learner.task.active.model.head
-        checked = check_examples(examples, head.task)
-        check_items(checked, learner.task.active)
-        values: Sequence[Label] = [None] * len(checked)
-        if labels is not None:
-            values = listed(labels, "labels")
-        if len(values) != len(checked):
-            raise DataError(f"{len(checked)} examples, but {len(values)} labels")
-        head.label_shares(values)
-        return checked, [head.link.spelled(label) for label in values]

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from html import escape
 from typing import Any
 
+from fala.model.links import PerTag
 from fala.solver.judge import MIN_LABELLED, Decision
 from fala.solver.newton import Work
 
@@ -78,7 +79,7 @@ class InstantReport(_InNotebooks):
     decision: Decision
     reason: str
     losses: Mapping[str, float]
-    threshold: float
+    threshold: PerTag
     seconds: float
     counts: Counts
 
@@ -152,7 +153,8 @@ class Report(_InNotebooks):
         comparison: The new model and the one before the replacement, on the same examples; None
             where there is none to compare with.
         bridged: Examples whose input was estimated over a bridge, in the first model.
-        threshold: Logit above which ``Device.decide`` decides for the second of two labels.
+        threshold: Logit above which ``Device.decide`` decides for the second of two labels; of tags
+            one each.
         scores: Of ratings, ``"rmse"`` and ``"rank_correlation"`` (Spearman's) of the active model
             on the user's labels, each left out; empty of labels.
         stopped: Why no more texts were encoded.
@@ -176,7 +178,7 @@ class Report(_InNotebooks):
     losses: Mapping[str, float] = field(default_factory=dict)
     comparison: Comparison | None = None
     bridged: int = 0
-    threshold: float = 0.0
+    threshold: PerTag = 0.0
     scores: Mapping[str, float] = field(default_factory=dict)
     stopped: str = ""
     seconds: Mapping[str, float] = field(default_factory=dict)
@@ -389,7 +391,8 @@ class AdapterInfo:
         task: ``"classification"`` or ``"matching"``.
         labels: The labels' names, in the order of the probabilities.
         positive: Of two labels, the one whose F1 ``decide`` is to be best at.
-        threshold: The logit above which ``decide`` decides for the second of two labels.
+        threshold: The logit above which ``decide`` decides for the second of two labels; of tags
+            one each.
         examples: How many examples the task has.
         labelled: How many of them have a label.
         is_vendor: Whether the vendor's model is active.
@@ -399,7 +402,7 @@ class AdapterInfo:
     task: str
     labels: tuple[str, ...]
     positive: str
-    threshold: float
+    threshold: PerTag
     examples: int
     labelled: int
     is_vendor: bool

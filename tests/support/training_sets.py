@@ -6,7 +6,7 @@ import numpy as np
 import scipy.optimize
 
 from bundles import make_head
-from fala.model.losses import cross_entropy
+from fala.model.links import LABELS, TAGS
 from fala.model.prior import PopulationPrior
 from fala.solver.gaussian import BIAS_DEVIATION, LOGIT_WEIGHT, SLOPE_DEVIATION
 from fala.solver.training import Block, Inputs, TrainingSet
@@ -41,8 +41,9 @@ def make_training(
     prior=None,
     blocks=1,
     words=0,
+    tags=False,
 ):
-    """Labels of a planted truth; a third has none of them where there are targets."""
+    """Labels of a planted truth, or tags; a third has none of them where there are targets."""
     random = np.random.default_rng(seed)
     made, z = [], 0.0
     for number in range(blocks):
@@ -53,7 +54,7 @@ def make_training(
     if words:
         made.append(Block(make_words(n, words), 0.1 * make_head_weight(classes, words, 1)))
         z = z + dense(made[-1]) @ random.normal(size=(words, classes))
-    if classes == 1:
+    if classes == 1 or tags:
         labels = (z + random.logistic(size=z.shape) > 0).astype(float)
     else:
         labels = np.eye(classes)[(z + random.gumbel(size=z.shape)).argmax(axis=1)]
@@ -63,7 +64,7 @@ def make_training(
         labels[: n if targets == "only" else n // 3] = np.nan
         known = old + 0.5
     return TrainingSet(
-        tuple(made), head_of(classes).bias, labels, known
+        tuple(made), head_of(classes).bias, labels, known, TAGS if tags else LABELS
     )  # fmt: skip
 
 
@@ -153,7 +154,7 @@ def brute_force(training, scales):
     def objective(flat):
         numbers = flat.reshape(shape)
         z = logits(numbers)
-        value = cross_entropy(training.labels[labelled], z[labelled]).sum()
+        value = training.link.losses(training.labels[labelled], z[labelled]).sum()
         value += weight * ((z - training.targets)[by_target] ** 2).sum()
         moved = numbers - mean
         return value + np.einsum("ci,ij,cj->", moved, precision, moved) / 2

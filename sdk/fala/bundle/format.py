@@ -8,12 +8,14 @@ content, so that old SDKs read it. Every released version keeps a load test.
 1. The first.
 2. Heads with a lexical view, and matchers of twice as many weights: an old SDK would predict
    without the n-grams.
+3. Heads of tags: an old SDK would take them for labels that exclude one another.
 """
 
 from __future__ import annotations
 
 FIRST_VERSION = 1
-FORMAT_VERSION = 2
+LEXICAL_VERSION = 2
+FORMAT_VERSION = 3
 
 # Names of the files inside a bundle.
 MANIFEST = "manifest.json"
@@ -54,6 +56,9 @@ LEXICAL_FILES = (LEXICAL_IDF, LEXICAL_WEIGHT, LEXICAL_SCALES)
 #: The key in the manifest's details of a head of ratings: ``low``, ``high`` and ``noise``. It has
 #: one label, the rating's name. An earlier SDK rejects a head of one label.
 RATING = "rating"
+
+#: The key in the manifest's details of a head of tags, where it is False; from version 3 on.
+EXCLUSIVE = "exclusive"
 
 ONNX = "onnx"
 ORT = "ort"

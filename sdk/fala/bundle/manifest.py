@@ -15,7 +15,7 @@ from fala.audit.tokenizer import distinct_keys
 from fala.bundle import format as layout
 from fala.errors import BundleFilesError, BundleFormatError, BundleVersionError, safe_line
 from fala.examples import CLASSIFICATION, MATCHING
-from fala.model.links import LABELS, Link, Rating
+from fala.model.links import LABELS, TAGS, Link, Rating
 
 #: A product's name: a folder's and a file's on any vendor's server.
 PRODUCT = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
@@ -45,12 +45,12 @@ class Manifest:
             graph, ``"float16"`` or ``"int8"`` for word vectors.
         max_length: Tokens of a text that are read (None: all).
         task: ``"classification"`` or ``"matching"``; None for a backbone without a head.
-        labels: The classes' names in the order of the logits; two for a binary head and a
+        labels: The classes' or tags' names in the order of the logits; two for a binary head and a
             matcher, whose one logit is the second's; a rating's name. Empty for a backbone without
             a head.
         details: Anything else worth keeping (the padding token's id, parity, provenance; the
-            release's ``"product"`` and ``"version"``; a rating's ``"rating"``; an adapter's
-            ``"base"``, the digest of its backbone).
+            release's ``"product"`` and ``"version"``; a rating's ``"rating"``; of tags
+            ``"exclusive"``, which is false; an adapter's ``"base"``, the digest of its backbone).
         files: SHA-256 of every file but the manifest, by name.
         format_version: Version of the layout, see ``fala.bundle.format``.
     """
@@ -114,7 +114,7 @@ class Manifest:
         if self.task is not None:
             required |= {layout.HEAD_WEIGHT, layout.HEAD_BIAS}
         if any(name.startswith(layout.LEXICAL) for name in self.files):
-            if self.format_version < layout.FORMAT_VERSION:  # an older SDK would ignore them
+            if self.format_version < layout.LEXICAL_VERSION:  # an older SDK would ignore them
                 raise BundleFormatError(
                     f"a lexical view in a bundle of format version {self.format_version}"
                 )
@@ -138,7 +138,9 @@ class Manifest:
     def link(self) -> Link:
         """What the head's logits mean."""
         rating = self.details.get(layout.RATING)
-        return LABELS if rating is None else Rating(**rating)
+        if rating is not None:
+            return Rating(**rating)
+        return LABELS if self.details.get(layout.EXCLUSIVE, True) else TAGS
 
     @property
     def product(self) -> str | None:
@@ -226,6 +228,8 @@ def _problems(raw: Mapping[str, Any]) -> list[str]:
          version is None or _whole(version, 1, MAX_VERSION)),
         ("the rating is not a low, a high and a noise, with one label",
          layout.RATING not in noted or (_rating(noted[layout.RATING]) and _one(labels))),
+        ("tags are of format version 3 on, and no rating",
+         noted.get(layout.EXCLUSIVE, True) is True or _tags(raw["format_version"], noted)),
         ("an adapter's base is no digest, or it has no head",
          raw.get("kind") != layout.ADAPTER or (task is not None and _digest(noted.get("base")))),
         ("files are not an object of texts",
@@ -268,6 +272,11 @@ def _rating(value: object) -> bool:
     except BundleFormatError:
         return False
     return True
+
+
+def _tags(version: int, details: Mapping[str, Any]) -> bool:
+    known = version >= layout.FORMAT_VERSION  # an older SDK would ignore it
+    return known and details[layout.EXCLUSIVE] is False and layout.RATING not in details
 
 
 def _one(labels: object) -> bool:

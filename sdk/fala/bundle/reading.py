@@ -332,7 +332,8 @@ class Bundle:
             if (prior.dimension, logits) != (manifest.dimension, 1):
                 raise DimensionError(
                     f"the prior is for a head of one logit on {prior.dimension} dimensions; the "
-                    f"bundle has {len(manifest.labels)} labels on {manifest.dimension}"
+                    f"bundle has {manifest.link.described(manifest.labels)} on "
+                    f"{manifest.dimension}"
                 )
         return prior
 

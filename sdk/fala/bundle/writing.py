@@ -24,7 +24,7 @@ from fala.errors import DataError, shown
 from fala.files import path_of, write_atomically
 from fala.model.bridge import Bridge
 from fala.model.heads import Head
-from fala.model.links import Rating
+from fala.model.links import Rating, Tags
 from fala.model.prior import PopulationPrior
 
 
@@ -70,15 +70,18 @@ def write_bundle(
             check_name(name)
     if head is not None:
         _check(head, Head, "head")
-        details = {name: one for name, one in manifest.details.items() if name != layout.RATING}
+        kinds = (layout.RATING, layout.EXCLUSIVE)
+        details = {name: one for name, one in manifest.details.items() if name not in kinds}
         if isinstance(head.link, Rating):
             details[layout.RATING] = asdict(head.link)
+        if isinstance(head.link, Tags):
+            details[layout.EXCLUSIVE] = False
         manifest = replace(manifest, task=head.task, labels=head.labels, details=details)
         files = {**files, **_head_files(head)}
     files = dict(sorted(files.items()))
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
     with named_errors(path):
-        version = _version(files, manifest.dimension)
+        version = _version(files, manifest)
         manifest = replace(manifest, files=digests, format_version=version)
         written = manifest.to_json()
         manifest = Manifest.from_json(written)
@@ -355,12 +358,14 @@ def _head_files(head: Head) -> dict[str, bytes]:
     return files
 
 
-def _version(files: Mapping[str, bytes], dimension: int) -> int:
-    """The earliest version whose readers predict as these files require."""
-    if any(name.startswith(layout.LEXICAL) for name in files):
+def _version(files: Mapping[str, bytes], manifest: Manifest) -> int:
+    """The earliest version whose readers predict as this content requires."""
+    if layout.EXCLUSIVE in manifest.details:
         return layout.FORMAT_VERSION
+    if any(name.startswith(layout.LEXICAL) for name in files):
+        return layout.LEXICAL_VERSION
     if layout.HEAD_WEIGHT in files:
         weight = read_array(files[layout.HEAD_WEIGHT])
-        if weight.shape[-1] == 2 * dimension:
-            return layout.FORMAT_VERSION
+        if weight.shape[-1] == 2 * manifest.dimension:
+            return layout.LEXICAL_VERSION
     return layout.FIRST_VERSION

@@ -11,6 +11,7 @@ from fala.backbones import LazyBackbone
 from fala.errors import BundleFormatError
 from fala.examples import MATCHING, Example, Match, unique_texts
 from fala.model.heads import PersonalModel, Vectors
+from fala.model.links import PerTag
 from fala.model.losses import Floats
 
 
@@ -21,12 +22,12 @@ class ActiveModel:
     Attributes:
         model: The personal model.
         backbone: Its backbone, loaded when it is first needed.
-        threshold: Logit above which the second of two labels is decided.
+        threshold: Logit above which the second of two labels is decided; of tags one each.
     """
 
     model: PersonalModel
     backbone: LazyBackbone
-    threshold: float = 0.0
+    threshold: PerTag = 0.0
 
     def logits(self, examples: Sequence[Example]) -> Vectors:
         """Logits of n examples, shape (n, C).
@@ -60,11 +61,17 @@ class ActiveModel:
         """Probabilities of n examples, (n, number of labels), or values of a rating, (n,)."""
         return self.model.head.link.answers(self.logits(examples))
 
-    def decide(self, examples: Sequence[Example]) -> list[str]:
-        """The label of every example, by the threshold where there are two."""
+    def decide(self, examples: Sequence[Example]) -> Sequence[object]:
+        """The label of every example, by the threshold where there are two; or its set of tags."""
         head = self.model.head
         return head.link.decide(self.logits(examples), head.labels, self.threshold)
 
-    def changed(self, model: PersonalModel, threshold: float) -> ActiveModel:
+    def thresholds(self) -> dict[str, float]:
+        """The thresholds by tag; of two labels that of the second."""
+        head = self.model.head
+        values = np.broadcast_to(np.array(self.threshold), head.bias.shape)
+        return dict(zip(head.labels[-len(values) :], values.tolist(), strict=True))
+
+    def changed(self, model: PersonalModel, threshold: PerTag) -> ActiveModel:
         """Another personal model on the same backbone."""
         return replace(self, model=model, threshold=threshold)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fala.errors import BundleFormatError, DataError, DimensionError, UsageError
 from fala.examples import MATCHING, Example, Match
 from fala.model.lexical import Lexical
-from fala.model.links import LABELS, Label, Link
+from fala.model.links import LABELS, Label, Labels, Link, label_name
 from fala.model.losses import check_arrays, softmax
 from fala.text.lexicon import CachedRows
 from fala.text.sparse_rows import SparseRows
@@ -27,8 +27,8 @@ class Head:
     which a head of twice as many weights takes as well: x = [u * v, v]. Its features are
     e = w * x, its logit z = theta . e + b; theta = 1 and the vendor's b is the vendor's own model.
     A lexical view adds the text's, or the candidate's, own n-grams to the logit. Two labels have
-    one logit, the second label's; C > 2 labels have C. A rating has one logit, its value, and one
-    label, its name.
+    one logit, the second label's; C > 2 labels have C, and so have C tags. A rating has one logit,
+    its value, and one label, its name.
 
     Args:
         task: ``"classification"`` or ``"matching"``.
@@ -38,7 +38,8 @@ class Head:
         query: The matcher's attention query, shape (d,); None takes the mean of the history.
         lexical: The vendor's weights of n-grams; None without a lexical view.
         dimension: d, where it is not D.
-        link: What the logits mean: ``Labels`` that exclude one another, or a ``Rating``.
+        link: What the logits mean: ``Labels`` that exclude one another, ``Tags`` that do not, or a
+            ``Rating``.
 
     Raises:
         BundleFormatError: If the arrays do not fit the labels, or a number is not finite.
@@ -66,7 +67,7 @@ class Head:
         self.link = link
         logits = link.count(self.labels)
         if task == MATCHING and logits != 1:
-            raise BundleFormatError("a matcher has two labels")
+            raise BundleFormatError("a matcher has one logit: two labels, one tag, or a rating")
         if weight.ndim != 2 or weight.shape[0] != logits or bias.shape != (logits,):
             raise BundleFormatError(
                 f"{len(self.labels)} labels need a weight of shape ({logits}, d) and {logits} "
@@ -156,7 +157,7 @@ class Head:
             raise DataError(f"{', '.join(labels)} are not the labels {', '.join(self.labels)}")
         if tuple(labels) == self.labels:
             return self
-        if len(labels) == 2:  # one logit, of the second label
+        if len(self.bias) == 1:  # of the second label
             lexical = None if self.lexical is None else self.lexical.reversed()
             return self._changed(labels, -self.weight, -self.bias, lexical)
         rows = [self.labels.index(label) for label in labels]
@@ -182,8 +183,34 @@ class Head:
         labels = ", ".join(self.labels)
         return f"<Head: {self.task}, {labels}, {self.dimension} dimensions{words}>"
 
+    def check_exclusive(self, what: str) -> None:
+        """Check that the labels exclude one another.
+
+        Args:
+            what: What is for such labels alone.
+
+        Raises:
+            DataError: They do not, or are ratings.
+        """
+        if not isinstance(self.link, Labels):
+            of = self.link.described(self.labels)
+            raise DataError(f"{what} is for labels that exclude one another, not for {of}")
+
+    def positive(self, label: str | int | None) -> str | None:
+        """The name of a label, of two, whose F1 a threshold is to be for; None of None.
+
+        Raises:
+            DataError: It is none of them.
+        """
+        if label is None:
+            return None
+        self.check_exclusive("positive")
+        if (name := label_name(label)) not in self.labels:
+            raise DataError(f"positive is one of {', '.join(self.labels)}, not {name!r:.60}")
+        return name
+
     def label_shares(self, labels: Sequence[Label]) -> NDArray[np.float64]:
-        """Labels as class shares, or as a rating's numbers, (n, C); NaN where a label is None.
+        """Labels as class shares, tags, or a rating's numbers, (n, C); NaN where a label is None.
 
         Raises:
             DataError: If a label is not one of the head's; names its position.
@@ -301,7 +328,7 @@ class PersonalModel:
     def probabilities(
         self, inputs: Vectors, words: SparseRows | None = None
     ) -> NDArray[np.float64]:
-        """Probability of every label, (n, number of labels), or values, (n,); see ``logits``."""
+        """Probability of every label or tag, (n, how many), or values, (n,); see ``logits``."""
         return self.head.link.answers(self.logits(inputs, words))
 
 

@@ -1,13 +1,14 @@
-"""What a head's logits mean: probabilities of labels, or values of a rating.
+"""What a head's logits mean: probabilities of labels or of tags, or values of a rating.
 
-A link is the one place where the two kinds of head differ. The fit, the judge and the device ask it
+A link is the one place where the kinds of head differ. The fit, the judge and the device ask it
 for the mean of a logit, the loss of a label and how that curves, and what an app gives and gets.
 """
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import SupportsFloat, TypeAlias
 
@@ -15,10 +16,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.errors import BundleFormatError, DataError, UsageError, shown
-from fala.model.losses import Floats, cross_entropy, label_probabilities, probabilities
+from fala.model.losses import (
+    Floats,
+    binary_cross_entropy,
+    cross_entropy,
+    label_probabilities,
+    logistic,
+    probabilities,
+)
 
-#: What an app may give as a label; None is no label.
-Label = str | int | float | None
+#: What an app may give as a label: a name, a number, or a set of tags; None is no label.
+Label = str | int | float | Collection[str | int] | None
+#: A number for a head, or, of tags, one each.
+PerTag: TypeAlias = float | tuple[float, ...]
 
 # Characters of a wrong label that an error shows: a longer one may be a text of the user.
 _LONGEST_SHOWN = 12
@@ -37,13 +47,13 @@ class Labels:
     Attributes:
         spread: How far people's logits differ from the vendor's, before any evidence: a deviation.
         width: The range of the means.
-        decides: Whether there are labels to decide for.
+        in_json: Whether a store has the labels as JSON, not as names.
         measure: What the losses are.
     """
 
     spread: float = 1.0
     width: float = 1.0
-    decides: bool = True
+    in_json: bool = False
     measure: str = "cross-entropy"
 
     def count(self, labels: Sequence[str]) -> int:
@@ -55,6 +65,10 @@ class Labels:
         if len(labels) < 2 or len(set(labels)) != len(labels):
             raise BundleFormatError(f"a head has two or more distinct labels, not {tuple(labels)}")
         return 1 if len(labels) == 2 else len(labels)
+
+    def centred(self, z: Floats) -> Floats:
+        """Logits (n, C) without what no mean depends on."""
+        return z - z.mean(axis=1, keepdims=True) if z.shape[1] > 1 else z
 
     def described(self, labels: Sequence[str]) -> str:
         """The labels in words."""
@@ -111,7 +125,9 @@ class Labels:
         """What candidates are ranked by, (n, number of labels)."""
         return label_probabilities(z)
 
-    def decide(self, z: NDArray[np.floating], labels: Sequence[str], threshold: float) -> list[str]:
+    def decide(
+        self, z: NDArray[np.floating], labels: Sequence[str], threshold: PerTag
+    ) -> list[str]:
         """The label of every example."""
         with np.errstate(over="ignore"):  # a threshold beyond float32 decides as infinity does
             decided = z[:, 0] > threshold if z.shape[1] == 1 else z.argmax(axis=1)
@@ -138,17 +154,139 @@ class Labels:
         """A label as a store keeps it."""
         return None if label is None else label_name(label)
 
-    def usable(self, stored: Sequence[str | None], labels: Sequence[str]) -> list[str | None]:
+    def usable(self, stored: Sequence[str | None], labels: Sequence[str]) -> Sequence[Label]:
         """Stored labels, None in place of those that a head lacks."""
         names = set(labels)
         return [label if label in names else None for label in stored]
 
-    def continues(self, other: Link) -> bool:
-        """Whether whatever was a label under another link is one under this."""
-        return isinstance(other, Labels)
+    def continues(self, other: Link, labels: Sequence[str], before: Sequence[str]) -> bool:
+        """Whether whatever was a label under another link is one under this.
+
+        Args:
+            other: The link of the head before.
+            labels: This head's labels.
+            before: The labels of the head before.
+        """
+        return isinstance(other, Labels) and set(before) <= set(labels)
 
 
 LABELS = Labels()
+
+
+@dataclass(frozen=True)
+class Tags:
+    """Labels that do not exclude one another: each has a logit, and is a problem of its own.
+
+    A label is the set of an example's tags. The losses are sums over the tags.
+
+    Attributes:
+        spread: See ``Labels``.
+        width: See ``Labels``.
+        in_json: See ``Labels``.
+        measure: See ``Labels``.
+    """
+
+    spread: float = 1.0
+    width: float = 1.0
+    in_json: bool = True
+    measure: str = "cross-entropy, summed over the tags,"
+
+    def count(self, labels: Sequence[str]) -> int:
+        """See ``Labels``."""
+        if not labels or len(set(labels)) != len(labels):
+            raise BundleFormatError(f"a head has one or more distinct tags, not {tuple(labels)}")
+        return len(labels)
+
+    def centred(self, z: Floats) -> Floats:
+        """See ``Labels``."""
+        return z
+
+    def described(self, labels: Sequence[str]) -> str:
+        """See ``Labels``."""
+        return f"tags {', '.join(labels)}"
+
+    def mean(self, z: NDArray[np.floating]) -> Floats:
+        """See ``Labels``."""
+        return logistic(z)
+
+    def losses(self, y: Floats, z: Floats) -> Floats:
+        """See ``Labels``."""
+        return np.asarray(binary_cross_entropy(y, z).sum(axis=1))
+
+    def residual(self, mean: Floats, y: Floats) -> Floats:
+        """See ``Labels``."""
+        return mean - y
+
+    def curved(self, mean: Floats, change: Floats) -> Floats:
+        """See ``Labels``."""
+        return mean * (1 - mean) * change
+
+    def curvature(self, mean: Floats) -> Floats:
+        """See ``Labels``: the tags' mean; of one tag it is exact."""
+        return np.asarray((mean * (1 - mean)).mean(axis=1))
+
+    def varied(self, y: Floats, least: int) -> bool:
+        """See ``Labels``: whether those of one tag do."""
+        ones = y.sum(axis=0)
+        return bool((np.minimum(ones, len(y) - ones) >= least).any())
+
+    def certainty(self, z: Floats) -> Floats:
+        """See ``Labels``: that of the least certain tag."""
+        return np.asarray(np.abs(z).min(axis=1))
+
+    def classes(self, z: NDArray[np.floating]) -> NDArray[np.int64]:
+        """See ``Labels``: those of the same set of tags, by a hash of it."""
+        bits = np.random.default_rng(0).integers(2**62, size=z.shape[1])
+        return np.asarray((z > 0) @ bits, dtype=np.int64)
+
+    def scores(self, y: Floats, z: Floats) -> Mapping[str, float]:
+        """See ``Labels``."""
+        return {}
+
+    def answers(self, z: NDArray[np.floating]) -> Floats:
+        """See ``Labels``: no sum of them is 1."""
+        return logistic(z.astype(np.float64))
+
+    def order(self, z: NDArray[np.floating]) -> Floats:
+        """See ``Labels``."""
+        return self.answers(z)
+
+    def decide(
+        self, z: NDArray[np.floating], labels: Sequence[str], threshold: PerTag
+    ) -> list[frozenset[str]]:
+        """The tags of every example."""
+        names = np.array(labels, dtype=object)
+        return [frozenset(names[row]) for row in z > np.asarray(threshold)]
+
+    def numbers(self, given: Sequence[Label], labels: Sequence[str]) -> Floats:
+        """See ``Labels``: 1 where an example has a tag, else 0."""
+        index = {label: position for position, label in enumerate(labels)}
+        shares = np.zeros((len(given), len(labels)))
+        for position, label in enumerate(given):
+            if label is None:
+                shares[position] = np.nan
+                continue
+            for name in tags_of(label, f" of example {position}"):
+                if name not in index:
+                    raise _wrong(name, position, f"one of {', '.join(labels)}")
+                shares[position, index[name]] = 1.0
+        return shares
+
+    def spelled(self, label: Label) -> str | None:
+        """See ``Labels``: a JSON list, in order."""
+        return None if label is None else json.dumps(sorted(tags_of(label)), ensure_ascii=False)
+
+    def usable(self, stored: Sequence[str | None], labels: Sequence[str]) -> Sequence[Label]:
+        """See ``Labels``."""
+        sets = (None if label is None else stored_tags(label) for label in stored)
+        return [tags if tags is not None and tags <= set(labels) else None for tags in sets]
+
+    def continues(self, other: Link, labels: Sequence[str], before: Sequence[str]) -> bool:
+        """See ``Labels``: a set of fewer tags says nothing of a further one."""
+        return isinstance(other, Tags) and set(before) == set(labels)
+
+
+TAGS = Tags()
 
 
 @dataclass(frozen=True)
@@ -197,9 +335,9 @@ class Rating:
         return self.high - self.low
 
     @property
-    def decides(self) -> bool:
+    def in_json(self) -> bool:
         """See ``Labels``."""
-        return False
+        return True
 
     @property
     def measure(self) -> str:
@@ -211,6 +349,10 @@ class Rating:
         if len(labels) != 1:
             raise BundleFormatError(f"a rating has one name, not {tuple(labels)}")
         return 1
+
+    def centred(self, z: Floats) -> Floats:
+        """See ``Labels``."""
+        return z
 
     def described(self, labels: Sequence[str]) -> str:
         """See ``Labels``."""
@@ -268,7 +410,9 @@ class Rating:
         """See ``Labels``: values beyond the range differ, too."""
         return z.astype(np.float64)
 
-    def decide(self, z: NDArray[np.floating], labels: Sequence[str], threshold: float) -> list[str]:
+    def decide(
+        self, z: NDArray[np.floating], labels: Sequence[str], threshold: PerTag
+    ) -> list[str]:
         """See ``Labels``.
 
         Raises:
@@ -292,20 +436,21 @@ class Rating:
         """See ``Labels``: the shortest number that is the same."""
         return None if label is None else repr(_number(label)).removesuffix(".0")
 
-    def usable(self, stored: Sequence[str | None], labels: Sequence[str]) -> list[str | None]:
+    def usable(self, stored: Sequence[str | None], labels: Sequence[str]) -> Sequence[Label]:
         """See ``Labels``."""
         return [
             label if label is not None and self.low <= _number(label) <= self.high else None
             for label in stored
         ]
 
-    def continues(self, other: Link) -> bool:
+    def continues(self, other: Link, labels: Sequence[str], before: Sequence[str]) -> bool:
         """See ``Labels``."""
-        return isinstance(other, Rating) and self.low <= other.low and other.high <= self.high
+        within = isinstance(other, Rating) and self.low <= other.low and other.high <= self.high
+        return within and set(before) == set(labels)
 
 
 #: What logits mean.
-Link: TypeAlias = Labels | Rating
+Link: TypeAlias = Labels | Tags | Rating
 
 
 def rating_of(low: float, high: float) -> Rating:
@@ -328,6 +473,35 @@ def label_name(label: object) -> str:
         return "a number of thousands of digits"
     except Exception:  # an object without a string form is no label
         return shown(label)
+
+
+def stored_tags(label: str) -> frozenset[str] | None:
+    """The set of tags of a label as a store has it; None of anything else."""
+    try:
+        tags = json.loads(label)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
+        return None
+    return frozenset(tags)
+
+
+def tags_of(label: object, where: str = "") -> frozenset[str]:
+    """The names of a set of tags.
+
+    Args:
+        label: The set, or another collection.
+        where: Whose it is, for the error.
+
+    Raises:
+        DataError: It is none. A text or a mapping would pass for one by its characters or keys.
+    """
+    if isinstance(label, Collection) and not isinstance(label, str | bytes | Mapping):
+        return frozenset(label_name(tag) for tag in label)
+    raise DataError(
+        f"a label is a set of tags, as {{'a', 'b'}}, or None; that{where} is a "
+        f"{type(label).__name__}"
+    )
 
 
 def _number(label: object) -> float:

@@ -24,11 +24,15 @@ def check_arrays(**values: object) -> None:
             raise UsageError(f"{name} is a NumPy array of numbers, not a {type(value).__name__}")
 
 
+def logistic(z: NDArray[np.floating]) -> Floats:
+    """The logistic function of each logit."""
+    # exp(-log(1 + exp(-z))) neither overflows nor loses digits at either end.
+    return np.asarray(np.exp(-np.logaddexp(0.0, -z)), dtype=np.float64)
+
+
 def probabilities(z: NDArray[np.floating]) -> Floats:
     """Class shares by logits (n, C): the logistic function for one logit, else the softmax."""
-    # exp(-log(1 + exp(-z))) neither overflows nor loses digits at either end.
-    shares = np.exp(-np.logaddexp(0.0, -z)) if z.shape[1] == 1 else softmax(z)
-    return np.asarray(shares, dtype=np.float64)
+    return logistic(z) if z.shape[1] == 1 else np.asarray(softmax(z), dtype=np.float64)
 
 
 def label_probabilities(z: NDArray[np.floating]) -> Floats:
@@ -37,11 +41,15 @@ def label_probabilities(z: NDArray[np.floating]) -> Floats:
     return np.hstack([1 - shares, shares]) if shares.shape[1] == 1 else shares
 
 
+def binary_cross_entropy(labels: Floats, z: Floats) -> Floats:
+    """Cross-entropy of each logit against its own share, in nats."""
+    return np.asarray(labels * np.logaddexp(0.0, -z) + (1 - labels) * np.logaddexp(0.0, z))
+
+
 def cross_entropy(labels: Floats, z: Floats) -> Floats:
     """Cross-entropy of logits (n, C) against class shares (n, C), in nats, shape (n,)."""
     if z.shape[1] == 1:
-        y, logit = labels[:, 0], z[:, 0]
-        return np.asarray(y * np.logaddexp(0.0, -logit) + (1 - y) * np.logaddexp(0.0, logit))
+        return binary_cross_entropy(labels, z)[:, 0]
     return np.asarray(-(labels * _log_softmax(z)).sum(axis=1))
 
 

@@ -12,7 +12,6 @@ from fala.bundle.signature import Trust
 from fala.errors import DataError, MissingAdapterError, UnknownAdapterError, safe_line
 from fala.model.active import ActiveModel
 from fala.model.heads import Head
-from fala.model.links import label_name
 from fala.personal.prepare import Part, part_for
 from fala.slots.bundles import open_adapter
 from fala.slots.installed import Installed
@@ -98,16 +97,12 @@ def load(
             f"{bundle.path}: its name {safe_line(name, 80)} is none of a-z, 0-9, - and _; give "
             "it one with name="
         )
-    if positive is not None and label_name(positive) not in head.labels:
-        raise DataError(
-            f"positive is one of {', '.join(head.labels)}, not {label_name(positive)!r:.60}"
-        )
+    label = head.positive(positive)
     active = installed.own.active
     backbone = adapted(bundle, active.bundle, active.active_model.backbone)
     texts = installed.store.texts.newest(PROBES)
     model = ActiveModel(head.vendor_model(), backbone)
     check_answers(model, bundle, [*FEW_EDGE_CASES, *texts])
-    label = None if positive is None else label_name(positive)
     return installed.load(bundle, head, name, label)
 
 

@@ -117,7 +117,8 @@ class Sides:
         logits = [_vendor_logits(rows, encoded if real else both) for rows in (before, after)]
         if not len(logits[0]) or logits[0].shape != logits[1].shape:  # it brings further labels
             return None
-        old, new = (_centred(z) for z in logits)
+        centred = after.space.head.link.centred
+        old, new = (z - z.mean(axis=0) for z in map(centred, logits))
         norm = float(np.linalg.norm(old) * np.linalg.norm(new))
         return Correlation(float((old * new).sum() / norm), len(old), real) if norm else None
 
@@ -207,13 +208,6 @@ def _vendor_logits(rows: Rows, ids: Container[int]) -> Floats:
     logits = rows.training.vendor_logits()
     chosen = sorted((row, position) for position, row in enumerate(rows.ids) if row in ids)
     return logits[[position for _, position in chosen]]
-
-
-def _centred(z: Floats) -> Floats:
-    """Logits (n, C) without what moves all examples alike, and what a softmax does not see."""
-    if z.shape[1] > 1:
-        z = z - z.mean(axis=1, keepdims=True)
-    return np.asarray(z - z.mean(axis=0))
 
 
 def _difference(losses: Floats) -> Difference:

@@ -147,7 +147,7 @@ def part_for(
     """
     labels = active.model.head.labels
     before = active.model.head
-    continues = head.link.continues(before.link) and set(labels) <= set(head.labels)
+    continues = head.link.continues(before.link, head.labels, labels)
     if head.task != before.task or not continues:
         raise BundleMismatchError(f"{bundle.path}: for {head.asks}; this device does {before.asks}")
     added = [label for label in head.labels if label not in labels]

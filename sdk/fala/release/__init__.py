@@ -34,7 +34,7 @@ from fala.bundle.writing import add_prompts, add_version, write_again, write_ext
 from fala.examples import CLASSIFICATION, MATCHING, Example, tokenizer_inputs, unique_texts
 from fala.files import temporary_folder, write_atomically
 from fala.model.heads import Vectors
-from fala.model.links import Rating
+from fala.model.links import Rating, Tags
 from fala.model.losses import cross_entropy, label_probabilities, probabilities
 from fala.release.bridge import fit_bridge
 from fala.release.fitting import fit_head
@@ -88,6 +88,7 @@ __all__ = [
     "OnnxEncoder",
     "Rating",
     "Row",
+    "Tags",
     "Vectors",
     "WordVectors",
     "add_prompts",

@@ -45,8 +45,9 @@ def add_words(
         The head with the view as a bundle holds it.
 
     Raises:
-        DataError: A label is not the head's, or there are no rows.
+        DataError: A label is not the head's, there are no rows, or the head is of tags or ratings.
     """
+    head.check_exclusive("add_words")
     if not examples:
         raise DataError("words are weighed on rows that were not trained on, and there are none")
     logits = head.vendor_model().logits(head.inputs(examples, embeddings))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.model.losses import Floats, cross_entropy
+from fala.model.losses import Floats
 from fala.solver.design import GramRows, JointRows
 from fala.solver.fit import (
     DENSE_SCALE,
@@ -69,7 +69,7 @@ class LeftOut:
         return cls(problem, tuple(part.gram().astype(np.float32) for part in problem.rows.parts))
 
     def loss(self, scales: Sequence[float], near: Floats | None = None) -> tuple[float, Floats]:
-        """The sum of the examples' cross-entropies, in nats.
+        """The sum of the examples' losses, in nats.
 
         Args:
             scales: As of ``fit_device``.
@@ -86,5 +86,5 @@ class LeftOut:
         problem = self.problem.over(GramRows(gram))
         sloped = replace(problem, slope_column=np.sqrt(of_slope) * problem.slope_column)
         minimum = minimize_by_gram(sloped, near)
-        losses = cross_entropy(problem.evidence.labels, minimum.left_out)
+        losses = problem.evidence.link.losses(problem.evidence.labels, minimum.left_out)
         return float(losses.sum()), minimum.point

@@ -19,7 +19,17 @@ from fala.errors import DataError, shown
 from fala.examples import CLASSIFICATION, MATCHING, Example, Match, check_examples, unique_texts
 from fala.model.heads import Head, Vectors, example_inputs
 from fala.model.lexical import Lexical
-from fala.model.links import LABELS, LEAST_NOISE, Label, Link, Rating, label_name, rating_of
+from fala.model.links import (
+    LABELS,
+    LEAST_NOISE,
+    TAGS,
+    Label,
+    Link,
+    Rating,
+    label_name,
+    rating_of,
+    tags_of,
+)
 from fala.model.losses import Floats
 from fala.release.joint import Joint, fit_joint, left_out
 from fala.release.joint_rows import JointExamples
@@ -51,6 +61,7 @@ def fit_head(
     embeddings: Mapping[str, Vectors] | None = None,
     lexical: bool = True,
     rating: tuple[float, float] | None = None,
+    exclusive: bool = True,
 ) -> Head:
     """Fit a global head on public rows: ``fit_head(backbone, examples, labels)``.
 
@@ -70,19 +81,23 @@ def fit_head(
     cross-entropy. The head's noise is the error on left-out documents, a person's difference from
     others included.
 
+    With ``exclusive=False`` the labels are sets of tags, and each tag has a logit of its own.
+
     Args:
         backbone: What embeds the texts.
         examples: n texts, or n ``Match`` objects.
-        labels: n labels (names, or integers that spell them; of a rating numbers).
+        labels: n labels (names, or integers that spell them; of a rating numbers; else sets of
+            tags).
         label_names: The labels in the order wanted; None takes those seen, sorted, as numbers where
             all are. Of a rating its one name; None is ``"rating"``.
         embeddings: Embeddings by text, if there are some already.
         lexical: Whether the head has a lexical view.
-        rating: The least and the largest number of a rating; None is of labels that exclude one
-            another.
+        rating: The least and the largest number of a rating; None is of labels.
+        exclusive: Whether an example has one label; False is of tags.
 
     Raises:
-        DataError: If there are fewer than two labels, or an example or label cannot be used.
+        DataError: If there are fewer than two labels, a tag is of no row or of all, or an example
+            or label cannot be used.
         BundleFormatError: If the rating's range or name cannot be.
 
     Examples:
@@ -93,36 +108,27 @@ def fit_head(
     if isinstance(backbone, np.ndarray):
         if labels is not None:
             raise DataError("of vectors a head is fitted by fit_head(vectors, labels)")
-        rows = _rows_of_vectors(backbone, cast("Sequence[Label]", examples), label_names, rating)
+        vectors, labels = backbone, cast("Sequence[Label]", examples)
+        backbone, examples, embeddings = _documents(vectors)
         lexical = False
     elif labels is None:
         raise DataError("labels are missing: fit_head(backbone, examples, labels)")
-    else:
-        rows = PublicRows.of(
-            backbone, cast("Sequence[Example]", examples), labels,
-            label_names=label_names, embeddings=embeddings, rating=rating,
-        )  # fmt: skip
+    rows = PublicRows.of(
+        backbone, cast("Sequence[Example]", examples), labels, label_names=label_names,
+        embeddings=embeddings, rating=rating, exclusive=exclusive,
+    )  # fmt: skip
     if lexical:
         return fit_joint_head(rows)[0]
     theta, bias, _, loss = _fit(rows.inputs, rows, _inner_product(rows))
     return rows.head(theta, bias, loss)
 
 
-def _rows_of_vectors(
-    vectors: Vectors,
-    labels: Sequence[Label],
-    label_names: Sequence[str] | None,
-    rating: tuple[float, float] | None,
-) -> PublicRows:
-    """Rows of embeddings, (n, d), each a document of its own."""
+def _documents(vectors: Vectors) -> tuple[Backbone, list[str], dict[str, Vectors]]:
+    """Embeddings (n, d) as a backbone, and documents with their embeddings by name."""
     if vectors.ndim != 2 or not np.isfinite(vectors).all():
         raise DataError(f"vectors are finite numbers of shape (n, d), not {vectors.shape}")
     embeddings = {str(row): vector for row, vector in enumerate(vectors.astype(np.float32))}
-    backbone = ExternalEncoder("", vectors.shape[1], None)
-    return PublicRows.of(
-        backbone, list(embeddings), labels, label_names=label_names, embeddings=embeddings,
-        rating=rating,
-    )  # fmt: skip
+    return ExternalEncoder("", vectors.shape[1], None), list(embeddings), embeddings
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,11 +169,13 @@ class PublicRows:
         names: The labels' names, in the order wanted.
         examples: m distinct examples.
         positions: Each given row's example, shape (n,).
-        shares: Class shares, or a rating's numbers in the units of ``numbers``, shape (m, C).
+        shares: Class shares, tags' shares, or a rating's numbers in the units of ``numbers``, shape
+            (m, C).
         counts: How many rows each stands for, shape (m,).
         inputs: h or u * v, shape (m, d).
         embeddings: By text.
         numbers: A rating's units; None of labels.
+        link: What is fitted.
     """
 
     task: str
@@ -179,11 +187,7 @@ class PublicRows:
     inputs: Vectors
     embeddings: Mapping[str, Vectors]
     numbers: _Numbers | None = None
-
-    @property
-    def link(self) -> Link:
-        """What is fitted."""
-        return LABELS if self.numbers is None else _UNIT
+    link: Link = LABELS
 
     def head(
         self,
@@ -222,6 +226,7 @@ class PublicRows:
         label_names: Sequence[str] | None = None,
         embeddings: Mapping[str, Vectors] | None = None,
         rating: tuple[float, float] | None = None,
+        exclusive: bool = True,
     ) -> PublicRows:
         """Gather rows; see ``fit_head``.
 
@@ -249,16 +254,22 @@ class PublicRows:
         number = {example: position for position, example in enumerate(distinct)}
         positions = np.array([number[example] for example in examples])
         inputs = example_inputs(distinct, embeddings, backbone.dimension)
-        numbers = None
-        if rating is None:
+        numbers: _Numbers | None = None
+        link: Link = LABELS
+        if rating is not None:
+            names, link = names or ["rating"], _UNIT
+            shares, counts, numbers = _averaged(labels, positions, names, rating)
+        elif exclusive:
             names = _names(labels, names, task)
             shares, counts = _counted(labels, positions, names)
         else:
-            names = names or ["rating"]
-            shares, counts, numbers = _averaged(labels, positions, names, rating)
+            seen = {tag for label in labels if label is not None for tag in tags_of(label)}
+            names, link = names or in_order(seen), TAGS
+            shares, counts = _tagged(labels, positions, names)
         return cls(
-            task, tuple(names), distinct, positions, shares, counts, inputs, embeddings, numbers
-        )
+            task, tuple(names), distinct, positions, shares, counts, inputs, embeddings, numbers,
+            link,
+        )  # fmt: skip
 
 
 def fit_joint_head(rows: PublicRows, step: Callable[[], None] = lambda: None) -> tuple[Head, Joint]:
@@ -428,6 +439,24 @@ def _averaged(
     means = np.bincount(positions, values) / counts
     within = float(((values - means[positions]) ** 2).mean())
     return means[:, None], counts, _Numbers(low, high, mean, deviation, within)
+
+
+def _tagged(
+    labels: Sequence[Label], positions: NDArray[np.int64], names: Sequence[str]
+) -> tuple[Floats, Floats]:
+    """Shares of rows with each tag (m, C) and the number of rows (m,) of the m examples."""
+    values = TAGS.numbers(labels, names)
+    if np.isnan(values).any():
+        raise DataError("a row without tags has an empty set, not None")
+    for name, share in zip(names, values.mean(axis=0), strict=True):
+        if not 0 < share < 1:
+            raise DataError(
+                f"tag {shown(name)} is of {'all rows' if share else 'no row'}: a head needs rows "
+                "with it and rows without"
+            )
+    counts = np.bincount(positions).astype(np.float64)
+    sums = [np.bincount(positions, column) for column in values.T]
+    return np.column_stack(sums) / counts[:, None], counts
 
 
 def _counted(

@@ -118,7 +118,7 @@ class JointProblem:
         # The diagonal of the Hessian at one curvature; the problem's slope has no column.
         squares = np.append(self._squares, count) * roots**2
         for near in tolerances:
-            curvature = evidence.curvature(evidence.link.mean(problem.logits(point))).mean()
+            curvature = evidence.curvature_at(problem.logits(point)).mean()
             diagonal = 1.0 + np.append(curvature * squares, 0.0)
             point = update(problem, point, partial(np.multiply, 1.0 / diagonal), near)
         return roots * point[:, :-1], problem.logits(point)

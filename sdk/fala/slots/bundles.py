@@ -17,6 +17,7 @@ from fala.bundle.signature import Trust, check_signature
 from fala.errors import BundleError, BundleMismatchError, BundleSignatureError, DataError
 from fala.files import keep_private, write_atomically
 from fala.model.heads import Head, PersonalModel, Vectors
+from fala.model.links import PerTag
 from fala.store.records import LexicalRecord, SlotRecord
 
 #: The folder of a device that holds its bundles.
@@ -145,7 +146,7 @@ def slot_record(
     model: PersonalModel,
     *,
     teachers: tuple[str | None, str | None] = (None, None),
-    threshold: float = 0.0,
+    threshold: PerTag = 0.0,
     loss: float | None = None,
     like: SlotRecord | None = None,
 ) -> SlotRecord:

@@ -8,9 +8,8 @@ from pathlib import Path
 
 from fala.backbones.external import Encoders
 from fala.bundle.signature import Trust
-from fala.errors import DataError, DeviceError
+from fala.errors import DeviceError
 from fala.files import failure, keep_private
-from fala.model.links import label_name
 from fala.slots.bundles import BUNDLES, install, open_release, slot_record
 from fala.slots.erasing import finish_erasing, tidy
 from fala.slots.health import REBUILT, STORE
@@ -51,10 +50,7 @@ def create(
         DeviceError: The folder is in use, or cannot be written.
     """
     release, head = open_release(bundle, hold=True, trust=trust)
-    if positive is not None and label_name(positive) not in head.labels:
-        raise DataError(
-            f"positive is one of {', '.join(head.labels)}, not {label_name(positive)!r:.60}"
-        )
+    label = head.positive(positive)
     # A model that does not load, or answer, must not be installed.
     validate(release, encoders=encoders)
     with contextlib.ExitStack() as undo:
@@ -83,8 +79,8 @@ def create(
                 store.slots.put(slot_record(SLOTS[0], release, head.vendor_model()))
                 store.slots.activate(SLOTS[0], None)
                 note_version(store, release.manifest)
-                if positive is not None:
-                    store.slots.set_positive(str(positive))
+                if label is not None:
+                    store.slots.set_positive(label)
         except OSError as error:
             raise DeviceError(f"{path}: {failure(error)}") from error
         installed = Installed(path, store, encoders)

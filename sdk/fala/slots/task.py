@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from fala.errors import BundleError, DeviceChangedError, DeviceError
 from fala.examples import Example
 from fala.model.active import ActiveModel
 from fala.model.heads import Head, PersonalModel
+from fala.model.links import PerTag
 from fala.slots.bundles import bundle_path, slot_record
 from fala.slots.folder import Folder
 from fala.slots.open_slot import OpenSlot
@@ -37,14 +37,14 @@ class Change:
 
     Attributes:
         model: The personal model.
-        threshold: Its decision threshold.
+        threshold: Its decision threshold; of tags one each.
         loss: Its cross-entropy on the labelled examples, each left out; None where it is not known.
         embeddings: Embeddings of the model's backbone to keep with it, by text.
         fit: What it was fitted to; None where nothing can be added to that.
     """
 
     model: PersonalModel
-    threshold: float = 0.0
+    threshold: PerTag = 0.0
     loss: float | None = None
     embeddings: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
     fit: FitRecord | None = None
@@ -492,4 +492,4 @@ def changed_record(slot: OpenSlot, change: Change) -> SlotRecord:
 def never_fitted(slot: OpenSlot) -> bool:
     """Whether nothing was ever fitted in a slot: a fit leaves its loss, or a personal model."""
     record = slot.record
-    return slot.model.is_vendor and record.loss is None and math.isclose(record.threshold, 0.0)
+    return slot.model.is_vendor and record.loss is None and not np.any(record.threshold)

@@ -29,6 +29,7 @@ from numpy.typing import ArrayLike
 
 from fala.errors import DataError
 from fala.model.heads import Head, PersonalModel, Vectors
+from fala.model.links import PerTag
 from fala.model.losses import Floats, check_arrays
 from fala.model.prior import PopulationPrior
 from fala.solver.design import GramRows, Rows
@@ -85,7 +86,7 @@ class Fit:
     state: State | None = None
     point: Floats | None = None
 
-    def personal(self, trust: float) -> Candidate:
+    def personal(self, trust: PerTag) -> Candidate:
         """The model that goes this share of the way from the calibrated one to the full fit."""
         return self.calibrated.towards(self.full, trust)
 
@@ -213,9 +214,9 @@ class Resumed:
         gaussian: The prior, around the model.
         evidence: That of the sample and of further examples.
         point: The minimum.
-        inverse: (R'WR + 1)^-1 there.
+        inverses: (R'WR + 1)^-1 there; of tags one each.
         plain: The calibrated model's minimum.
-        plain_inverse: The same there.
+        plain_inverses: The same there.
         fitted: How many examples the model was fitted to.
         further: How many were added since.
     """
@@ -223,9 +224,9 @@ class Resumed:
     gaussian: Gaussian
     evidence: Evidence
     point: Floats
-    inverse: Solve
+    inverses: Sequence[Solve]
     plain: Floats
-    plain_inverse: Solve
+    plain_inverses: Sequence[Solve]
     fitted: int
     further: int
 
@@ -249,8 +250,8 @@ class Resumed:
         with one_blas_thread():
             for start in range(0, len(positions), _AT_ONCE):
                 part = positions[start : start + _AT_ONCE]
-                point = add(problem.take(part), point, self.inverse)
-                plain = add(calibration.take(part), plain, self.plain_inverse)
+                point = add(problem.take(part), point, self.inverses)
+                plain = add(calibration.take(part), plain, self.plain_inverses)
         return replace(
             self, evidence=self.evidence.stack(new), point=point, plain=plain,
             further=self.further + len(training),
@@ -288,12 +289,12 @@ def resume(training: TrainingSet, scales: Sequence[float], fitted: int, further:
         evidence = evidence_of(training, beside_labels=True)
         few, plain = prior.problem(training, z, evidence), prior.calibration(z, evidence)
         times = (fitted + further) / len(training)
-        weights = times * evidence.curvature(evidence.link.mean(z))
-        gram = GramRows(few.rows.gram(single=len(z) > SINGLE))
-        inverse = replace(OverExamples.of(gram, weights), rows=few.rows.single())
-        plain_inverse = OverColumns(plain.rows, weights)
+        weights = [times * one.evidence.curvature_at(one.offset) for one in plain.separate()]
+        gram, rows = GramRows(few.rows.gram(single=len(z) > SINGLE)), few.rows.single()
         return Resumed(
-            prior, evidence, few.start, inverse.solve, plain.start, plain_inverse.solve,
+            prior, evidence, few.start,
+            [replace(OverExamples.of(gram, of_tag), rows=rows).solve for of_tag in weights],
+            plain.start, [OverColumns(plain.rows, of_tag).solve for of_tag in weights],
             fitted, further,
         )  # fmt: skip
 

@@ -15,6 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
+from fala.model.links import PerTag
 from fala.model.losses import Floats
 from fala.solver.design import CentredRows, DenseRows, JointRows, Rows
 from fala.solver.newton import Evidence, Minimum, Problem, minimize
@@ -223,13 +224,17 @@ class Candidate:
     bias: Floats
     left_out: Floats
 
-    def towards(self, other: Candidate, share: float) -> Candidate:
+    def towards(self, other: Candidate, share: PerTag) -> Candidate:
         """The model that lies between this and another, a share of the way there."""
+        shares = np.asarray(share)
 
-        def between(one: Floats, two: Floats) -> Floats:
-            return np.asarray((1 - share) * one + share * two)
+        def between(one: Floats, two: Floats, part: Floats = shares) -> Floats:
+            return np.asarray((1 - part) * one + part * two)
 
-        weights = tuple(map(between, self.weights, other.weights))
+        weights = tuple(
+            between(one, two, shares[..., None])
+            for one, two in zip(self.weights, other.weights, strict=True)
+        )
         bias, left_out = between(self.bias, other.bias), between(self.left_out, other.left_out)
         return Candidate(weights, bias, left_out)
 

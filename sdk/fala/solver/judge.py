@@ -1,17 +1,17 @@
 """The check: is the personal model better than the vendor's, on examples that it was not fitted to?
 
-And the threshold at which its labels are decided.
+And the threshold at which its labels are decided. Of tags each is judged by itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 import numpy as np
 
-from fala.model.links import LABELS, Link
+from fala.model.links import LABELS, Labels, Link, PerTag, Tags
 from fala.model.losses import Floats, probabilities
 
 #: Labelled examples, and of each label, below which labels do not judge a model.
@@ -33,20 +33,20 @@ class Verdict:
     Attributes:
         decision: Which model is to answer.
         reason: Why, in words.
-        trust: How far it goes from the calibrated model to the full fit.
+        trust: How far it goes from the calibrated model to the full fit; of tags one each.
         measure: What the losses are; empty where labels are too few to judge by.
         losses: Mean loss in nats, each example left out, by candidate; empty likewise.
-        threshold: Logit above which the second of two labels is decided.
+        threshold: Logit above which the second of two labels is decided; of tags one each.
         scores: Of a rating, ``"rmse"`` and ``"rank_correlation"`` of the chosen model, each
             example left out; empty of labels.
     """
 
     decision: Decision
     reason: str
-    trust: float = 0.0
+    trust: PerTag = 0.0
     measure: str = ""
     losses: Mapping[str, float] = field(default_factory=dict)
-    threshold: float = 0.0
+    threshold: PerTag = 0.0
     scores: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -79,6 +79,10 @@ def judge(
 
     Where labels are too few to judge, nothing contradicts the Gaussian, and half way it is.
 
+    Each tag is judged by itself, as a head of two labels is: a user differs from others in some
+    tags, and of rare ones there are too few to judge. The decision is ``"personal"`` where that of
+    one tag is.
+
     Args:
         labels: Labels of the n labelled examples, as class shares or numbers, (n, C).
         full: Logits (n, C) of the full fit, each left out.
@@ -87,6 +91,9 @@ def judge(
         positive: Of two labels, the one whose F1 the threshold is for.
         link: What the logits mean.
     """
+    if isinstance(link, Tags):
+        columns = zip(labels.T, full.T, calibrated.T, vendor.T, strict=True)
+        return _joined([judge(*(one[:, None] for one in column)) for column in columns], link)
     half = calibrated + HALF * (full - calibrated)
     if not can_judge(labels, link):
         why = "labels are too few to judge by; what is personal is held near the vendor's model"
@@ -105,13 +112,36 @@ def judge(
         "calibrated": losses[2],
         "vendor": float(link.losses(labels, vendor).mean()),
     }
-    threshold = f1_threshold(z, positive) if link.decides and z.shape[1] == 1 else 0.0
+    binary = isinstance(link, Labels) and z.shape[1] == 1
+    threshold = f1_threshold(z, positive) if binary else 0.0
     decision: Decision = "personal" if trust else "calibrated"
     measure = f"{link.measure} of labels"
-    in_words = ", ".join(f"{_WORDS[name]} {loss:.3f}" for name, loss in by_candidate.items())
-    reason = f"{measure} on {len(labels)} examples, each left out: {in_words}"
+    reason = f"{measure} on {len(labels)} examples, each left out: {_in_words(by_candidate)}"
     scores = link.scores(labels, z)
     return Verdict(decision, reason, trust, measure, by_candidate, threshold, scores)
+
+
+def _joined(tags: Sequence[Verdict], link: Tags) -> Verdict:
+    """The verdict on all tags together; the losses are sums over those that can be judged."""
+    judged = [verdict for verdict in tags if verdict.losses]
+    losses = {name: sum(verdict.losses[name] for verdict in judged) for name in _WORDS if judged}
+    personal = sum(bool(verdict.trust) for verdict in tags)
+    measure = f"{link.measure} of labels" if judged else ""
+    reason = f"{len(tags)} tags: {tags[0].reason}"
+    if judged:
+        reason = (
+            f"{measure} on the {len(judged)} of {len(tags)} tags with labels to judge by, each "
+            f"example left out: {_in_words(losses)}; {personal} of {len(tags)} tags are personal"
+        )
+    return Verdict(
+        "personal" if personal else "calibrated", reason,
+        tuple(np.hstack([verdict.trust for verdict in tags]).tolist()), measure, losses,
+        tuple(np.hstack([verdict.threshold for verdict in tags]).tolist()),
+    )  # fmt: skip
+
+
+def _in_words(losses: Mapping[str, float]) -> str:
+    return ", ".join(f"{_WORDS[name]} {loss:.3f}" for name, loss in losses.items())
 
 
 def can_judge(labels: Floats, link: Link = LABELS) -> bool:

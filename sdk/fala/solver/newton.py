@@ -3,7 +3,8 @@
     J(delta) = sum_i s_i L(y_i, z_i) + sum_i t_i |z_i - z_hat_i|^2 + 1/2 |delta|^2,
     z_ic = offset_ic + row_i . delta_c + slope_column_ic eta_c
 
-L is the link's loss: the cross-entropy of labels, or a rating's squared error.
+L is the link's loss: the cross-entropy of labels, or a rating's squared error. Tags' logits have
+nothing in common but the rows: each is minimized by itself.
 
 A point is delta (C, p), or a (C, n) with delta = R'a, whichever is smaller: in the metric of the
 Gram matrix K = R R' both take the same steps. A step is found by conjugate gradients. They are
@@ -31,7 +32,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.model.links import LABELS, Link
+from fala.model.links import LABELS, Link, Tags
 from fala.model.losses import Floats
 from fala.solver.design import Counted, DenseRows, GramRows, JointRows, Products, Rows
 from fala.solver.inverses import OverColumns, OverExamples, Solve, over_blocks
@@ -101,6 +102,15 @@ class Evidence:
         weights = -self.label_weights, -self.target_weights
         return replace(self, label_weights=weights[0], target_weights=weights[1])
 
+    def separate(self) -> list[Evidence]:
+        """The evidence of every tag; of labels that exclude one another all of it."""
+        if not isinstance(self.link, Tags):
+            return [self]
+        return [
+            replace(self, labels=labels[:, None], targets=targets[:, None], link=LABELS)
+            for labels, targets in zip(self.labels.T, self.targets.T, strict=True)
+        ]
+
     def loss(self, z: Floats) -> float:
         """The data terms of J at logits (n, C)."""
         squares = ((z - self.targets) ** 2).sum(axis=1)
@@ -128,6 +138,10 @@ class Evidence:
         """
         curvature = self.label_weights * self.link.curvature(mean)
         return np.asarray(curvature + 2 * self.target_weights)
+
+    def curvature_at(self, z: Floats) -> Floats:
+        """The same at logits (n, C)."""
+        return self.curvature(self.link.mean(z))
 
 
 R = TypeVar("R", bound=Products, covariant=True)
@@ -169,6 +183,13 @@ class Problem(Generic[R]):
     def over(self, rows: Other) -> Problem[Other]:
         """J with the same rows in another form."""
         return Problem(rows, self.slope_column, self.offset, self.evidence)
+
+    def separate(self) -> list[Problem[R]]:
+        """J of every tag; of labels that exclude one another all of it."""
+        parts = self.evidence.separate()
+        columns = np.split(self.slope_column, len(parts), axis=1)
+        offsets = np.split(self.offset, len(parts), axis=1)
+        return [Problem(self.rows, *part) for part in zip(columns, offsets, parts, strict=True)]
 
     @property
     def start(self) -> Floats:
@@ -306,7 +327,7 @@ def minimize(problem: Problem[Rows]) -> Minimum:
     """Minimize J over the columns or over the examples, whichever are fewer."""
     dense = over_columns(problem.rows)
     if dense is not None:
-        return _over_columns(problem.over(dense))
+        return _joined([_over_columns(one) for one in problem.over(dense).separate()])
     return _over_examples(problem, problem.rows.gram(single=len(problem.rows) > SINGLE))
 
 
@@ -319,6 +340,29 @@ def minimize_sample(problem: Problem[Rows], sample: NDArray[np.int64]) -> Minimu
     """Minimize J of a sample, by position, which stands for the others where each is left out."""
     few = problem.take(sample)
     return _over_examples(few, few.rows.gram(single=True))
+
+
+def _joined(minima: Sequence[Minimum]) -> Minimum:
+    """The minimum of logits that are minimized by themselves."""
+    if len(minima) == 1:
+        return minima[0]
+
+    def solve(point: Floats) -> Floats:
+        points = np.split(point, len(minima))
+        return np.vstack([one.solve(part) for one, part in zip(minima, points, strict=True)])
+
+    works = [one.work for one in minima]
+    return Minimum(
+        np.vstack([one.point for one in minima]),
+        np.hstack([one.z for one in minima]),
+        np.hstack([one.left_out for one in minima]),
+        solve,
+        replace(
+            works[0], logits=len(works), steps=sum(work.steps for work in works),
+            directions=sum(work.directions for work in works),
+            factors=sum(work.factors for work in works),
+        ),
+    )  # fmt: skip
 
 
 def minimize_many(
@@ -334,7 +378,7 @@ def minimize_many(
     """
     start = sampled.point if near is None or near.shape != sampled.point.shape else near
     rough = problem.over(problem.rows.single())
-    weights = problem.evidence.curvature(problem.evidence.link.mean(problem.logits(start)))
+    weights = problem.evidence.curvature_at(problem.logits(start))
     solve = apart(rough, weights, over_blocks(rough.rows, weights))
     steps = _newton(
         problem, start, lambda weights: solve, rough=rough, tolerance=_SINGLE_TOLERANCE
@@ -350,7 +394,7 @@ def update(
     return _newton(problem, point, lambda weights: solve, tolerance=tolerance).point
 
 
-def add(problem: Problem[Rows], point: Floats, inverse: Solve) -> Floats:
+def add(problem: Problem[Rows], point: Floats, inverses: Sequence[Solve]) -> Floats:
     """The minimum of very many examples with a few further ones.
 
     Near its minimum the many examples' J is a quadratic (Laplace's approximation), whose metric
@@ -359,8 +403,14 @@ def add(problem: Problem[Rows], point: Floats, inverse: Solve) -> Floats:
     Args:
         problem: J of the further examples; it has no slopes.
         point: The minimum of the many.
-        inverse: Their (R'WR + 1)^-1 times numbers (C, p).
+        inverses: Their (R'WR + 1)^-1 times numbers (C, p); of tags one each.
     """
+    points = np.split(point, len(inverses))
+    parts = zip(problem.separate(), points, inverses, strict=True)
+    return np.vstack([_add(*part) for part in parts])
+
+
+def _add(problem: Problem[Rows], point: Floats, inverse: Solve) -> Floats:
     moved = inverse(problem.rows.gather(np.eye(len(problem.rows))))
     gram = GramRows(problem.rows.times(moved))
     small = Problem(gram, problem.slope_column, problem.logits(point), problem.evidence)
@@ -380,7 +430,7 @@ def _over_columns(problem: Problem[DenseRows]) -> Minimum:
         problem, problem.start, precondition, rough=rough,
         tolerance=_SINGLE_TOLERANCE if single else _TOLERANCE,
     )  # fmt: skip
-    weights = problem.evidence.curvature(problem.evidence.link.mean(steps.z))
+    weights = problem.evidence.curvature_at(steps.z)
     inverse = OverColumns(problem.rows, weights)
     factor = Factor(problem, weights, inverse.solve)
     left_out = _left_out(problem, steps.z, factor.leverage(inverse.leverage()))
@@ -389,6 +439,14 @@ def _over_columns(problem: Problem[DenseRows]) -> Minimum:
 
 
 def _over_examples(problem: Problem[Counted], gram: Floats, near: Floats | None = None) -> Minimum:
+    parts = problem.separate()
+    if near is None:
+        return _joined([_by_examples(one, gram, None) for one in parts])
+    points = zip(parts, np.split(near, len(parts)), strict=True)
+    return _joined([_by_examples(one, gram, point) for one, point in points])
+
+
+def _by_examples(problem: Problem[Counted], gram: Floats, near: Floats | None) -> Minimum:
     small = problem.over(GramRows(gram))
     single = gram.dtype == np.float32
 
@@ -407,7 +465,7 @@ def _over_examples(problem: Problem[Counted], gram: Floats, near: Floats | None 
         small, small.start if near is None else near, precondition, move=move,
         tolerance=_SINGLE_TOLERANCE if single else _TOLERANCE,
     )  # fmt: skip
-    weights = problem.evidence.curvature(problem.evidence.link.mean(steps.z))
+    weights = problem.evidence.curvature_at(steps.z)
     inverse = OverExamples.of(small.rows, weights)
     factor = Factor(small, weights, inverse.solve)
     left_out = _left_out(problem, steps.z, factor.leverage(inverse.leverage(np.diagonal(gram))))

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.bundle.manifest import PRODUCT
+from fala.model.links import PerTag
 
 # SQLite's oldest limit on variables in a statement is 999.
 _VARIABLES = 900
@@ -46,6 +47,18 @@ def number(value: object) -> float:
     if not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError(f"a finite number expected, not {_kind(value)}")
     return float(value)
+
+
+def per_tag(value: object) -> PerTag:
+    """A finite number, or one a tag."""
+    if isinstance(value, bytes):
+        return tuple(number(one) for one in np.frombuffer(value, "<f8").tolist())
+    return number(value)
+
+
+def cell_of(value: PerTag) -> float | bytes:
+    """The cell of ``per_tag``."""
+    return np.array(value, "<f8").tobytes() if isinstance(value, tuple) else float(value)
 
 
 def blob(value: object) -> bytes:

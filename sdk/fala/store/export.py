@@ -29,7 +29,7 @@ def write_rows(
         target: A file to make or replace, for its user alone; or a stream of text or bytes.
         rows: The examples.
         labels: The device's labels; if all of them are whole numbers, they are written as numbers.
-            None is of ratings, which are numbers.
+            None is of ratings and tags, whose labels are JSON.
         user: The rows' user.
 
     Returns:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from fala.errors import DataError
 from fala.examples import Example
+from fala.model.links import PerTag, stored_tags
 
 #: What a row's weights are: omega; the personal matrix theta of the first two versions; or of no
 #: use, since texts were read with a mixture of prompts: the vendor's model takes their place.
@@ -88,7 +89,7 @@ class SlotRecord:
         model: Digest of backbone, head and weights, the provenance of logits.
         teacher: Digest of the personal model whose stored logits it was fitted to, if any.
         teacher_vendor: Digest of that one's vendor model, whose logits are stored beside them.
-        threshold: Logit above which the second of two labels is decided.
+        threshold: Logit above which the second of two labels is decided; of tags one each.
         labels: The device's order of the labels; empty for the head's own.
         form: What ``weight`` is: omega; theta, or of no use, in a store of an earlier version.
         lexical: The user's own weights of n-grams; None where the head has no lexical view.
@@ -105,7 +106,7 @@ class SlotRecord:
     model: str
     teacher: str | None
     teacher_vendor: str | None
-    threshold: float = 0.0
+    threshold: PerTag = 0.0
     labels: tuple[str, ...] = ()
     form: str = OMEGA
     lexical: LexicalRecord | None = None
@@ -127,7 +128,7 @@ class FitRecord:
         fitted: How many examples the last fit of all had.
         further: How many were added since.
         decision: Which of the compared models it is: see ``fala.solver.judge``.
-        trust: How far it goes towards the full fit.
+        trust: How far it goes towards the full fit; of tags one each.
         scales: The blocks' scales.
     """
 
@@ -135,7 +136,7 @@ class FitRecord:
     fitted: int
     further: int
     decision: str
-    trust: float
+    trust: PerTag
     scales: tuple[float, ...]
 
 
@@ -146,7 +147,7 @@ class StoredExample:
     Attributes:
         id: Its number in the store.
         example: A text, or a ``Match``; None on a device that keeps no texts.
-        label: Its label, None where the user gave none.
+        label: Its label, None where the user gave none; of tags a list in JSON.
         added: When it was first kept, in seconds since 1970 (UTC); None from earlier versions.
         labelled: When its label was given; None without one, or from earlier versions.
         adapter: The task that it is of, by its adapter; empty for the device's own.
@@ -158,6 +159,11 @@ class StoredExample:
     added: float | None = None
     labelled: float | None = None
     adapter: str = ""
+
+    @property
+    def tags(self) -> frozenset[str] | None:
+        """The set of its tags; None without one, or where labels exclude one another."""
+        return None if self.label is None else stored_tags(self.label)
 
     @property
     def known(self) -> Example:

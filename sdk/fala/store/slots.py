@@ -15,10 +15,12 @@ from numpy.typing import NDArray
 from fala.errors import DeviceChangedError, DeviceError, UnknownAdapterError
 from fala.store.columns import (
     blob,
+    cell_of,
     floats,
     number,
     optional_number,
     optional_text,
+    per_tag,
     text,
     whole,
 )
@@ -151,7 +153,7 @@ class Slots:
         cells = _columns_of_slot(record)
         row = {
             column: codec.encode(value, *_place(cells, column))
-            if isinstance(value, bytes)
+            if column in _ENCRYPTED and isinstance(value, bytes)
             else value
             for column, value in cells.items()
         } | {"adapter": self._adapter}
@@ -220,7 +222,8 @@ class Slots:
         if record is not None:
             scales = np.array(record.scales, "<f8").tobytes()
             values = [
-                record.data, record.fitted, record.further, record.decision, record.trust, scales,
+                record.data, record.fitted, record.further, record.decision,
+                cell_of(record.trust), scales,
             ]  # fmt: skip
         marks = ", ".join("?" * len(values))
         with self._db.writer() as db:
@@ -393,7 +396,7 @@ def slot_of(row: tuple[object, ...], codec: Codec) -> SlotRecord:
         model=text(cells["model"]),
         teacher=optional_text(cells["teacher"]),
         teacher_vendor=optional_text(cells["teacher_vendor"]),
-        threshold=number(cells["threshold"]),
+        threshold=per_tag(cells["threshold"]),
         labels=tuple(labels),
         form=form,
         lexical=_lexical(weights.get("buckets"), weights.get("lexical"), len(bias)),
@@ -407,7 +410,7 @@ def _columns_of_slot(record: SlotRecord) -> dict[str, object]:
     changed = {
         "weight": _bytes(record.weight),
         "bias": _bytes(record.bias),
-        "threshold": float(record.threshold),
+        "threshold": cell_of(record.threshold),
         "labels": json.dumps(record.labels),
         "buckets": None if lexical is None else lexical.buckets.astype("<u2").tobytes(),
         "lexical": None if lexical is None else _bytes(lexical.weight),
@@ -441,9 +444,10 @@ def _fit_of(row: tuple[object, ...]) -> FitRecord:
     data, fitted, further, decision, trust, scales = row
     counts = whole(data), whole(fitted), whole(further)
     values = tuple(number(scale) for scale in np.frombuffer(blob(scales), "<f8").tolist())
-    if min(counts) < 0 or not 0 <= number(trust) <= 1:
+    shares = per_tag(trust)
+    if min(counts) < 0 or not 0 <= np.min(shares) <= np.max(shares) <= 1:
         raise ValueError("a fit that cannot be")
-    return FitRecord(*counts, text(decision), number(trust), values)
+    return FitRecord(*counts, text(decision), shares, values)
 
 
 def _bytes(array: NDArray[np.float32]) -> bytes:

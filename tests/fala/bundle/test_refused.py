@@ -46,10 +46,10 @@ def test_a_manifest_that_is_not_json(release, bad, manifest):
     refused(bad(with_manifest(release, manifest)), BundleFormatError, match)
 
 
-@pytest.mark.parametrize("version", [0, 3, "1", 1.0, True, None, [], {}, -1, 10**17])
+@pytest.mark.parametrize("version", [0, 4, "1", 1.0, True, None, [], {}, -1, 10**17])
 def test_an_unknown_format_version(release, bad, version):
     data = repacked(release.path, format_version=version)
-    refused(bad(data), BundleVersionError, "format version .* this SDK reads versions 1 to 2:")
+    refused(bad(data), BundleVersionError, "format version .* this SDK reads versions 1 to 3:")
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ NINE = {layout.HEAD_WEIGHT: array_bytes(NINE.weight), layout.HEAD_BIAS: array_by
         ),
         ("release", {layout.HEAD_WEIGHT: array(3, DIMENSION), layout.HEAD_BIAS: array(3)},
          {"task": "matching", "labels": ["a", "b", "c"]}, BundleFormatError,
-         "a matcher has two labels"),
+         "a matcher has one logit"),
         *(
             ("release", {}, {"dimension": dimension}, DimensionError,
              f"takes embeddings of {DIMENSION} dimensions")

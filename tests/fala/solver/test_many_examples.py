@@ -10,7 +10,7 @@ from fala.solver import fit as module
 from fala.solver.fit import fit
 from training_sets import answers, make_training
 
-WORDS = [{}, {"classes": 3}, {"targets": "some"}]
+WORDS = [{}, {"classes": 3}, {"targets": "some"}, {"classes": 3, "tags": True}]
 
 
 @pytest.mark.parametrize("case", WORDS, ids=str)

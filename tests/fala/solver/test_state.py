@@ -17,6 +17,7 @@ def still(training):
 
 CASES = [
     {}, {"classes": 3}, {"prior": True}, {"targets": "some"}, {"blocks": 2},
+    {"classes": 3, "tags": True},
 ]  # fmt: skip
 
 
@@ -95,7 +96,7 @@ def test_one_after_the_other_ends_where_all_at_once_does():
 
 LARGE = [
     {}, {"classes": 3}, {"prior": True}, {"words": 300}, {"words": 300, "classes": 3},
-    {"basis": True},
+    {"words": 300, "classes": 3, "tags": True}, {"basis": True},
 ]  # fmt: skip
 
 

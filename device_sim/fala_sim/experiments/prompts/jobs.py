@@ -207,7 +207,7 @@ def personal_head(
     found = fit_device(TrainingSet((block,), bias, shares, np.full_like(shares, np.nan)))
     verdict = judge(shares, found.full.left_out, found.calibrated.left_out, found.vendor)
     chosen = found.personal(verdict.trust)
-    return chosen.weights[0], chosen.bias, verdict.trust
+    return chosen.weights[0], chosen.bias, float(np.max(verdict.trust))
 
 
 def _trained(task: Writers, key: Key, options: Sequence[str]) -> tuple[Path, dict[str, Any]]:

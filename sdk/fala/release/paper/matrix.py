@@ -47,11 +47,12 @@ def fit_matrix(
         lambda_: The penalty; None lets exact leave-one-out choose it.
 
     Raises:
-        DataError: If there is neither a logit nor a label, a shape does not fit, or a number is
-            not finite.
+        DataError: If there is neither a logit nor a label, a shape does not fit, a number is not
+            finite, or the head is of tags or ratings.
     """
     if prior not in get_args(Prior):
         raise DataError(f"prior is one of {', '.join(get_args(Prior))}, not {prior!r}")
+    head.check_exclusive("the paper's matrix")
     evidence = Evidence.of(head.features(inputs), logits=logits, labels=labels)
     solved = matrix_fit(head, evidence, prior, lambda_)
     return PersonalModel.of_matrix(head, solved.theta, solved.bias)

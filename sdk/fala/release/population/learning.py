@@ -15,6 +15,7 @@ from fala.bundle.writing import prior_files, write_again
 from fala.errors import BundleMismatchError, RowError
 from fala.examples import Example
 from fala.model.heads import Head, Vectors
+from fala.model.links import LABELS
 from fala.model.prior import PopulationPrior
 from fala.release.device_fit import SparseRows, one_blas_thread
 from fala.release.population.annotators import (
@@ -123,10 +124,10 @@ def check_head(bundle: Bundle, head: Head) -> None:
     Raises:
         BundleMismatchError: It is not.
     """
-    if len(head.labels) != 2:
+    if len(head.labels) != 2 or head.link != LABELS:
         raise BundleMismatchError(
-            f"{bundle.path}: its head has {len(head.labels)} labels; a population prior is for "
-            "heads of two (--scales-only chooses scales for any)"
+            f"{bundle.path}: its head has {head.link.described(head.labels)}; a population prior "
+            "is for heads of two labels (--scales-only chooses scales for any labels)"
         )
     if len(head.parts) > 1:
         raise BundleMismatchError(

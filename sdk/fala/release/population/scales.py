@@ -71,7 +71,7 @@ def training_sets(
         ]
         shares, nothing = labels[rows], np.zeros_like(head.bias)
         missing = np.full(shares.shape, np.nan)
-        sets.append(TrainingSet((head_logits, *blocks), nothing, shares, missing))
+        sets.append(TrainingSet((head_logits, *blocks), nothing, shares, missing, head.link))
     return sets
 
 

@@ -1,0 +1,339 @@
+"""Devices whose labels do not exclude one another: sets of tags."""
+
+import io
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+import tagged
+from checkout import SUPPORT
+from devices import refine_all, same, sql
+from fala import (
+    Budget,
+    BundleFormatError,
+    BundleMismatchError,
+    DataError,
+    Device,
+    WorseModelError,
+)
+from fala.bundle.reading import Bundle
+from fala.bundle.writing import add_prior, write_release
+from fala.errors import DimensionError, UsageError
+from fala.model.heads import Head
+from fala.model.links import TAGS as LINK
+from fala.model.prior import PopulationPrior
+from fala.release import fit_head, fit_matrix, write_external
+from fala.release.added_words import add_words
+from fala.release.population.learning import check_head
+from fala.testing.hostile import Changes, repack
+from kill_replacement import cuts_of
+from tagged import OWN, TAGS, TRUTH, loss
+from word_releases import PROBES, PUBLIC, SHARED, TEXTS
+
+
+@pytest.fixture(scope="module")
+def releases(tmp_path_factory):
+    return tagged.write_releases(tmp_path_factory.mktemp("tagged"))
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory):
+    """The same releases without words."""
+    return tagged.write_releases(tmp_path_factory.mktemp("plain"), lexical=False)
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory, releases):
+    folder = tmp_path_factory.mktemp("learned") / "device"
+    with Device.create(folder, releases["old"]) as device:
+        device.learn(TEXTS, OWN)
+    return folder
+
+
+@pytest.fixture
+def device(tmp_path, learned):
+    with Device.open(shutil.copytree(learned, tmp_path / "device")) as device:
+        yield device
+
+
+# The vendor
+
+
+@pytest.mark.parametrize("lexical", [True, False])
+def test_a_head_is_fitted_to_sets(releases, plain, lexical):
+    bundle = Bundle.open((releases if lexical else plain)["new"])
+    head = bundle.head()
+    embeddings = dict(zip(PROBES, bundle.backbone().encode(PROBES), strict=True))
+    p = head.vendor_model().probabilities(head.inputs(PROBES, embeddings), head.words(PROBES))
+    truth = tagged.shares_of(tagged.sets_of(PROBES, SHARED))
+    assert (head.labels, head.link) == (TAGS, LINK)
+    assert p.shape == truth.shape
+    for column in range(3):  # each is better than its share alone
+        base = truth[:, column].mean()
+        assert ((p - truth)[:, column] ** 2).mean() < (0.8 if lexical else 1) * base * (1 - base)
+    assert bundle.manifest.format_version == 3
+    assert bundle.manifest.details["exclusive"] is False
+
+
+def test_each_tag_of_vectors_is_fitted_as_two_labels_are(tmp_path):
+    random = np.random.default_rng(0)
+    vectors = random.normal(size=(300, 4))
+    has = vectors @ random.normal(size=(4, 2)) + random.logistic(size=(300, 2)) > 0
+    sets = [{name for name, yes in zip("ab", row, strict=True) if yes} for row in has]
+    head = fit_head(vectors, sets, exclusive=False)
+    for column, name in enumerate("ab"):
+        alone = fit_head(vectors, [int(name in tags) for tags in sets])
+        np.testing.assert_allclose(head.weight[column], alone.weight[0], rtol=0.1)
+    write_external(tmp_path / "x.fala", "x", "1", head, {"a": vectors[0]})
+    assert Bundle.open(tmp_path / "x.fala").head() == head
+    assert head.in_order(["b", "a"]).weight[0, 0] == head.weight[1, 0]
+
+
+@pytest.mark.parametrize(
+    ("sets", "names", "words"),
+    [
+        ([{"a"}, {"a", "b"}, {"a"}], None, "tag 'a' is of all rows"),
+        ([{"a"}, set(), set()], ["a", "b"], "tag 'b' is of no row"),
+        ([{"a"}, None, set()], None, "an empty set, not None"),
+        ([{"a"}, {"c"}, set()], ["a"], "label 'c' of example 1 is not one of a"),
+        ([{"a"}, "a", set()], None, "a set of tags, as {'a', 'b'}, or None; that is a str"),
+        ([{"a"}, {"a": True}, set()], None, "that is a dict"),
+    ],
+)
+def test_sets_that_cannot_be_fitted(sets, names, words):
+    with pytest.raises(DataError, match=words):
+        fit_head(np.eye(3), sets, label_names=names, exclusive=False)
+
+
+def test_a_bundle_of_format_version_3_opens():
+    # Written by the first release of that version, and never written again.
+    bundle = Bundle.open(SUPPORT / "data" / "version3.fala")
+    head = bundle.head()
+    assert (bundle.manifest.format_version, head.labels, head.link) == (3, ("funny", "rude"), LINK)
+    np.testing.assert_array_equal(head.weight[:, :2], [[1, -2], [0.5, 3]])
+    assert bundle.head_digest.startswith("f59f74ff94738a9b")
+
+
+@pytest.mark.parametrize("details", [{"exclusive": 0}, {"exclusive": None}, {"exclusive": "no"}])
+def test_a_forged_kind_is_refused(tmp_path, releases, details):
+    kept = Bundle.open(releases["old"]).manifest.details
+    repack(releases["old"], tmp_path / "x.fala", Changes(manifest={"details": {**kept, **details}}))
+    with pytest.raises(BundleFormatError, match="tags are of format version 3"):
+        Bundle.open(tmp_path / "x.fala")
+
+
+def test_an_earlier_sdk_would_misread_them(tmp_path, releases):
+    repack(releases["old"], tmp_path / "x.fala", Changes(manifest={"format_version": 2}))
+    with pytest.raises(BundleFormatError, match="tags are of format version 3"):
+        Bundle.open(tmp_path / "x.fala")
+
+
+# The device
+
+
+def life(folder, chosen, labels):
+    """What a device answers on its way; every text is encoded before it forgets."""
+    answers = []
+    with Device.create(folder, chosen["old"]) as device:
+        device.learn(TEXTS, [None if at % 5 == 4 else label for at, label in enumerate(labels)])
+        answers.append(device.predict(PROBES))
+        device.replace(chosen["mid"], Budget(0))
+        answers.append(device.predict(PROBES))
+        refine_all(device)
+        thresholds = device.thresholds
+        answers.append(device.predict(PROBES))
+        device.forget(where=lambda row: row.example in TEXTS[::9])
+        answers.append(device.predict(PROBES))
+        device.rollback()
+        answers.append(device.predict(PROBES))
+    return answers, thresholds
+
+
+def test_each_tag_lives_as_a_device_of_two_labels_does(tmp_path, plain):
+    """One device of three tags, and three of two labels each, all the way."""
+    whole, thresholds = life(tmp_path / "device", plain, OWN)
+    for column, tag in enumerate(TAGS):
+        single = tagged.write_tag(tmp_path / f"{tag}-releases", plain, tag)
+        labels = [int(tag in tags) for tags in OWN]
+        alone, threshold = life(tmp_path / tag, single, labels)
+        for one, other in zip(whole, alone, strict=True):
+            np.testing.assert_allclose(one[:, column], other[:, 1], atol=1e-6)
+        assert thresholds[tag] == pytest.approx(threshold["1"], abs=1e-5)
+    assert np.ptp(whole[0], axis=1).mean() > 0.1
+
+
+def test_it_decides_sets_by_a_threshold_each(device):
+    p, thresholds = device.predict(PROBES), device.thresholds
+    assert p.shape == (len(PROBES), 3)
+    assert np.abs(p.sum(axis=1) - 1).max() > 0.1
+    cut = [1 / (1 + np.exp(-thresholds[tag])) for tag in TAGS]
+    assert len(set(cut)) == 3
+    decided = device.decide(PROBES)
+    assert decided == [frozenset(np.array(TAGS)[row]) for row in p > cut]
+    right = np.mean(tagged.shares_of(decided) == tagged.shares_of(TRUTH))
+    assert right > 0.75
+    with pytest.raises(UsageError, match=r"Device\.thresholds"):
+        device.threshold  # noqa: B018
+
+
+def test_a_replacement_carries_the_tags_over(tmp_path, device, releases):
+    with Device.create(tmp_path / "vendor", releases["mid"]) as vendor:
+        of_vendor = loss(vendor)
+    preview = device.preview(releases["mid"])
+    report = device.replace(releases["mid"], Budget(40), accept="better-than-old")
+    assert preview.decision == report.decision == "personal"
+    assert report.comparison.vendor > report.comparison.carried
+    assert report.comparison.measure == "cross-entropy, summed over the tags,"
+    assert report.counts.agreement > 0.5
+    assert len(report.threshold) == 3
+    assert json.dumps(report.to_dict())
+    assert loss(device) < 0.9 * of_vendor
+    device.refine(Budget(400))
+    assert loss(device) < 0.9 * of_vendor
+    before = device.predict(PROBES)
+    device.rollback()
+    device.rollback()
+    np.testing.assert_array_equal(device.predict(PROBES), before)
+
+
+def test_one_more_set_moves_a_fit_as_a_refit_does(device):
+    device.fit()
+    before = device.predict(PROBES[:1])
+    tags = {"rude"} if before[0, 1] < 0.5 else set()
+    report = device.learn(PROBES[:1], [tags])
+    quick = device.predict(PROBES)
+    assert not report.exact
+    assert (quick[0, 1] > before[0, 1]) == bool(tags)
+    device.fit()
+    np.testing.assert_allclose(quick, device.predict(PROBES), atol=0.02)
+
+
+@pytest.mark.parametrize("options", [{"key": lambda: b"k" * 32}, {}], ids=["key", "plain"])
+def test_a_device_that_is_opened_again_is_the_same(tmp_path, plain, options):
+    with Device.create(tmp_path / "device", plain["old"], **options) as device:
+        device.learn(TEXTS, OWN)
+        kept = device.predict(PROBES), device.thresholds, device.decide(PROBES)
+    with Device.open(tmp_path / "device", **options) as device:
+        assert same(kept[:1], [device.predict(PROBES)])
+        assert kept[1:] == (device.thresholds, device.decide(PROBES))
+    assert Device.examine(tmp_path / "device", **options).whole
+    if not options:  # a damaged one is said to be, and mended
+        sql(tmp_path / "device", "UPDATE slots SET threshold = x'00'")
+        assert not Device.examine(tmp_path / "device").whole
+        assert Device.repair(tmp_path / "device").whole
+        with Device.open(tmp_path / "device") as device:
+            np.testing.assert_allclose(device.predict(PROBES), kept[0], atol=1e-6)
+
+
+def test_a_process_killed_in_a_replacement_leaves_the_old_model_or_the_new_one(
+    tmp_path, learned, releases
+):
+    answers = {}
+    (tmp_path / "cuts").mkdir()
+    for name, path in (("old", None), ("new", releases["mid"])):
+        with Device.open(shutil.copytree(learned, tmp_path / name)) as device:
+            if path is not None:
+                device.replace(path, Budget(0))
+            answers[device.name] = device.predict(PROBES)
+    for cut in cuts_of(learned, releases["mid"], tmp_path / "cuts").at_operations(
+        count=6, unsynced="some"
+    ):
+        with Device.open(cut.folder) as device:
+            p = device.predict(PROBES)
+            assert len(list(device.examples())) == len(TEXTS)
+            if device.name == "old":
+                np.testing.assert_array_equal(p, answers["old"])
+            else:  # as first fitted, or a batch further
+                assert np.abs(p - answers["mid"]).mean() < 0.05
+
+
+def test_sets_are_kept_and_exported(device):
+    device.learn(["one", "two", "three", "four"], [["rude", "funny"], (), frozenset(), None])
+    kept = {row.example: row for row in device.examples()}
+    assert [kept[text].tags for text in ("one", "two", "three", "four")] == [
+        {"funny", "rude"}, set(), set(), None,
+    ]  # fmt: skip
+    assert [row.example for row in device.examples(label={"rude", "funny"})][-1] == "one"
+    stream = io.StringIO()
+    device.export_data(stream)
+    rows = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [row.get("label") for row in rows[-4:]] == [["funny", "rude"], [], [], None]
+
+
+@pytest.mark.parametrize(
+    ("label", "words"),
+    [
+        ("rude", "that of example 1 is a str"), (1, "a int"), (0.5, "a float"), (True, "a bool"),
+        ({"rude": 1}, "a dict"), (iter(["rude"]), "a list_iterator"), (b"rude", "a bytes"),
+        ({"rude", "vile"}, "label 'vile' of example 1 is not one of funny, rude, short"),
+        ([["rude"]], "of example 1 is not one of funny, rude, short"),
+    ],
+)  # fmt: skip
+def test_a_label_that_is_no_set_of_its_tags_is_refused(device, label, words):
+    count = len(list(device.examples()))
+    with pytest.raises(DataError, match=words):
+        device.learn(["a", "b"], [{"rude"}, label])
+    assert len(list(device.examples())) == count
+
+
+def test_candidates_are_ranked_by_a_tag(device):
+    p = device.predict(PROBES)[:, 1]
+    assert device.rank(PROBES, label="rude", top=1) == [(PROBES[p.argmax()], p.max())]
+    with pytest.raises(DataError, match="pass label=, one of funny, rude, short"):
+        device.rank(PROBES)
+
+
+# What does not hold for tags says so
+
+
+def test_a_release_of_other_tags_or_of_labels_is_refused(tmp_path, device, releases):
+    bundle = Bundle.open(releases["mid"])
+    sets = [
+        {*tags, *(["long"] if at % 3 else [])}
+        for at, tags in enumerate(tagged.sets_of(PUBLIC, SHARED))
+    ]
+    more = fit_head(bundle.backbone(), PUBLIC, sets, exclusive=False)
+    write_release(tmp_path / "more.fala", bundle, more, {})
+    names = [TAGS[at % 3] for at in range(len(PUBLIC))]
+    write_release(tmp_path / "labels.fala", bundle, fit_head(bundle.backbone(), PUBLIC, names), {})
+    for name in ("more", "labels"):
+        with pytest.raises(
+            BundleMismatchError, match=r"this device does .*tags funny, rude, short"
+        ):
+            device.replace(tmp_path / f"{name}.fala")
+
+
+def test_a_release_that_is_worse_is_refused(tmp_path, device, releases):
+    bundle = Bundle.open(releases["mid"])
+    wrong = [set(TAGS) - tags for tags in tagged.sets_of(PUBLIC, SHARED)]
+    write_release(
+        tmp_path / "wrong.fala", bundle,
+        fit_head(bundle.backbone(), PUBLIC, wrong, exclusive=False), {},
+    )  # fmt: skip
+    with pytest.raises(WorseModelError):
+        device.replace(tmp_path / "wrong.fala", Budget(60), accept="better-than-old")
+
+
+def test_what_is_for_labels_that_exclude_one_another_refuses_tags(tmp_path, releases, plain):
+    bundle, path = Bundle.open(plain["old"]), tmp_path / "x.fala"
+    head, d = bundle.head(), bundle.manifest.dimension
+    with pytest.raises(DataError, match="positive is for labels that exclude one another"):
+        Device.create(tmp_path / "device", plain["old"], positive="rude")
+    vectors = bundle.backbone().encode(PROBES)
+    with pytest.raises(DataError, match="the paper's matrix is for labels that exclude"):
+        fit_matrix(head, vectors, labels=head.label_shares(TRUTH))
+    prior = PopulationPrior(np.zeros(d + 1), np.ones(d + 1), np.empty((0, d + 1)))
+    with pytest.raises(
+        DimensionError, match=r"one logit .* the bundle has tags funny, rude, short"
+    ):
+        add_prior(path, bundle, prior, {})
+    two = Head(head.task, TAGS[:2], head.weight[:2], head.bias[:2], link=LINK)
+    with pytest.raises(BundleMismatchError, match=r"its head has tags funny, rude; .* two labels"):
+        check_head(bundle, two)
+    with pytest.raises(BundleFormatError, match="a matcher has one logit"):
+        Head("matching", TAGS, head.weight, head.bias, link=LINK)
+    vendor_lexical = Bundle.open(releases["old"]).head().lexical
+    with pytest.raises(DataError, match="add_words is for labels that exclude"):
+        add_words(head, vendor_lexical, PROBES, TRUTH, {})

@@ -1,0 +1,73 @@
+"""Tiny releases of tags, and a user whose tags depend on words."""
+
+import numpy as np
+
+import bridged
+from fala.bundle.reading import Bundle
+from fala.bundle.writing import write_release
+from fala.model.heads import Head
+from fala.release import fit_head
+from word_releases import PERSONAL, PROBES, PUBLIC, SHARED, TEXTS
+
+TAGS = ("funny", "rude", "short")
+
+
+def scores_of(texts, *weights):
+    """A number for each tag, (n, 3), by the words' weights: turned and shifted from tag to tag."""
+    numbers = sum(np.array(list(weight.values())) for weight in weights)
+    tables = np.stack([np.roll(numbers, 7 * tag) for tag in range(len(TAGS))])
+    position = {word: at for at, word in enumerate(SHARED)}
+    counts = np.zeros((len(texts), len(position)))
+    for row, text in enumerate(texts):
+        for word in text.split():
+            counts[row, position[word]] += 1
+    return counts @ tables.T - [0, 1, 2]
+
+
+def sets_of(texts, *weights):
+    """Sets of tags, by the words."""
+    return [{TAGS[at] for at in np.flatnonzero(row)} for row in scores_of(texts, *weights) > 0]
+
+
+#: The user's tags of the texts, and of the probes.
+OWN, TRUTH = (sets_of(texts, SHARED, PERSONAL) for texts in (TEXTS, PROBES))
+
+
+def shares_of(sets):
+    """1 where a text has a tag, (n, 3)."""
+    return np.array([[tag in tags for tag in TAGS] for tags in sets], dtype=float)
+
+
+def write_releases(folder, *, lexical=True):
+    """Three releases by age as ``bridged.write_releases`` does, with heads of tags."""
+    folder.mkdir(exist_ok=True)
+    releases = bridged.write_releases(folder, bridges=False)
+    for path in releases.values():
+        opened = Bundle.open(path)
+        head = fit_head(
+            opened.backbone(), PUBLIC, sets_of(PUBLIC, SHARED), lexical=lexical, exclusive=False
+        )
+        write_release(path, opened, head, {})
+    for first, second in (("old", "mid"), ("mid", "new")):
+        bridged.add_learned_bridge(releases[first], releases[second], PUBLIC)
+    return releases
+
+
+def write_tag(folder, releases, tag):
+    """The same releases without words, for one of the tags: of the labels 0 and 1."""
+    folder.mkdir()
+    at = slice(TAGS.index(tag), TAGS.index(tag) + 1)
+    single = {}
+    for age, path in releases.items():
+        single[age] = folder / path.name
+        opened = Bundle.open(path)
+        head = opened.head()
+        one = Head(head.task, ("0", "1"), head.weight[at], head.bias[at])
+        write_release(single[age], opened, one, {})
+    return single
+
+
+def loss(device, truth=TRUTH, probes=PROBES):
+    """Mean cross-entropy of a device's probabilities of the tags."""
+    p, y = device.predict(probes), shares_of(truth)
+    return float(-np.log(np.where(y == 1, p, 1 - p)).mean())
