@@ -119,7 +119,9 @@ def quality(runs: pd.DataFrame) -> Plot:
         axes.set_yticks(range(len(titles)), labels, fontsize=9)
         axes.invert_yaxis()
         axes.tick_params(labelsize=9)
-        axes.set_xlabel("AUC above the vendor's new model", fontsize=9.5, loc="right")
+        people = f"means of {len(vendor)} people, 95 % intervals"
+        label = f"AUC above the vendor's new model with words\n({people})"
+        axes.set_xlabel(label, fontsize=9.5, loc="right")
 
     told = "; ".join(
         "{}, {:+.3f} ({:.3f} to {:.3f})".format(titles[name], gain.mean, *interval(gain))
