@@ -150,8 +150,9 @@ def test_a_bad_source_is_refused_and_leaves_nothing(tmp_path, tiny):
 def test_the_command_reports_a_name_that_the_hub_does_not_give_in_one_line(tmp_path):
     done = command("backbone", "nobody/no-such-model", "--out", tmp_path / "x.fala")
     assert done.returncode == 1
-    assert len(done.stderr.splitlines()) == 1, done.stderr
-    assert "nobody/no-such-model" in done.stderr
+    *progress, message = done.stderr.splitlines()  # a busy machine shows a slow import's progress
+    assert "nobody/no-such-model" in message
+    assert all(line.endswith(" ...") for line in progress), done.stderr
     assert not list(tmp_path.iterdir())
 
 
