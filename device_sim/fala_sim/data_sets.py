@@ -32,13 +32,15 @@ class Division:
 
     Attributes:
         name: The data set's.
-        task: ``"classification"`` or ``"matching"``.
-        labels: The labels' names, in order.
+        task: ``"classification"``, ``"rating"`` or ``"matching"``.
+        labels: The labels' names, in order; of a rating its one name.
         public: What the vendor fits the global heads on.
         public_labels: Their labels.
         public_users: Whose they are: a vendor learns from them how people differ.
         users: Whose models are replaced.
         left_out: What the reader left out, in words.
+        rating: The least and the largest number of a rating, which labels spell; None of labels
+            that exclude one another.
     """
 
     name: str
@@ -49,14 +51,15 @@ class Division:
     public_users: Sequence[str]
     users: tuple[User, ...]
     left_out: tuple[str, ...]
+    rating: tuple[float, float] | None = None
 
 
 def divide(name: str, folder: Path | None, *, users: int, seed: int, role: Role) -> Division:
     """Read a data set and divide it.
 
-    Test users are the busiest people; validation users are those who come next. The validation
-    users' rows are of a division of their own, without whatever a test user is tested on: nothing
-    that is learnt from them, settings included, has seen a test example.
+    Test users are the busiest people, or those whose turn it is; validation users are those who
+    come next. The validation users' rows are of a division of their own, without whatever a test
+    user is tested on: nothing that is learnt from them, settings included, has seen a test example.
 
     Args:
         name: A name of ``fala_sim.convert.formats``, or ``FORMAT:DIR`` with one of the formats of
@@ -72,21 +75,23 @@ def divide(name: str, folder: Path | None, *, users: int, seed: int, role: Role)
     place = find_place(name, folder)
     opened = place.format.open(place.path, LeftOut())
     users, others = _shares(name, users, opened.people())
-    tested = _convert(place, opened, users, seed)
+    tested = _convert(place, opened, users, seed, turn=users * seed)
     if role == "test":
         return _gather(name, opened, tested, [*dict.fromkeys(_users(tested))])
     held_out = {folded(row.judged) for row in tested.rows if row.split == "test"}
     # With another seed: with the same one, annotators who judged the same documents would be
     # tested on the very ones that are held out.
-    wider = _convert(place, opened, users + others, seed + _ANOTHER)
+    wider = _convert(place, opened, users + others, seed + _ANOTHER, turn=users * seed)
     own = [user for user in _users(wider) if user not in set(_users(tested))]
     rows = [row for row in wider.rows if folded(row.judged) not in held_out]
     kept = Conversion(rows, wider.left_out)
     return _gather(name, opened, kept, own, most=VALIDATION_EXAMPLES)
 
 
-def _convert(place: Place, opened: Opened, users: int, seed: int) -> Conversion:
+def _convert(place: Place, opened: Opened, users: int, seed: int, turn: int) -> Conversion:
     options = {} if place.format.offers is None else {"history": HISTORY}
+    if place.format.in_turn:
+        options["turn"] = turn
     return opened.convert(users=users, seed=seed, **options)
 
 
@@ -114,15 +119,18 @@ def _gather(
 ) -> Division:
     public = [row for row in conversion.rows if row.split == "public"]
     present = sorted({row.label for row in conversion.rows})
-    names = dict(enumerate(opened.labels)) or {label: str(label) for label in present}
+    names: dict[float, str] = dict(enumerate(opened.labels))
+    names = names or {label: str(label) for label in present}
+    rated = opened.rating is not None
+    text_task = "rating" if rated else "classification"
     own: dict[str, dict[str, list[Row]]] = {user: {"train": [], "test": []} for user in users}
     for row in conversion.rows:
         if row.split != "public" and row.user in own:
             own[row.user][row.split].append(row)
     return Division(
         name=name,
-        task="matching" if isinstance(conversion.rows[0], MatchRow) else "classification",
-        labels=tuple(names[label] for label in present),
+        task="matching" if isinstance(conversion.rows[0], MatchRow) else text_task,
+        labels=("rating",) if rated else tuple(names[label] for label in present),
         public=[_example(row) for row in public],
         public_labels=[names[row.label] for row in public],
         public_users=[row.user for row in public],
@@ -137,6 +145,7 @@ def _gather(
             for user, rows in own.items()
         ),
         left_out=tuple(conversion.left_out.lines()),
+        rating=opened.rating,
     )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala import Head, Match, PersonalModel
+from fala.release import Rating
 from fala.release.device_fit import SparseRows
 from fala_sim.meter import Meter
 
@@ -126,6 +127,11 @@ class Situation:
     def labels(self) -> tuple[str, ...]:
         """The labels' names, in the order of the logits."""
         return self.new.head.labels
+
+    @property
+    def rated(self) -> bool:
+        """Whether the labels are a rating's numbers."""
+        return isinstance(self.new.head.link, Rating)
 
     def label_shares(self) -> NDArray[np.float64]:
         """The train labels as class shares, shape (n, C); C is 1 for two labels."""

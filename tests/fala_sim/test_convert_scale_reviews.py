@@ -8,18 +8,19 @@ from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.scale_reviews import read_folder
 
 
-def write(folder, writer, reviews, labels):
+def write(folder, writer, reviews, labels, kind="label.3class"):
     own = folder / writer
     own.mkdir()
     (own / f"subj.{writer}").write_bytes(
         b"".join(text if isinstance(text, bytes) else text.encode() + b"\n" for text in reviews)
     )
-    (own / f"label.3class.{writer}").write_text("".join(f"{label}\n" for label in labels))
+    (own / f"{kind}.{writer}").write_text("".join(f"{label}\n" for label in labels))
 
 
-def read(folder):
+def read(folder, **options):
     left_out = LeftOut()
-    return read_folder(folder, left_out), left_out
+    documents = read_folder(folder, left_out, **options)
+    return sorted(documents, key=lambda document: document.text), left_out
 
 
 def test_a_review_goes_with_the_class_on_its_line(tmp_path):
@@ -29,8 +30,8 @@ def test_a_review_goes_with_the_class_on_its_line(tmp_path):
     documents, left_out = read(tmp_path)
     assert documents == [
         Document("a film , é .", {"A+B": 0}),
-        Document("another \u2028 film .", {"A+B": 2}),
         Document("a third .", {"C+D": 1}),
+        Document("another \u2028 film .", {"A+B": 2}),
     ]
     assert left_out.counts() == {}
 
@@ -49,6 +50,14 @@ def test_damage_is_counted_and_moves_no_class(tmp_path):
     ]
 
 
+def test_ratings_are_numbers_from_0_to_1(tmp_path):
+    ratings = ["0.15", "1", "", "1.5", "nan", "x"]
+    write(tmp_path, "A", ["one", "two", "three", "four", "five", "six"], ratings, "rating")
+    documents, left_out = read(tmp_path, rated=True)
+    assert documents == [Document("one", {"A": 0.15}), Document("two", {"A": 1.0})]
+    assert list(left_out.counts().values()) == [4]
+
+
 def test_a_missing_line_is_an_error(tmp_path):
     write(tmp_path, "A", ["one", "two"], [0])
     with pytest.raises(DataError, match=r"subj.A has 2 lines, but .*label.3class.A has 1"):
@@ -58,7 +67,10 @@ def test_a_missing_line_is_an_error(tmp_path):
 
 
 def test_real_writers():
-    documents, left_out = read(real_data("scale-reviews"))
+    folder = real_data("scale-reviews")
+    documents, left_out = read(folder)
+    rated, _ = read(folder, rated=True)
+    assert [document.text for document in rated] == [document.text for document in documents]
     assert set(left_out.counts()) <= {"empty reviews", "reviews that are there twice"}
     assert sum(len(document.labels) for document in documents) + sum(
         left_out.counts().values()

@@ -57,6 +57,35 @@ def test_rows_are_divided_as_the_file_says(tmp_path):
     assert "left out 2 users beyond those asked for" in division.left_out
 
 
+@pytest.mark.parametrize(
+    ("name", "task", "labels", "rating"),
+    [
+        ("scale-ratings", "rating", ("rating",), (0.0, 1.0)),
+        ("scale-reviews", "classification", ("0", "1", "2"), None),
+    ],
+)
+def test_writers_take_turns(tmp_path, name, task, labels, rating):
+    """Each division tests another one, and the three others are its public."""
+    writers = ["Ann", "Bob", "Cid", "Dan"]
+    for place, writer in enumerate(writers):
+        (tmp_path / writer).mkdir()
+        count = 40 - place
+        for kind, lines in {
+            "subj": [f"{writer} {n}" for n in range(count)],
+            "label.3class": [n % 3 for n in range(count)],
+            "rating": [n % 8 / 8 for n in range(count)],
+        }.items():
+            (tmp_path / writer / f"{kind}.{writer}").write_text("\n".join(map(str, lines)) + "\n")
+    for seed, writer in enumerate(writers):
+        tested = divide(f"{name}:{tmp_path}", None, users=1, seed=seed, role="test")
+        assert [user.name for user in tested.users] == [writer]
+        assert set(tested.public_users) == {*writers} - {writer}
+        assert (tested.task, tested.labels, tested.rating) == (task, labels, rating)
+        chosen = divide(f"{name}:{tmp_path}", None, users=1, seed=seed, role="validation")
+        assert writer not in {user.name for user in chosen.users}
+        assert len(chosen.users) == 2
+
+
 def test_those_who_come_next_choose_settings(tmp_path):
     """Also where everybody is tested on the same documents."""
     name = write_rows(tmp_path / "users.jsonl", text_rows())

@@ -16,7 +16,7 @@ from fala_sim.methods.matrix_tuning import tune
 from fala_sim.methods.method import EFFORT
 from fala_sim.methods.registry import find_method
 from fala_sim.methods.solve_flops import fit_flops
-from fala_sim.metric.quality import decisions, figures
+from fala_sim.metric.quality import decisions, figures, figures_of
 from fala_sim.situation import Release, Situation, User
 from situations import NEW_DIMENSION, OLD_DIMENSION, situation
 
@@ -52,6 +52,18 @@ def test_learns_a_planted_preference(name, task, labels):
         vendor = accuracy(where, vendor_logits(where, where.user.test))
         better.append(accuracy(where, scores(where.user.test)) - vendor)
     assert np.mean(better) > 0.05
+
+
+def test_the_top_layer_learns_ratings():
+    where = situation("rating", train=300)
+    scores = find_method("top").fit(where, SETTINGS["top"])
+    test, truth = where.user.test, where.user.test_labels
+    ours, vendor = (
+        figures_of(where.new.head, logits, truth)
+        for logits in (scores(test), vendor_logits(where, test))
+    )
+    assert ours["rmse"] < 0.5 * vendor["rmse"]
+    assert ours["rank_correlation"] > vendor["rank_correlation"] + 0.1
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -175,8 +187,8 @@ def test_tuning_reaches_the_minimum_of_the_cross_entropy():
     stage = Stage()
     for rate in (0.03, 0.003, 0.0003):
         point["theta"], point["bias"] = tune(
-            inputs, labels, **point, learning_rate=rate, epochs=100, seed=0, stage=stage,
-            tune_bias=True,
+            inputs, labels, **point, head=where.new.head, learning_rate=rate, epochs=100, seed=0,
+            stage=stage, tune_bias=True,
         )  # fmt: skip
     z = inputs @ point["theta"].T + point["bias"]
     share = np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)

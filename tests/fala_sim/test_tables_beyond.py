@@ -50,6 +50,27 @@ def test_search_tells_what_was_tried_and_chosen():
     assert cell(after, "chosen's AUC", method="LoRA") == pytest.approx(0.65)
 
 
+def rated(method, rmse, **fields):
+    records = replaced(method, task="rating", data="stars", **fields)
+    for record, value in zip(records, rmse, strict=True):
+        record["scores"] = {"rmse": value, "rank_correlation": 1 - value}
+    return records
+
+
+def test_ratings_have_a_table_of_their_own_beside_labels():
+    runs = [*rated("global-words", [0.2] * 4 + [0.4]), *rated("fala", [0.1] * 2 + [0.3] * 3)]
+    budgets = rated("fala", [0.1] * 5, variant="100")
+    records = frame_of({"replacement": [*runs, *replaced("fala")], "frontier": budgets})
+    table = TABLES["ratings"](records)
+    assert column(table, "method") == ["Vendor with words", "FaLA", "FaLA, 100 passes"]
+    where = {"method": "FaLA"}
+    assert cell(table, "RMSE", **where).mean == pytest.approx(0.22)
+    assert cell(table, "rank correlation", **where).mean == pytest.approx(0.78)
+    assert cell(table, "RMSE less the vendor's", **where).mean == pytest.approx(-0.02)
+    assert cell(table, "people below", **where) == 3
+    assert set(column(TABLES["headline"](records), "data")) == {"tweets"}
+
+
 # --- our own method ----------------------------------------------------------------------------
 
 

@@ -5,7 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from fala import Head, Match
-from fala.release import fit_matrix
+from fala.model.links import LABELS
+from fala.release import Rating, fit_matrix
 from fala_sim.encoding import KnownEncoder
 from fala_sim.situation import Release, Situation, User
 
@@ -23,6 +24,11 @@ def situation(task="classification", labels=2, train=120, test=300, seed=0, one_
     latent = random.normal(size=(len(texts), OLD_DIMENSION))
     old_map = np.linalg.qr(random.normal(size=(OLD_DIMENSION, OLD_DIMENSION)))[0]
     new_map = np.linalg.qr(random.normal(size=(NEW_DIMENSION, OLD_DIMENSION)))[0].T
+    rating = task == "rating"
+    task = "classification" if rating else task
+    link = Rating(-20.0, 20.0, 2.0) if rating else LABELS
+    if rating:
+        names, labels = ("rating",), 2  # one logit
     if task == "matching":
         # Coordinates mean the same on both sides: u * v is not free of rotations.
         old_map, new_map = np.eye(OLD_DIMENSION), np.eye(OLD_DIMENSION, NEW_DIMENSION)
@@ -41,20 +47,24 @@ def situation(task="classification", labels=2, train=120, test=300, seed=0, one_
     else:
         examples = list(texts)
     point = dict(zip(texts, latent.astype(np.float32), strict=True))
-    truth = Head(task, names, np.ones((rows, OLD_DIMENSION), np.float32), np.zeros(rows, "f4"))
+    truth = Head(task, names, np.ones((rows, OLD_DIMENSION), np.float32), np.zeros(rows, "f4"),
+                 link=link)  # fmt: skip
     logits = truth.inputs(examples, point) @ personal.T
     classes = (logits[:, 0] > 0).astype(int) if rows == 1 else logits.argmax(axis=1)
+    classes = 0 * classes if rating else classes
     given = [names[0 if one_class and i < train else c] for i, c in enumerate(classes)]
+    if rating:
+        given = np.clip(logits[:, 0], link.low, link.high).tolist()
 
     def release(name, embeddings, matrix):
-        head = Head(task, names, (vendor @ matrix).astype("f4"), np.zeros(rows, "f4"))
+        head = Head(task, names, (vendor @ matrix).astype("f4"), np.zeros(rows, "f4"), link=link)
         lengths = dict.fromkeys(texts, 8)
         # 1000 FLOPs a token.
         return Release(name, Path(name), head, embeddings, {4: 4e3, 8: 8e3, 16: 16e3}, lengths)
 
     first, second = release("old", old, old_map), release("new", new, new_map)
     user = User("one", examples[:train], given[:train], examples[train:], given[train:])
-    if train:
+    if train and not rating:
         model = fit_matrix(
             first.head, first.inputs(user.train), labels=first.head.label_shares(given[:train])
         )

@@ -31,11 +31,11 @@ class Document:
 
     Attributes:
         text: As it is in the file.
-        labels: Label by annotator.
+        labels: Label by annotator: a class, or the number of a rating.
     """
 
     text: str
-    labels: dict[str, int]
+    labels: dict[str, float]
 
 
 class Documents:
@@ -64,6 +64,8 @@ def convert(
     seed: int,
     public: int | None = None,
     left_out: LeftOut | None = None,
+    turn: int = 0,
+    rated: bool = False,
 ) -> Conversion:
     """Make the busiest annotators users, and the other annotators the public.
 
@@ -77,6 +79,8 @@ def convert(
         public: At most so many public rows, drawn at random; None takes all. With 0 everybody may
             be a user.
         left_out: What the reader left out; what is left out here is added.
+        turn: How many of the busiest annotators come after all others.
+        rated: Whether labels are numbers of a rating.
 
     Raises:
         DataError: If there are too few annotators for so many users and a public, a user has too
@@ -89,10 +93,12 @@ def convert(
             f"{len(counts)} annotators allow {max(len(counts) - 1, 0)} users at most, "
             f"not {users}: the public rows are the labels of those who are not users"
         )
-    chosen = sorted(counts, key=lambda annotator: (-counts[annotator], annotator))[:users]
+    busiest = sorted(counts, key=lambda annotator: (-counts[annotator], annotator))
+    turn %= len(busiest)
+    chosen = [*busiest[turn:], *busiest[:turn]][:users]
     held_out = _choose_test(documents, chosen, seed)
 
-    others: list[tuple[str, str, int]] = []  # a million, of which some may be drawn: not rows yet
+    others: list[tuple[str, str, float]] = []  # a million, of which some may be drawn: not rows yet
     tested = 0
     train: dict[str, list[TextRow]] = {user: [] for user in chosen}
     test: dict[str, list[TextRow]] = {user: [] for user in chosen}
@@ -123,7 +129,7 @@ def convert(
     shared = [TextRow(annotator, "public", text, label) for annotator, text, label in others]
     rows = [*shared, *(row for user in chosen for row in train[user] + test[user])]
     if public != 0:
-        check_public(rows, users)
+        check_public(rows, users, rated=rated)
     return Conversion(rows, left_out)
 
 
@@ -156,8 +162,14 @@ def _choose_test(documents: Sequence[Document], users: Iterable[str], seed: int)
 
 def annotated(
     read: Callable[[Path, LeftOut], Sequence[Document]],
+    rating: tuple[float, float] | None = None,
 ) -> Callable[[Path, LeftOut], Opened]:
-    """What opens a format of annotators' documents, by what reads them."""
+    """What opens a format of annotators' documents.
+
+    Args:
+        read: Reads them.
+        rating: The range of their labels, where those are numbers.
+    """
 
     def open_folder(folder: Path, left_out: LeftOut) -> Opened:
         documents = read(folder, left_out)
@@ -165,6 +177,7 @@ def annotated(
         def people() -> int:
             return len({annotator for document in documents for annotator in document.labels})
 
-        return Opened(partial(convert, documents), people, left_out)
+        divide = partial(convert, documents, rated=rating is not None)
+        return Opened(divide, people, left_out, rating=rating)
 
     return open_folder

@@ -24,13 +24,13 @@ class TextRow:
         user: Who labelled it.
         split: ``"public"``, ``"train"`` or ``"test"``.
         text: The document; a ``fala.Pair`` where it is two.
-        label: Its class.
+        label: Its class, or the number of a rating.
     """
 
     user: str
     split: str
     text: str
-    label: int
+    label: float
 
     @property
     def judged(self) -> str:
@@ -194,6 +194,9 @@ def _counts(rows: Sequence[Row]) -> dict[str, Any]:
 
 def _labels(counts: dict[str, Any]) -> str:
     rows, labels = counts["rows"], counts["labels"]
+    if not all(label.isdigit() for label in labels):
+        mean = sum(float(label) * count for label, count in labels.items()) / rows
+        return f"mean rating {mean:.3f}"
     # Label 0 is what is left; a user without any other shows label 1 to be absent.
     shown = [label for label in labels if label != "0"] or ["1"]
     return ", ".join(f"{_percent(labels.get(label, 0), rows)} label {label}" for label in shown)
@@ -203,18 +206,19 @@ def _percent(part: int, whole: int) -> str:
     return f"{100 * part / whole:.1f} %"
 
 
-def check_public(rows: Sequence[Row], users: int) -> None:
+def check_public(rows: Sequence[Row], users: int, *, rated: bool = False) -> None:
     """Check that a global head can be fitted on the public rows.
 
     Args:
         rows: All rows.
         users: How many users they have, for the message.
+        rated: Whether labels are numbers of a rating, each of which may be a user's alone.
 
     Raises:
         DataError: If a label that a user has is in no public row, or they have fewer than two.
     """
     public = Counter(row.label for row in rows if row.split == "public")
-    missing = {row.label for row in rows} - set(public)
+    missing = set() if rated else {row.label for row in rows} - set(public)
     if missing or len(public) < 2:
         lacking = f"label {min(missing)}" if missing else "two labels"
         raise DataError(

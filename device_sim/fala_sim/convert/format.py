@@ -20,12 +20,14 @@ class Opened:
         people: Counts the people in it, which may mean to read it.
         left_out: What reading left out; counted in every conversion.
         labels: Names of the labels, where those are no numbers of the format's own.
+        rating: The least and the largest number of a rating; None of labels.
     """
 
     divide: Callable[..., Conversion]
     people: Callable[[], int]
     left_out: LeftOut
     labels: tuple[str, ...] = ()
+    rating: tuple[float, float] | None = None
 
     def convert(self, *, users: int, seed: int, **options: int) -> Conversion:
         """Make the busiest people users, and the others the public.
@@ -33,7 +35,8 @@ class Opened:
         Args:
             users: How many.
             seed: Of every draw.
-            options: ``public``; for matching ``history`` and ``negatives``, too.
+            options: ``public``; for matching ``history`` and ``negatives``, too; ``turn`` where
+                people take turns.
 
         Raises:
             DataError: If there are too few people, or too little of them.
@@ -68,6 +71,8 @@ class Format:
         public: At most so many public rows, likewise; None takes all.
         offers: None for classification.
         benchmark: Whether it has no people: a task for adapters, and for no replacement.
+        in_turn: Whether each further division of a study tests the people who come next: where
+            there are too few for users and a public at once.
     """
 
     open: Callable[[Path, LeftOut], Opened]
@@ -77,6 +82,7 @@ class Format:
     public: int | None = None
     offers: Offers | None = None
     benchmark: bool = False
+    in_turn: bool = False
 
     def paths(self, source: Path) -> list[Path]:
         """The files that are read of a data set, in order.

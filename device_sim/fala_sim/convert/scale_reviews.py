@@ -1,15 +1,19 @@
 """Film reviews by four writers (Pang and Lee, ACL 2005: scale data 1.0), each a user.
 
-A folder has one folder a writer, with ``subj.WRITER``, a review a line, and
-``label.3class.WRITER``, on the same line the class of the writer's own rating: 0, 1 or 2.
+A folder has one folder a writer, with ``subj.WRITER``, a review a line; on the same line of
+``rating.WRITER`` the writer's own rating from 0 to 1, and of ``label.3class.WRITER`` its class: 0,
+1 or 2.
 
 An annotator is here a writer, who labelled only what this writer wrote. Writers who are not users
 are the public. A file has one public, so each writer cannot be left out in turn within it; of four,
-two users (those with most reviews) and a public of two is the default.
+two users (those with most reviews) and a public of two is the default. In the laboratory they take
+turns: ``--users 1 --seeds 4`` tests each of them, with the other three as the public.
 """
 
 from __future__ import annotations
 
+import random
+from functools import partial
 from pathlib import Path
 
 from fala import DataError
@@ -18,15 +22,19 @@ from fala_sim.convert.format import DataSet, File, Format
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.tables import read_lines
 
-CLASSES = ("0", "1", "2")
+#: The range of the writers' own ratings.
+RATING = (0.0, 1.0)
+
+_CLASSES = {"0": 0, "1": 1, "2": 2}
 
 
-def read_folder(folder: Path, left_out: LeftOut) -> list[Document]:
+def read_folder(folder: Path, left_out: LeftOut, *, rated: bool = False) -> list[Document]:
     """Read the reviews of all writers.
 
     Args:
         folder: Has the writers' folders.
         left_out: Where damage is counted.
+        rated: Whether a label is the writer's own rating, and not its class.
 
     Returns:
         The documents, labelled by writer.
@@ -44,31 +52,44 @@ def read_folder(folder: Path, left_out: LeftOut) -> list[Document]:
     if not writers:
         raise DataError(f"no scale reviews in {str(folder)!r}: expected WRITER/subj.WRITER")
     documents = Documents()
+    kind, wanted = ("rating", "rating from 0 to 1") if rated else (
+        "label.3class", "class of 0, 1 or 2"
+    )  # fmt: skip
     for writer in writers:
         review_path = folder / writer / f"subj.{writer}"
-        label_path = folder / writer / f"label.3class.{writer}"
+        label_path = folder / writer / f"{kind}.{writer}"
         reviews = dict(read_lines(review_path, left_out))
         labels = dict(read_lines(label_path, left_out))
         if len(reviews) != len(labels):
             raise DataError(
                 f"{review_path} has {len(reviews)} lines, but {label_path} has {len(labels)}: "
-                "which class is whose is unknown"
+                "which label is whose is unknown"
             )
         for number, text in reviews.items():
-            label = labels[number]
+            label = _label(labels[number], rated=rated)
             if text is None:
                 continue  # counted already
             if not text.strip():
                 left_out.add("empty reviews", f"{review_path.name}, line {number}")
-            elif label is None or label.strip() not in CLASSES:
-                left_out.add(
-                    "reviews without a class of 0, 1 or 2", f"{label_path.name}, line {number}"
-                )
-            elif writer in (known := documents.find(text).labels):
+            elif label is None:
+                left_out.add(f"reviews without a {wanted}", f"{label_path.name}, line {number}")
+            elif writer in (labels_of := documents.find(text).labels):
                 left_out.add("reviews that are there twice")
             else:
-                known[writer] = int(label)
-    return documents.all()
+                labels_of[writer] = label
+    # A file has a writer's reviews by rising label; the first of them would be of one label alone.
+    return random.Random(0).sample(everything := documents.all(), len(everything))
+
+
+def _label(line: str | None, *, rated: bool) -> float | None:
+    """The label of a line; None where it is none."""
+    if line is None or not rated:
+        return _CLASSES.get((line or "").strip())
+    try:
+        number = float(line)
+    except ValueError:
+        return None
+    return number if RATING[0] <= number <= RATING[1] else None
 
 
 FORMATS = {
@@ -80,13 +101,24 @@ FORMATS = {
         Those of the four writers who are not users are the public.
         """,
         users=2,
-    )
+        in_turn=True,
+    ),
+    "scale-ratings": Format(
+        annotated(partial(read_folder, rated=True), RATING),
+        ("*/subj.*", "*/rating.*"),
+        """Convert Pang and Lee's scale data: the writers' folders in DIR, ratings from 0 to 1.
+
+        Those of the four writers who are not users are the public.
+        """,
+        users=2,
+        in_turn=True,
+    ),
 }
 
-DATA_SETS = (
+DATA_SETS = tuple(
     DataSet(
-        "scale-reviews", "Scale data 1.0 (Pang and Lee, 2005): film reviews by four writers",
-        "scale-reviews", ("scale-reviews",),
+        name, f"Scale data 1.0 (Pang and Lee, 2005): film reviews by four writers, {labels}",
+        name, ("scale-reviews",),
         licence="none stated by the publisher; research, with the paper cited",
         page="https://www.cs.cornell.edu/people/pabo/movie-review-data/",
         files=(
@@ -95,5 +127,6 @@ DATA_SETS = (
                 "scale_data.tar.gz",
             ),
         ),
-    ),
+    )
+    for name, labels in (("scale-reviews", "three classes"), ("scale-ratings", "ratings"))
 )  # fmt: skip

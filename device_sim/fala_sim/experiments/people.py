@@ -16,7 +16,7 @@ from fala_sim.engine.local import LocalEngine
 from fala_sim.engine.task import Call, Engine, Needs, Say, Task
 from fala_sim.experiments.runner import Giving, OtherPlanError, prepare_all, run_tasks
 from fala_sim.methods.method import Settings
-from fala_sim.methods.registry import FIXED, TRAINED
+from fala_sim.methods.registry import FIXED, RATING, TRAINED
 from fala_sim.metric.statistics import selection_score
 from fala_sim.records import Key, Kind, Store, read_records
 from fala_sim.vendor.releases import inputs_of, load, prepare
@@ -33,7 +33,7 @@ class Plan:
         data_dir: Where they are; None looks in the usual places.
         users: Test users of each data set.
         seeds: How many divisions of the data. What trains a transformer is run on the first, as
-            are ablations, learning curves and chains.
+            are ablations, learning curves and chains; of people who take turns, on each.
         old: The backbone that devices have.
         new: The backbone that comes; after ``tuned:``, trained on each data set's public first.
         methods: Which methods.
@@ -57,12 +57,14 @@ class Participants:
         data: The data set.
         seed: The division's.
         role: Test or validation users.
+        task: What their labels are of; see ``Division``.
         users: Their names, each with the number of train examples.
     """
 
     data: str
     seed: int
     role: Role
+    task: str
     users: Mapping[str, int]
 
 
@@ -192,9 +194,10 @@ class Study:
         needs = Needs(memory=(4 if key.method in TRAINED else 1) * 2**30)
         return Task(str(key), make, partial(self.store.keys.issuperset, keys), needs)
 
-    def has_settings(self, data: str, method: str) -> bool:
-        """Whether a method has what it is run with."""
-        return method in FIXED or method in self.settings[data]
+    def can_run(self, division: Participants, method: str) -> bool:
+        """Whether a method takes a division's labels, and has what it is run with."""
+        is_searched = method in FIXED or method in self.settings[division.data]
+        return is_searched and takes(method, division)
 
     def participants(self, data: str, role: Role, seed: int) -> Participants:
         """Who takes part in a division of a data set.
@@ -213,6 +216,7 @@ class Study:
             content = {
                 **self._asked(),
                 "digests": dict(prepared.digests),
+                "task": prepared.division.task,
                 "trainable": prepared.transformer is not None,
                 "users": [
                     {"name": user.name, "train": len(user.train), "test": len(user.test)}
@@ -233,7 +237,8 @@ class Study:
                 f"of them are tested ({', '.join(users)}); those who come next are the validation "
                 "users, who choose the settings. For more test users add people to the data"
             )
-        return Participants(data, seed, role, users)
+        # A record from before there were ratings does not name its task, for all are of labels.
+        return Participants(data, seed, role, content.get("task", "classification"), users)
 
     def _asked(self) -> dict[str, Any]:
         return {"old": self.plan.old, "new": self.plan.new, "asked": self.plan.users}
@@ -302,9 +307,24 @@ def tuned(methods: Sequence[str]) -> list[str]:
     return [name for name in methods if name not in FIXED]
 
 
+def takes(method: str, division: Participants) -> bool:
+    """Whether a method can be fitted to a division's labels."""
+    return method in RATING or division.task != "rating"
+
+
 def first(divisions: Iterable[Participants]) -> Iterator[Participants]:
-    """The first division of every data set."""
-    return (division for division in divisions if division.seed == 0)
+    """The divisions that are the first of their people: where they take turns, each of them."""
+    people: set[tuple[str, str]] = set()
+    for division in divisions:
+        tested = {(division.data, user) for user in division.users}
+        if people.isdisjoint(tested):
+            yield division
+        people |= tested
+
+
+def first_labelled(divisions: Iterable[Participants]) -> Iterator[Participants]:
+    """Those of ``first`` that are no ratings: what only replacements are run on has no labels."""
+    return (division for division in first(divisions) if division.task != "rating")
 
 
 def work_folder(results: Path) -> Path:
@@ -370,6 +390,7 @@ def _search(study: Study, methods: Sequence[str], engine: Engine) -> list[str]:
         ]
         for name in long_first(methods)
         for division in divisions
+        if takes(name, division)
     }
     of = {division.data: division for division in divisions}
     tasks = (study.task(search, of[key.data], [key]) for some in keys.values() for key in some)
@@ -379,9 +400,13 @@ def _search(study: Study, methods: Sequence[str], engine: Engine) -> list[str]:
         study.settings[name] = {
             method: chosen[method]
             for method in methods
-            if method in chosen and study.store.keys.issuperset(keys[name, method])
+            if method in chosen and study.store.keys.issuperset(keys.get((name, method), ()))
         }
-        if unset := [method for method in methods if method not in study.settings[name]]:
+        if unset := [
+            method
+            for method in methods
+            if takes(method, of[name]) and method not in study.settings[name]
+        ]:
             failures.append(
                 f"{name}: {', '.join(unset)}: not run without settings; see why their search failed"
             )

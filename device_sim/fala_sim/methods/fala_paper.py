@@ -122,6 +122,7 @@ def tune_matrix(
             situation.label_shares(),
             theta=model.theta,
             bias=model.bias,
+            head=head,
             weight=head.weight,
             learning_rate=learning_rate,
             epochs=_EPOCHS,

@@ -57,6 +57,7 @@ class Shipped(Method):
     look = Look("#d9590a", "D")
     baseline = False
     with_words = True
+    ratings = True
     ours = True
     budget: ClassVar[Budget] = Budget()
 

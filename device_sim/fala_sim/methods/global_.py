@@ -16,6 +16,7 @@ class Global(Method):
     title = "Global"
     row = 11
     look = Look("#77808a", "o")
+    ratings = True
 
     def fit(self, situation: Situation, settings: Mapping[str, float | int | str]) -> Scores:
         """Take the release as it is."""

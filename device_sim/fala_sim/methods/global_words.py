@@ -18,6 +18,7 @@ class GlobalWords(Method):
     look = Look("#5a7f96", "H")
     baseline = False
     with_words = True
+    ratings = True
 
     def fit(self, situation: Situation, settings: Mapping[str, float | int | str]) -> Scores:
         """Take the release as it is."""

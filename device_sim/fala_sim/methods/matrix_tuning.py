@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit, softmax
 
+from fala import Head
 from fala_sim.meter import Stage
 from fala_sim.methods.solve_flops import logits_flops
 
@@ -28,6 +28,7 @@ def tune(
     *,
     theta: NDArray[Any],
     bias: NDArray[Any],
+    head: Head,
     weight: NDArray[Any] | float,
     learning_rate: float,
     epochs: int,
@@ -35,16 +36,17 @@ def tune(
     stage: Stage,
     tune_bias: bool = False,
 ) -> tuple[Floats, Floats]:
-    """Minimize the cross-entropy of labels by Adam, over shuffled batches.
+    """Minimize the loss of labels by Adam, over shuffled batches.
 
     The logits are ``z = (theta * weight) . x + bias``: with the vendor's w as the weight, theta is
     the personal matrix; with weight 1, theta is a head's w itself. No gradient goes further down.
 
     Args:
         inputs: x, shape (n, d); see ``fala.Head``.
-        shares: Labels as class shares, shape (n, C).
+        shares: Labels as class shares, or a rating's numbers, shape (n, C).
         theta: Where theta starts, shape (C, d).
         bias: Where b starts, shape (C,).
+        head: Whose logits these are.
         weight: Shape (C, d), or a number.
         learning_rate: Adam's.
         epochs: Passes over all examples.
@@ -67,7 +69,7 @@ def tune(
         for start in range(0, len(x), BATCH):
             batch = shuffled[start : start + BATCH]
             z = x[batch] @ (point[:, :-1] * weight).T + point[:, -1]
-            slope = (_probabilities(z) - shares[batch]) / len(batch)
+            slope = head.link.residual(head.link.mean(z), shares[batch]) / len(batch)
             gradient[:, :-1] = slope.T @ x[batch] * weight
             if tune_bias:
                 gradient[:, -1] = slope.sum(axis=0)
@@ -85,8 +87,3 @@ def tune(
 def gradient_flops(examples: int, steps: int, classes: int, dimension: int) -> float:
     """Gradients of C rows and Adam's steps: 2 n C d + 14 steps C d."""
     return logits_flops(examples, classes, dimension) + _ADAM_FLOPS * steps * classes * dimension
-
-
-def _probabilities(z: Floats) -> Floats:
-    result: Floats = expit(z) if z.shape[1] == 1 else softmax(z, axis=1)
-    return result

@@ -15,6 +15,7 @@ class Old(Method):
     title = "Old personal"
     row = 10
     look = Look("#93704b", "<")
+    ratings = True
     baseline = False
 
     def fit(self, situation: Situation, settings: Mapping[str, float | int | str]) -> Scores:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fala import Head
+from fala import PersonalModel
 from fala_sim.methods.frozen import (
     FrozenMethod,
     ModelScores,
@@ -30,6 +30,7 @@ class Top(FrozenMethod):
     row = 23
     look = Look("#7a68c4", "P")
     headline = False
+    ratings = True
 
     def grid(self, situation: Situation) -> Sequence[Settings]:
         """Four learning rates by three numbers of epochs.
@@ -60,6 +61,7 @@ class Top(FrozenMethod):
                 situation.label_shares(),
                 theta=head.weight,
                 bias=head.bias,
+                head=head,
                 weight=1.0,
                 learning_rate=rate,
                 epochs=int(settings["epochs"]),
@@ -69,5 +71,4 @@ class Top(FrozenMethod):
             )
         situation.meter.batch = batch_cost(situation)
         situation.meter.stored_bytes = matrix_bytes(situation)
-        tuned = Head(head.task, head.labels, weight, bias, head.query)
-        return ModelScores(situation.new, tuned.vendor_model())
+        return ModelScores(situation.new, PersonalModel(head, weight, bias))

@@ -25,6 +25,7 @@ class Trained(Method):
 
     trained = True
     tuned = True
+    ratings = True
     rates: ClassVar[tuple[float, ...]]
 
     @staticmethod

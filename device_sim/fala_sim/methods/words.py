@@ -24,6 +24,7 @@ class Words(Method):
     headline = False
     baseline = False
     with_words = True
+    ratings = True
 
     def fit(self, situation: Situation, settings: Mapping[str, float | int | str]) -> Scores:
         """Fit the user's own weights of n-grams.

@@ -7,9 +7,24 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from fala import Head
+from fala.release import Rating
 from fala_sim.situation import Logits
 
 Figures = dict[str, float | None]
+
+
+def figures_of(head: Head, logits: Logits, truth: Sequence[str]) -> Figures:
+    """How good a head's logits are: ``figures``, or of a rating ``rmse`` and ``rank_correlation``.
+
+    Args:
+        head: Whose logits these are.
+        logits: Shape (n, C).
+        truth: n labels, or a rating's numbers as texts.
+    """
+    if not isinstance(head.link, Rating):
+        return figures(logits, truth, head.labels)
+    return dict(head.link.scores(head.label_shares(truth), logits))
 
 
 def figures(logits: Logits, truth: Sequence[str], labels: Sequence[str]) -> Figures:

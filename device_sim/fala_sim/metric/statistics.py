@@ -185,7 +185,9 @@ def holm(p_values: Mapping[str, float]) -> dict[str, float]:
 
 
 def selection_score(record: Record) -> float | None:
-    """What settings are chosen by: AUC, or accuracy where a user has none."""
+    """What settings are chosen by: AUC, or accuracy where a user has none; of ratings -RMSE."""
     scores = record["scores"]
+    if "rmse" in scores:
+        return -float(scores["rmse"])
     auc: float | None = scores["auc"]
     return scores["accuracy"] if auc is None else auc

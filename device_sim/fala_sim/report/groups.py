@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 MB = 1e6
 
+#: The task of records whose labels are a rating's numbers.
+RATING = "rating"
+
 #: Metrics by name with their titles.
 METRICS = {"auc": "AUC", "f1": "F1", "accuracy": "accuracy"}
 
@@ -37,16 +40,21 @@ def of(records: pd.DataFrame, *kinds: Kind) -> pd.DataFrame:
     return records[records["kind"].isin(kinds)]
 
 
-def replacements(records: pd.DataFrame) -> pd.DataFrame:
+def replacements(records: pd.DataFrame, *, rated: bool = False) -> pd.DataFrame:
     """The replacements of users' backbones, without variants.
+
+    Args:
+        records: The frame.
+        rated: Whether those of ratings, and not those of labels.
 
     Raises:
         DataError: If there is none.
     """
-    runs = of(records, "replacement")
-    runs = runs[runs["variant"] == ""]
+    runs = having(of(records, "replacement"), "task")
+    runs = runs[(runs["variant"] == "") & ((runs["task"] == RATING) == rated)]
     if runs.empty:
-        raise DataError("no replacement without a variant is recorded")
+        what = "ratings" if rated else "labels"
+        raise DataError(f"no replacement without a variant is recorded of {what}")
     return runs
 
 

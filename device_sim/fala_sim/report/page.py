@@ -15,7 +15,7 @@ from fala import DataError
 from fala_sim.convert.output import save
 from fala_sim.frame import read_frame
 from fala_sim.methods.registry import SHIPPED
-from fala_sim.report.groups import comparable, of, replacements, title
+from fala_sim.report.groups import comparable, replacements, title
 from fala_sim.report.overview import overview
 from fala_sim.report.plot import Plot
 from fala_sim.report.provenance import provenance
@@ -94,6 +94,13 @@ def _by_data(plots: Sequence[Plot]) -> dict[str, list[Plot]]:
     return grouped
 
 
+def _overview(records: pd.DataFrame) -> list[str]:
+    try:
+        return overview(comparable(replacements(records)))
+    except DataError:  # nothing was replaced, or on ratings alone
+        return []
+
+
 def _render(records: pd.DataFrame, parts: list[Part]) -> str:
     # Everything from records is escaped; plots are SVG that we have made.
     environment = Environment(
@@ -111,9 +118,7 @@ def _render(records: pd.DataFrame, parts: list[Part]) -> str:
         style=files.joinpath("page.css").read_text(encoding="utf-8"),
         # The page may run this script and no other, whatever a record says.
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        overview=[] if of(records, "replacement").empty else overview(
-            comparable(replacements(records))
-        ),
+        overview=_overview(records),
         parts=parts,
         provenance=provenance(records),
         ours=title(SHIPPED),

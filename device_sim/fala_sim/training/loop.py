@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import fala_export
-from fala import Head, Match
+from fala import Head, Match, PersonalModel
+from fala.release import Rating
 from fala_export import Encoder
 from fala_sim.situation import Example, Logits, Situation, distinct_texts
 from fala_sim.training.torch_flops import BATCH, TOKENS, batch_flops
@@ -147,7 +148,7 @@ class Training:
         vectors = self._encoder.encode(texts, self._encoder.longest)
         embeddings = dict(zip(texts, vectors, strict=True))
         weight, bias = (p.detach().numpy() for p in (network.weight, network.bias))
-        personal = Head(head.task, head.labels, weight, bias, head.query).vendor_model()
+        personal = PersonalModel(head, weight, bias)
         logits: Logits = personal.logits(head.inputs(examples, embeddings)).astype(np.float64)
         return logits
 
@@ -176,12 +177,19 @@ class Training:
 
     def _step(self, examples: Sequence[Example], shares: Tensor) -> float:
         logits = self._network(examples, self._tokens)
-        loss = fala_export.cross_entropies(logits, shares).mean()
+        loss = self._losses(logits, shares).mean()
         self._optimizer.zero_grad()
         torch.autograd.backward(loss)
         nn.utils.clip_grad_norm_(self._trained, _CLIP)
         self._optimizer.step()
         return float(loss.detach())
+
+    def _losses(self, logits: Tensor, shares: Tensor) -> Tensor:
+        """Of each example, in nats; of a rating the squared error, as the device counts it."""
+        link = self._situation.new.head.link
+        if isinstance(link, Rating):
+            return ((logits - shares) / link.noise).square().sum(dim=1) / 2
+        return fala_export.cross_entropies(logits, shares)
 
     def _warm(self, batches: int) -> None:
         """Set the rate of the next step."""

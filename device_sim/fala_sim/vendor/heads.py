@@ -38,7 +38,10 @@ def words_head(division: Division) -> Head:
 def _words(division: Division, examples: Sequence[Example], labels: Sequence[str]) -> Head:
     backbone, texts = Nothing(), distinct_texts(examples)
     known = dict(zip(texts, backbone.encode(texts), strict=True))
-    return fit_head(backbone, examples, labels, label_names=division.labels, embeddings=known)
+    return fit_head(
+        backbone, examples, labels,
+        label_names=division.labels, embeddings=known, rating=division.rating,
+    )  # fmt: skip
 
 
 def example_of(row: Mapping[str, Any]) -> Example:

@@ -274,6 +274,7 @@ def _fitted(
         label_names=division.labels,
         embeddings=embeddings,
         lexical=lexical,
+        rating=division.rating,
     )
 
 

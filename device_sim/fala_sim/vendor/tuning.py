@@ -117,6 +117,8 @@ def public_rows(
     tested, validated = (
         divide(data, data_dir, users=users, seed=seed, role=role) for role in ("test", "validation")
     )
+    if tested.rating is not None:
+        raise DataError(f"{data} has ratings; a backbone is trained on labels alone")
     held_out = {
         folded(_judged(example))
         for division in (tested, validated)

@@ -7,16 +7,16 @@ from functools import partial
 
 from fala_sim.engine.task import Task
 from fala_sim.experiments.curves.jobs import SIZES, curve
-from fala_sim.experiments.people import Experiment, Study, first, tuned
+from fala_sim.experiments.people import Experiment, Study, first_labelled, tuned
 from fala_sim.methods.registry import TRAINED
 from fala_sim.records import Key
 
 
 def _curves(study: Study) -> Iterator[Task]:
     """Every method that trains no transformer with few examples, on the first division."""
-    for division in first(study.tested):
+    for division in first_labelled(study.tested):
         for name in study.methods:
-            if name in TRAINED or not study.has_settings(division.data, name):
+            if name in TRAINED or not study.can_run(division, name):
                 continue
             job = partial(curve, settings=study.settings[division.data].get(name, {}))
             for user, examples in division.users.items():

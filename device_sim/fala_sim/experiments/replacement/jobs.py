@@ -16,7 +16,7 @@ from fala_sim.methods.fala_shipped import replaced
 from fala_sim.methods.method import Settings
 from fala_sim.methods.registry import find_method
 from fala_sim.methods.words import Words
-from fala_sim.metric.quality import figures
+from fala_sim.metric.quality import figures_of
 from fala_sim.records import Key
 from fala_sim.situation import Situation, User
 from fala_sim.vendor.releases import Prepared, load
@@ -120,7 +120,7 @@ def replacement(key: Key, place: Path, settings: Settings) -> Giving:
     if not method.trained or method.name == "full":
         # A trained model reads the others' documents again; of those one is enough for figures.
         content["cross"] = {
-            other.name: figures(scores(other.test), other.test_labels, situation.labels)
+            other.name: figures_of(situation.new.head, scores(other.test), other.test_labels)
             for other in subject.prepared.division.users
             if other.name != key.user
         }
@@ -158,7 +158,7 @@ def chain(key: Key, place: Path, through: Sequence[Path]) -> Giving:
     def step(device: Device, more: Mapping[str, Any]) -> None:
         models = {"scores": device.model, "vendor": release.head.vendor_model()}
         scores = {
-            name: figures(release.logits(model, user.test), user.test_labels, release.head.labels)
+            name: figures_of(release.head, release.logits(model, user.test), user.test_labels)
             for name, model in models.items()
         }
         steps.append({"backbone": release.name, **scores, **more})

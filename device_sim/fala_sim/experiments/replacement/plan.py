@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from fala_sim.engine.task import Call, Engine, Needs, Say, Task
-from fala_sim.experiments.people import Experiment, Study, first, long_first, tuned
+from fala_sim.experiments.people import (
+    Experiment,
+    Study,
+    first,
+    first_labelled,
+    long_first,
+    tuned,
+)
 from fala_sim.experiments.replacement import jobs
 from fala_sim.experiments.replacement.jobs import BUDGETS
 from fala_sim.experiments.runner import run_tasks
@@ -21,9 +28,10 @@ CHAIN_THROUGH = "bert"
 
 def _replacements(study: Study) -> Iterator[Task]:
     """Every method that has its settings on every test user."""
+    once = list(first(study.tested))
     for name in long_first(study.methods):
-        for division in study.tested:
-            if (name in TRAINED and division.seed) or not study.has_settings(division.data, name):
+        for division in once if name in TRAINED else study.tested:
+            if not study.can_run(division, name):
                 continue
             settings = study.settings[division.data].get(name, {})
             job = partial(jobs.replacement, settings=settings)
@@ -45,13 +53,13 @@ def _chains(study: Study) -> Iterator[Task]:
     names = (CHAIN_THROUGH, study.plan.new, study.plan.old)
     if len(set(names)) < len(names):
         return
-    for division in first(study.tested):
+    for division in first_labelled(study.tested):
 
-        def through(data: str = division.data) -> dict[str, Any]:
-            return {"through": [study.prepared(data, 0, "test", name) for name in names]}
+        def through(data: str = division.data, seed: int = division.seed) -> dict[str, Any]:
+            return {"through": [study.prepared(data, seed, "test", name) for name in names]}
 
         for user in division.users:
-            key = Key("chain", division.data, "fala", user, 0)
+            key = Key("chain", division.data, "fala", user, division.seed)
             yield study.task(jobs.chain, division, [key], through)
 
 

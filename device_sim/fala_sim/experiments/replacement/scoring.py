@@ -13,7 +13,7 @@ import numpy as np
 from fala_sim.methods.fala_shipped import Replaced
 from fala_sim.methods.frozen import shipped_scores, vendor_scores
 from fala_sim.methods.method import Scores
-from fala_sim.metric.quality import Figures, figures, flips
+from fala_sim.metric.quality import Figures, figures_of, flips
 from fala_sim.situation import Logits, Situation
 
 #: Weights of the old personal model's logit.
@@ -47,7 +47,7 @@ def outcome(
         ``scores`` and ``flips``; the same in ``blended``, of equal parts; and ``blends``, figures
         with their flips by weight. Of a device besides ``report``; ``vendor``, the figures of the
         vendor's own model of the shipped release; and ``decided``, figures and flips where labels
-        are decided at the device's own threshold.
+        are decided at the device's own threshold. A rating has neither flips nor ``decided``.
     """
     before = situation.old_logits(situation.user.test)
 
@@ -62,9 +62,10 @@ def outcome(
     content = both(logits) | {"blended": both(blend(logits, before, 0.5)), "blends": blends}
     if isinstance(scores, Replaced):
         vendor = shipped_scores(situation)(situation.user.test)
-        decided = logits - scores.threshold
         content["report"] = scores.report.to_dict()
         content["vendor"] = _figures(situation, vendor)
+    if isinstance(scores, Replaced) and not situation.rated:
+        decided = logits - scores.threshold
         flips = _turned(situation, decided, words=True)
         content["decided"] = _figures(situation, decided) | {"flips": flips}
     return content
@@ -77,12 +78,15 @@ def truth(situation: Situation) -> dict[str, Any]:
         situation: Its user's test examples are told of.
 
     Returns:
-        ``old_logits``, and ``truth``: positions of the labels among all.
+        ``old_logits``, and ``truth``: positions of the labels among all, or a rating's numbers.
     """
+    labels = situation.user.test_labels
     position = {label: index for index, label in enumerate(situation.labels)}
     return {
         "old_logits": rounded(situation.old_logits(situation.user.test)),
-        "truth": [position[label] for label in situation.user.test_labels],
+        "truth": list(map(float, labels))
+        if situation.rated
+        else [position[label] for label in labels],
     }
 
 
@@ -93,11 +97,13 @@ def rounded(logits: Logits) -> list[Any]:
 
 
 def _figures(situation: Situation, logits: Logits) -> Figures:
-    return figures(logits, situation.user.test_labels, situation.labels)
+    return figures_of(situation.new.head, logits, situation.user.test_labels)
 
 
 def _turned(situation: Situation, logits: Logits, words: bool) -> dict[str, Any]:
-    """Flips against the old personal model and the vendor's new one."""
+    """Flips against the old personal model and the vendor's new one; none of ratings."""
+    if situation.rated:
+        return {}
     test, truth = situation.user.test, situation.user.test_labels
     vendor = shipped_scores(situation) if words else vendor_scores(situation)
     others = {"old": situation.old_logits(test), "vendor": vendor(test)}

@@ -27,6 +27,7 @@ from fala_sim.metric.statistics import Comparison, compare, holm, mean_over_user
 from fala_sim.metric.value import Value
 from fala_sim.report.groups import (
     MB,
+    RATING,
     by_method,
     by_setting,
     comparable,
@@ -65,9 +66,9 @@ def headline(records: pd.DataFrame) -> Table:
         {
             "data": setting.data,
             "method": title(name, group),
-            "AUC": _interval_only(mean(group, "scores.auc")),
-            "F1": _interval_only(mean(group, "scores.f1")),
-            "F1, own threshold": _interval_only(mean_over_users(group, "own_threshold.f1")),
+            "AUC": interval_only(mean(group, "scores.auc")),
+            "F1": interval_only(mean(group, "scores.f1")),
+            "F1, own threshold": interval_only(mean_over_users(group, "own_threshold.f1")),
             "forward passes": plain_mean(group, "cost.total.forward_passes"),
             "FLOPs": plain_mean(group, "cost.total.flops"),
             "seconds": plain_mean(group, "cost.total.seconds"),
@@ -177,6 +178,7 @@ def comparisons(records: pd.DataFrame) -> Table:
 def frontier(records: pd.DataFrame) -> Table:
     """What a budget of forward passes buys, and what it costs."""
     runs = of(records, "frontier")
+    runs = runs[runs["task"] != RATING]
     replaced = _with_decided(of(records, "replacement"))
     nothing = next((name for name in VENDOR if name in set(replaced["method"])), VENDOR[-1])
     rows: list[Row] = []
@@ -264,15 +266,16 @@ def verdicts(records: pd.DataFrame) -> Table:
 def search(records: pd.DataFrame) -> Table:
     """How each method's settings were chosen."""
     runs = of(records, "search")
+    runs = runs[runs["task"] != RATING]
     replaced = having(of(records, "replacement"), "settings").dropna(subset="settings")
     rows: list[Row] = []
     for setting, name, group in grouped(runs):
         tried = attempts(group)
-        tried["words"] = tried["tried.settings"].map(_words)
+        tried["words"] = tried["tried.settings"].map(words)
         means = tried.groupby(["words", "user"], sort=False)["score"].mean()
         scores = means.groupby("words", sort=False).mean().dropna()
         here = (replaced["data"] == setting.data) & (replaced["new"] == setting.new)
-        used = sorted(set(replaced[here & (replaced["method"] == name)]["settings"].map(_words)))
+        used = sorted(set(replaced[here & (replaced["method"] == name)]["settings"].map(words)))
         best = [] if scores.empty else [str(scores.idxmax())]
         rows.append(
             {
@@ -333,7 +336,8 @@ def _note(data: str, best: str, tests: dict[str, Comparison]) -> str:
     )
 
 
-def _interval_only(cell: Cell) -> Cell:
+def interval_only(cell: Cell) -> Cell:
+    """A mean over users without their deviation."""
     return replace(cell, deviation=None) if isinstance(cell, Value) else cell
 
 
@@ -353,7 +357,8 @@ def _share(low: pd.DataFrame, group: pd.DataFrame, high: pd.DataFrame, figure: s
     return (means[1] - means[0]) / (means[2] - means[0]) if means[2] > means[0] else None
 
 
-def _words(settings: Mapping[str, object]) -> str:
+def words(settings: Mapping[str, object]) -> str:
+    """Settings in words."""
     named = (
         f"{name.replace('_', ' ')} {value if isinstance(value, str) else json.dumps(value)}"
         for name, value in sorted(settings.items())
