@@ -426,7 +426,7 @@ class Rating:
         for position, label in enumerate(given):
             if label is None:
                 continue
-            value = _number(label)
+            value = number_of(label)
             if not self.low <= value <= self.high:
                 raise _wrong(label, position, f"a number from {self.low:g} to {self.high:g}")
             values[position] = value
@@ -434,12 +434,12 @@ class Rating:
 
     def spelled(self, label: Label) -> str | None:
         """See ``Labels``: the shortest number that is the same."""
-        return None if label is None else repr(_number(label)).removesuffix(".0")
+        return None if label is None else repr(number_of(label)).removesuffix(".0")
 
     def usable(self, stored: Sequence[str | None], labels: Sequence[str]) -> Sequence[Label]:
         """See ``Labels``."""
         return [
-            label if label is not None and self.low <= _number(label) <= self.high else None
+            label if label is not None and self.low <= number_of(label) <= self.high else None
             for label in stored
         ]
 
@@ -504,8 +504,8 @@ def tags_of(label: object, where: str = "") -> frozenset[str]:
     )
 
 
-def _number(label: object) -> float:
-    """A number; NaN of anything that is none."""
+def number_of(label: object) -> float:
+    """The number of a rating; NaN of anything that is none."""
     if isinstance(label, bool | np.bool_) or not isinstance(label, str | SupportsFloat):
         return math.nan
     try:

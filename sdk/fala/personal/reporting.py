@@ -50,7 +50,7 @@ def _replaced(old: str, new: str, replaced: Replaced, run: Run) -> Report:
         verdict = first.verdict
         instant = InstantReport(
             verdict.decision, verdict.reason, verdict.losses, verdict.threshold, prepared.seconds,
-            Counts(scales=first.scales, fits=_works([first.fit])),
+            Counts(measure=verdict.measure, scales=first.scales, fits=_works([first.fit])),
         )  # fmt: skip
     report = _report(old, new, last.rows, run)
     counts = replace(

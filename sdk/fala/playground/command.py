@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from fala.cli.progress import device_progress, progress
 from fala.device import Device
 from fala.errors import DataError
 from fala.files import temporary_folder
+from fala.model.links import LABELS, TAGS, Link, Rating, rating_of
 from fala.personal.budget import BRIDGED_PASSES, PASSES, Budget
 from fala.personal.prompts import Prompts
 from fala.playground import tables
@@ -33,6 +34,7 @@ Examples:
   fala-replace --old glove --new bert
   fala-replace --old glove --new bert --data users.jsonl --json
   fala-replace --old glove --new bert --data posts.csv --text post --label hateful --user annotator
+  fala-replace --old glove --new bert --data stars.csv --label stars --rating 1 5
   fala-replace --device DIR --new release.fala
   fala-replace --device DIR --refine
   fala-replace --device DIR --refine --budget 300 --prompts auto
@@ -60,6 +62,7 @@ class Options:
     users: int | None
     seed: int
     paper: bool
+    rating: tuple[float, float] | None
     columns: Columns
     as_json: bool
 
@@ -76,12 +79,17 @@ class Options:
             raise click.UsageError(
                 "--prompts needs --device, whose texts and labels make the prompt"
             )
+        if self.rating is not None and self.data is None:
+            raise click.UsageError("--rating is the range of the labels of --data")
         if self.refine:
             raise click.UsageError("--refine needs --device, whose last replacement it continues")
 
     def _check_device(self) -> None:
-        simulated = {"--old": self.old, "--data": self.data, "--users": self.users}
-        for name, value in {**simulated, "--paper": self.paper or None}.items():
+        simulated = {
+            "--old": self.old, "--data": self.data, "--users": self.users, "--rating": self.rating,
+            "--paper": self.paper or None,
+        }  # fmt: skip
+        for name, value in simulated.items():
             if value is not None:
                 raise click.UsageError(f"{name} does not go with --device")
         if self.refine and self.new is not None:
@@ -125,6 +133,14 @@ def _column_options(command: Callable[..., None]) -> Callable[..., None]:
     "Default: a built-in synthetic sample.",
 )
 @_column_options
+@click.option(
+    "--rating",
+    nargs=2,
+    type=float,
+    metavar="LOW HIGH",
+    help="Of --data: the labels are numbers of this range. Default: that of the release's head, "
+    "where it is of ratings.",
+)
 @click.option(
     "--device",
     type=click.Path(path_type=Path),
@@ -201,7 +217,7 @@ def command(**arguments: Any) -> None:  # noqa: ANN401
     personal matrix on their old logits. It has no bridge, no weights of words and no labels.
 
     F1 is at a threshold that each model chooses for this user by the same rule, without a held-out
-    label. Accuracy is at probability 1/2 for all.
+    label. Accuracy is at probability 1/2 for all. Ratings have their error and rank correlation.
     """
     columns = Columns(**{one.name: arguments.pop(one.name) for one in fields(Columns)})
     options = Options(**arguments, columns=columns)
@@ -223,7 +239,7 @@ def _walk(options: Options) -> None:
     if options.old is None:
         raise click.UsageError("--old is missing: the backbone to replace")
     old_bundle, new_bundle = _backbone(options.old), _backbone(options.new)
-    rows = _rows(options)
+    rows = _rows(options, [old_bundle, new_bundle])
     users = list(rows.users)[: options.users]
     if options.users is not None and options.users > len(users):
         raise DataError(f"--users {options.users}, but the data has {len(users)} users")
@@ -309,11 +325,19 @@ def _release(name: str) -> Path:
     )
 
 
-def _rows(options: Options) -> Rows:
+def _rows(options: Options, bundles: Sequence[Bundle]) -> Rows:
     if options.data is None:
         users = 8 if options.users is None else options.users
         return sample_rows(users=users, seed=options.seed)
-    return load_rows(options.data, options.columns, options.seed)
+    links = [bundle.manifest.link for bundle in bundles]
+    link: Link = next((link for link in links if isinstance(link, Rating)), LABELS)
+    if TAGS in links:
+        raise DataError("fala-replace plays devices of labels or of ratings, not of tags")
+    if options.rating is not None:
+        link = rating_of(*options.rating)
+    if options.paper and link != LABELS:
+        raise DataError("--paper is for labels that exclude one another, not for ratings")
+    return load_rows(options.data, options.columns, options.seed, link)
 
 
 def _text_progress(chunks: Iterable[list[str]], label: str, total: int) -> Iterator[list[str]]:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fala.model.links import LABELS, number_of
 from fala.personal.budget import Budget
-from fala.playground.walk import METRICS, MODELS, Side, mean
+from fala.playground.walk import MODELS, Side, mean
 from fala.release.user_rows import Rows
 from fala.report import InstantReport, Report
 
-_TITLES = {"auc": "AUC", "f1": "F1", "accuracy": "accuracy"}
+_TITLES = {
+    "auc": "AUC", "f1": "F1", "accuracy": "accuracy", "rmse": "RMSE",
+    "rank_correlation": "rank correlation",
+}  # fmt: skip
 _MODELS = {
     "old_personal": "old", "new_global": "new", "instant": "instant", "fala": "FaLA",
     "paper": "paper",
@@ -19,8 +24,13 @@ _MODELS = {
 _LEGEND = """\
 old: the old personal model. new: the vendor's new model. instant: the personal model on the new
 backbone, before any forward pass. FaLA: the same after them. There is no backward pass.
+"""
+_OF_LABELS = """\
 F1: each model decides at a threshold that it chooses for the user by the same rule, without a
 held-out label. Accuracy: all decide at probability 1/2."""
+_OF_RATINGS = """\
+RMSE: the root of the mean squared error, in the unit of the ratings; less is better. Rank
+correlation: Spearman's, of values and ratings."""
 
 
 def heading(old: Side, new: Side, rows: Rows, users: int, budget: Budget) -> str:
@@ -32,18 +42,31 @@ def heading(old: Side, new: Side, rows: Rows, users: int, budget: Budget) -> str
         f"at most {budget.passes(new.bridged)} forward passes each\n"
         f"global heads: {'; '.join(heads)}\n"
         f"bridge: {new.bridge}\n"
-        f"population prior: {new.prior or 'as the release has it'}\n"
+        f"population prior: {new.prior or 'as the release has it'}\n" + _numbers(rows)
+    )
+
+
+def _numbers(rows: Rows) -> str:
+    """A remark on labels that look like numbers, and are classes; empty where they do not."""
+    values = [number_of(label) for label in rows.labels]
+    if rows.link != LABELS or len(values) < 3 or not all(map(math.isfinite, values)):
+        return ""
+    low, high = min(values), max(values)
+    return (
+        f"labels: the numbers from {low:g} to {high:g} are used as {len(values)} classes, none of "
+        f"which is near another; --rating {low:g} {high:g} uses them as ratings\n"
     )
 
 
 def table(users: Sequence[Mapping[str, Any]]) -> str:
     """The figures of a walk's users, with their mean and a legend."""
     width = max(6, *(len(user["user"]) for user in users))
-    models = [model for model in MODELS if model in users[0][METRICS[0]]]
+    metrics = [metric for metric in _TITLES if metric in users[0]]
+    models = [model for model in MODELS if model in users[0][metrics[0]]]
     metric_width = sum(map(_width, models)) + len(models) - 1
     head = f"{'':{width}} {'':>9} {'':>8} {'seconds':^15}"
     names = f"{'user':{width}} {'documents':>9} {'forwards':>8} {'instant':>7} {'total':>7}"
-    for metric in METRICS:
+    for metric in metrics:
         head += f"   {_TITLES[metric]:^{metric_width}}"
         names += "   " + " ".join(f"{_MODELS[model]:>{_width(model)}}" for model in models)
     lines = [head.rstrip(), f"{names}   decision"]
@@ -53,11 +76,12 @@ def table(users: Sequence[Mapping[str, Any]]) -> str:
             f"{user['user']:{width}} {user['documents']:>9.0f} {user['forward_passes']:>8.0f} "
             f"{_figure(instant, 7)} {user['seconds']['total']:>7.2f}"
         )
-        for metric in METRICS:
+        for metric in metrics:
             values = user[metric]
             line += "   " + " ".join(_figure(values[m], _width(m)) for m in models)
         lines.append(f"{line}   {user['decision']}".rstrip())
-    return "\n".join([*lines, "", _LEGEND, *_conclusion(users)])
+    legend = _LEGEND + (_OF_RATINGS if "rmse" in metrics else _OF_LABELS)
+    return "\n".join([*lines, "", legend, *_conclusion(users)])
 
 
 def summary(report: Report, labels: Sequence[str]) -> str:
@@ -82,8 +106,15 @@ def summary(report: Report, labels: Sequence[str]) -> str:
     if report.prompt is not None:
         taken = "taken" if report.prompt.taken else "none taken"
         lines.append(f"prompt           {taken}: {report.prompt.reason}")
-    if len(labels) == 2:
+    if isinstance(report.threshold, tuple):
+        each = zip(labels, report.threshold, strict=True)
+        above = ", ".join(f"{tag} above logit {number:.3f}" for tag, number in each)
+        lines.append(f"thresholds       {above}")
+    elif len(labels) == 2:
         lines.append(f"threshold        {labels[1]} above logit {report.threshold:.3f}")
+    if report.scores:
+        scores = ", ".join(f"{_TITLES[name]} {value:.3f}" for name, value in report.scores.items())
+        lines.append(f"scores           {scores}, each example left out")
     if report.counts.agreement is not None:
         lines.append(f"agreement        {report.counts.agreement:.1%} with the old personal model")
     if report.waiting:
@@ -141,5 +172,5 @@ def _instant(instant: InstantReport) -> str:
     text = f"{instant.decision} model after {instant.seconds:.3f} s, no forward pass"
     if instant.losses:
         losses = ", ".join(f"{name} {loss:.3f}" for name, loss in instant.losses.items())
-        text += f"; cross-entropy: {losses}"
+        text += f"; {instant.counts.measure}: {losses}"
     return text

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fala.bundle.reading import Bundle
 from fala.bundle.writing import add_bridge, write_release
@@ -23,7 +22,7 @@ from fala.errors import BundleMismatchError, DataError
 from fala.examples import unique_texts
 from fala.files import temporary_folder
 from fala.model.heads import Head, Vectors
-from fala.model.losses import cross_entropy, label_probabilities
+from fala.model.links import Label, Rating
 from fala.personal.budget import Budget
 from fala.playground.paper import Recipe
 from fala.release.bridge import fit_bridge
@@ -41,8 +40,8 @@ from fala.release.user_rows import Rows
 from fala.report import Report
 from fala.solver.judge import f1_threshold
 
-METRICS = ("auc", "f1", "accuracy")
-FIGURES = (*METRICS, "cross_entropy")
+#: Of labels, and of ratings.
+FIGURES = ("auc", "f1", "accuracy", "cross_entropy", "rmse", "rank_correlation")
 #: The last one where the paper's recipe was asked for.
 MODELS = ("old_personal", "new_global", "instant", "fala", "paper")
 
@@ -150,42 +149,74 @@ def run_user(
     examples = [row.example for row in test]
     old_inputs = old.head.inputs(examples, old.embeddings), old.head.words(examples)
     new_inputs = new.head.inputs(examples, new.embeddings), new.head.words(examples)
-    position = {label: index for index, label in enumerate(rows.labels)}
-    truth = np.array([position[str(row.label)] for row in test], dtype=np.int64)
+    truth = Truth(new.head, [row.label for row in test])
     figures: dict[str, dict[str, float | None] | None] = {"instant": None}
     with (
         temporary_folder() as folder,
         Device.create(folder / "device", old.release) as device,
     ):
         device.learn([row.example for row in train], [row.label for row in train])
-        figures["old_personal"] = _scores(truth, device.model.logits(*old_inputs), device.threshold)
+        figures["old_personal"] = truth.scores(device.model.logits(*old_inputs), device.threshold)
         old_model = device.model
         if new.bridged or new.head.lexical is not None:
             first = device.replace(new.release, Budget(0))
             if first.instant is not None:  # word vectors are all looked up before they answer
-                figures["instant"] = _scores(
-                    truth, device.model.logits(*new_inputs), device.threshold
+                figures["instant"] = truth.scores(
+                    device.model.logits(*new_inputs), device.threshold
                 )
             more = Budget(budget.passes(new.bridged), budget.seconds)
             reports = [first, device.refine(more)]
         else:
             reports = [device.replace(new.release, budget)]
-        figures["fala"] = _scores(truth, device.model.logits(*new_inputs), device.threshold)
-    vendor = new.head.vendor_model().logits(*new_inputs)
-    figures["new_global"] = _scores_by_rule(truth, vendor)
+        figures["fala"] = truth.scores(device.model.logits(*new_inputs), device.threshold)
+    figures["new_global"] = truth.scores(new.head.vendor_model().logits(*new_inputs))
     costs = _costs(reports)
     if recipe is not None:
         fit = recipe.fit(
             [row.example for row in train],
-            [None if row.label is None else position[str(row.label)] for row in train],
+            [None if row.label is None else rows.labels.index(str(row.label)) for row in train],
             old_model,
             budget.passes(new.bridged),
         )
-        figures["paper"] = _scores_by_rule(truth, fit.model.logits(new_inputs[0]))
+        figures["paper"] = truth.scores(fit.model.logits(new_inputs[0]))
         costs["paper"] = fit.cost
     public = {row.example for row in rows.public}
     known = sum(row.example in public for row in train)
     return {"user": user, "documents": len(train), "public": known, **costs, **_by_figure(figures)}
+
+
+@dataclass(frozen=True)
+class Truth:
+    """The labels by which models are scored.
+
+    Attributes:
+        head: A head that has them.
+        labels: n labels.
+    """
+
+    head: Head
+    labels: Sequence[Label]
+
+    def scores(self, logits: Vectors, threshold: float | None = None) -> dict[str, float | None]:
+        """Score logits (n, C): F1 by a threshold of the one logit, accuracy at probability 1/2.
+
+        Args:
+            logits: A model's.
+            threshold: A device's own; None takes the one that a device would choose, which is from
+                the model's own probabilities, without a label.
+        """
+        link, z = self.head.link, logits.astype(np.float64)
+        shares = self.head.label_shares(self.labels)
+        if isinstance(link, Rating):
+            return {"rmse": None, "rank_correlation": None, **link.scores(shares, z)}
+        two = z.shape[1] == 1
+        truth = shares[:, 0].astype(np.int64) if two else shares.argmax(axis=1)
+        figures = scores(truth, link.answers(z))
+        figures["cross_entropy"] = float(link.losses(shares, z).mean())
+        if two:
+            above = f1_threshold(z) if threshold is None else threshold
+            figures["f1"] = f1(truth == 1, logits[:, 0] > above)
+        return figures
 
 
 def mean(users: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -207,6 +238,7 @@ def mean(users: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
                 model: average(user[figure][model] for user in users) for model in users[0][figure]
             }
             for figure in FIGURES
+            if figure in users[0]
         },
         **(
             {"paper": {cost: average(p[cost] for p in papers) for cost in papers[0]}}
@@ -227,7 +259,7 @@ def _side(
 ) -> Side:
     """Encode what is needed, and write a release with a fitted head if the bundle has none."""
     name, head = bundle.manifest.name, bundle.head()
-    has_head = head is not None and (head.task, head.labels) == (rows.task, rows.labels)
+    has_head = head is not None and _fits(head, rows)
     fitted_on = [] if has_head else [row.example for row in rows.public]
     tests = [row.example for user in users for row in rows.users[user].test]
     texts = list(dict.fromkeys([*public, *unique_texts(fitted_on), *unique_texts(tests)]))
@@ -239,10 +271,21 @@ def _side(
     if has_head and head is not None:
         return Side(name, bundle.path, head, embeddings, has_head=True)
     labels = [row.label for row in rows.public if row.label is not None]
-    head = fit_head(backbone, fitted_on, labels, label_names=rows.labels, embeddings=embeddings)
+    link = rows.link
+    head = fit_head(
+        backbone, fitted_on, labels, label_names=rows.labels, embeddings=embeddings,
+        rating=(link.low, link.high) if isinstance(link, Rating) else None,
+    )  # fmt: skip
     write_release(release, bundle, head, {"head": f"fitted on {rows.source}"})
     prior = _add_prior(release, head, rows, embeddings, show)
     return Side(name, release, head, embeddings, has_head=False, prior=prior)
+
+
+def _fits(head: Head, rows: Rows) -> bool:
+    """Whether a head is of the rows' task and labels; of ratings the name does not matter."""
+    names = head.labels if isinstance(rows.link, Rating) else rows.labels
+    same = (head.task, head.labels) == (rows.task, names)
+    return same and head.link.continues(rows.link, head.labels, names)
 
 
 def _add_prior(
@@ -268,28 +311,6 @@ def _add_prior(
     details = {"text": f"learned on {rows.source}", **learned.details}
     write_learned(release, bundle, learned, details)
     return f"learned from {learned.details['annotators']} public annotators"
-
-
-def _scores(
-    truth: NDArray[np.int64], logits: Vectors, threshold: float = 0.0
-) -> dict[str, float | None]:
-    """Score logits (n, C): F1 by a threshold of the one logit, accuracy at probability 1/2."""
-    two = logits.shape[1] == 1
-    shares = truth[:, None].astype(np.float64) if two else np.eye(logits.shape[1])[truth]
-    figures = scores(truth, label_probabilities(logits))
-    figures["cross_entropy"] = float(cross_entropy(shares, logits.astype(np.float64)).mean())
-    if two:
-        figures["f1"] = f1(truth == 1, logits[:, 0] > threshold)
-    return figures
-
-
-def _scores_by_rule(truth: NDArray[np.int64], logits: Vectors) -> dict[str, float | None]:
-    """Score a model that no device holds, with the threshold that a device would choose.
-
-    That is from the model's own probabilities, without a label.
-    """
-    two = logits.shape[1] == 1
-    return _scores(truth, logits, f1_threshold(logits.astype(np.float64)) if two else 0.0)
 
 
 def _costs(reports: Sequence[Report]) -> dict[str, Any]:
@@ -321,4 +342,5 @@ def _by_figure(figures: Mapping[str, Mapping[str, float | None] | None]) -> dict
             if model in figures
         }
         for figure in FIGURES
+        if figure in (figures["fala"] or {})
     }

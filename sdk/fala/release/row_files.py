@@ -24,6 +24,7 @@ import numpy as np
 
 from fala.errors import DataError, MissingExtraError, RowError
 from fala.examples import Match
+from fala.model.links import LABELS, Link, Tags
 from fala.release.user_rows import Row, Rows, alike, gather_rows, json_object, row_of
 
 #: Of a file without splits: how many users play devices at most, how many documents each needs, and
@@ -62,7 +63,9 @@ class Columns:
 _SAME = Columns()
 
 
-def load_rows(path: str | PathLike[str], columns: Columns = _SAME, seed: int = 0) -> Rows:
+def load_rows(
+    path: str | PathLike[str], columns: Columns = _SAME, seed: int = 0, link: Link = LABELS
+) -> Rows:
     """Read a data set from a file, or JSON Lines from standard input for ``"-"``.
 
     Args:
@@ -70,30 +73,33 @@ def load_rows(path: str | PathLike[str], columns: Columns = _SAME, seed: int = 0
             Lines. Parquet and folders need pyarrow.
         columns: The names of its columns.
         seed: Of the division of a file without splits.
+        link: What a label is: one of ``Labels``, a ``Rating``'s number, or a list of ``Tags``.
 
     Raises:
         DataError: The file cannot be read, or its rows are not a data set.
         RowError: For the first bad row.
         MissingExtraError: A Parquet file or a folder, and pyarrow is not installed.
     """
-    rows, divided = file_rows(path, columns, seed)
+    rows, divided = file_rows(path, columns, seed, link)
     name = "standard input" if fspath(path) == "-" else fspath(path)
-    return gather_rows(rows, f"{name} ({divided})" if divided else name)
+    return gather_rows(rows, f"{name} ({divided})" if divided else name, link)
 
 
 def file_rows(
-    path: str | PathLike[str], columns: Columns = _SAME, seed: int = 0
+    path: str | PathLike[str], columns: Columns = _SAME, seed: int = 0, link: Link = LABELS
 ) -> tuple[list[Row], str]:
     """Read a file's rows; see ``load_rows``.
 
     Returns:
         The rows, and how they were divided, in words; empty where the file has splits.
     """
-    rows, has_splits = undivided_rows(path, columns)
+    rows, has_splits = undivided_rows(path, columns, link)
     return (rows, "") if has_splits else divide(rows, seed)
 
 
-def undivided_rows(path: str | PathLike[str], columns: Columns = _SAME) -> tuple[list[Row], bool]:
+def undivided_rows(
+    path: str | PathLike[str], columns: Columns = _SAME, link: Link = LABELS
+) -> tuple[list[Row], bool]:
     """Read a file's rows as they are; see ``load_rows``.
 
     Returns:
@@ -110,7 +116,7 @@ def undivided_rows(path: str | PathLike[str], columns: Columns = _SAME) -> tuple
                 )
             if "split" not in values:
                 values = {**values, "split": "train" if values.get("user") else "public"}
-            yield _row(line, values, columns)
+            yield _row(line, values, columns, link)
 
     try:
         rows = alike(parsed())
@@ -250,7 +256,7 @@ def _cells(
         if whole and "label" in values:
             values["label"] = int(str(values["label"]))
         if "history" in values:
-            values["history"] = _list(line, str(values["history"]))
+            values["history"] = _list(line, str(values["history"]), "history")
         yield line, values
 
 
@@ -344,9 +350,11 @@ def _by_field(values: Mapping[str, object], renamed: Mapping[str, str]) -> dict[
     return result | {key: values[column] for key, column in renamed.items() if column in values}
 
 
-def _row(line: int, values: Mapping[str, object], columns: Columns) -> Row:
+def _row(line: int, values: Mapping[str, object], columns: Columns, link: Link) -> Row:
+    if isinstance(link, Tags) and isinstance(cell := values.get("label"), str):
+        values = {**values, "label": _list(line, cell, "label")}
     try:
-        return row_of(line, values)
+        return row_of(line, values, link)
     except RowError as error:
         why = str(error).removeprefix(f"line {line}: ")
         for key, column in columns.renamed().items():
@@ -355,11 +363,11 @@ def _row(line: int, values: Mapping[str, object], columns: Columns) -> Row:
         raise
 
 
-def _list(line: int, cell: str) -> object:
+def _list(line: int, cell: str, name: str) -> object:
     try:
         return json.loads(cell)
     except ValueError as error:
-        raise RowError(line, f"history must be a JSON list of texts: {error}") from error
+        raise RowError(line, f"{name} must be a JSON list of texts: {error}") from error
 
 
 def _is_typed(name: str) -> bool:

@@ -16,7 +16,8 @@ Matching (news, films)::
   user's device) or ``"test"`` (held out, to measure with).
 - ``user`` is a string. It may be null or missing in public rows only.
 - ``label`` is an integer or a string, of one type in the whole file. It may be null or missing in
-  train rows only: the user never labelled the document.
+  train rows only: the user never labelled the document. Where ratings are read it is a number, and
+  where tags are read a list of names.
 - ``history`` may be an empty list: the user has opened nothing yet.
 - A file is of one task. Other keys are ignored, and blank lines are skipped. A byte-order mark at
   the start is allowed.
@@ -33,6 +34,7 @@ from typing import Literal, TypeAlias, cast, get_args
 
 from fala.errors import DataError, RowError
 from fala.examples import Example, Match, Pair, fault
+from fala.model.links import LABELS, Link, Rating, Tags, number_of
 
 Task: TypeAlias = Literal["classification", "matching"]
 Split: TypeAlias = Literal["public", "train", "test"]
@@ -49,14 +51,14 @@ class Row:
         user: The user's name; None only in public rows.
         split: Which part of the data set the row belongs to.
         example: A text, or a history and a candidate.
-        label: As in the file; None only in train rows.
+        label: As in the file, tags as a set; None only in train rows.
         line: Line number in the file, counted from 1 (0: not from a file).
     """
 
     user: str | None
     split: Split
     example: Example
-    label: int | str | None
+    label: int | float | str | frozenset[str] | None
     line: int
 
 
@@ -74,10 +76,12 @@ class Rows:
 
     Attributes:
         task: Of every row.
-        labels: The labels as strings, sorted; as numbers where all are integers.
+        labels: The labels or tags as strings, sorted, as numbers where all are integers; of ratings
+            ``"rating"``.
         public: The rows that the vendor fits the global head to.
         users: Rows by user, in order of first appearance.
         source: Where the rows are from, in words; synthetic rows are called so here.
+        link: What a label is.
     """
 
     task: Task
@@ -85,6 +89,7 @@ class Rows:
     public: list[Row]
     users: dict[str, UserRows]
     source: str
+    link: Link = LABELS
 
 
 def read_rows(lines: Iterable[str | bytes]) -> list[Row]:
@@ -132,12 +137,13 @@ def alike(rows: Iterable[Row]) -> list[Row]:
     return listed
 
 
-def gather_rows(rows: Iterable[Row], source: str) -> Rows:
+def gather_rows(rows: Iterable[Row], source: str, link: Link = LABELS) -> Rows:
     """Group rows into public rows and each user's, and check that they are a data set.
 
     Args:
         rows: Rows of one task.
         source: Where they are from, in words.
+        link: What a label is, as the rows were read.
 
     Raises:
         DataError: Without public rows, with fewer than two labels among them, without users, or
@@ -160,7 +166,7 @@ def gather_rows(rows: Iterable[Row], source: str) -> Rows:
     for row in rows:
         if row.split == "public" or row.user is None:
             continue
-        if row.label is not None and row.label not in classes:
+        if link == LABELS and row.label is not None and row.label not in classes:
             raise RowError(row.line, f"label {row.label!r:.60} is in no public row")
         user_rows = users.setdefault(row.user, UserRows([], []))
         (user_rows.train if row.split == "train" else user_rows.test).append(row)
@@ -172,11 +178,17 @@ def gather_rows(rows: Iterable[Row], source: str) -> Rows:
         if not user_rows.train or not user_rows.test:
             missing = "test" if user_rows.train else "train"
             raise DataError(f"user {user!r:.60} has no {missing} rows; every user needs both")
+    labels = ("rating",) if isinstance(link, Rating) else _names(classes)
+    return Rows(_task(rows[0]), labels, public, users, source, link)
+
+
+def _names(labels: Iterable[object]) -> tuple[str, ...]:
+    """The names of labels, or of sets of tags."""
+    sets = (label if isinstance(label, frozenset) else {label} for label in labels)
+    names: set[object] = set().union(*sets)
     # read_rows accepts one type only, so integers sort as numbers: 2 before 10.
-    numbers = sorted(label for label in classes if isinstance(label, int))
-    names = sorted(label for label in classes if isinstance(label, str))
-    labels = (*map(str, numbers), *names)
-    return Rows(task=_task(rows[0]), labels=labels, public=public, users=users, source=source)
+    numbers = sorted(name for name in names if isinstance(name, int))
+    return (*map(str, numbers), *sorted(name for name in names if isinstance(name, str)))
 
 
 def _task(row: Row) -> Task:
@@ -223,12 +235,13 @@ def json_object(number: int, line: str | bytes) -> dict[str, object] | None:
     return fields
 
 
-def row_of(number: int, fields: Mapping[str, object]) -> Row:
+def row_of(number: int, fields: Mapping[str, object], link: Link = LABELS) -> Row:
     """A row of its values, by field.
 
     Args:
         number: Its line in the file.
         fields: The values.
+        link: What a label is.
 
     Raises:
         RowError: One is missing, or is not what it should be.
@@ -238,7 +251,7 @@ def row_of(number: int, fields: Mapping[str, object]) -> Row:
         user=_user(number, fields, split),
         split=split,
         example=_example(number, fields),
-        label=_label(number, fields, split),
+        label=_label(number, fields, split, link),
         line=number,
     )
 
@@ -284,12 +297,26 @@ def _example(number: int, fields: Mapping[str, object]) -> Example:
     raise RowError(number, f"has no {missing}; matching needs history and candidate")
 
 
-def _label(number: int, fields: Mapping[str, object], split: Split) -> int | str | None:
+def _label(
+    number: int, fields: Mapping[str, object], split: Split, link: Link
+) -> int | float | str | frozenset[str] | None:
     label = fields.get("label")
     if label is None:
         if split != "train":
             raise RowError(number, f"a {split} row needs a label; only train rows can lack one")
         return None
+    if isinstance(link, Rating):
+        value = number_of(label)
+        if not link.low <= value <= link.high:
+            raise RowError(
+                number,
+                f"label must be a number from {link.low:g} to {link.high:g}; got {_show(label)}",
+            )
+        return value
+    if isinstance(link, Tags):
+        if not isinstance(label, list):
+            raise RowError(number, f"label must be a list of tags; got {_show(label)}")
+        return frozenset(_text(number, "label", tag) for tag in label)
     if isinstance(label, str):
         return _text(number, "label", label)
     # bool is a subclass of int, but true is not a class.
@@ -297,7 +324,8 @@ def _label(number: int, fields: Mapping[str, object], split: Split) -> int | str
         if not -_LABEL_LIMIT <= label < _LABEL_LIMIT:
             raise RowError(number, "label does not fit in 64 bits")
         return label
-    raise RowError(number, f"label must be an integer or a string; got {_show(label)}")
+    of = "; other numbers are ratings" if isinstance(label, float) else ""
+    raise RowError(number, f"label must be an integer or a string; got {_show(label)}{of}")
 
 
 def _texts(number: int, key: str, value: object) -> list[str]:

@@ -198,13 +198,13 @@ def test_no_forward_pass_leaves_the_instant_model(bundles, folder):
     assert result["forward_passes"] == 0
     assert result["decision"] == result["instant"]["decision"] == "personal"
     assert result["threshold"] == result["instant"]["threshold"]
-    for metric in walk.METRICS:
+    for metric in ("auc", "f1", "accuracy"):
         assert result[metric]["instant"] == result[metric]["fala"]
     # Word vectors that come are all looked up before they answer.
     result = run(prepare(bundles[::-1], rows, folder), rows, 0)
     assert (result["forward_passes"], result["decision"]) == (0, "personal")
     assert result["instant"] is None
-    for metric in walk.METRICS:
+    for metric in ("auc", "f1", "accuracy"):
         assert result[metric]["instant"] is None
         assert result[metric]["fala"] is not None
 
@@ -213,7 +213,7 @@ def test_a_user_without_labels(bundles, folder):
     rows = rows_of(public=300, labelled=False)
     result = run(prepare(bundles, rows, folder), rows)
     assert (result["decision"], result["forward_passes"]) == ("vendor", 0)
-    for metric in walk.METRICS:
+    for metric in ("auc", "f1", "accuracy"):
         assert result[metric]["instant"] == result[metric]["fala"] == result[metric]["new_global"]
 
 

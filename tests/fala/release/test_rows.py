@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 from fala.errors import DataError, RowError
 from fala.examples import Match, Pair
+from fala.model.links import TAGS, Rating
 from fala.release import load_rows
-from fala.release.user_rows import Row, Rows, gather_rows, read_rows
+from fala.release.user_rows import Row, Rows, gather_rows, read_rows, row_of
 
 
 def text_row(**fields):
@@ -126,6 +127,23 @@ def test_a_bad_row_says_what_is_wrong_and_where(bad, words):
     assert str(caught.value).startswith("line 3: ")
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_labels_may_be_ratings_or_sets_of_tags():
+    stars, given = Rating(1, 5, 1), (text_row(label=2), text_row(label=4.5), text_row(label="3.5"))
+    assert [row_of(1, one, stars).label for one in given] == [2, 4.5, 3.5]
+    for wrong in (6, "good", [2], True):
+        with pytest.raises(RowError, match="line 7: label must be a number from 1 to 5; got"):
+            row_of(7, text_row(label=wrong), stars)
+    assert row_of(1, text_row(label=["b", "a", "b"]), TAGS).label == {"a", "b"}
+    for wrong in ("a", 1, {"a": 1}, ["a", 1]):
+        with pytest.raises(RowError, match="line 7: label must be a"):
+            row_of(7, text_row(label=wrong), TAGS)
+    tags = ([], ["a"], ["b"], ["a", "b"])
+    public = [text_row(split="public", label=label) for label in tags]
+    rows = [*public, text_row(label=["b"]), text_row(split="test", label=["a"])]
+    data = gather_rows([row_of(1, one, TAGS) for one in rows], "", TAGS)
+    assert (data.labels, data.link) == (("a", "b"), TAGS)
 
 
 def test_a_data_set():

@@ -1,0 +1,84 @@
+"""``fala-replace`` on ratings: their error and rank correlation, and when numbers are classes."""
+
+import csv
+import json
+
+import pytest
+
+import bridged
+import rated
+import tagged
+from command_lines import fails, told
+from word_releases import PERSONAL, PROBES, PUBLIC, SHARED, TEXTS
+
+
+@pytest.fixture(scope="module")
+def releases(tmp_path_factory):
+    return rated.write_releases(tmp_path_factory.mktemp("rated"))
+
+
+@pytest.fixture(scope="module")
+def backbones(tmp_path_factory):
+    return bridged.write_releases(tmp_path_factory.mktemp("backbones"), bridges=False)
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    """A CSV of public stars, and those of a user."""
+    path = tmp_path_factory.mktemp("data") / "stars.csv"
+    with path.open("w", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["text", "stars", "user", "split"])
+        for text, star in zip(PUBLIC, rated.stars_of(PUBLIC, SHARED), strict=True):
+            writer.writerow([text, star, "", "public"])
+        for split, texts in (("train", TEXTS), ("test", PROBES)):
+            stars = rated.stars_of(texts, SHARED, PERSONAL)
+            for text, star in zip(texts, stars, strict=True):
+                writer.writerow([text, star, "u0", split])
+    return path
+
+
+def walk(pair, *arguments):
+    return told("--old", pair["old"], "--new", pair["mid"], "--label", "stars", *arguments)
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["own heads", "fitted heads"])
+def test_ratings_have_their_error_and_rank_correlation(releases, backbones, table, own):
+    pair, asked = (releases, ()) if own else (backbones, ("--rating", 1, 5))
+    done = walk(pair, "--data", table, *asked)
+    assert done.returncode == 0, done.stderr
+    for part in ("RMSE", "rank correlation", "old   new instant  FaLA", "less is better"):
+        assert part in done.stdout
+    assert "AUC" not in done.stdout and "classes" not in done.stdout
+    assert ("fitted on 500 public rows" in done.stdout) != own
+    (user,) = json.loads(walk(pair, "--data", table, *asked, "--json").stdout)["users"]
+    error, correlation = user["rmse"], user["rank_correlation"]
+    assert error["fala"] < error["new_global"] and error["instant"] < error["new_global"]
+    assert correlation["fala"] > correlation["new_global"]
+    assert "auc" not in user
+
+
+def test_numbers_that_are_classes_are_said_to_be(backbones, tmp_path):
+    rows = [
+        {"user": user, "split": split, "text": text, "stars": 1 + at % 3}
+        for user, split, texts in (
+            (None, "public", PUBLIC[:90]), ("u0", "train", TEXTS[:30]), ("u0", "test", PROBES[:30]),
+        )
+        for at, text in enumerate(texts)
+    ]  # fmt: skip
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = walk(backbones, "--data", path)
+    assert "the numbers from 1 to 3 are used as 3 classes" in done.stdout
+    assert "--rating 1 3 uses them as ratings" in done.stdout
+    path.write_text(path.read_text() + json.dumps({**rows[0], "stars": 1.5}))
+    fails(walk(backbones, "--data", path), "line 151", "got 1.5; other numbers are ratings")
+
+
+def test_what_is_not_for_ratings_says_so(releases, backbones, table, tmp_path):
+    fails(walk(releases, "--data", table, "--paper"), "--paper is for labels that exclude")
+    fails(walk(releases, "--data", table, "--rating", 1, 3), "must be a number from 1 to 3")
+    fails(walk(releases, "--data", table, "--rating", 5, 1), "from a lower to a higher number")
+    fails(walk(releases, "--rating", 1, 5), "--rating", "--data", status=2)
+    tags = tagged.write_releases(tmp_path / "tags")
+    fails(walk(tags, "--data", table), "devices of labels or of ratings, not of tags")
