@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fala_export.bridging.release import build_bridge
     from fala_export.cli import run
+    from fala_export.embedding import Embedder
     from fala_export.models.encoder import Encoder, load_encoder_of
     from fala_export.models.sentence_encoder import drop_pooler, pad
     from fala_export.population import write_prior, write_scales
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from fala_export.training.public_rows import PublicRows
 
 __all__ = [
+    "Embedder",
     "Encoder",
     "PublicRows",
     "build_bridge",
@@ -30,6 +32,7 @@ __all__ = [
 ]
 
 _MODULES = {
+    "Embedder": "embedding",
     "Encoder": "models.encoder",
     "PublicRows": "training.public_rows",
     "build_bridge": "bridging.release",

@@ -17,6 +17,7 @@ from fala_sim.methods.fala_shipped import replaced
 from fala_sim.records import Key, read_records
 from fala_sim.situation import User
 from fala_sim.vendor import exporter
+from fala_sim.vendor.embeddings import embedder_of
 from fala_sim.vendor.releases import load, prepare
 from fala_sim.vendor.sources import find_source
 from laboratory import write_data
@@ -213,11 +214,11 @@ def capture(monkeypatch):
     """The texts and rows that the exporter is given."""
     given = {}
 
-    def bridge(earlier, later, texts, out):
+    def bridge(earlier, later, texts, out, embedder):
         given["texts"] = texts
         return {}
 
-    def prior(release, public, out, trained_on):
+    def prior(release, public, out, trained_on, embedder):
         given["rows"] = public.rows
         return {}
 
@@ -230,8 +231,9 @@ def test_no_text_of_a_user_s_teaches_the_vendor(tmp_path, monkeypatch):
     folder = write_data(tmp_path / "data")
     division = divide(f"lewidi:{folder}", folder, users=2, seed=0, role="test")
     given = capture(monkeypatch)
-    exporter.add_bridge(tmp_path / "old", tmp_path / "new", division)
-    exporter.add_from_annotators(fala_export.write_prior, tmp_path / "new", division)
+    embedder = embedder_of(tmp_path)
+    exporter.add_bridge(tmp_path / "old", tmp_path / "new", division, embedder)
+    exporter.add_from_annotators(fala_export.write_prior, tmp_path / "new", division, embedder)
     public = set(division.public)
     assert set(given["texts"]) == public
     assert {row.example for row in given["rows"]} == public
@@ -251,8 +253,9 @@ def test_at_most_so_many_texts_and_rows_of_whole_annotators(tmp_path, monkeypatc
     given = capture(monkeypatch)
     monkeypatch.setattr(exporter, "BRIDGE_TEXTS", 7)
     monkeypatch.setattr(exporter, "PRIOR_ROWS", 8)
-    exporter.add_bridge(tmp_path / "old", tmp_path / "new", division)
-    exporter.add_from_annotators(fala_export.write_prior, tmp_path / "new", division)
+    embedder = embedder_of(tmp_path)
+    exporter.add_bridge(tmp_path / "old", tmp_path / "new", division, embedder)
+    exporter.add_from_annotators(fala_export.write_prior, tmp_path / "new", division, embedder)
     assert len(given["texts"]) == 7
     assert set(given["texts"]) < {
         text for n in range(len(names)) for text in (f"seen {n}", f"film {n}")

@@ -3,64 +3,54 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from tokenizers import Tokenizer
 
-from fala import Backbone, Bundle
+import fala_export
+from fala import Bundle
 from fala.release import tokenizer_inputs
 from fala_sim.engine.inputs import here
-from fala_sim.engine.task import Say
 from fala_sim.situation import Vectors
 
+if TYPE_CHECKING:
+    from fala_export import Embedder
+
 TOKENIZER = "backbone/tokenizer.json"
-_CHUNK = 256
 
 
-def embed(
-    bundle: Bundle, name: str, texts: Sequence[str], work: Path, say: Say
-) -> tuple[dict[str, Vectors], dict[str, int]]:
-    """Embeddings and lengths of texts, from the work folder where they are known.
+def embedder_of(work: Path) -> Embedder:
+    """What embeds each text once for all that a run's vendor does."""
+    return fala_export.Embedder(work / "embeddings")
+
+
+def embed(bundle: Bundle, name: str, texts: Sequence[str], work: Path) -> dict[str, Vectors]:
+    """Embeddings (d,) of distinct texts, of which the pending ones are encoded.
 
     Args:
         bundle: Embeds them.
         name: The backbone's, for progress.
         texts: Distinct ones.
         work: The run's work folder.
-        say: Told of progress.
-
-    Returns:
-        Embeddings (d,), and lengths in tokens, by text.
     """
-    place = work / f"embeddings-{bundle.backbone_digest[:16]}.npz"
-    known: dict[str, Vectors] = {}
-    tokens: dict[str, int] = {}
-    if place.is_file():
-        with np.load(place) as kept:
-            names = json.loads(bytes(kept["texts"]).decode())
-            known = dict(zip(names, kept["vectors"], strict=True))
-            tokens = dict(zip(names, kept["tokens"].tolist(), strict=True))
-    missing = [text for text in texts if text not in known]
-    if missing:
-        backbone: Backbone = bundle.backbone()
-        for start in range(0, len(missing), _CHUNK):
-            part = missing[start : start + _CHUNK]
-            say(f"{name}: {start} of {len(missing)} texts")
-            known.update(zip(part, backbone.encode(part), strict=True))
-        tokens.update(zip(missing, _lengths(bundle, missing), strict=True))
-        temporary = place.with_name(f"{place.stem}.{os.getpid()}.npz")
-        np.savez(
-            temporary,
-            texts=np.frombuffer(json.dumps(list(known)).encode(), dtype=np.uint8),
-            vectors=np.stack(list(known.values())),
-            tokens=np.array([tokens[text] for text in known]),
-        )
-        temporary.replace(place)
-    return {text: known[text] for text in texts}, {text: tokens[text] for text in texts}
+    label = f"embedding with {name}"
+    vectors = embedder_of(work).embed(bundle.backbone(), bundle.backbone_digest, texts, label)
+    return dict(zip(texts, vectors, strict=True))
+
+
+def lengths(bundle: Bundle, texts: Sequence[str]) -> dict[str, int]:
+    """Lengths of texts in tokens, cut as a backbone cuts them; 0 of word vectors."""
+    if TOKENIZER not in bundle.manifest.files:
+        return dict.fromkeys(texts, 0)
+    tokenizer = Tokenizer.from_str(bundle.read(TOKENIZER).decode("utf-8"))
+    tokenizer.no_padding()
+    tokenizer.enable_truncation(bundle.manifest.max_length or 512)
+    encoded = tokenizer.encode_batch(tokenizer_inputs(texts))
+    return {text: len(one.ids) for text, one in zip(texts, encoded, strict=True)}
 
 
 class Mapped(Mapping[str, Vectors]):
@@ -107,12 +97,3 @@ def keep(embeddings: Mapping[str, Vectors], work: Path) -> Mapped:
         np.save(temporary, vectors)
         temporary.replace(path)
     return Mapped(path, list(embeddings))
-
-
-def _lengths(bundle: Bundle, texts: Sequence[str]) -> list[int]:
-    if TOKENIZER not in bundle.manifest.files:
-        return [0] * len(texts)  # word vectors: no forward pass, whatever the length
-    tokenizer = Tokenizer.from_str(bundle.read(TOKENIZER).decode("utf-8"))
-    tokenizer.no_padding()
-    tokenizer.enable_truncation(bundle.manifest.max_length or 512)
-    return [len(encoded.ids) for encoded in tokenizer.encode_batch(tokenizer_inputs(texts))]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stderr
 from functools import partial
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -22,9 +22,12 @@ from fala_sim.data_sets import Division
 from fala_sim.engine.process import Running
 from fala_sim.situation import distinct_texts
 
-#: Public texts that a bridge is learnt on, and public rows that a prior is, at most: both are
-#: embedded again by the exporter, for every division. A prior is about people, and of 8,000 rows
-#: of MD-Agreement's busiest annotators, 33 in all, it learnt nothing.
+if TYPE_CHECKING:
+    from fala_export import Embedder
+
+#: Public texts that a bridge is learnt on, and public rows that a prior is, at most. A prior is
+#: about people, and of 8,000 rows of MD-Agreement's busiest annotators, 33 in all, it learnt
+#: nothing.
 BRIDGE_TEXTS, PRIOR_ROWS = 4000, 40_000
 
 
@@ -66,13 +69,16 @@ def run_apart(*words: str) -> dict[str, Any]:
     return summaries[0]
 
 
-def add_bridge(earlier: Path, release: Path, division: Division) -> dict[str, Any]:
+def add_bridge(
+    earlier: Path, release: Path, division: Division, embedder: Embedder
+) -> dict[str, Any]:
     """Put a bridge from an earlier backbone into a release, learnt on texts of the public.
 
     Args:
         earlier: Bundle of the backbone that devices have.
         release: The bundle, written again in its place.
         division: Its public texts are read, and no user's.
+        embedder: Has their embeddings.
 
     Returns:
         What the exporter notes of the bridge.
@@ -84,13 +90,14 @@ def add_bridge(earlier: Path, release: Path, division: Division) -> dict[str, An
     if len(texts) > BRIDGE_TEXTS:
         texts = random.Random(0).sample(texts, BRIDGE_TEXTS)
     lines = list(dict.fromkeys(" ".join(text.split()) for text in texts))
-    return _noted(fala_export.build_bridge(earlier, release, lines, release))
+    return _noted(fala_export.build_bridge(earlier, release, lines, release, embedder=embedder))
 
 
 def add_from_annotators(
     write: Callable[..., dict[str, Any]],
     release: Path,
     division: Division,
+    embedder: Embedder,
     trained_on: Path | None = None,
 ) -> dict[str, Any]:
     """Put into a release what the public's annotators teach.
@@ -102,6 +109,7 @@ def add_from_annotators(
             scales for it.
         release: The bundle with its head, written again in its place.
         division: Its public rows are read, and no user's.
+        embedder: Has their texts' embeddings.
         trained_on: The rows that the backbone was trained on, whose documents are left out.
 
     Returns:
@@ -121,7 +129,7 @@ def add_from_annotators(
     taught = fala_export.PublicRows.of(
         Row(user, "public", example, label, 0) for user, example, label in public if user in chosen
     )
-    return _noted(write(release, taught, release, trained_on))
+    return _noted(write(release, taught, release, trained_on, embedder))
 
 
 def _noted(summary: dict[str, Any]) -> dict[str, Any]:

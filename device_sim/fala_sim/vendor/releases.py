@@ -24,7 +24,7 @@ from fala_sim.engine.inputs import here
 from fala_sim.engine.task import Say
 from fala_sim.methods.registry import TRAINED
 from fala_sim.situation import Release, Vectors, distinct_texts
-from fala_sim.vendor.embeddings import TOKENIZER, Mapped, embed, keep
+from fala_sim.vendor.embeddings import TOKENIZER, Mapped, embed, embedder_of, keep, lengths
 from fala_sim.vendor.exporter import add_bridge, add_from_annotators
 from fala_sim.vendor.heads import example_of, tuned_head, words_head
 from fala_sim.vendor.sources import SHORT, Source
@@ -183,7 +183,7 @@ def _release(source: Source, division: Division, work: Path, path: Path, say: Sa
     bundle = Bundle.open(source.bundle)
     users = [example for user in division.users for example in (*user.train, *user.test)]
     texts = distinct_texts([*division.public, *users])
-    embeddings, tokens = embed(bundle, source.name, texts, work, say)
+    embeddings = embed(bundle, source.name, texts, work)
     head = bundle.head()
     # A bundle that was trained for this very task keeps its head, as fala-replace does; but no
     # peer has words.
@@ -206,7 +206,7 @@ def _release(source: Source, division: Division, work: Path, path: Path, say: Sa
         head,
         keep(embeddings, work),
         {int(length): float(value) for length, value in flops.items()},
-        tokens,
+        lengths(bundle, texts),
     )
 
 
@@ -255,7 +255,7 @@ def _tuned(
     bundle = Bundle.open(source.bundle)
     say(f"{division.name}: fitting words for {source.name}")
     texts = distinct_texts(map(example_of, rows))
-    embeddings, _ = embed(bundle, source.name, texts, path.parent, say)
+    embeddings = embed(bundle, source.name, texts, path.parent)
     known = {**plain.embeddings, **embeddings}
     head = tuned_head(plain.head, division, rows, backbone=bundle.backbone(), embeddings=known)
     about = "trained with the backbone, with words of the same public"
@@ -288,19 +288,21 @@ def _learn(
 ) -> dict[str, Any]:
     """Put into a release what helps replacements: bridges, a population prior, and scales."""
     said: dict[str, Any] = {}
+    embedder = embedder_of(release.parent)
     learners = {
         **{
             f"bridge from {old.name}" if number else "bridge": partial(
-                add_bridge, old.bundle, release, division
+                add_bridge, old.bundle, release, division, embedder
             )
             for number, old in enumerate(olds)
         },
-        "prior": partial(
-            add_from_annotators, fala_export.write_prior, release, division, trained_on
-        ),
-        "scales": partial(
-            add_from_annotators, fala_export.write_scales, release, division, trained_on
-        ),
+        **{
+            name: partial(add_from_annotators, write, release, division, embedder, trained_on)
+            for name, write in (
+                ("prior", fala_export.write_prior),
+                ("scales", fala_export.write_scales),
+            )
+        },
     }
     for name, learn in learners.items():
         if name == "scales" and "refused" not in said["prior"]:
