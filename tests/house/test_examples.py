@@ -93,6 +93,14 @@ def test_images_with_the_apps_own_encoders():
     assert vendor < 0.8 < 0.9 < old - 0.01 < at_once <= refined
 
 
+def test_films_for_a_viewer():
+    """The viewer's liking is far from the vendor's, and is kept."""
+    lines = [line for line in run("films.py").splitlines() if not line.startswith(" ")]
+    liked = [int(line.partition(": ")[2][0]) for line in lines]
+    vendor, old, at_once, refined = liked
+    assert vendor < old <= min(at_once, refined)
+
+
 def test_an_encoder_that_another_process_serves():
     answers, error, kept = run("served.py").splitlines()
     assert answers == "['1', '0']"
