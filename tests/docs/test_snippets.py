@@ -32,7 +32,7 @@ from snippets import blocks, commands
 
 pytestmark = pytest.mark.slow
 
-BLOCKS = blocks("python", "sh", "json")
+BLOCKS = blocks("python", "sh", "json", "text")
 
 FIRST = ROOT / "examples" / "first.py"
 
@@ -51,7 +51,7 @@ COMMANDS = {
 }
 
 #: Other programs that pages call.
-OTHERS = {"cd", "git", "mkdocs", "mypy", "pip", "pytest", "python", "ruff"}
+OTHERS = {"cd", "git", "mkdocs", "mypy", "pip", "pytest", "python", "ray", "ruff"}
 
 #: The address of the vendor whose repository the pages follow; the repository is REPO.
 ADDRESS = "https://updates.example.org/fala"
@@ -146,7 +146,7 @@ THEN = {"docs/extend.md": extended}
 
 
 def is_run(block):
-    return (block.language == "python" and not block.included) or "run" in block.marks
+    return (block.language == "python" and not block.included) or block.marks & {"run", "printed"}
 
 
 def command_of(program):
@@ -161,11 +161,16 @@ def test_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch, capsys, req
     with contextlib.ExitStack() as stack:
         if page in GIVEN:
             GIVEN[page](names)
+        output = ""
         for block in [one for one in BLOCKS if one.page == page and is_run(one)]:
+            if block.language == "text":
+                assert block.text in output, str(block)
+                continue
             if block.language == "sh":
                 for program, *words in commands(block):
                     done = CliRunner().invoke(command_of(program), words, prog_name=program)
                     assert done.exit_code == 0, (str(block), words, done.output)
+                    output = done.output
                 continue
             text = block.text
             if ADDRESS in text:
