@@ -1,7 +1,7 @@
 """Damaged and hostile bundles, signed again so that every parser is reached, against a device.
 
     python benchmarks/hostile.py --count 400
-    python benchmarks/hostile.py --count 20000 --seed 7
+    python benchmarks/hostile.py --count 20000 --seed 7 --journal hostile.jsonl
     python benchmarks/hostile.py --alone --seed 7
 
 A bundle of word vectors, of an ONNX encoder, and of one in ONNX Runtime's format are changed by
@@ -11,6 +11,9 @@ has examples, in a process of its own whose memory is limited. It may be refused
 within 5 s of processor time and 1 GB: the device then answers as before, to the last bit. It may be
 installed, where the device then answers edge-case texts. Anything else is printed, and the command
 fails.
+
+Ctrl-C ends it early, and prints what there is by then. With --journal every try is written to a
+file; the same call goes on after the last one.
 
 With --alone no other process loads a bundle first, as on systems that let an app start none: what
 is counted then is what the looks before a load find. (A graph that is large for texts of one length
@@ -31,7 +34,7 @@ from typing import Any
 
 import click
 import numpy as np
-from support.attacks import Outcome, counted, tried
+from support.attacks import Journal, Outcome, counted, tried
 from support.measuring import benchmark
 from support.mutations import write_damaged_bundle
 from support.operations import prepared
@@ -95,11 +98,13 @@ def offer(folder: Path, releases: Mapping[str, Path], seed: str, say: Say) -> No
 @benchmark
 @click.option("--count", type=click.IntRange(1), default=400, show_default=True)
 @click.option("--alone", is_flag=True, help="Start no process to load a bundle first.")
-def main(count: int, seed: int, alone: bool) -> dict[str, Any]:
+@click.option("--journal", type=click.Path(path_type=Path), help="A file of what was tried.")
+def main(count: int, seed: int, alone: bool, journal: Path | None) -> dict[str, Any]:
     """Offer damaged and hostile bundles to a device, and count what comes of it."""
     os.environ.pop("FALA_NO_CHILD_PROCESS", None)
     if alone:
         os.environ["FALA_NO_CHILD_PROCESS"] = "1"
+    kept = Journal(journal)
     with tempfile.TemporaryDirectory(prefix="fala-") as temporary:
         folder = Path(temporary)
         prepared(folder)
@@ -108,11 +113,11 @@ def main(count: int, seed: int, alone: bool) -> dict[str, Any]:
         releases["word vectors"] = folder / "glove-2.fala"
 
         def outcomes() -> Iterator[list[Outcome]]:
-            for number in range(count):
+            for number in range(len(kept.tries), count):
                 one = f"{seed}-{number}"
                 yield tried(one, partial(offer, folder, releases, one))
 
-        return counted(outcomes(), count, "bundles")
+        return counted(outcomes(), count, "bundles", kept)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
     python benchmarks/kills.py
     python benchmarks/kills.py --count 200 --seed 1 --json
+    python benchmarks/kills.py --count 200 --encoder external
 
 A device is created, learns, is replaced over a bridge and without one, refined, forgets, is rolled
 back and, with fala-sdk[export,ota], updated; each time in a process of its own, which dies by
@@ -13,6 +14,7 @@ torn in two.
 After each the folder must open, keep every example that was acknowledged, answer to the last bit
 as the old model or the new one (or one between, where a refinement keeps several), and (tried after
 half of the kills) do the same operation again. Any other end is printed, and the command fails.
+With --encoder external the releases have no models: functions of the app embed the texts.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from typing import Any
 
 import click
 from support.attacks import Outcome, counted, tried
+from support.external import EXTERNAL
 from support.measuring import benchmark
 from support.operations import NAMES, Operation, mistake, operations
 
@@ -98,11 +101,14 @@ def look_after(kill: Kill, cuts: PowerCuts, operation: Operation, seed: int) -> 
 @benchmark
 @click.option("--count", type=click.IntRange(1), default=2_000, show_default=True, help="Kills.")
 @click.option("--only", type=click.Choice(NAMES), multiple=True, help="Default: all of them.")
-def main(count: int, seed: int, only: tuple[str, ...]) -> dict[str, Any]:
+@click.option(
+    "--encoder", type=click.Choice(["built-in", "external"]), default="built-in", show_default=True
+)
+def main(count: int, seed: int, only: tuple[str, ...], encoder: str) -> dict[str, Any]:
     """Kill, look, and count what was found."""
     with (
         tempfile.TemporaryDirectory(prefix="fala-") as temporary,
-        operations(Path(temporary), only) as made,
+        operations(Path(temporary), only, EXTERNAL if encoder == "external" else None) as made,
     ):
         by_name = {each.name: each for each in made}
         cuts = {

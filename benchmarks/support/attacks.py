@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import sys
 import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import click
@@ -75,31 +78,72 @@ def tried(how: str, work: Callable[[Say], object], limit: float = 60.0) -> list[
         return [Outcome(how, "died", str(error))]
 
 
-def counted(outcomes: Iterable[list[Outcome]], total: int, label: str) -> dict[str, Any]:
-    """Count outcomes as they come, and print what is wrong on standard error.
+class Journal:
+    """Outcomes on the disk, a try a line, so that an interrupted benchmark resumes.
 
     Args:
-        outcomes: Those of each try.
+        path: The file, which may hold earlier tries; None keeps nothing.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path, self.tries = path, list[list[Outcome]]()
+        if path is not None and path.exists():
+            # A line that was cut short is tried again.
+            lines = path.read_text(encoding="utf-8").rpartition("\n")[0].splitlines()
+            self.tries = [[Outcome(**values) for values in json.loads(line)] for line in lines]
+            path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+    def add(self, outcomes: list[Outcome]) -> None:
+        """Keep the outcomes of a try."""
+        self.tries.append(outcomes)
+        if self._path is not None:
+            with self._path.open("a", encoding="utf-8") as stream:
+                stream.write(json.dumps([asdict(one) for one in outcomes]) + "\n")
+
+
+def counted(
+    outcomes: Iterable[list[Outcome]], total: int, label: str, journal: Journal | None = None
+) -> dict[str, Any]:
+    """Count outcomes as they come, and print what is wrong on standard error.
+
+    Ctrl-C ends it after the try that is under way, with what there is by then.
+
+    Args:
+        outcomes: Those of each try; behind the journal's.
         total: How many tries there are.
         label: Of the progress bar.
+        journal: Earlier tries, to which the others are added.
 
     Returns:
         A benchmark's record.
     """
-    started = time.perf_counter()
-    every: list[Outcome] = []
-    with click.progressbar(outcomes, length=total, label=label, file=sys.stderr) as bar:
-        for several in bar:
-            every += several
-            for one in several:
-                if one.wrong is not None:
-                    click.echo(f"{one.how}: {one.wrong}", err=True)
+    started, journal = time.perf_counter(), Journal(None) if journal is None else journal
+    stop: list[int] = []
+    # An exception would be lost where it is raised in a hook of a fork.
+    before = signal.signal(signal.SIGINT, lambda number, _: stop.append(number))
+    try:
+        with click.progressbar(length=total, label=label, file=sys.stderr) as bar:
+            bar.update(len(journal.tries))
+            for several in outcomes:
+                journal.add(several)
+                bar.update(1)
+                for one in several:
+                    if one.wrong is not None:
+                        click.echo(f"{one.how}: {one.wrong}", err=True)
+                if stop:
+                    break
+    finally:
+        signal.signal(signal.SIGINT, before)
+    done = len(journal.tries)
+    interrupted = {"interrupted": f"after {done} of {total}"} if stop and done < total else {}
+    every = [one for several in journal.tries for one in several]
     wrongs = [f"{one.how}: {one.wrong}" for one in every if one.wrong is not None]
     shares: dict[str, list[float]] = {}
     for one in every:
         for name, share in (one.shares or {}).items():
             shares.setdefault(name, []).append(share)
     return {
+        **interrupted,
         "tries": len(every),
         "results": dict(Counter(one.result for one in every).most_common()),
         **{name: sum(values) / len(values) for name, values in shares.items()},

@@ -24,7 +24,7 @@ def benchmark(measure: Callable[..., Mapping[str, Any]]) -> click.Command:
 
     Its help is the module's docstring. It takes ``--json``, and ``--seed`` where the function does,
     beside the function's own options. It prints the record that the function returns, and fails
-    where that has a ``wrong`` that is not 0.
+    where that has a ``wrong`` that is not 0, or was interrupted.
     """
 
     @functools.wraps(measure)
@@ -36,6 +36,8 @@ def benchmark(measure: Callable[..., Mapping[str, Any]]) -> click.Command:
             _print(record, "")
         if record.get("wrong"):
             sys.exit(1)
+        if record.get("interrupted"):
+            sys.exit(130)
 
     as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
     command = as_json(run)

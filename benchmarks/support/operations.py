@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from support.external import Encoders, write_external_releases
 from support.repository import can_publish, publish, served
 
 import fala
@@ -41,6 +42,7 @@ class Operation:
         states: Digests of the device's answers on the way, in order: the old model's first.
         acknowledged: For every acknowledgement, the position of the state that is reached at least.
         labels: The examples' labels before, by text.
+        encoder: The app's own encoders, by name; None where the releases have models.
     """
 
     name: str
@@ -50,15 +52,21 @@ class Operation:
     states: list[str] = field(default_factory=list)
     acknowledged: list[int] = field(default_factory=list)
     labels: dict[str, str] = field(default_factory=dict)
+    encoder: Encoders = None
+
+    def open(self, folder: Path) -> fala.Device:
+        """Open a folder with the app's encoders."""
+        return fala.Device.open(folder, encoder=self.encoder)
 
     def work(self, folder: Path, say: Say, look: Look = lambda: None) -> None:
         """Do it; says every acknowledgement."""
         if self.start is None:
-            fala.Device.create(folder, self.folder / "glove.fala").close()
+            release = self.folder / "glove.fala"
+            fala.Device.create(folder, release, encoder=self.encoder).close()
             look()
             say("created")
             return
-        with fala.Device.open(folder) as device:
+        with self.open(folder) as device:
             for _ in self.act(device, look):
                 look()
                 say("done")
@@ -117,14 +125,16 @@ NAMES = (
 
 
 @contextmanager
-def operations(folder: Path, only: Sequence[str]) -> Iterator[list[Operation]]:
+def operations(
+    folder: Path, only: Sequence[str], encoder: Encoders = None
+) -> Iterator[list[Operation]]:
     """Make releases and folders, and every operation with its states; an update has its server.
 
     All is done in processes of their own: this one never loads a model, so that its forks are
     small and clean.
     """
     only = only or [name for name in NAMES if name != "update" or can_publish()]
-    prepared(folder)
+    prepared(folder, encoder)
     learned, replaced = folder / "learned", folder / "replaced"
     acts: dict[str, tuple[Path | None, Act]] = {
         "create": (None, _learn),
@@ -140,7 +150,7 @@ def operations(folder: Path, only: Sequence[str]) -> Iterator[list[Operation]]:
             root = publish(folder / "repository", folder / "bert.fala")
             address = ended.enter_context(served(folder / "repository"))
             acts["update"] = learned, _update(address, root)
-        yield [_watched(Operation(name, folder, *acts[name])) for name in only]
+        yield [_watched(Operation(name, folder, *acts[name], encoder=encoder)) for name in only]
 
 
 def _watched(operation: Operation) -> Operation:
@@ -153,9 +163,9 @@ def _watched(operation: Operation) -> Operation:
     return operation
 
 
-def prepared(folder: Path) -> None:
+def prepared(folder: Path, encoder: Encoders = None) -> None:
     """Make releases, and two folders: ``learned``, and ``replaced`` over a bridge."""
-    warm(*run_apart(lambda say: say(_prepare(folder)), limit=600).said)
+    warm(*run_apart(lambda say: say(_prepare(folder, encoder)), limit=600).said)
 
 
 def warm(modules: list[str]) -> None:
@@ -165,13 +175,17 @@ def warm(modules: list[str]) -> None:
             importlib.import_module(name)
 
 
-def _prepare(folder: Path) -> list[str]:
+def _prepare(folder: Path, encoder: Encoders) -> list[str]:
     """Make the releases and folders; returns the modules that were needed."""
-    write_releases(folder)
-    with fala.Device.create(folder / "learned", folder / "glove.fala") as device:
+    if encoder is None:
+        write_releases(folder)
+    else:
+        write_external_releases(folder, encoder)
+    learned, first = folder / "learned", folder / "glove.fala"
+    with fala.Device.create(learned, first, encoder=encoder) as device:
         device.learn(LEARNED, labels_of(LEARNED))
     shutil.copytree(folder / "learned", folder / "replaced")
-    with fala.Device.open(folder / "replaced") as device:
+    with fala.Device.open(folder / "replaced", encoder=encoder) as device:
         device.replace(folder / "bert.fala", fala.Budget(PASSES // 2))
         device.learn(FURTHER[:2], labels_of(FURTHER[:2]))
     return sorted(sys.modules)
@@ -185,17 +199,17 @@ def _states(operation: Operation) -> dict[str, Any]:
     labels: dict[str, str] = {}
 
     def look() -> None:
-        with fala.Device.open(path) as device:
+        with operation.open(path) as device:
             if (answers := answers_of(device)) not in states:
                 states.append(answers)
 
     if operation.start is not None:
         shutil.copytree(operation.start, path, symlinks=True)
-        with fala.Device.open(path) as device:
+        with operation.open(path) as device:
             labels = examples_of(device)
         look()
     if operation.name == "rollback":  # the earlier model's answers, before it learns the rest
-        with fala.Device.open(operation.folder / "learned") as device:
+        with operation.open(operation.folder / "learned") as device:
             states.append(answers_of(device))
     operation.work(path, lambda _: acknowledged.append(len(states) - 1), look)
     shutil.rmtree(path)
@@ -215,12 +229,12 @@ def mistake(operation: Operation, folder: Path, said: int, *, again: bool = True
         again: Whether to do the operation again, too.
     """
     try:
-        answers, examples = _opened(folder)
+        answers, examples = _opened(operation, folder)
     except fala.DeviceError as error:
         if operation.start is not None or said:
             return f"does not open: {error}"
         operation.work(folder, lambda _: None)
-        answers, examples = _opened(folder)
+        answers, examples = _opened(operation, folder)
     if answers not in operation.states:
         return "answers neither as before nor as afterwards"
     state = operation.states.index(answers)
@@ -229,7 +243,7 @@ def mistake(operation: Operation, folder: Path, said: int, *, again: bool = True
     wrong = _lost(operation, examples, said)
     if wrong is None and again and operation.start is not None:
         operation.work(folder, lambda _: None)
-        after, examples = _opened(folder)
+        after, examples = _opened(operation, folder)
         if state == 0 and after != operation.states[-1]:
             return "another try ends with other answers"
         wrong = _lost(operation, examples, len(operation.acknowledged))
@@ -239,8 +253,8 @@ def mistake(operation: Operation, folder: Path, said: int, *, again: bool = True
     return wrong
 
 
-def _opened(folder: Path) -> tuple[str, dict[str, str]]:
-    with fala.Device.open(folder) as device:
+def _opened(operation: Operation, folder: Path) -> tuple[str, dict[str, str]]:
+    with operation.open(folder) as device:
         return answers_of(device), examples_of(device)
 
 

@@ -1,8 +1,10 @@
 """Every benchmark runs, on little: what it measures then says nothing, but that it measures."""
 
 import json
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -24,7 +26,7 @@ SMALL = {
     "faults.py": ("tries", "--count", 2, "--only", "learn"),
     "hostile.py": ("tries", "--count", 6),
     "imports.py": ("ratio", "--repeats", 1, "--limit", 1000),
-    "kills.py": ("tries", "--count", 3, "--only", "learn"),
+    "kills.py": ("tries", "--count", 3, "--only", "learn", "--encoder", "external"),
     "logits.py": ("cosine", "--texts", 20),
     "ngrams.py": ("times_as_fast", "--texts", 20, "--repeats", 1),
     "replacement.py": ("ratio", "--documents", 60, "--budget", 10, "--repeats", 1),
@@ -68,6 +70,31 @@ def test_a_benchmark_measures(name, tmp_path, bundles):
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)[ratio] > 0
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.thorough
+def test_an_interrupted_benchmark_says_what_it_has_and_goes_on(tmp_path):
+    journal = tmp_path / "journal.jsonl"
+    command = [
+        sys.executable, BENCHMARKS / "hostile.py", "--count", "5", "--journal", journal, "--json",
+    ]  # fmt: skip
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=tmp_path
+    ) as process:
+        deadline = time.monotonic() + 90
+        while not (journal.exists() and journal.read_text()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        printed, _ = process.communicate(timeout=60)
+    record = json.loads(printed)
+    assert process.returncode == 130
+    assert record["interrupted"] == f"after {record['tries']} of 5"
+    kept = journal.read_text()
+    journal.write_text(kept + '[{"how": "cut sh')  # as a kill in the middle of a line leaves it
+    done = run("hostile.py", "--count", 5, "--journal", journal, "--json", folder=tmp_path)
+    assert json.loads(done.stdout)["tries"] == 5
+    assert journal.read_text().startswith(kept)
+    assert journal.read_text().count("\n") == 5
 
 
 def test_an_import_above_its_limit_fails(tmp_path):
