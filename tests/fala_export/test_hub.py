@@ -1,8 +1,9 @@
 import json
 import os
+import resource
 import shutil
 import time
-from pathlib import Path
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -10,10 +11,19 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+import huggingface_hub
+from click.testing import CliRunner
+from huggingface_hub import constants, file_download
+from huggingface_hub.utils import reset_sessions
+
 import warm
 from command_lines import said
-from fala import Bundle
+from fala import Bundle, ExportError
+from fala_export import models
+from fala_export.cli import main
 from fala_export.models.encoder import load_encoder
+from fala_export.models.folder import read_modules
+from fala_export.models.hub import find_model
 from families import CORPUS, write_early_folder, write_model
 from hub_server import Hub, Model, files_in
 
@@ -21,25 +31,12 @@ pytestmark = pytest.mark.slow
 
 NAME = "vendor/tiny"
 #: The hub's library reads the environment while it is imported.
-AFRESH = """
+PROGRAM = """
 import sys
 for name in [name for name in sys.modules if name.partition(".")[0] == "huggingface_hub"]:
     del sys.modules[name]
-"""
-FIND = """
-import sys
-from fala import ExportError
-from fala_export.models import hub
-from fala_export.models.folder import read_modules
-
-name, revision, patience = sys.argv[1:]
-hub._PATIENCE = float(patience)
-try:
-    model = hub.find_model(name, revision or None)
-    model.fetch_weights(read_modules(name, model.folder).transformer)
-    print(model.folder)
-except ExportError as error:
-    sys.exit(str(error))
+from fala_export.cli import main
+main(prog_name="fala-export")
 """
 
 
@@ -62,29 +59,49 @@ def hub(folders):
         yield hub
 
 
-def process(hub, home, code, *arguments, **environment):
-    home.mkdir(exist_ok=True)
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
-    environment = {**kept, "HF_ENDPOINT": hub.address, "HF_HOME": str(home), **environment}
-    return warm.run(AFRESH + code, *arguments, folder=home, environment=environment)
+@contextmanager
+def settings(hub, home, offline=False):
+    """The hub's library set as by ``HF_ENDPOINT``, ``HF_HOME`` and ``HF_HUB_OFFLINE``."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(constants, "ENDPOINT", hub.address)
+        address = f"{hub.address}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        patch.setattr(file_download, "HUGGINGFACE_CO_URL_TEMPLATE", address)
+        patch.setattr(constants, "HF_HUB_CACHE", str(home / "hub"))
+        patch.setattr(constants, "HF_HUB_OFFLINE", offline)
+        reset_sessions()
+        yield patch
+    reset_sessions()
 
 
-def find(hub, home, revision="", name=NAME, patience=10, **environment):
-    """Fetch a model in a process of its own."""
-    return process(hub, home, FIND, name, revision, patience, **environment)
+def find(hub, home, revision=None, name=NAME, patience=10.0, offline=False):
+    """Fetch a model; gives its folder."""
+    with settings(hub, home, offline) as patch:
+        patch.setattr(models.hub, "_PATIENCE", patience)
+        model = find_model(name, revision)
+        model.fetch_weights(read_modules(name, model.folder).transformer)
+        return model.folder
 
 
-def backbone(hub, home, out, *options, **environment):
+def refused(hub, home, *parts, **options):
+    """Check that a model cannot be fetched, for a reason that says each of some parts."""
+    with pytest.raises(ExportError) as caught:
+        find(hub, home, **options)
+    for part in parts:
+        assert part in str(caught.value)
+
+
+ARGUMENTS = ("backbone", NAME, "--quantize", "none", "--max-length", "32", "--out")
+
+
+def backbone(hub, home, out, *options, offline=False):
     """Run the export command."""
-    program = "from fala_export.cli import main; main(prog_name='fala-export')"
-    arguments = ("backbone", NAME, "--out", out, "--quantize", "none", "--max-length", 32)
-    return process(hub, home, program, *arguments, *options, **environment)
+    with settings(hub, home, offline):
+        return CliRunner().invoke(main, [*ARGUMENTS, str(out), *options], prog_name="fala-export")
 
 
 def fails(done, *parts):
-    """Check that a process ended in one line that says each of some parts."""
-    assert done.returncode == 1, (done.stdout, done.stderr)
-    assert done.stdout == ""
+    """Check that a command ended in one line that says each of some parts."""
+    assert (done.exit_code, done.stdout) == (1, ""), done.output
     assert said(done.stderr).count("\n") == 1, done.stderr
     for part in parts:
         assert part in done.stderr, done.stderr
@@ -99,21 +116,23 @@ def exported(folders, folder, out):
 
 
 def test_a_name_is_exported_at_the_revision_that_was_asked_for(hub, folders, tmp_path):
+    """By a process, which has its settings from the environment; then without the hub."""
     home, branches = tmp_path / "home", hub.models[NAME].branches
     temporary = tmp_path / "temporary"
     temporary.mkdir()
-    places = {"TMPDIR": str(temporary)}
-    done = backbone(hub, home, tmp_path / "v1.fala", "--revision", "v1", **places)
+    places = {"HF_ENDPOINT": hub.address, "HF_HOME": str(home), "TMPDIR": str(temporary)}
+    arguments = (*ARGUMENTS, tmp_path / "v1.fala", "--revision", "v1")
+    done = warm.run(PROGRAM, *arguments, folder=tmp_path, environment={**os.environ, **places})
     assert (done.returncode, said(done.stderr)) == (0, "")
     # torch makes an empty folder for its compiled kernels, and uses it the next time.
     assert not [path for path in temporary.rglob("*") if path.is_file()]
     commit, old = exported(folders, "old", tmp_path / "v1.fala")
     assert commit == branches["v1"]
 
-    assert find(hub, home).returncode == 0
+    find(hub, home)
     asked = len(hub.requests)
-    done = backbone(hub, home, tmp_path / "main.fala", HF_HUB_OFFLINE="1")
-    assert (done.returncode, said(done.stderr)) == (0, "")
+    done = backbone(hub, home, tmp_path / "main.fala", offline=True)
+    assert (done.exit_code, said(done.stderr)) == (0, "")
     commit, new = exported(folders, "new", tmp_path / "main.fala")
     assert commit == branches["main"]
     assert len(hub.requests) == asked
@@ -138,16 +157,15 @@ def test_every_file_that_a_layout_needs_is_fetched(hub, folders, tmp_path, layou
     next(folder.rglob(unused)).unlink()
     files = files_in(folder)
     hub.models[NAME].push({**files, "README.md": b"", "tf_model.h5": b"unused"}, "main")
-    done = find(hub, tmp_path / "home")
-    assert done.returncode == 0, done.stderr
-    fetched = files_in(Path(done.stdout.strip()))
+    found = find(hub, tmp_path / "home")
+    fetched = files_in(found)
     assert fetched.pop(".gitattributes")
     assert fetched == files
     expected = load_encoder(str(folder)).encode(CORPUS, 20)
-    np.testing.assert_array_equal(load_encoder(done.stdout.strip()).encode(CORPUS, 20), expected)
+    np.testing.assert_array_equal(load_encoder(str(found)).encode(CORPUS, 20), expected)
 
 
-def test_all_files_are_of_one_commit_though_the_branch_moves(hub, folders, tmp_path):
+def test_all_files_are_of_one_commit_though_the_branch_moves(hub, tmp_path):
     model = hub.models[NAME]
     moved = model.branches["main"]
 
@@ -156,14 +174,14 @@ def test_all_files_are_of_one_commit_though_the_branch_moves(hub, folders, tmp_p
             model.branches["main"] = model.branches["v1"]
 
     hub.before = move
-    done = find(hub, tmp_path)
-    assert done.stdout.strip().endswith(moved), done.stderr
+    found = find(hub, tmp_path)
+    assert found.name == moved
     assert model.branches["main"] != moved
-    fetched = files_in(Path(done.stdout.strip()))
+    fetched = files_in(found)
     assert fetched == {name: data for name, data in model.commits[moved].items() if name in fetched}
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= set(fetched)
     hub.before = lambda path: None
-    assert find(hub, tmp_path).stdout.strip().endswith(model.branches["v1"])
+    assert find(hub, tmp_path).name == model.branches["v1"]
 
 
 def test_a_branch_that_moves_between_two_questions_is_asked_again(hub, tmp_path):
@@ -176,10 +194,9 @@ def test_a_branch_that_moves_between_two_questions_is_asked_again(hub, tmp_path)
             model.branches["main"] = model.branches["v1"]
 
     hub.before = move
-    done = find(hub, tmp_path)
-    assert done.stdout.strip().endswith(model.branches["v1"]), done.stderr
-    fetched = files_in(Path(done.stdout.strip()))
-    assert fetched.items() <= model.commits[model.branches["v1"]].items()
+    found = find(hub, tmp_path)
+    assert found.name == model.branches["v1"]
+    assert files_in(found).items() <= model.commits[model.branches["v1"]].items()
 
 
 @pytest.mark.parametrize("file", ["config.json", ".gitattributes", "model.safetensors"])
@@ -198,60 +215,57 @@ def test_a_hub_that_falls_silent_on_the_way_leaves_no_half_a_model(hub, tmp_path
             del files[name]
     files["modules.json"] = b"[]"
     hub.before = fall_silent
-    fails(find(hub, tmp_path), f"{NAME}: the hub did not give {file}: try again later")
+    refused(hub, tmp_path, f"{NAME}: the hub did not give {file}: try again later")
 
 
 @pytest.mark.parametrize("status", [503, 429])
 def test_a_cached_model_needs_no_hub_and_says_nothing_of_another_revision(hub, tmp_path, status):
     first = find(hub, tmp_path, "v1")
-    assert first.returncode == 0, first.stderr
     hub.status = status
     for revision in ("v1", hub.models[NAME].branches["v1"]):
-        again = find(hub, tmp_path, revision)
-        assert (again.stdout, again.stderr) == (first.stdout, "")
-    fails(
-        find(hub, tmp_path, "main"), NAME, f"status {status}", "local cache has no main", "or give"
-    )
+        assert find(hub, tmp_path, revision) == first
+    parts = (NAME, f"status {status}", "local cache has no main", "or give")
+    refused(hub, tmp_path, *parts, revision="main")
 
 
 def test_a_model_that_others_cached_in_part_is_not_taken_for_whole(hub, tmp_path):
     """Whoever loads a sentence-transformers model by transformers alone fetches no modules.json."""
-    part = "from huggingface_hub import hf_hub_download as get; import sys; get(*sys.argv[1:])"
     for name in ("config.json", "model.safetensors", "tokenizer.json"):
-        assert process(hub, tmp_path, part, NAME, name).returncode == 0
-    fails(find(hub, tmp_path, HF_HUB_OFFLINE="1"), "only parts of it, without .gitattributes")
-    whole = "from huggingface_hub import snapshot_download as get; import sys; get(sys.argv[1])"
-    assert process(hub, tmp_path, whole, NAME).returncode == 0
-    assert find(hub, tmp_path, HF_HUB_OFFLINE="1").returncode == 0
+        with settings(hub, tmp_path):
+            huggingface_hub.hf_hub_download(NAME, name)
+    refused(hub, tmp_path, "only parts of it, without .gitattributes", offline=True)
+    with settings(hub, tmp_path):
+        huggingface_hub.snapshot_download(NAME)
+    find(hub, tmp_path, offline=True)
 
 
 @pytest.mark.parametrize(
     ("name", "revision", "parts"),
     [
-        ("vendor/unknown", "", ("vendor/unknown: no such folder, and no such model", "HF_TOKEN")),
+        ("vendor/unknown", None, ("vendor/unknown: no such folder, and no such model", "HF_TOKEN")),
         (NAME, "v7", (f"{NAME}: this model on the hub has no revision v7",)),
-        ("a..b", "", ("a..b: no such folder, and no name for a model",)),
+        ("a..b", None, ("a..b: no such folder, and no name for a model",)),
     ],
 )
 def test_what_the_hub_does_not_know_is_named(hub, tmp_path, name, revision, parts):
-    fails(find(hub, tmp_path, revision, name), *parts)
+    refused(hub, tmp_path, *parts, revision=revision, name=name)
 
 
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_gated_model_is_not_taken_for_an_unknown_one(hub, tmp_path, status):
     hub.models[NAME].refused = status
-    parts = ("refuses to give its files", f"status {status}", "accept", "HF_TOKEN")
-    fails(find(hub, tmp_path), *parts)
+    refused(hub, tmp_path, "refuses to give its files", f"status {status}", "accept", "HF_TOKEN")
 
 
 def test_a_hub_out_of_reach_is_told_at_once(hub, tmp_path):
     hub.silent = True
     start = time.monotonic()
-    fails(find(hub, tmp_path, patience=0.5), f"{hub.address} cannot be reached (ReadTimeout)")
+    reason = f"{hub.address} cannot be reached (ReadTimeout)"
+    refused(hub, tmp_path, reason, patience=0.5)
     assert len(hub.requests) == 1
     hub.__exit__()
-    fails(find(hub, tmp_path), hub.address, "cannot be reached", "or give a model's folder")
-    fails(find(hub, tmp_path, HF_HUB_OFFLINE="1"), "HF_HUB_OFFLINE is set", "no main")
+    refused(hub, tmp_path, hub.address, "cannot be reached", "or give a model's folder")
+    refused(hub, tmp_path, "HF_HUB_OFFLINE is set", "no main", offline=True)
     assert time.monotonic() - start < 30
 
 
@@ -264,10 +278,9 @@ def test_a_broken_connection_is_told_and_the_next_run_goes_on(hub, tmp_path):
     fails(done, NAME, "did not give all of its files (the connection broke")
     assert [path.name for path in tmp_path.iterdir()] == ["home"]
     # Nor is the part taken for the model, where there is no network to fetch the rest.
-    fails(find(hub, tmp_path / "home", HF_HUB_OFFLINE="1"), "without model.safetensors")
+    refused(hub, tmp_path / "home", "without model.safetensors", offline=True)
     hub.cut_after = None
-    done = find(hub, tmp_path / "home")
-    assert (Path(done.stdout.strip()) / "model.safetensors").read_bytes() == weights
+    assert (find(hub, tmp_path / "home") / "model.safetensors").read_bytes() == weights
 
 
 def test_weights_outside_the_model_are_not_asked_for(hub, tmp_path):
@@ -275,14 +288,17 @@ def test_weights_outside_the_model_are_not_asked_for(hub, tmp_path):
     del files["model.safetensors"]
     parts = {"weight_map": {"a": "../../../../x.safetensors"}}
     files["model.safetensors.index.json"] = json.dumps(parts).encode()
-    fails(find(hub, tmp_path), "it names files outside the model's folder")
+    refused(hub, tmp_path, "it names files outside the model's folder")
     assert not [path for _, path in hub.requests if ".." in path]
 
 
 def test_a_full_disk_is_not_taken_for_a_broken_connection(hub, tmp_path):
-    limited = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)){FIND}"
-    done = process(hub, tmp_path, limited, NAME, "", 10)
-    fails(done, "cannot be kept in the hub's cache: File too large")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+    try:
+        refused(hub, tmp_path, "cannot be kept in the hub's cache: File too large")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def test_a_model_without_use_is_refused_before_its_weights_are_fetched(hub, tmp_path):
