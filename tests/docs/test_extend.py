@@ -16,12 +16,20 @@ from snippets import blocks
 
 pytestmark = pytest.mark.slow
 
-PROGRAM = "from fala_sim.cli import main; main(prog_name='fala-sim')"
+#: Runs some commands, and prints what each says.
+PROGRAM = """
+import json, sys
+from click.testing import CliRunner
+from fala_sim.cli import main
+for command in json.loads(sys.argv[1]):
+    done = CliRunner().invoke(main, command, prog_name="fala-sim")
+    print(json.dumps([done.exit_code, done.stdout, done.stderr]), flush=True)
+"""
 
 
 @pytest.fixture(scope="module")
 def extended(tmp_path_factory):
-    """Call a command of a laboratory that has the page's method, in a process of its own."""
+    """What commands of a laboratory say that has the page's method, in a process of their own."""
     root = tmp_path_factory.mktemp("extended")
     package = root / "fala_sim"
     shutil.copytree(ROOT / "device_sim/fala_sim", package,
@@ -41,40 +49,44 @@ def extended(tmp_path_factory):
         "PYTHONPATH": os.pathsep.join([str(root), str(ROOT / "sdk"), str(ROOT / "export")])
     }
 
-    def call(*words):
-        more = () if words[0] == "convert" else ("--results", str(root / "results"))
-        return subprocess.run(
-            [sys.executable, "-c", PROGRAM, *words, *more],
-            env=environment, capture_output=True, text=True, timeout=300, check=False,
-        )  # fmt: skip
-
-    ran = call(
-        "table", "headline", "--run", "--data", f"rows:{rows}", "--users", "2", "--new", "bert",
-        "--methods", "global,fala,nearest-mean", "--jobs", "2", "--json",
+    results = ("--results", str(root / "results"))
+    answers = root / "answers"
+    answers.mkdir()
+    posts = [{"text": f"post {n}", "who": who, "label": n % 2} for n in range(30) for who in "abc"]
+    (answers / "answers.jsonl").write_text("\n".join(map(json.dumps, posts)))
+    commands = {
+        "headline": [
+            "table", "headline", "--run", "--data", f"rows:{rows}", "--users", "2", "--new", "bert",
+            "--methods", "global,fala,nearest-mean", "--jobs", "2", "--json", *results,
+        ],
+        "table 2": ["table", "2", "--json", *results],
+        "figure": ["figure", "scores", *results],
+        "convert": ["convert", "answers", str(answers), "--users", "1"],
+    }  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, json.dumps(list(commands.values()))],
+        env=environment, capture_output=True, text=True, timeout=300, check=True,
     )  # fmt: skip
-    assert ran.returncode == 0, ran.stderr
-    return call, ran
+    return dict(zip(commands, map(json.loads, done.stdout.splitlines()), strict=True))
 
 
 def test_a_registered_method_has_its_row_in_the_headline_and_table_2(extended):
-    call, ran = extended
-    for shown in (ran, call("table", "2", "--json")):
-        assert shown.returncode == 0, shown.stderr
-        table = json.loads(shown.stdout)
+    for name in ("headline", "table 2"):
+        status, printed, errors = extended[name]
+        assert status == 0, errors
+        table = json.loads(printed)
         method, area = (table["header"].index(name) for name in ("method", "AUC"))
         assert {row[method]: row[area] for row in table["rows"]}["Nearest mean"]["mean"] > 0.5
-    drawn = call("figure", "scores")
-    assert "Nearest mean 0." in drawn.stdout, drawn.stderr
+    status, printed, errors = extended["figure"]
+    assert "Nearest mean 0." in printed, errors
 
 
-def test_a_data_set_is_one_file(extended, tmp_path):
-    rows = [{"text": f"post {n}", "who": who, "label": n % 2} for n in range(30) for who in "abc"]
-    (tmp_path / "answers.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    done = extended[0]("convert", "answers", str(tmp_path), "--users", "1")
-    assert done.returncode == 0, done.stderr
-    assert {json.loads(line)["user"] for line in done.stdout.splitlines()} == {"a", "b", "c"}
+def test_a_data_set_is_one_file(extended):
+    status, printed, errors = extended["convert"]
+    assert status == 0, errors
+    assert {json.loads(line)["user"] for line in printed.splitlines()} == {"a", "b", "c"}
 
 
 def test_too_few_people_for_the_users_asked_for_are_named(extended):
     """The second of two people is a validation user, which the run says."""
-    assert "too few people for --users 2: 1 of them are tested" in extended[1].stderr
+    assert "too few people for --users 2: 1 of them are tested" in extended["headline"][2]

@@ -57,7 +57,7 @@ def sets_of(head, data):
     return training_sets(head, inputs, None, logits, labels, names, dict.fromkeys(names))
 
 
-@pytest.mark.parametrize("planted", [0.03, 1.0, 10.0])
+@pytest.mark.parametrize("planted", [0.03, 10.0])
 def test_the_planted_spread_is_chosen(planted):
     head = make_head(dimension=D)
     ticks = []
@@ -167,7 +167,7 @@ def test_a_release_gets_scales_beside_its_prior(folder, monkeypatch):
         return choose_prior(*arguments)
 
     monkeypatch.setattr(commands, "choose_prior", choose)
-    path, rows, result = written(folder, "both", make_head(words=True))
+    path, _, result = written(folder, "both", make_head(words=True))
     assert result.exit_code == 0, result.output
     assert set(threads) == {1}  # several threads take each other's cores on such small systems
     summary = json.loads(result.stdout)
@@ -176,8 +176,6 @@ def test_a_release_gets_scales_beside_its_prior(folder, monkeypatch):
     assert bundle.manifest.details["scales"] == summary["scales"]
     *blocks, slope = summary["scales"]
     assert len(blocks) == 2 and set(blocks) <= set(GRID) and slope in SLOPES
-    shown = run("--release", path, "--data", rows).stdout
-    assert "scales of a device's fit: " in shown
 
     fewer = write_rows(folder / "fewer.jsonl", verdicts(bundle))
     result = run("--release", path, "--data", fewer, "--json")
@@ -195,7 +193,7 @@ def test_scales_alone_leave_the_prior_as_it_is(folder):
     assert run("--release", path, "--data", rows).exit_code == 0
     prior = Bundle.open(path).prior()
     result = run("--release", path, "--data", rows, "--scales-only")
-    assert "scales of a device's fit" in result.stdout and "annotators" not in result.stdout
+    assert "scales of a device's fit: " in result.stdout and "annotators" not in result.stdout
     assert Bundle.open(path).prior() == prior
 
 

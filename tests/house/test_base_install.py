@@ -5,6 +5,7 @@ import sys
 import pytest
 
 from base_install import CLIENTS, left_out
+from command_lines import data_rows, jsonl
 
 
 def guard(names):
@@ -76,10 +77,12 @@ with fala.Device.open(folder / "device") as device:
     assert run(code, tmp_path) == "done\n"
 
 
-def test_the_command_works_in_a_base_install():
+def test_the_command_works_in_a_base_install(tmp_path):
     code = "from fala.playground.command import main; main()"
-    printed = run(code, "--old", "glove", "--new", "bert", "--users", "1", "--budget", "20")
-    assert "synthetic" in printed
+    (tmp_path / "rows.jsonl").write_text(jsonl(data_rows()))
+    arguments = ("--old", "glove", "--new", "bert", "--budget", 20)
+    printed = run(code, *arguments, "--data", tmp_path / "rows.jsonl")
+    assert "mean" in printed and "at most 20 forward passes" in printed
 
 
 #: Commands that need an extra, and which one.

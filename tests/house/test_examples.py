@@ -13,19 +13,24 @@ from fala.release import load_rows
 EXAMPLES = ROOT / "examples"
 
 
-def run(name, *arguments):
-    done = subprocess.run(
-        [sys.executable, EXAMPLES / name, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    return done.stdout
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Runs an example, which cleans up after itself; gives what it prints."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+
+    def run(name, *arguments):
+        command = [sys.executable, EXAMPLES / name, *map(str, arguments)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert list(temporary.glob("tmp*")) == []
+        return done.stdout
+
+    return run
 
 
-def test_the_app_learns_is_replaced_and_predicts(tmp_path):
+def test_the_app_learns_is_replaced_and_predicts(run, tmp_path):
     printed = run("app.py", tmp_path)
     assert "glove -> bert: personal model" in printed
     assert "0 forward passes, then 20" in printed
@@ -38,7 +43,7 @@ def test_the_app_learns_is_replaced_and_predicts(tmp_path):
         assert device.predict(["The book is garbage."]).shape == (1, 2)
 
 
-def test_the_vendor_makes_a_release_that_opens(tmp_path):
+def test_the_vendor_makes_a_release_that_opens(run, tmp_path):
     printed = run("vendor.py", tmp_path)
     assert "a new device says praise: The soup is wonderful." in printed
     assert "a new device says complaint: The cellar is dreadful." in printed
@@ -70,13 +75,6 @@ def test_the_researcher_compares_and_writes_rows_for_the_laboratory(tmp_path, ca
 
 
 @pytest.mark.parametrize("name", ["app.py", "vendor.py"])
-def test_examples_clean_up_after_themselves(name, tmp_path, monkeypatch):
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    run(name)
-    assert list(tmp_path.glob("tmp*")) == []
-
-
-@pytest.mark.parametrize("name", ["app.py", "vendor.py"])
 def test_examples_use_the_public_door_only(name):
     source = (EXAMPLES / name).read_text(encoding="utf-8")
     assert source.count("\n") < 60
@@ -84,7 +82,7 @@ def test_examples_use_the_public_door_only(name):
     assert "import fala\n" in source
 
 
-def test_images_with_the_apps_own_encoders():
+def test_images_with_the_apps_own_encoders(run):
     printed = run("images.py")
     vendor, old, at_once, refined = (
         float(line.rpartition(" ")[2]) for line in printed.splitlines()
@@ -93,7 +91,7 @@ def test_images_with_the_apps_own_encoders():
     assert vendor < 0.8 < 0.9 < old - 0.01 < at_once <= refined
 
 
-def test_films_for_a_viewer():
+def test_films_for_a_viewer(run):
     """The viewer's liking is far from the vendor's, and is kept."""
     lines = [line for line in run("films.py").splitlines() if not line.startswith(" ")]
     liked = [int(line.partition(": ")[2][0]) for line in lines]
@@ -101,7 +99,7 @@ def test_films_for_a_viewer():
     assert vendor < old <= min(at_once, refined)
 
 
-def test_an_encoder_that_another_process_serves():
+def test_an_encoder_that_another_process_serves(run):
     answers, error, kept = run("served.py").splitlines()
     assert answers == "['1', '0']"
     assert error.startswith("the app's encoder served 1 failed")

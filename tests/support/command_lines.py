@@ -28,7 +28,7 @@ def run(*arguments, program="fala-replace", stdin=None):
 
 
 def told(*arguments, stdin=None):
-    """What ``fala-replace`` says, and how it ends, called in this process: for mistakes."""
+    """What ``fala-replace`` says, and how it ends, called in this process."""
     arguments = [str(argument) for argument in arguments]
     done = CliRunner().invoke(
         command, arguments, input=stdin, prog_name="fala-replace", catch_exceptions=False
@@ -44,7 +44,7 @@ def said(errors):
 
 def result_of(*arguments, stdin=None):
     """The one JSON object that a run prints."""
-    done = run(*arguments, "--json", stdin=stdin)
+    done = told(*arguments, "--json", stdin=stdin)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("\n") == 1
     return json.loads(done.stdout)

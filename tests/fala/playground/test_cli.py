@@ -58,7 +58,7 @@ def check_result(result, budget, bridged=True):
 
 
 def test_the_built_in_models_as_json():
-    result = result_of("--old", "glove", "--new", "bert", "--users", 2)
+    result = json.loads(run("--old", "glove", "--new", "bert", "--users", 2, "--json").stdout)
     check_result(result, 20)
     assert (result["old"], result["new"]) == ("glove", "bert")
     assert "synthetic" in result["data"]
@@ -72,7 +72,7 @@ def test_the_built_in_models_as_json():
 
 
 def test_a_walk_as_a_table(tiny, data):
-    done = run(*tiny, "--users", 1)
+    done = told(*tiny, "--users", 1)
     assert done.returncode == 0
     for part in (
         "synthetic", "AUC", "F1", "accuracy", "instant", "forwards", "decision",
@@ -81,7 +81,7 @@ def test_a_walk_as_a_table(tiny, data):
         assert part in done.stdout
     assert said(done.stderr) == ""
     assert "paper" not in done.stdout
-    done = run(*tiny, "--data", data, "--budget", 7, "--paper")
+    done = told(*tiny, "--data", data, "--budget", 7, "--paper")
     assert "at most 7 forward passes" in done.stdout
     assert str(data) in done.stdout and "synthetic" not in done.stdout
     assert "\nThe personal model is kept for " in done.stdout and " of 2 users" in done.stdout
@@ -92,7 +92,7 @@ def test_a_walk_without_a_bridge_says_so(tiny, tmp_path):
     (tmp_path / "few.jsonl").write_text(jsonl(data_rows(public=8)))
     command = *tiny, "--data", tmp_path / "few.jsonl"
     check_result(result_of(*command), 100, bridged=False)
-    done = run(*command)
+    done = told(*command)
     assert "at most 100 forward passes" in done.stdout
     assert "bridge: none: 8 distinct public texts are too few" in done.stdout
     (row,) = [line for line in done.stdout.splitlines() if line.startswith("u0 ")]

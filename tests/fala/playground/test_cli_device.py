@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 import fala
 from bundles import make_head, write_onnx_release, write_word_vector_release, write_word_vectors
-from command_lines import data_rows, fails, result_of, run, told
+from command_lines import data_rows, fails, result_of, told
 from fala.backbones import OnnxEncoder
 from fala.bundle.writing import add_version
 from fala.playground.command import command as cli
@@ -54,7 +54,7 @@ def test_a_built_in_name_is_the_sample_release(device):
 
 
 def test_a_device_answers_at_once_and_goes_on(device, bridged):
-    done = run("--device", device, "--new", bridged, "--budget", 0)
+    done = told("--device", device, "--new", bridged, "--budget", 0)
     assert done.returncode == 0
     with fala.Device.open(device) as opened:
         threshold = opened.threshold
@@ -72,7 +72,7 @@ def test_a_device_answers_at_once_and_goes_on(device, bridged):
     assert (report["old"], report["new"]) == ("tiny encoder", "tiny encoder")
     assert report["forward_passes"] == report["counts"]["representatives"] == 10
     assert report["instant"] is None
-    done = run("--device", device, "--refine", "--budget", 10)
+    done = told("--device", device, "--refine", "--budget", 10)
     assert done.stdout.startswith("tiny encoder: personal model\n")
     for part in ("\nforward passes   10;", " 20 through the new backbone", "\nstopped          "):
         assert part in done.stdout
@@ -84,7 +84,7 @@ def test_a_device_answers_at_once_and_goes_on(device, bridged):
 @pytest.mark.parametrize("options", [("--refine",), ("--new", None)])
 def test_ctrl_c_keeps_what_was_encoded(device, bridged, monkeypatch, options):
     if options == ("--refine",):
-        assert run("--device", device, "--new", bridged, "--budget", 0).returncode == 0
+        assert told("--device", device, "--new", bridged, "--budget", 0).returncode == 0
     else:
         options = "--new", bridged
     real, calls = OnnxEncoder.encode, []
@@ -131,7 +131,7 @@ def test_ctrl_c_before_the_change_changes_nothing(device, bridged, monkeypatch):
 
 def test_a_device_refuses_what_is_not_for_it(device, tmp_path, tiny):
     write_word_vector_release(tmp_path / "other.fala", make_head(labels=("no", "yes")))
-    fails(run("--device", device, "--new", tmp_path / "other.fala"), "other.fala", "no, yes")
+    fails(told("--device", device, "--new", tmp_path / "other.fala"), "other.fala", "no, yes")
     write_word_vectors(tmp_path / "headless.fala")
     fails(told("--device", device, "--new", tmp_path / "headless.fala"), "without a head")
     with fala.Device.open(device) as opened:
