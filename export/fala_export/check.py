@@ -10,15 +10,16 @@ import numpy as np
 from scipy.special import stdtrit
 
 from fala import Budget, Bundle, DataError, ExportError
-from fala.playground.walk import Side, run_user
-from fala.release import Columns, load_rows, unique_texts, write_again
+from fala.playground.walk import Side, fits, mean, run_user
+from fala.release import LABELS, Columns, Link, Rating, load_rows, unique_texts, write_again
 from fala_export.embedding import Embedder
 from fala_export.progress import progress
 from fala_export.settings import CheckSettings
 from fala_export.writing import writing
 
-#: AUC below the new release as shipped that counts as worse.
+#: What counts as worse than the new release as shipped: of AUC, or of a rating's range by RMSE.
 WORSE = 0.005
+_COMPARED = ("old_personal", "new_global", "fala")
 _DIGITS = 4
 
 
@@ -50,16 +51,16 @@ def play(
         DataError: The rows name no held-out annotators.
         ExportError: A release has no head for the rows.
     """
-    rows = load_rows(data, columns)
+    old, new = Bundle.open(earlier), Bundle.open(release)
+    rows = load_rows(data, columns, link=new.manifest.link)
     users = list(rows.users)[: settings.users]
     texts = unique_texts(row.example for user in users for row in rows.users[user].test)
-    old, new = Bundle.open(earlier), Bundle.open(release)
 
     def side(bundle: Bundle) -> Side:
         head, name = bundle.head(), bundle.manifest.name
-        if head is None or (head.task, head.labels) != (rows.task, rows.labels):
+        if head is None or not fits(head, rows):
             raise ExportError(
-                f"{bundle.path}: has no head of the labels {', '.join(rows.labels)}, so that its "
+                f"{bundle.path}: has no head for the rows' {', '.join(rows.labels)}, so that its "
                 "devices cannot be played"
             )
         vectors = embedder.embed(
@@ -75,41 +76,46 @@ def play(
         for user in users:
             results.append(run_user(user, rows, before, after, Budget(settings.budget)))
             bar.update(1)
-    return {"from": old.manifest.name, **verdict(results)}
+    return {"from": old.manifest.name, **verdict(results, after.head.link)}
 
 
-def verdict(users: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def verdict(users: Sequence[Mapping[str, Any]], link: Link = LABELS) -> dict[str, Any]:
     """What a walk's figures say of a new release.
 
     Args:
         users: As of ``run_user``.
+        link: Of the release's head.
 
     Returns:
         ``devices``, of whose test rows some have two labels; their mean ``auc`` with the old
-        personal model, with the new release as shipped, and with the new personal model; the mean
-        ``gain`` of the last over the one before, with Student's 95 % ``interval`` over annotators
-        (None of fewer than two); and the share who are ``worse``, by more than ``WORSE``.
+        personal model, with the new release as shipped, and with the new personal model, or of
+        ratings their ``rmse`` and ``rank_correlation``; the mean ``gain`` of the last over the one
+        before, by AUC or by what RMSE falls (``metric``), with Student's 95 % ``interval`` over
+        annotators (None of fewer than two); and the share who are ``worse``, by more than
+        ``WORSE``.
 
     Raises:
         DataError: There is no such device.
     """
-    scored = [user["auc"] for user in users if user["auc"]["fala"] is not None]
+    rated = isinstance(link, Rating)
+    metrics, sign = (("rmse", "rank_correlation"), -1) if rated else (("auc",), 1)
+    metric = metrics[0]
+    scored = [user for user in users if user[metric]["fala"] is not None]
     if not scored:
         raise DataError("no held-out annotator has test rows of two labels, so nothing is checked")
-    gains = np.array([one["fala"] - one["new_global"] for one in scored])
+    gains = sign * np.array([user[metric]["fala"] - user[metric]["new_global"] for user in scored])
     interval = None
     if len(gains) > 1:
         half = stdtrit(len(gains) - 1, 0.975) * gains.std(ddof=1) / np.sqrt(len(gains))
         interval = [_rounded(gains.mean() - half), _rounded(gains.mean() + half)]
-    models = ("old_personal", "new_global", "fala")
+    means = mean(scored)
     return {
         "devices": len(scored),
-        "auc": {
-            model: _rounded(sum(one[model] for one in scored) / len(scored)) for model in models
-        },
+        **{name: {model: _rounded(means[name][model]) for model in _COMPARED} for name in metrics},
+        "metric": metric,
         "gain": _rounded(gains.mean()),
         "interval": interval,
-        "worse": _rounded((gains < -WORSE).mean()),
+        "worse": _rounded((gains < -WORSE * link.width).mean()),
     }
 
 
@@ -123,12 +129,14 @@ def demand(figures: Mapping[str, Any], settings: CheckSettings) -> None:
     if least is not None and figures["gain"] < least:
         raise ExportError(
             f"[check] demands minimum_gain = {least:g}, and {figures['devices']} held-out "
-            f"annotators gain {figures['gain']:+.4f} of AUC over the new release as shipped"
+            f"annotators gain {figures['gain']:+.4f} of {figures['metric']} over the new release "
+            "as shipped"
         )
     if most is not None and figures["worse"] > most:
         raise ExportError(
             f"[check] demands maximum_worse = {most:g}, and {figures['worse']:.0%} of "
-            f"{figures['devices']} held-out annotators lose more than {WORSE} of AUC"
+            f"{figures['devices']} held-out annotators lose more than {WORSE} of "
+            f"{figures['metric']}"
         )
 
 
@@ -142,5 +150,5 @@ def note(release: Path, figures: Mapping[str, Any], out: Path) -> None:
         write_again(out, Bundle.open(release), {"check": dict(figures)})
 
 
-def _rounded(value: float) -> float:
-    return round(float(value), _DIGITS)
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(float(value), _DIGITS)

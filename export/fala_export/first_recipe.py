@@ -10,17 +10,37 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fala import Bundle, DataError, ExportError
-from fala.release import Columns, Row, column_names, unique_texts
+from fala.release import (
+    LABELS,
+    Columns,
+    Link,
+    Row,
+    column_names,
+    label_names,
+    rating_of,
+    unique_texts,
+)
 from fala.release.population.annotators import LEAST_ANNOTATORS, LEAST_ROWS
 from fala.release.row_files import divide, undivided_rows
+from fala_export.training.settings import LabelSettings
 
+# Names of columns of ratings, where these are numbers, and the largest number that is looked for.
+_RATINGS = ("rating", "stars", "score", "grade", "points")
+_LARGEST = 1e6
 _USUAL = {
-    "text": ("text", "post", "comment", "tweet", "sentence", "content", "body", "message"),
-    "label": ("label", "class", "target", "category", "rating", "annotation"),
-    "user": ("user", "annotator", "user_id", "annotator_id", "worker", "worker_id", "author"),
+    "text": (
+        "text", "post", "comment", "tweet", "sentence", "content", "body", "message", "review",
+    ),
+    "label": ("label", "class", "target", "category", "annotation", *_RATINGS),
+    "user": (
+        "user", "annotator", "user_id", "annotator_id", "worker", "worker_id", "author",
+        "reviewer", "rater",
+    ),
     "split": ("split",),
-}
+}  # fmt: skip
 # What a column of two labels is named after; the names of others begin with one of these.
 _JUDGED = ("hateful", "toxic", "offensive", "abusive", "spam", "positive")
 _JUDGES = ("is_", "has_")
@@ -53,25 +73,35 @@ def guess_columns(path: Path, columns: Columns) -> Columns:
         judged = [
             name
             for key, name in present.items()
-            if (key in _JUDGED or key.startswith(_JUDGES)) and _has_two(path, columns, name)
+            if (key in _JUDGED or key.startswith(_JUDGES))
+            and len(_labels(path, replace(columns, label=name))) == 2
         ]
         columns = replace(columns, label=judged[0] if len(judged) == 1 else None)
     return columns
 
 
-def _has_two(path: Path, columns: Columns, name: str) -> bool:
-    """Whether a column has two values."""
+def guess_rating(path: Path, columns: Columns) -> tuple[float, float] | None:
+    """The range of a column that is named as ratings are, if it has more than two numbers."""
+    if (columns.label or "").casefold() not in _RATINGS:
+        return None
+    numbers = _labels(path, columns, rating_of(-_LARGEST, _LARGEST))
+    return (min(numbers), max(numbers)) if len(numbers) > 2 else None
+
+
+def _labels(path: Path, columns: Columns, link: Link = LABELS) -> set[Any]:
+    """The labels of a file; none where it cannot be read so."""
     try:
-        rows, _ = undivided_rows(path, replace(columns, label=name))
+        rows, _ = undivided_rows(path, columns, link)
     except DataError:
-        return False
-    return len({row.label for row in rows if row.label is not None}) == 2
+        return set()
+    return {row.label for row in rows if row.label is not None}
 
 
 def write_recipe(
     data: Path,
     out: Path,
     columns: Columns,
+    labels: LabelSettings,
     *,
     source: Path | None,
     name: str | None,
@@ -84,6 +114,7 @@ def write_recipe(
         data: The rows.
         out: The recipe.
         columns: Those that the vendor names; the others are guessed.
+        labels: What a label is, as far as the vendor says.
         source: Folder of a model, or file of word vectors; None leaves it to be filled in.
         name: The release's; None takes that of the rows' file.
         earlier: The release that devices have; without it the tables about it are comments.
@@ -98,12 +129,14 @@ def write_recipe(
         BundleError: The earlier release cannot be trusted.
     """
     columns = guess_columns(data, columns)
-    rows, has_splits = undivided_rows(data, columns)
+    if labels.rating is None:
+        labels = LabelSettings(guess_rating(data, columns))
+    rows, has_splits = undivided_rows(data, columns, labels.link)
     kept, divided = (rows, "the file's own") if has_splits else divide(rows, seed=0)
     chosen = {key: value for key, value in asdict(columns).items() if value is not None}
     facts = {
         "columns": ", ".join(f"{key} = {value}" for key, value in chosen.items()),
-        **_counted(rows),
+        **_counted(rows, labels),
         "public_rows": sum(row.split == "public" for row in kept),
         "split": divided,
     }
@@ -116,11 +149,12 @@ def write_recipe(
         "# Paths count from this file's folder.\n"
         f"name = {_quoted(name or data.stem)}\n\n"
         f"# Rows; the public ones make the release.\n{notes}"
-        f"data = {_quoted(_from(out, data))}\n\n"
+        f"data = {_quoted(_from(out, data))}\n"
+        f"{_kind(labels)}\n"
         f"[columns]\n{table}\n{_source_table(source, out)}\n"
         "# Without [training] the model stays, and the head is fitted in closed form.\n"
         "# [training]\n# epochs = 2\n\n"
-        f"{_tables(kept, out, earlier, repository)}"
+        f"{_tables(kept, labels, out, earlier, repository)}"
     )
     try:
         with out.open("x", encoding="utf-8") as stream:
@@ -132,11 +166,10 @@ def write_recipe(
     return {"written": str(out), **facts}
 
 
-def _counted(rows: list[Row]) -> dict[str, Any]:
+def _counted(rows: list[Row], labels: LabelSettings) -> dict[str, Any]:
     labelled = [row for row in rows if row.label is not None]
     if not labelled:
         raise DataError("no row has a label; name their column with --label")
-    labels = sorted({str(row.label) for row in labelled})
     texts = unique_texts(row.example for row in rows)
     distinct = {_letters(text) or text for text in texts}
     return {
@@ -144,8 +177,27 @@ def _counted(rows: list[Row]) -> dict[str, Any]:
         "texts": len(texts),
         "near_copies": len(texts) - len(distinct),
         "users": len({row.user for row in rows if row.user is not None}),
-        "labels": f"{len(labels)}: {', '.join(labels[:10])}" + (", ..." * (len(labels) > 10)),
+        **_described(labelled, labels),
     }
+
+
+def _described(rows: list[Row], labels: LabelSettings) -> dict[str, str]:
+    """What the labels of some rows are."""
+    if labels.rating is not None:
+        mean = np.array([row.label for row in rows], dtype=np.float64).mean()
+        return {"ratings": f"{labels.rating[0]:g} to {labels.rating[1]:g}, {mean:.2f} in the mean"}
+    names = label_names(row.label for row in rows)
+    return {"labels": f"{len(names)}: {', '.join(names[:10])}" + (", ..." * (len(names) > 10))}
+
+
+def _kind(labels: LabelSettings) -> str:
+    """The keys that say what a label is."""
+    if labels.rating is None:
+        return ""
+    low, high = labels.rating
+    return (
+        f"# Labels are numbers that users give, within this range.\nrating = [{low:g}, {high:g}]\n"
+    )
 
 
 def _letters(text: str) -> str:
@@ -153,11 +205,18 @@ def _letters(text: str) -> str:
     return _NO_LETTERS.sub(" ", _NAMES.sub("", text.casefold())).strip()
 
 
-def _tables(rows: list[Row], out: Path, earlier: Path | None, repository: Path | None) -> str:
+def _tables(
+    rows: list[Row],
+    labels: LabelSettings,
+    out: Path,
+    earlier: Path | None,
+    repository: Path | None,
+) -> str:
     """The tables about devices: comments where they cannot be meant."""
     busy = Counter(row.user for row in rows if row.split == "public" and row.user is not None)
     annotators = sum(count >= LEAST_ROWS for count in busy.values())
-    labels = len({row.label for row in rows} - {None})
+    names = label_names(row.label for row in rows)
+    one_logit = labels.rating is not None or len(names) == 2
     old = "earlier.fala" if earlier is None else _from(out, earlier)
     folder = "REPO" if repository is None else _from(out, repository)
     tables = (
@@ -169,7 +228,7 @@ def _tables(rows: list[Row], out: Path, earlier: Path | None, repository: Path |
         (
             f"How people differ, from {annotators} public annotators of {LEAST_ROWS} rows or more "
             f"({LEAST_ANNOTATORS} are needed).",
-            f"[prior]\nscales_only = {'false' if labels == 2 else 'true'}\n",
+            f"[prior]\nscales_only = {'false' if one_logit else 'true'}\n",
             earlier is not None and annotators >= LEAST_ANNOTATORS,
         ),
         (

@@ -8,6 +8,7 @@ needs besides stands in the annotation::
     lexical: Annotated[bool, "--lexical/--no-lexical"] = True
     source: Annotated[str, Argument("DIR_OR_NAME")]       # an argument
     texts: tuple[File, ...]                               # may be given again
+    rating: tuple[float, float] | None = None             # --rating FLOAT FLOAT: two values
     from_: File                                           # --from: a word that Python keeps
     training: TrainingSettings                            # all options of another dataclass
     export: Annotated[ExportOptions, Only("name", "ort")] # some of them
@@ -194,10 +195,13 @@ def _parameter(
     *,
     required: bool,
 ) -> click.Parameter:
-    several = get_origin(kind) is tuple
+    parts = get_args(kind) if get_origin(kind) is tuple else ()
+    several, values = Ellipsis in parts, 1
     if several:
-        kind, more, _ = _unwrapped(get_args(kind)[0])
+        kind, more, _ = _unwrapped(parts[0])
         notes = [*notes, *more]
+    elif parts:
+        kind, values = parts[0], len(parts)
     declared = next((note for note in notes if isinstance(note, click.ParamType)), kind)
     if get_origin(declared) is Literal:
         declared = click.Choice(get_args(declared))
@@ -212,6 +216,7 @@ def _parameter(
         type=None if kind is bool else declared,
         is_flag=True if kind is bool else None,
         multiple=several,
+        nargs=values,
         required=needed and required,
         default=default,
         show_default=default is not False and default not in (None, ""),

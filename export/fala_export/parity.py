@@ -57,15 +57,15 @@ def compare_logits(
 
     Returns:
         Number of examples; the logits' mean and worst absolute error, and their standard
-        deviation to judge it by; and how many examples change their label, with their share.
+        deviation to judge it by; and how many examples change their label, or their rating by its
+        noise, with their share.
     """
     model = head.vendor_model()
     words = head.words(examples)
     inputs = [head.inputs(examples, embeddings) for embeddings in (exported, reference)]
     ours, theirs = (model.logits(part, words).astype(np.float64) for part in inputs)
-    decided, meant = (model.probabilities(part, words).argmax(axis=1) for part in inputs)
     errors = np.abs(ours - theirs)
-    flips = int((decided != meant).sum())
+    flips = int((head.link.classes(ours) != head.link.classes(theirs)).sum())
     return {
         "examples": len(examples),
         "mean_logit_error": round(float(errors.mean()), 5),

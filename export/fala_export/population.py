@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fala import Bundle, BundleMismatchError, DataError, Head
-from fala.release import Rating, unique_texts, write_again
+from fala.release import unique_texts, write_again
 from fala.release.population.annotators import LEAST_ANNOTATORS
 from fala.release.population.learning import (
     AnnotatedRows,
@@ -47,7 +47,7 @@ def write_prior(
     """Estimate a prior and write the release again with it, and with the fit's scales under it.
 
     Args:
-        release: Bundle with a head of two labels and one weight a dimension.
+        release: Bundle with a head of two labels, or of ratings, and one weight a dimension.
         public: Those that name a user are used.
         out: Where to write; it may be ``release``.
         trained_on: See ``unseen_rows``: rows on what the backbone was trained on are left out.
@@ -130,18 +130,14 @@ def _opened(
             f"{bundle.path}: has no head; a population prior is about a head. "
             "fala-export train makes a release with one"
         )
-    if isinstance(head.link, Rating):
-        raise BundleMismatchError(
-            f"{bundle.path}: its head is for {head.asks}; a population prior and scales are "
-            "estimated for labels alone"
-        )
     return bundle, head, unseen_rows(bundle, public, trained_on)
 
 
 def _embedded(bundle: Bundle, head: Head, public: PublicRows, embedder: Embedder) -> AnnotatedRows:
-    if public.task != head.task:
+    if (public.task, type(public.link)) != (head.task, type(head.link)):
+        asked = f"{public.task} with {public.link.described(public.labels)}"
         raise BundleMismatchError(
-            f"the rows are for {public.task}, the release's head is for {head.task}"
+            f"the rows are for {asked}, the release's head is for {head.asks}"
         )
     _, examples = annotated(public.rows, head)
     texts = unique_texts(examples)

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import msgspec
 
 from fala import ExportError
-from fala.release import MAX_VERSION, PRODUCT, Columns
+from fala.release import MAX_VERSION, PRODUCT, Columns, Link
 from fala_export.options import Only, Options, T
 from fala_export.settings import (
     BridgeSettings,
@@ -24,7 +24,7 @@ from fala_export.settings import (
     TrainedPooling,
     VectorOptions,
 )
-from fala_export.training.settings import TrainingSettings
+from fala_export.training.settings import LabelSettings, TrainingSettings
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _GRAPH = ("adapters", "prompts", "hard_prompts")
@@ -82,6 +82,7 @@ class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     word_vectors: dict[str, Any] | None = None
     data: str | None = None
     columns: dict[str, str] | None = None
+    rating: tuple[float, float] | None = None
     training: dict[str, Any] | None = None
     lexical: bool = True
     bridge: dict[str, Any] | None = None
@@ -102,6 +103,7 @@ class Recipe:
         source: What it is made of.
         data: File of rows, whose public ones the head is fitted on; None gives no head.
         columns: The names of the file's columns.
+        link: What a label is.
         training: How the backbone is trained; None keeps it as it is, and fits the head in closed
             form.
         lexical: Whether the head weighs words.
@@ -119,6 +121,7 @@ class Recipe:
     source: BackboneTable | VectorsTable
     data: str | None
     columns: Columns
+    link: Link
     training: TrainingSettings | None
     lexical: bool
     details: Mapping[str, Any]
@@ -175,8 +178,9 @@ def _recipe_of(file: _File, folder: Path) -> Recipe:
         raise ExportError("a release is made of [backbone] or of [word-vectors], of one of them")
     counted = {"product": file.product, "version": file.version}
     counted = {key: value for key, value in counted.items() if value is not None}
-    # A recipe without columns has the bytes that it had before there were such.
-    columns = {} if file.columns is None else {"columns": file.columns}
+    # A recipe without a newer key has the bytes that it had before there was such a key.
+    newer = {"columns": file.columns, "rating": file.rating}
+    newer = {key: value for key, value in newer.items() if value is not None}
     is_backbone = isinstance(source, BackboneTable)
     noted = {
         "name": file.name,
@@ -185,7 +189,7 @@ def _recipe_of(file: _File, folder: Path) -> Recipe:
         "data": file.data,
         "training": file.training,
         "lexical": file.lexical,
-        **columns,
+        **newer,
         **counted,
     }
     return Recipe(
@@ -193,6 +197,7 @@ def _recipe_of(file: _File, folder: Path) -> Recipe:
         source=source,
         data=file.data,
         columns=Options(Columns).read(file.columns or {}, "columns"),
+        link=LabelSettings(file.rating).link,
         training=table(TrainingSettings, file.training, "training"),
         lexical=file.lexical,
         details={"recipe": noted, **counted},

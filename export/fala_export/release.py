@@ -66,7 +66,7 @@ class Making:
         Raises:
             DataError: They cannot be used.
         """
-        return load_public_rows(self.data, self.recipe.columns)
+        return load_public_rows(self.data, self.recipe.columns, self.recipe.link)
 
     @cached_property
     def texts(self) -> list[str]:

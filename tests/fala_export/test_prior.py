@@ -9,7 +9,7 @@ from scipy.special import expit
 
 from bundles import make_head, write_onnx, write_word_vector_release
 from fala import Bundle, DataError, add_prior
-from fala.release import BIAS_DEVIATION
+from fala.release import BIAS_DEVIATION, Rating
 from fala.release.device_fit import Inputs, TrainingSet, blocks_of, fit_device
 from fala.release.population.annotators import chunks, gather_annotators
 from fala.release.population.choice import FITS, _devices_loss, choose_prior, cut
@@ -86,10 +86,10 @@ def test_the_planted_direction_has_nearly_the_planted_spread(differing):
 
 def test_it_serves_held_out_annotators_better_than_the_vendors_head(found):
     assert found.candidate.directions is not None
-    assert found.cross_entropy[found.candidate] == min(found.cross_entropy.values())
-    assert found.cross_entropy[found.candidate] < found.vendor - 0.05
-    start = [value for key, value in found.cross_entropy.items() if key.directions is None]
-    assert found.cross_entropy[found.candidate] < min(*start, found.devices)
+    assert found.losses[found.candidate] == min(found.losses.values())
+    assert found.losses[found.candidate] < found.vendor - 0.05
+    start = [value for key, value in found.losses.items() if key.directions is None]
+    assert found.losses[found.candidate] < min(*start, found.devices)
 
 
 def test_devices_own_prior_is_measured_as_devices_fit_it():
@@ -132,7 +132,7 @@ def test_people_who_differ_from_the_vendor_alone_get_a_tight_prior():
     mean = np.array([0.0] * D + [0.6])
     annotators = gathered(*population(people=60, mean=mean, seed=2))
     choice = chosen(annotators)
-    assert choice.cross_entropy[choice.candidate] < choice.vendor
+    assert choice.losses[choice.candidate] < choice.vendor
     assert choice.prior.mean[-1] == pytest.approx(0.6, abs=0.15)
     ratio = np.diag(covariance(choice.prior)) / np.diag(isotropic(annotators).covariance)
     assert ratio.max() < 0.5
@@ -156,10 +156,36 @@ def test_the_order_of_rows_changes_nothing():
     np.testing.assert_allclose(covariance(again.prior), covariance(found.prior), atol=1e-5)
 
 
+def test_of_ratings_a_planted_population_is_recovered():
+    """Stars about the vendor's logit: of people who differ in a direction and in their biases."""
+    rng = np.random.default_rng(12)
+    link, names = Rating(-20.0, 20.0, 0.8), np.repeat(np.arange(60), 30)
+    inputs = rng.normal(size=(len(names), D)).astype(np.float32)
+    moved = (0.5 * rng.normal(size=(60, 1)) * DIRECTION)[names]
+    biases = (0.3 + 0.6 * rng.normal(size=60))[names]
+    logits = inputs.astype(float) @ WEIGHT + BIAS
+    stars = logits + (inputs * moved).sum(axis=1) + biases + 0.8 * rng.normal(size=len(names))
+    choice = chosen(gather_annotators(inputs, None, logits, stars, names.astype(str), link))
+    full = covariance(choice.prior)
+    assert choice.losses[choice.candidate] < min(choice.vendor, choice.devices)
+    assert full[-1, -1] ** 0.5 == pytest.approx(0.6, abs=0.12)
+    assert choice.prior.mean[-1] == pytest.approx(0.3, abs=0.2)
+    assert abs(np.linalg.eigh(full[:-1, :-1])[1][:, -1] @ DIRECTION) > 0.95
+
+
+def test_a_mode_of_ratings_is_the_ridge_regression():
+    rng = np.random.default_rng(13)
+    inputs, stars, link = rng.normal(size=(20, D)), rng.normal(size=20), Rating(-9.0, 9.0, 0.5)
+    mode = find_mode(inputs @ inputs.T, np.ones(20), stars, None, link)
+    ridge = np.linalg.solve(inputs.T @ inputs + 0.25 * np.eye(D), inputs.T @ (stars - 1))
+    np.testing.assert_allclose(inputs.T @ mode.dual, ridge, atol=1e-10)
+    np.testing.assert_allclose(mode.curvature, 4.0)
+
+
 def test_details_tell_of_every_candidate(found):
     details = json.loads(json.dumps(found.details()))
-    entropy = details["held_out_cross_entropy"]
-    assert len(entropy) == 2 + len(found.cross_entropy)
+    entropy = details["held_out_loss"]
+    assert len(entropy) == 2 + len(found.losses)
     assert entropy[details["chosen"]] == min(entropy.values())
     assert entropy["vendor's head"] == pytest.approx(found.vendor, abs=1e-6)
     assert entropy["devices' own prior"] == pytest.approx(found.devices, abs=1e-6)
@@ -342,7 +368,7 @@ def test_releases_without_a_head_of_two_labels_are_refused(folder, rows):
     bare = write_onnx(folder / "bare.fala")
     assert "has no head" in failed("--release", bare.path, "--data", rows)
     three = write_word_vector_release(folder / "three.fala", make_head(labels=("0", "1", "2")))
-    assert "has 3 labels" in failed("--release", three.path, "--data", rows)
+    assert "has labels 0, 1, 2" in failed("--release", three.path, "--data", rows)
 
 
 def test_rows_of_another_task_or_other_labels_are_refused(folder, release, rows):
@@ -351,4 +377,4 @@ def test_rows_of_another_task_or_other_labels_are_refused(folder, release, rows)
     assert "rows are for classification" in error and "matching" in error
     named = [{**row, "label": "yn"[row["label"]]} for row in verdicts(release)]
     error = failed("--release", release.path, "--data", write_rows(folder / "yn.jsonl", named))
-    assert "line 1: label" in error and "not one of the head's: 0, 1" in error
+    assert "line 1: label" in error and "does not fit the head's classification" in error

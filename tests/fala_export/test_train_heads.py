@@ -24,7 +24,7 @@ from fala_export.training.figures import measure
 from fala_export.training.learners import TransformerLearner, WordLearner, attentive
 from fala_export.training.matcher import MatcherBatches, MatcherModule
 from fala_export.training.opened import HISTORY, NEGATIVES, Opened
-from fala_export.training.public_rows import Division
+from fala_export.training.public_rows import Division, PublicRows
 
 FILMS = [f"{word} film {number}" for number in range(12) for word in ("good", "awful", "boring")]
 
@@ -356,7 +356,9 @@ def test_of_a_head_beside_words_and_one_fitted_anew_the_better_is_kept():
     ]
     cut = 24 * 8
     division = Division(rows[:cut], rows[cut:], [], "users")
-    found, said = with_words(head, backbone, division, ("0", "1"), known)
+    found, said = with_words(
+        head, backbone, division, PublicRows("classification", ("0", "1"), rows), known
+    )
     examples = [one.example for one in division.validation]
     logits = found.vendor_model().logits(found.inputs(examples, known), found.words(examples))
     truth = found.label_shares([one.label for one in division.validation])

@@ -9,6 +9,7 @@ from typing import Annotated
 from fala_export.commands.command import Summary, command
 from fala_export.options import Argument, File, FileOrFolder, Folder
 from fala_export.progress import progress
+from fala_export.training.settings import LabelSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +37,7 @@ class Init:
     publish: Folder | None = None
     text: str | None = None
     label: str | None = None
+    labels: LabelSettings
     user: str | None = None
     split: str | None = None
 
@@ -52,6 +54,7 @@ def init(settings: Init) -> Summary:
 
         columns = Columns(settings.text, settings.label, settings.user, settings.split)
         return write_recipe(
-            settings.data, settings.out, columns, source=settings.source, name=settings.name,
-            earlier=settings.old, repository=settings.publish,
+            settings.data, settings.out, columns, settings.labels,
+            source=settings.source, name=settings.name, earlier=settings.old,
+            repository=settings.publish,
         )  # fmt: skip

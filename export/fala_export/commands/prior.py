@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fala import Bundle
+from fala.release import Columns
 from fala_export.commands.command import Summary, command
 from fala_export.options import File, FileOrFolder
 from fala_export.settings import PriorSettings
@@ -14,13 +16,14 @@ class Prior:
     """A release, and the annotators that its devices' users are likened to.
 
     Attributes:
-        release: Bundle with a head of two labels.
+        release: Bundle with a head of two labels, or of ratings.
         data: Rows as of fala-replace --data; the public ones that name a user are read.
         out: Bundle to write (default: --release itself, written again).
     """
 
     release: File
     data: FileOrFolder
+    columns: Columns
     out: File | None = None
     learned: PriorSettings
 
@@ -43,5 +46,6 @@ def prior(settings: Prior) -> Summary:
     from fala_export.population import learn_from_annotators
     from fala_export.training.public_rows import load_public_rows
 
-    release, rows = settings.release, load_public_rows(settings.data)
+    release = settings.release
+    rows = load_public_rows(settings.data, settings.columns, Bundle.open(release).manifest.link)
     return learn_from_annotators(release, rows, settings.out or release, settings.learned)

@@ -6,7 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 _MODELS = {"frozen": "frozen backbone", "trained": "trained"}
-_METRICS = ("auc", "f1", "accuracy")
+_METRICS = {
+    "auc": "AUC", "f1": "F1", "accuracy": "accuracy", "rmse": "RMSE",
+    "rank_correlation": "rank correlation",
+}  # fmt: skip
 
 
 def text_of(summary: Mapping[str, Any]) -> str:
@@ -65,18 +68,19 @@ def _training(training: Mapping[str, Any]) -> Iterator[str]:
         f"  measured on {kept['rows']} rows of held-out {training['divided_by']}, about "
         f"{kept['documents']} documents that are in nobody's training rows:"
     )
-    yield f"  {'':<16}  all rows: AUC     F1  accuracy   mean user: AUC     F1  accuracy"
+    metrics = [one for one in _METRICS if one in figures["frozen"]["pooled"]]
+    titles = "".join(f"  {_METRICS[one]:>16}" for one in metrics)
+    yield f"  {'':<32}{titles}"
     for model, title in _MODELS.items():
-        if model in figures:
-            cells = [
-                "-" if value is None else f"{value:.4f}"
-                for part in ("pooled", "mean_over_users")
-                for value in (figures[model][part][metric] for metric in _METRICS)
-            ]
-            yield (
-                f"  {title:<16}  {cells[0]:>13} {cells[1]:>6}  {cells[2]:>8}   "
-                f"{cells[3]:>14} {cells[4]:>6}  {cells[5]:>8}"
-            )
+        for part, of in (("pooled", "all rows"), ("mean_over_users", "mean user")):
+            if model in figures:
+                values = [figures[model][part][one] for one in metrics]
+                cells = "".join(f"  {_figure(value):>16}" for value in values)
+                yield f"  {title + ', ' + of:<32}{cells}"
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
 
 
 def _words(words: Mapping[str, Any]) -> str:
@@ -99,8 +103,8 @@ def _prior(prior: Mapping[str, Any]) -> Iterator[str]:
         f"  biases differ from the vendor's by {prior['bias_mean']:.2f} in the mean, with a "
         f"standard deviation of {prior['bias_deviation']:.2f}"
     )
-    yield "  cross-entropy on held-out annotators:"
-    for name, value in prior["held_out_cross_entropy"].items():
+    yield f"  {prior['measure']} on held-out annotators:"
+    for name, value in prior["held_out_loss"].items():
         yield f"    {name:<22} {value:.4f}{'  chosen' if name == prior['chosen'] else ''}"
 
 
@@ -120,18 +124,22 @@ def _bridges(bridges: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _check(check: Mapping[str, Any]) -> Iterator[str]:
-    auc, interval = check["auc"], check["interval"]
+    metric, interval = check["metric"], check["interval"]
     yield f"  check: {check['devices']} held-out annotators, played as devices from {check['from']}"
-    yield (
-        f"    AUC {auc['fala']:.4f}; {auc['new_global']:.4f} with the release as shipped, "
-        f"{auc['old_personal']:.4f} with the old personal model"
-    )
+    for name in (name for name in _METRICS if name in check):
+        means = check[name]
+        yield (
+            f"    {_METRICS[name]} {_figure(means['fala'])}; {_figure(means['new_global'])} with "
+            f"the release as shipped, {_figure(means['old_personal'])} with the old personal model"
+        )
     within = ""
     if interval is not None:
         within = f" (95 % interval {interval[0]:+.4f} to {interval[1]:+.4f})"
+    unit = "" if metric == "auc" else " of the range"
+    gain = f"{check['gain']:+.4f} of {_METRICS[metric]}{within}"
     yield (
-        f"    gain over the release as shipped: {check['gain']:+.4f}{within}; "
-        f"{check['worse']:.0%} of them lose more than .005"
+        f"    gain over the release as shipped: {gain}; "
+        f"{check['worse']:.0%} of them lose more than .005{unit}"
     )
 
 

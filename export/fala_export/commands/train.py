@@ -10,11 +10,12 @@ import click
 from click.core import ParameterSource
 
 from fala import Bundle, ExportError
+from fala.release import Columns
 from fala_export.commands.command import Summary, command, name_of
 from fala_export.options import File, Folder, Only
 from fala_export.progress import progress
 from fala_export.settings import ExportOptions, ModelSource, TrainedPooling
-from fala_export.training.settings import Lexical, TrainingSettings
+from fala_export.training.settings import LabelSettings, Lexical, TrainingSettings
 
 if TYPE_CHECKING:
     from fala_export.models.encoder import Encoder
@@ -38,6 +39,8 @@ class Train:
 
     model: ModelSource
     data: File
+    columns: Columns
+    labels: LabelSettings
     out: File
     work: Folder | None = None
     frozen: bool = False
@@ -52,7 +55,8 @@ class Train:
 def train(settings: Train) -> Summary:
     """Train a backbone and its head on public rows, and write them as a release.
 
-    The backbone is a model folder, a name on the hub, or a bundle of word vectors.
+    The backbone is a model folder, a name on the hub, or a bundle of word vectors. Ratings
+    take --frozen.
     """
     if (settings.work is None) != settings.frozen:
         raise click.UsageError("give either --work, the folder of the checkpoints, or --frozen")
@@ -63,7 +67,7 @@ def train(settings: Train) -> Summary:
         from fala_export.training.release import save_model, write_trained
 
     export = settings.export
-    rows = load_public_rows(settings.data)
+    rows = load_public_rows(settings.data, settings.columns, settings.labels.link)
     backbone = _load(settings)
     if settings.work is None:
         trained = fit_frozen(

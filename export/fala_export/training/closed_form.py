@@ -10,13 +10,13 @@ import click
 import numpy as np
 
 from fala import Backbone, Head, fit_head
-from fala.release import EncoderState, Row, Vectors, cross_entropy, unique_texts
+from fala.release import EncoderState, Row, Vectors, cross_entropy, fitting, unique_texts
 from fala.release.added_words import add_words
-from fala.release.fitting import PublicRows, fit_joint_head
+from fala.release.fitting import fit_joint_head, kind_of
 from fala.release.joint import MOST_STEPS
 from fala_export.progress import progress
 from fala_export.training.learners import embed_rows
-from fala_export.training.public_rows import Division
+from fala_export.training.public_rows import Division, PublicRows
 
 _DIGITS = 5
 
@@ -43,15 +43,13 @@ class Finishing(Protocol):
         """Its head, finished on validation rows."""
 
 
-def start_of(
-    backbone: Backbone, division: Division, labels: Sequence[str], *, lexical: bool
-) -> Start:
+def start_of(backbone: Backbone, division: Division, public: PublicRows, *, lexical: bool) -> Start:
     """Fit the heads that a training starts from.
 
     Args:
         backbone: As it is.
         division: Of the rows.
-        labels: The labels' names, in order.
+        public: All of them.
         lexical: Whether the head that is compared with has a lexical view.
 
     Raises:
@@ -59,10 +57,10 @@ def start_of(
     """
     embeddings = embed_rows(backbone, [*division.training, *division.held_out])
     rows = division.training
-    frozen, _ = closed_form(backbone, rows, labels, embeddings, lexical=lexical)
+    frozen, _ = closed_form(backbone, rows, public, embeddings, lexical=lexical)
     initial = frozen
     if lexical:
-        initial, _ = closed_form(backbone, rows, labels, embeddings, lexical=False)
+        initial, _ = closed_form(backbone, rows, public, embeddings, lexical=False)
     return Start(frozen, initial, embeddings)
 
 
@@ -70,7 +68,7 @@ def finish(
     module: Finishing,
     backbone: Backbone,
     division: Division,
-    labels: Sequence[str],
+    public: PublicRows,
     *,
     lexical: bool,
 ) -> tuple[Head, dict[str, Vectors], dict[str, Any]]:
@@ -80,7 +78,7 @@ def finish(
         module: What was trained.
         backbone: What embeds from now on.
         division: Of the rows.
-        labels: The labels' names, in order.
+        public: All of them.
         lexical: Whether the head has a lexical view; see ``with_words``.
 
     Returns:
@@ -92,14 +90,14 @@ def finish(
     head = module.head(division.validation, embeddings)
     if not lexical:
         return head, embeddings, {}
-    head, words = with_words(head, backbone, division, labels, embeddings)
+    head, words = with_words(head, backbone, division, public, embeddings)
     return head, embeddings, words
 
 
 def closed_form(
     backbone: Backbone,
     rows: Sequence[Row],
-    labels: Sequence[str],
+    public: PublicRows,
     embeddings: Mapping[str, Vectors],
     *,
     lexical: bool,
@@ -108,8 +106,8 @@ def closed_form(
 
     Args:
         backbone: What embedded their texts.
-        rows: Labelled rows of one task.
-        labels: The labels' names, in order.
+        rows: Some of the public rows.
+        public: All of them, which say what is fitted.
         embeddings: Embedding by text.
         lexical: Whether the head has a lexical view.
 
@@ -121,23 +119,27 @@ def closed_form(
     """
     click.echo(f"fitting a head to {len(rows)} rows in closed form", err=True)
     examples = [row.example for row in rows]
-    known = [str(row.label) for row in rows]
+    labels = [row.label for row in rows]
     if not lexical:
         head = fit_head(
-            backbone, examples, known, label_names=labels, embeddings=embeddings, lexical=False
-        )
+            backbone, examples, labels, label_names=public.labels, embeddings=embeddings,
+            lexical=False, **kind_of(public.link),
+        )  # fmt: skip
         return head, {}
     with progress("choosing penalties", MOST_STEPS) as bar:
-        public = PublicRows.of(backbone, examples, known, label_names=labels, embeddings=embeddings)
-        head, found = fit_joint_head(public, lambda: bar.update(1))
-    return head, {"words": found.details()}
+        fitted = fitting.PublicRows.of(
+            backbone, examples, labels, label_names=public.labels, embeddings=embeddings,
+            **kind_of(public.link),
+        )  # fmt: skip
+        head, joint = fit_joint_head(fitted, lambda: bar.update(1))
+    return head, {"words": joint.details()}
 
 
 def with_words(
     head: Head,
     backbone: Backbone,
     division: Division,
-    labels: Sequence[str],
+    public: PublicRows,
     embeddings: Mapping[str, Vectors],
 ) -> tuple[Head, dict[str, Any]]:
     """A trained backbone's head with words: of two, what predicts the validation rows better.
@@ -152,7 +154,7 @@ def with_words(
         head: As it was trained, without words.
         backbone: As it was trained.
         division: Of the rows.
-        labels: The labels' names, in the head's order.
+        public: All of them; they have labels.
         embeddings: Of the training and the validation rows' texts, by text.
 
     Returns:
@@ -160,8 +162,8 @@ def with_words(
     """
     texts = unique_texts(row.example for row in division.training)
     nothing = dict.fromkeys(texts, np.zeros(1, dtype=np.float32))
-    alone, of_alone = closed_form(_Silent(), division.training, labels, nothing, lexical=True)
-    anew, of_anew = closed_form(backbone, division.training, labels, embeddings, lexical=True)
+    alone, of_alone = closed_form(_Silent(), division.training, public, nothing, lexical=True)
+    anew, of_anew = closed_form(backbone, division.training, public, embeddings, lexical=True)
     if alone.lexical is None:
         return anew, of_anew
     examples = [row.example for row in division.validation]

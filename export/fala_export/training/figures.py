@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fala import Head
-from fala.release import Row, Vectors, scores
-
-METRICS = ("auc", "f1", "accuracy")
+from fala.release import Rating, Row, Vectors, scores
 
 _DIGITS = 4
 
@@ -25,13 +23,21 @@ def measure(head: Head, rows: Sequence[Row], embeddings: Mapping[str, Vectors]) 
         embeddings: Embedding by text.
 
     Returns:
-        AUC, F1 and accuracy, ``pooled`` over all rows, and as ``mean_over_users`` of the users
-        with rows of both (or all) labels; None where there are none.
+        AUC, F1 and accuracy, or the ``scores`` of a rating: ``pooled`` over all rows, and as
+        ``mean_over_users`` of the users with rows of both (or all) labels, or of two ratings; None
+        where there are none.
     """
     examples = [row.example for row in rows]
-    inputs = head.inputs(examples, embeddings)
-    probabilities = head.vendor_model().probabilities(inputs, head.words(examples))
-    return measure_answers(head.labels, rows, probabilities)
+    inputs, words, model = (
+        head.inputs(examples, embeddings),
+        head.words(examples),
+        head.vendor_model(),
+    )
+    if not isinstance(head.link, Rating):
+        return measure_answers(head.labels, rows, model.probabilities(inputs, words))
+    link, z = head.link, model.logits(inputs, words).astype(np.float64)
+    ratings = link.numbers([row.label for row in rows], head.labels)
+    return _measure(rows, lambda chosen: link.scores(ratings[chosen], z[chosen]))
 
 
 def measure_answers(
@@ -46,24 +52,34 @@ def measure_answers(
     """
     position = {label: index for index, label in enumerate(labels)}
     truth = np.array([position[str(row.label)] for row in rows], dtype=np.int64)
+    return _measure(rows, lambda chosen: scores(truth[chosen], probabilities[chosen]))
+
+
+def _measure(
+    rows: Sequence[Row], score: Callable[[list[int]], Mapping[str, float | None]]
+) -> dict[str, Any]:
+    """Figures of all rows, and their means over users; ``score`` takes positions of rows."""
     users: dict[str, list[int]] = {}
     for index, row in enumerate(rows):
         if row.user is not None:
             users.setdefault(row.user, []).append(index)
+    pooled = score(list(range(len(rows))))
     by_user = [
-        scores(truth[chosen], probabilities[chosen])
+        score(chosen)
         for chosen in users.values()
-        if len(set(truth[chosen])) > 1
+        if len({rows[index].label for index in chosen}) > 1
     ]
     mean = {
-        metric: _mean([value for user in by_user if (value := user[metric]) is not None])
-        for metric in METRICS
+        metric: _mean([value for user in by_user if (value := user.get(metric)) is not None])
+        for metric in pooled
     }
-    pooled = {
-        metric: None if value is None else round(value, _DIGITS)
-        for metric, value in scores(truth, probabilities).items()
+    return {
+        "pooled": {
+            metric: None if value is None else round(value, _DIGITS)
+            for metric, value in pooled.items()
+        },
+        "mean_over_users": {**mean, "users": len(by_user)},
     }
-    return {"pooled": pooled, "mean_over_users": {**mean, "users": len(by_user)}}
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -56,6 +56,7 @@ def train(
         DataError: The rows are too few, or nothing can be learned from them.
         ExportError: The source cannot be trained, or see ``train_module``.
     """
+    rows.needs_labels("training a backbone")
     learner = _learner(source, rows, max_length)
     division = divide(rows.rows, settings.seed, validation=True)
     loop = settings.over(learner.settings)
@@ -69,7 +70,7 @@ def train(
         "annotators": len(annotators),
     }
     open_work(loop, work, seed=settings.seed, recipe=recipe, resume=resume)
-    start = start_of(learner, division, rows.labels, lexical=lexical)
+    start = start_of(learner, division, rows, lexical=lexical)
     module, batches, validation = objective_of(
         learner, division, rows, start.initial, settings, annotators
     )
@@ -77,7 +78,7 @@ def train(
         module, batches, loop, work,
         seed=settings.seed, recipe=recipe, resume=resume, validation=validation,
     )  # fmt: skip
-    head, after, words = finish(module, learner, division, rows.labels, lexical=lexical)
+    head, after, words = finish(module, learner, division, rows, lexical=lexical)
     figures = {
         "frozen": measure(start.frozen, division.held_out, start.embeddings),
         "trained": measure(head, division.held_out, after),
@@ -123,7 +124,7 @@ def fit_frozen(
         digest = learner.embedding_digest
     division = divide(rows.rows, seed, validation=False)
     embeddings = embed_rows(backbone, rows.rows, embedder, digest)
-    head, words = closed_form(backbone, division.training, rows.labels, embeddings, lexical=lexical)
+    head, words = closed_form(backbone, division.training, rows, embeddings, lexical=lexical)
     figures = {"frozen": measure(head, division.held_out, embeddings)} if division.held_out else {}
     details = details_of("head in closed form", rows, division, figures)
     details["training"]["recipe"] = {"task": rows.task, "data": rows.digest, "seed": seed}

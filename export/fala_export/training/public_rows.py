@@ -9,8 +9,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fala import DataError, Match
-from fala.release import CLASSIFICATION, MATCHING, Columns, Row, file_rows
+from fala import DataError, ExportError, Match
+from fala.release import (
+    CLASSIFICATION,
+    LABELS,
+    MATCHING,
+    Columns,
+    Link,
+    Rating,
+    Row,
+    file_rows,
+    label_names,
+)
 
 _SHARE = 0.1  # of the documents: as many for validation as for the report
 _MOST = 0.15  # a user who brings the documents above this is passed over
@@ -22,17 +32,23 @@ class PublicRows:
 
     Attributes:
         task: ``"classification"`` or ``"matching"``.
-        labels: The labels' names, numbers in their order.
+        labels: The labels' names, numbers in their order; of ratings their one name.
         rows: Of split ``"public"``.
+        link: What a label is.
     """
 
     task: str
     labels: tuple[str, ...]
     rows: list[Row]
+    link: Link = LABELS
 
     @classmethod
-    def of(cls, rows: Iterable[Row]) -> PublicRows:
+    def of(cls, rows: Iterable[Row], link: Link = LABELS) -> PublicRows:
         """Take the public rows of a data set of one task.
+
+        Args:
+            rows: The data set's.
+            link: What a label is, as the rows were read.
 
         Raises:
             DataError: There are none, or they are of fewer than two labels.
@@ -44,14 +60,26 @@ class PublicRows:
         if len(labels) < 2:
             raise DataError(f"all public rows have the label {public[0].label!r}; two are needed")
         task = MATCHING if isinstance(public[0].example, Match) else CLASSIFICATION
-        if task == MATCHING and len(labels) != 2:
-            raise DataError(
-                f"matching has two labels, opened or not; these rows have {len(labels)}"
+        names = ("rating",) if isinstance(link, Rating) else label_names(labels)
+        if task == MATCHING and link == LABELS and len(names) != 2:
+            raise DataError(f"matching has two labels, opened or not; these rows have {len(names)}")
+        return cls(task, names, public, link)
+
+    def needs_labels(self, what: str) -> None:
+        """Refuse ratings and tags.
+
+        Args:
+            what: What is for labels that exclude one another.
+
+        Raises:
+            ExportError: These are others.
+        """
+        if self.link != LABELS:
+            raise ExportError(
+                f"{what} is for labels that exclude one another, not for "
+                f"{self.link.described(self.labels)}: fala-export train --frozen, or a recipe "
+                "without [training], fits a head"
             )
-        # One kind throughout (read_rows sees to it), so integers sort as numbers: 2 before 10.
-        numbers = sorted(label for label in labels if isinstance(label, int))
-        names = sorted(label for label in labels if isinstance(label, str))
-        return cls(task, (*map(str, numbers), *names), public)
 
     @property
     def digest(self) -> str:
@@ -60,22 +88,24 @@ class PublicRows:
         for row in self.rows:
             example = row.example
             texts = [*example.history, example.candidate] if isinstance(example, Match) else example
-            digest.update(json.dumps([row.user, texts, row.label]).encode() + b"\n")
+            label = sorted(row.label) if isinstance(row.label, frozenset) else row.label
+            digest.update(json.dumps([row.user, texts, label]).encode() + b"\n")
         return digest.hexdigest()
 
 
-def load_public_rows(path: Path, columns: Columns | None = None) -> PublicRows:
+def load_public_rows(path: Path, columns: Columns | None = None, link: Link = LABELS) -> PublicRows:
     """Read the public rows of a file of ``fala-replace --data``.
 
     Args:
         path: The file.
         columns: The names of its columns; None takes the fields' own.
+        link: What a label is.
 
     Raises:
         DataError: The file cannot be read, or ``PublicRows.of`` refuses its rows.
         RowError: For the first bad row.
     """
-    return PublicRows.of(file_rows(path, columns or Columns())[0])
+    return PublicRows.of(file_rows(path, columns or Columns(), link=link)[0], link)
 
 
 def load_own_splits(path: Path) -> tuple[PublicRows, Division]:
@@ -87,7 +117,7 @@ def load_own_splits(path: Path) -> tuple[PublicRows, Division]:
         DataError: See ``load_public_rows``; or a split is empty, or has a label of its own.
         RowError: For the first bad row.
     """
-    rows = _read(path)
+    rows = file_rows(path)[0]
     public = PublicRows.of(rows)
     parts = []
     for split in ("train", "test"):
@@ -98,10 +128,6 @@ def load_own_splits(path: Path) -> tuple[PublicRows, Division]:
             raise DataError(f"{path}: label {min(strange)!r:.60} is in no public row")
         parts.append(part)
     return public, Division(public.rows, parts[0], parts[1], "the file's own splits")
-
-
-def _read(path: Path) -> list[Row]:
-    return file_rows(path)[0]
 
 
 @dataclass(frozen=True)
@@ -187,12 +213,17 @@ def _divide(rows: Sequence[Row], seed: int, validation: bool, by: str) -> Divisi
         for row in owned[owner]
         if document_of(row) not in taken
     ]
-    if len({row.label for row in rest}) < len({row.label for row in rows}):
+    if _labels(rest) < _labels(rows):
         return None
     held_out = {document_of(row) for row in parts[0]}
     kept = [_without(row, held_out) for row in parts[1]] if validation else []
     named = any(key.startswith("u") for key in owned)
     return Division(rest, kept, parts[0], "users" if named else "documents")
+
+
+def _labels(rows: Sequence[Row]) -> set[str]:
+    """The names of some rows' labels; of ratings none."""
+    return set(label_names(row.label for row in rows))
 
 
 def _choose(

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from fala_export.options import Count, FileOrFolder, Folder, Only, Positive, Seed, Share
+
+if TYPE_CHECKING:
+    from fala.release import Link
 
 #: Whether a head weighs words.
 Lexical: TypeAlias = Annotated[bool, "--lexical/--no-lexical"]
@@ -70,6 +73,28 @@ class TrainingSettings:
 
 #: Of these settings, those of a training without annotators' heads.
 SCHEDULE = Only("epochs", "batch", "learning_rate", "warm_up", "seed")
+
+
+@dataclass(frozen=True)
+class LabelSettings:
+    """What the rows' labels are, unless they are names that exclude one another.
+
+    Attributes:
+        rating: The labels are numbers within this range.
+    """
+
+    rating: tuple[float, float] | None = None
+
+    @property
+    def link(self) -> Link:
+        """What a label is.
+
+        Raises:
+            BundleFormatError: The range is none.
+        """
+        from fala.release import LABELS, rating_of
+
+        return LABELS if self.rating is None else rating_of(*self.rating)
 
 
 @dataclass(frozen=True)

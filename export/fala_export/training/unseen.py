@@ -42,7 +42,8 @@ def unseen_rows(bundle: Bundle, rows: PublicRows, trained_on: Path | None) -> Pu
     seen = {document_of(row) for row in _training_rows(bundle, rows, trained_on)}
     if not seen:
         return rows
-    return PublicRows.of(row for row in rows.rows if document_of(row) not in seen)
+    unseen = (row for row in rows.rows if document_of(row) not in seen)
+    return PublicRows.of(unseen, rows.link)
 
 
 def _training_rows(bundle: Bundle, rows: PublicRows, trained_on: Path | None) -> Sequence[Row]:

@@ -26,7 +26,7 @@ from fala.model.links import Label, Rating
 from fala.personal.budget import Budget
 from fala.playground.paper import Recipe
 from fala.release.bridge import fit_bridge
-from fala.release.fitting import fit_head
+from fala.release.fitting import fit_head, kind_of
 from fala.release.metrics import f1, scores
 from fala.release.population.annotators import LEAST_ANNOTATORS, LEAST_ROWS, rows_by_name
 from fala.release.population.learning import (
@@ -259,7 +259,7 @@ def _side(
 ) -> Side:
     """Encode what is needed, and write a release with a fitted head if the bundle has none."""
     name, head = bundle.manifest.name, bundle.head()
-    has_head = head is not None and _fits(head, rows)
+    has_head = head is not None and fits(head, rows)
     fitted_on = [] if has_head else [row.example for row in rows.public]
     tests = [row.example for user in users for row in rows.users[user].test]
     texts = list(dict.fromkeys([*public, *unique_texts(fitted_on), *unique_texts(tests)]))
@@ -271,17 +271,16 @@ def _side(
     if has_head and head is not None:
         return Side(name, bundle.path, head, embeddings, has_head=True)
     labels = [row.label for row in rows.public if row.label is not None]
-    link = rows.link
     head = fit_head(
         backbone, fitted_on, labels, label_names=rows.labels, embeddings=embeddings,
-        rating=(link.low, link.high) if isinstance(link, Rating) else None,
+        **kind_of(rows.link),
     )  # fmt: skip
     write_release(release, bundle, head, {"head": f"fitted on {rows.source}"})
     prior = _add_prior(release, head, rows, embeddings, show)
     return Side(name, release, head, embeddings, has_head=False, prior=prior)
 
 
-def _fits(head: Head, rows: Rows) -> bool:
+def fits(head: Head, rows: Rows) -> bool:
     """Whether a head is of the rows' task and labels; of ratings the name does not matter."""
     names = head.labels if isinstance(rows.link, Rating) else rows.labels
     same = (head.task, head.labels) == (rows.task, names)

@@ -34,7 +34,7 @@ from fala.bundle.writing import add_prompts, add_version, write_again, write_ext
 from fala.examples import CLASSIFICATION, MATCHING, Example, tokenizer_inputs, unique_texts
 from fala.files import temporary_folder, write_atomically
 from fala.model.heads import Vectors
-from fala.model.links import Rating, Tags
+from fala.model.links import LABELS, TAGS, Link, Rating, Tags, rating_of
 from fala.model.losses import cross_entropy, label_probabilities, probabilities
 from fala.release.bridge import fit_bridge
 from fala.release.fitting import fit_head
@@ -42,7 +42,7 @@ from fala.release.metrics import scores
 from fala.release.paper.fit import Evidence, fit_paper
 from fala.release.paper.matrix import fit_matrix
 from fala.release.row_files import Columns, column_names, file_rows, load_rows
-from fala.release.user_rows import Row, read_rows
+from fala.release.user_rows import Row, label_names, read_rows
 from fala.selection.clustering import cluster_graph
 from fala.selection.graph import build_graph, disagreements, unit_vectors
 from fala.selection.representatives import representatives
@@ -59,6 +59,7 @@ __all__ = [
     "DEFAULT_PRODUCT",
     "EXTERNAL",
     "HARD_PROMPT",
+    "LABELS",
     "LEXICAL",
     "MATCHING",
     "MAX_PROMPTS",
@@ -74,6 +75,7 @@ __all__ = [
     "PRODUCT",
     "SCALES",
     "SIGNATURE_SUFFIX",
+    "TAGS",
     "TARGETS",
     "TOKENIZER",
     "VECTORS",
@@ -85,6 +87,7 @@ __all__ = [
     "Evidence",
     "Example",
     "Lexicon",
+    "Link",
     "OnnxEncoder",
     "Rating",
     "Row",
@@ -105,6 +108,7 @@ __all__ = [
     "fit_head",
     "fit_matrix",
     "fit_paper",
+    "label_names",
     "label_probabilities",
     "load_rows",
     "message_of",
@@ -113,6 +117,7 @@ __all__ = [
     "probabilities",
     "prompt_state",
     "provenance",
+    "rating_of",
     "read_array",
     "read_rows",
     "release_path",

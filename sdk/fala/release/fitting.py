@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import SupportsIndex, cast
+from typing import SupportsIndex, TypedDict, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ from fala.model.links import (
     Label,
     Link,
     Rating,
+    Tags,
     label_name,
     rating_of,
     tags_of,
@@ -50,6 +51,19 @@ _FREE = 100.0
 # Of more than two labels: folds that choose a penalty, and by how much of the least loss a weaker
 # one is worse where none after it is tried.
 _FOLDS, _ENOUGH = 3, 1.1
+
+
+class Kind(TypedDict):
+    """What ``fit_head`` is told of the labels."""
+
+    rating: tuple[float, float] | None
+    exclusive: bool
+
+
+def kind_of(link: Link) -> Kind:
+    """What ``fit_head`` is told of labels of a link."""
+    rating = (link.low, link.high) if isinstance(link, Rating) else None
+    return {"rating": rating, "exclusive": not isinstance(link, Tags)}
 
 
 def fit_head(
@@ -307,7 +321,10 @@ def left_out_logits(
     """
     examples, _, _ = _joint_examples(rows)
     chosen = fit_joint(examples, step).penalties if penalties is None else penalties
-    return np.asarray(left_out(examples, chosen)[rows.positions])
+    logits = np.asarray(left_out(examples, chosen)[rows.positions])
+    if rows.numbers is None:
+        return logits
+    return rows.numbers.deviation * logits + rows.numbers.mean
 
 
 def _joint_examples(rows: PublicRows) -> tuple[JointExamples, Lexicon, float]:

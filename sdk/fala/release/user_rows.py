@@ -178,11 +178,11 @@ def gather_rows(rows: Iterable[Row], source: str, link: Link = LABELS) -> Rows:
         if not user_rows.train or not user_rows.test:
             missing = "test" if user_rows.train else "train"
             raise DataError(f"user {user!r:.60} has no {missing} rows; every user needs both")
-    labels = ("rating",) if isinstance(link, Rating) else _names(classes)
+    labels = ("rating",) if isinstance(link, Rating) else label_names(classes)
     return Rows(_task(rows[0]), labels, public, users, source, link)
 
 
-def _names(labels: Iterable[object]) -> tuple[str, ...]:
+def label_names(labels: Iterable[object]) -> tuple[str, ...]:
     """The names of labels, or of sets of tags."""
     sets = (label if isinstance(label, frozenset) else {label} for label in labels)
     names: set[object] = set().union(*sets)

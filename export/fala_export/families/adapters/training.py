@@ -155,6 +155,7 @@ def train_task(base: Base, rows: PublicRows, division: Division, settings: TaskR
         DataError: The rows are too few, or nothing can be learned from them.
         ExportError: The model has no places for adapters, or see ``train_module``.
     """
+    rows.needs_labels("training adapters")
     encoder, graph, run = base.encoder, base.graph, settings.run
     method, training = settings.method, settings.training
     learner = TransformerLearner(encoder, base.max_length)
@@ -172,7 +173,7 @@ def train_task(base: Base, rows: PublicRows, division: Division, settings: TaskR
         "method": method.recipe(),
     }
     open_work(loop, run.work, seed=training.seed, recipe=recipe, resume=run.resume)
-    start = start_of(learner, division, rows.labels, lexical=run.lexical)
+    start = start_of(learner, division, rows, lexical=run.lexical)
     module, batches, validation = objective_of(learner, division, rows, start.initial, training, ())
     counts = parameters(module)
     history = train_module(
@@ -187,7 +188,7 @@ def train_task(base: Base, rows: PublicRows, division: Division, settings: TaskR
         set_inputs(sites, inputs)
         if inputs.keys() <= graph.optional_inputs.keys():
             backbone = AdaptedBackbone(graph, EncoderState(inputs, ""))
-    head, after, words = finish(module, backbone, division, rows.labels, lexical=run.lexical)
+    head, after, words = finish(module, backbone, division, rows, lexical=run.lexical)
     figures = {
         "frozen": _figures(start.frozen, division.held_out, start.embeddings),
         "trained": _figures(head, division.held_out, after),

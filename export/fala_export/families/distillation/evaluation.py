@@ -46,6 +46,7 @@ def load_task(path: Path, seed: int) -> Task:
         RowError: For the first bad row.
     """
     public = load_public_rows(path)
+    public.needs_labels("measuring a student")
     division = divide(public.rows, seed, validation=False)
     if len({row.label for row in division.held_out}) < 2:
         raise DataError(f"{path}: the {len(division.held_out)} held-out rows have one label only")

@@ -146,6 +146,7 @@ def train_prompts(
         DataError: The rows are too few, of matching, or of too few writers.
         ExportError: The backbone takes no prompts, or see ``train_module``.
     """
+    rows.needs_labels("training prompts")
     if rows.task != CLASSIFICATION:
         raise DataError("writers' prompts are a classifier's; these rows are of matching")
     if not all(isinstance(row.example, str) for row in rows.rows):
@@ -186,7 +187,7 @@ def train_prompts(
             validation=MaskedBatches(learner, WriterBatches(validation, batch, seed, None), seed),
         )  # fmt: skip
     plain = embed_rows(learner, division.training)
-    head, _ = closed_form(learner, division.training, rows.labels, plain, lexical=False)
+    head, _ = closed_form(learner, division.training, rows, plain, lexical=False)
     biases = len(writers.names) if prompts.kind == USER_BIAS else 0
     module = PromptedClassifier(prompted, head, biases)
     counts = parameters(module)
@@ -210,7 +211,7 @@ def train_prompts(
     if lexical:
         # A device reads texts without a prompt, unless one proves itself there.
         plain = embed_rows(learner, [*division.training, *division.validation])
-        head, words = with_words(head, learner, division, rows.labels, plain)
+        head, words = with_words(head, learner, division, rows, plain)
         details["training"] |= words
     return Prompted(model, Trained(source, head, parity_examples(division), details))
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.errors import DataError
+from fala.model.links import LABELS, Link
 from fala.release.device_fit import (
     LEXICAL_SCALE,
     SLOPE_DEVIATION,
@@ -37,9 +38,10 @@ class Annotator:
         name: Who it is.
         inputs: The head's inputs with a last column of ones, shape (n, d + 1).
         logits: The vendor's logits, shape (n,).
-        labels: 1 for the head's second label, else 0, shape (n,).
+        labels: 1 for the head's second label, else 0; or ratings; shape (n,).
         beside: Covariance of the logits by what a device fits beside the prior, whatever that
             is: its own slope and weights of n-grams, shape (n, n).
+        link: What the logits mean.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Annotator:
     logits: Floats
     labels: Floats
     beside: Inputs
+    link: Link = LABELS
 
 
 def gather_annotators(
@@ -55,6 +58,7 @@ def gather_annotators(
     logits: Floats,
     labels: Floats,
     names: Sequence[str | None],
+    link: Link = LABELS,
 ) -> list[Annotator]:
     """Divide public rows by who labelled them; the rows' order makes no difference.
 
@@ -65,8 +69,9 @@ def gather_annotators(
         inputs: The head's inputs, shape (n, d).
         words: The n-grams; None where the head has no lexical view.
         logits: The vendor's logits, shape (n,).
-        labels: 1 for the head's second label, else 0, shape (n,).
+        labels: 1 for the head's second label, else 0; or ratings; shape (n,).
         names: Who labelled each row; None where that is not known.
+        link: What the logits mean.
 
     Returns:
         The annotators, those with few rows first.
@@ -88,20 +93,19 @@ def gather_annotators(
         order = rows[np.lexsort((labels[rows], logits[rows]))]
         order = order[evenly(len(order), MOST_ROWS)]
         ones = np.ones((len(order), 1), dtype=np.float32)
-        beside = _beside(None if words is None else words.take(order), logits[order])
-        annotators.append(
-            Annotator(name, np.hstack([inputs[order], ones]), logits[order], labels[order], beside)
-        )
+        beside = _beside(None if words is None else words.take(order), logits[order], link.spread)
+        extended = np.hstack([inputs[order], ones])
+        annotators.append(Annotator(name, extended, logits[order], labels[order], beside, link))
     return annotators
 
 
-def _beside(words: SparseRows | None, logits: Floats) -> Inputs:
+def _beside(words: SparseRows | None, logits: Floats, spread: float) -> Inputs:
     """As ``fala.solver.fit`` has them, at the scales of a release that tells none."""
     sloped = logits - logits.mean()
     beside = SLOPE_DEVIATION**2 * SLOPE_SCALE * np.outer(sloped, sloped)
     if words is not None:
         block = Block(words, np.zeros((1, words.width), dtype=np.float32))
-        beside += LEXICAL_SCALE * whiten(block)[0].rows(words).gram()
+        beside += LEXICAL_SCALE * whiten(block, spread)[0].rows(words).gram()
     return np.asarray(beside, dtype=np.float32)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from fala.model.links import Link
 from fala.model.prior import PopulationPrior
 from fala.release.device_fit import DENSE_SCALE
 from fala.release.population.annotators import Annotator, Floats
@@ -68,26 +69,29 @@ class Choice:
         held_out: The same estimated without every fold's annotators: without those at positions
             f, f + ``FOLDS`` and so on for number f.
         candidate: The best.
-        cross_entropy: Of the held-out annotators' rows, by candidate.
+        losses: Mean loss of the held-out annotators' rows, by candidate, in nats.
         vendor: The same of the vendor's head alone.
         devices: The same by the prior that devices take where a release has none.
+        link: Of the head.
     """
 
     prior: PopulationPrior | None
     held_out: tuple[PopulationPrior | None, ...]
     candidate: Candidate
-    cross_entropy: dict[Candidate, float]
+    losses: dict[Candidate, float]
     vendor: float
     devices: float
+    link: Link
 
     def details(self) -> dict[str, Any]:
         """What a manifest says of it."""
         return {
             **self._chosen(),
-            "held_out_cross_entropy": {
+            "measure": self.link.measure,
+            "held_out_loss": {
                 "vendor's head": round(self.vendor, _DIGITS),
                 "devices' own prior": round(self.devices, _DIGITS),
-                **{str(key): round(value, _DIGITS) for key, value in self.cross_entropy.items()},
+                **{str(key): round(value, _DIGITS) for key, value in self.losses.items()},
             },
         }
 
@@ -96,7 +100,7 @@ class Choice:
         if prior is None:
             return {
                 "refused": "no population prior serves held-out annotators better than what there "
-                f"is: cross-entropy {self.cross_entropy[self.candidate]:.4f} with the best, "
+                f"is: {self.link.measure} {self.losses[self.candidate]:.4f} with the best, "
                 f"{self.vendor:.4f} with the vendor's head alone, {self.devices:.4f} with the "
                 "isotropic prior that devices take where a release has none"
             }
@@ -114,7 +118,7 @@ def choose_prior(annotators: Sequence[Annotator], tick: Callable[[int], None]) -
     """Estimate candidates without a fifth of the annotators, and see how they serve this fifth.
 
     Of each held-out annotator every second row, in the order of the vendor's logits, fits a
-    personal head under the candidate, and what a device fits beside it; the cross-entropy is of
+    personal head under the candidate, and what a device fits beside it; the loss is of
     the other rows, and the other way round. Annotators count equally, as users do. The winner is
     estimated again from all of them.
 
@@ -134,20 +138,21 @@ def choose_prior(annotators: Sequence[Annotator], tick: Callable[[int], None]) -
                 losses[candidate].append(loss)
             tick(len(priors))
         folds.append(priors)
-    entropy = {candidate: float(np.mean(values)) for candidate, values in losses.items()}
-    vendor = float(np.mean([_cross_entropy(one.logits, one.labels) for one in annotators]))
+    means = {candidate: float(np.mean(values)) for candidate, values in losses.items()}
+    vendor = float(np.mean([_loss(one, one.logits) for one in annotators]))
     devices = float(np.mean([_devices_loss(one) for one in annotators]))
-    best = min(entropy, key=lambda candidate: entropy[candidate])
-    if not entropy[best] < min(vendor, devices):
+    best = min(means, key=lambda candidate: means[candidate])
+    link = annotators[0].link
+    if not means[best] < min(vendor, devices):
         tick(ROUNDS * len(annotators))
-        return Choice(None, (None,) * FOLDS, best, entropy, vendor, devices)
+        return Choice(None, (None,) * FOLDS, best, means, vendor, devices, link)
     start = fitted = isotropic(annotators)
     if best.directions is None:
         tick(ROUNDS * len(annotators))
     else:
         fitted = estimate(annotators, start, tick)
     held_out = tuple(priors[best] for priors in folds)
-    return Choice(best.prior(start, fitted), held_out, best, entropy, vendor, devices)
+    return Choice(best.prior(start, fitted), held_out, best, means, vendor, devices, link)
 
 
 def cut(full: Gaussian, directions: int, factor: float) -> PopulationPrior:
@@ -173,7 +178,7 @@ def cut(full: Gaussian, directions: int, factor: float) -> PopulationPrior:
 
 
 def _losses(annotator: Annotator, priors: Iterable[PopulationPrior]) -> list[float]:
-    """Cross-entropy under each prior; neighbours among them are quick where they are alike."""
+    """The loss under each prior; neighbours among them are quick where they are alike."""
     losses = []
     duals: list[Floats | None] = [None, None]
     for prior in priors:
@@ -181,8 +186,7 @@ def _losses(annotator: Annotator, priors: Iterable[PopulationPrior]) -> list[flo
         expected = annotator.logits + inputs @ prior.mean
         rows = np.hstack([inputs * np.sqrt(prior.variance), inputs @ prior.factors.T])
         kernel = (rows @ rows.T + annotator.beside).astype(np.float64)
-        logits = _crossed(kernel, expected, annotator.labels, duals)
-        losses.append(_cross_entropy(logits, annotator.labels))
+        losses.append(_loss(annotator, _crossed(annotator, kernel, expected, duals)))
     return losses
 
 
@@ -192,30 +196,33 @@ def _devices_loss(annotator: Annotator) -> float:
     inputs -= inputs.mean(axis=0)
     products = inputs @ inputs.T
     length = float(np.trace(products)) / len(products)
-    kernel = DENSE_SCALE * products / (length or 1.0) + BIAS_DEVIATION**2 + annotator.beside
-    logits = _crossed(kernel, annotator.logits, annotator.labels, [None, None])
-    return _cross_entropy(logits, annotator.labels)
+    kernel = DENSE_SCALE * products / (length or 1.0) + BIAS_DEVIATION**2
+    kernel = annotator.link.spread**2 * kernel + annotator.beside
+    return _loss(annotator, _crossed(annotator, kernel, annotator.logits, [None, None]))
 
 
 def _crossed(
-    kernel: Floats, expected: Floats, labels: Floats, duals: list[Floats | None]
+    annotator: Annotator, kernel: Floats, expected: Floats, duals: list[Floats | None]
 ) -> Floats:
     """Each half's logits, by the personal head that the other half fits.
 
     Args:
+        annotator: Whose rows they are.
         kernel: The covariance of the rows' logits, shape (n, n).
         expected: Their mean, shape (n,).
-        labels: 0 or 1, shape (n,).
         duals: Where the two halves' fits start; where they end, afterwards.
     """
     logits = expected.copy()
     halves = (slice(0, None, 2), slice(1, None, 2))
     for index, (half, other) in enumerate((halves, halves[::-1])):
-        mode = find_mode(kernel[half, half], expected[half], labels[half], duals[index])
+        mode = find_mode(
+            kernel[half, half], expected[half], annotator.labels[half], duals[index], annotator.link
+        )
         duals[index] = mode.dual
         logits[other] += kernel[other, half] @ mode.dual
     return logits
 
 
-def _cross_entropy(logits: Floats, labels: Floats) -> float:
-    return float(np.mean(np.logaddexp(0, logits) - labels * logits))
+def _loss(annotator: Annotator, logits: Floats) -> float:
+    """The mean loss of an annotator's labels by logits (n,)."""
+    return float(annotator.link.losses(annotator.labels[:, None], logits[:, None]).mean())

@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from fala.model.links import LABELS, Link
 from fala.release.population.annotators import Annotator, Floats, Inputs, chunks
 
 _STEPS = 50
@@ -22,15 +23,17 @@ class Mode:
     """The most probable difference f = K a between an annotator's logits and the expected ones.
 
     Attributes:
-        dual: a, shape (n,); it is label - probability.
-        curvature: p (1 - p) at each row, shape (n,).
+        dual: a, shape (n,); it is minus the loss's derivative by the logit: label - probability.
+        curvature: The loss's second derivative at each row, shape (n,): p (1 - p).
     """
 
     dual: Floats
     curvature: Floats
 
 
-def find_mode(kernel: Floats, expected: Floats, labels: Floats, start: Floats | None) -> Mode:
+def find_mode(
+    kernel: Floats, expected: Floats, labels: Floats, start: Floats | None, link: Link = LABELS
+) -> Mode:
     """Newton's method in the space of the annotator's rows.
 
     Rasmussen and Williams, "Gaussian Processes for Machine Learning" (2006), algorithm 3.1, with
@@ -39,26 +42,33 @@ def find_mode(kernel: Floats, expected: Floats, labels: Floats, start: Floats | 
     Args:
         kernel: K, the covariance of the rows' logits, shape (n, n).
         expected: Their mean, shape (n,).
-        labels: 0 or 1, shape (n,).
+        labels: 0 or 1, or ratings, shape (n,).
         start: A first guess of a.
+        link: What the logits mean.
     """
     from scipy.linalg import lapack
-    from scipy.special import expit
 
     dual = np.zeros(len(labels)) if start is None else start
     shift = kernel @ dual
-    value = _objective(dual, shift, expected, labels)
+    y = labels[:, None]
+
+    def objective(dual: Floats, shift: Floats) -> float:
+        losses = link.losses(y, (expected + shift)[:, None])
+        return float(-losses.sum() - dual @ shift / 2)
+
+    value = objective(dual, shift)
     for _ in range(_STEPS):
-        chance = expit(expected + shift)
-        root = np.sqrt(chance * (1 - chance))
-        right = root**2 * shift + labels - chance
+        mean = link.mean((expected + shift)[:, None])
+        curvature = link.curvature(mean)
+        root = np.sqrt(curvature)
+        right = curvature * shift - link.residual(mean, y)[:, 0]
         # LAPACK reads one triangle, in Fortran's order: of a symmetric matrix that is either.
         system = _system(kernel, root).T
         _, solved, _ = lapack.dposv(system, root * (kernel @ right), lower=1, overwrite_a=1)
         step = right - root * solved - dual
         move = kernel @ step
         for _ in range(_HALVINGS):
-            new = _objective(dual + step, shift + move, expected, labels)
+            new = objective(dual + step, shift + move)
             if new >= value:
                 break
             step, move = step / 2, move / 2
@@ -68,8 +78,7 @@ def find_mode(kernel: Floats, expected: Floats, labels: Floats, start: Floats | 
         gain, value = new - value, new
         if gain < _CLOSE:
             break
-    chance = expit(expected + shift)
-    return Mode(dual, chance * (1 - chance))
+    return Mode(dual, link.curvature(link.mean((expected + shift)[:, None])))
 
 
 def whiten(kernel: Floats, curvature: Floats, rows: Inputs) -> None:
@@ -91,11 +100,6 @@ def _system(kernel: Floats, root: Floats) -> Floats:
     system *= root[:, None]
     system.flat[:: len(root) + 1] += 1
     return system
-
-
-def _objective(dual: Floats, shift: Floats, expected: Floats, labels: Floats) -> float:
-    logits = expected + shift
-    return float(labels @ logits - np.logaddexp(0, logits).sum() - dual @ shift / 2)
 
 
 # The start is a prior too: where annotators say nothing, more rounds only fit their noise.
@@ -128,12 +132,13 @@ def isotropic(annotators: Sequence[Annotator]) -> Gaussian:
     """Without knowledge of people: equal variances of all weights, and one of the bias.
 
     The weights' differences alone give logits on the annotators' inputs a variance of 0.8 around
-    their mean.
+    their mean, in units of the link's spread.
     """
     inputs = np.concatenate([annotator.inputs[:, :-1] for annotator in annotators])
     length = float(inputs.var(axis=0, dtype=np.float64).sum())
     variance = np.full(inputs.shape[1] + 1, _WEIGHTS / (length or 1.0))
     variance[-1] = _BIAS
+    variance *= annotators[0].link.spread ** 2
     return Gaussian(np.zeros(len(variance)), np.diag(variance))
 
 
@@ -178,7 +183,7 @@ def estimate(
                 logits = annotator.logits + expected[first : first + len(rows)]
                 first += len(rows)
                 kernel = (rows @ rows.T + annotator.beside).astype(np.float64)
-                mode = find_mode(kernel, logits, annotator.labels, duals[index])
+                mode = find_mode(kernel, logits, annotator.labels, duals[index], annotator.link)
                 duals[index] = mode.dual
                 pulls[index] = mode.dual.astype(np.float32) @ rows
                 whiten(kernel, mode.curvature, rows)

@@ -15,7 +15,7 @@ from fala.bundle.writing import prior_files, write_again
 from fala.errors import BundleMismatchError, RowError
 from fala.examples import Example
 from fala.model.heads import Head, Vectors
-from fala.model.links import LABELS
+from fala.model.links import Tags
 from fala.model.prior import PopulationPrior
 from fala.release.device_fit import SparseRows, one_blas_thread
 from fala.release.population.annotators import (
@@ -78,11 +78,8 @@ def annotated(rows: Sequence[Row], head: Head) -> tuple[list[Row], list[Example]
     """
     named = [row for row in rows if row.user is not None]
     for row in named:
-        if str(row.label) not in head.labels:
-            raise RowError(
-                row.line,
-                f"label {row.label!r} is not one of the head's: {', '.join(head.labels)}",
-            )
+        if head.link.usable([head.link.spelled(row.label)], head.labels) == [None]:
+            raise RowError(row.line, f"label {row.label!r} does not fit the head's {head.asks}")
     return named, list(dict.fromkeys(row.example for row in named))
 
 
@@ -107,7 +104,7 @@ def annotated_rows(
     position_of = {example: position for position, example in enumerate(examples)}
     positions = np.array([position_of[row.example] for row in named], dtype=np.int64)
     words = head.words(examples)
-    labels = [str(row.label) for row in named]
+    labels = [row.label for row in named]
     return AnnotatedRows(
         head,
         head.inputs(examples, embeddings)[positions],
@@ -124,10 +121,10 @@ def check_head(bundle: Bundle, head: Head) -> None:
     Raises:
         BundleMismatchError: It is not.
     """
-    if len(head.labels) != 2 or head.link != LABELS:
+    if len(head.bias) != 1 or isinstance(head.link, Tags):
         raise BundleMismatchError(
             f"{bundle.path}: its head has {head.link.described(head.labels)}; a population prior "
-            "is for heads of two labels (--scales-only chooses scales for any labels)"
+            "is for heads of two labels, and of ratings (--scales-only chooses scales for any)"
         )
     if len(head.parts) > 1:
         raise BundleMismatchError(
@@ -147,8 +144,9 @@ def learn_prior(rows: AnnotatedRows, show: Show) -> Learned:
         DataError: The rows are of too few annotators.
     """
     annotators = gather_annotators(
-        rows.inputs, rows.words, rows.logits[:, 0], rows.labels[:, 0], rows.names
-    )
+        rows.inputs, rows.words, rows.logits[:, 0], rows.labels[:, 0], rows.names,
+        rows.head.link,
+    )  # fmt: skip
     with show("estimating priors", FITS * len(annotators)) as bar, one_blas_thread():
         choice = choose_prior(annotators, bar.update)
     details = {

@@ -18,7 +18,8 @@ from fala.bundle.reading import Bundle
 from fala.errors import DataError
 from fala.examples import Example, Match
 from fala.model.heads import Head, Vectors
-from fala.release.fitting import PublicRows, fit_head, left_out_logits
+from fala.model.links import Label
+from fala.release.fitting import PublicRows, fit_head, kind_of, left_out_logits
 from fala.release.joint import MOST_STEPS
 from fala.release.population.annotators import Floats
 
@@ -29,7 +30,7 @@ def honest_logits(
     bundle: Bundle,
     head: Head,
     examples: Sequence[Example],
-    labels: Sequence[str],
+    labels: Sequence[Label],
     embeddings: Mapping[str, Vectors],
     show: Callable[[str, int], AbstractContextManager[Any]],
 ) -> Floats:
@@ -42,7 +43,7 @@ def honest_logits(
         bundle: The release.
         head: Its head.
         examples: n examples.
-        labels: Their labels, by name.
+        labels: Their labels.
         embeddings: Of their texts.
         show: Shows how far a step of some name and length is.
 
@@ -62,8 +63,9 @@ def honest_logits(
         return _of_plain_heads(backbone, head, examples, labels, embeddings)
     with show("leaving documents out", MOST_STEPS) as bar:
         public = PublicRows.of(
-            backbone, examples, labels, label_names=head.labels, embeddings=embeddings
-        )
+            backbone, examples, labels, label_names=head.labels, embeddings=embeddings,
+            **kind_of(head.link),
+        )  # fmt: skip
         penalties = _penalties(training, len(head.parts) + 1)
         return left_out_logits(public, penalties, lambda: bar.update(1))
 
@@ -82,7 +84,7 @@ def _of_plain_heads(
     backbone: Backbone,
     head: Head,
     examples: Sequence[Example],
-    labels: Sequence[str],
+    labels: Sequence[Label],
     embeddings: Mapping[str, Vectors],
 ) -> Floats:
     folds = _folds(examples)
@@ -96,6 +98,7 @@ def _of_plain_heads(
         other = fit_head(
             backbone, known_examples, known_labels,
             label_names=head.labels, embeddings=embeddings, lexical=False,
+            **kind_of(head.link),
         )  # fmt: skip
         left_out = [example for of, example, _ in rows if of == fold]
         logits[folds == fold] = other.vendor_model().logits(other.inputs(left_out, embeddings))

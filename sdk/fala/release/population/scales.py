@@ -83,7 +83,7 @@ def trials(blocks: int) -> int:
 def choose_scales(
     people: Sequence[TrainingSet], tick: Callable[[int], None] = lambda _: None
 ) -> tuple[float, ...]:
-    """The scales with the least leave-one-out cross-entropy of all people's rows together.
+    """The scales with the least leave-one-out loss of all people's rows together.
 
     It is the full fit's, which the ladder of what answers ends at. One scale is chosen after the
     other, from those of a device that is told none; a second time beside what the others have got.

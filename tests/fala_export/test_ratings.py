@@ -1,0 +1,144 @@
+"""Ratings at the vendor: from a table of stars to a device that answers in stars."""
+
+import csv
+import json
+
+import pytest
+
+pytest.importorskip("torch")
+
+from click.testing import CliRunner
+
+from checkout import real_data
+from fala import Bundle, Device
+from fala.release import Rating
+from fala_export.cli import main
+
+pytestmark = pytest.mark.slow
+
+WORDS = ("awful", "bad", "dull", "fine", "good", "great")
+
+
+def run(*words, code=0):
+    done = CliRunner().invoke(main, [*map(str, words)], prog_name="fala-export")
+    assert done.exit_code == code, (done.output, done.exception)
+    return done
+
+
+def rated(user, at):
+    """A text, and its stars: who has an even number gives half a star more for a plot."""
+    plot = at % 5 == 0
+    text = f"a {WORDS[at % 6]} film with {'a plot' if plot else 'songs'}, {user} saw {at}"
+    stars = 1 + at % 6 * 0.7 + (0.5 if plot and user % 2 == 0 else 0) + 0.2 * ((user + at) % 3 - 1)
+    return text, round(min(5.0, max(1.0, stars)), 1)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A vendor's table and two files of word vectors."""
+    folder = tmp_path_factory.mktemp("stars")
+    for name, shift in (("old", 0.0), ("new", 0.3)):
+        lines = [f"{word} {at - 2.5} {shift * at * at} 1" for at, word in enumerate(WORDS)]
+        (folder / f"{name}.txt").write_text("\n".join([*lines, "plot 0 0 0.5", "songs 0 0 0\n"]))
+    with (folder / "films.csv").open("w", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["review", "stars", "user"])
+        for user in range(32):
+            writer.writerows([*rated(user, at), f"u{user}"] for at in range(36))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def released(folder):
+    """The old release, and the summary of the new one."""
+    data, old, new = (folder / name for name in ("films.csv", "old.toml", "new.toml"))
+    common = ("--name", "films")
+    run("init", data, "--from", folder / "old.txt", "--out", old, *common)
+    run("release", old)
+    run("init", data, "--from", folder / "new.txt", "--out", new, *common, "--old",
+        folder / "old.fala", "--publish", folder / "REPO")  # fmt: skip
+    return json.loads(run("release", new, "--json").stdout)
+
+
+def test_a_numeric_column_of_stars_makes_a_recipe_of_ratings(folder, released):
+    recipe = (folder / "new.toml").read_text()
+    assert 'label = "stars"' in recipe and "rating = [1, 5]" in recipe
+    assert "ratings: 1 to 5" in recipe and "scales_only = false" in recipe
+
+
+@pytest.mark.parametrize("stars", [["good", "bad"], ["0", "1"]])
+def test_a_column_of_names_or_of_two_numbers_is_of_labels(tmp_path, stars):
+    rows = [f"a film {at},{stars[at % 2]},u{at % 5}" for at in range(120)]
+    (tmp_path / "films.csv").write_text("\n".join(["text,rating,user", *rows]))
+    run("init", tmp_path / "films.csv", "--out", tmp_path / "recipe.toml")
+    assert 'label = "rating"' in (tmp_path / "recipe.toml").read_text()
+
+
+def test_a_release_of_ratings_has_all_its_parts(folder, released):
+    bundle = Bundle.open(folder / "new.fala")
+    head = bundle.head()
+    assert isinstance(head.link, Rating) and (head.link.low, head.link.high) == (1, 5)
+    assert head.labels == ("rating",) and head.lexical is not None
+    assert list(bundle.bridges()) == [Bundle.open(folder / "old.fala").backbone_digest]
+    assert bundle.scales == tuple(released["scales"])
+    check = bundle.manifest.details["check"]
+    assert check == released["check"] and check["metric"] == "rmse"
+    assert check["rmse"]["fala"] < check["rmse"]["new_global"]
+    assert 0 < check["rank_correlation"]["fala"] <= 1
+    figures = released["training"]["figures"]["frozen"]["pooled"]
+    assert figures["rmse"] < 0.5 and figures["rank_correlation"] > 0.9
+    assert released["prior"]["measure"] == "squared error in nats"
+    assert released["published"]["version"] == 1
+    assert "RMSE" in run("release", folder / "new.toml").stdout
+
+
+def test_a_device_learns_is_updated_and_answers_in_stars(folder, released, tmp_path):
+    texts, stars = zip(*(rated(40, at) for at in range(30)), strict=True)
+    with Device.create(tmp_path / "device", folder / "old.fala") as device:
+        device.learn(texts, stars)
+        device.replace(folder / "new.fala")
+        values = device.predict(["a great film with a plot", "an awful film with songs"])
+    assert values[0] > 4 > 2 > values[1]
+
+
+def test_frozen_words_and_prior_take_ratings_from_json_lines_and_training_refuses(folder, tmp_path):
+    rows = [
+        {"user": f"u{user}", "split": "public", "text": text, "label": stars}
+        for user in range(24) for text, stars in (rated(user, at) for at in range(32))
+    ]  # fmt: skip
+    data, out = tmp_path / "rows.jsonl", tmp_path / "out.fala"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run("word-vectors", folder / "new.txt", "--out", tmp_path / "words.fala")
+    words = ("train", tmp_path / "words.fala", "--data", data, "--out", out)
+    run(*words, "--frozen", "--no-lexical", "--rating", "0", "10")
+    assert Bundle.open(out).head().link.high == 10
+    run("prior", "--release", out, "--data", data, "--scales-only")
+    assert len(Bundle.open(out).scales) == 2
+    refused = run(*words, "--work", tmp_path / "work", "--rating", "1", "5", code=1)
+    assert "not for the rating rating from 1 to 5" in refused.stderr
+    beyond = run(*words, "--frozen", "--rating", "2", "3", code=1)
+    assert "label must be a number from 2 to 3" in beyond.stderr
+
+
+def test_of_real_reviews_a_writers_device_is_better_by_rmse(tmp_path):
+    """Four writers' own ratings: the busiest one's device against the release as shipped."""
+    reviews = real_data("scale-reviews")
+    vectors = next(real_data("glove-sample").glob("*.txt"))
+    with (tmp_path / "reviews.csv").open("w", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["review", "rating", "author"])
+        for folder in sorted(path for path in reviews.iterdir() if path.is_dir()):
+            texts, ratings = (
+                (folder / f"{name}.{folder.name}").read_text("latin-1").splitlines()
+                for name in ("subj", "rating")
+            )
+            rows = list(zip(texts, ratings, strict=True))[::4]
+            writer.writerows([text[:2000], rating, folder.name] for text, rating in rows)
+    data, old, new = (tmp_path / name for name in ("reviews.csv", "old.toml", "new.toml"))
+    run("init", data, "--from", vectors, "--name", "old", "--out", old)
+    run("release", old)
+    run("init", data, "--from", vectors, "--name", "new", "--old", tmp_path / "old.fala",
+        "--out", new)  # fmt: skip
+    new.write_text(new.read_text().replace("[bridge]", "# [bridge]").replace("\nfrom = [", "\n# ["))
+    check = json.loads(run("release", new, "--json").stdout)["check"]
+    assert check["gain"] > 0 and check["rmse"]["fala"] < 0.25
