@@ -207,9 +207,22 @@ def clusters(texts: Sequence[str], labels: Sequence[str]) -> Plot:
         ringed = plane[chosen.order]
         axes.scatter(ringed[:, 0], ringed[:, 1], s=70, facecolors="none", edgecolors=INK,
                      linewidths=1.1)  # fmt: skip
+        for marker, title in (("o", "fine"), ("^", "unwelcome")):
+            axes.scatter([], [], s=16, marker=marker, color=MUTED, linewidths=0, label=title)
+        axes.scatter([], [], s=70, facecolors="none", edgecolors=INK, label="encoded first")
+        axes.legend(
+            fontsize=8,
+            frameon=False,
+            ncols=3,
+            columnspacing=1,
+            handletextpad=0.2,
+            loc="lower left",
+            bbox_to_anchor=(0, 1),
+        )
         axes.set_xticks([])
         axes.set_yticks([])
-        axes.set_xlabel("old embeddings, two main directions", fontsize=9.5)
+        axes.set_xlabel("old embeddings, first main direction", fontsize=9.5)
+        axes.set_ylabel("second main direction", fontsize=9.5)
 
     return Plot(
         "clusters", "sample", "Representatives", "",
@@ -240,8 +253,8 @@ def bridge(texts: Sequence[str]) -> Plot:
         axes.scatter(guessed, logits, s=12, color=look("fala").colour, alpha=0.55, linewidths=0)
         ends = [min(guessed.min(), logits.min()), max(guessed.max(), logits.max())]
         axes.plot(ends, ends, color=MUTED, linewidth=0.9, linestyle="--")
-        axes.set_xlabel("over the bridge: no forward pass", fontsize=9.5)
-        axes.set_ylabel("by the new backbone", fontsize=9.5)
+        axes.set_xlabel("vendor's logit over the bridge, no forward pass", fontsize=9.5)
+        axes.set_ylabel("vendor's logit by the new backbone", fontsize=9.5)
 
     return Plot("bridge", "sample", "What a bridge tells", "",
                 f"The embedding's part of the vendor's logit for {len(texts)} posts, estimated "
