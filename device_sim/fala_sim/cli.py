@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,26 +13,21 @@ import click
 
 from fala import DataError
 from fala.cli.commands import SETTINGS, Command, Group
-from fala_sim import names
 from fala_sim.convert.commands import convert_group
 from fala_sim.data.commands import data_group
 from fala_sim.experiments.families import (
-    ENGINE,
     FLOPS,
     PEOPLE,
-    RESULTS,
     Family,
-    Option,
     family_of,
 )
 from fala_sim.experiments.fleet.commands import fleet_command
 from fala_sim.models.commands import models_group
+from fala_sim.options import ENGINE, JSON, RESULTS, Option, failed, say, with_options
 from fala_sim.records import Kind, Store
 
 if TYPE_CHECKING:
     from fala_sim.report.registry import Entry
-
-_log = logging.getLogger("fala.sim")
 
 
 class _Laboratory(Group):
@@ -44,8 +39,6 @@ class _Laboratory(Group):
 def main() -> None:
     """The laboratory of FaLA: real users' data and simulated devices."""
 
-
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 _ASKED = click.option(
     "--run", "asked", is_flag=True,
@@ -59,12 +52,6 @@ _OUT = click.option(
 )
 
 
-def _with(options: Sequence[Option], command: Callable[..., None]) -> Callable[..., None]:
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
 def _run(
     family: Family, kinds: Sequence[Kind], results: Path, options: Mapping[str, Any]
 ) -> list[str]:
@@ -76,19 +63,7 @@ def _run(
     given = dict(options)
     jobs, engine, address = (given.pop(name) for name in ("jobs", "engine", "address"))
     opened = open_engine(engine, jobs=jobs, address=address)
-    return family.run(kinds, opened, _say, results=results, **given)
-
-
-def _failed(failures: list[str]) -> DataError:
-    which = "this failed" if len(failures) == 1 else f"{len(failures)} failed, the first"
-    return DataError(
-        f"{which}: {failures[0]}; the same command runs what failed again, and nothing else"
-    )
-
-
-def _say(line: str) -> None:
-    _log.info("%s", line)
-    click.echo(line, err=True)
+    return family.run(kinds, opened, say, results=results, **given)
 
 
 class _Entries(Group):
@@ -97,31 +72,33 @@ class _Entries(Group):
     def __init__(
         self,
         *arguments: Any,  # noqa: ANN401
-        about: Callable[[], dict[str, str]],
-        command_of: Callable[[str], click.Command],
+        entries: Callable[[], Mapping[str, Entry[Any]]],
+        command_of: Callable[[Any], click.Command],
         **options: Any,  # noqa: ANN401
     ) -> None:
         """Commands are made when they are asked for.
 
         Args:
             arguments: Of the group.
-            about: Returns every name with its description.
-            command_of: Makes a command by its name.
+            entries: Returns all by name.
+            command_of: Makes the command of one.
             options: Of the group.
         """
         super().__init__(*arguments, **options)
-        self._about, self._command_of = about, command_of
+        self._entries, self._command_of = entries, command_of
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names, in the registry's order."""
-        return list(self._about())
+        return list(self._entries())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of a name; None where there is none."""
-        about = self._about()
-        if cmd_name in about:
-            return self._command_of(cmd_name)
-        self.commands = {name: click.Command(name, help=line) for name, line in about.items()}
+        entries = self._entries()
+        if cmd_name in entries:
+            return self._command_of(entries[cmd_name])
+        self.commands = {
+            name: click.Command(name, help=entry.about) for name, entry in entries.items()
+        }
         return None  # click suggests one of those above
 
 
@@ -148,32 +125,26 @@ def _entry_command(
         try:
             made = entry.of(results)
         except DataError as error:
-            raise (_failed(failures) if failures else DataError(f"{results}: {error}")) from error
+            raise (failed(failures) if failures else DataError(f"{results}: {error}")) from error
         show(made, results, **of_show)
         if failures:
-            raise _failed(failures)
+            raise failed(failures)
 
     options: tuple[Option, ...] = (*more, _ASKED, *family.options, *ENGINE, RESULTS)
     about = entry.about[0].upper() + entry.about[1:] + "."
     return click.command(entry.name, cls=Command, help=about, short_help=entry.about)(
-        _with(options, command)
+        with_options(*options)(command)
     )
 
 
-def _table(name: str) -> click.Command:
-    from fala_sim.report.registry import tables
-
+def _table(entry: Entry[Any]) -> click.Command:
     def show(table: Any, _results: Path, *, as_json: bool) -> None:  # noqa: ANN401
         click.echo(json.dumps(table.to_dict(), allow_nan=False) if as_json else table.text())
 
-    return _entry_command(tables()[name], (_JSON,), show)
+    return _entry_command(entry, (JSON,), show)
 
 
-def _figure(name: str) -> click.Command:
-    from fala_sim.report.registry import figures
-
-    entry = figures()[name]
-
+def _figure(entry: Entry[Any]) -> click.Command:
     def show(plots: Any, results: Path, *, out: Path | None) -> None:  # noqa: ANN401
         if not plots:
             raise DataError(
@@ -205,18 +176,18 @@ def _all_command(results: Path, **options: Any) -> None:  # noqa: ANN401
     try:
         _write(results)
     except DataError as error:
-        raise (_failed(failures) if failures else error) from error
+        raise (failed(failures) if failures else error) from error
     if failures:
-        raise _failed(failures)
+        raise failed(failures)
 
 
 @main.command("profiles")
-@_JSON
+@JSON
 def profiles_command(as_json: bool) -> None:
     """List the devices whose limits `table profiles` applies, and where their figures are from."""
-    from fala_sim.experiments.profiles.profile import describe
+    from fala_sim.experiments.profiles.profile import PROFILES
 
-    devices = describe()
+    devices = [asdict(profile) for profile in PROFILES]
     if as_json:
         click.echo(json.dumps(devices))
         return
@@ -244,7 +215,7 @@ def report_command(results: Path, out: Path | None) -> None:
 
 @main.command("pack")
 @RESULTS
-@_JSON
+@JSON
 def pack_command(results: Path, as_json: bool) -> None:
     """Write a run's records as one small file, records.jsonl.gz in --results, to be kept.
 
@@ -273,9 +244,21 @@ def _write(results: Path) -> None:
         )
         click.echo(table.text() + "\n")
     for line in missing:
-        _say(f"not here: {line}")
+        say(f"not here: {line}")
     for path in write_report(results, results / "report.html"):
-        _say(str(path))
+        say(str(path))
+
+
+def _tables() -> Mapping[str, Entry[Any]]:
+    from fala_sim.report import registry
+
+    return registry.tables()
+
+
+def _figures() -> Mapping[str, Entry[Any]]:
+    from fala_sim.report import registry
+
+    return registry.figures()
 
 
 _TABLES = """Print a table of the records in --results.
@@ -288,9 +271,9 @@ _FIGURES = """Say in words and numbers what a figure shows of the records in --r
 Nothing is run, unless --run asks for what is missing, and nothing is written without --out.
 """
 
-main.command("all")(_with((*PEOPLE.options, *ENGINE, RESULTS), _all_command))
-main.add_command(_Entries("table", help=_TABLES, about=names.tables, command_of=_table))
-main.add_command(_Entries("figure", help=_FIGURES, about=names.figures, command_of=_figure))
+main.command("all")(with_options(*PEOPLE.options, *ENGINE, RESULTS)(_all_command))
+main.add_command(_Entries("table", help=_TABLES, entries=_tables, command_of=_table))
+main.add_command(_Entries("figure", help=_FIGURES, entries=_figures, command_of=_figure))
 main.add_command(convert_group)
 main.add_command(data_group)
 main.add_command(models_group)

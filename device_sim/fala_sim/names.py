@@ -17,20 +17,6 @@ def methods() -> dict[str, str]:
     }
 
 
-def tables() -> dict[str, str]:
-    """Tables, with what they show."""
-    from fala_sim.report import registry
-
-    return {name: entry.about for name, entry in registry.tables().items()}
-
-
-def figures() -> dict[str, str]:
-    """Figures, with what they show."""
-    from fala_sim.report import registry
-
-    return {name: entry.about for name, entry in registry.figures().items()}
-
-
 def old_backbones() -> dict[str, str]:
     """Backbones that simulated devices may have."""
     from fala_sim.models.commands import pretrained

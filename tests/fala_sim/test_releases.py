@@ -258,7 +258,7 @@ def test_at_most_so_many_texts_and_rows_of_whole_annotators(tmp_path, monkeypatc
     exporter.add_from_annotators(fala_export.write_prior, tmp_path / "new", division, embedder)
     assert len(given["texts"]) == 7
     assert set(given["texts"]) < {
-        text for n in range(len(names)) for text in (f"seen {n}", f"film {n}")
+        text for n in range(len(names)) for text in (f"seen {n}", f"film\n{n}")
     }
     assert [row.user for row in given["rows"]] == ["busy"] * 5 + ["calm"] * 3
     assert (given["rows"][0].example, given["rows"][0].label) == (public[0], "0")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -15,9 +15,7 @@ from fala_sim.convert.format import Format, Offers
 from fala_sim.convert.formats import FORMATS
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.output import save
-
-_Command = Callable[..., None]
-_Decorator = Callable[[_Command], _Command]
+from fala_sim.options import Option, with_options
 
 
 @click.group("convert", cls=Group)
@@ -30,9 +28,9 @@ def convert_group() -> None:
     """
 
 
-def _options(*, users: int, public: int | None) -> _Decorator:
+def _options(*, users: int, public: int | None) -> Option:
     """The options that all converters have, with a data set's own defaults."""
-    options: tuple[_Decorator, ...] = (
+    options: tuple[Option, ...] = (
         click.argument("folder", metavar="DIR", type=click.Path(path_type=Path)),
         click.option(
             "--users",
@@ -61,12 +59,12 @@ def _options(*, users: int, public: int | None) -> _Decorator:
             help="Print the counts as one JSON object on standard output. Needs --out FILE.",
         ),
     )
-    return _all(options)
+    return with_options(*options)
 
 
-def _matching(offers: Offers) -> _Decorator:
+def _matching(offers: Offers) -> Option:
     """The options that converters to matching rows have besides."""
-    options: tuple[_Decorator, ...] = (
+    options: tuple[Option, ...] = (
         click.option(
             "--history",
             type=click.IntRange(min=1),
@@ -82,16 +80,7 @@ def _matching(offers: Offers) -> _Decorator:
             help=offers.negatives_help,
         ),
     )
-    return _all(options)
-
-
-def _all(options: Sequence[_Decorator]) -> _Decorator:
-    def add(command: _Command) -> _Command:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return add
+    return with_options(*options)
 
 
 def _write(convert: Callable[[LeftOut], Conversion], out: str, as_json: bool) -> None:

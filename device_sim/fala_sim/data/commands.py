@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +10,7 @@ import click
 
 from fala.cli.commands import Group
 from fala.cli.names import Named
-
-_DATA_DIR = click.option(
-    "--data-dir", type=click.Path(path_type=Path), envvar="FALA_DATA", show_envvar=True,
-    help="Folder of the data sets. Default: one of the user's own.",
-)  # fmt: skip
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+from fala_sim.options import DATA_DIR, JSON, say, with_options
 
 
 def data_sets() -> dict[str, str]:
@@ -39,12 +33,8 @@ def data_group() -> None:
     """List the public data sets, or bring one from its publisher."""
 
 
-def _options(command: Callable[..., None]) -> Callable[..., None]:
-    return _DATA_DIR(_JSON(command))
-
-
 @data_group.command("list")
-@_options
+@with_options(DATA_DIR, JSON)
 def list_command(data_dir: Path | None, as_json: bool) -> None:
     """List the public data sets: their licences, whether they are here, and what holds them.
 
@@ -86,7 +76,7 @@ def list_command(data_dir: Path | None, as_json: bool) -> None:
 
 @data_group.command("get")
 @click.argument("name", type=Named(data_sets))
-@_options
+@with_options(DATA_DIR, JSON)
 def get_command(name: str, data_dir: Path | None, as_json: bool) -> None:
     """Bring the data set NAME from its publisher, or check the one that came before.
 
@@ -97,9 +87,7 @@ def get_command(name: str, data_dir: Path | None, as_json: bool) -> None:
     from fala_sim.data.bring import bring
     from fala_sim.data.place import data_folder
 
-    done = bring(
-        find_data_set(name), data_folder(data_dir), lambda line: click.echo(line, err=True)
-    )
+    done = bring(find_data_set(name), data_folder(data_dir), say)
     if as_json:
         about = {"name": name, "path": str(done.path), "new": done.new, "checked": {**done.checked}}
         click.echo(json.dumps(about))

@@ -5,11 +5,10 @@ What a family runs is imported when it is run: a command that fails early should
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import click
 
@@ -17,10 +16,8 @@ from fala.cli.names import Described, Named
 from fala_sim import names
 from fala_sim.data.commands import data_sets
 from fala_sim.engine.task import Engine, Say
+from fala_sim.options import DATA_DIR, Option
 from fala_sim.records import KINDS, Kind
-
-#: A click option, as a decorator is made of it.
-Option: TypeAlias = "Callable[[Callable[..., None]], Callable[..., None]]"
 
 
 @dataclass(frozen=True)
@@ -57,6 +54,16 @@ def _data(default: str, what: str) -> Option:
     )  # fmt: skip
 
 
+def _users(default: int, more: str = "") -> Option:
+    what = f"The busiest people of each data set, whose models are compared{more}."
+    return _count("--users", default, what)
+
+
+def _seeds(default: int, more: str = "") -> Option:
+    what = f"How often all is run: with another seed of every division and training.{more}"
+    return _count("--seeds", default, what)
+
+
 def _count(name: str, default: int, what: str) -> Option:
     return click.option(name, type=click.IntRange(1), default=default, show_default=True, help=what)
 
@@ -67,31 +74,6 @@ def _new(what: str) -> Option:
         type=Named(names.new_backbones, files=True),
     )  # fmt: skip
 
-
-_DATA_DIR = click.option(
-    "--data-dir", type=click.Path(path_type=Path), envvar="FALA_DATA", show_envvar=True,
-    help="Folder of the named data sets. Default: where `fala-sim data get` puts them.",
-)  # fmt: skip
-
-#: Where jobs run.
-ENGINE: tuple[Option, ...] = (
-    click.option(
-        "--jobs", type=click.IntRange(1), default=os.cpu_count() or 1, show_default="cores",
-        help="Processes at once; they share the cores.",
-    ),
-    click.option(
-        "--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True,
-        help="Where jobs run: on this machine, or on a Ray cluster.",
-    ),
-    click.option(
-        "--address", help="The Ray cluster's head, HOST:PORT. Default: one of this machine alone.",
-    ),
-)  # fmt: skip
-
-RESULTS = click.option(
-    "--results", type=click.Path(path_type=Path), default=Path("fala-results"), show_default=True,
-    help="Folder of the records; what is recorded there is not run again.",
-)  # fmt: skip
 
 _TO_TRAIN = "What is trained: minilm, mpnet, or a Hugging Face folder."
 
@@ -151,8 +133,8 @@ ADAPTERS = Family(
     ("adapter-search", "adapter", "adapter-size", "adapter-init", "adapter-span"),
     (
         _data("cola,mrpc", "Benchmarks, by name (`fala-sim data list`)."),
-        _DATA_DIR,
-        _count("--seeds", 3, "Trainings of each kind."),
+        DATA_DIR,
+        _seeds(3),
         _new(_TO_TRAIN),
     ),
     _run_adapters,
@@ -161,9 +143,9 @@ PROMPTS = Family(
     ("prompt", "prompt-length", "prompt-training"),
     (
         _data("md-agreement", "Data sets of people, by name, as FORMAT:DIR or rows:FILE."),
-        _DATA_DIR,
-        _count("--users", 12, "The writers who have a prompt; half as many come new."),
-        _count("--seeds", 1, "Divisions of the data, each with its trainings."),
+        DATA_DIR,
+        _users(12, "; half as many come new, and have no prompt"),
+        _seeds(1),
         _new(_TO_TRAIN),
         click.option(
             "--extent", default="quick", show_default=True, help="How much of the data.",
@@ -183,10 +165,9 @@ PEOPLE = Family(
             "md-agreement,hs-brexit,movielens",
             "Data sets, by name (`fala-sim data list`), as FORMAT:DIR or rows:FILE.",
         ),
-        _DATA_DIR,
-        _count("--users", 5, "The busiest people of each data set, whose models are replaced."),
-        _count("--seeds", 1, "Divisions of the data. What trains a transformer is run on the "
-               "first."),
+        DATA_DIR,
+        _users(5),
+        _seeds(1, " What trains a transformer is run on the first alone."),
         click.option(
             "--old", default="glove", show_default=True, help="The backbone that devices have.",
             type=Named(names.old_backbones, files=True),

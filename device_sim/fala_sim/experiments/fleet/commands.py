@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import click
 
 from fala import DataError
+from fala_sim.options import ENGINE, JSON, failed, say, with_options
 
 
 @click.command("fleet")
@@ -23,23 +23,7 @@ from fala import DataError
     help="Devices a task: one process, and one file of rows.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of every draw.")
-@click.option(
-    "--jobs",
-    type=click.IntRange(1),
-    default=os.cpu_count() or 1,
-    show_default="cores",
-    help="Processes at once.",
-)
-@click.option(
-    "--engine",
-    type=click.Choice(["local", "ray"]),
-    default="local",
-    show_default=True,
-    help="Where tasks run: on this machine, or on a Ray cluster.",
-)
-@click.option(
-    "--address", help="The Ray cluster's head, HOST:PORT. Default: one of this machine alone."
-)
+@with_options(*ENGINE)
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
@@ -54,7 +38,7 @@ from fala import DataError
     default=None,
     help="What a device draws while it works. Default: 3, a Raspberry Pi 4.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")  # fmt: skip
+@JSON
 def fleet_command(
     devices: int,
     chunk: int,
@@ -83,24 +67,13 @@ def fleet_command(
     failures: list[str] = []
     if not only:
         failures = run_fleet(
-            out, devices=devices, chunk=chunk, seed=seed, say=_say,
+            out, devices=devices, chunk=chunk, seed=seed, say=say,
             engine=open_engine(engine, jobs=jobs, address=address),
         )  # fmt: skip
     try:
         figures = report(out, WATTS if watts is None else watts)
     except DataError as error:
-        raise (_failed(failures) if failures else error) from error
+        raise (failed(failures) if failures else error) from error
     click.echo(json.dumps(figures) if as_json else "\n".join(in_words(figures)))
     if failures:
-        raise _failed(failures)
-
-
-def _say(line: str) -> None:
-    click.echo(line, err=True)
-
-
-def _failed(failures: list[str]) -> DataError:
-    return DataError(
-        f"{len(failures)} failed, the first: {failures[0]}; the same command runs what failed "
-        "again, and nothing else"
-    )
+        raise failed(failures)

@@ -37,7 +37,7 @@ def history(key: Key, place: Path, through: Sequence[Path], done: frozenset[Key]
     """
     subject = Subject.of(key, place)
     life = _Life(subject.user, [subject.prepared.old, *(load(each).shipped for each in through)])
-    begun = [life.begun(number) for number in range(len(life.releases))]
+    begun = [life.begun(number, number) for number in range(len(life.releases))]
     for variant, passes in PASSES.items():
         if key.of(variant) not in done:
             yield Made(key.of(variant), subject.about() | life.carried(passes, begun))
@@ -50,15 +50,23 @@ class _Life:
     user: User
     releases: Sequence[Release]
 
-    def begun(self, number: int) -> dict[str, float | None]:
-        """Figures of a device that begins at a release with the labels that there are then."""
+    def begun(self, first: int, last: int, passes: int = 0) -> dict[str, float | None]:
+        """Figures of a device that begins at one release and goes straight to another.
+
+        Args:
+            first: The number of the one; the device has the labels that there are at the other.
+            last: The number of the other; the same one is no replacement.
+            passes: Forward passes of the replacement.
+        """
         with (
             TemporaryDirectory(prefix="fala-") as folder,
-            Device.create(Path(folder) / "device", self.releases[number].path) as device,
+            Device.create(Path(folder) / "device", self.releases[first].path) as device,
         ):
-            for part in range(number + 1):
+            for part in range(last + 1):
                 self._learn(device, part)
-            return self._figures(number, device.model)
+            if first != last:
+                replace_within(device, self.releases[last].path, Budget(passes))
+            return self._figures(last, device.model)
 
     def carried(self, passes: int, begun: Sequence[object]) -> dict[str, Any]:
         """Figures after each release of the device that has had all of them.
@@ -101,19 +109,8 @@ class _Life:
             "steps": steps,
             "rolled_back": back,
             "forward_again": forward,
-            "skipped": self._skipped(passes),
+            "skipped": self.begun(0, last, passes),
         }
-
-    def _skipped(self, passes: int) -> dict[str, float | None]:
-        """Figures of a device that goes from the first release to the last."""
-        with (
-            TemporaryDirectory(prefix="fala-") as folder,
-            Device.create(Path(folder) / "device", self.releases[0].path) as device,
-        ):
-            for part in range(len(self.releases)):
-                self._learn(device, part)
-            replace_within(device, self.releases[-1].path, Budget(passes))
-            return self._figures(len(self.releases) - 1, device.model)
 
     def _learn(self, device: Device, part: int) -> None:
         rows = self._parts()[part]

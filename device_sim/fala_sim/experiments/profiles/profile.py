@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 MIB = 1024**2
 
@@ -123,22 +122,3 @@ PROFILES = (
         },
     ),
 )
-
-
-def describe() -> list[dict[str, Any]]:
-    """All profiles as rows: name, title, and each figure with its source."""
-    return [
-        {
-            "name": profile.name,
-            "title": profile.title,
-            "cores": _row(profile.cores),
-            "memory": _row(profile.memory),
-            "storage": None if profile.storage is None else _row(profile.storage),
-            "speeds": {kind: _row(figure) for kind, figure in profile.speeds.items()},
-        }
-        for profile in PROFILES
-    ]
-
-
-def _row(figure: Figure) -> dict[str, Any]:
-    return {"value": figure.value, "source": figure.source}

@@ -1,0 +1,70 @@
+"""What several commands share: options, and how they tell of a run."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import click
+
+from fala import DataError
+
+#: A click option, as a decorator is made of it.
+Option: TypeAlias = "Callable[[Callable[..., None]], Callable[..., None]]"
+
+_log = logging.getLogger("fala.sim")
+
+JSON: Option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+DATA_DIR: Option = click.option(
+    "--data-dir", type=click.Path(path_type=Path), envvar="FALA_DATA", show_envvar=True,
+    help="Folder of the named data sets. Default: where `fala-sim data get` puts them.",
+)  # fmt: skip
+
+#: Where jobs run.
+ENGINE: tuple[Option, ...] = (
+    click.option(
+        "--jobs", type=click.IntRange(1), default=os.cpu_count() or 1, show_default="cores",
+        help="Processes at once; they share the cores.",
+    ),
+    click.option(
+        "--engine", type=click.Choice(["local", "ray"]), default="local", show_default=True,
+        help="Where jobs run: on this machine, or on a Ray cluster.",
+    ),
+    click.option(
+        "--address", help="The Ray cluster's head, HOST:PORT. Default: one of this machine alone.",
+    ),
+)  # fmt: skip
+
+RESULTS: Option = click.option(
+    "--results", type=click.Path(path_type=Path), default=Path("fala-results"), show_default=True,
+    help="Folder of the records; what is recorded there is not run again.",
+)  # fmt: skip
+
+
+def with_options(*options: Option) -> Option:
+    """Several options as one, in their order."""
+
+    def add(command: Callable[..., None]) -> Callable[..., None]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+def say(line: str) -> None:
+    """Tell of progress, on standard error and in the log."""
+    _log.info("%s", line)
+    click.echo(line, err=True)
+
+
+def failed(failures: Sequence[str]) -> DataError:
+    """What a command ends with where some of its jobs failed."""
+    which = "this failed" if len(failures) == 1 else f"{len(failures)} failed, the first"
+    return DataError(
+        f"{which}: {failures[0]}; the same command runs what failed again, and nothing else"
+    )
