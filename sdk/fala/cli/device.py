@@ -10,23 +10,16 @@ from typing import Any
 import click
 
 from fala.cli.commands import SETTINGS, Group
-from fala.cli.names import ACCEPT, PROMPTS, Described
+from fala.cli.names import ACCEPT, Described
+from fala.cli.options import BUDGET, JSON, SECONDS, TRY_PROMPTS
 from fala.cli.progress import device_progress
 from fala.device import Device
 from fala.errors import DataError, printable
-from fala.personal.budget import BRIDGED_PASSES, PASSES, Budget
+from fala.personal.budget import Budget
 from fala.report import Preview, Report
 from fala.slots.repair import RepairReport
 
 _FOLDER = click.argument("folder", type=click.Path(path_type=Path))
-_BUDGET = click.option(
-    "--budget",
-    type=click.IntRange(0),
-    default=None,
-    show_default=f"{PASSES}, or {BRIDGED_PASSES} over a bridge",
-    help="Forward passes through the new backbone.",
-)
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON value.")
 
 
 @click.group(name="fala-device", cls=Group, context_settings=SETTINGS)
@@ -44,7 +37,7 @@ def command() -> None:
 @click.option(
     "--key-file", type=click.Path(path_type=Path), help="The 32-byte key of an encrypted device."
 )
-@_JSON
+@JSON
 @click.pass_context
 def doctor(
     context: click.Context,
@@ -78,20 +71,9 @@ def doctor(
     help="The trusted root: the vendor's metadata/1.root.json, from a source other than URL.",
 )  # fmt: skip
 @click.option("--product", help="Whose releases (default: the installed release's product).")
-@_BUDGET
-@click.option(
-    "--seconds",
-    type=click.FloatRange(0),
-    default=None,
-    help="Wall time after which no more texts are encoded.",
-)
-@click.option(
-    "--prompts",
-    type=Described(PROMPTS),
-    default="off",
-    show_default=True,
-    help="Whether to try a prompt of the user's own texts.",
-)
+@BUDGET
+@SECONDS
+@TRY_PROMPTS
 @click.option(
     "--accept",
     type=Described(ACCEPT),
@@ -99,7 +81,7 @@ def doctor(
     show_default=True,
     help="On what terms the release is installed.",
 )
-@_JSON
+@JSON
 def update(
     folder: Path,
     url: str,
@@ -137,8 +119,8 @@ def update(
 @command.command()
 @_FOLDER
 @click.argument("bundle", type=click.Path(path_type=Path))
-@_BUDGET
-@_JSON
+@BUDGET
+@JSON
 def preview(folder: Path, bundle: Path, budget: int | None, as_json: bool) -> None:
     """Report what the release BUNDLE would do for the user of the device in FOLDER.
 
@@ -151,7 +133,7 @@ def preview(folder: Path, bundle: Path, budget: int | None, as_json: bool) -> No
 
 @command.command()
 @_FOLDER
-@_JSON
+@JSON
 def confirm(folder: Path, as_json: bool) -> None:
     """End the trial of the active release on the device in FOLDER."""
     _, on_trial, name = _changed(folder, Device.confirm)
@@ -161,7 +143,7 @@ def confirm(folder: Path, as_json: bool) -> None:
 
 @command.command()
 @_FOLDER
-@_JSON
+@JSON
 def rollback(folder: Path, as_json: bool) -> None:
     """Make the previous model active again on the device in FOLDER."""
     old, _, new = _changed(folder, Device.rollback)

@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import SupportsFloat, TypeAlias
+from typing import ClassVar, SupportsFloat, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,10 +51,10 @@ class Labels:
         measure: What the losses are.
     """
 
-    spread: float = 1.0
-    width: float = 1.0
-    in_json: bool = False
-    measure: str = "cross-entropy"
+    spread: ClassVar[float] = 1.0
+    width: ClassVar[float] = 1.0
+    in_json: ClassVar[bool] = False
+    measure: ClassVar[str] = "cross-entropy"
 
     def count(self, labels: Sequence[str]) -> int:
         """C, of a head of some labels.
@@ -186,10 +186,10 @@ class Tags:
         measure: See ``Labels``.
     """
 
-    spread: float = 1.0
-    width: float = 1.0
-    in_json: bool = True
-    measure: str = "cross-entropy, summed over the tags,"
+    spread: ClassVar[float] = 1.0
+    width: ClassVar[float] = 1.0
+    in_json: ClassVar[bool] = True
+    measure: ClassVar[str] = "cross-entropy, summed over the tags,"
 
     def count(self, labels: Sequence[str]) -> int:
         """See ``Labels``."""
@@ -309,6 +309,8 @@ class Rating:
     low: float
     high: float
     noise: float
+    in_json: ClassVar[bool] = True
+    measure: ClassVar[str] = "squared error in nats"
 
     def __post_init__(self) -> None:
         numbers = (self.low, self.high, self.noise)
@@ -333,16 +335,6 @@ class Rating:
     def width(self) -> float:
         """See ``Labels``."""
         return self.high - self.low
-
-    @property
-    def in_json(self) -> bool:
-        """See ``Labels``."""
-        return True
-
-    @property
-    def measure(self) -> str:
-        """See ``Labels``."""
-        return "squared error in nats"
 
     def count(self, labels: Sequence[str]) -> int:
         """See ``Labels``."""

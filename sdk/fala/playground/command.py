@@ -12,13 +12,14 @@ import click
 
 from fala.bundle.reading import Bundle
 from fala.cli.commands import SETTINGS, Command
-from fala.cli.names import PROMPTS, Described, Named
+from fala.cli.names import Named
+from fala.cli.options import BUDGET, JSON, SECONDS, TRY_PROMPTS
 from fala.cli.progress import device_progress, progress
 from fala.device import Device
 from fala.errors import DataError
 from fala.files import temporary_folder
 from fala.model.links import LABELS, TAGS, Link, Rating, rating_of
-from fala.personal.budget import BRIDGED_PASSES, PASSES, Budget
+from fala.personal.budget import Budget
 from fala.personal.prompts import Prompts
 from fala.playground import tables
 from fala.playground.paper import Recipe
@@ -163,26 +164,9 @@ def _column_options(command: Callable[..., None]) -> Callable[..., None]:
     is_flag=True,
     help="With --device: accept a version below one that the device has had.",
 )
-@click.option(
-    "--prompts",
-    type=Described(PROMPTS),
-    default="off",
-    show_default=True,
-    help="With --device: compile the user's own texts to a prompt, and use it if it is better.",
-)
-@click.option(
-    "--budget",
-    type=click.IntRange(0),
-    default=None,
-    show_default=f"{PASSES}, or {BRIDGED_PASSES} over a bridge",
-    help="Forward passes through the new backbone, a user.",
-)
-@click.option(
-    "--seconds",
-    type=click.FloatRange(0),
-    default=None,
-    help="Wall time after which no more texts are encoded, a user.",
-)
+@TRY_PROMPTS
+@BUDGET
+@SECONDS
 @click.option(
     "--users",
     type=click.IntRange(1),
@@ -201,7 +185,7 @@ def _column_options(command: Callable[..., None]) -> Callable[..., None]:
     is_flag=True,
     help="Show the paper's own recipe, too: clusters, their representatives, ridge regression.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
+@JSON
 @click.version_option(package_name="fala-sdk")
 def command(**arguments: Any) -> None:  # noqa: ANN401
     """Replace the backbone under personal models, and see what survives.

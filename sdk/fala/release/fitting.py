@@ -275,11 +275,11 @@ class PublicRows:
             shares, counts, numbers = _averaged(labels, positions, names, rating)
         elif exclusive:
             names = _names(labels, names, task)
-            shares, counts = _counted(labels, positions, names)
+            shares, counts = _means(LABELS.numbers(labels, names), positions)
         else:
             seen = {tag for label in labels if label is not None for tag in tags_of(label)}
             names, link = names or in_order(seen), TAGS
-            shares, counts = _tagged(labels, positions, names)
+            shares, counts = _means(_tagged(labels, names), positions)
         return cls(
             task, tuple(names), distinct, positions, shares, counts, inputs, embeddings, numbers,
             link,
@@ -452,16 +452,13 @@ def _averaged(
         raise DataError("a head of ratings needs a number a row, and two different ones or more")
     mean, deviation = float(values.mean()), float(values.std())
     values = (values - mean) / deviation
-    counts = np.bincount(positions).astype(np.float64)
-    means = np.bincount(positions, values) / counts
-    within = float(((values - means[positions]) ** 2).mean())
-    return means[:, None], counts, _Numbers(low, high, mean, deviation, within)
+    means, counts = _means(values[:, None], positions)
+    within = float(((values - means[positions, 0]) ** 2).mean())
+    return means, counts, _Numbers(low, high, mean, deviation, within)
 
 
-def _tagged(
-    labels: Sequence[Label], positions: NDArray[np.int64], names: Sequence[str]
-) -> tuple[Floats, Floats]:
-    """Shares of rows with each tag (m, C) and the number of rows (m,) of the m examples."""
+def _tagged(labels: Sequence[Label], names: Sequence[str]) -> Floats:
+    """Rows' tags, (n, C)."""
     values = TAGS.numbers(labels, names)
     if np.isnan(values).any():
         raise DataError("a row without tags has an empty set, not None")
@@ -471,24 +468,11 @@ def _tagged(
                 f"tag {shown(name)} is of {'all rows' if share else 'no row'}: a head needs rows "
                 "with it and rows without"
             )
+    return values
+
+
+def _means(values: Floats, positions: NDArray[np.int64]) -> tuple[Floats, Floats]:
+    """Mean numbers (m, C) and the number of rows (m,) of the m examples at some positions."""
     counts = np.bincount(positions).astype(np.float64)
     sums = [np.bincount(positions, column) for column in values.T]
     return np.column_stack(sums) / counts[:, None], counts
-
-
-def _counted(
-    labels: Sequence[Label], positions: NDArray[np.int64], names: Sequence[str]
-) -> tuple[Floats, Floats]:
-    """Class shares (m, C) and the number of rows (m,) of the m examples at some positions."""
-    column = {name: number for number, name in enumerate(names)}
-    counts = np.zeros((positions.max() + 1, len(names)))
-    for row, (position, label) in enumerate(zip(positions, labels, strict=True)):
-        name = label_name(label)
-        if name not in column:
-            raise DataError(
-                f"label {shown(name)} of example {row} is not one of {', '.join(names)}"
-            )
-        counts[position, column[name]] += 1
-    total = counts.sum(axis=1)
-    shares = counts / total[:, None]
-    return shares[:, 1:] if len(names) == 2 else shares, total

@@ -1,0 +1,28 @@
+"""Options that several commands take."""
+
+from __future__ import annotations
+
+import click
+
+from fala.cli.names import PROMPTS, Described
+from fala.personal.budget import BRIDGED_PASSES, PASSES
+
+BUDGET = click.option(
+    "--budget",
+    type=click.IntRange(0),
+    show_default=f"{PASSES}, or {BRIDGED_PASSES} over a bridge",
+    help="Forward passes through the new backbone, a user.",
+)
+SECONDS = click.option(
+    "--seconds",
+    type=click.FloatRange(0),
+    help="Wall time after which no more texts are encoded, a user.",
+)
+TRY_PROMPTS = click.option(
+    "--prompts",
+    type=Described(PROMPTS),
+    default="off",
+    show_default=True,
+    help="Whether to try a prompt of the user's own texts, on a device.",
+)
+JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON value.")
