@@ -87,6 +87,8 @@ def test_the_whole_walk_by_keyboard_and_a_server_that_is_killed(tab, tmp_path):
         tab.press("Enter")
         tab.until(f"{STAGE} === 'shipped' && {IDLE}")
         assert tab.evaluate(FOCUS) == "refine"
+        assert tab.evaluate("verdict.getBoundingClientRect().top") >= 0
+        assert tab.evaluate("figures.getBoundingClientRect().bottom <= innerHeight")
         assert tab.evaluate("document.querySelectorAll('#table .titles th').length") == 4
         assert figures(tab, 0) != figures(tab, 1)
         assert fits(tab)
@@ -140,6 +142,7 @@ def test_the_whole_walk_by_keyboard_and_a_server_that_is_killed(tab, tmp_path):
         tab.press("Enter")
         tab.until(f"{STAGE} === 'labelling' && answers.children.length === 0")
         assert (value(tab, "text"), value(tab, "labels")) == ("", 0)
+        assert tab.evaluate("news.textContent") == ""
         assert tab.evaluate("document.querySelectorAll('[aria-pressed=true]').length") == 0
         quiet(tab, url, again)
     with Device.open(tmp_path / "mine") as device:
