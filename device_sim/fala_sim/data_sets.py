@@ -82,10 +82,10 @@ def divide(name: str, folder: Path | None, *, users: int, seed: int, role: Role)
     # With another seed: with the same one, annotators who judged the same documents would be
     # tested on the very ones that are held out.
     wider = _convert(place, opened, users + others, seed + _ANOTHER, turn=users * seed)
-    own = [user for user in _users(wider) if user not in set(_users(tested))]
+    by_user = [user for user in _users(wider) if user not in set(_users(tested))]
     rows = [row for row in wider.rows if folded(row.judged) not in held_out]
     kept = Conversion(rows, wider.left_out)
-    return _gather(name, opened, kept, own, most=VALIDATION_EXAMPLES)
+    return _gather(name, opened, kept, by_user, most=VALIDATION_EXAMPLES)
 
 
 def _convert(place: Place, opened: Opened, users: int, seed: int, turn: int) -> Conversion:
@@ -123,10 +123,10 @@ def _gather(
     names = names or {label: str(label) for label in present}
     rated = opened.rating is not None
     text_task = "rating" if rated else "classification"
-    own: dict[str, dict[str, list[Row]]] = {user: {"train": [], "test": []} for user in users}
+    by_user: dict[str, dict[str, list[Row]]] = {user: {"train": [], "test": []} for user in users}
     for row in conversion.rows:
-        if row.split != "public" and row.user in own:
-            own[row.user][row.split].append(row)
+        if row.split != "public" and row.user in by_user:
+            by_user[row.user][row.split].append(row)
     return Division(
         name=name,
         task="matching" if isinstance(conversion.rows[0], MatchRow) else text_task,
@@ -142,7 +142,7 @@ def _gather(
                 [_example(row) for row in rows["test"][:most]],
                 [names[row.label] for row in rows["test"][:most]],
             )
-            for user, rows in own.items()
+            for user, rows in by_user.items()
         ),
         left_out=tuple(conversion.left_out.lines()),
         rating=opened.rating,

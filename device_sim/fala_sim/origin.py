@@ -79,5 +79,5 @@ def _total_memory() -> int:
 
 
 def _versions() -> dict[str, str]:
-    installed = {found.metadata["Name"].lower(): found.version for found in distributions()}
+    installed = {package.metadata["Name"].lower(): package.version for package in distributions()}
     return {name: installed[name] for name in _LIBRARIES if name in installed}

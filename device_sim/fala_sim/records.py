@@ -160,9 +160,9 @@ class Store:
         Raises:
             DataError: If one cannot be read; names it.
         """
-        found = {key_of(record): record for record in (*self._packed(), *self._appended(kinds))}
-        asked = [key for key in found if not kinds or key.kind in kinds]
-        return [found[key] for key in sorted(asked, key=lambda key: key.order)]
+        by_key = {key_of(record): record for record in (*self._packed(), *self._appended(kinds))}
+        asked = [key for key in by_key if not kinds or key.kind in kinds]
+        return [by_key[key] for key in sorted(asked, key=lambda key: key.order)]
 
     def get(self, key: Key) -> Record | None:
         """One job's record, or None where it was not run.

@@ -43,9 +43,9 @@ def read_folder(folder: Path, left_out: LeftOut) -> list[Document]:
     """
     kinds = [kind for kind in KINDS if (folder / f"{kind}_annotations.tsv").exists()]
     if len(kinds) != 1:
-        found = f"several data sets ({', '.join(kinds)})" if kinds else "no Wikipedia Detox files"
+        what = f"several data sets ({', '.join(kinds)})" if kinds else "no Wikipedia Detox files"
         raise DataError(
-            f"{found} in {str(folder)!r}: expected one of {', '.join(KINDS)}, as "
+            f"{what} in {str(folder)!r}: expected one of {', '.join(KINDS)}, as "
             "KIND_annotated_comments.tsv and KIND_annotations.tsv"
         )
     kind = kinds[0]

@@ -96,15 +96,15 @@ def convert(
         drawn = set(random.Random(f"validation {seed}").sample(range(len(training)), size))
         validation = [row for position, row in enumerate(training) if position in drawn]
         training = [row for position, row in enumerate(training) if position not in drawn]
-    known: set[str] = set()
+    judged: set[str] = set()
     kept: dict[str, list[TextRow]] = {}
     # The tested ones first: what is in two splits stays where it weighs most.
     for split, part in (("test", benchmark.test), ("train", validation), ("public", training)):
         user = PUBLIC if split == "public" else USER
-        own = [TextRow(user, split, text, label) for text, label in part]
-        kept[split] = [row for row in own if folded(row.text) not in known]
-        left_out.add("rows of what is in another split", count=len(own) - len(kept[split]))
-        known.update(folded(row.text) for row in own)
+        split_rows = [TextRow(user, split, text, label) for text, label in part]
+        kept[split] = [row for row in split_rows if folded(row.text) not in judged]
+        left_out.add("rows of what is in another split", count=len(split_rows) - len(kept[split]))
+        judged.update(folded(row.text) for row in split_rows)
     if public is not None and public < len(kept["public"]):
         left_out.add("public rows beyond --public", count=len(kept["public"]) - public)
         drawn = set(random.Random(f"public {seed}").sample(range(len(kept["public"])), public))

@@ -32,17 +32,17 @@ def read_folder(folder: Path) -> dict[str, bytes]:
     """
     try:
         names = sorted(path.name for path in folder.iterdir())
-        found = [name for part in PARTS for name in names if name.endswith(f"_{part}.json")]
-        if not found:
+        matching = [name for part in PARTS for name in names if name.endswith(f"_{part}.json")]
+        if not matching:
             wanted = ", ".join(f"*_{part}.json" for part in PARTS)
             raise DataError(f"no Le-Wi-Di files in {str(folder)!r}: expected {wanted}")
-        data_sets = sorted({name.rpartition("_")[0] for name in found})
+        data_sets = sorted({name.rpartition("_")[0] for name in matching})
         if len(data_sets) > 1:
             raise DataError(
                 f"{len(data_sets)} data sets in {str(folder)!r} ({', '.join(data_sets)}): "
                 "give each its own folder"
             )
-        return {name: (folder / name).read_bytes() for name in found}
+        return {name: (folder / name).read_bytes() for name in matching}
     except OSError as error:
         raise DataError(f"cannot read {str(error.filename)!r}: {error.strerror}") from error
 
@@ -72,9 +72,9 @@ def parse_documents(files: Mapping[str, bytes]) -> list[Document]:
                 text, labels = _parse_document(entry)
             except DataError as error:
                 raise DataError(f"{name}, document {number!r}: {error}") from error
-            known = documents.find(text).labels
+            document_labels = documents.find(text).labels
             for annotator, label in labels.items():
-                known.setdefault(annotator, label)
+                document_labels.setdefault(annotator, label)
     return documents.all()
 
 

@@ -175,12 +175,12 @@ def convert(
     """
     chosen = _busiest(news, log(left_out), users, left_out)
     draw = random.Random(f"mind {seed}")
-    own: dict[str, list[Impression]] = {user: [] for user in chosen}
+    by_user: dict[str, list[Impression]] = {user: [] for user in chosen}
     sample: list[Impression] = []  # of others' impressions; each gives a row or more
     seen = 0
     for impression in log(LeftOut()):  # damage is the same both times
-        if impression.user in own:
-            own[impression.user].append(impression)
+        if impression.user in by_user:
+            by_user[impression.user].append(impression)
         elif any(article in news for article, _ in impression.candidates()):
             # Reservoir sampling (Vitter 1985, algorithm R).
             seen += 1
@@ -197,7 +197,7 @@ def convert(
     return matching.convert(
         {
             user: [moment(each) for each in sorted(impressions, key=lambda each: each.time)]
-            for user, impressions in own.items()
+            for user, impressions in by_user.items()
         },
         ((each.user, moment(each)) for each in sample),
         negatives=negatives,
@@ -218,10 +218,10 @@ def _busiest(
         _count_unknown(news, impression.history.split(), "articles in histories", left_out)
         candidates = list(impression.candidates())
         _count_unknown(news, [article for article, _ in candidates], "candidates", left_out)
-        known = [clicked for article, clicked in candidates if article in news]
-        if known:
+        offered = [clicked for article, clicked in candidates if article in news]
+        if offered:
             shown[user] += 1
-            opened[user] += sum(known)
+            opened[user] += sum(offered)
     able = [user for user, count in shown.items() if count > 1]
     if users > len(able) or users >= len(shown):
         raise DataError(

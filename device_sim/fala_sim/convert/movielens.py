@@ -82,7 +82,7 @@ def read_folder(folder: Path, left_out: LeftOut) -> dict[str, list[Rating]]:
             ratings.setdefault(user, []).append(Rating(time, films[film], stars >= LIKED))
         else:
             left_out.add("ratings of unknown films", f"movieId {film!r} of user {user!r}")
-    return {user: _in_order(own, left_out) for user, own in ratings.items()}
+    return {user: _in_order(user_ratings, left_out) for user, user_ratings in ratings.items()}
 
 
 def _in_order(ratings: list[Rating], left_out: LeftOut) -> list[Rating]:
@@ -139,7 +139,10 @@ def convert(
     Raises:
         DataError: If there are too few users, or one of them liked too few films.
     """
-    likes = {user: [rating for rating in own if rating.liked] for user, own in ratings.items()}
+    likes = {
+        user: [rating for rating in user_ratings if rating.liked]
+        for user, user_ratings in ratings.items()
+    }
     rated = sum(map(len, ratings.values()))
     left_out.add("ratings below 4", count=rated - sum(map(len, likes.values())))
     busiest = sorted(filter(likes.get, likes), key=lambda user: (-len(likes[user]), user))
@@ -180,11 +183,14 @@ class _Offers:
 
     def __init__(self, ratings: Mapping[str, Sequence[Rating]], seed: int) -> None:
         everybody = sorted(
-            (rating for own in ratings.values() for rating in own), key=lambda rating: rating.time
+            (rating for user_ratings in ratings.values() for rating in user_ratings),
+            key=lambda rating: rating.time,
         )
         self._films = [rating.film for rating in everybody]
         self._times = [rating.time for rating in everybody]
-        self._rated = {user: {rating.film for rating in own} for user, own in ratings.items()}
+        self._rated = {
+            user: {rating.film for rating in user_ratings} for user, user_ratings in ratings.items()
+        }
         self._random = random.Random(f"movielens {seed}, offers")
 
     def draw(self, user: str, time: int) -> Iterator[str]:

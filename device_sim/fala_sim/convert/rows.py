@@ -43,7 +43,9 @@ def load(path: Path, left_out: LeftOut) -> Rows:
         DataError: If it cannot be read, or its rows make no data set.
     """
     loaded = load_rows(path)
-    unlabelled = sum(row.label is None for own in loaded.users.values() for row in own.train)
+    unlabelled = sum(
+        row.label is None for of_user in loaded.users.values() for row in of_user.train
+    )
     left_out.add("train rows without a label", count=unlabelled)
     return loaded
 
@@ -65,7 +67,7 @@ def convert(
     """
     if users > len(loaded.users):
         raise DataError(f"{loaded.source} has {len(loaded.users)} users, not {users}")
-    sizes = {user: len(own.train) + len(own.test) for user, own in loaded.users.items()}
+    sizes = {user: len(of_user.train) + len(of_user.test) for user, of_user in loaded.users.items()}
     chosen = sorted(sizes, key=lambda user: -sizes[user])[:users]
     left_out.add("users beyond those asked for", count=len(sizes) - len(chosen))
     drawn = random.Random(f"rows {seed}")
@@ -74,8 +76,8 @@ def convert(
     names = loaded.labels
     rows = [_row(row, row.user or f"row {row.line}", "public", names) for row in loaded.public]
     for user in chosen:
-        own = loaded.users[user]
-        train, test = _divide(own, held_out) if seed else (own.train, own.test)
+        of_user = loaded.users[user]
+        train, test = _divide(of_user, held_out) if seed else (of_user.train, of_user.test)
         rows += [_row(row, user, "train", names) for row in train if row.label is not None]
         rows += [_row(row, user, "test", names) for row in test if row.label is not None]
     kept = _without_tested(_once(rows, left_out), left_out)
@@ -88,12 +90,12 @@ def convert(
     return Conversion(kept, left_out)
 
 
-def _rows(own: UserRows) -> list[FileRow]:
-    return sorted([*own.train, *own.test], key=lambda row: row.line)
+def _rows(of_user: UserRows) -> list[FileRow]:
+    return sorted([*of_user.train, *of_user.test], key=lambda row: row.line)
 
 
-def _divide(own: UserRows, held_out: set[str]) -> tuple[list[FileRow], list[FileRow]]:
-    every = _rows(own)
+def _divide(of_user: UserRows, held_out: set[str]) -> tuple[list[FileRow], list[FileRow]]:
+    every = _rows(of_user)
     if isinstance(every[0].example, Match):
         cut = len(every) - max(1, round(TEST_SHARE * len(every)))
         return every[:cut], every[cut:]
@@ -125,17 +127,19 @@ def _once(rows: Iterable[Row], left_out: LeftOut) -> list[Row]:
 
 def _without_tested(rows: list[Row], left_out: LeftOut) -> list[Row]:
     held_out = {folded(row.judged) for row in rows if row.split == "test"}
-    own: dict[str, set[str]] = {}
+    of_user: dict[str, set[str]] = {}
     for row in rows:
         if row.split == "test":
-            own.setdefault(row.user, set()).add(folded(row.judged))
+            of_user.setdefault(row.user, set()).add(folded(row.judged))
     kept = []
     for row in rows:
         if row.split != "test" and folded(row.judged) in held_out:
             left_out.add(f"{row.split} rows of what a user is tested on")
-        elif row.split == "train" and isinstance(row, MatchRow) and not own[row.user].isdisjoint(
-            map(folded, row.history)
-        ):  # fmt: skip
+        elif (
+            row.split == "train"
+            and isinstance(row, MatchRow)
+            and not of_user[row.user].isdisjoint(map(folded, row.history))
+        ):
             left_out.add("train rows whose history names what their user is tested on")
         else:
             kept.append(row)

@@ -122,13 +122,13 @@ def _header(
 ) -> tuple[int, list[int]]:
     """How many columns a file has, and where those wanted are."""
     number, line = next(lines, (1, ""))
-    found = (line or "").split(delimiter)
+    cells = (line or "").split(delimiter)
     for name in columns:
-        if name not in found:
+        if name not in cells:
             raise DataError(
                 f"{path}, line {number}: no column {name!r}; expected {', '.join(columns)}"
             )
-    return len(found), [found.index(name) for name in columns]
+    return len(cells), [cells.index(name) for name in columns]
 
 
 def _split(line: str, delimiter: str) -> list[str]:

@@ -56,8 +56,8 @@ def read_receipt(data_set: DataSet, folder: Path) -> dict[str, dict[str, str]]:
     """
     path = receipt_path(data_set, folder)
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        return {part: dict(found[part]) for part in ("downloads", "files")}
+        written = json.loads(path.read_text(encoding="utf-8"))
+        return {part: dict(written[part]) for part in ("downloads", "files")}
     except FileNotFoundError:
         return {"downloads": {}, "files": {}}
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -104,8 +104,8 @@ def _bring(
     paths: list[Path] = []
     for file in data_set.files:
         try:
-            known, how = _known(file, receipt["downloads"])
-            paths.append(_download(file, known, downloads))
+            checksum, how = _known(file, receipt["downloads"])
+            paths.append(_download(file, checksum, downloads))
         except DataError as error:
             raise DataError(
                 f"{error}. Without a network: put {file.url} ({data_set.licence}) "
@@ -212,17 +212,17 @@ def _known(file: File, before: Mapping[str, str]) -> tuple[str | None, str]:
     return None, "none"
 
 
-def _download(file: File, known: str | None, downloads: Path) -> Path:
+def _download(file: File, checksum: str | None, downloads: Path) -> Path:
     pooch.get_logger().setLevel("ERROR")  # what is to be said is said here
     resuming = Resuming(downloads / f"{file.name}.part")
     try:
         return Path(
-            pooch.retrieve(file.url, known, fname=file.name, path=downloads, downloader=resuming)
+            pooch.retrieve(file.url, checksum, fname=file.name, path=downloads, downloader=resuming)
         )
     except ValueError as error:
         resuming.forget()
         raise DataError(
-            f"{file.url}: not the file that was expected ({known}); nothing of it was kept"
+            f"{file.url}: not the file that was expected ({checksum}); nothing of it was kept"
         ) from error
 
 

@@ -49,10 +49,10 @@ def list_command(data_dir: Path | None, as_json: bool) -> None:
     rows: list[dict[str, Any]] = []
     for name, data_set in CATALOGUE.items():
         places = [folder / each for each in data_set.folders if (folder / each).is_dir()]
-        known = read_receipt(data_set, folder)["downloads"]
+        downloads = read_receipt(data_set, folder)["downloads"]
         pins = {
             "sha256" if file.sha256 else "md5" if file.md5_url
-            else "first" if file.name in known else "none"
+            else "first" if file.name in downloads else "none"
             for file in data_set.files
         }  # fmt: skip
         rows.append({

@@ -57,8 +57,8 @@ class Shelf:
 
     def _parcel(self, path: Path) -> Parcel:
         try:
-            found = path.stat()
-            stamp = (str(path), found.st_size, found.st_mtime_ns)
+            status = path.stat()
+            stamp = (str(path), status.st_size, status.st_mtime_ns)
             if stamp not in self._parcels:
                 self._parcels[stamp] = self._made(path)
         except OSError as error:
@@ -102,8 +102,8 @@ def _root() -> Path:
     owner = os.getuid() if hasattr(os, "getuid") else 0
     root = Path(tempfile.gettempdir()) / f"fala-sim-{owner}"
     root.mkdir(mode=0o700, exist_ok=True)
-    found = root.lstat()
-    if hasattr(os, "getuid") and (found.st_uid != owner or found.st_mode & 0o077):
+    status = root.lstat()
+    if hasattr(os, "getuid") and (status.st_uid != owner or status.st_mode & 0o077):
         raise DataError(f"{root}: is another user's, or open to others; remove it")
     return root
 

@@ -172,8 +172,8 @@ def _count(situation: Situation, report: Report) -> None:
     old, new = situation.old.head.dimension, situation.shipped.head.dimension
     counts = report.counts
     if counts.clusters and "select" in stages:
-        known = report.examples + report.waiting
-        stages["select"].forward_flops = clustering_flops(known, old, counts.clusters)
+        gathered = report.examples + report.waiting
+        stages["select"].forward_flops = clustering_flops(gathered, old, counts.clusters)
     if not counts.fits:
         return
     solve = stages["solve"]

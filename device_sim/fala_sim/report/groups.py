@@ -100,8 +100,8 @@ def grouped(
     runs: pd.DataFrame, expected: Sequence[str] = ()
 ) -> Iterator[tuple[Setting, str, pd.DataFrame]]:
     """Each method's runs in each setting; ``expected`` as in ``by_method``."""
-    for setting, own in by_setting(runs):
-        for method, group in by_method(own, expected):
+    for setting, part in by_setting(runs):
+        for method, group in by_method(part, expected):
             yield setting, method, group
 
 
@@ -136,8 +136,8 @@ def comparable(runs: pd.DataFrame) -> pd.DataFrame:
     have been run on the first only.
     """
     seeds = {
-        setting: [set(group["seed"]) for _, group in by_method(own)]
-        for setting, own in by_setting(runs)
+        setting: [set(group["seed"]) for _, group in by_method(part)]
+        for setting, part in by_setting(runs)
     }
     shared = {setting: set.intersection(*each) or set.union(*each) for setting, each in
               seeds.items()}  # fmt: skip
@@ -156,8 +156,8 @@ def shared_by(runs: pd.DataFrame, *others: pd.DataFrame) -> pd.DataFrame:
 def described(runs: pd.DataFrame) -> str:
     """Which data, backbones, users and seeds runs are of, as a caption says it."""
     settings = []
-    for (data, old, new, task), own in by_setting(runs):
-        users = own["user"].nunique()
+    for (data, old, new, task), part in by_setting(runs):
+        users = part["user"].nunique()
         word = "user" if users == 1 else "users"
         backbones = f"{old} → {new}" if old else new
         settings.append(f"{data} ({task}; {backbones}; {users} {word})")
@@ -173,17 +173,17 @@ def seeds_of(runs: pd.DataFrame) -> str:
 def measured(runs: pd.DataFrame) -> str:
     """When, on what machine and by which version runs were made, as a caption says it."""
     fields = ["cpu", "cores", "memory"]
-    known = runs.reindex(columns=["date", "provenance.commit", "provenance.changed",
+    origins = runs.reindex(columns=["date", "provenance.commit", "provenance.changed",
                                   *(f"provenance.machine.{name}" for name in fields)])  # fmt: skip
-    known.columns = ["date", "commit", "changed", *fields]
-    dates = sorted(date[:10] for date in known["date"].dropna())
+    origins.columns = ["date", "commit", "changed", *fields]
+    dates = sorted(date[:10] for date in origins["date"].dropna())
     when = " to ".join(dict.fromkeys((dates[0], dates[-1]))) if dates else "on an unknown date"
-    machines = known.dropna(subset=fields).drop_duplicates(fields)
+    machines = origins.dropna(subset=fields).drop_duplicates(fields)
     words = sorted(
         f"{machine['cpu']}, {machine['cores']:.0f} cores, {machine['memory'] / 2**30:.0f} GiB"
         for machine in machines.to_dict("records")
     )
-    made = known.dropna(subset=["commit"])
+    made = origins.dropna(subset=["commit"])
     commits = sorted({commit + "+" * bool(changed) for commit, changed in
                       zip(made["commit"], made["changed"], strict=True)})  # fmt: skip
     return (

@@ -83,7 +83,7 @@ def _against(ours: pd.DataFrame, trained: Mapping[str, pd.DataFrame]) -> str:
         test = compare(ours, theirs, _AUC)
         if test is None:
             continue
-        sets = [compare(shared_by(ours, own), own, _AUC) for _, own in by_setting(theirs)]
+        sets = [compare(shared_by(ours, part), part, _AUC) for _, part in by_setting(theirs)]
         means = [one.difference.mean for one in sets if one is not None]
         where = f", {_counted(means)}" if len(means) > 1 else ""
         parts.append(f"{_by(test)} {title(name, theirs)} {_interval(test)}{where}")
@@ -142,10 +142,10 @@ def _counted(means: Sequence[float]) -> str:
 def _ratio(theirs: pd.DataFrame, ours: pd.DataFrame, column: str) -> float | None:
     """The ratio of the means over the same users; None where one was not measured or is nothing."""
     other = mean_over_users(shared_by(theirs, ours), column)
-    own = mean_over_users(shared_by(ours, theirs), column)
-    if other is None or own is None or other.mean <= 0 or own.mean <= 0:
+    part = mean_over_users(shared_by(ours, theirs), column)
+    if other is None or part is None or other.mean <= 0 or part.mean <= 0:
         return None
-    return other.mean / own.mean
+    return other.mean / part.mean
 
 
 def _listed(parts: Sequence[str]) -> str:

@@ -19,12 +19,12 @@ def provenance(records: pd.DataFrame) -> list[tuple[str, str]]:
     machine = records.reindex(columns=[f"{_MACHINE}{name}" for name in fields])
     machine.columns = list(fields)
     versions = records.filter(like=_VERSION)
-    known = records.reindex(columns=["old", "new", "date", "provenance.commit",
+    origins = records.reindex(columns=["old", "new", "date", "provenance.commit",
                                      "provenance.changed"])  # fmt: skip
-    dates = sorted(known["date"].dropna())
-    replaced = known[known["old"].fillna("") != ""]
+    dates = sorted(origins["date"].dropna())
+    replaced = origins[origins["old"].fillna("") != ""]
     backbones = replaced["old"] + " → " + replaced["new"]
-    committed = known.dropna(subset="provenance.commit")
+    committed = origins.dropna(subset="provenance.commit")
     changed = committed["provenance.changed"].map(
         lambda changed: " with changes that were not committed" if changed else ""
     )
@@ -50,5 +50,5 @@ def provenance(records: pd.DataFrame) -> list[tuple[str, str]]:
 
 
 def _distinct(values: Iterable[object]) -> str:
-    known = (str(value) for value in values if value is not None and value == value)
-    return "; ".join(sorted(set(filter(None, known))))
+    origins = (str(value) for value in values if value is not None and value == value)
+    return "; ".join(sorted(set(filter(None, origins))))

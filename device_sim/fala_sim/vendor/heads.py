@@ -37,10 +37,10 @@ def words_head(division: Division) -> Head:
 
 def _words(division: Division, examples: Sequence[Example], labels: Sequence[str]) -> Head:
     backbone, texts = Nothing(), distinct_texts(examples)
-    known = dict(zip(texts, backbone.encode(texts), strict=True))
+    vectors = dict(zip(texts, backbone.encode(texts), strict=True))
     return fit_head(
         backbone, examples, labels,
-        label_names=division.labels, embeddings=known, rating=division.rating,
+        label_names=division.labels, embeddings=vectors, rating=division.rating,
     )  # fmt: skip
 
 
@@ -82,11 +82,11 @@ def tuned_head(
     beside = _words(division, seen, labels).lexical
     if beside is None:
         raise DataError(f"{division.name}: a head without words")
-    known = {folded(_judged(example)) for example in seen}
+    vectors = {folded(_judged(example)) for example in seen}
     fresh = [
         (example, label)
         for example, label in zip(division.public, division.public_labels, strict=True)
-        if folded(_judged(example)) not in known
+        if folded(_judged(example)) not in vectors
     ]
     examples, fresh_labels = [example for example, _ in fresh], [label for _, label in fresh]
     return add_words(head, beside, examples, fresh_labels, embeddings)

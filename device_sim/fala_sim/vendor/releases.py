@@ -159,10 +159,10 @@ def inputs_of(places: Sequence[Path], method: str) -> list[Path]:
         places: What was prepared.
         method: The job's; what trains a transformer reads its folder.
     """
-    found = [path for place in places for path in _read_by(place)]
+    paths = [path for place in places for path in _read_by(place)]
     if method in TRAINED:
-        found += [folder for place in places if (folder := _trained_by(place)) is not None]
-    return list(dict.fromkeys(found))
+        paths += [folder for place in places if (folder := _trained_by(place)) is not None]
+    return list(dict.fromkeys(paths))
 
 
 @lru_cache(maxsize=64)
@@ -256,8 +256,8 @@ def _tuned(
     say(f"{division.name}: fitting words for {source.name}")
     texts = distinct_texts(map(example_of, rows))
     embeddings = embed(bundle, source.name, texts, path.parent)
-    known = {**plain.embeddings, **embeddings}
-    head = tuned_head(plain.head, division, rows, backbone=bundle.backbone(), embeddings=known)
+    vectors = {**plain.embeddings, **embeddings}
+    head = tuned_head(plain.head, division, rows, backbone=bundle.backbone(), embeddings=vectors)
     about = "trained with the backbone, with words of the same public"
     write_release(path, bundle, head, {"head": about})
     return replace(plain, path=path, head=Bundle.open(path).head() or head)

@@ -44,8 +44,11 @@ def table_3(records: pd.DataFrame) -> Table:
     """The old backbone, global and personal."""
     runs = _ablations(records, "3")
     rows: list[Row] = []
-    for setting, own in by_setting(runs):
-        models = {which: own[own["part"] == f"old-{which}"] for which in ("global", "personal")}
+    for setting, setting_runs in by_setting(runs):
+        models = {
+            which: setting_runs[setting_runs["part"] == f"old-{which}"]
+            for which in ("global", "personal")
+        }
         for metric, metric_title in METRICS.items():
             test = compare(models["personal"], models["global"], f"scores.{metric}")
             rows.append(
@@ -78,10 +81,10 @@ def table_4(records: pd.DataFrame) -> Table:
             "data": setting.data,
             "new": setting.new,
             "initialization": way_title,
-            **score_cells(own[own["part"] == way]),
+            **score_cells(setting_runs[setting_runs["part"] == way]),
             **paper.score_cells("4", setting.task, way),
         }
-        for setting, own in by_setting(runs)
+        for setting, setting_runs in by_setting(runs)
         for way, way_title in _WAYS.items()
     ]
     return Table.of(
@@ -99,10 +102,10 @@ def table_5(records: pd.DataFrame) -> Table:
     parts = runs["part"].str.split("-", n=1, expand=True)
     runs = runs.assign(objective=parts[0], strength=parts[1].astype(float))
     rows: list[Row] = []
-    for setting, own in by_setting(runs):
+    for setting, setting_runs in by_setting(runs):
         metrics = dict.fromkeys(("auc", paper.METRIC_5[setting.task]))
         for metric, strength in product(metrics, sorted({*runs["strength"], *_LAMBDAS})):
-            here = own[own["strength"] == strength]
+            here = setting_runs[setting_runs["strength"] == strength]
             rows.append(
                 {
                     "data": setting.data,
@@ -139,9 +142,9 @@ def table_6(records: pd.DataFrame) -> Table:
             "data": setting.data,
             "new": setting.new,
             "model": model,
-            **score_cells(own[own["part"] == part]),
+            **score_cells(setting_runs[setting_runs["part"] == part]),
         }
-        for setting, own in by_setting(runs)
+        for setting, setting_runs in by_setting(runs)
         for part, model in _MODELS.items()
     ]
     theirs = {"own-labels": "fine-tuned, no global training", "fala": _MODELS["fala"]}
@@ -174,11 +177,11 @@ def table_7(records: pd.DataFrame) -> Table:
     columns = [f"user {place}" for place in range(1, _USERS + 1)]
     rows: list[Row] = []
     notes: list[str] = []
-    for setting, own in by_setting(runs):
-        users = sorted(own["user"].unique())
+    for setting, setting_runs in by_setting(runs):
+        users = sorted(setting_runs["user"].unique())
         named = ", ".join(f"user {place} is {user}" for place, user in enumerate(users, 1))
         notes.append(f"{setting.data}: {named}.")
-        for top_k, group in parts(own, "top_k"):
+        for top_k, group in parts(setting_runs, "top_k"):
             clusters = over_users(group, "clusters")
             counts = [_whole(clusters[setting.data, user]) if (setting.data, user) in clusters
                       else NOT_RUN for user in users[:_USERS]]  # fmt: skip

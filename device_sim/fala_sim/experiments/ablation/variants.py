@@ -177,8 +177,10 @@ def _table6(
     bias = np.log(counts)
     blank = Head(new.head.task, new.head.labels, np.ones_like(new.head.weight), bias)
     without = Release(new.name, new.path, blank, new.embeddings, new.flops, new.tokens)
-    own = fit_matrix(blank, without.inputs(situation.user.train), labels=shares, prior="zero")
-    yield "table6-own-labels", ModelScores(without, own), {}
+    user_model = fit_matrix(
+        blank, without.inputs(situation.user.train), labels=shares, prior="zero"
+    )
+    yield "table6-own-labels", ModelScores(without, user_model), {}
     scores, extra = _solved(situation, settings, inputs, chosen)
     yield "table6-fala", scores, extra | {"clusters": len(chosen)}
 

@@ -54,10 +54,10 @@ class Benchmark:
 
 def spans(layers: int) -> dict[str, tuple[int, int]]:
     """Every span of layers by its name, first and last layer; and that without any."""
-    found = {
+    splits = {
         f"{first}-{last}": (first, last) for first in range(layers) for last in range(first, layers)
     }
-    return {WHOLE: (0, -1), **found}
+    return {WHOLE: (0, -1), **splits}
 
 
 def validate(task: Benchmark, key: Key, trained: Key, options: Sequence[str], rate: str) -> Giving:
@@ -263,8 +263,8 @@ def _scored(logits: Logits, truth: Sequence[str], labels: Sequence[str]) -> dict
     # Late: it takes a second to load.
     from sklearn.metrics import matthews_corrcoef
 
-    known = [labels.index(label) for label in truth]
-    matthews = float(matthews_corrcoef(known, decisions(logits)))
+    positions = [labels.index(label) for label in truth]
+    matthews = float(matthews_corrcoef(positions, decisions(logits)))
     return {"scores": {**figures(logits, truth, labels), "matthews": matthews}}
 
 

@@ -34,14 +34,14 @@ _TITLES = {"adapters": "adapters", "full": "full fine-tuning", "top-k": "top lay
 def sizes(records: pd.DataFrame) -> list[Plot]:
     """Accuracy by trained parameters."""
     runs = of(records, "adapter", "adapter-size")
-    return [_sizes(data, own) for data, own in parts(runs, "data")]
+    return [_sizes(data, part) for data, part in parts(runs, "data")]
 
 
 @figure("adapter-ablation", "adapters", "adapter-span")
 def spans(records: pd.DataFrame) -> list[Plot]:
     """Accuracy without the adapters of some layers."""
     runs = of(records, "adapter-span")
-    return [_spans(data, own) for data, own in parts(runs, "data")]
+    return [_spans(data, part) for data, part in parts(runs, "data")]
 
 
 def _sizes(data: str, runs: pd.DataFrame) -> Plot:

@@ -58,17 +58,17 @@ def chosen(store: Store, data: str, method: str) -> str | None:
     """
     if method not in RATES:
         return USUAL
-    found = {
+    recorded = {
         record["variant"]: record
         for record in store.read("adapter-search")
         if (record["data"], record["method"]) == (data, method)
     }
-    tried = {rate: found.get(_key(data, method, rate).variant) for rate in RATES[method]}
-    known = {rate: record for rate, record in tried.items() if record is not None}
-    if len(known) < len(tried):
+    tried = {rate: recorded.get(_key(data, method, rate).variant) for rate in RATES[method]}
+    finished = {rate: record for rate, record in tried.items() if record is not None}
+    if len(finished) < len(tried):
         return None
-    best = max(known, key=lambda rate: known[rate]["accuracy"])
-    _check(store, known[best])
+    best = max(finished, key=lambda rate: finished[rate]["accuracy"])
+    _check(store, finished[best])
     return best
 
 

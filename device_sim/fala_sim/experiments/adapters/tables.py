@@ -50,17 +50,17 @@ def adapters(records: pd.DataFrame) -> Table:
     """Adapters of two sizes against full fine-tuning, and against no training."""
     runs = of(records, "adapter")
     rows: list[Row] = []
-    for data, own in parts(runs, "data"):
+    for data, part in parts(runs, "data"):
         for name, scores in (
             ("the majority's label", "majority"),
             ("a head in closed form, the backbone as it is", "frozen"),
         ):
-            row = {title: own[f"{scores}.{score}"].iloc[0] for score, title in SCORES.items()}
+            row = {title: part[f"{scores}.{score}"].iloc[0] for score, title in SCORES.items()}
             rows.append({"data": data, "method": name, _TRAINED: None, _SHARE: None,
                          _TOGETHER: None, **row})  # fmt: skip
-        groups = by_trial(own)
+        groups = by_trial(part)
         for trial in dict.fromkeys((_FULL, _ADAPTERS, *groups)):
-            group = groups.get(trial, own.iloc[:0])
+            group = groups.get(trial, part.iloc[:0])
             rows.append(
                 {
                     "data": data,
@@ -137,8 +137,8 @@ def adapter_sizes(records: pd.DataFrame) -> Table:
     """Performance by trained parameters: the paper's Figure 4."""
     runs = of(records, "adapter", "adapter-size")
     rows: list[Row] = []
-    for data, own in parts(runs, "data"):
-        groups = by_trial(own)
+    for data, part in parts(runs, "data"):
+        groups = by_trial(part)
         for trial, group in groups.items():
             parameters = _parameters(group)
             del parameters[_TOGETHER]
@@ -160,8 +160,8 @@ def adapter_ablation(records: pd.DataFrame) -> Table:
     """Adapters without those of some layers: the paper's Figure 6, nothing trained anew."""
     runs = of(records, "adapter-span")
     rows: list[Row] = []
-    for data, own in parts(runs, "data"):
-        whole = own[own["last"] < 0]
+    for data, part in parts(runs, "data"):
+        whole = part[part["last"] < 0]
         rows += [
             {
                 "data": data,
@@ -172,9 +172,9 @@ def adapter_ablation(records: pd.DataFrame) -> Table:
                 "share of label 1": group["positive"].mean(),
                 "seeds": len(group),
             }
-            for span, group in by_span(own)
+            for span, group in by_span(part)
         ]
-        majority = {title: own[f"majority.{name}"].iloc[0] for name, title in SCORES.items()}
+        majority = {title: part[f"majority.{name}"].iloc[0] for name, title in SCORES.items()}
         rows.append({"data": data, "left out": "the majority's label", **majority})
     return Table.of(
         rows,
@@ -199,11 +199,11 @@ def adapter_init(records: pd.DataFrame) -> Table:
             "data": data,
             "deviation": scale,
             **_scores(group),
-            f"accuracy against {USUAL}": difference(group, own[own["variant"] == USUAL]),
+            f"accuracy against {USUAL}": difference(group, part[part["variant"] == USUAL]),
             "seeds": len(group),
         }
-        for data, own in parts(runs, "data")
-        for scale, group in parts(own, "deviation")
+        for data, part in parts(runs, "data")
+        for scale, group in parts(part, "deviation")
     ]
     return Table.of(
         rows,

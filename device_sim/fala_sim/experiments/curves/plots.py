@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 @figure("curves", "curves", "curve")
 def curves(records: pd.DataFrame) -> list[Plot]:
     """AUC by the number of examples."""
-    plots = [_curves(setting, own) for setting, own in by_setting(of(records, "curve"))]
+    plots = [_curves(setting, part) for setting, part in by_setting(of(records, "curve"))]
     return [plot for plot in plots if plot is not None]
 
 
 @figure("chains", "chains", "chain")
 def chains(records: pd.DataFrame) -> list[Plot]:
     """AUC after each of several replacements."""
-    plots = [_chains(setting, own) for setting, own in by_setting(steps(of(records, "chain")))]
+    plots = [_chains(setting, part) for setting, part in by_setting(steps(of(records, "chain")))]
     return [plot for plot in plots if plot is not None]
 
 
@@ -40,9 +40,9 @@ def _curves(setting: Setting, runs: pd.DataFrame) -> Plot | None:
     for name, group in by_method(runs):
         values = {step: mean_over_users(group[group["variant"] == step], "scores.auc")
                   for step in sizes}  # fmt: skip
-        known = {step: value for step, value in values.items() if value is not None}
-        if known:
-            lines[name], titles[name] = known, title(name, group)
+        drawn = {step: value for step, value in values.items() if value is not None}
+        if drawn:
+            lines[name], titles[name] = drawn, title(name, group)
     if not lines:
         return None
 
@@ -79,7 +79,7 @@ def _chains(setting: Setting, runs: pd.DataFrame) -> Plot | None:
 
     None, too, where chains are of several backbones.
     """
-    ways = {tuple(own["steps.backbone"]) for _, own in parts(runs, "chain")}
+    ways = {tuple(part["steps.backbone"]) for _, part in parts(runs, "chain")}
     if len(ways) != 1:
         return None
     (way,) = ways
@@ -96,9 +96,9 @@ def _chains(setting: Setting, runs: pd.DataFrame) -> Plot | None:
         return None
 
     def paint(axes: Axes) -> None:
-        for _, own in parts(runs, "chain"):
+        for _, part in parts(runs, "chain"):
             # Where there is no AUC the line has a gap.
-            axes.plot(own["steps.scores.auc"].astype(float).tolist(), color=look(SHIPPED).colour,
+            axes.plot(part["steps.scores.auc"].astype(float).tolist(), color=look(SHIPPED).colour,
                       linewidth=0.6, alpha=0.35)  # fmt: skip
         for kind, values in lines.items():
             if not values:

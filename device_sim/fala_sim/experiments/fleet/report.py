@@ -74,8 +74,8 @@ def report(out: Path, watts: float = WATTS) -> Figures:
 def _reached(fleet: pd.DataFrame, name: str) -> pd.DataFrame:
     """The devices that a release reached, with its columns by their own names."""
     prefix = f"{name}_"
-    own = fleet.filter(regex=f"^{prefix}").rename(columns=lambda column: column[len(prefix) :])
-    return own[own["outcome"].isin([OUTCOMES.index(outcome) for outcome in _DECIDED])]
+    part = fleet.filter(regex=f"^{prefix}").rename(columns=lambda column: column[len(prefix) :])
+    return part[part["outcome"].isin([OUTCOMES.index(outcome) for outcome in _DECIDED])]
 
 
 def _release(fleet: pd.DataFrame, name: str, watts: float) -> Figures:

@@ -82,15 +82,17 @@ def prepare(folder: Path, seed: int, say: Say) -> Path:
     pool = new_posts(_POOL, rng, seen)
     texts = [post.text for post in public]
     few = _READERS * _EACH
-    known = {name: bundle.backbone().encode(texts) for name, bundle in opened.items()}
+    vectors_of = {name: bundle.backbone().encode(texts) for name, bundle in opened.items()}
     made = (
         ("first", "glove", few, labels), ("transformer", "bert", few, labels),
         ("broken", "bert", few, [LABELS[1 - LABELS.index(label)] for label in labels]),
         ("retrained", "bert", len(texts), labels),
     )  # fmt: skip
-    bridge = fit_bridge(opened["glove"].backbone_digest, known["glove"][:few], known["bert"][:few])
+    bridge = fit_bridge(
+        opened["glove"].backbone_digest, vectors_of["glove"][:few], vectors_of["bert"][:few]
+    )
     for name, backbone, count, given in made:
-        embeddings = dict(zip(texts, known[backbone], strict=True))
+        embeddings = dict(zip(texts, vectors_of[backbone], strict=True))
         head = fit_head(
             opened[backbone].backbone(), texts[:count], given[:count],
             label_names=LABELS, embeddings=embeddings,
@@ -103,8 +105,8 @@ def prepare(folder: Path, seed: int, say: Say) -> Path:
         vectors = bundle.backbone().encode([post.text for post in pool])
         kept = keep(dict(zip((post.text for post in pool), vectors, strict=True)), temporary)
         kept.path.rename(temporary / f"{name}.npy")
-    said = json.dumps([asdict(post) for post in pool])
-    (temporary / "posts.json").write_text(said, encoding="utf-8")
+    dumped = json.dumps([asdict(post) for post in pool])
+    (temporary / "posts.json").write_text(dumped, encoding="utf-8")
     temporary.rename(place)
     return place
 
@@ -117,8 +119,8 @@ def files_of(folder: Path) -> list[Path]:
 
 def load(folder: Path) -> World:
     """What ``prepare`` made, where this process finds it."""
-    said = json.loads(here(folder / "posts.json").read_text(encoding="utf-8"))
-    posts = [Post(**one) for one in said]
+    dumped = json.loads(here(folder / "posts.json").read_text(encoding="utf-8"))
+    posts = [Post(**one) for one in dumped]
     texts = [post.text for post in posts]
     vectors = {name: Mapped(folder / f"{name}.npy", texts) for name in set(RELEASES.values())}
     releases: dict[str, Release] = {}
@@ -130,6 +132,6 @@ def load(folder: Path) -> World:
             raise TypeError("the vendor's releases have heads")
         cost = bundle.manifest.details.get("cost")
         flops = cost.get("flops", {}) if isinstance(cost, dict) else {}
-        known = {int(length): float(value) for length, value in flops.items()}
-        releases[name] = Release(name, path, head, vectors[backbone], known)
+        vectors_of = {int(length): float(value) for length, value in flops.items()}
+        releases[name] = Release(name, path, head, vectors[backbone], vectors_of)
     return World(folder, releases, posts)

@@ -172,13 +172,13 @@ def judge(error: BaseException) -> tuple[str, str]:
     chain = list(_chain(error))
     message = shorten(str(error)) or type(error).__name__
     codes = {cause.errno for cause in chain if isinstance(cause, OSError)}
-    said = " ".join(str(cause) for cause in chain)
-    if codes & {errno.ENOSPC, errno.EFBIG, errno.EDQUOT} or _NO_SPACE.search(said):
+    words = " ".join(str(cause) for cause in chain)
+    if codes & {errno.ENOSPC, errno.EFBIG, errno.EDQUOT} or _NO_SPACE.search(words):
         return "no space", message
     if (
         any(isinstance(cause, MemoryError) for cause in chain)
         or errno.ENOMEM in codes
-        or NO_MEMORY.search(said)
+        or NO_MEMORY.search(words)
     ):
         return "out of memory", message
     return "failed", f"{type(error).__name__}: {message}"

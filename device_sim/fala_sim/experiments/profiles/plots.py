@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def devices(records: pd.DataFrame) -> list[Plot]:
     """Seconds within real devices' limits."""
     cells = profiles(records).cells
-    return [_devices(data, own) for data, own in parts(cells, "data", sort=False)]
+    return [_devices(data, part) for data, part in parts(cells, "data", sort=False)]
 
 
 def _devices(data: str, cells: pd.DataFrame) -> Plot:

@@ -82,22 +82,22 @@ def trials(kinds: Sequence[Kind], *, hard: bool = True) -> list[Trial]:
         hard: Whether there is room for hard prompts.
     """
     prompts = (*SOFT, *HARD) if hard else SOFT
-    found = [_trial("prompt", "none"), *(_trial("prompt", kind) for kind in prompts)]
+    trials_of = [_trial("prompt", "none"), *(_trial("prompt", kind) for kind in prompts)]
     if "prompt" in kinds:
-        found.append(_trial("prompt", "user-bias"))
+        trials_of.append(_trial("prompt", "user-bias"))
         every = (*PLAIN, *prompts)
         variants = [_trial("prompt", kind, "fixed", "--fixed-backbone") for kind in every]
         variants += [_trial("prompt", kind, "mlm", "--mlm") for kind in ("none", *prompts)]
         variants += [_trial("prompt", kind, "no-mlp", "--no-mlp") for kind in SOFT]
         # The one kind that a release brings, and none, before the others.
-        found += sorted(variants, key=lambda trial: trial.method not in ("none", "soft-all"))
+        trials_of += sorted(variants, key=lambda trial: trial.method not in ("none", "soft-all"))
     if "prompt-length" in kinds:
         for kind in prompts:
             for length in LENGTHS[kind]:
-                found.append(
+                trials_of.append(
                     _trial("prompt-length", kind, f"length-{length}", "--length", str(length))
                 )
-    return found
+    return trials_of
 
 
 def run(plan: Plan, kinds: Sequence[Kind], engine: Engine, say: Say) -> list[str]:

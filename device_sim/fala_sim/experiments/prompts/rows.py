@@ -131,12 +131,12 @@ def _divided(
     opened = place.format.open(place.path, LeftOut())
     people = opened.people()
     new = users // _KNOWN_FOR_ONE_NEW
-    known, new = (users, new) if people >= users + new else (min(users, people), 0)
-    others = extent.others and known + new < people
-    rows = _rows(name, opened, known + new, seed, public=None if others else 0)
+    asked_first, new = (users, new) if people >= users + new else (min(users, people), 0)
+    others = extent.others and asked_first + new < people
+    rows = _rows(name, opened, asked_first + new, seed, public=None if others else 0)
     asked = list(dict.fromkeys(row.user for row in rows if row.split != "public"))
     groups: dict[str, Group] = {
-        user: "known" if place < known else "new" for place, user in enumerate(asked)
+        user: "known" if place < asked_first else "new" for place, user in enumerate(asked)
     }
     return [*_capped(rows, (extent.train, extent.test), seed)], groups
 
@@ -156,6 +156,8 @@ def _rows(name: str, opened: Opened, users: int, seed: int, *, public: int | Non
     options = {} if public is None else {"public": public}
     conversion = opened.convert(users=users, seed=seed, **options)
     rows = [row for row in conversion.rows if isinstance(row, TextRow)]
+    if opened.rating is not None:
+        raise DataError(f"{name}: writers' prompts are of labels, and these are ratings")
     if len(rows) < len(conversion.rows):
         raise DataError(f"{name}: writers' prompts are of single texts, and these are offers")
     return rows

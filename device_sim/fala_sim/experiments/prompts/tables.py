@@ -67,16 +67,16 @@ def prompts(records: pd.DataFrame) -> Table:
         if _tried(method, variant)
     ] + [(method, "") for method in _PEERS]
     rows: list[Row] = []
-    for data, group, own in _groups(runs):
-        without = (_HARD if own["no_hard"].iloc[0] else ()) + (
+    for data, group, part in _groups(runs):
+        without = (_HARD if part["no_hard"].iloc[0] else ()) + (
             _PEERS if group == "elsewhere" else ()
         )
         rows += [
             {
                 "data": data,
-                "writers": _writers(own, method, variant, group),
+                "writers": _writers(part, method, variant, group),
                 "prompts": _title(METHODS[method], VARIANTS[variant]),
-                **_cells(own, method, variant, trainings),
+                **_cells(part, method, variant, trainings),
             }
             for method, variant in order
             if method not in without
@@ -103,14 +103,14 @@ def prompt_lengths(records: pd.DataFrame) -> Table:
     rows: list[Row] = [
         {
             "data": data,
-            "writers": _writers(own, method, variant, group),
+            "writers": _writers(part, method, variant, group),
             "prompts": METHODS[method],
             "length": int(length),
-            **_cells(own, method, variant, trainings),
+            **_cells(part, method, variant, trainings),
         }
-        for data, group, own in _groups(runs)
+        for data, group, part in _groups(runs)
         for method, length, variant in tried
-        if not (method in _HARD and own["no_hard"].iloc[0])
+        if not (method in _HARD and part["no_hard"].iloc[0])
     ]
     return Table.of(
         rows,
@@ -132,22 +132,22 @@ def _title(*parts: str) -> str:
 
 
 def _cells(
-    own: pd.DataFrame, method: str, variant: str, trainings: pd.DataFrame
+    part: pd.DataFrame, method: str, variant: str, trainings: pd.DataFrame
 ) -> dict[str, Cell]:
     """A trial's cells.
 
     Args:
-        own: The writers' runs of one data set and group.
+        part: The writers' runs of one data set and group.
         method: The trial's.
         variant: The trial's.
         trainings: All, of which the trial's own is one.
     """
-    chosen = _of(own, method, variant)
+    chosen = _of(part, method, variant)
     if chosen.empty:
         return {"numbers trained": NOT_RUN}
     fixed = variant == "fixed" and method != "none"
     # None against itself has no difference.
-    others = _of(own, "none", "fixed" if fixed else "")
+    others = _of(part, "none", "fixed" if fixed else "")
     others = others.iloc[:0] if others.index.equals(chosen.index) else others
     own_trainings = _of(trainings[trainings["data"] == chosen["data"].iloc[0]], method, variant)
     # AUC with the unknown writer's prompt, where that is another than the own one.
@@ -189,13 +189,13 @@ def _difference(first: pd.DataFrame, second: pd.DataFrame, figure: str) -> Value
 def _pooled(runs: pd.DataFrame) -> float:
     """AUC of all writers' rows together, averaged over seeds."""
     areas = []
-    for _, own in parts(runs, "seed"):
-        logits = np.concatenate([as_logits(each) for each in own["logits"]])
+    for _, part in parts(runs, "seed"):
+        logits = np.concatenate([as_logits(each) for each in part["logits"]])
         labels = tuple(map(str, range(max(2, logits.shape[1]))))
-        truth = [str(label) for each in own["truth"] for label in each]
+        truth = [str(label) for each in part["truth"] for label in each]
         areas.append(figures(logits, truth, labels)["auc"])
-    known = [area for area in areas if area is not None]
-    return sum(known) / len(known) if known else float("nan")
+    defined = [area for area in areas if area is not None]
+    return sum(defined) / len(defined) if defined else float("nan")
 
 
 def _of(runs: pd.DataFrame, method: str, variant: str) -> pd.DataFrame:
@@ -210,15 +210,15 @@ def _groups(runs: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
     runs = runs.assign(**{_PERSONAL: auc})
     for data, of_data in parts(runs, "data"):
         for group in _GROUPS:
-            own = of_data[of_data["group"] == group]
-            if not own.empty:
-                yield data, group, own
+            part = of_data[of_data["group"] == group]
+            if not part.empty:
+                yield data, group, part
 
 
-def _writers(own: pd.DataFrame, method: str, variant: str, group: str) -> str:
+def _writers(part: pd.DataFrame, method: str, variant: str, group: str) -> str:
     """How many writers a trial has; of one that was not run, how many there are."""
-    chosen = _of(own, method, variant)
-    chosen = own if chosen.empty else chosen
+    chosen = _of(part, method, variant)
+    chosen = part if chosen.empty else chosen
     count = chosen["user"].nunique()
     return (
         f"{count} of {chosen['elsewhere'].iloc[0]}" if group == "elsewhere" else f"{count} {group}"

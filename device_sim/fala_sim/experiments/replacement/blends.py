@@ -96,7 +96,9 @@ def with_decisions(runs: pd.DataFrame) -> pd.DataFrame:
     if "decided.f1" not in runs:
         return runs
     decided = runs.dropna(subset="decided.f1")
-    titles = {method: f"{title(method, own)}, own threshold" for method, own in by_method(decided)}
+    titles = {
+        method: f"{title(method, part)}, own threshold" for method, part in by_method(decided)
+    }
     again = decided.drop(columns=runs.filter(regex=r"^(scores|flips)\.").columns)
     again = again.rename(columns=lambda name: name.replace("decided.flips.", "flips."))
     again = again.rename(columns=lambda name: name.replace("decided.", "scores."))
@@ -111,9 +113,9 @@ def best_blends(runs: pd.DataFrame) -> pd.DataFrame:
     The best has the highest mean AUC on these very users.
     """
     kept = []
-    for _, own in by_setting(runs):
+    for _, part in by_setting(runs):
         blends: dict[str, list[pd.DataFrame]] = {}
-        for name, group in by_method(own):
+        for name, group in by_method(part):
             plain, _, more = name.partition("+")
             if "+" + more in _KINDS:
                 blends.setdefault(plain, []).append(group)
@@ -152,9 +154,9 @@ def _with_examples(runs: pd.DataFrame, records: pd.DataFrame) -> pd.DataFrame:
     Also ``vendor_logits``, of the vendor's model on these examples.
     """
     columns = ["method", "new", "truth", "logits", "old_logits", "digests.data"]
-    known = of(records, "replacement").reindex(columns=[*SPLIT, *columns])
-    truth = known.dropna(subset="truth").drop_duplicates(SPLIT)
-    logits = known.dropna(subset="logits")
+    recorded = of(records, "replacement").reindex(columns=[*SPLIT, *columns])
+    truth = recorded.dropna(subset="truth").drop_duplicates(SPLIT)
+    logits = recorded.dropna(subset="logits")
     words = logits[logits["method"] == "words"].drop_duplicates(SPLIT, keep="last")
     vendor = logits[logits["method"] == "global"].drop_duplicates([*SPLIT, "new"], keep="last")
     merged = (

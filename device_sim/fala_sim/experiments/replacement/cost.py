@@ -75,8 +75,8 @@ def costs(records: pd.DataFrame) -> Table:
     """What a device pays for a whole replacement, beside what the paper counts."""
     runs = comparable(replacements(records))
     rows: list[Row] = []
-    for setting, own in by_setting(runs):
-        groups = dict(by_method(own, list(METHODS)))
+    for setting, part in by_setting(runs):
+        groups = dict(by_method(part, list(METHODS)))
         ours = groups[SHIPPED]
         rows += [
             {

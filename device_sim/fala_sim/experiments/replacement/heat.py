@@ -45,7 +45,7 @@ def _heat_maps(records: pd.DataFrame, task: str, number: int) -> list[Plot]:
     """A plot for every data set of a task and method, each data set's on one scale."""
     runs = replacements(records)
     plots = []
-    for setting, own in by_setting(comparable(runs)):
+    for setting, part in by_setting(comparable(runs)):
         if setting.task != task:
             continue
         maps = {method: cells for method in _METHODS
@@ -53,7 +53,7 @@ def _heat_maps(records: pd.DataFrame, task: str, number: int) -> list[Plot]:
         ends = [float(cells.abs().max().max()) for cells in maps.values()]
         most = max(filter(math.isfinite, ends), default=0.0) or 1.0
         for method, cells in maps.items():
-            name = title(method, own[own["method"] == method])
+            name = title(method, part[part["method"] == method])
             heading = f"Figure {number}: each user's {name} model on the others, {setting.data}"
             plots.append(
                 Plot(
@@ -105,8 +105,8 @@ def heat_map(runs: pd.DataFrame, data: str, method: str) -> pd.DataFrame:
     ).astype({"auc": float})
     # A seed is a division of the data: a model is compared with the same division's own.
     place = ["tested", "seed"]
-    own = scores[scores["model"] == scores["tested"]].drop_duplicates(place, keep="last")
-    both = scores.merge(own[[*place, "auc"]], on=place, suffixes=("", "_own"))
+    part = scores[scores["model"] == scores["tested"]].drop_duplicates(place, keep="last")
+    both = scores.merge(part[[*place, "auc"]], on=place, suffixes=("", "_own"))
     both["difference"] = both["auc"] - both["auc_own"]
     cells = both.pivot_table("difference", "model", "tested", dropna=False)
     return cells.reindex(index=users, columns=users)

@@ -80,15 +80,15 @@ MEASURES = (
 def passes(records: pd.DataFrame) -> list[Plot]:
     """AUC against forward passes, all data sets together."""
     runs = replacements(records)
-    return _drawn(_passes(new, own) for new, own in parts(runs, "new"))
+    return _drawn(_passes(new, part) for new, part in parts(runs, "new"))
 
 
 @figure("scores", "quality", "replacement")
 def scores(records: pd.DataFrame) -> list[Plot]:
     """Every user's score by method."""
     return _drawn(
-        _quality(setting, own, metric)
-        for setting, own in _settings(records)
+        _quality(setting, part, metric)
+        for setting, part in _settings(records)
         for metric in (("auc", "f1") if setting.task == "classification" else ("auc",))
     )
 
@@ -97,14 +97,16 @@ def scores(records: pd.DataFrame) -> list[Plot]:
 def costs(records: pd.DataFrame) -> list[Plot]:
     """What a replacement costs, by method."""
     return _drawn(
-        _cost(setting, own, measure) for setting, own in _settings(records) for measure in MEASURES
+        _cost(setting, part, measure)
+        for setting, part in _settings(records)
+        for measure in MEASURES
     )
 
 
 @figure("pareto", "cost", "replacement")
 def pareto(records: pd.DataFrame) -> list[Plot]:
     """AUC against FLOPs."""
-    return _drawn(_pareto(setting, own) for setting, own in _settings(records))
+    return _drawn(_pareto(setting, part) for setting, part in _settings(records))
 
 
 def _settings(records: pd.DataFrame) -> Iterable[tuple[Setting, pd.DataFrame]]:

@@ -94,9 +94,9 @@ def table_2(records: pd.DataFrame) -> Table:
     runs = with_decisions(with_own_threshold(blended, records))
     rows: list[Row] = []
     notes: list[str] = []
-    for setting, own in by_setting(runs):
-        methods = dict(by_method(own, list(METHODS)))
-        best = _best_baseline(own)
+    for setting, part in by_setting(runs):
+        methods = dict(by_method(part, list(METHODS)))
+        best = _best_baseline(part)
         compared = [name for name in methods if name != best and DECIDED not in name]
         tests = _tests({name: methods[name] for name in compared}, methods.get(best))
         corrected = holm({name: test.p for name, test in tests.items()})
@@ -141,11 +141,11 @@ def table_2(records: pd.DataFrame) -> Table:
 def comparisons(records: pd.DataFrame) -> Table:
     """FaLA as shipped against each other method, on each data set and on all together."""
     runs = best_blends(with_blends(replacements(records), records))
-    sets = [(setting.data, setting.new, own) for setting, own in by_setting(runs)]
-    sets += [("all", new, own) for new, own in parts(runs, "new") if own["data"].nunique() > 1]
+    sets = [(setting.data, setting.new, part) for setting, part in by_setting(runs)]
+    sets += [("all", new, part) for new, part in parts(runs, "new") if part["data"].nunique() > 1]
     rows: list[Row] = []
-    for data, new, own in sets:
-        methods = dict(by_method(own))
+    for data, new, part in sets:
+        methods = dict(by_method(part))
         tests = _tests(methods, methods.pop(SHIPPED, None), ours_first=True)
         corrected = holm({name: test.p for name, test in tests.items()})
         rows += [
@@ -182,12 +182,12 @@ def frontier(records: pd.DataFrame) -> Table:
     replaced = _with_decided(of(records, "replacement"))
     nothing = next((name for name in VENDOR if name in set(replaced["method"])), VENDOR[-1])
     rows: list[Row] = []
-    for setting, own in by_setting(_with_decided(runs)):
+    for setting, part in by_setting(_with_decided(runs)):
         here = replaced[(replaced["data"] == setting.data) & (replaced["new"] == setting.new)]
         low, high = (
-            shared_by(here[here["method"] == name], own) for name in (nothing, Everything.name)
+            shared_by(here[here["method"] == name], part) for name in (nothing, Everything.name)
         )
-        budgets = parts(own.assign(budget=own["variant"].astype(int)), "budget")
+        budgets = parts(part.assign(budget=part["variant"].astype(int)), "budget")
         ends = (title(nothing, low), low), (title(Everything.name, high), high)
         rows += [
             {
