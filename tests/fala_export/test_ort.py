@@ -9,7 +9,6 @@ from fala import Bundle, BundleFormatError, ExportError
 from fala.release import ORT, ORT_MODEL, ORT_OPERATORS, OnnxEncoder
 from fala_export.backbone import export_encoder
 from fala_export.ort_format import to_ort
-from fala_export.precision.weights import PRECISIONS
 from fala_export.settings import ExportOptions
 
 pytestmark = pytest.mark.slow
@@ -26,36 +25,43 @@ def export(encoder, out, ort, precision="int8"):
     return Bundle.open(out)
 
 
-@pytest.mark.parametrize("precision", PRECISIONS)
-def test_a_bundle_in_the_runtimes_format_gives_the_same_embeddings(encoder, tmp_path, precision):
-    bundles = [export(encoder, tmp_path / f"{ort}.fala", ort, precision) for ort in (False, True)]
+@pytest.fixture(scope="module")
+def converted(encoder, tmp_path_factory):
+    """A bundle in int8, whose weights most operators are of."""
+    return export(encoder, tmp_path_factory.mktemp("ort") / "x.fala", ort=True)
+
+
+@pytest.mark.parametrize("precision", ["fp16", "int8", "int4"])
+def test_a_bundle_in_the_runtimes_format_gives_the_same_embeddings(
+    encoder, converted, tmp_path, precision
+):
+    plain = export(encoder, tmp_path / "plain.fala", False, precision)
+    if precision == "int8":
+        bundles = [plain, converted]
+    else:
+        bundles = [plain, export(encoder, tmp_path / "ort.fala", True, precision)]
     assert bundles[1].manifest.kind == ORT
     expected, encoded = (bundle.backbone().encode(TEXTS) for bundle in bundles)
     np.testing.assert_allclose(encoded, expected, atol=1e-5)
 
 
-def test_the_operators_are_listed_as_a_reduced_build_reads_them(encoder, tmp_path):
+def test_the_operators_are_listed_as_a_reduced_build_reads_them(converted, tmp_path):
     from onnxruntime.tools.reduced_build_config_parser import parse_config
 
-    bundle = export(encoder, tmp_path / "x.fala", ort=True)
     listed = tmp_path / "operators.config"
-    listed.write_bytes(bundle.read(ORT_OPERATORS))
+    listed.write_bytes(converted.read(ORT_OPERATORS))
     required = parse_config(str(listed))[0]
     assert "LayerNormalization" in required["ai.onnx"][17]
     assert str(tmp_path) not in listed.read_text()
 
 
-def test_what_is_no_model_is_refused(encoder, tmp_path):
+def test_what_is_no_model_is_refused(encoder, converted):
     with pytest.raises(ExportError, match="in its format"):
         to_ort(b"nothing")
-    bundle = export(encoder, tmp_path / "x.fala", ort=True)
-    model = bundle.read(ORT_MODEL)
+    model = converted.read(ORT_MODEL)
+    # The manifest and not the bytes says how a model is read.
+    with pytest.raises(BundleFormatError):
+        OnnxEncoder(model, encoder.tokenizer, max_length=POSITIONS)
     for broken in (b"", b"nothing", model[: len(model) // 2], bytes(100) + model[100:]):
         with pytest.raises(BundleFormatError, match="onnxruntime cannot load the model"):
             OnnxEncoder(broken, encoder.tokenizer, max_length=POSITIONS, ort_format=True)
-
-
-def test_the_manifest_and_not_the_bytes_says_how_a_model_is_read(encoder, tmp_path):
-    model = export(encoder, tmp_path / "x.fala", ort=True).read(ORT_MODEL)
-    with pytest.raises(BundleFormatError):
-        OnnxEncoder(model, encoder.tokenizer, max_length=POSITIONS)

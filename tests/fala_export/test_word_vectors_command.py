@@ -10,10 +10,28 @@ import sys
 import zipfile
 
 import numpy as np
+from click.testing import CliRunner
 
+from command_lines import said
 from fala import Bundle
+from fala_export.cli import main
 from fala_export.vectors.table import bundle_table
-from vector_files import command, good_lines, names_in, write
+from vector_files import good_lines, names_in, write
+
+#: What a process runs.
+PROGRAM = [sys.executable, "-c", "from fala_export.cli import main; main()", "word-vectors"]
+
+
+def command(*arguments):
+    """Run the command in this process."""
+    return CliRunner().invoke(main, ["word-vectors", *map(str, arguments)])
+
+
+def refused(done, *parts):
+    """Check that it ended in one line that says some parts."""
+    assert (done.exit_code, said(done.stderr).count("\n")) == (1, 1), done.stderr
+    for part in parts:
+        assert part in done.stderr
 
 
 def test_a_file_cut_short_leaves_no_half_bundle(tmp_path):
@@ -31,10 +49,8 @@ def test_a_file_cut_short_leaves_no_half_bundle(tmp_path):
         "flipped.zip": bytes(flipped),
     }.items():
         (tmp_path / name).write_bytes(content)
-        done = command("word-vectors", tmp_path / name, "--out", tmp_path / "g.fala")
-        assert done.returncode == 1
-        assert len(done.stderr.splitlines()) == 1, done.stderr
-        assert "damaged or cut short" in done.stderr
+        done = command(tmp_path / name, "--out", tmp_path / "g.fala")
+        refused(done, "damaged or cut short")
         (tmp_path / name).unlink()
         assert names_in(tmp_path) == []
 
@@ -43,8 +59,7 @@ def test_a_pipe_is_read(tmp_path):
     lines = b"".join(b"w%d 0.5 1.5\n" % i for i in range(5_000))
     for content in (lines, gzip.compress(lines)):
         subprocess.run(
-            [sys.executable, "-c", "from fala_export.cli import main; main()", "word-vectors",
-             "/dev/stdin", "--out", tmp_path / "g.fala"],
+            [*PROGRAM, "/dev/stdin", "--out", tmp_path / "g.fala"],
             input=content, check=True, timeout=60,
         )  # fmt: skip
         assert len(bundle_table(Bundle.open(tmp_path / "g.fala"))[0]) == 5_000
@@ -52,9 +67,9 @@ def test_a_pipe_is_read(tmp_path):
 
 def test_the_command_prints_json(tmp_path):
     source = write(tmp_path / "v.txt", [*good_lines(), b"broken"])
-    arguments = ("word-vectors", source, "--out", tmp_path / "g.fala", "--max-damaged", "0.5")
+    arguments = (source, "--out", tmp_path / "g.fala", "--max-damaged", "0.5")
     done = command(*arguments, "--json")
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     summary = json.loads(done.stdout)
     assert (summary["words"], summary["damaged_lines"]) == (4, 1)
     assert summary["damage"].startswith("line 5:")
@@ -62,15 +77,10 @@ def test_the_command_prints_json(tmp_path):
 
 
 def test_the_command_reports_a_bad_input_in_one_line(tmp_path):
-    done = command("word-vectors", tmp_path / "none.txt", "--out", tmp_path / "g.fala")
-    assert done.returncode == 1
-    assert len(done.stderr.splitlines()) == 1
-    assert "none.txt" in done.stderr
+    refused(command(tmp_path / "none.txt", "--out", tmp_path / "g.fala"), "none.txt")
     source = write(tmp_path / "v.txt", good_lines())
-    done = command("word-vectors", source, "--out", tmp_path / "no" / "folder" / "g.fala")
-    assert done.returncode == 1
-    assert len(done.stderr.splitlines()) == 1
-    assert "folder does not exist" in done.stderr
+    missing = tmp_path / "no" / "folder" / "g.fala"
+    refused(command(source, "--out", missing), "folder does not exist")
 
 
 def test_a_disk_that_fills_leaves_nothing(tmp_path):
@@ -78,23 +88,22 @@ def test_a_disk_that_fills_leaves_nothing(tmp_path):
     lines = [f"w{i} {' '.join(f'{x:.3f}' for x in row)}".encode() for i, row in enumerate(random)]
     source = write(tmp_path / "v.txt", lines)
 
-    def limit():
-        # The kernel's signal for the limit is ignored by Python: the write fails as on a full disk.
-        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
-
-    done = command("word-vectors", source, "--out", tmp_path / "g.fala", preexec_fn=limit)
-    assert done.returncode == 1
-    assert len(done.stderr.splitlines()) == 1
-    assert "g.fala: cannot be written: File too large" in done.stderr
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # The kernel's signal for the limit is ignored by Python: the write fails as on a full disk.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+    try:
+        done = command(source, "--out", tmp_path / "g.fala")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    refused(done, "g.fala: cannot be written: File too large")
     assert names_in(tmp_path) == ["v.txt"]
 
 
 def test_large_files_show_progress_on_a_terminal_and_end_whole(tmp_path):
     source = write(tmp_path / "v.txt", [b"w%d 0.5 1.5" % i for i in range(30_000)])
-    program = "from fala_export.cli import main; main()"
     terminal, its_end = pty.openpty()
     process = subprocess.Popen(
-        [sys.executable, "-c", program, "word-vectors", source, "--out", tmp_path / "g.fala"],
+        [*PROGRAM, source, "--out", tmp_path / "g.fala"],
         stdout=subprocess.PIPE,
         stderr=its_end,
         start_new_session=True,
@@ -113,11 +122,8 @@ def test_ctrl_c_leaves_nothing(tmp_path):
     pipe = tmp_path / "v.txt"
     os.mkfifo(pipe)  # the command waits for lines that never come
     process = subprocess.Popen(
-        [sys.executable, "-c", "from fala_export.cli import main; main()", "word-vectors", pipe,
-         "--out", tmp_path / "g.fala"],
-        stderr=subprocess.PIPE,
-        text=True,
-    )  # fmt: skip
+        [*PROGRAM, pipe, "--out", tmp_path / "g.fala"], stderr=subprocess.PIPE, text=True
+    )
     with pipe.open("wb"):
         process.send_signal(signal.SIGINT)
         _, message = process.communicate(timeout=60)

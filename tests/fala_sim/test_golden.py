@@ -1,8 +1,11 @@
 """The tables of the recorded results are the ones that lie beside them, cell by cell."""
 
+from functools import cache
+
 import pytest
 
 from checkout import ROOT
+from fala_sim import frame
 from sim_tables import TABLES
 
 STUDIES = ROOT / "device_sim/results"
@@ -22,6 +25,9 @@ def cells(text):
     ]
 
 
+records_of = cache(frame)
+
+
 @pytest.mark.parametrize(
     "path",
     [
@@ -31,7 +37,7 @@ def cells(text):
     ids=lambda path: f"{path.parts[-3]}-{path.stem}",
 )
 def test_a_recorded_table_is_made_again(path):
-    table = TABLES[path.stem.removeprefix("table-")].of(path.parents[1])
+    table = TABLES[path.stem.removeprefix("table-")](records_of(path.parents[1]))
     assert cells(table.markdown()) == cells(path.read_text(encoding="utf-8"))
 
 

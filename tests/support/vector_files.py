@@ -1,7 +1,5 @@
 """Small files of word vectors, as their publishers write them, and what becomes of them."""
 
-import subprocess
-import sys
 import zipfile
 
 from fala import Bundle
@@ -33,16 +31,6 @@ def write_zip(path, **members):
         for name, data in members.items():
             archive.writestr(name.replace("_", "."), data)
     return path
-
-
-def command(*arguments, **options):
-    return subprocess.run(
-        [sys.executable, "-c", "from fala_export.cli import main; main()", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        **options,
-    )
 
 
 def exported_words(source, out, **options):
