@@ -68,8 +68,10 @@ def guess_columns(path: Path, columns: Columns) -> Columns:
     for field, usual in _USUAL.items():
         if getattr(columns, field) is None:
             guessed[field] = next((present[name] for name in usual if name in present), None)
+    if columns.tags:
+        guessed["label"] = None
     columns = replace(columns, **guessed)
-    if columns.label is None:
+    if columns.label is None and not columns.tags:
         judged = [
             name
             for key, name in present.items()
@@ -129,7 +131,7 @@ def write_recipe(
         BundleError: The earlier release cannot be trusted.
     """
     columns = guess_columns(data, columns)
-    if labels.rating is None:
+    if labels.link == LABELS:
         labels = LabelSettings(guess_rating(data, columns))
     rows, has_splits = undivided_rows(data, columns, labels.link)
     kept, divided = (rows, "the file's own") if has_splits else divide(rows, seed=0)
@@ -187,11 +189,16 @@ def _described(rows: list[Row], labels: LabelSettings) -> dict[str, str]:
         mean = np.array([row.label for row in rows], dtype=np.float64).mean()
         return {"ratings": f"{labels.rating[0]:g} to {labels.rating[1]:g}, {mean:.2f} in the mean"}
     names = label_names(row.label for row in rows)
-    return {"labels": f"{len(names)}: {', '.join(names[:10])}" + (", ..." * (len(names) > 10))}
+    return {
+        "tags" if labels.tags else "labels": f"{len(names)}: {', '.join(names[:10])}"
+        + (", ..." * (len(names) > 10))
+    }
 
 
 def _kind(labels: LabelSettings) -> str:
     """The keys that say what a label is."""
+    if labels.tags:
+        return "# A text may have several labels, or none.\ntags = true\n"
     if labels.rating is None:
         return ""
     low, high = labels.rating
@@ -216,7 +223,7 @@ def _tables(
     busy = Counter(row.user for row in rows if row.split == "public" and row.user is not None)
     annotators = sum(count >= LEAST_ROWS for count in busy.values())
     names = label_names(row.label for row in rows)
-    one_logit = labels.rating is not None or len(names) == 2
+    one_logit = labels.rating is not None or (len(names) == 2 and not labels.tags)
     old = "earlier.fala" if earlier is None else _from(out, earlier)
     folder = "REPO" if repository is None else _from(out, repository)
     tables = (

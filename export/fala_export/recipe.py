@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from fala import ExportError
+from fala import ExportError, FalaError
 from fala.release import MAX_VERSION, PRODUCT, Columns, Link
 from fala_export.options import Only, Options, T
 from fala_export.settings import (
@@ -83,6 +83,7 @@ class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     data: str | None = None
     columns: dict[str, str] | None = None
     rating: tuple[float, float] | None = None
+    tags: bool = False
     training: dict[str, Any] | None = None
     lexical: bool = True
     bridge: dict[str, Any] | None = None
@@ -158,7 +159,7 @@ def read_recipe(path: Path, *, lexical: bool | None = None) -> Recipe:
         _check(recipe, path.parent)
     except OSError as error:
         raise ExportError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except (msgspec.MsgspecError, UnicodeDecodeError, ExportError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, FalaError) as error:
         raise ExportError(f"{path}: {error}") from error
     return recipe
 
@@ -179,7 +180,7 @@ def _recipe_of(file: _File, folder: Path) -> Recipe:
     counted = {"product": file.product, "version": file.version}
     counted = {key: value for key, value in counted.items() if value is not None}
     # A recipe without a newer key has the bytes that it had before there was such a key.
-    newer = {"columns": file.columns, "rating": file.rating}
+    newer = {"columns": file.columns, "rating": file.rating, "tags": file.tags or None}
     newer = {key: value for key, value in newer.items() if value is not None}
     is_backbone = isinstance(source, BackboneTable)
     noted = {
@@ -197,7 +198,7 @@ def _recipe_of(file: _File, folder: Path) -> Recipe:
         source=source,
         data=file.data,
         columns=Options(Columns).read(file.columns or {}, "columns"),
-        link=LabelSettings(file.rating).link,
+        link=LabelSettings(file.rating, file.tags).link,
         training=table(TrainingSettings, file.training, "training"),
         lexical=file.lexical,
         details={"recipe": noted, **counted},

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+from fala.release import Columns
 from fala_export.commands.command import Summary, command
 from fala_export.options import Argument, File, FileOrFolder, Folder
 from fala_export.progress import progress
@@ -23,10 +24,6 @@ class Init:
         name: The release's (default: the name of the rows' file).
         old: The release that devices have: with a bridge from it, and a check on held-out users.
         publish: Folder of the repository to publish in.
-        text: Column of texts (default: guessed, as are the others).
-        label: Column of labels.
-        user: Column of users.
-        split: Column of splits.
     """
 
     data: Annotated[FileOrFolder, Argument("ROWS")]
@@ -35,26 +32,22 @@ class Init:
     name: str | None = None
     old: File | None = None
     publish: Folder | None = None
-    text: str | None = None
-    label: str | None = None
+    columns: Columns
     labels: LabelSettings
-    user: str | None = None
-    split: str | None = None
 
 
 @command(Init)
 def init(settings: Init) -> Summary:
     """Write a commented recipe for rows: CSV, TSV, JSON Lines or Parquet.
 
-    The columns are guessed by their names and shown. `fala-export release` makes the release.
+    Columns that are not named are guessed by their names, and shown. `fala-export release` makes
+    the release.
     """
     with progress("reading rows"):
-        from fala.release import Columns
         from fala_export.first_recipe import write_recipe
 
-        columns = Columns(settings.text, settings.label, settings.user, settings.split)
         return write_recipe(
-            settings.data, settings.out, columns, settings.labels,
+            settings.data, settings.out, settings.columns, settings.labels,
             source=settings.source, name=settings.name, earlier=settings.old,
             repository=settings.publish,
         )  # fmt: skip

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala import Head
-from fala.release import Rating, Row, Vectors, scores
+from fala.release import LABELS, Rating, Row, Vectors, scores
+from fala.release.metrics import averaged
 
 _DIGITS = 4
 
@@ -23,9 +24,9 @@ def measure(head: Head, rows: Sequence[Row], embeddings: Mapping[str, Vectors]) 
         embeddings: Embedding by text.
 
     Returns:
-        AUC, F1 and accuracy, or the ``scores`` of a rating: ``pooled`` over all rows, and as
-        ``mean_over_users`` of the users with rows of both (or all) labels, or of two ratings; None
-        where there are none.
+        AUC, F1 and accuracy (of tags in the mean over the tags), or the ``scores`` of a rating:
+        ``pooled`` over all rows, and as ``mean_over_users`` of the users with rows of both (or all)
+        labels, or of two ratings; None where there are none.
     """
     examples = [row.example for row in rows]
     inputs, words, model = (
@@ -33,11 +34,22 @@ def measure(head: Head, rows: Sequence[Row], embeddings: Mapping[str, Vectors]) 
         head.words(examples),
         head.vendor_model(),
     )
-    if not isinstance(head.link, Rating):
-        return measure_answers(head.labels, rows, model.probabilities(inputs, words))
     link, z = head.link, model.logits(inputs, words).astype(np.float64)
-    ratings = link.numbers([row.label for row in rows], head.labels)
-    return _measure(rows, lambda chosen: link.scores(ratings[chosen], z[chosen]))
+    if link == LABELS:
+        return measure_answers(head.labels, rows, link.answers(z))
+    truth = head.label_shares([row.label for row in rows])
+
+    def score(chosen: list[int]) -> Mapping[str, float | None]:
+        y, answers = truth[chosen], z[chosen]
+        if isinstance(link, Rating):
+            return link.scores(y, answers)
+        shares = link.answers(answers)
+        return averaged(
+            scores(tag.astype(np.int64), np.column_stack([1 - share, share]))
+            for tag, share in zip(y.T, shares.T, strict=True)
+        )
+
+    return _measure(rows, score)
 
 
 def measure_answers(

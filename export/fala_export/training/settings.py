@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
+from fala import DataError
 from fala_export.options import Count, FileOrFolder, Folder, Only, Positive, Seed, Share
 
 if TYPE_CHECKING:
@@ -81,9 +82,12 @@ class LabelSettings:
 
     Attributes:
         rating: The labels are numbers within this range.
+        tags: The labels are sets of names that do not exclude one another: a JSON list, names with
+            | between, or the columns of --labels.
     """
 
     rating: tuple[float, float] | None = None
+    tags: bool = False
 
     @property
     def link(self) -> Link:
@@ -91,10 +95,15 @@ class LabelSettings:
 
         Raises:
             BundleFormatError: The range is none.
+            DataError: They are both.
         """
-        from fala.release import LABELS, rating_of
+        from fala.release import LABELS, TAGS, rating_of
 
-        return LABELS if self.rating is None else rating_of(*self.rating)
+        if self.rating is None:
+            return TAGS if self.tags else LABELS
+        if self.tags:
+            raise DataError("labels are ratings or tags, not both")
+        return rating_of(*self.rating)
 
 
 @dataclass(frozen=True)

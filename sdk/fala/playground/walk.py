@@ -22,12 +22,13 @@ from fala.errors import BundleMismatchError, DataError
 from fala.examples import unique_texts
 from fala.files import temporary_folder
 from fala.model.heads import Head, Vectors
-from fala.model.links import Label, Rating
+from fala.model.links import Label, Rating, Tags
+from fala.model.losses import Floats, label_probabilities
 from fala.personal.budget import Budget
 from fala.playground.paper import Recipe
 from fala.release.bridge import fit_bridge
 from fala.release.fitting import fit_head, kind_of
-from fala.release.metrics import f1, scores
+from fala.release.metrics import averaged, f1, scores
 from fala.release.population.annotators import LEAST_ANNOTATORS, LEAST_ROWS, rows_by_name
 from fala.release.population.learning import (
     Show,
@@ -156,19 +157,23 @@ def run_user(
         Device.create(folder / "device", old.release) as device,
     ):
         device.learn([row.example for row in train], [row.label for row in train])
-        figures["old_personal"] = truth.scores(device.model.logits(*old_inputs), device.threshold)
+        figures["old_personal"] = truth.scores(
+            device.model.logits(*old_inputs), [*device.thresholds.values()]
+        )
         old_model = device.model
         if new.bridged or new.head.lexical is not None:
             first = device.replace(new.release, Budget(0))
             if first.instant is not None:  # word vectors are all looked up before they answer
                 figures["instant"] = truth.scores(
-                    device.model.logits(*new_inputs), device.threshold
+                    device.model.logits(*new_inputs), [*device.thresholds.values()]
                 )
             more = Budget(budget.passes(new.bridged), budget.seconds)
             reports = [first, device.refine(more)]
         else:
             reports = [device.replace(new.release, budget)]
-        figures["fala"] = truth.scores(device.model.logits(*new_inputs), device.threshold)
+        figures["fala"] = truth.scores(
+            device.model.logits(*new_inputs), [*device.thresholds.values()]
+        )
     figures["new_global"] = truth.scores(new.head.vendor_model().logits(*new_inputs))
     costs = _costs(reports)
     if recipe is not None:
@@ -197,26 +202,38 @@ class Truth:
     head: Head
     labels: Sequence[Label]
 
-    def scores(self, logits: Vectors, threshold: float | None = None) -> dict[str, float | None]:
-        """Score logits (n, C): F1 by a threshold of the one logit, accuracy at probability 1/2.
+    def scores(
+        self, logits: Vectors, thresholds: Sequence[float] | None = None
+    ) -> dict[str, float | None]:
+        """Score logits (n, C): F1 by a threshold of a logit, accuracy at probability 1/2.
 
         Args:
             logits: A model's.
-            threshold: A device's own; None takes the one that a device would choose, which is from
-                the model's own probabilities, without a label.
+            thresholds: A device's own, one a tag or one of two labels; None takes those that a
+                device would choose, which are from the model's own probabilities, without a label.
+
+        Returns:
+            ``auc``, ``f1``, ``accuracy`` and ``cross_entropy``, of tags in the mean over the tags;
+            or ``rmse`` and ``rank_correlation``.
         """
         link, z = self.head.link, logits.astype(np.float64)
         shares = self.head.label_shares(self.labels)
         if isinstance(link, Rating):
             return {"rmse": None, "rank_correlation": None, **link.scores(shares, z)}
-        two = z.shape[1] == 1
-        truth = shares[:, 0].astype(np.int64) if two else shares.argmax(axis=1)
-        figures = scores(truth, link.answers(z))
-        figures["cross_entropy"] = float(link.losses(shares, z).mean())
-        if two:
-            above = f1_threshold(z) if threshold is None else threshold
-            figures["f1"] = f1(truth == 1, logits[:, 0] > above)
-        return figures
+        if z.shape[1] > 1 and not isinstance(link, Tags):
+            figures = scores(shares.argmax(axis=1), link.answers(z))
+        else:
+            above = (
+                [f1_threshold(one[:, None]) for one in z.T] if thresholds is None else thresholds
+            )
+            figures = averaged(map(_scores_of_one, shares.T, z.T, above))
+        return {**figures, "cross_entropy": float(link.losses(shares, z).mean())}
+
+
+def _scores_of_one(share: Floats, z: Floats, threshold: float) -> dict[str, float | None]:
+    """Score one logit (n,) of labels 0 and 1, (n,)."""
+    truth = share.astype(np.int64)
+    return {**scores(truth, label_probabilities(z[:, None])), "f1": f1(truth == 1, z > threshold)}
 
 
 def mean(users: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -29,6 +31,16 @@ def scores(truth: NDArray[np.int64], probabilities: NDArray[np.float64]) -> dict
         "auc": float(np.mean(defined)) if defined else None,
         "f1": float(np.mean([f1(truth == label, decided == label) for label in labels])),
         "accuracy": float(np.mean(truth == decided)),
+    }
+
+
+def averaged(figures: Iterable[Mapping[str, float | None]]) -> dict[str, float | None]:
+    """The means of figures, as of tags; of one that is not defined everywhere those that are."""
+    parts = list(figures)
+    defined = {name: [one[name] for one in parts if one[name] is not None] for name in parts[0]}
+    return {
+        name: float(np.mean(np.array(values, dtype=np.float64))) if values else None
+        for name, values in defined.items()
     }
 
 

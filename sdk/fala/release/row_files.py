@@ -45,6 +45,8 @@ class Columns:
         split: ``"public"``, ``"train"`` or ``"test"``.
         history: Of a matcher: the texts that the user opened before, as a JSON list.
         candidate: Of a matcher: the text in question.
+        labels: Of tags: their columns, with commas between; a row has those with 1, and not those
+            with 0 or nothing.
     """
 
     text: str | None = None
@@ -53,10 +55,16 @@ class Columns:
     split: str | None = None
     history: str | None = None
     candidate: str | None = None
+    labels: str | None = None
+
+    @property
+    def tags(self) -> list[str]:
+        """The columns of tags; none where one column has them all."""
+        return [] if self.labels is None else [name.strip() for name in self.labels.split(",")]
 
     def renamed(self) -> dict[str, str]:
         """The fields whose columns have another name."""
-        named = {one.name: getattr(self, one.name) for one in fields(self)}
+        named = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "labels"}
         return {name: column for name, column in named.items() if column not in {None, name}}
 
 
@@ -106,6 +114,8 @@ def undivided_rows(
         The rows, and whether the file has splits; ``divide`` makes them where it has none.
     """
     name, splits = fspath(path), set[bool]()
+    if columns.tags and not isinstance(link, Tags):
+        raise DataError("several columns of labels are of tags; say that rows have tags (--tags)")
 
     def parsed() -> Iterator[Row]:
         for line, values in _records(name, columns):
@@ -248,12 +258,15 @@ def _cells(
         if None in cells or None in cells.values():
             raise RowError(line, f"has not {len(reader.fieldnames or ())} cells, as the header has")
         values = _by_field(cells, columns.renamed())
-        # An empty cell is nothing.
-        table.append((line, {key: value for key, value in values.items() if value != ""}))
+        # An empty cell is nothing; of labels it may be an empty set of tags.
+        table.append(
+            (line, {key: one for key, one in values.items() if one != "" or key == "label"})
+        )
         line = reader.line_num + 1
-    whole = all(_is_whole(values["label"]) for _, values in table if "label" in values)
+    labels = [label for _, values in table if (label := values.get("label"))]
+    whole = all(map(_is_whole, labels))
     for line, values in table:
-        if whole and "label" in values:
+        if whole and values.get("label"):
             values["label"] = int(str(values["label"]))
         if "history" in values:
             values["history"] = _list(line, str(values["history"]), "history")
@@ -335,6 +348,8 @@ def _check_header(name: str, header: Iterable[str], columns: Columns) -> None:
     names = {one.name: getattr(columns, one.name) or one.name for one in fields(columns)}
     if names["text"] not in present and names["candidate"] not in present:
         missing = missing or [names["text"]]
+    elif columns.tags:
+        missing = missing or [name for name in columns.tags if name not in present]
     elif names["label"] not in present:
         missing = missing or [names["label"]]
     if missing:
@@ -351,8 +366,10 @@ def _by_field(values: Mapping[str, object], renamed: Mapping[str, str]) -> dict[
 
 
 def _row(line: int, values: Mapping[str, object], columns: Columns, link: Link) -> Row:
-    if isinstance(link, Tags) and isinstance(cell := values.get("label"), str):
-        values = {**values, "label": _list(line, cell, "label")}
+    if isinstance(link, Tags):
+        values = {**values, "label": _tags(line, values, columns)}
+    elif values.get("label") == "":
+        values = {**values, "label": None}
     try:
         return row_of(line, values, link)
     except RowError as error:
@@ -361,6 +378,21 @@ def _row(line: int, values: Mapping[str, object], columns: Columns, link: Link) 
             if key in why:
                 raise RowError(line, f"{why} ({key} is the column {column!r:.60})") from error
         raise
+
+
+def _tags(line: int, values: Mapping[str, object], columns: Columns) -> object:
+    """A row's tags: of several columns, of JSON, or of names with ``|`` between."""
+    if not columns.tags:
+        cell = values.get("label")
+        if not isinstance(cell, str):
+            return cell
+        if cell.startswith("["):
+            return _list(line, cell, "label")
+        return [name for part in cell.split("|") if (name := part.strip())]
+    for name in columns.tags:
+        if str(values.get(name, 0)) not in ("0", "1", "None", "True", "False"):
+            raise RowError(line, f"a column of a tag has 0 or 1; {name} has {values[name]!r:.60}")
+    return [name for name in columns.tags if str(values.get(name)) in ("1", "True")]
 
 
 def _list(line: int, cell: str, name: str) -> object:

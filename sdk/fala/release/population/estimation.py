@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from fala.model.links import LABELS, Link
+from fala.model.links import LABELS, Link, Rating
 from fala.release.population.annotators import Annotator, Floats, Inputs, chunks
 
 _STEPS = 50
@@ -48,27 +48,22 @@ def find_mode(
     """
     from scipy.linalg import lapack
 
+    likelihood = _Ratings(labels, link.noise) if isinstance(link, Rating) else _Labels(labels)
     dual = np.zeros(len(labels)) if start is None else start
     shift = kernel @ dual
-    y = labels[:, None]
-
-    def objective(dual: Floats, shift: Floats) -> float:
-        losses = link.losses(y, (expected + shift)[:, None])
-        return float(-losses.sum() - dual @ shift / 2)
-
-    value = objective(dual, shift)
+    value = likelihood.logarithm(expected + shift) - dual @ shift / 2
     for _ in range(_STEPS):
-        mean = link.mean((expected + shift)[:, None])
-        curvature = link.curvature(mean)
+        pull, curvature = likelihood.derivatives(expected + shift)
         root = np.sqrt(curvature)
-        right = curvature * shift - link.residual(mean, y)[:, 0]
+        right = curvature * shift + pull
         # LAPACK reads one triangle, in Fortran's order: of a symmetric matrix that is either.
         system = _system(kernel, root).T
         _, solved, _ = lapack.dposv(system, root * (kernel @ right), lower=1, overwrite_a=1)
         step = right - root * solved - dual
         move = kernel @ step
         for _ in range(_HALVINGS):
-            new = objective(dual + step, shift + move)
+            logits = expected + shift + move
+            new = likelihood.logarithm(logits) - (dual + step) @ (shift + move) / 2
             if new >= value:
                 break
             step, move = step / 2, move / 2
@@ -78,7 +73,40 @@ def find_mode(
         gain, value = new - value, new
         if gain < _CLOSE:
             break
-    return Mode(dual, link.curvature(link.mean((expected + shift)[:, None])))
+    return Mode(dual, likelihood.derivatives(expected + shift)[1])
+
+
+@dataclass(frozen=True)
+class _Labels:
+    """The likelihood of labels 0 and 1, (n,), by logits (n,)."""
+
+    labels: Floats
+
+    def logarithm(self, z: Floats) -> float:
+        return float(self.labels @ z - np.logaddexp(0, z).sum())
+
+    def derivatives(self, z: Floats) -> tuple[Floats, Floats]:
+        """The logarithm's first derivative, and minus the second."""
+        from scipy.special import expit
+
+        chance = expit(z)
+        return self.labels - chance, chance * (1 - chance)
+
+
+@dataclass(frozen=True)
+class _Ratings:
+    """The likelihood of numbers (n,) that are normal about logits (n,)."""
+
+    numbers: Floats
+    noise: float
+
+    def logarithm(self, z: Floats) -> float:
+        return float(-(((self.numbers - z) / self.noise) ** 2).sum() / 2)
+
+    def derivatives(self, z: Floats) -> tuple[Floats, Floats]:
+        """See ``_Labels``."""
+        square = self.noise**2
+        return (self.numbers - z) / square, np.full(len(z), 1 / square)
 
 
 def whiten(kernel: Floats, curvature: Floats, rows: Inputs) -> None:
