@@ -6,7 +6,7 @@ The names below are for other packages, which call them in process; everything e
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from fala_export.bridging.release import build_bridge
+    from fala_export.bridging.building import build_bridge
     from fala_export.cli import run
     from fala_export.embedding import Embedder
     from fala_export.models.encoder import Encoder, load_encoder_of
@@ -35,7 +35,7 @@ _MODULES = {
     "Embedder": "embedding",
     "Encoder": "models.encoder",
     "PublicRows": "training.public_rows",
-    "build_bridge": "bridging.release",
+    "build_bridge": "bridging.building",
     "cross_entropies": "training.classifier",
     "drop_pooler": "models.sentence_encoder",
     "load_encoder_of": "models.encoder",

@@ -34,9 +34,9 @@ from fala_export.models.onnx_file import OnnxFile
 from fala_export.optional.surgery import add_optional_inputs
 from fala_export.ort_format import to_ort
 from fala_export.parity import compare, compare_logits, speed
-from fala_export.precision.calibration import token_sequences
-from fala_export.precision.weights import PRECISIONS, quantize
 from fala_export.progress import progress
+from fala_export.quantization.calibration import token_sequences
+from fala_export.quantization.weights import PRECISIONS, quantize
 from fala_export.sentences import parity_texts
 from fala_export.settings import ExportOptions
 

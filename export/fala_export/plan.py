@@ -9,10 +9,10 @@ from typing import Any
 
 from fala import Backbone, Budget, Bundle
 from fala.release import load_rows, unique_texts
+from fala_export.pipeline import Pipeline
 from fala_export.recipe import BackboneTable, Recipe
-from fala_export.release import Making
 from fala_export.settings import CheckSettings
-from fala_export.training.learners import TransformerLearner
+from fala_export.training.backbones import TransformerLearner
 
 _TIMED = 32  # texts that are embedded to measure a backbone
 _TOGETHER = 8  # texts of similar length
@@ -36,22 +36,27 @@ def plan(recipe: Recipe, folder: Path, work: Path) -> dict[str, Any]:
         ExportError: As ``build_release``, as far as it can be told.
         DataError: The rows cannot be used.
     """
-    making = Making(recipe, folder, work)
-    steps = {one.step.name: "done" if one.done else "to do" for one in making.steps}
+    pipeline = Pipeline(recipe, folder, work)
+    steps = {one.step.name: "done" if one.done else "to do" for one in pipeline.steps}
     summary: dict[str, Any] = {"recipe": recipe.name, "steps": steps}
     if recipe.data is None:
         return summary
     summary |= {
-        "public_rows": len(making.rows.rows),
-        "users": len({row.user for row in making.rows.rows} - {None}),
-        "texts": len(making.texts),
-        "costs": _costs(making),
+        "public_rows": len(pipeline.rows.rows),
+        "users": len({row.user for row in pipeline.rows.rows} - {None}),
+        "texts": len(pipeline.texts),
+        "costs": _costs(pipeline),
     }
     return summary
 
 
-def _costs(making: Making) -> list[dict[str, Any]]:
-    recipe, first, texts, embedder = making.recipe, making.steps[0], making.texts, making.embedder
+def _costs(pipeline: Pipeline) -> list[dict[str, Any]]:
+    recipe, first, texts, embedder = (
+        pipeline.recipe,
+        pipeline.steps[0],
+        pipeline.texts,
+        pipeline.embedder,
+    )
     table, costs = recipe.source, []
     backbone: Backbone | None = None
     new, digest = "the exported model", ""
@@ -59,7 +64,7 @@ def _costs(making: Making) -> list[dict[str, Any]]:
         bundle = Bundle.open(first.bundle)
         backbone, digest = bundle.backbone(), bundle.backbone_digest
     elif isinstance(table, BackboneTable):
-        encoder = making.load(table)
+        encoder = pipeline.load(table)
         backbone = learner = TransformerLearner(encoder, encoder.length(table.export.max_length))
         new += ", at most"  # it is quicker than the model
         if recipe.training is None:
@@ -75,17 +80,17 @@ def _costs(making: Making) -> list[dict[str, Any]]:
         old = Bundle.open(earlier)
         pending = embedder.pending(old.manifest.dimension, old.backbone_digest, texts)
         costs.append(_cost(f"embedding with {old.manifest.name}", old.backbone(), pending))
-    if recipe.check is not None and not making.steps[-1].done:
-        costs += _costs_of_devices(making, recipe.check, backbone, new)
+    if recipe.check is not None and not pipeline.steps[-1].done:
+        costs += _costs_of_devices(pipeline, recipe.check, backbone, new)
     return costs
 
 
 def _costs_of_devices(
-    making: Making, check: CheckSettings, backbone: Backbone | None, new: str
+    pipeline: Pipeline, check: CheckSettings, backbone: Backbone | None, new: str
 ) -> list[dict[str, Any]]:
     """What the devices of the check embed: test texts, what they learn from, and their budgets."""
-    old = Bundle.open(making.checked)
-    rows = load_rows(making.data, making.recipe.columns, link=making.recipe.link)
+    old = Bundle.open(pipeline.checked)
+    rows = load_rows(pipeline.data, pipeline.recipe.columns, link=pipeline.recipe.link)
     users = [rows.users[name] for name in list(rows.users)[: check.users]]
     tests = unique_texts(row.example for user in users for row in user.test)
     learned = [unique_texts(row.example for row in user.train) for user in users]

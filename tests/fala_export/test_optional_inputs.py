@@ -19,8 +19,8 @@ from fala_export.cli import main
 from fala_export.models.onnx_graph import encoder_graph
 from fala_export.optional.surgery import add_optional_inputs
 from fala_export.ort_format import to_ort
-from fala_export.precision.calibration import token_sequences
-from fala_export.precision.weights import quantize
+from fala_export.quantization.calibration import token_sequences
+from fala_export.quantization.weights import quantize
 from families import CORPUS, LENGTH, write_model
 from torch_adapters import adapt, constant, noted, prefixed, random_state
 

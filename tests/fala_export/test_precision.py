@@ -21,10 +21,10 @@ from fala_export.models.onnx_graph import encoder_graph
 from fala_export.models.sentence_encoder import pad
 from fala_export.optional.surgery import add_optional_inputs
 from fala_export.parity import speed
-from fala_export.precision import four_bits
-from fala_export.precision.calibration import token_sequences
-from fala_export.precision.graph_edit import GraphEdit
-from fala_export.precision.weights import PRECISIONS, quantize
+from fala_export.quantization import four_bits
+from fala_export.quantization.calibration import token_sequences
+from fala_export.quantization.graph_edit import GraphEdit
+from fala_export.quantization.weights import PRECISIONS, quantize
 from fala_export.runtime import session
 from fala_export.sentences import calibration_texts, parity_texts
 from families import CORPUS, FAMILIES, LENGTH, write_model

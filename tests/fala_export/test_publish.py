@@ -16,7 +16,7 @@ from fala.bundle.writing import add_version
 from fala.device import Device
 from fala.errors import ExportError
 from fala_export.cli import main
-from fala_export.updates import repository, work
+from fala_export.updates import publishing, repository
 from fala_export.updates.keys import Keyring, make_key, read_key
 from file_server import FileServer
 from vendors import Threshold, Vendor
@@ -183,7 +183,7 @@ class TestKeys:
         for missing in (one, two):
             few = Keyring(s for k, s in ring.signers.items() if k != missing)
             with pytest.raises(ExportError, match="2 of the 2 keys of role targets"):
-                work.publish(vendor.folder, releases / "new.fala", few, vendor.now)
+                publishing.publish(vendor.folder, releases / "new.fala", few, vendor.now)
         assert vendor.files() == before
         vendor.publish(releases / "new.fala")
 

@@ -13,6 +13,8 @@ from encoders import DIMENSION, TEXTS, make_encoder
 from fala import Head, Match
 from fala.release import cross_entropy
 from fala.release.user_rows import Row
+from fala_export.training.backbones import TransformerLearner, WordLearner, attentive
+from fala_export.training.choices import HISTORY, NEGATIVES, Opened
 from fala_export.training.classifier import (
     BIAS_PACE,
     WEIGHT_PACE,
@@ -20,10 +22,8 @@ from fala_export.training.classifier import (
     ClassifierModule,
 )
 from fala_export.training.closed_form import with_words
-from fala_export.training.figures import measure
-from fala_export.training.learners import TransformerLearner, WordLearner, attentive
 from fala_export.training.matcher import MatcherBatches, MatcherModule
-from fala_export.training.opened import HISTORY, NEGATIVES, Opened
+from fala_export.training.metrics import measure
 from fala_export.training.public_rows import Division, PublicRows
 
 FILMS = [f"{word} film {number}" for number in range(12) for word in ("good", "awful", "boring")]

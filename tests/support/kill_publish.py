@@ -12,7 +12,7 @@ import time
 from datetime import datetime, timezone
 from pathlib import Path
 
-from fala_export.updates import repository, work
+from fala_export.updates import publishing, repository
 from fala_export.updates.keys import Keyring
 
 
@@ -40,9 +40,9 @@ def dying(point):
 def run(name, folder, keys, bundle):
     ring, now = Keyring.read([keys]), datetime.now(timezone.utc)
     if name == "publish":
-        work.publish(folder, bundle, ring, now)
+        publishing.publish(folder, bundle, ring, now)
     else:
-        work.rotate(folder, "targets", ring, keys, now)
+        publishing.rotate(folder, "targets", ring, keys, now)
 
 
 def main(source, keys, bundle, out):
@@ -52,7 +52,7 @@ def main(source, keys, bundle, out):
             own = shutil.copytree(keys, Path(out) / f"keys-{name}-{point}")
             child = os.fork()
             if child == 0:
-                repository.write_atomically = work.write_atomically = dying(point)
+                repository.write_atomically = publishing.write_atomically = dying(point)
                 run(name, folder, own, Path(bundle))
                 os._exit(0)
             if os.waitpid(child, 0)[1] == 0:

@@ -5,10 +5,10 @@ import time
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 
-from fala_export.updates import repository, work
+from fala_export.updates import publishing, repository
 from fala_export.updates.keys import Keyring
+from fala_export.updates.publishing import Threshold
 from fala_export.updates.state import sign
-from fala_export.updates.work import Threshold
 
 ONE = Threshold(1, 1)
 
@@ -25,7 +25,7 @@ class Vendor:
     def __init__(self, folder, days=0):
         self.folder, self.keys, self.days = folder / "repository", folder / "keys", days
         if not self.folder.exists():
-            work.begin(self.folder, self.keys, self.now, thresholds={"root": ONE})
+            publishing.begin(self.folder, self.keys, self.now, thresholds={"root": ONE})
 
     def copy(self, folder):
         return Vendor(shutil.copytree(self.folder.parent, folder))
@@ -44,18 +44,18 @@ class Vendor:
         return self.folder / "metadata" / "1.root.json"
 
     def publish(self, bundle, **options):
-        return work.publish(self.folder, bundle, self.ring, self.now, **options)
+        return publishing.publish(self.folder, bundle, self.ring, self.now, **options)
 
     def renew(self, *roles):
-        return work.renew(self.folder, self.ring, self.now, roles)
+        return publishing.renew(self.folder, self.ring, self.now, roles)
 
     def rotate(self, role, keys=None, **options):
-        return work.rotate(
+        return publishing.rotate(
             self.folder, role, keys or self.ring, self.keys, self.now, **options
         )  # fmt: skip
 
     def delegate(self, product):
-        return work.delegate(self.folder, product, self.ring, self.keys, self.now)
+        return publishing.delegate(self.folder, product, self.ring, self.keys, self.now)
 
     def publish_as(self, product, told):
         """Say something else of the release that is published last."""

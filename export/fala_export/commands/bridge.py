@@ -64,7 +64,7 @@ def bridge(settings: Bridge) -> Summary:
     A fifth of the documents chooses the map's form and strength: of those within 0.1 % of the
     least squared error, the simplest.
     """
-    from fala_export.bridging.release import build_bridge
+    from fala_export.bridging.building import build_bridge
     from fala_export.public_texts import read_public_texts
 
     texts = read_public_texts(settings.text)

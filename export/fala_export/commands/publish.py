@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from fala_export.updates.keys import Keyring
-    from fala_export.updates.work import Threshold
+    from fala_export.updates.publishing import Threshold
 
 _ROLES = "root, targets, snapshot or timestamp"
 
@@ -87,11 +87,11 @@ def publish(settings: Publish) -> Summary:
     it. Devices install the release with Device.update, or 'fala-device update'. It is written so
     that devices may look at any instant: new files first, what names them last.
     """
-    from fala_export.updates import work
+    from fala_export.updates import publishing
 
     folder = settings.repository.folder
     ring = _ring(settings.keys, folder, settings.keys.passphrase.read())
-    return work.publish(
+    return publishing.publish(
         folder, settings.bundle, ring, _now(),
         product=settings.product, version=settings.version,
     )  # fmt: skip
@@ -121,12 +121,12 @@ def begin(settings: Begin) -> Summary:
 
     An app pins the first root, REPO/metadata/1.root.json: all trust starts there.
     """
-    from fala_export.updates import work
+    from fala_export.updates import publishing
 
     folder = settings.repository.folder
     thresholds = _by_role(settings.thresholds, "K/N")
     days = _by_role(settings.days, "DAYS")
-    return work.begin(
+    return publishing.begin(
         folder,
         settings.new_keys.keys_to or keys_beside(folder),
         _now(),
@@ -157,11 +157,11 @@ def renew(settings: Renew) -> Summary:
     Without --role the timestamp is renewed, and of the others those that have less than half of
     their period left and whose keys are at hand.
     """
-    from fala_export.updates import work
+    from fala_export.updates import publishing
 
     folder = settings.repository.folder
     ring = _ring(settings.keys, folder, settings.keys.passphrase.read())
-    return work.renew(folder, ring, _now(), settings.roles)
+    return publishing.renew(folder, ring, _now(), settings.roles)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,10 +188,10 @@ def rotate(settings: Rotate) -> Summary:
     once more where they are at hand, so that devices believe at every instant; where they are
     lost or stolen, leave them out of --key.
     """
-    from fala_export.updates import work
+    from fala_export.updates import publishing
 
     folder, passphrase = settings.repository.folder, settings.keys.passphrase.read()
-    return work.rotate(
+    return publishing.rotate(
         folder, settings.role, _ring(settings.keys, folder, passphrase),
         settings.new_keys.keys_to or keys_beside(folder), _now(),
         threshold=None if settings.threshold is None else _threshold(settings.threshold),
@@ -218,10 +218,10 @@ class Delegate:
 @command(Delegate, _shown)
 def delegate(settings: Delegate) -> Summary:
     """Give a product keys of its own, which sign its releases and nobody else's."""
-    from fala_export.updates import work
+    from fala_export.updates import publishing
 
     folder, passphrase = settings.repository.folder, settings.keys.passphrase.read()
-    return work.delegate(
+    return publishing.delegate(
         folder, settings.product, _ring(settings.keys, folder, passphrase),
         settings.new_keys.keys_to or keys_beside(folder), _now(),
         threshold=None if settings.threshold is None else _threshold(settings.threshold),
@@ -232,10 +232,10 @@ def delegate(settings: Delegate) -> Summary:
 @command(Repository, _shown)
 def show(settings: Repository) -> Summary:
     """Show a repository's roles, how long they last, and its releases."""
-    from fala_export.updates import work
+    from fala_export.updates import publishing
     from fala_export.updates.repository import load
 
-    return {"repository": str(settings.folder), **work.show(load(settings.folder), _now())}
+    return {"repository": str(settings.folder), **publishing.show(load(settings.folder), _now())}
 
 
 @click.group(cls=Group)
@@ -274,7 +274,7 @@ def _by_role(options: tuple[str, ...], value: str) -> dict[str, str]:
 
 
 def _threshold(text: str) -> Threshold:
-    from fala_export.updates.work import Threshold
+    from fala_export.updates.publishing import Threshold
 
     match = re.fullmatch(r"([1-9][0-9]?)/([1-9][0-9]?)", text)
     if match is None or int(match[1]) > int(match[2]):

@@ -64,7 +64,7 @@ def train(settings: Train) -> Summary:
         from fala_export.training.global_model import fit_frozen
         from fala_export.training.global_model import train as train_model
         from fala_export.training.public_rows import load_public_rows
-        from fala_export.training.release import save_model, write_trained
+        from fala_export.training.saving import save_model, write_trained
 
     export = settings.export
     rows = load_public_rows(settings.data, settings.columns, settings.labels.link)
@@ -93,7 +93,7 @@ def _load(settings: Train) -> Encoder | Bundle:
             raise ExportError(f"{source}: is a bundle; {given} is for a model")
         return Bundle.open(source)
     from fala_export.backbone import load
-    from fala_export.training.learners import attentive
+    from fala_export.training.backbones import attentive
 
     if settings.pooling != "attention":
         return load(source, settings.pooling, revision)

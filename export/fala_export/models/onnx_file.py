@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fala import ExportError
 from fala_export.models.encoder import token_ids
-from fala_export.precision.graph_edit import GraphEdit
+from fala_export.quantization.graph_edit import GraphEdit
 from fala_export.runtime import session
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import numpy as np
 
 from fala import ExportError
 from fala_export.optional.structure import Attention, Scale, Site, Structure
-from fala_export.precision.graph_edit import GraphEdit
+from fala_export.quantization.graph_edit import GraphEdit
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from fala import Head
 from fala.release import CLASSIFICATION, Row, Vectors
-from fala_export.training.learners import Learner
+from fala_export.training.backbones import Learner
 from fala_export.training.texts import EpochPlan, Texts
 
 #: AdamW moves every number by about its learning rate a step, whatever the gradient, and an

@@ -15,7 +15,7 @@ from fala.release.added_words import add_words
 from fala.release.fitting import fit_joint_head, kind_of
 from fala.release.joint import MOST_STEPS
 from fala_export.progress import progress
-from fala_export.training.learners import embed_rows
+from fala_export.training.backbones import embed_rows
 from fala_export.training.public_rows import Division, PublicRows
 
 _DIGITS = 5

@@ -37,7 +37,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from fala import ExportError
 from fala_export.progress import progress
-from fala_export.training import work
+from fala_export.training import checkpoints
 from fala_export.training.settings import Best, LoopSettings
 
 #: What ``accelerate launch --mixed_precision`` sets, and the Trainer reads on a processor.
@@ -97,10 +97,10 @@ def open_work(
         The checkpoint to continue from; None starts anew.
 
     Raises:
-        ExportError: See ``work.open_work``.
+        ExportError: See ``checkpoints.open_work``.
     """
-    with work.alone(folder, _is_first()):
-        return work.open_work(folder, _whole_recipe(settings, seed, recipe), resume)
+    with checkpoints.alone(folder, _is_first()):
+        return checkpoints.open_work(folder, _whole_recipe(settings, seed, recipe), resume)
 
 
 def train_module(
@@ -139,8 +139,8 @@ def train_module(
         ExportError: The folder cannot be used (see ``open_work``), or is full, or the training
             diverges or needs more memory than there is.
     """
-    with work.alone(folder, _is_first()):
-        checkpoint = work.open_work(folder, _whole_recipe(settings, seed, recipe), resume)
+    with checkpoints.alone(folder, _is_first()):
+        checkpoint = checkpoints.open_work(folder, _whole_recipe(settings, seed, recipe), resume)
         start = {name: value.clone() for name, value in module.state_dict().items()}
         try:
             state = _run(module, batches, validation, settings, folder, seed, checkpoint)
@@ -231,7 +231,7 @@ def _run(
     if checkpoint is not None:
         click.echo(f"continuing from {checkpoint}", err=True)
         # It may be the last one, of a training that was killed after it.
-        state = work.state_of(checkpoint)
+        state = checkpoints.state_of(checkpoint)
         if state is not None and (
             state.global_step >= state.max_steps or _is_over(state, settings)
         ):

@@ -18,8 +18,8 @@ from torch.nn import functional
 from fala import DataError, Head
 from fala.release import MATCHING, Evidence, Row, Vectors, fit_paper
 from fala_export.models.sentence_encoder import pad
-from fala_export.training.learners import Learner
-from fala_export.training.opened import Opened
+from fala_export.training.backbones import Learner
+from fala_export.training.choices import Opened
 from fala_export.training.texts import Texts
 
 _CALIBRATION = 1e-6  # the pull of the scale to 1: it decides nothing, unless all rows are alike

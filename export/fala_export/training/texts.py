@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from fala_export.models.sentence_encoder import pad
-from fala_export.training.learners import Learner
+from fala_export.training.backbones import Learner
 
 _POOL = 50  # batches that share a sorting by length: little padding, still random enough
 

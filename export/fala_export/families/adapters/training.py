@@ -37,14 +37,14 @@ from fala_export.families.adapters.settings import TaskRelease
 from fala_export.models.encoder import Encoder
 from fala_export.parity import compare
 from fala_export.sentences import parity_texts
+from fala_export.training.backbones import TransformerLearner
 from fala_export.training.closed_form import finish, start_of
-from fala_export.training.figures import measure
 from fala_export.training.global_model import objective_of
-from fala_export.training.learners import TransformerLearner
 from fala_export.training.loop import open_work, train_module
+from fala_export.training.metrics import measure
 from fala_export.training.public_rows import Division, PublicRows
+from fala_export.training.result import Trained, details_of, history_of, parity_examples
 from fala_export.training.settings import Best
-from fala_export.training.trained import Trained, details_of, history_of, parity_examples
 
 _TEXTS = 32  # of which each is compared alone, and in a pair with the next
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fala import Backbone, DataError, fit_head
 from fala.release import scores, unique_texts
-from fala_export.training.figures import measure_answers
+from fala_export.training.metrics import measure_answers
 from fala_export.training.public_rows import Division, divide, document_of, load_public_rows
 
 _CHANCE = 0.5  # the AUC of guessing

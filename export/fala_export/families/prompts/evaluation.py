@@ -12,7 +12,7 @@ from fala_export.families.prompts.inputs import UNKNOWN
 from fala_export.families.prompts.model import predict
 from fala_export.families.prompts.settings import HARD, NONE
 from fala_export.families.prompts.training import Model, set_apart
-from fala_export.training.figures import measure_answers
+from fala_export.training.metrics import measure_answers
 from fala_export.writing import writing
 
 

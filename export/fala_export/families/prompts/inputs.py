@@ -19,7 +19,7 @@ from fala.release import Lexicon, Row
 from fala.release.joint_rows import sparse_array
 from fala_export.families.prompts.settings import SOFT, PromptSettings
 from fala_export.models.sentence_encoder import pad
-from fala_export.training.learners import TransformerLearner
+from fala_export.training.backbones import TransformerLearner
 from fala_export.training.texts import EpochPlan, Texts
 
 UNKNOWN = 0

@@ -17,7 +17,7 @@ from torch.nn import functional
 from fala import ExportError
 from fala_export.families.prompts.inputs import WriterBatches
 from fala_export.families.prompts.model import PromptedEncoder
-from fala_export.training.learners import TransformerLearner
+from fala_export.training.backbones import TransformerLearner
 
 _SHARE, _MASKED, _OTHER = 0.15, 0.8, 0.9
 _NAMES = ("[MASK]", "<mask>")

@@ -31,8 +31,8 @@ from fala_export.families.prompts.training import Model, Prompted, make_encoder
 from fala_export.models.transformer_files import loading
 from fala_export.parity import compare
 from fala_export.settings import ExportOptions
-from fala_export.training.learners import TransformerLearner
-from fala_export.training.release import save_model, write_trained
+from fala_export.training.backbones import TransformerLearner
+from fala_export.training.saving import save_model, write_trained
 from fala_export.writing import writing
 
 SETTINGS, WEIGHTS = "prompts/settings.json", "prompts/model.safetensors"

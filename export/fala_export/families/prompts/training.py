@@ -36,13 +36,13 @@ from fala_export.families.prompts.settings import (
     PromptSettings,
 )
 from fala_export.models.encoder import Encoder
+from fala_export.training.backbones import TransformerLearner, embed_rows
 from fala_export.training.closed_form import closed_form, with_words
-from fala_export.training.figures import measure_answers
-from fala_export.training.learners import TransformerLearner, embed_rows
 from fala_export.training.loop import History, open_work, train_module
+from fala_export.training.metrics import measure_answers
 from fala_export.training.public_rows import Division, PublicRows, divide
+from fala_export.training.result import Trained, details_of, history_of, parity_examples
 from fala_export.training.settings import LoopSettings, TrainingSettings
-from fala_export.training.trained import Trained, details_of, history_of, parity_examples
 
 _TUNED = LoopSettings(epochs=2, learning_rate=5e-5)
 _FIXED = LoopSettings(epochs=4, learning_rate=1e-3)

@@ -10,7 +10,7 @@ from fala import Bundle, Head
 from fala.release import Example
 from fala_export.backbone import versions
 from fala_export.models.encoder import Encoder
-from fala_export.training.learners import WordLearner
+from fala_export.training.backbones import WordLearner
 from fala_export.training.loop import History
 from fala_export.training.public_rows import Division, PublicRows, document_of
 

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fala_export.precision import four_bits
-from fala_export.precision.calibration import Seen, observe
-from fala_export.precision.graph_edit import GraphEdit
-from fala_export.precision.smoothing import SharedFactors
 from fala_export.progress import progress
+from fala_export.quantization import four_bits
+from fala_export.quantization.calibration import Seen, observe
+from fala_export.quantization.graph_edit import GraphEdit
+from fala_export.quantization.smoothing import SharedFactors
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto

@@ -15,18 +15,18 @@ import fala
 from fala import Bundle
 from fala.release import temporary_folder, unique_texts, write_atomically
 from fala_export.backbone import check_folder, export_encoder, load
-from fala_export.bridging.release import build_bridge
+from fala_export.bridging.building import build_bridge
 from fala_export.check import demand, note, play
 from fala_export.embedding import Embedder
 from fala_export.population import learn_from_annotators
 from fala_export.recipe import BackboneTable, Recipe, VectorsTable
 from fala_export.settings import CheckSettings, PriorSettings
 from fala_export.steps import Step, digest_of, planned
+from fala_export.training.backbones import attentive
+from fala_export.training.checkpoints import alone
 from fala_export.training.global_model import fit_frozen, train
-from fala_export.training.learners import attentive
 from fala_export.training.public_rows import PublicRows, load_public_rows
-from fala_export.training.release import write_trained
-from fala_export.training.work import alone
+from fala_export.training.saving import write_trained
 from fala_export.vectors.word_vectors import export_word_vectors
 from fala_export.writing import writing
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _MEGABYTE = 1_000_000
 
 
-class Making:
+class Pipeline:
     """A recipe with its files, and the steps to its release.
 
     Args:
@@ -200,7 +200,7 @@ def build_release(recipe: Recipe, folder: Path, out: Path, work: Path) -> dict[s
         recipe: What to make.
         folder: Where the recipe lies; its paths count from there.
         out: The bundle; left alone when anything fails.
-        work: See ``Making``.
+        work: See ``Pipeline``.
 
     Returns:
         What was written, with parity, speed and the training's figures; ``bridges``, ``prior``
@@ -211,12 +211,12 @@ def build_release(recipe: Recipe, folder: Path, out: Path, work: Path) -> dict[s
         DataError: The rows cannot be used.
     """
     check_folder(out)
-    making, deliveries = Making(recipe, folder, work), _deliveries(recipe)
+    pipeline, deliveries = Pipeline(recipe, folder, work), _deliveries(recipe)
     with alone(work, first=True):
         summary: dict[str, Any] = {"bundle": str(out)}
-        for number, one in enumerate(making.steps, start=1):
+        for number, one in enumerate(pipeline.steps, start=1):
             kept = ", done before" if one.done else ""
-            click.echo(f"step {number} of {len(making.steps)}: {one.step.name}{kept}", err=True)
+            click.echo(f"step {number} of {len(pipeline.steps)}: {one.step.name}{kept}", err=True)
             result = {key: value for key, value in one.run().items() if key != "bundle"}
             if one.step.part == "bridges":
                 summary.setdefault("bridges", []).append(result)
@@ -224,10 +224,10 @@ def build_release(recipe: Recipe, folder: Path, out: Path, work: Path) -> dict[s
                 summary |= {one.step.part: result} if one.step.part else result
         if recipe.check is not None:
             demand(summary["check"], recipe.check)
-        release = making.steps[-1].bundle
+        release = pipeline.steps[-1].bundle
         with writing(out):
             write_atomically(out, lambda file: _copy(release, file))
-        used = {one.bundle.stem for one in making.steps}
+        used = {one.bundle.stem for one in pipeline.steps}
         for file in release.parent.iterdir():  # those of earlier recipes
             if file.stem not in used:
                 file.unlink()
@@ -250,7 +250,7 @@ def _deliveries(recipe: Recipe) -> dict[str, Callable[[Path], Any]]:
         read_key(sign.key, passphrase)
         deliveries["signature"] = lambda out: sign_file(out, sign.key, passphrase)["signature"]
     if (publish := recipe.publish) is not None:
-        from fala_export.updates.work import publish_or_begin
+        from fala_export.updates.publishing import publish_or_begin
 
         repository = publish.repository
         keys = publish.keys.of(repository)

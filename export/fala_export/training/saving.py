@@ -14,8 +14,8 @@ from fala_export.backbone import check_folder, convert, pack
 from fala_export.models.encoder import Encoder
 from fala_export.models.saving import save_encoder
 from fala_export.settings import ExportOptions
-from fala_export.training.learners import WordLearner
-from fala_export.training.trained import Trained
+from fala_export.training.backbones import WordLearner
+from fala_export.training.result import Trained
 from fala_export.vectors.table import write_vectors
 from fala_export.writing import writing
 
