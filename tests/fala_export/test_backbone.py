@@ -211,17 +211,6 @@ def test_the_manifest_keeps_parity_speed_and_cost(tiny, tmp_path):
     assert "recipe" not in details
 
 
-def test_without_the_extra_the_command_says_what_to_install_before_it_fetches_anything(tmp_path):
-    code = "import sys; sys.modules['torch'] = None; from fala_export.cli import main; main()"
-    arguments = ["backbone", "somebody/a-model", "--out", str(tmp_path / "x.fala")]
-    done = subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 1
-    assert "pip install 'fala-sdk[export]'" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-
-
 def test_cuda_without_a_gpu_is_said(tmp_path, monkeypatch, capsys):
     import torch
 

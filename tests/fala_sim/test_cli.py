@@ -4,10 +4,9 @@ import shutil
 import sqlite3
 
 import pytest
-from click.testing import CliRunner
 
-from fala_sim.cli import main
 from fala_sim.records import DATABASE
+from sim_command import call
 from sim_records import write_run
 from sim_tables import FIGURES, TABLES
 
@@ -25,10 +24,6 @@ def results(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run") / "results"
     write_run(folder)
     return folder
-
-
-def call(*given):
-    return CliRunner().invoke(main, [str(word) for word in given], catch_exceptions=False)
 
 
 def everything(folder):

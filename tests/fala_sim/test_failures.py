@@ -3,11 +3,9 @@
 import shutil
 
 import pytest
-from click.testing import CliRunner
 
 from driver import run, task_of
 from fala import DataError
-from fala_sim.cli import main
 from fala_sim.engine.local import LocalEngine
 from fala_sim.engine.task import Task
 from fala_sim.experiments import people
@@ -17,6 +15,7 @@ from fala_sim.experiments.replacement import plan as replacement
 from fala_sim.records import Key, Store, read_records
 from giving import give
 from laboratory import write_data
+from sim_command import call
 
 KEY = Key("curve", "d", "m", "u", 0)
 
@@ -26,10 +25,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("warm_jobs")]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return write_data(tmp_path_factory.mktemp("data") / "small")
-
-
-def call(*given):
-    return CliRunner().invoke(main, [str(word) for word in given], catch_exceptions=False)
 
 
 def options(results, *data, users=1):

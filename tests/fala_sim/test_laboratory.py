@@ -11,12 +11,11 @@ import time
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
-from fala_sim.cli import main
 from fala_sim.data_sets import divide
 from fala_sim.records import DATABASE, Key, Store, key_of, read_records
 from laboratory import write_data
+from sim_command import call
 
 METHODS = "old,global,top,fala-paper,fala"
 
@@ -27,10 +26,6 @@ def arguments(folder, results, *more):
     data = f"lewidi:{folder}"
     options = ["--data", data, "--users", "2", "--seeds", "1", "--new", "bert", "--jobs", "2"]
     return [*options, "--methods", METHODS, "--results", str(results), *more]
-
-
-def call(*given):
-    return CliRunner().invoke(main, [str(word) for word in given], catch_exceptions=False)
 
 
 @pytest.fixture(scope="module")

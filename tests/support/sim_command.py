@@ -6,7 +6,8 @@ from fala_sim.cli import main
 
 
 def call(*given):
-    return CliRunner().invoke(main, [str(word) for word in given], prog_name="fala-sim")
+    words = [str(word) for word in given]
+    return CliRunner().invoke(main, words, prog_name="fala-sim", catch_exceptions=False)
 
 
 def fails(result, *words):

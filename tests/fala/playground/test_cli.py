@@ -215,11 +215,7 @@ def test_help_is_quick_and_complete():
         assert part in done.stdout
 
 
-def test_the_other_commands_end_mistakes_alike(tmp_path):
-    missing = tmp_path / "none"
-    done = run("word-vectors", missing, "--out", tmp_path / "x.fala", program="fala-export")
-    fails(done, missing, program="fala-export")
-    fails(run("convert", "lewidi", missing, program="fala-sim"), missing, program="fala-sim")
+def test_the_other_commands_end_mistakes_alike():
     for program in ("fala-export", "fala-sim"):
         fails(run("bogus", program=program), "bogus", status=2)
 
