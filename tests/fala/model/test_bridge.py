@@ -191,7 +191,7 @@ def test_what_does_not_fit_is_not_written(release, tmp_path):
         with pytest.raises(error, match=match):
             add_bridge(release.path, release, bridge, {})
     with pytest.raises(
-        DimensionError, match="one logit on 9 dimensions; the bundle has 2 labels on 8"
+        DimensionError, match="one logit on 9 dimensions; the bundle has labels 0, 1 on 8"
     ):
         add_prior(release.path, release, make_prior(D + 1), {})
     assert release.path.read_bytes() == before
