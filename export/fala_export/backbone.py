@@ -39,6 +39,7 @@ from fala_export.quantization.calibration import token_sequences
 from fala_export.quantization.weights import PRECISIONS, quantize
 from fala_export.sentences import parity_texts
 from fala_export.settings import ExportOptions
+from fala_export.writing import check_folder, writing
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -250,10 +251,8 @@ def pack(
             **({} if head is None else {"probes": expected_answers(export.backbone, head)}),
         },
     )
-    try:
+    with writing(out):
         write_bundle(out, manifest, {**files, TOKENIZER: encoder.tokenizer}, head)
-    except OSError as error:
-        raise ExportError(f"{out}: cannot be written: {error.strerror or error}") from error
     return {
         "bundle": str(out),
         "name": options.name,
@@ -284,16 +283,6 @@ def export_encoder(
     texts = parity_texts(parity_text)
     check_folder(out)
     return pack(convert(encoder, options, texts), out)
-
-
-def check_folder(out: Path) -> None:
-    """Refuse an output in a folder that does not exist, before the work is done.
-
-    Raises:
-        ExportError: There is none.
-    """
-    if not out.parent.is_dir():
-        raise ExportError(f"{out}: its folder does not exist")
 
 
 def versions(*packages: str) -> dict[str, str]:

@@ -14,7 +14,7 @@ import click
 import fala
 from fala import Bundle
 from fala.release import temporary_folder, unique_texts, write_atomically
-from fala_export.backbone import check_folder, export_encoder, load
+from fala_export.backbone import export_encoder, load
 from fala_export.bridging.building import build_bridge
 from fala_export.check import demand, note, play
 from fala_export.embedding import Embedder
@@ -28,7 +28,7 @@ from fala_export.training.global_model import fit_frozen, train
 from fala_export.training.public_rows import PublicRows, load_public_rows
 from fala_export.training.saving import write_trained
 from fala_export.vectors.word_vectors import export_word_vectors
-from fala_export.writing import writing
+from fala_export.writing import check_folder, writing
 
 if TYPE_CHECKING:
     from fala_export.models.encoder import Encoder

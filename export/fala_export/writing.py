@@ -20,3 +20,13 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise ExportError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def check_folder(out: Path) -> None:
+    """Refuse an output in a folder that does not exist, before the work is done.
+
+    Raises:
+        ExportError: There is none.
+    """
+    if not out.parent.is_dir():
+        raise ExportError(f"{out}: its folder does not exist")

@@ -11,7 +11,7 @@ from bundles import make_head, write_onnx, write_word_vector_release
 from fala import Bundle, DataError, add_prior
 from fala.release import BIAS_DEVIATION, Rating
 from fala.release.device_fit import Inputs, TrainingSet, blocks_of, fit_device
-from fala.release.population.annotators import chunks, gather_annotators
+from fala.release.population.annotators import gather_annotators
 from fala.release.population.choice import FITS, _devices_loss, choose_prior, cut
 from fala.release.population.estimation import Gaussian, estimate, find_mode, isotropic, whiten
 from fala_export.cli import main
@@ -208,13 +208,6 @@ def test_an_annotator_keeps_at_most_500_rows_of_all_logits():
         assert (np.diff(annotator.logits) >= 0).all()
         assert annotator.logits[0] < -4 and annotator.logits[-1] > 3
         np.testing.assert_array_equal(annotator.inputs[:, -1], 1)
-
-
-def test_a_round_sees_every_annotator_once():
-    annotators = gathered(*population(people=100, rows=50))
-    parts = list(chunks(annotators))
-    assert [index for part in parts for index in part] == list(range(100))
-    assert len(parts) == 3
 
 
 def test_the_isotropic_prior_gives_logits_the_same_variance_at_any_scale():

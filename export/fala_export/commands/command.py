@@ -14,6 +14,7 @@ from fala import ExportError
 from fala.cli.commands import Command
 from fala_export.commands.summary import text_of
 from fala_export.options import Options, T
+from fala_export.writing import check_folder
 
 Summary: TypeAlias = Mapping[str, Any]
 
@@ -32,7 +33,8 @@ def command(
 
     def made(function: Callable[[T], Summary]) -> Command:
         def run(as_json: bool, **values: Any) -> Summary:  # noqa: ANN401
-            _check_folder(values.get("out"))
+            if values.get("out") is not None:
+                check_folder(values["out"])
             try:
                 summary = function(options.made(values))
             except KeyboardInterrupt as error:
@@ -54,12 +56,6 @@ def command(
         )
 
     return made
-
-
-def _check_folder(out: Path | None) -> None:
-    """Refuse an output in a folder that does not exist, before the work is done."""
-    if out is not None and not out.parent.is_dir():
-        raise ExportError(f"{out}: its folder does not exist")
 
 
 def name_of(source: str) -> str:

@@ -10,14 +10,14 @@ from typing import Any
 from fala import Bundle, write_release
 from fala.release import temporary_folder
 from fala.release.expected_answers import expected_answers
-from fala_export.backbone import check_folder, convert, pack
+from fala_export.backbone import convert, pack
 from fala_export.models.encoder import Encoder
 from fala_export.models.saving import save_encoder
 from fala_export.settings import ExportOptions
 from fala_export.training.backbones import WordLearner
 from fala_export.training.result import Trained
 from fala_export.vectors.table import write_vectors
-from fala_export.writing import writing
+from fala_export.writing import check_folder, writing
 
 _MEGABYTE = 1_000_000
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fala import Bundle, BundleFormatError, ExportError, Manifest, write_bundle
 from fala.release import SCALES, VECTORS, VOCABULARY, WORD_VECTORS, array_bytes, read_array
+from fala_export.writing import writing
 
 PRECISIONS = ("int8", "float16")
 
@@ -117,10 +118,8 @@ def write_table(
         precision=table.precision,
         details={"words": len(table.words), **details},
     )
-    try:
+    with writing(out):
         write_bundle(out, manifest, table.files())
-    except OSError as error:
-        raise ExportError(f"{out}: cannot be written: {error.strerror or error}") from error
     return {
         "bundle": str(out),
         "name": name,
