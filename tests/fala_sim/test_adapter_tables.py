@@ -3,11 +3,9 @@
 import pytest
 
 from adapter_records import write_adapters
-from fala import DataError
 from fala_sim import frame
-from fala_sim.records import KINDS
 from fala_sim.report.table import NOT_RUN
-from sim_tables import FIGURES, TABLES, cell, column, frame_of
+from sim_tables import FIGURES, TABLES, cell, column
 
 
 @pytest.fixture(scope="module")
@@ -52,10 +50,3 @@ def test_the_figures_have_the_records_numbers(records):
         "-0.001", "-0.020", "-0.090",
     }  # fmt: skip
     assert "layers 0 to 1 -0.090" in spans.alt
-
-
-@pytest.mark.parametrize("name", [name for name in TABLES if name.startswith("adapter")])
-def test_without_records_the_command_that_makes_them_is_told(name):
-    with pytest.raises(DataError, match=rf"`fala-sim table {name} --run`"):
-        TABLES[name](frame_of({}))
-    assert set(TABLES[name].needs) <= set(KINDS)

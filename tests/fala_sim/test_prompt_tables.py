@@ -2,12 +2,10 @@
 
 import pytest
 
-from fala import DataError
 from fala_sim import frame
-from fala_sim.records import KINDS
 from fala_sim.report.table import NOT_RUN
 from prompt_records import write_prompts
-from sim_tables import TABLES, cell, column, frame_of
+from sim_tables import TABLES, cell, column
 
 
 @pytest.fixture(scope="module")
@@ -70,10 +68,3 @@ def test_what_learnt_nothing_is_told(records, table):
     notes = TABLES["prompts"](records.assign(**{"history.task.best_step": 0})).notes
     assert any(note.startswith("tweets, soft, all layers, seed 1: no epoch") for note in notes)
     assert table.notes == ()
-
-
-@pytest.mark.parametrize("name", ["prompts", "prompt-lengths"])
-def test_without_records_the_command_that_makes_them_is_told(name):
-    with pytest.raises(DataError, match=rf"`fala-sim table {name} --run`"):
-        TABLES[name](frame_of({}))
-    assert set(TABLES[name].needs) <= set(KINDS)

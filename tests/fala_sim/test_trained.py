@@ -26,7 +26,7 @@ from trained import DIMENSION, LENGTH, documents, make_head, make_situation, mat
 pytestmark = pytest.mark.slow
 
 METHODS = (Full, Adapter, Lora)
-LAYERS, FEED_FORWARD = 2, 48
+LAYERS = 2
 SETTINGS = {"learning_rate": 1e-2, "epochs": 12}
 
 
