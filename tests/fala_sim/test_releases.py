@@ -11,6 +11,7 @@ from fala import Budget, Bundle, DataError, Device, Head, Match, write_release
 from fala.playground.releases import built_in
 from fala_sim.data_sets import Division, divide
 from fala_sim.digests import folder_digest
+from fala_sim.experiments.curves.jobs import curve
 from fala_sim.experiments.replacement import jobs
 from fala_sim.experiments.replacement.jobs import Subject
 from fala_sim.methods.fala_shipped import replaced
@@ -191,6 +192,15 @@ def test_all_documents_are_all_documents(place, tmp_path):
     for record in found.values():
         assert [("0", "1")[label] for label in record["truth"]] == list(user.test_labels)
         assert len(record["logits"]) == len(record["old_logits"]) == record["test"]
+
+
+def test_a_learning_curve_begins_without_an_example(place):
+    records = {made.key.variant: made.content for made in curve(
+        key_of(place, "curve", "fala-instant"), place, {}, frozenset()
+    )}  # fmt: skip
+    assert records["0"]["train"] == 0
+    assert records["0"]["scores"] == records["0"]["vendor"]
+    assert records["all"]["scores"] != records["all"]["vendor"]
 
 
 def test_what_the_vendor_refuses_is_said_and_left_out(work, tmp_path):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -107,26 +108,15 @@ def _run_flops(kinds: Sequence[Kind], engine: Engine, say: Say, *, results: Path
     return run_flops(results, engine, say)
 
 
-def _run_adapters(
-    kinds: Sequence[Kind],
-    engine: Engine,
-    say: Say,
-    **options: Any,  # noqa: ANN401
-) -> list[str]:
-    from fala_sim.experiments.adapters.plan import Plan, run
+def _planned(room: str) -> Callable[..., list[str]]:
+    """What runs a room whose ``plan`` has a ``Plan`` and ``run(plan, kinds, engine, say)``."""
 
-    return run(Plan(**options), kinds, engine, say)
+    def run(kinds: Sequence[Kind], engine: Engine, say: Say, **options: Any) -> list[str]:  # noqa: ANN401
+        plan = import_module(f"fala_sim.experiments.{room}.plan")
+        failures: list[str] = plan.run(plan.Plan(**options), kinds, engine, say)
+        return failures
 
-
-def _run_prompts(
-    kinds: Sequence[Kind],
-    engine: Engine,
-    say: Say,
-    **options: Any,  # noqa: ANN401
-) -> list[str]:
-    from fala_sim.experiments.prompts.plan import Plan, run
-
-    return run(Plan(**options), kinds, engine, say)
+    return run
 
 
 ADAPTERS = Family(
@@ -137,7 +127,7 @@ ADAPTERS = Family(
         _seeds(3),
         _new(_TO_TRAIN),
     ),
-    _run_adapters,
+    _planned("adapters"),
 )
 PROMPTS = Family(
     ("prompt", "prompt-length", "prompt-training"),
@@ -155,7 +145,7 @@ PROMPTS = Family(
             }),
         ),
     ),
-    _run_prompts,
+    _planned("prompts"),
 )  # fmt: skip
 FLOPS = Family(("flops",), (), _run_flops)
 PEOPLE = Family(

@@ -165,7 +165,7 @@ def _count(situation: Situation, report: Report) -> None:
     """
     stages = situation.meter.stages
     texts = distinct_texts(situation.user.train)
-    if "forward" in stages:
+    if texts and "forward" in stages:
         stages["forward"].forward_passes = report.forward_passes
         mean = situation.shipped.forward_flops(texts) / len(texts)
         stages["forward"].forward_flops = mean * report.forward_passes
