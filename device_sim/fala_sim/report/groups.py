@@ -50,11 +50,23 @@ def replacements(records: pd.DataFrame, *, rated: bool = False) -> pd.DataFrame:
     Raises:
         DataError: If there is none.
     """
-    runs = having(of(records, "replacement"), "task")
-    runs = runs[(runs["variant"] == "") & ((runs["task"] == RATING) == rated)]
+    runs = of_labels(records, "replacement", rated=rated)
+    runs = runs[runs["variant"] == ""]
     if runs.empty:
-        what = "ratings" if rated else "labels"
-        raise DataError(f"no replacement without a variant is recorded of {what}")
+        raise DataError("no replacement without a variant is recorded")
+    return runs
+
+
+def of_labels(records: pd.DataFrame, kind: Kind, *, rated: bool = False) -> pd.DataFrame:
+    """The records of a kind that are of labels, or of ratings.
+
+    Raises:
+        DataError: If there is none.
+    """
+    runs = having(of(records, kind), "task")
+    runs = runs[(runs["task"] == RATING) == rated]
+    if runs.empty:
+        raise DataError(f"no {kind} of {'ratings' if rated else 'labels'} is recorded")
     return runs
 
 

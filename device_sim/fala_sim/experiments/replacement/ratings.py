@@ -9,14 +9,13 @@ from fala_sim.methods.registry import SHIPPED, VENDOR
 from fala_sim.metric.statistics import compare
 from fala_sim.report.groups import (
     MB,
-    RATING,
     by_method,
     by_setting,
     described,
     having,
     mean,
     measured,
-    of,
+    of_labels,
     plain_mean,
     replacements,
     title,
@@ -36,8 +35,8 @@ _PASSES = ("100",)
 def ratings(records: pd.DataFrame) -> Table:
     """What a replacement keeps of ratings, and what it costs."""
     runs = replacements(records, rated=True)
-    frontier = of(records, "frontier")
-    frontier = frontier[(frontier["task"] == RATING) & frontier["variant"].isin(_PASSES)]
+    frontier = of_labels(records, "frontier", rated=True)
+    frontier = frontier[frontier["variant"].isin(_PASSES)]
     rows: list[Row] = []
     for setting, setting_runs in by_setting(runs):
         groups = dict(by_method(setting_runs))

@@ -27,7 +27,6 @@ from fala_sim.metric.statistics import Comparison, compare, holm, mean_over_user
 from fala_sim.metric.value import Value
 from fala_sim.report.groups import (
     MB,
-    RATING,
     by_method,
     by_setting,
     comparable,
@@ -37,6 +36,7 @@ from fala_sim.report.groups import (
     mean,
     measured,
     of,
+    of_labels,
     parts,
     plain_mean,
     replacements,
@@ -177,8 +177,7 @@ def comparisons(records: pd.DataFrame) -> Table:
 @table("frontier", "What a budget of forward passes buys", "budgets", "frontier", "replacement")
 def frontier(records: pd.DataFrame) -> Table:
     """What a budget of forward passes buys, and what it costs."""
-    runs = of(records, "frontier")
-    runs = runs[runs["task"] != RATING]
+    runs = of_labels(records, "frontier")
     replaced = _with_decided(of(records, "replacement"))
     nothing = next((name for name in VENDOR if name in set(replaced["method"])), VENDOR[-1])
     rows: list[Row] = []
@@ -265,8 +264,7 @@ def verdicts(records: pd.DataFrame) -> Table:
 @table("search", "How settings were chosen", "search", "search", reads=("replacement",))
 def search(records: pd.DataFrame) -> Table:
     """How each method's settings were chosen."""
-    runs = of(records, "search")
-    runs = runs[runs["task"] != RATING]
+    runs = of_labels(records, "search")
     replaced = having(of(records, "replacement"), "settings").dropna(subset="settings")
     rows: list[Row] = []
     for setting, name, group in grouped(runs):
