@@ -226,7 +226,12 @@ def _walk(options: Options) -> None:
     rows = _rows(options, [old_bundle, new_bundle])
     users = list(rows.users)[: options.users]
     if options.users is not None and options.users > len(users):
-        raise DataError(f"--users {options.users}, but the data has {len(users)} users")
+        raise DataError(
+            f"--users {options.users}: {rows.source} leaves {len(users)} of its users to be "
+            "tested; the others are the public"
+        )
+    if remark := tables.numbers_as_classes(rows):  # at once: classes are fitted for minutes
+        click.echo(remark, err=True)
     with temporary_folder() as folder:
         old, new = prepare(old_bundle, new_bundle, rows, users, folder, _text_progress, progress)
         if not options.as_json:

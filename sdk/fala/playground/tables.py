@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fala.errors import DataError
 from fala.model.links import LABELS, number_of
 from fala.personal.budget import Budget
 from fala.playground.walk import MODELS, Side, mean
@@ -42,20 +43,25 @@ def heading(old: Side, new: Side, rows: Rows, users: int, budget: Budget) -> str
         f"at most {budget.passes(new.bridged)} forward passes each\n"
         f"global heads: {'; '.join(heads)}\n"
         f"bridge: {new.bridge}\n"
-        f"population prior: {new.prior or 'as the release has it'}\n" + _numbers(rows)
+        f"population prior: {new.prior or 'as the release has it'}\n"
     )
 
 
-def _numbers(rows: Rows) -> str:
-    """A remark on labels that look like numbers, and are classes; empty where they do not."""
+def numbers_as_classes(rows: Rows) -> str:
+    """A remark on labels that look like numbers, and are classes; empty where they do not.
+
+    Raises:
+        DataError: A number among them is not whole: no name of a class is one.
+    """
     values = [number_of(label) for label in rows.labels]
     if rows.link != LABELS or len(values) < 3 or not all(map(math.isfinite, values)):
         return ""
     low, high = min(values), max(values)
-    return (
-        f"labels: the numbers from {low:g} to {high:g} are used as {len(values)} classes, none of "
-        f"which is near another; --rating {low:g} {high:g} uses them as ratings\n"
-    )
+    numbers = f"labels: {len(values)} numbers from {low:g} to {high:g}"
+    option = f"--rating {low:g} {high:g} uses them as ratings"
+    if any(value != int(value) for value in values):
+        raise DataError(f"{rows.source}: {numbers} are no names of classes; {option}")
+    return f"{numbers} are used as classes, none of which is near another; {option}"
 
 
 def table(users: Sequence[Mapping[str, Any]]) -> str:

@@ -69,8 +69,14 @@ def test_numbers_that_are_classes_are_said_to_be(backbones, tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     done = walk(backbones, "--data", path)
-    assert "the numbers from 1 to 3 are used as 3 classes" in done.stdout
-    assert "--rating 1 3 uses them as ratings" in done.stdout
+    assert "3 numbers from 1 to 3 are used as classes" in done.stderr
+    assert "--rating 1 3 uses them as ratings" in done.stderr
+    table = tmp_path / "rows.tsv"
+    lines = [
+        f"{row['user'] or ''}\t{row['split']}\t{row['text']}\t{row['stars'] / 2}" for row in rows
+    ]
+    table.write_text("\n".join(["user\tsplit\ttext\tstars", *lines]))
+    fails(walk(backbones, "--data", table), "3 numbers from 0.5 to 1.5", "--rating 0.5 1.5")
     path.write_text(path.read_text() + json.dumps({**rows[0], "stars": 1.5}))
     fails(walk(backbones, "--data", path), "line 151", "got 1.5; other numbers are ratings")
 
