@@ -227,8 +227,8 @@ def _walk(options: Options) -> None:
     users = list(rows.users)[: options.users]
     if options.users is not None and options.users > len(users):
         raise DataError(
-            f"--users {options.users}: {rows.source} leaves {len(users)} of its users to be "
-            "tested; the others are the public"
+            f"--users {options.users}: {rows.source} has {len(users)} users to be tested; the "
+            "others are the public"
         )
     if remark := tables.numbers_as_classes(rows):  # at once: classes are fitted for minutes
         click.echo(remark, err=True)
