@@ -43,7 +43,11 @@ def frame(results: Path | str, *kinds: Kind) -> pd.DataFrame:
     if records.empty:
         raise DataError(f"no records of {', '.join(kinds) or 'any kind'} in {str(results)!r}")
     logits = records.filter(regex="logits$")
-    return records.assign(**{str(name): logits[name].map(_shaped) for name in logits})
+    objects = records.filter(regex=rf"(^|\.)({'|'.join(_WHOLE)})$")
+    return records.assign(
+        **{str(name): logits[name].map(_shaped) for name in logits},
+        **{str(name): objects[name].map(_without_empty) for name in objects},
+    )
 
 
 def read_frame(results: Path | str, *kinds: Kind) -> pd.DataFrame:
@@ -101,6 +105,14 @@ def flat(record: Record) -> Record:
 def _shaped(logits: object) -> object:
     """One shape for a column, as Parquet wants."""
     return as_logits(logits).tolist() if isinstance(logits, list) else logits
+
+
+def _without_empty(value: object) -> object:
+    """An object without the empty ones in it, which Parquet cannot write; None of an empty one."""
+    if not isinstance(value, Mapping):
+        return value
+    filled = {name: _without_empty(inner) for name, inner in value.items()}
+    return {name: inner for name, inner in filled.items() if inner is not None} or None
 
 
 def _add(fields: Record, name: str, value: object) -> None:

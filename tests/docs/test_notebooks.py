@@ -16,12 +16,14 @@ _NUMBER = re.compile(r"[-+]?\d*\.?\d+")
 
 
 def outputs(notebook):
-    """What the cells printed and returned, as texts."""
+    """What the cells printed and returned, as one text a cell: a stream may come in pieces."""
     return [
-        output["text"] if output["output_type"] == "stream" else output["data"]["text/plain"]
+        "".join(
+            output["text"] if output["output_type"] == "stream" else output["data"]["text/plain"]
+            for output in cell.outputs
+        )
         for cell in notebook.cells
         if cell.cell_type == "code"
-        for output in cell.outputs
     ]
 
 

@@ -11,15 +11,7 @@ import pytest
 import fala
 from fala.playground.releases import built_in
 from fala_sim.experiments.profiles.limited import judge
-from fala_sim.experiments.profiles.profile import (
-    LINPACK,
-    MIB,
-    PEAK,
-    PROFILES,
-    Figure,
-    Profile,
-    describe,
-)
+from fala_sim.experiments.profiles.profile import LINPACK, MIB, PEAK, PROFILES, Figure, Profile
 from fala_sim.experiments.profiles.rows import read_rows, write_rows
 from fala_sim.experiments.profiles.run import run_profile
 
@@ -258,12 +250,10 @@ def test_rows_come_back(tmp_path):
 
 
 def test_every_figure_has_its_source():
-    rows = describe()
-    assert len(rows) == len(PROFILES) >= 5
-    assert len({row["name"] for row in rows}) == len(rows)
-    for row in rows:
-        figures = [row["cores"], row["memory"], *row["speeds"].values()]
-        for figure in (*figures, *filter(None, [row["storage"]])):
-            assert figure["value"] > 0
-            assert "." in figure["source"]
-        assert set(row["speeds"]) <= {LINPACK, PEAK}
+    assert len({profile.name for profile in PROFILES}) == len(PROFILES) >= 5
+    for profile in PROFILES:
+        figures = [profile.cores, profile.memory, profile.storage, *profile.speeds.values()]
+        for figure in filter(None, figures):
+            assert figure.value > 0
+            assert "." in figure.source
+        assert set(profile.speeds) <= {LINPACK, PEAK}
