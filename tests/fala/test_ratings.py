@@ -2,7 +2,6 @@
 
 import io
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -46,12 +45,6 @@ def learned(tmp_path_factory, releases):
     with Device.create(folder, releases["old"]) as device:
         device.learn(TEXTS, STARS)
     return folder
-
-
-@pytest.fixture
-def device(tmp_path, learned):
-    with Device.open(shutil.copytree(learned, tmp_path / "device")) as device:
-        yield device
 
 
 # The vendor

@@ -52,12 +52,6 @@ def learned(tmp_path_factory, releases):
     return folder
 
 
-@pytest.fixture
-def device(tmp_path, learned):
-    with Device.open(shutil.copytree(learned, tmp_path / "device")) as device:
-        yield device
-
-
 # The vendor
 
 

@@ -78,7 +78,8 @@ def read_folder(folder: Path, left_out: LeftOut, *, rated: bool = False) -> list
             else:
                 labels_of[writer] = label
     # A file has a writer's reviews by rising label; the first of them would be of one label alone.
-    return random.Random(0).sample(everything := documents.all(), len(everything))
+    everyones = documents.all()
+    return random.Random(0).sample(everyones, len(everyones))
 
 
 def _label(line: str | None, *, rated: bool) -> float | None:

@@ -40,6 +40,7 @@ from fala.release.population.learning import (
 from fala.release.user_rows import Rows
 from fala.report import Report
 from fala.solver.judge import f1_threshold
+from fala.text.sparse_rows import SparseRows
 
 #: Of labels, and of ratings.
 FIGURES = ("auc", "f1", "accuracy", "cross_entropy", "rmse", "rank_correlation")
@@ -157,23 +158,17 @@ def run_user(
         Device.create(folder / "device", old.release) as device,
     ):
         device.learn([row.example for row in train], [row.label for row in train])
-        figures["old_personal"] = truth.scores(
-            device.model.logits(*old_inputs), [*device.thresholds.values()]
-        )
+        figures["old_personal"] = truth.scores_of(device, old_inputs)
         old_model = device.model
         if new.bridged or new.head.lexical is not None:
             first = device.replace(new.release, Budget(0))
             if first.instant is not None:  # word vectors are all looked up before they answer
-                figures["instant"] = truth.scores(
-                    device.model.logits(*new_inputs), [*device.thresholds.values()]
-                )
+                figures["instant"] = truth.scores_of(device, new_inputs)
             more = Budget(budget.passes(new.bridged), budget.seconds)
             reports = [first, device.refine(more)]
         else:
             reports = [device.replace(new.release, budget)]
-        figures["fala"] = truth.scores(
-            device.model.logits(*new_inputs), [*device.thresholds.values()]
-        )
+        figures["fala"] = truth.scores_of(device, new_inputs)
     figures["new_global"] = truth.scores(new.head.vendor_model().logits(*new_inputs))
     costs = _costs(reports)
     if recipe is not None:
@@ -201,6 +196,12 @@ class Truth:
 
     head: Head
     labels: Sequence[Label]
+
+    def scores_of(
+        self, device: Device, inputs: tuple[Vectors, SparseRows | None]
+    ) -> dict[str, float | None]:
+        """Score a device's model at its own thresholds, by n examples' inputs and words."""
+        return self.scores(device.model.logits(*inputs), [*device.thresholds.values()])
 
     def scores(
         self, logits: Vectors, thresholds: Sequence[float] | None = None

@@ -57,14 +57,14 @@ _TOLERANCE = 1e-8
 
 
 class Kind(TypedDict):
-    """What ``fit_head`` is told of the labels."""
+    """The arguments of ``fit_head`` that say what the labels are."""
 
     rating: tuple[float, float] | None
     exclusive: bool
 
 
 def kind_of(link: Link) -> Kind:
-    """What ``fit_head`` is told of labels of a link."""
+    """The arguments of ``fit_head`` for labels of a link."""
     rating = (link.low, link.high) if isinstance(link, Rating) else None
     return {"rating": rating, "exclusive": not isinstance(link, Tags)}
 

@@ -440,10 +440,9 @@ def _over_columns(problem: Problem[DenseRows]) -> Minimum:
 
 def _over_examples(problem: Problem[Counted], gram: Floats, near: Floats | None = None) -> Minimum:
     parts = problem.separate()
-    if near is None:
-        return _joined([_by_examples(one, gram, None) for one in parts])
-    points = zip(parts, np.split(near, len(parts)), strict=True)
-    return _joined([_by_examples(one, gram, point) for one, point in points])
+    points = [None] * len(parts) if near is None else np.split(near, len(parts))
+    starts = zip(parts, points, strict=True)
+    return _joined([_by_examples(one, gram, point) for one, point in starts])
 
 
 def _by_examples(problem: Problem[Counted], gram: Floats, near: Floats | None) -> Minimum:
