@@ -28,8 +28,8 @@ def pytest_collection_modifyitems(items):
     """Mark tests by what they use: real data, or what is slow."""
     for item in items:
         fixtures = item._fixtureinfo.name2fixturedefs
-        functions = [one.func for several in fixtures.values() for one in several]
-        used = checkout.names_used([item.function, *functions]) | set(fixtures)
+        functions = frozenset(one.func for several in fixtures.values() for one in several)
+        used = checkout.names_used(functions | {item.function}) | set(fixtures)
         if checkout.real_data.__name__ in used:
             item.add_marker("real_data")
         if used & SLOW or item.get_closest_marker("thorough"):

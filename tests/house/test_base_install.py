@@ -44,8 +44,8 @@ def test_the_guard_guards():
 
 def test_import_fala_loads_no_runtime():
     """Opening the door is as quick as NumPy; a backbone brings its own when it loads."""
-    loaded = run("import fala; print(*sorted({name.partition('.')[0] for name in sys.modules}))")
-    assert not {"onnxruntime", "tokenizers", "click"} & set(loaded.split())
+    loaded = run("import fala; print(*sys.modules)")
+    assert not {"onnxruntime", "tokenizers", "click", "fala.testing"} & set(loaded.split())
 
 
 def test_a_device_works_in_a_base_install(tmp_path):

@@ -97,6 +97,7 @@ def test_an_interrupted_benchmark_says_what_it_has_and_goes_on(tmp_path):
     assert journal.read_text().count("\n") == 5
 
 
+@pytest.mark.thorough
 def test_an_import_above_its_limit_fails(tmp_path):
     done = run("imports.py", "--repeats", 1, "--limit", 0.01, folder=tmp_path)
     assert done.returncode == 1

@@ -4,17 +4,12 @@ import ast
 import subprocess
 import sys
 
-import pytest
-
 import fala
 import fala_export
 from base_install import NETWORK, PACKAGES
 from checkout import ROOT
 from imports import (
-    arrows_of,
-    arrows_of_rooms,
     attributes_of,
-    circles,
     imports_of,
     modules_of,
     python_files,
@@ -57,8 +52,7 @@ MODULES = modules_of(DEVICE)
 
 
 def files_of(*folders):
-    files = [file for folder in folders for file in python_files(folder)]
-    return pytest.mark.parametrize("file", files, ids=lambda file: str(file.relative_to(ROOT)))
+    return [file for folder in folders for file in python_files(folder)]
 
 
 def public(module, name):
@@ -83,20 +77,24 @@ def taken_from(file, *packages):
     return [str(used) for used in imports_of(file) if used.package in packages]
 
 
-@files_of(DEVICE)
-def test_the_device_imports_its_base_install_only(file):
+def test_the_device_imports_its_base_install_only():
     """No torch, no way to the network, and neither of the other packages."""
-    allowed = {"fala", *PACKAGES, *sys.stdlib_module_names} - NETWORK
-    allowed |= {"_typeshed", "typing_extensions"}  # types alone, of no package
-    module = next(name for name, path in MODULES.items() if path == file)
-    allowed |= EXTRAS.get(module, set())
-    assert [str(used) for used in imports_of(file) if used.package not in allowed] == []
+    base = {"fala", *PACKAGES, *sys.stdlib_module_names} - NETWORK
+    base |= {"_typeshed", "typing_extensions"}  # types alone, of no package
+    for module, file in MODULES.items():
+        allowed = base | EXTRAS.get(module, set())
+        assert [str(used) for used in imports_of(file) if used.package not in allowed] == []
 
 
 def test_extras_are_behind_one_call():
     """Whoever never asks for an update never imports a way to the network."""
     assert set(MODULES) >= set(EXTRAS) >= LATE
-    users = {module for module, targets in arrows_of(DEVICE).items() if targets & LATE}
+    users = {
+        module
+        for module, file in MODULES.items()
+        for used in imports_of(file)
+        if {used.module, f"{used.module}.{used.name}"} & LATE
+    }
     assert users - LATE == {"fala.device"}
     (call,) = [
         node
@@ -106,29 +104,21 @@ def test_extras_are_behind_one_call():
     assert call.name == "update"
 
 
-@files_of(EXPORTER)
-def test_the_exporter_uses_the_doors(file):
-    assert past_the_doors(file) == []
-    assert taken_from(file, "fala_sim") == []
+def test_all_others_use_the_doors():
+    others = EXPORTER, LABORATORY, *(ROOT / name for name in ("benchmarks", "examples", "recipes"))
+    assert [used for file in files_of(*others) for used in past_the_doors(file)] == []
 
 
-@files_of(LABORATORY)
-def test_the_laboratory_uses_the_doors(file):
-    """Of the exporter it takes what the package's own door offers."""
-    assert past_the_doors(file) == []
-    for used in imports_of(file):
-        assert used.package != "fala_export" or used.module == "fala_export", str(used)
-    assert set(attributes_of(file, "fala_export")) <= set(fala_export.__all__)
+def test_the_laboratory_takes_of_the_exporter_what_its_door_offers():
+    for file in files_of(LABORATORY):
+        for used in imports_of(file):
+            assert used.package != "fala_export" or used.module == "fala_export", str(used)
+        assert set(attributes_of(file, "fala_export")) <= set(fala_export.__all__)
 
 
-@files_of(ROOT / "benchmarks", ROOT / "examples", ROOT / "recipes")
-def test_all_else_uses_the_doors(file):
-    assert past_the_doors(file) == []
-
-
-@files_of(ROOT / "benchmarks", ROOT / "examples")
-def test_benchmarks_and_examples_measure_the_device_alone(file):
-    assert taken_from(file, "fala_export", "fala_sim") == []
+def test_benchmarks_and_examples_measure_the_device_alone():
+    for file in files_of(ROOT / "benchmarks", ROOT / "examples"):
+        assert taken_from(file, "fala_export", "fala_sim") == []
 
 
 def test_the_plugin_loads_nothing_of_the_device():
@@ -140,35 +130,17 @@ def test_the_plugin_loads_nothing_of_the_device():
     assert done.stdout.split() == []
 
 
-def test_an_app_loads_no_tests():
-    code = "import sys, fala; print(*(name for name in sys.modules if 'testing' in name))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "fala.testing" not in done.stdout.split()
-
-
 def test_rooms_import_what_the_contracts_say():
-    """``[tool.importlinter]`` in pyproject.toml has the floors; a new arrow is a change there."""
+    """``[tool.importlinter]`` in pyproject.toml has the floors, and refuses circles."""
     done = subprocess.run(
         ["lint-imports", "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout
 
 
-@files_of(*(DEVICE / room for room in PURE))
-def test_rooms_that_compute_use_no_files_and_no_clock(file):
-    assert taken_from(file, *IMPURE) == []
-
-
-@pytest.mark.parametrize("package", [DEVICE, EXPORTER, LABORATORY], ids=lambda path: path.name)
-def test_no_module_imports_itself_in_the_end(package):
-    arrows = arrows_of(package)
-    late = {"fala.playground.releases"}  # fala.sample_release, when it is asked for
-    assert circles({module: wanted - late for module, wanted in arrows.items()}) == []
-
-
-@pytest.mark.parametrize("package", [EXPORTER, LABORATORY], ids=lambda path: path.name)
-def test_no_room_imports_itself_in_the_end(package):
-    assert circles(arrows_of_rooms(arrows_of(package))) == []
+def test_rooms_that_compute_use_no_files_and_no_clock():
+    for file in files_of(*(DEVICE / room for room in PURE)):
+        assert taken_from(file, *IMPURE) == []
 
 
 def test_no_import_hides(tmp_path):
@@ -185,22 +157,3 @@ def test_no_import_hides(tmp_path):
         f"{file}:6: import fala.bundle.reading",
         "fala.solver",
     ]
-
-
-def test_circles_are_found(tmp_path):
-    package = tmp_path / "package"
-    (package / "one").mkdir(parents=True)
-    (package / "two").mkdir()
-    for name, imported in {
-        "__init__": "one.here",
-        "one/__init__": "one.here",
-        "one/here": "two.here",
-        "one/there": "two.there",
-        "two/here": "one.there",
-        "two/there": "two.deep",
-        "two/deep": "two.there",
-    }.items():
-        (package / f"{name}.py").write_text(f"def late():\n    import package.{imported}\n")
-    arrows = arrows_of(package)
-    assert circles(arrows) == [("package.two.deep", "package.two.there")]
-    assert circles(arrows_of_rooms(arrows)) == [("one", "two")]

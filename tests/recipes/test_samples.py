@@ -1,23 +1,21 @@
 """The recipe of the sample releases gives the files that the package has."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
-from checkout import ROOT
 from fala import Bundle, sample_release
+from fala.playground.releases import built_in
 from fala.release.expected_answers import expected_answers
+from samples import write_samples
+
+pytestmark = pytest.mark.thorough
 
 
 @pytest.fixture(scope="module")
 def remade(tmp_path_factory):
-    """The folder of releases that the command made anew, on the package's backbones."""
+    """The folder of releases that are made anew, on the package's backbones."""
     folder = tmp_path_factory.mktemp("samples")
-    subprocess.run(
-        [sys.executable, ROOT / "recipes" / "samples.py", "--out", folder], check=True, timeout=120
-    )
+    write_samples(built_in("glove"), built_in("bert"), folder)
     return folder
 
 

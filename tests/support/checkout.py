@@ -1,5 +1,6 @@
 """Where things lie: this checkout, and the folder of real data where there is one."""
 
+import functools
 import os
 from pathlib import Path
 from types import CodeType, FunctionType
@@ -27,6 +28,7 @@ def real_data(*parts):
     return path
 
 
+@functools.cache
 def names_used(functions):
     """The names that some functions use, and those of the tests' own that they call."""
     names, seen, waiting = set(), set(), list(functions)

@@ -65,47 +65,6 @@ def modules_of(package):
     return named
 
 
-def arrows_of(package):
-    """Which of a package's own modules each of its modules imports."""
-    modules = modules_of(package)
-    arrows = {}
-    for module, file in modules.items():
-        wanted = {
-            submodule if (submodule := f"{used.module}.{used.name}") in modules else used.module
-            for used in imports_of(file)
-        }
-        arrows[module] = {name for name in wanted if name in modules and name != module}
-    return arrows
-
-
 def room_of(module):
     """The part of its package that a module lies in; "" is the package's door."""
     return module.split(".")[1] if "." in module else ""
-
-
-def arrows_of_rooms(arrows):
-    """The arrows of modules as arrows of the rooms that they lie in."""
-    rooms = {room_of(module): set() for module in arrows}
-    for module, targets in arrows.items():
-        rooms[room_of(module)] |= {room_of(target) for target in targets} - {room_of(module)}
-    return rooms
-
-
-def circles(arrows):
-    """Groups of names each of which leads to all the others, sorted."""
-    reached = {start: _reached(start, arrows) for start in arrows}
-    found = {
-        tuple(sorted(name for name in reached[start] if start in reached[name]))
-        for start in arrows
-        if start in reached[start]
-    }
-    return sorted(found)
-
-
-def _reached(start, arrows):
-    seen, waiting = set(), [start]
-    while waiting:
-        new = arrows[waiting.pop()] - seen
-        seen |= new
-        waiting.extend(new)
-    return seen

@@ -8,11 +8,6 @@ import pytest
 pytest.importorskip("onnx")
 
 from flatbuffers import Builder
-from onnxruntime.tools.ort_format_model.ort_flatbuffers_py.fbs import (
-    Attribute,
-    AttributeType,
-    InferenceSession,
-)
 
 from bundles import onnx_model
 from fala.audit.graph import UnsoundError
@@ -69,6 +64,8 @@ def repeated(model, table, number, count, appended, start=0):
 
 def numbers():
     """An attribute with a list of 4,096 numbers, and where its table begins."""
+    from onnxruntime.tools.ort_format_model.ort_flatbuffers_py.fbs import Attribute, AttributeType
+
     builder = Builder(0)
     name = builder.CreateString("numbers")
     Attribute.StartIntsVector(builder, 4096)
@@ -85,6 +82,9 @@ def numbers():
 
 def test_lists_that_lead_to_one_place_many_times(tmp_path):
     """Files of 200 kB that stand for names of 2 GB, and for numbers of 1 GB."""
+    # onnxruntime's tools load torch, which only this test needs.
+    from onnxruntime.tools.ort_format_model.ort_flatbuffers_py.fbs import InferenceSession
+
     model = stored(MODELS[0], tmp_path / "model.ort")
     graph = InferenceSession.InferenceSession.GetRootAs(model, 0).Model().Graph()
     nodes = [graph.Nodes(number) for number in range(graph.NodesLength())]

@@ -1,29 +1,19 @@
 """``fala-replace`` simulates users: its figures, its data, its mistakes."""
 
-import json
 import os
-import shutil
+import shlex
 import signal
 import subprocess
-import sys
+import tempfile
 import time
 
 import pytest
 
 from bundles import make_head, write_onnx_release, write_word_vectors
-from command_lines import SCRIPTS, data_rows, fails, jsonl, result_of, run, said, told
+from command_lines import SCRIPTS, data_rows, fails, jsonl, result_of, said, told
 
 METRICS = ("auc", "f1", "accuracy")
 MODELS = ["old_personal", "new_global", "instant", "fala"]
-
-
-def untimed(result):
-    """A result without its seconds."""
-    result = json.loads(json.dumps(result))
-    for figures in (*result["users"], result["mean"]):
-        del figures["seconds"]
-        del figures["instant"]["seconds"]
-    return result
 
 
 @pytest.fixture
@@ -55,20 +45,6 @@ def check_result(result, budget, bridged=True):
         values = [user[metric]["fala"] for user in result["users"]]
         if None not in values:
             assert result["mean"][metric]["fala"] == pytest.approx(sum(values) / len(values))
-
-
-def test_the_built_in_models_as_json():
-    result = json.loads(run("--old", "glove", "--new", "bert", "--users", 2, "--json").stdout)
-    check_result(result, 20)
-    assert (result["old"], result["new"]) == ("glove", "bert")
-    assert "synthetic" in result["data"]
-    assert result["bridge"] == "learned on 2000 public texts"
-    assert [user["forward_passes"] for user in result["users"]] == [20, 20]
-    # The personal model is there at once, far above the vendor's model, and better after a few
-    # passes than on the old backbone.
-    auc = result["mean"]["auc"]
-    assert auc["new_global"] + 0.05 < auc["instant"] < auc["fala"]
-    assert auc["old_personal"] - 0.01 < auc["instant"] and auc["old_personal"] < auc["fala"]
 
 
 def test_a_walk_as_a_table(tiny, data):
@@ -110,11 +86,12 @@ def test_data_from_a_file_and_from_standard_input(tmp_path, matching):
     read = result_of(*command, "--data", tmp_path / "rows.jsonl")
     check_result(read, 13)
     assert [(user["user"], user["documents"]) for user in read["users"]] == [("u0", 30), ("u1", 30)]
-    piped = result_of(*command, "--data", "-", stdin=content)
+    piped = result_of(*command, "--data", "-", "--users", 1, stdin=content)
     assert piped["data"] == "standard input"
-    assert untimed({**read, "data": ""}) == untimed({**piped, "data": ""})
-    (first,) = result_of(*command, "--data", tmp_path / "rows.jsonl", "--users", 1)["users"]
-    assert first["user"] == "u0"
+    (first,) = piped["users"]
+    for figures in (first, read["users"][0]):
+        del figures["seconds"], figures["instant"]["seconds"]
+    assert first == read["users"][0]
 
 
 @pytest.mark.parametrize(
@@ -165,9 +142,9 @@ def test_usage_errors(tiny, data, tmp_path):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows sends no SIGINT to one process")
-def test_ctrl_c_leaves_nothing_behind(tmp_path):
+def test_ctrl_c_leaves_nothing_behind(tiny, tmp_path):
     process = subprocess.Popen(
-        [SCRIPTS / "fala-replace", "--old", "glove", "--new", "bert", "--users", "8"],
+        [SCRIPTS / "fala-replace", *tiny, "--users", "50"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -188,24 +165,15 @@ def test_ctrl_c_leaves_nothing_behind(tmp_path):
     assert list(tmp_path.glob("fala-*")) == []
 
 
-@pytest.mark.skipif(os.name == "nt" or not shutil.which("head"), reason="needs head")
-def test_a_closed_pipe_is_no_error(tiny):
-    arguments = " ".join(f"'{argument}'" for argument in tiny)
-    for last in ("head -c 1", "true"):
-        done = subprocess.run(
-            f"'{SCRIPTS / 'fala-replace'}' {arguments} --users 1 | {last}",
-            shell=True,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        assert said(done.stderr) == ""
+@pytest.mark.skipif(os.name == "nt", reason="needs a shell of POSIX")
+def test_a_closed_pipe_is_no_error(tiny, data):
+    command = shlex.join(map(str, [SCRIPTS / "fala-replace", *tiny, "--data", data]))
+    done = subprocess.run(f"{command} | true", shell=True, capture_output=True, text=True)
+    assert said(done.stderr) == ""
 
 
-def test_help_is_quick_and_complete():
-    start = time.monotonic()
-    done = run("--help")
-    assert time.monotonic() - start < 10  # half a second where nothing else runs
+def test_help_is_complete():
+    done = told("--help")
     assert (done.returncode, done.stderr) == (0, "")
     for part in (
         "--old", "--new", "--data", "--device", "--refine", "--budget", "--seconds", "--users",
@@ -215,17 +183,6 @@ def test_help_is_quick_and_complete():
         assert part in done.stdout
 
 
-def test_the_other_commands_end_mistakes_alike():
-    for program in ("fala-export", "fala-sim"):
-        fails(run("bogus", program=program), "bogus", status=2)
-
-
-@pytest.mark.skipif(os.name == "nt", reason="TMPDIR is of POSIX")
-def test_an_operating_system_error_is_one_line(tiny, data):
-    code = (
-        "import tempfile; tempfile.tempdir = '/nonexistent'; import sys; "
-        "sys.argv[0] = 'fala-replace'; from fala.playground.command import main; main()"
-    )
-    command = [sys.executable, "-c", code, *map(str, tiny), "--data", str(data)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    fails(done, "/nonexistent")
+def test_an_operating_system_error_is_one_line(tiny, data, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", "/nonexistent")
+    fails(told(*tiny, "--data", data), "/nonexistent")

@@ -1,0 +1,81 @@
+"""The checkout: nothing beside it is needed, its files stay short, its public names have a text."""
+
+import re
+
+import pytest
+
+import checkout
+import fala
+from checkout import ROOT, names_used
+from imports import python_files
+
+#: Ways out of the checkout: to a folder beside it, and to somebody's own.
+OUTSIDE = re.compile(r"\.\./\w|(?<![\w.])/(home|root|work|Users)/")
+
+FOLDERS = ("sdk/fala", "export/fala_export", "device_sim/fala_sim", "benchmarks", "examples")
+FILES = (
+    "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "mkdocs.yml", "pyproject.toml",
+    "conftest.py",
+)  # fmt: skip
+
+#: Lines that a file may have, to be read in one sitting.
+LIMITS = {"tests": 400, "sdk": 600, "export": 450, "device_sim": 450, "benchmarks": 450}
+
+#: Files that are longer still, and what they may not outgrow. An entry goes with its cause.
+KNOWN = {"sdk/fala/device.py": 1080}  # the public class: most of it is docstrings, with examples
+
+
+def texts():
+    """What is read or run, and is no built-in model."""
+    for folder in FOLDERS:
+        for path in (ROOT / folder).rglob("*"):
+            if path.is_file() and path.suffix not in {".fala", ".pyc"}:
+                yield path
+    yield from (ROOT / name for name in FILES)
+
+
+def test_nothing_names_a_folder_outside():
+    assert [
+        f"{path}:{number}"
+        for path in texts()
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if OUTSIDE.search(line)
+    ] == []
+
+
+def test_no_file_is_too_long():
+    lines = {
+        file.relative_to(ROOT).as_posix(): len(file.read_text(encoding="utf-8").splitlines())
+        for folder in LIMITS
+        for file in python_files(ROOT / folder)
+    }
+    limits = {name: KNOWN.get(name, LIMITS[name.split("/")[0]]) for name in lines}
+    assert {name: count for name, count in lines.items() if count > limits[name]} == {}
+
+
+def test_every_public_name_is_documented_and_every_error_is_falas():
+    """Names of types alone (``Example``, ``Progress``) carry no text in Python."""
+    for name in set(fala.__all__) - {"Example", "Progress"}:
+        assert getattr(fala, name).__doc__
+        assert not name.endswith("Error") or issubclass(getattr(fala, name), fala.FalaError)
+
+
+# The mark by which the tests on real data can be run alone
+
+
+def helper():
+    return [checkout.real_data(name) for name in ("movielens-small", "hs-brexit")]
+
+
+def calls_a_helper():
+    return helper()
+
+
+def test_a_call_for_real_data_is_found_directly_and_behind_a_function():
+    assert "real_data" in names_used((calls_a_helper,))
+    assert "real_data" not in names_used((texts,))
+
+
+def test_a_call_for_real_data_that_the_search_does_not_see_is_a_mistake():
+    with pytest.raises(LookupError, match="does not see"):
+        getattr(checkout, "real" + "_data")("hs-brexit")
