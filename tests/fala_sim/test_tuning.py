@@ -107,7 +107,7 @@ def test_records_tell_that_the_backbone_was_tuned(prepared, folder, model, work)
         assert list(users) == [user.name for user in prepared[0].division.users]
         assert not any("training" in line for line in said)
     (record,) = read_records(work.parent, "division")
-    assert record["new"] == f"tuned:{model}"
+    assert record["new"] == f"tuned:{model.name}"
     assert record["trainable"]
     assert record["vendor"]["tuned"]["data"]["digest"]
     assert record["digests"]["new"] == prepared[0].digests["new"]

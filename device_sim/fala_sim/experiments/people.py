@@ -241,7 +241,9 @@ class Study:
         return Participants(data, seed, role, content.get("task", "classification"), users)
 
     def _asked(self) -> dict[str, Any]:
-        return {"old": self.plan.old, "new": self.plan.new, "asked": self.plan.users}
+        """By the backbones' names: a folder may lie elsewhere when a run goes on."""
+        old, new = self.source(self.plan.old).name, self.source(self.plan.new).name
+        return {"old": old, "new": new, "asked": self.plan.users}
 
     def _check(self, data: str, record: Mapping[str, Any]) -> None:
         """Whether a division's record is of this plan; one from before digests has names alone."""
