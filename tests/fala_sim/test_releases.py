@@ -11,7 +11,7 @@ from fala import Budget, Bundle, DataError, Device, Head, Match, write_release
 from fala.playground.releases import built_in
 from fala_sim.data_sets import Division, divide
 from fala_sim.digests import folder_digest
-from fala_sim.experiments.curves.jobs import curve
+from fala_sim.experiments.curves import jobs as curve_jobs
 from fala_sim.experiments.replacement import jobs
 from fala_sim.experiments.replacement.jobs import Subject
 from fala_sim.methods.fala_shipped import replaced
@@ -23,7 +23,7 @@ from fala_sim.vendor.releases import load, prepare
 from fala_sim.vendor.sources import find_source
 from laboratory import write_data
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("warm_jobs")]
 
 
 def make(folder, work, said, old="glove", new="bert"):
@@ -36,7 +36,7 @@ def make(folder, work, said, old="glove", new="bert"):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return write_data(tmp_path_factory.mktemp("many"), annotators=24, documents=220)
+    return write_data(tmp_path_factory.mktemp("many"), annotators=24, documents=220, share=0.35)
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +155,8 @@ def test_a_replaced_device_s_logits_are_what_it_predicts(place, tmp_path):
         assert device.decide(user.test) == decided.tolist()
 
 
-def test_every_budget_has_a_record_that_tells_its_cost_and_verdict(place, tmp_path):
+def test_every_budget_has_a_record_that_tells_its_cost_and_verdict(place, tmp_path, monkeypatch):
+    monkeypatch.setattr(jobs, "BUDGETS", (0, 20))
     key = key_of(place, "frontier")
     write(tmp_path, jobs.frontier(key, place, done=frozenset()))
     found = {int(record["variant"]): record for record in read_records(tmp_path, "frontier")}
@@ -166,9 +167,10 @@ def test_every_budget_has_a_record_that_tells_its_cost_and_verdict(place, tmp_pa
         assert record["vendor"]["loss"] > 0
         assert record["cost"]["stages"]["solve"]["forward_flops"] > 1e6
         assert set(record["decided"]) > {"f1", "accuracy", "flips"}
-    instant, most = (found[passes]["cost"]["total"] for passes in (0, 50))
+    instant, most = (found[passes]["cost"]["total"] for passes in jobs.BUDGETS)
     assert instant["forward_passes"] == 0
     assert instant["forward_flops"] < most["forward_flops"] / 5
+    # What is recorded already is not run again.
     keys = [key.of(passes) for passes in jobs.BUDGETS]
     (again,) = jobs.frontier(key, place, done=frozenset(keys) - {keys[1]})
     assert again.key == keys[1]
@@ -194,8 +196,9 @@ def test_all_documents_are_all_documents(place, tmp_path):
         assert len(record["logits"]) == len(record["old_logits"]) == record["test"]
 
 
-def test_a_learning_curve_begins_without_an_example(place):
-    records = {made.key.variant: made.content for made in curve(
+def test_a_learning_curve_begins_without_an_example(place, monkeypatch):
+    monkeypatch.setattr(curve_jobs, "SIZES", {"0": 0, "all": None})
+    records = {made.key.variant: made.content for made in curve_jobs.curve(
         key_of(place, "curve", "fala-instant"), place, {}, frozenset()
     )}  # fmt: skip
     assert records["0"]["train"] == 0
@@ -205,7 +208,8 @@ def test_a_learning_curve_begins_without_an_example(place):
 
 def test_what_the_vendor_refuses_is_said_and_left_out(work, tmp_path):
     said = []
-    made = load(make(write_data(tmp_path / "few", documents=40), work, said))
+    few = write_data(tmp_path / "few", documents=40)
+    made = load(make(few, work, said))
     release = Bundle.open(made.shipped.path)
     assert release.bridges() == {}
     assert release.prior() is None
@@ -213,11 +217,8 @@ def test_what_the_vendor_refuses_is_said_and_left_out(work, tmp_path):
     assert "annotators" in made.vendor["prior"]["refused"]
     assert "annotators" in made.vendor["scales"]["refused"]
     assert any("no bridge: " in line for line in said)
-
-
-def test_the_same_backbone_needs_no_bridge(work, tmp_path):
-    made = load(make(write_data(tmp_path / "same", documents=40), work, [], "bert", "bert"))
-    assert "same backbone" in made.vendor["bridge"]["refused"]
+    same = load(make(few, work, [], "glove", "glove"))
+    assert "same backbone" in same.vendor["bridge"]["refused"]
 
 
 def capture(monkeypatch):
@@ -275,6 +276,7 @@ def test_at_most_so_many_texts_and_rows_of_whole_annotators(tmp_path, monkeypatc
 
 
 def test_a_command_that_fails_says_why(tmp_path, capsys):
+    """Also from a process of its own."""
     for run in (exporter.run, exporter.run_apart):
         with pytest.raises(DataError, match=r"nothing\.fala"):
             run("inspect", str(tmp_path / "nothing.fala"))

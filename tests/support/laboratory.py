@@ -12,8 +12,11 @@ WORDS = {
 }
 
 
-def write_data(folder, annotators=6, documents=90, seed=0):
-    """Write the data; everybody minds rudeness, and each annotator a topic besides."""
+def write_data(folder, annotators=6, documents=90, seed=0, share=1.0):
+    """Write the data; everybody minds rudeness, and each annotator a topic besides.
+
+    ``share`` is the part of all documents that the busiest annotator labels.
+    """
     rng = np.random.default_rng(seed)
     entries = {}
     for number in range(documents):
@@ -22,7 +25,7 @@ def write_data(folder, annotators=6, documents=90, seed=0):
         text = " ".join(str(rng.choice(WORDS[kind])) for kind in kinds) + f" {number}"
         who, labels = [], []
         for annotator in range(annotators):  # the first labels most
-            if rng.random() < 1 - annotator / (3 * annotators):
+            if rng.random() < share * (1 - annotator / (3 * annotators)):
                 mind = (rude and rng.random() < 0.8) or (sport if annotator % 2 else food)
                 who.append(f"a{annotator}")
                 labels.append(str(int(mind)))

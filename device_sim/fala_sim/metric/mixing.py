@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fala.release import f1_threshold
-from fala_sim.metric.quality import Figures, f1, figures, flips, rank_auc
+from fala.release.metrics import auc
+from fala_sim.metric.quality import Figures, f1, figures, flips
 from fala_sim.situation import Logits
 
 
@@ -58,6 +59,12 @@ class Examples:
         """The figures of some logits of these examples."""
         return figures(logits, list(map(str, self.truth)), _labels(logits))
 
+    def auc(self, logits: Logits) -> float | None:
+        """The AUC of some logits of these examples, for a fraction of the time of all figures."""
+        if logits.shape[1] > 1:
+            return self.figures(logits)["auc"]
+        return auc(self.truth == 1, logits[:, 0])
+
     def f1(self, logits: Logits) -> float:
         """The F1 of some logits of these examples."""
         return f1(logits, list(map(str, self.truth)), _labels(logits))
@@ -100,12 +107,8 @@ def as_logits(kept: ArrayLike) -> Logits:
 
 def _areas(user: Examples, tried: Sequence[Weights]) -> NDArray[np.float64] | None:
     """The AUC of every blend; None where the examples are of one label."""
-    if user.peer.shape[1] > 1:
-        areas = [user.figures(user.mixed(weights))["auc"] for weights in tried]
-        return None if None in areas else np.array(areas, dtype=np.float64)
-    mixed = np.stack([user.mixed(weights)[:, 0] for weights in tried])
-    ranked = rank_auc(mixed, user.truth == 1)
-    return None if np.isnan(ranked).any() else ranked
+    areas = [user.auc(user.mixed(weights)) for weights in tried]
+    return None if None in areas else np.array(areas, dtype=np.float64)
 
 
 def _labels(logits: Logits) -> list[str]:

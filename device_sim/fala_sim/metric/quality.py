@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fala import Head
-from fala.release import Rating
+from fala.release import Rating, metrics
 from fala_sim.situation import Logits
 
 Figures = dict[str, float | None]
@@ -64,31 +65,10 @@ def figures(logits: Logits, truth: Sequence[str], labels: Sequence[str]) -> Figu
 
 
 def f1(logits: Logits, truth: Sequence[str], labels: Sequence[str]) -> float:
-    """The F1 of ``figures`` alone, for a fraction of the time."""
-    from sklearn.metrics import f1_score  # late, as in ``figures``
-
-    average = "binary" if len(labels) == 2 else "macro"
-    positions = _positions(truth, labels)
-    return float(f1_score(positions, decisions(logits), average=average, zero_division=0.0))
-
-
-def rank_auc(scores: NDArray[np.float64], positive: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """AUC by the rank sum of Mann and Whitney, ties shared, for a fraction of the time.
-
-    Args:
-        scores: Shape (..., n).
-        positive: Shape (n,).
-
-    Returns:
-        Shape (...); NaN where all examples are of one label.
-    """
-    from scipy.stats import rankdata  # late: it takes longer to load than a table takes to write
-
-    ones, zeros = int(positive.sum()), int((~positive).sum())
-    if not ones or not zeros:
-        return np.full(scores.shape[:-1], np.nan)
-    sums = rankdata(scores, axis=-1)[..., positive].sum(axis=-1)
-    return np.asarray((sums - ones * (ones + 1) / 2) / (ones * zeros))
+    """The F1 of ``figures`` alone; labels that are neither true nor decided are left out."""
+    positions, decided = _positions(truth, labels), decisions(logits)
+    counted = [1] if len(labels) == 2 else np.union1d(positions, decided).tolist()
+    return fmean(metrics.f1(positions == one, decided == one) for one in counted)
 
 
 def flips(

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from fala import Budget, BundleError, Device, PersonalModel, Report, WorseModelError
 from fala.playground.sample import new_reader
+from fala.release.metrics import auc
 from fala_sim.experiments.fleet.rows import DAYS, OFFERED, OUTCOMES
 from fala_sim.experiments.fleet.world import World
-from fala_sim.metric.quality import rank_auc
 from fala_sim.situation import Release
 
 #: On which day a release is published, and how many days after that each wave gets it.
@@ -288,7 +288,8 @@ def _quality(life: _Life) -> float:
 
 def _auc(life: _Life, release: Release, model: PersonalModel) -> float:
     """AUC on the held-out posts, by the fleet's own embeddings of them: no pass of the device's."""
-    return float(rank_auc(release.logits(model, life.held_out)[:, 0], life.truth))
+    area = auc(life.truth, release.logits(model, life.held_out)[:, 0])
+    return math.nan if area is None else area
 
 
 @contextmanager

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from transformers import BertConfig, RobertaConfig
+from transformers import BertConfig, PretrainedConfig, RobertaConfig
 
 from fala_sim.methods.adapter import Adapter
 from fala_sim.methods.fala_paper import FalaPaper
@@ -18,7 +19,14 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-def table1(texts: int = BATCH, tokens: int = TOKENS) -> list[dict[str, Any]]:
+#: The backbones as published; the class's own defaults of RoBERTa are another vocabulary's.
+BACKBONES = {
+    "BERT-base": BertConfig(),
+    "RoBERTa-base": RobertaConfig(vocab_size=50265, max_position_embeddings=514, type_vocab_size=1),
+}
+
+
+def table1(backbones: Mapping[str, PretrainedConfig] = BACKBONES) -> list[dict[str, Any]]:
     """The paper's Table 1: one training batch of BERT-base and RoBERTa-base, by method.
 
     The paper (section 4.4.2, with TensorFlow's profiler) does not tell its batch. Its 1.3563e12
@@ -33,16 +41,13 @@ def table1(texts: int = BATCH, tokens: int = TOKENS) -> list[dict[str, Any]]:
     is ``clustering_flops`` there.
 
     Args:
-        texts: In a batch.
-        tokens: In each text.
+        backbones: Shapes of transformers by name.
 
     Returns:
         A plain row for each backbone and method: ``backbone``, ``method`` (as in records),
         ``batch`` (``examples``, ``tokens``), ``forward_flops``, ``backward_flops``, ``forward`` and
         ``backward`` (the same by operator); and ``solve_flops`` for FaLA, on the batch's examples.
     """
-    # RoBERTa-base as published; the class's own defaults are another vocabulary's.
-    roberta = RobertaConfig(vocab_size=50265, max_position_embeddings=514, type_vocab_size=1)
     methods: dict[str, Adapt] = {
         Full.name: Full.adapt,
         Adapter.name: Adapter.adapt,
@@ -50,21 +55,21 @@ def table1(texts: int = BATCH, tokens: int = TOKENS) -> list[dict[str, Any]]:
         FalaPaper.name: _freeze,
     }
     rows: list[dict[str, Any]] = []
-    for backbone, config in {"BERT-base": BertConfig(), "RoBERTa-base": roberta}.items():
+    for backbone, config in backbones.items():
         for method, adapt in methods.items():
-            flops = count(adapted(skeleton_of(config), adapt), texts, tokens)
+            flops = count(adapted(skeleton_of(config), adapt), BATCH, TOKENS)
             forward, backward = flops.totals()
             row = {
                 "backbone": backbone,
                 "method": method,
-                "batch": {"examples": texts, "tokens": tokens},
+                "batch": {"examples": BATCH, "tokens": TOKENS},
                 "forward_flops": forward,
                 "backward_flops": backward,
                 "forward": dict(flops.forward),
                 "backward": dict(flops.backward),
             }
             if adapt is _freeze:
-                row["solve_flops"] = ridge_flops(texts, 1, config.hidden_size)
+                row["solve_flops"] = ridge_flops(BATCH, 1, config.hidden_size)
             rows.append(row)
     return rows
 
