@@ -10,12 +10,12 @@ pytest.importorskip("accelerate")
 from click.testing import CliRunner
 
 import kill_training
-import warm
 from bundles import write_word_vectors
 from encoders import make_encoder, write_encoder
 from fala import Bundle, Pair
 from fala_export.cli import main
 from fala_export.models.encoder import load_encoder
+from fala_export.training.classifier import ClassifierModule
 from public_data import FILLERS, matching_rows, text_rows, write_rows
 
 pytestmark = pytest.mark.slow
@@ -128,16 +128,14 @@ def test_the_graph_and_torch_agree_on_an_adapter(task, model, base):
     assert cosines.min() > 0.99, cosines
 
 
-def test_a_killed_training_goes_on_to_the_same_bundle(task, model, base, pairs, tmp_path):
+def test_an_interrupted_training_goes_on_to_the_same_bundle(task, model, base, pairs, tmp_path):
     arguments = [
         *("--base", base, "--model", model, "--data", pairs, "--task", "kind", *FAST),
         *("--work", tmp_path / "cut", "--out", tmp_path / "cut.fala"),
     ]
-    warm.die(
-        kill_training.command_and_die, ["adapter", *map(str, arguments)], "ClassifierModule", 14
-    )
+    with kill_training.interrupted_at(ClassifierModule, 14):
+        assert run(*arguments).exit_code == 130
     assert not (tmp_path / "cut.fala").exists()
-    assert "--resume" in failed(*arguments)
     assert "method was" in failed(*arguments, "--resume", "--method", "norms")
     done(*arguments, "--resume")
     assert (tmp_path / "cut.fala").read_bytes() == task[0].read_bytes()

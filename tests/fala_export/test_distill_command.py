@@ -9,7 +9,6 @@ pytest.importorskip("transformers")
 
 from click.testing import CliRunner
 
-import warm
 from encoders import DIMENSION, make_encoder, write_encoder
 from fala import Bundle, fit_head
 from fala.release.user_rows import Row
@@ -125,8 +124,9 @@ def test_the_command_reports_what_its_bundle_does(tmp_path, teacher, encoder, te
         )
     assert report["student"]["megabytes"] == pytest.approx(out.stat().st_size / 1e6, abs=0.01)
 
-    again = run(teacher, *options[:-1], "--work", tmp_path / "other", "--out", tmp_path / "b.fala")
+    again = run(teacher, *options[:-1], "--work", tmp_path / "work", "--out", tmp_path / "b.fala")
     assert again.exit_code == 0, again.output
+    assert "continuing from" in again.stderr
     other = Bundle.open(tmp_path / "b.fala")
     assert other.manifest.files == bundle.manifest.files
     assert other.manifest.details == details
@@ -175,37 +175,6 @@ def test_mistakes_end_in_one_line_and_leave_nothing(
     assert done.stderr.startswith("fala-export: ")
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "x.fala").exists()
-
-
-def test_a_killed_command_continues(tmp_path, teacher, text_file, rows):
-    """Killed in the training, it leaves no bundle; the rerun writes the whole one's."""
-    options = [teacher, "--text", text_file, "--layers", 1, "--epochs", 2, "--batch", 16]
-    options = [*map(str, options), "--data", str(rows), "--quantize", "none"]
-    code = """
-import os, signal, sys
-from fala_export.families.distillation import batches
-batch = batches.TextBatches.batch
-def killed(self, epoch, position):
-    if (epoch, position) == (1, 2):
-        os.kill(os.getpid(), signal.SIGKILL)
-    return batch(self, epoch, position)
-batches.TextBatches.batch = killed
-from fala_export.cli import main
-main(["distill", *sys.argv[1:]])
-"""
-    out = tmp_path / "parts.fala"
-    arguments = [*options, "--work", str(tmp_path / "b"), "--out", str(out)]
-    killed = warm.run(code, *arguments, folder=tmp_path)
-    assert killed.returncode == -9, killed.stderr
-    assert not out.exists()
-    continued = run(*arguments)
-    assert continued.exit_code == 0, continued.output
-    assert "continuing from" in continued.stderr
-    whole = run(*options, "--work", tmp_path / "a", "--out", tmp_path / "whole.fala")
-    assert whole.exit_code == 0, whole.output
-    first, second = Bundle.open(tmp_path / "whole.fala"), Bundle.open(out)
-    assert first.manifest.files == second.manifest.files
-    assert first.manifest.details == second.manifest.details
 
 
 def scored(truth, noise, megabytes, seed):

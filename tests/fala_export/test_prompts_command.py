@@ -11,13 +11,14 @@ pytest.importorskip("accelerate")
 import torch
 from click.testing import CliRunner
 
-import warm
+import kill_training
 from fala import Bundle, ExportError
 from fala.release import prompt_state, read_rows
 from fala_export.cli import main
 from fala_export.families.prompts.evaluation import evaluate
 from fala_export.families.prompts.inputs import PLAIN, UNKNOWN
-from fala_export.families.prompts.model import predict
+from fala_export.families.prompts.masked import MaskedModule
+from fala_export.families.prompts.model import PromptedClassifier, predict
 from fala_export.families.prompts.release import (
     SETTINGS,
     WEIGHTS,
@@ -33,7 +34,7 @@ from fala_export.training.public_rows import load_public_rows
 from fala_export.training.settings import TrainingSettings
 from families import write_model
 from public_data import matching_rows, text_rows, write_rows
-from writers import WRITERS, train_and_die, writers_rows
+from writers import WRITERS, writers_rows
 
 pytestmark = pytest.mark.slow
 
@@ -74,7 +75,7 @@ def failed(*arguments, status=1):
     return result.stderr
 
 
-def trained(model, data, work, kind, **settings):
+def trained(model, data, work, kind, *, resume=False, **settings):
     return train_prompts(
         load_encoder(str(model)),
         load_public_rows(data),
@@ -82,6 +83,7 @@ def trained(model, data, work, kind, **settings):
         SETTINGS_OF_ALL,
         work,
         max_length=16,
+        resume=resume,
         lexical=False,
     )
 
@@ -258,26 +260,19 @@ def load_asked(path):
         return read_rows(stream)
 
 
-def test_a_killed_training_resumes_to_the_same_weights(model, data, tmp_path):
-    """Killed in either stage; the last run does all but the release, whose folder is missing."""
+def test_a_training_that_is_interrupted_in_either_stage_resumes_to_the_same_weights(
+    model, data, tmp_path
+):
     settings = {"length": 3, "mlm": True, "mlm_epochs": 1}
     whole = trained(model, data, tmp_path / "whole", "soft-all", **settings)
-    save_prompts(whole.model, tmp_path / "folder")
     work = tmp_path / "cut"
-    arguments = [
-        model, "--data", data, "--kind", "soft-all", "--length", 3, "--mlm", "--mlm-epochs", 1,
-        "--work", work, "--out", tmp_path / "x.fala", *FAST, "--quantize", "none",
-    ]  # fmt: skip
-    for stage, count, more in (("mlm", 4, []), ("task", 9, ["--resume"])):
-        words = ["prompts", *map(str, [*arguments, *more])]
-        warm.die(train_and_die, words, stage, count)
+    for stage, kind, count in (("mlm", MaskedModule, 4), ("task", PromptedClassifier, 9)):
+        with kill_training.interrupted_at(kind, count), pytest.raises(KeyboardInterrupt):
+            trained(model, data, work, "soft-all", resume=stage == "task", **settings)
         assert list((work / stage).glob("checkpoint-*"))
-    assert "--resume" in failed(*arguments)
-    assert "prompts_length was 3, and is 5" in failed(*arguments, "--length", 5, "--resume")
-    resumed = train_prompts(
-        load_encoder(str(model)), load_public_rows(data), PromptSettings("soft-all", **settings),
-        SETTINGS_OF_ALL, work, max_length=16, resume=True, lexical=False,
-    )  # fmt: skip
+    with pytest.raises(ExportError, match="prompts_length was 3, and is 5"):
+        trained(model, data, work, "soft-all", resume=True, **{**settings, "length": 5})
+    resumed = trained(model, data, work, "soft-all", resume=True, **settings)
     assert resumed.trained.details == whole.trained.details
     expected = whole.model.module.state_dict()
     for name, value in resumed.model.module.state_dict().items():

@@ -10,14 +10,13 @@ pytest.importorskip("accelerate")
 from click.testing import CliRunner
 
 import kill_training
-import warm
 from bundles import write_onnx, write_word_vectors
 from encoders import DIMENSION, make_encoder, write_encoder
 from fala import Bundle
 from fala_export import backbone
 from fala_export.cli import main
 from fala_export.models.encoder import load_encoder
-from fala_export.training import classifier, loop
+from fala_export.training import classifier, matcher
 from public_data import TOPICS, matching_rows, text_rows, write_rows
 
 pytestmark = pytest.mark.slow
@@ -102,16 +101,22 @@ def test_a_frozen_backbone_is_released_with_words(texts, tmp_path):
     assert aucs[0] > aucs[1]
     shown = run(source, "--data", texts, "--frozen", "--out", out).output
     assert f"words: {words['buckets']} n-grams have a weight; cross-entropy of left-out" in shown
+    assert "frozen backbone" in shown and "held-out users" in shown
 
 
-def test_the_manifest_tells_the_recipe_and_the_data(model, texts, tmp_path):
-    out = tmp_path / "x.fala"
-    short = (*FAST, "--epochs", 1)
-    training = done(model, "--data", texts, "--work", tmp_path / "w", "--out", out, *short)[
-        "training"
-    ]
-    assert Bundle.open(out).manifest.format_version == 2
-    assert Bundle.open(out).head().lexical.weight.any()
+@pytest.fixture(scope="module")
+def released(model, texts, tmp_path_factory):
+    """A release with words, and what the command said of its training."""
+    folder = tmp_path_factory.mktemp("released")
+    options = ("--work", folder / "work", "--out", folder / "x.fala", *FAST, "--epochs", 1)
+    training = done(model, "--data", texts, *options)["training"]
+    return Bundle.open(folder / "x.fala"), training
+
+
+def test_the_manifest_tells_the_recipe_and_the_data(released):
+    bundle, training = released
+    assert bundle.manifest.format_version == 2
+    assert bundle.head().lexical.weight.any()
     assert set(training["words"]) == {"buckets", "penalties", "left_out_cross_entropy"}
     assert set(training["validation_cross_entropy"]) == {"trained_beside_words", "fitted_anew"}
     assert training["recipe"]["learning_rate"] == 3e-3
@@ -125,23 +130,17 @@ def test_the_manifest_tells_the_recipe_and_the_data(model, texts, tmp_path):
     assert len(training["history"]["validation_loss"]) == 2
 
 
-def test_annotators_with_enough_rows_have_heads_of_their_own(model, texts, tmp_path):
+def test_annotators_with_enough_rows_have_heads_of_their_own(released, model, texts, tmp_path):
     """Unless they are refused; the release has the shared one alone."""
-    rows = text_rows()
-    common = (model, "--data", texts, *FAST[:2], "--epochs", 1)
-    released = {}
-    for name in ("default", "--no-annotators"):
-        out, work = tmp_path / f"{name}.fala", tmp_path / name
-        option = () if name == "default" else (name,)
-        recipe = done(*common, "--work", work, "--out", out, *option)["training"]["recipe"]
-        released[name] = out.read_bytes()
-        if name == "--no-annotators":
-            assert recipe["annotators"] == 0
-        else:
-            users = {row["user"] for row in rows}
-            assert 2 <= recipe["annotators"] < len(users)
-        assert Bundle.open(out).head().weight.shape == (1, DIMENSION)
-    assert released["default"] != released["--no-annotators"]
+    bundle, training = released
+    assert 2 <= training["recipe"]["annotators"] < len({row["user"] for row in text_rows()})
+    assert bundle.head().weight.shape == (1, DIMENSION)
+    files = ("--data", texts, "--work", tmp_path / "w", "--out", tmp_path / "x.fala")
+    options = ("--no-annotators", "--no-lexical", *FAST, "--epochs", 1)
+    without = done(model, *files, *options)["training"]
+    assert without["recipe"]["annotators"] == 0
+    losses = [one["history"]["validation_loss"].popitem()[1] for one in (without, training)]
+    assert losses[0] != losses[1]
 
 
 def test_own_heads_need_annotators(model, titles, tmp_path):
@@ -175,15 +174,14 @@ def test_a_trained_matcher_is_released_and_beats_the_frozen_one(model, titles, t
     assert kind == "words" or summary["pooling"] == "attention"
 
 
-@pytest.mark.parametrize("precision", ["int8", "float16"])
-def test_word_vectors_are_trained_and_keep_their_precision(texts, tmp_path, precision):
-    source = write_word_vectors(tmp_path / "words.fala", precision).path
+def test_word_vectors_are_trained_and_keep_their_precision(texts, tmp_path):
+    source = write_word_vectors(tmp_path / "words.fala", "float16").path
     out = tmp_path / "x.fala"
     # Without words: a few validation rows weigh them too badly to compare figures by.
     arguments = ("--data", texts, "--work", tmp_path / "work", "--out", out, "--no-lexical")
     summary = done(source, *arguments)
     bundle = Bundle.open(out)
-    assert (summary["precision"], bundle.manifest.precision) == (precision, precision)
+    assert (summary["precision"], bundle.manifest.precision) == ("float16", "float16")
     assert bundle.head().labels == ("0", "1")
     figures = summary["training"]["figures"]
     losses = list(summary["training"]["history"]["validation_loss"].values())
@@ -191,62 +189,53 @@ def test_word_vectors_are_trained_and_keep_their_precision(texts, tmp_path, prec
     assert figures["trained"]["pooled"]["auc"] >= figures["frozen"]["pooled"]["auc"] - 0.02
 
 
-@pytest.mark.parametrize("kind", ["model", "words", "onnx"])
+@pytest.mark.parametrize("kind", ["model", "onnx"])
 def test_a_frozen_backbone_gets_a_head_in_closed_form(model, texts, tmp_path, kind):
     source, options = model, ("--max-length", 32)
-    if kind != "model":
-        writer = write_word_vectors if kind == "words" else write_onnx
-        source, options = writer(tmp_path / "source.fala").path, ()
+    if kind == "onnx":
+        source, options = write_onnx(tmp_path / "source.fala").path, ()
     out = tmp_path / "x.fala"
     summary = done(source, "--data", texts, "--frozen", "--out", out, *options)
     assert list(summary["training"]["figures"]) == ["frozen"]
     bundle = Bundle.open(out)
     assert bundle.head().labels == ("0", "1")
-    if kind != "model":
+    if kind == "onnx":
         assert bundle.backbone_digest == Bundle.open(source).backbone_digest
 
 
-@pytest.mark.parametrize(("task", "count"), [("Classifier", 8), ("Matcher", 7)])
-def test_a_killed_command_resumes_to_the_same_bytes(model, tmp_path, task, count):
-    rows = text_rows() if task == "Classifier" else matching_rows()[:240]
+@pytest.mark.parametrize(
+    ("module", "count"), [(classifier.ClassifierModule, 8), (matcher.MatcherModule, 7)]
+)
+def test_an_interrupted_command_resumes_to_the_same_bytes(model, tmp_path, module, count):
+    rows = text_rows() if module is classifier.ClassifierModule else matching_rows()[:240]
     data = write_rows(tmp_path / "rows.jsonl", rows)
-    common = (model, "--data", data, *FAST, "--epochs", 2)
+    common = (model, "--data", data, *FAST, "--epochs", 2, "--no-lexical")
     done(*common, "--work", tmp_path / "whole", "--out", tmp_path / "whole.fala")
     arguments = [*common, "--work", tmp_path / "cut", "--out", tmp_path / "cut.fala"]
-    warm.die(kill_training.command_and_die, ["train", *map(str, arguments)], f"{task}Module", count)
-    assert not (tmp_path / "cut.fala").exists()
-    assert list((tmp_path / "cut").glob("checkpoint-*"))
-    assert "--resume" in failed(*arguments)
-    assert "seed was 0, and is 1" in failed(*arguments, "--resume", "--seed", 1)
-    done(*arguments, "--resume")
-    assert (tmp_path / "cut.fala").read_bytes() == (tmp_path / "whole.fala").read_bytes()
-
-
-def test_an_interrupted_command_says_how_to_continue(model, texts, tmp_path, monkeypatch):
-    def interrupt(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(loop, "_CHECKPOINT_SECONDS", 0.0)
-    monkeypatch.setattr(loop._Flow, "on_epoch_end", interrupt)
-    arguments = (model, "--data", texts, "--work", tmp_path / "w", "--out", tmp_path / "x", *FAST)
-    result = run(*arguments)
+    with kill_training.interrupted_at(module, count):
+        result = run(*arguments)
     assert result.exit_code == 130
     assert result.stderr.splitlines()[-1] == (
         "fala-export: interrupted; the same command with --resume continues"
     )
-    monkeypatch.undo()
+    assert not (tmp_path / "cut.fala").exists()
+    assert "--resume" in failed(*arguments)
     done(*arguments, "--resume")
+    assert (tmp_path / "cut.fala").read_bytes() == (tmp_path / "whole.fala").read_bytes()
 
 
 def test_a_release_that_fails_can_be_written_later(model, texts, tmp_path, monkeypatch):
-    arguments = (model, "--data", texts, "--work", tmp_path / "w", "--out", tmp_path / "x", *FAST)
+    files = ("--data", texts, "--work", tmp_path / "w", "--out", tmp_path / "x")
+    arguments = (model, *files, *FAST, "--epochs", 1, "--no-lexical")
 
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
         patch.setattr(backbone, "write_bundle", full)
-        assert "No space left on device" in failed_after_training(*arguments)
+        result = run(*arguments)
+    assert result.exit_code == 1, result.output
+    assert "No space left on device" in result.stderr.splitlines()[-1]
     assert not (tmp_path / "x").exists()
 
     def trained_again(*_, **__):
@@ -254,18 +243,6 @@ def test_a_release_that_fails_can_be_written_later(model, texts, tmp_path, monke
 
     monkeypatch.setattr(classifier.ClassifierModule, "forward", trained_again)
     done(*arguments, "--resume")
-
-
-def failed_after_training(*arguments):
-    result = run(*arguments)
-    assert result.exit_code == 1, result.output
-    return result.stderr.splitlines()[-1]
-
-
-def test_figures_are_printed_as_a_table(model, texts, tmp_path):
-    result = run(model, "--data", texts, "--frozen", "--out", tmp_path / "x", "--max-length", 32)
-    assert "frozen backbone" in result.stdout
-    assert "held-out users" in result.stdout
 
 
 def test_mistakes_end_in_one_line(model, texts, tmp_path):

@@ -1,10 +1,12 @@
-"""A tiny module to train, and a training that kills its own process on the way."""
+"""A tiny module to train, and trainings that are killed or interrupted on the way."""
 
+import contextlib
 import os
 import signal
 import time
 from pathlib import Path
 
+import pytest
 import torch
 from torch import nn
 
@@ -110,12 +112,18 @@ def train_to(folder, reached):
     train(folder)
 
 
-def command_and_die(arguments, module, count):
-    """Run the command, with checkpoints after every step; die at a step of that number."""
-    from fala_export.cli import main
-    from fala_export.training import classifier, matcher
+@contextlib.contextmanager
+def interrupted_at(kind, count):
+    """Press Ctrl-C in a module's forward pass of this number; every step has left a checkpoint."""
+    forward, calls = kind.forward, []
 
-    loop._CHECKPOINT_SECONDS = 0.0
-    kind = getattr({"ClassifierModule": classifier, "MatcherModule": matcher}[module], module)
-    kind.forward = at(count, kind.forward)
-    main(arguments)
+    def stopping(self, *values, **named):
+        calls.append(1)
+        if len(calls) == count:
+            raise KeyboardInterrupt
+        return forward(self, *values, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "_CHECKPOINT_SECONDS", 0.0)
+        patch.setattr(kind, "forward", stopping)
+        yield

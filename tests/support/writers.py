@@ -1,9 +1,5 @@
 """Public rows of writers who differ, for trainings of writers' prompts."""
 
-import os
-import signal
-import time
-
 import numpy as np
 
 WRITERS = 6
@@ -22,24 +18,3 @@ def writers_rows(texts=50, split="public", seed=0, writers=WRITERS, first=0):
                 {"user": f"w{writer + first}", "split": split, "text": text, "label": label}
             )
     return rows
-
-
-def train_and_die(arguments, stage, count):
-    """Run the command, with a checkpoint after every step; die at a stage's forward pass."""
-    from fala_export.cli import main
-    from fala_export.families.prompts import masked, model
-    from fala_export.training import loop
-
-    loop._CHECKPOINT_SECONDS = 0.0
-    kind = {"task": model.PromptedClassifier, "mlm": masked.MaskedModule}[stage]
-    forward, calls = kind.forward, []
-
-    def dying(self, *values, **named):
-        calls.append(1)
-        if len(calls) == count:
-            os.kill(os.getpid(), signal.SIGKILL)
-            time.sleep(60)
-        return forward(self, *values, **named)
-
-    kind.forward = dying
-    main(arguments)

@@ -11,7 +11,10 @@ exit status is:
 
 from __future__ import annotations
 
+import _thread
 import errno
+import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, Any, ClassVar
@@ -83,7 +86,8 @@ class _Interruption(_Failure):
 def _one_line(ctx: click.Context, extra: str | None) -> Iterator[None]:
     program = ctx.find_root().info_name
     try:
-        yield
+        with _dropped_interrupts_repeated():
+            yield
     except FalaError as error:
         # An error that Ctrl-C caused, with advice on how to resume.
         kind = _Interruption if isinstance(error.__cause__, KeyboardInterrupt) else _Failure
@@ -107,4 +111,28 @@ def _one_line(ctx: click.Context, extra: str | None) -> Iterator[None]:
         raise _Failure(program, f"{name}{error.strerror or error}") from error
 
 
+@contextmanager
+def _dropped_interrupts_repeated() -> Iterator[None]:
+    """Repeat a Ctrl-C that comes while Python runs a callback, whose errors it drops.
+
+    Every import ends with such a callback, and a command imports hundreds of modules.
+    """
+    before = sys.unraisablehook
+
+    def repeat(dropped: sys.UnraisableHookArgs) -> None:
+        if issubclass(dropped.exc_type, KeyboardInterrupt):
+            later = threading.Timer(_REPEATED_AFTER, _thread.interrupt_main)
+            later.daemon = True  # it holds up no command that ends meanwhile
+            later.start()
+        else:
+            before(dropped)
+
+    sys.unraisablehook = repeat
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
+
+
+_REPEATED_AFTER = 0.05  # seconds, in which the callback ends
 _PROJECT = {"fala", "fala_export", "fala_sim"}

@@ -2,12 +2,15 @@
 
 import subprocess
 import sys
+import time
 
+import click
 import pytest
 from click.shell_completion import BashComplete
 from click.testing import CliRunner
 
 import fala_command
+from fala.cli.commands import Command
 from fala.playground.releases import BUILT_IN
 
 
@@ -104,3 +107,18 @@ def test_completion_is_for_all_programs(shell):
     printed = told("completion", shell).stdout
     for program in ("fala", "fala-replace", "fala-device", "fala-export", "fala-sim"):
         assert f"_{program.replace('-', '_').upper()}_COMPLETE" in printed
+
+
+def test_a_ctrl_c_that_python_drops_in_a_callback_ends_the_command():
+    class Dropping:
+        def __del__(self):
+            raise KeyboardInterrupt
+
+    @click.command(cls=Command)
+    def slow():
+        Dropping()
+        for _ in range(1000):
+            time.sleep(0.01)
+
+    result = CliRunner().invoke(slow, prog_name="fala-slow")
+    assert (result.exit_code, result.stderr) == (130, "fala-slow: interrupted\n")
