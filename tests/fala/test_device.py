@@ -128,14 +128,6 @@ def test_what_cannot_be_learned_is_not_kept(device, examples, labels, message):
     np.testing.assert_array_equal(device.predict(PROBES), vendor)
 
 
-def test_a_matcher_takes_no_texts(tmp_path, releases):
-    with Device.create(tmp_path / "device", releases["matcher"][0]) as device:
-        with pytest.raises(DataError, match=r"takes fala\.Match objects"):
-            device.predict(["good"])
-        with pytest.raises(DataError, match=r"takes fala\.Match objects"):
-            device.learn(["good"])
-
-
 def test_a_release_for_others_changes_nothing(device, tmp_path, releases):
     device.learn(TEXTS, LABELS)
     files, answers = files_of(tmp_path / "device"), device.predict(PROBES)
@@ -223,12 +215,6 @@ def test_a_chain_keeps_what_its_slots_need(tmp_path, releases, encoded):
         device.rollback()
 
 
-def test_there_is_no_earlier_model(device):
-    assert not device.can_roll_back
-    with pytest.raises(DeviceError, match="no earlier model"):
-        device.rollback()
-
-
 def test_a_damaged_earlier_release_is_not_rolled_back_to(device, tmp_path, releases):
     old, new, _ = releases["binary"]
     (installed,) = (tmp_path / "device" / "bundles").iterdir()
@@ -244,17 +230,6 @@ def test_a_damaged_earlier_release_is_not_rolled_back_to(device, tmp_path, relea
     assert device.replace(old).new == "tiny vectors"
     assert installed.read_bytes() == old.read_bytes()
     device.predict(PROBES)
-
-
-def test_a_damaged_active_release_is_named(device, tmp_path, releases):
-    device.close()
-    (installed,) = (tmp_path / "device" / "bundles").iterdir()
-    installed.write_bytes(releases["binary"][1].read_bytes())
-    with pytest.raises(DeviceError, match="not the bundle that was installed"):
-        Device.open(tmp_path / "device")
-    installed.unlink()
-    with pytest.raises(BundleError, match="no such file"):
-        Device.open(tmp_path / "device")
 
 
 def test_folders_that_are_no_devices(device, tmp_path, releases):
@@ -302,14 +277,6 @@ def test_a_disk_that_cannot_be_read_is_no_raw_error(device, monkeypatch):
             if calls < at:
                 break
         assert failures and all("another disk" in text for text in failures)
-
-
-def test_a_refused_release_leaves_no_folder(tmp_path):
-    backbone = tmp_path / "backbone.fala"
-    bundles.write_onnx(backbone)
-    with pytest.raises(BundleMismatchError, match="a backbone without a head"):
-        Device.create(tmp_path / "device", backbone)
-    assert not (tmp_path / "device").exists()
 
 
 def test_a_creation_on_a_full_disk_leaves_nothing_or_is_called_again(tmp_path, releases):

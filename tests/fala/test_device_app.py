@@ -11,13 +11,11 @@ import bridged
 import bundles
 from bridged import PROBES, TEXTS
 from devices import embedded, same, state
-from fala import Bridge, PopulationPrior
 from fala.backbones import OnnxEncoder
 from fala.bundle.reading import Bundle
 from fala.bundle.writing import add_bridge
 from fala.device import Device
 from fala.errors import BundleFormatError, BundleMismatchError, DeviceError
-from fala.examples import Match
 from fala.personal.budget import Budget
 
 
@@ -157,23 +155,6 @@ def test_a_relative_folder_stays_where_it_was(releases, labels, tmp_path, monkey
     gone.rmdir()
     with pytest.raises(DeviceError, match="working directory is gone"):
         Device.open("relative")
-
-
-def test_value_objects_compare(releases, device, labels):
-    device.learn(TEXTS, labels)
-    bundle, again = Bundle.open(releases["mid"]), Bundle.open(releases["mid"])
-    assert bundle == again and bundle != Bundle.open(releases["new"])
-    assert bundle.head() == again.head() != Bundle.open(releases["new"]).head()
-    assert bundle.bridges() == again.bridges()
-    assert device.model == device.model != device.model.head.vendor_model()
-    assert Match(("a",), "b") == Match(["a"], "b")
-    ones = np.ones(3, np.float32)
-    prior = PopulationPrior(ones, ones, np.ones((1, 3), np.float32))
-    assert prior == PopulationPrior(ones, ones, np.ones((1, 3), np.float32)) != prior.reversed()
-    bridge = Bridge("x", np.ones((2, 3), np.float32), ones, ones)
-    assert bridge == Bridge("x", np.ones((2, 3), np.float32), ones, ones) != object()
-    assert "the vendor's own" in repr(device.model.head.vendor_model())
-    assert "12 dimensions" in repr(bundle) and "2 labels" not in repr(bundle.head())
 
 
 def test_a_device_logs_what_it_does(device, releases, labels, caplog):

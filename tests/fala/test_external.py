@@ -12,7 +12,6 @@ from devices import embedded, same, state
 from fala import Budget, BundleError, DataError, Device, EncoderError, Item, Match
 from fala.bundle.reading import Bundle
 from fala.bundle.writing import add_bridge, add_prior
-from fala.model.heads import Head
 from fala.model.prior import PopulationPrior
 from fala.release import array_bytes, fit_bridge, fit_head, write_external
 from fala.testing.hostile import Changes, repack
@@ -195,19 +194,6 @@ def test_an_item():
     for key, vector in ((5, [1]), ("a", ["x"]), ("a", [[1]]), ("a", [np.nan]), ("a", [1e99])):
         with pytest.raises(DataError):
             Item(key, vector)
-
-
-def test_a_head_from_vectors():
-    random = np.random.default_rng(0)
-    vectors = random.normal(size=(200, 5)).astype(np.float32)
-    labels = (vectors[:, 0] > 0).astype(int).tolist()
-    head = fit_head(vectors, labels)
-    assert isinstance(head, Head) and head.labels == ("0", "1") and head.lexical is None
-    z = vectors @ head.weight.T + head.bias
-    assert np.mean((z[:, 0] > 0) == labels) > 0.95
-    for wrong in ((vectors[0], labels), (vectors * np.nan, labels), (vectors, labels[1:])):
-        with pytest.raises(DataError):
-            fit_head(*wrong)
 
 
 def test_what_cannot_be_written(tmp_path, releases):

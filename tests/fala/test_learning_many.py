@@ -16,11 +16,20 @@ pytestmark = pytest.mark.slow
 
 
 RANDOM = np.random.default_rng(11)
-#: More than are fitted in memory that is kept: after opening, a label is added beside a sample.
-COUNT = 2300
+#: More than are fitted in memory that is kept (which is less here): after opening, a label is added
+#: beside a sample.
+KEPT, COUNT = 500, 575
 MANY = sorted({" ".join(RANDOM.choice(bridged.WORDS, size=6)) for _ in range(COUNT + 100)})
 MANY = MANY[: COUNT + 10]
 LABELS = word_releases.labels_of(MANY, SHARED, PERSONAL)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def little_is_kept():
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("solver.fit", "personal.learn"):
+            patch.setattr(f"fala.{module}.LARGEST", KEPT)
+        yield
 
 
 @pytest.fixture(scope="module", params=[(), ("old",)], ids=["words", "embeddings alone"])

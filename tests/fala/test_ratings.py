@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import rated
-from devices import same
 from fala import (
     Budget,
     BundleFormatError,
@@ -17,15 +16,14 @@ from fala import (
     WorseModelError,
 )
 from fala.bundle.reading import Bundle
-from fala.bundle.writing import add_prior, write_release
+from fala.bundle.writing import write_release
 from fala.errors import UsageError
 from fala.model.heads import Head
 from fala.model.links import Rating
-from fala.model.prior import PopulationPrior
 from fala.release import fit_head, write_external
 from fala.testing.hostile import Changes, repack
 from rated import RANGE, STARS, TRUTH, rmse
-from word_releases import PROBES, PUBLIC, SHARED, TEXTS, matches
+from word_releases import PROBES, PUBLIC, SHARED, TEXTS, without_words
 
 
 @pytest.fixture(scope="module")
@@ -34,9 +32,9 @@ def releases(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory):
+def plain(tmp_path_factory, releases):
     """The same releases without words."""
-    return rated.write_releases(tmp_path_factory.mktemp("plain"), lexical=False)
+    return without_words(releases, tmp_path_factory.mktemp("plain"))
 
 
 @pytest.fixture(scope="module")
@@ -50,10 +48,9 @@ def learned(tmp_path_factory, releases):
 # The vendor
 
 
-@pytest.mark.parametrize("lexical", [True, False])
-def test_a_head_is_fitted_to_numbers(releases, plain, lexical):
+def test_a_head_is_fitted_to_numbers(releases):
     """It finds planted weights, and its noise is the error on texts that it never had."""
-    bundle = Bundle.open((releases if lexical else plain)["new"])
+    bundle = Bundle.open(releases["new"])
     head = bundle.head()
     values = head.vendor_model().probabilities(
         head.inputs(PROBES, dict(zip(PROBES, bundle.backbone().encode(PROBES), strict=True))),
@@ -63,7 +60,7 @@ def test_a_head_is_fitted_to_numbers(releases, plain, lexical):
     assert head.labels == ("stars",)
     assert (head.link.low, head.link.high) == RANGE
     assert values.shape == truth.shape
-    assert rmse(values, truth) < (0.6 if lexical else 0.95) * truth.std()
+    assert rmse(values, truth) < 0.6 * truth.std()
     assert head.link.noise == pytest.approx(rmse(values, truth), rel=0.2)
 
 
@@ -103,14 +100,6 @@ def test_rows_of_the_same_example_are_averaged():
 def test_numbers_that_cannot_be_fitted(numbers, rating, error, words):
     with pytest.raises(error, match=words):
         fit_head(np.eye(3), numbers, rating=rating)
-
-
-def test_a_release_says_that_it_is_a_rating(releases):
-    manifest = Bundle.open(releases["new"]).manifest
-    assert manifest.labels == ("stars",)
-    assert {name: manifest.details["rating"][name] for name in ("low", "high")} == {
-        "low": 1, "high": 5,
-    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -157,8 +146,7 @@ def test_reports_say_the_error_and_the_rank_correlation(device, releases):
     assert json.dumps(replaced.to_dict())
 
 
-@pytest.mark.parametrize("lexical", [True, False])
-@pytest.mark.parametrize("budget", [0, 40])
+@pytest.mark.parametrize(("lexical", "budget"), [(True, 40), (False, 0)])
 def test_a_replacement_carries_the_ratings_over(tmp_path, releases, plain, lexical, budget):
     chosen = releases if lexical else plain
     with Device.create(tmp_path / "vendor", chosen["mid"]) as vendor:
@@ -173,12 +161,12 @@ def test_a_replacement_carries_the_ratings_over(tmp_path, releases, plain, lexic
         assert rmse(device.predict(PROBES), TRUTH) < 0.9 * of_vendor
 
 
-def life(folder, chosen, kept, **options):
+def life(folder, chosen, kept):
     """What a device answers on its way, with or without some examples that it forgets."""
     answers = []
     gone = [position for position in range(len(TEXTS)) if position % 10 == 3]
     rows = [p for p in range(len(TEXTS)) if kept or p not in gone]
-    with Device.create(folder, chosen["old"], **options) as device:
+    with Device.create(folder, chosen["old"]) as device:
         device.learn([TEXTS[p] for p in rows], [STARS[p] if p % 4 else None for p in rows])
         answers.append(device.predict(PROBES))
         device.replace(chosen["mid"], Budget(20))
@@ -198,20 +186,6 @@ def test_forgetting_is_as_if_they_had_never_been(tmp_path, plain):
     for one, other in zip(whole[2:], never[2:], strict=True):
         np.testing.assert_allclose(one, other, atol=1e-6)
     assert np.abs(whole[1] - never[1]).max() > 1e-4
-
-
-@pytest.mark.parametrize(
-    "options", [{"key": lambda: b"k" * 32}, {"keep_text": "ngrams"}], ids=["key", "ngrams"]
-)
-def test_a_life_is_the_same_in_other_kinds_of_store(tmp_path, releases, options):
-    if "keep_text" in options:
-        with Device.create(tmp_path / "device", releases["old"], **options) as device:
-            device.learn(TEXTS, STARS)
-            device.replace(releases["mid"])
-            assert device.predict(PROBES).std() > 0.1
-        return
-    ordinary = life(tmp_path / "ordinary", releases, kept=True)
-    assert same(ordinary, life(tmp_path / "other", releases, kept=True, **options))
 
 
 def test_one_more_rating_moves_a_fit_as_a_refit_does(device):
@@ -267,12 +241,6 @@ def test_a_rating_decides_for_no_label(device):
         device.decide(PROBES)
 
 
-def test_candidates_are_ranked_by_their_values(device):
-    values = dict(zip(PROBES, device.predict(PROBES), strict=True))
-    ranked = device.rank(PROBES, top=5)
-    assert [value for _, value in ranked] == sorted(values.values(), reverse=True)[:5]
-
-
 def test_values_beyond_the_range_are_ranked_too(tmp_path):
     def encoder(texts):
         return np.array([[float(text)] for text in texts], np.float32)
@@ -282,35 +250,6 @@ def test_values_beyond_the_range_are_ranked_too(tmp_path):
     with Device.create(tmp_path / "device", tmp_path / "x.fala", encoder=encoder) as device:
         ranked = device.rank(["6", "-1", "8", "3", "-2", "7"])
     assert ranked == [("8", 5), ("7", 5), ("6", 5), ("3", 3), ("-1", 1), ("-2", 1)]
-
-
-def test_matches_have_ratings(tmp_path):
-    releases = rated.write_releases(tmp_path / "films", "matching")
-    examples = matches(120, TEXTS, seed=2)
-    stars = rated.stars_of(examples, SHARED, rated.PERSONAL)
-    probes = matches(100, PROBES, seed=3)
-    truth = np.array(rated.stars_of(probes, SHARED, rated.PERSONAL))
-    with Device.create(tmp_path / "device", releases["old"]) as device:
-        before = rmse(device.predict(probes), truth)
-        device.learn(examples, stars)
-        assert rmse(device.predict(probes), truth) < before
-        device.replace(releases["mid"], Budget(20))
-        assert rmse(device.predict(probes), truth) < before
-
-
-def test_a_population_prior_counts(tmp_path, plain):
-    bundle = Bundle.open(plain["old"])
-    variance = np.full(bundle.manifest.dimension + 1, 1e-6, np.float32)
-    nothing = np.zeros_like(variance)
-    prior = PopulationPrior(nothing, variance, np.zeros((0, len(variance)), np.float32))
-    add_prior(tmp_path / "prior.fala", bundle, prior, {})
-    moved = []
-    for name, release in (("without", plain["old"]), ("with", tmp_path / "prior.fala")):
-        with Device.create(tmp_path / name, release) as device:
-            device.learn(TEXTS[:60], STARS[:60])
-            weights = device.model.weight, device.model.head.weight
-            moved.append(1 - np.corrcoef(*map(np.ravel, weights))[0, 1])
-    assert moved[1] < 1e-3 < moved[0]
 
 
 def with_range(path, release, low, high, names=("stars",)):
@@ -328,7 +267,7 @@ def test_a_release_of_another_kind_is_refused(tmp_path, device, releases):
     values = device.predict(PROBES)
     bundle = Bundle.open(releases["mid"])
     labels = fit_head(
-        bundle.backbone(), PUBLIC, ["stars", "none"] * 250, label_names=["stars", "none"]
+        bundle.backbone(), PUBLIC, ["stars", "none"] * 150, label_names=["stars", "none"]
     )
     write_release(tmp_path / "labels.fala", bundle, labels, {})
     other = with_range(tmp_path / "other.fala", releases["mid"], 1, 5, ["seconds"])

@@ -2,7 +2,6 @@
 
 import io
 import json
-import shutil
 
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ from fala import (
     BundleMismatchError,
     DataError,
     Device,
-    WorseModelError,
 )
 from fala.bundle.reading import Bundle
 from fala.bundle.writing import add_prior, write_release
@@ -28,9 +26,8 @@ from fala.release import fit_head, fit_matrix, write_external
 from fala.release.added_words import add_words
 from fala.release.population.learning import check_head
 from fala.testing.hostile import Changes, repack
-from kill_replacement import cuts_of
 from tagged import OWN, TAGS, TRUTH, loss
-from word_releases import PROBES, PUBLIC, SHARED, TEXTS
+from word_releases import PROBES, PUBLIC, SHARED, TEXTS, without_words
 
 
 @pytest.fixture(scope="module")
@@ -39,9 +36,9 @@ def releases(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory):
+def plain(tmp_path_factory, releases):
     """The same releases without words."""
-    return tagged.write_releases(tmp_path_factory.mktemp("plain"), lexical=False)
+    return without_words(releases, tmp_path_factory.mktemp("plain"))
 
 
 @pytest.fixture(scope="module")
@@ -55,9 +52,8 @@ def learned(tmp_path_factory, releases):
 # The vendor
 
 
-@pytest.mark.parametrize("lexical", [True, False])
-def test_a_head_is_fitted_to_sets(releases, plain, lexical):
-    bundle = Bundle.open((releases if lexical else plain)["new"])
+def test_a_head_is_fitted_to_sets(releases):
+    bundle = Bundle.open(releases["new"])
     head = bundle.head()
     embeddings = dict(zip(PROBES, bundle.backbone().encode(PROBES), strict=True))
     p = head.vendor_model().probabilities(head.inputs(PROBES, embeddings), head.words(PROBES))
@@ -66,7 +62,7 @@ def test_a_head_is_fitted_to_sets(releases, plain, lexical):
     assert p.shape == truth.shape
     for column in range(3):  # each is better than its share alone
         base = truth[:, column].mean()
-        assert ((p - truth)[:, column] ** 2).mean() < (0.8 if lexical else 1) * base * (1 - base)
+        assert ((p - truth)[:, column] ** 2).mean() < 0.8 * base * (1 - base)
     assert bundle.manifest.format_version == 3
     assert bundle.manifest.details["exclusive"] is False
 
@@ -110,18 +106,14 @@ def test_a_bundle_of_format_version_3_opens():
     assert bundle.head_digest.startswith("f59f74ff94738a9b")
 
 
-@pytest.mark.parametrize("details", [{"exclusive": 0}, {"exclusive": None}, {"exclusive": "no"}])
-def test_a_forged_kind_is_refused(tmp_path, releases, details):
+def test_a_forged_kind_is_refused(tmp_path, releases):
+    """So is one that an earlier SDK would misread."""
     kept = Bundle.open(releases["old"]).manifest.details
-    repack(releases["old"], tmp_path / "x.fala", Changes(manifest={"details": {**kept, **details}}))
-    with pytest.raises(BundleFormatError, match="tags are of format version 3"):
-        Bundle.open(tmp_path / "x.fala")
-
-
-def test_an_earlier_sdk_would_misread_them(tmp_path, releases):
-    repack(releases["old"], tmp_path / "x.fala", Changes(manifest={"format_version": 2}))
-    with pytest.raises(BundleFormatError, match="tags are of format version 3"):
-        Bundle.open(tmp_path / "x.fala")
+    forged = [{"details": {**kept, "exclusive": value}} for value in (0, None, "no")]
+    for manifest in (*forged, {"format_version": 2}):
+        repack(releases["old"], tmp_path / "x.fala", Changes(manifest=manifest))
+        with pytest.raises(BundleFormatError, match="tags are of format version 3"):
+            Bundle.open(tmp_path / "x.fala")
 
 
 # The device
@@ -131,7 +123,8 @@ def life(folder, chosen, labels):
     """What a device answers on its way; every text is encoded before it forgets."""
     answers = []
     with Device.create(folder, chosen["old"]) as device:
-        device.learn(TEXTS, [None if at % 5 == 4 else label for at, label in enumerate(labels)])
+        some = [None if at % 5 == 4 else label for at, label in enumerate(labels[:120])]
+        device.learn(TEXTS[:120], some)
         answers.append(device.predict(PROBES))
         device.replace(chosen["mid"], Budget(0))
         answers.append(device.predict(PROBES))
@@ -221,28 +214,6 @@ def test_a_device_that_is_opened_again_is_the_same(tmp_path, plain, options):
             np.testing.assert_allclose(device.predict(PROBES), kept[0], atol=1e-6)
 
 
-def test_a_process_killed_in_a_replacement_leaves_the_old_model_or_the_new_one(
-    tmp_path, learned, releases
-):
-    answers = {}
-    (tmp_path / "cuts").mkdir()
-    for name, path in (("old", None), ("new", releases["mid"])):
-        with Device.open(shutil.copytree(learned, tmp_path / name)) as device:
-            if path is not None:
-                device.replace(path, Budget(0))
-            answers[device.name] = device.predict(PROBES)
-    for cut in cuts_of(learned, releases["mid"], tmp_path / "cuts").at_operations(
-        count=6, unsynced="some"
-    ):
-        with Device.open(cut.folder) as device:
-            p = device.predict(PROBES)
-            assert len(list(device.examples())) == len(TEXTS)
-            if device.name == "old":
-                np.testing.assert_array_equal(p, answers["old"])
-            else:  # as first fitted, or a batch further
-                assert np.abs(p - answers["mid"]).mean() < 0.05
-
-
 def test_sets_are_kept_and_exported(device):
     device.learn(["one", "two", "three", "four"], [["rude", "funny"], (), frozenset(), None])
     kept = {row.example: row for row in device.examples()}
@@ -297,17 +268,6 @@ def test_a_release_of_other_tags_or_of_labels_is_refused(tmp_path, device, relea
             BundleMismatchError, match=r"this device does .*tags funny, rude, short"
         ):
             device.replace(tmp_path / f"{name}.fala")
-
-
-def test_a_release_that_is_worse_is_refused(tmp_path, device, releases):
-    bundle = Bundle.open(releases["mid"])
-    wrong = [set(TAGS) - tags for tags in tagged.sets_of(PUBLIC, SHARED)]
-    write_release(
-        tmp_path / "wrong.fala", bundle,
-        fit_head(bundle.backbone(), PUBLIC, wrong, exclusive=False), {},
-    )  # fmt: skip
-    with pytest.raises(WorseModelError):
-        device.replace(tmp_path / "wrong.fala", Budget(60), accept="better-than-old")
 
 
 def test_what_is_for_labels_that_exclude_one_another_refuses_tags(tmp_path, releases, plain):

@@ -9,6 +9,7 @@ from devices import embedded, loss, refine_all, same, sql, state
 from fala.bundle.reading import Bundle
 from fala.bundle.writing import write_release
 from fala.device import Device
+from fala.errors import DeviceError
 from fala.personal.budget import PASSES, Budget
 from fala.text.ngrams import BUCKETS
 from word_releases import LABELS, PERSONAL, PROBES, SHARED, TEXTS, TRUTH, UNKNOWN
@@ -139,24 +140,6 @@ def test_words_of_forgotten_examples_have_the_vendors_weights(device, path, rele
     assert sql(path, "SELECT length(buckets), length(lexical) FROM slots") == [(0, 0)]
 
 
-def test_one_more_label_is_near_a_fit_of_all(device, path):
-    device.learn(TEXTS[:210], LABELS[:210])
-    report = device.learn(TEXTS[210:220], LABELS[210:220])
-    assert (report.exact, report.fitted) == (False, 220)
-    quick, lexical = device.predict(PROBES), device.model.lexical
-    with Device.open(path) as again:
-        assert same([again.predict(PROBES), again.model.lexical], [quick, lexical])
-    report = device.fit()
-    assert report.exact
-    assert np.abs(device.predict(PROBES) - quick).mean() < 0.01
-    # A label that is learned again counts once.
-    report = device.learn(TEXTS[:1], ["1" if LABELS[0] == "0" else "0"])
-    quick = device.predict(PROBES)
-    assert (report.exact, report.labelled) == (False, 220)
-    device.fit()
-    assert np.abs(device.predict(PROBES) - quick).mean() < 0.01
-
-
 def test_the_releases_scales_are_the_fits(device, releases, tmp_path):
     device.learn(TEXTS, LABELS)
     moves = []
@@ -258,23 +241,8 @@ def test_to_a_release_without_words_and_back_to_one_with(device, path, silent, e
     assert loss(device, TRUTH, PROBES) < without - 0.03
 
 
-def test_a_release_that_orders_its_labels_anew(device, path, releases, tmp_path):
-    turned = word_releases.write_releases(tmp_path / "turned", labels=("1", "0"))
-    device.learn(TEXTS, LABELS)
-    device.replace(releases["mid"], Budget(0))
-    expected, thresholds = device.predict(PROBES), [device.threshold]
-    device.rollback()
-    device.replace(turned["mid"], Budget(0))
-    thresholds.append(device.threshold)
-    assert device.labels == ("0", "1")
-    np.testing.assert_allclose(device.predict(PROBES), expected, atol=0.02)
-    assert thresholds[0] == pytest.approx(thresholds[1], abs=0.05)
-    with Device.open(path) as again:
-        assert same(state(again), state(device))
-
-
-def test_a_release_that_adds_a_label(device, path, tmp_path):
-    more = word_releases.write_releases(tmp_path / "more", labels=("0", "1", "2"))
+def test_a_release_that_adds_a_label_and_orders_them_anew(device, path, tmp_path):
+    more = word_releases.write_releases(tmp_path / "more", labels=("1", "0", "2"))
     device.learn(TEXTS, LABELS)
     report = device.replace(more["mid"], Budget(0))
     assert device.labels == ("0", "1", "2") and report.examples == len(TEXTS)
@@ -318,3 +286,21 @@ def test_a_matcher_has_the_candidate_and_its_words(path, tmp_path, encoded):
 def state_of(device, probes):
     model = device.model
     return [device.predict(probes), model.weight, model.bias, model.lexical]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "buckets = x'0100'",  # fewer than there are weights
+        "lexical = x'0000'",
+        "buckets = NULL",
+        "buckets = NULL, lexical = NULL",
+        "lexical = CAST(substr(lexical, 5) || x'0000c07f' AS BLOB)",  # NaN
+    ],
+)
+def test_damaged_weights_of_words_are_named(device, path, damage):
+    device.learn(TEXTS[:40], LABELS[:40])
+    device.close()
+    sql(path, f"UPDATE slots SET {damage}")
+    with pytest.raises(DeviceError, match="slot a is damaged"):
+        Device.open(path)

@@ -5,17 +5,15 @@ import numpy as np
 import bridged
 from fala.bundle.reading import Bundle
 from fala.bundle.writing import write_release
-from fala.examples import Match
 from fala.release import fit_head
-from word_releases import PERSONAL, PROBES, PUBLIC, SHARED, TEXTS, matches
+from word_releases import PERSONAL, PROBES, PUBLIC, SHARED, TEXTS
 
 RANGE = (1, 5)
 
 
-def stars_of(examples, *weights, noise=0.3):
-    """Numbers within the range by the sum of the words' weights; of a match, its candidate's."""
-    random = np.random.default_rng(len(examples))
-    texts = [one.candidate if isinstance(one, Match) else one for one in examples]
+def stars_of(texts, *weights, noise=0.3):
+    """Numbers within the range by the sum of the words' weights."""
+    random = np.random.default_rng(len(texts))
     z = [sum(weight[word] for weight in weights for word in text.split()) for text in texts]
     values = 3 + 0.25 * np.array(z) + noise * random.normal(size=len(z))
     return np.clip(values, *RANGE).round(2).tolist()
@@ -25,16 +23,15 @@ def stars_of(examples, *weights, noise=0.3):
 STARS, TRUTH = (np.array(stars_of(texts, SHARED, PERSONAL)) for texts in (TEXTS, PROBES))
 
 
-def write_releases(folder, task="classification", *, lexical=True, rating=RANGE):
+def write_releases(folder):
     """Three releases by age as ``bridged.write_releases`` does, with heads of ratings."""
     folder.mkdir(exist_ok=True)
-    releases = bridged.write_releases(folder, task, bridges=False)
-    examples = PUBLIC if task == "classification" else matches(len(PUBLIC), PUBLIC)
+    releases = bridged.write_releases(folder, bridges=False)
     for path in releases.values():
         opened = Bundle.open(path)
         head = fit_head(
-            opened.backbone(), examples, stars_of(examples, SHARED), lexical=lexical,
-            label_names=["stars"], rating=rating,
+            opened.backbone(), PUBLIC, stars_of(PUBLIC, SHARED), label_names=["stars"],
+            rating=RANGE,
         )  # fmt: skip
         write_release(path, opened, head, {})
     for first, second in (("old", "mid"), ("mid", "new")):

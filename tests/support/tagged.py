@@ -38,15 +38,13 @@ def shares_of(sets):
     return np.array([[tag in tags for tag in TAGS] for tags in sets], dtype=float)
 
 
-def write_releases(folder, *, lexical=True):
-    """Three releases by age as ``bridged.write_releases`` does, with heads of tags."""
+def write_releases(folder, ages=("old", "mid", "new")):
+    """Releases of some ages as ``bridged.write_releases`` does, with heads of tags."""
     folder.mkdir(exist_ok=True)
     releases = bridged.write_releases(folder, bridges=False)
-    for path in releases.values():
+    for path in map(releases.get, ages):
         opened = Bundle.open(path)
-        head = fit_head(
-            opened.backbone(), PUBLIC, sets_of(PUBLIC, SHARED), lexical=lexical, exclusive=False
-        )
+        head = fit_head(opened.backbone(), PUBLIC, sets_of(PUBLIC, SHARED), exclusive=False)
         write_release(path, opened, head, {})
     for first, second in (("old", "mid"), ("mid", "new")):
         bridged.add_learned_bridge(releases[first], releases[second], PUBLIC)

@@ -4,7 +4,7 @@ import numpy as np
 
 import bridged
 from fala.bundle.reading import Bundle
-from fala.bundle.writing import write_release
+from fala.bundle.writing import add_bridge, write_release
 from fala.examples import Match
 from fala.release.fitting import fit_head
 
@@ -17,7 +17,7 @@ def texts(count, words=6):
     return [" ".join(RANDOM.choice(bridged.WORDS, size=words)) for _ in range(count)]
 
 
-PUBLIC = texts(500)
+PUBLIC = texts(500)[:300]
 TEXTS = sorted(set(texts(240)))
 PROBES = texts(150)
 _WEIGHTS = RANDOM.normal(size=(2, len(bridged.WORDS)))
@@ -59,6 +59,17 @@ def public_rows(task="classification", labels=("0", "1")):
             labels[2] if i % 7 == 0 else label for i, label in enumerate(public_labels)
         ]
     return examples, public_labels
+
+
+def without_words(releases, folder):
+    """The same releases with heads that read no words."""
+    plain = {}
+    for age, path in releases.items():
+        opened, plain[age] = Bundle.open(path), folder / path.name
+        write_release(plain[age], opened, opened.head().without_words(), {})
+        for bridge in opened.bridges().values():
+            add_bridge(plain[age], Bundle.open(plain[age]), bridge, {})
+    return plain
 
 
 def write_releases(folder, task="classification", labels=("0", "1"), silent=(), bridges=True):

@@ -9,7 +9,7 @@ from adapter_releases import PROBES, answers, equal, learned_device, write_ages
 from fala import Device
 from fala.testing import PowerCuts
 
-FURTHER = ("one", "two")
+FURTHER = ("one",)
 
 
 @pytest.fixture(scope="module")

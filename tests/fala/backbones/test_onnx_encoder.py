@@ -180,13 +180,3 @@ def test_an_input_whose_name_is_no_text(capfd):
     with pytest.raises(BundleFormatError, match="onnxruntime cannot load"):
         OnnxEncoder(model, tokenizer_json())
     assert capfd.readouterr().out == ""
-
-
-def test_an_interrupt_is_not_wrapped(encoder, monkeypatch):
-    class Interrupted:
-        def encode_batch(self, _):
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(encoder, "_tokenizer", Interrupted())
-    with pytest.raises(KeyboardInterrupt):
-        encoder.encode(["a"])

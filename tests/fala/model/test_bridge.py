@@ -146,13 +146,6 @@ def test_a_bundle_keeps_bridges_and_prior(release):
     }
 
 
-def test_a_bridge_may_lead_to_a_backbone_without_a_head(tmp_path):
-    backbone = bundles.write_onnx(tmp_path / "backbone.fala")
-    add_bridge(tmp_path / "bridged.fala", backbone, make_bridge(), {})
-    assert Bundle.open(tmp_path / "backbone.fala").bridges() == {}
-    assert set(Bundle.open(tmp_path / "bridged.fala").bridges()) == {SOURCE}
-
-
 def test_a_bridge_of_the_same_source_is_replaced(release):
     add_bridge(release.path, release, make_bridge(), {"texts": 10})
     add_bridge(release.path, Bundle.open(release.path), make_bridge(d_old=3), {"texts": 20})

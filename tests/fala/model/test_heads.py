@@ -138,15 +138,6 @@ def test_weights_that_do_not_fit(weight, bias, match):
         PersonalModel(make_head(), weight, bias)
 
 
-@pytest.mark.parametrize("tiny", [0.0, 1e-40, 1e-6])
-def test_a_weight_moves_where_the_vendors_is_next_to_nothing(tiny):
-    head = Head(CLASSIFICATION, ("0", "1"), np.full((1, DIMENSION), tiny, np.float32), np.zeros(1))
-    model = PersonalModel(head, np.full((1, DIMENSION), 0.5), np.zeros(1))
-    inputs = np.ones((1, DIMENSION), np.float32)
-    np.testing.assert_allclose(model.logits(inputs), DIMENSION / 2)
-    assert not model.is_vendor
-
-
 @pytest.mark.parametrize("labels", [("0", "1"), THREE])
 def test_a_head_in_another_order_says_the_same(labels):
     head, inputs = make_head(labels=labels), rng.normal(size=(9, DIMENSION)).astype(np.float32)

@@ -1,7 +1,5 @@
 """The cost of a replacement: forward passes, time, progress, and an app that ends it."""
 
-import time
-
 import numpy as np
 import pytest
 
@@ -12,7 +10,7 @@ from fala.backbones import OnnxEncoder
 from fala.device import Device
 from fala.errors import CancelledError
 from fala.examples import Match, unique_texts
-from fala.personal.budget import BRIDGED_PASSES, PASSES, Budget
+from fala.personal.budget import Budget
 
 
 @pytest.fixture(scope="module")
@@ -96,42 +94,7 @@ def test_without_passes_or_time_the_vendors_model_is_installed(tmp_path, unbridg
         assert device.refine(Budget(40)).decision == "personal"
 
 
-def test_the_clock_stops_the_encoder(tmp_path, unbridged, monkeypatch):
-    real = OnnxEncoder.encode
-
-    def slow(self, texts):
-        time.sleep(0.02 * len(texts))
-        return real(self, texts)
-
-    with Device.create(tmp_path / "device", unbridged["old"]) as device:
-        device.learn(TEXTS, ["0", "1"] * 45)
-        monkeypatch.setattr(OnnxEncoder, "encode", slow)
-        report = device.replace(unbridged["mid"], Budget(seconds=1))
-        assert 8 <= report.forward_passes <= 50
-        assert report.seconds["forward"] < 1.2
-        assert report.counts.representatives == report.forward_passes
-        assert report.stopped == "the time is over"
-
-
-def test_the_default_is_smaller_over_a_bridge(device, releases):
-    assert Budget().passes(bridged=False) == PASSES > Budget().passes(bridged=True)
-    assert Budget().passes(bridged=True) == BRIDGED_PASSES
-    assert Budget(7).passes(bridged=False) == Budget(7).passes(bridged=True) == 7
-    assert 0 < device.replace(releases["mid"]).forward_passes <= BRIDGED_PASSES
-
-
 # Progress, and an early end
-
-
-def test_progress_names_every_stage_and_ends_at_the_whole(tmp_path, unbridged):
-    steps = []
-    with Device.create(tmp_path / "device", unbridged["old"]) as device:
-        device.learn(TEXTS, ["0", "1"] * 45)
-        device.replace(unbridged["mid"], Budget(60), progress=lambda *step: steps.append(step))
-    stages = list(dict.fromkeys(stage for stage, _, _ in steps))
-    assert stages == ["open", "read", "forward", "solve", "check", "commit"]
-    assert steps[-1] == ("commit", 1, 1)
-    assert [step for step in steps if step[0] == "forward"][-1] == ("forward", 60, 60)
 
 
 @pytest.mark.parametrize("stage", ["open", "read", "solve", "check", "commit"])

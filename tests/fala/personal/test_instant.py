@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,7 +9,7 @@ import pytest
 import bridged
 import bundles
 from bridged import PROBES, TEXTS
-from devices import embedded, fitted, halved, loss, refine_all, same, state, vendor_of
+from devices import embedded, fitted, halved, loss, same, state, vendor_of
 from fala.bundle.reading import Bundle
 from fala.bundle.writing import add_bridge, add_prior, write_release
 from fala.device import Device
@@ -85,13 +84,6 @@ def test_decisions_fall_at_the_users_own_threshold(device, releases):
         device.decide("good")
 
 
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize(("threshold", "label"), [(1e300, "0"), (-1e300, "1")])
-def test_a_threshold_beyond_float32_decides_as_infinity_does(device, threshold, label):
-    active = device._installed.own.active.active_model
-    assert replace(active, threshold=threshold).decide(PROBES) == [label] * len(PROBES)
-
-
 def test_three_labels_go_over_a_bridge_too(tmp_path, encoded):
     releases = bridged.write_releases(tmp_path, labels=("a", "b", "c"))
     user_labels = bridged.planted_labels(releases["old"], TEXTS)
@@ -132,31 +124,6 @@ def test_a_matcher_goes_over_a_bridge_too(tmp_path, encoded, query):
         assert len(encoded) == len(set(encoded)) and set(encoded) <= texts
         assert report.counts.representatives > 0
         assert np.isfinite(device.predict(examples)).all()
-
-
-def test_without_a_bridge_representatives_are_encoded_first(path, unbridged, encoded):
-    with Device.open(path) as device:
-        encoded.clear()
-        report = device.replace(unbridged["mid"], Budget(40))
-        assert report.instant is None and report.bridged == 0
-        assert (
-            report.forward_passes
-            == report.counts.representatives
-            == len(encoded) - report.counts.probes
-            == 40
-        )
-        assert 0 < report.counts.clusters <= len(TEXTS) and report.counts.queries > 0
-        assert report.waiting == len(TEXTS) - 40
-        # All else is as over a bridge: the threshold is the user's.
-        assert report.threshold == device.threshold != 0
-        assert (report.decision, report.stopped) == ("personal", "the budget is spent")
-        first = set(encoded[:40])
-        encoded.clear()
-        report = device.refine(Budget(40))
-        assert report.forward_passes == len(encoded) == 40 and not first & set(encoded)
-        assert (report.counts.representatives, report.waiting) == (80, 10)
-        refine_all(device)
-        assert embedded(path, unbridged["mid"]) == set(TEXTS)
 
 
 def test_a_bridge_from_another_backbone_is_of_no_use(device, tmp_path, releases):

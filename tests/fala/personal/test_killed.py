@@ -67,8 +67,7 @@ class TestKilled:
         ("start", "stage", "expected"),
         [
             ("old", "check", "old"), ("old", "commit", "old"), ("old", "forward", "instant"),
-            ("old", "refine", BRIDGED_PASSES), ("instant", "forward", "instant"),
-            ("instant", "refine", BRIDGED_PASSES),
+            ("old", "refine", BRIDGED_PASSES), ("instant", "refine", BRIDGED_PASSES),
         ],
     )  # fmt: skip
     def test_at_a_stage(self, prepared, tmp_path, releases, start, stage, expected):

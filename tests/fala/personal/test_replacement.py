@@ -2,13 +2,14 @@
 
 import shutil
 
-from sklearn.metrics import roc_auc_score
+import numpy as np
 
 import bridged
 from bridged import PROBES, TEXTS
 from devices import loss, same, sql, state, vendor_of
 from fala.device import Device
 from fala.personal.budget import Budget
+from fala.release.metrics import auc
 
 
 def opposite(release, texts):
@@ -24,8 +25,8 @@ def test_a_user_who_contradicts_the_vendor_is_carried_over(tmp_path, unbridged):
         assert report.counts.measure == "cross-entropy of labels"
         assert "on 60 examples, each left out" in report.reason
         assert report.counts.agreement > 0.7
-        wanted = opposite(unbridged["mid"], PROBES)
-        assert roc_auc_score(wanted, device.predict(PROBES)[:, 1]) > 0.9
+        wanted = np.array(opposite(unbridged["mid"], PROBES)) == "1"
+        assert auc(wanted, device.predict(PROBES)[:, 1]) > 0.9
 
 
 def test_old_logits_help_where_labels_are_few(tmp_path, unbridged):

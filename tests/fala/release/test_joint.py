@@ -177,20 +177,6 @@ def test_a_matcher_takes_the_candidate_and_its_words(backbone, tmp_path, release
     assert Bundle.open(tmp_path / "m.fala").head() == head  # what is fitted is what is shipped
 
 
-def test_a_search_looks_at_some_of_very_many(backbone, monkeypatch):
-    documents = texts(400, seed=12)
-    labels = told_by_words(documents)
-    steps = []
-    rows = PublicRows.of(backbone, documents, labels)
-    whole = fit_joint_head(rows, lambda: steps.append(1))[1]
-    assert 5 < len(steps) <= joint.MOST_STEPS
-    monkeypatch.setattr(joint, "MOST_SEARCHED", 200)
-    part = fit_joint_head(rows)[1]
-    assert part.loss != whole.loss
-    assert part.buckets == whole.buckets  # all of them are fitted at the end
-    assert np.corrcoef(part.words[0], whole.words[0])[0, 1] > 0.9
-
-
 @pytest.mark.parametrize(
     ("documents", "labels"),
     [

@@ -5,7 +5,6 @@ import pytest
 
 import bundles
 from fala.errors import DataError
-from fala.examples import Match
 from fala.model.losses import cross_entropy
 from fala.release.fitting import PublicRows, fit_joint_head, left_out_logits
 
@@ -64,24 +63,6 @@ def test_a_head_knows_its_own_rows_too_well(backbone):
     losses = [float(cross_entropy(shares, z).mean()) for z in (own, told)]
     assert losses[0] < losses[1] < np.log(2)
     assert losses[1] == pytest.approx(found.loss, rel=0.02)
-
-
-def test_several_labels_and_matches_have_logits_of_their_own(backbone):
-    documents, labels = rows()
-    three = [
-        "2" if "film" in text else label for text, label in zip(documents, labels, strict=True)
-    ]
-    logits = left_out_logits(PublicRows.of(backbone, documents, three), PENALTIES)
-    assert logits.shape == (len(documents), 3)
-    matches = [Match((documents[3], documents[4]), text) for text in documents]
-    with pytest.raises(DataError, match="2 penalties for 3 blocks"):
-        left_out_logits(PublicRows.of(backbone, matches, labels), PENALTIES)
-    before = left_out_logits(PublicRows.of(backbone, matches, labels), [1e-2, *PENALTIES])
-    after = left_out_logits(
-        PublicRows.of(backbone, matches, flipped(labels, 8)), [1e-2, *PENALTIES]
-    )
-    # The multiple of u . v that all heads start from is fitted to all rows: one number.
-    assert abs(after[8, 0] - before[8, 0]) < 0.2 * np.abs(after - before).max()
 
 
 def test_one_document_cannot_be_left_out(backbone):

@@ -234,22 +234,3 @@ def test_any_bytes_parse_or_are_refused(given_lines):
 @given(st.lists(near_rows | values, max_size=6))
 def test_any_json_parses_or_is_refused(objects):
     parse_or_refuse([json.dumps(value) for value in objects])
-
-
-def test_long_names_are_cut_in_messages():
-    """Of a label of any length, as of a user's name."""
-    long = "x" * 5_000
-    public = [Row(None, "public", f"text {label}", label, 0) for label in ("a", "b")]
-    for rows in (
-        [*public, Row("u", "train", "text", long, 3)],
-        [*public, Row(long, "train", "text", "a", 3)],
-        [Row(None, "public", "text", long, 1)],
-    ):
-        with pytest.raises(DataError) as told:
-            gather_rows(rows, "here")
-        assert len(str(told.value)) < 200
-    row = {"split": "public", "text": "a"}
-    lines = [json.dumps({**row, "label": label}) for label in (1, long)]
-    with pytest.raises(RowError) as told:
-        read_rows(lines)
-    assert len(str(told.value)) < 200

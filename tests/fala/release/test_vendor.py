@@ -6,7 +6,6 @@ from inspect import ismodule
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 
 import bundles
@@ -107,41 +106,6 @@ def test_a_repeated_row_is_a_weight_and_one_fold(backbone, monkeypatch):
     # Annotators who disagree make a share: half and half pulls nowhere.
     split = fit_head(backbone, documents * 2, ["0"] * 60 + ["1"] * 60, lexical=False)
     assert np.abs(split.vendor_model().logits(backbone.encode(documents))).max() < 1e-4
-
-
-def test_a_matcher_shrinks_to_the_inner_product(backbone, monkeypatch):
-    random = np.random.default_rng(6)
-    documents = texts(60, seed=6)
-    examples = [
-        Match(tuple(random.choice(documents, size=3)), str(random.choice(documents)))
-        for _ in range(200)
-    ]
-    vectors = dict(zip(documents, backbone.encode(documents).astype(np.float64), strict=True))
-    x = np.stack([
-        np.mean([vectors[t] for t in e.history], axis=0) * vectors[e.candidate] for e in examples
-    ])  # fmt: skip
-    product = x.sum(axis=1)
-    labels = (product + random.normal(size=200) * product.std() > np.median(product)).astype(int)
-    found = chosen_lambda(monkeypatch)
-    head = fit_head(backbone, examples, labels.tolist(), lexical=False)
-    assert head.task == "matching" and head.query is None
-    lambda_ = found()
-
-    def logistic(features, prior, penalty):
-        def loss(p):
-            z = features @ p[:-1] + p[-1]
-            fit = np.mean(np.logaddexp(0, z) - labels * z)
-            return fit + penalty * ((p[:-1] - prior) ** 2).sum()
-
-        return minimize(loss, np.zeros(features.shape[1] + 1), options={"gtol": 1e-9}).x
-
-    # The multiple of the inner product that the head shrinks to is within its own fit; any
-    # start that is stationary for the head's J must satisfy it at the fitted start.
-    starts = np.linspace(0, 3, 31) * (1 / product.std())
-    gap = min(np.abs(logistic(x, s, lambda_)[:-1] - head.weight[0]).max() for s in starts)
-    assert gap < 0.2 * np.abs(head.weight).max()
-    score = head.vendor_model().logits(x.astype(np.float32))[:, 0]
-    assert score[labels == 1].mean() > score[labels == 0].mean()
 
 
 def test_known_embeddings_are_not_made_again(backbone):

@@ -3,10 +3,9 @@ import pytest
 
 from fala.errors import DataError
 from fala.selection import graph as graphs_of
-from fala.selection.clustering import cluster_graph, kwikbucks
+from fala.selection.clustering import kwikbucks
 from fala.selection.graph import (
     build_graph,
-    disagreements,
     nearest_neighbours,
     unit_vectors,
 )
@@ -46,15 +45,6 @@ def test_beyond_the_limit_nearly_all_neighbours_are_found(monkeypatch):
     exact = np.einsum("nd,nkd->nk", unit, unit[found])
     np.testing.assert_allclose(near[known], exact[known], atol=1e-5)
     assert (np.diff(near[1:500], axis=1) <= 0).all()
-
-
-def test_clustering_does_not_depend_on_the_size_of_blocks(monkeypatch):
-    graph = build_graph(vectors(150), None, neighbours=5)
-    whole = cluster_graph(graph, budget=3000, seed=1)
-    monkeypatch.setattr(graphs_of, "_BLOCK_ENTRIES", 300)
-    blocks = cluster_graph(graph, budget=3000, seed=1)
-    np.testing.assert_array_equal(whole.assignment, blocks.assignment)
-    assert whole.queries == blocks.queries
 
 
 def test_edges_are_the_papers_equations():
@@ -99,15 +89,6 @@ def test_duplicates_find_each_other():
     made = kwikbucks(embeddings, None, neighbours=4, budget=2000, seed=2)
     assert len(made.pivots) == 4
     np.testing.assert_array_equal(made.assignment, np.repeat(made.assignment[::5], 5))
-
-
-@pytest.mark.parametrize("count", [0, 1])
-def test_hardly_any_examples(count):
-    made = kwikbucks(np.ones((count, 3)), [0] * count, neighbours=5, budget=10, seed=0)
-    np.testing.assert_array_equal(made.assignment, np.zeros(count))
-    assert made.queries == 0
-    graph = build_graph(np.ones((count, 3)), None, neighbours=5)
-    assert disagreements(made.assignment, graph) == 0
 
 
 def test_unit_vectors_survive_extreme_lengths():

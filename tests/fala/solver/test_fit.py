@@ -24,7 +24,7 @@ CASES = [
     {"words": 7}, {"words": 60}, {"words": 60, "targets": "some"},
     {"words": 60, "prior": True, "basis": True}, {"words": 9, "classes": 3},
     {"words": 9, "classes": 3, "n": 12, "targets": "some"}, {"words": 9, "blocks": 2},
-    *({**case, **TAGS} for case in ({}, {"targets": "some"}, {"words": 60}, {"n": 4})),
+    *({**case, **TAGS} for case in ({}, {"targets": "some"}, {"words": 9}, {"n": 4})),
 ]  # fmt: skip
 
 
@@ -36,11 +36,10 @@ def training_of(case):
     return make_training(**{**case, "prior": make_prior() if "prior" in case else None})
 
 
-@pytest.mark.parametrize("scale", [0.3, 3.0])
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_the_optimum_is_the_brute_force_one(case, scale):
+def test_the_optimum_is_the_brute_force_one(case):
     training = training_of(case)
-    scales = (*(scale, 1.0, 0.7)[: len(training.blocks)], 0.8)
+    scales = (*(0.3, 1.0, 0.7)[: len(training.blocks)], 0.8)
     fitted = fit(training, scales)
     weights, bias, z = brute_force(training, scales)
     assert fitted.scales == scales
@@ -168,14 +167,6 @@ def test_an_example_that_was_not_fitted_to_is_left_out_as_it_is():
 
 
 # The scales, and the calibrated model
-
-
-def test_scales_that_nobody_tells_are_those_that_serve_most_people():
-    training = make_training(n=30, words=9, blocks=2)
-    fitted = fit(training)
-    assert fitted.scales == (1.0, 1.0, 3.0, 1.0)
-    given = fit(training, fitted.scales)
-    np.testing.assert_array_equal(fitted.full.left_out, given.full.left_out)
 
 
 @pytest.mark.parametrize(

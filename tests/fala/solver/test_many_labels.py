@@ -50,9 +50,7 @@ def test_twenty_labels_of_a_thousand_examples_take_no_factor_over_all_labels():
     assert (ours == y[1000:]).mean() > 3 / 20  # three times what chance gives
 
 
-@pytest.mark.parametrize(
-    ("classes", "scale", "share"), [(3, 1, 0.005), (6, 1, 0.005), (6, 10, 0.12)]
-)
+@pytest.mark.parametrize(("classes", "scale", "share"), [(3, 1, 0.005), (6, 10, 0.12)])
 def test_what_an_example_is_told_without_itself_is_near_a_fit_without_it(classes, scale, share):
     """Where a penalty is weak the one step falls short, and by far less than the fit itself."""
     n, asked = 150, 40
@@ -73,10 +71,9 @@ def test_what_an_example_is_told_without_itself_is_near_a_fit_without_it(classes
     assert real - own > 3 * abs(real - told)
 
 
-@pytest.mark.parametrize("classes", [3, 5])
-def test_so_it_is_of_a_slope_and_a_bias_alone(classes):
+def test_so_it_is_of_a_slope_and_a_bias_alone():
     """A fit is held against these: too sure of itself, they would stay for too long."""
-    n, d = 30, 20
+    n, d, classes = 30, 20, 3
     real, told, own = [], [], []
     for seed in range(4):
         random = np.random.default_rng(seed)

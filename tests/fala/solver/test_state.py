@@ -41,19 +41,6 @@ def test_further_examples_are_as_good_as_a_refit(case, added):
     assert np.abs(answers(training, first) - refit).max() > 3 * moved.max()
 
 
-@pytest.mark.parametrize("case", [*CASES, {"words": 300}], ids=str)
-def test_a_mean_that_moves_is_felt_little(case):
-    prior = make_prior() if "prior" in case else None
-    training = make_training(**{**case, "n": 250, "prior": prior})
-    first = still(part(training, slice(240)))
-    state = first.state.more(part(training, slice(240, None)))
-    refit = answers(training, fit(training, first.scales))
-    moved = np.abs(logits_of(state, training) - refit).max()
-    # Of logits up to 20; lengths are measured by the examples of before.
-    assert moved < (0.2 if "words" in case else 1e-4 if prior else 0.05)
-    assert moved < np.abs(answers(training, first) - refit).max() / 2
-
-
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_no_further_example_changes_nothing(case):
     prior = make_prior() if "prior" in case else None
@@ -81,17 +68,6 @@ def test_a_changed_label_takes_the_place_of_the_old_one(case):
     np.testing.assert_allclose(logits_of(state, training), answers(training, refit), atol=1e-4)
     assert np.abs(answers(training, refit) - answers(training, first)).max() > 1e-2
     np.testing.assert_allclose(logits_of(again, training), answers(training, first), atol=1e-4)
-
-
-def test_one_after_the_other_ends_where_all_at_once_does():
-    training = make_training(n=260, prior=make_prior())
-    first = still(part(training, slice(240)))
-    state = first.state
-    for index in range(240, 260):
-        state = state.more(part(training, [index]))
-    assert (state.fitted, state.further, state.count) == (240, 20, 260)
-    refit = fit(training, first.scales)
-    np.testing.assert_allclose(logits_of(state, training), answers(training, refit), atol=1e-4)
 
 
 LARGE = [

@@ -79,7 +79,7 @@ def test_a_fork_can_limit_them_while_another_thread_does():
     thread = Thread(target=work)
     thread.start()
     try:
-        for _ in range(40):
+        for _ in range(12):
             if not (child := os.fork()):
                 signal.alarm(20)  # ends a child that waits for ever
                 with one_blas_thread():

@@ -1,16 +1,14 @@
 """The device's SQLite file, against the file itself."""
 
 import sqlite3
-import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
 
 import numpy as np
 import pytest
 
-from fala.errors import DataError, DeviceError
+from fala.errors import DeviceError
 from fala.examples import Match
-from fala.store.records import THETA, SlotRecord
+from fala.store.records import SlotRecord
 from fala.store.store import Store
 
 
@@ -22,12 +20,6 @@ def slot(name, seed=0, **fields):
         "teacher_vendor": None,
     }  # fmt: skip
     return SlotRecord(name, **{**values, **fields})
-
-
-SECOND = slot(
-    "b", seed=1, teacher="model a", teacher_vendor="vendor a", threshold=-0.75,
-    labels=("x", "y", "z"),
-)  # fmt: skip
 
 
 @pytest.fixture
@@ -50,16 +42,6 @@ def rows(path, query):
         db.close()
 
 
-def test_a_newer_schema_is_left_alone(path, store):
-    store.close()
-    db = sqlite3.connect(path)
-    db.execute("PRAGMA user_version = 99")
-    db.close()
-    with pytest.raises(DeviceError, match=r"newer fala \(schema 99.*update fala"):
-        Store.open(path)
-    assert rows(path, "PRAGMA user_version") == [(99,)]
-
-
 def test_what_is_no_store(path, tmp_path):
     with pytest.raises(DeviceError, match="no such store"):
         Store.open(path)
@@ -69,47 +51,6 @@ def test_what_is_no_store(path, tmp_path):
         Store.open(path)
     with pytest.raises(DeviceError):
         Store.open(tmp_path / "missing" / "store.sqlite3", create=True)
-
-
-def test_examples_come_back_in_order_and_labels_are_kept(path, store):
-    history = Match(("b", "a\0b", "b"), "a")
-    with store.transaction():
-        store.examples.remember(["a", history, Match((), "a"), "é"], ["1", None, "0", None])
-    with store.transaction():
-        store.examples.remember(["é", "a", history], ["2", None, "1"])
-    store.close()
-    again = Store.open(path)
-    assert [(row.example, row.label) for row in again.examples.all()] == [
-        ("a", "1"), (history, "1"), (Match((), "a"), "0"), ("é", "2"),
-    ]  # fmt: skip
-    again.close()
-
-
-def test_embeddings_are_float16_with_their_provenance(path, store):
-    vectors = np.random.default_rng(0).normal(size=(2000, 4)).astype(np.float32)
-    texts = [f"text {i}" for i in range(len(vectors))]
-    with store.transaction():
-        store.examples.remember(texts, [None] * len(texts))
-        store.embeddings.add("one", dict(zip(texts, vectors, strict=True)))
-        store.embeddings.add("two", {texts[0]: vectors[1]})
-    kept = store.embeddings.get("one")
-    assert list(kept) == texts
-    np.testing.assert_array_equal(
-        np.stack(list(kept.values())), vectors.astype(np.float16).astype(np.float32)
-    )
-    assert list(store.embeddings.get("two")) == texts[:1]
-    assert store.embeddings.get("three") == {}
-    assert rows(path, "SELECT DISTINCT backbone FROM embeddings ORDER BY 1") == [("one",), ("two",)]
-    assert rows(path, "SELECT DISTINCT length(vector) FROM embeddings") == [(8,)]
-
-
-@pytest.mark.parametrize("value", [70_000, -1e30, np.nan, np.inf])
-def test_an_embedding_that_float16_cannot_hold_rolls_everything_back(store, value):
-    with pytest.raises(DataError, match="float16"), store.transaction():
-        store.examples.remember(["a"], ["1"])
-        store.embeddings.add("one", {"a": np.array([1, value], dtype=np.float32)})
-    assert store.examples.all() == []
-    assert store.embeddings.get("one") == {}
 
 
 def test_a_failed_transaction_keeps_nothing_and_the_next_one_works(store):
@@ -126,39 +67,6 @@ def test_a_failed_transaction_keeps_nothing_and_the_next_one_works(store):
     with store.transaction():
         store.examples.remember(["b"], [None])
     assert [row.example for row in store.examples.all()] == ["b"]
-
-
-def test_slots_come_back_bit_for_bit(path, store):
-    with store.transaction():
-        store.slots.put(slot("a"))
-        store.slots.put(SECOND)
-        store.slots.activate("b", "a")
-        store.slots.put(slot("a", seed=2, form=THETA))  # while ``active`` points to it
-    store.close()
-    again = Store.open(path)
-    assert again.slots.active() == ("b", "a")
-    for record in (slot("a", seed=2, form=THETA), SECOND):
-        read, wanted = asdict(again.slots.get(record.name)), asdict(record)
-        for name in ("weight", "bias"):
-            np.testing.assert_array_equal(read.pop(name), wanted.pop(name))
-        assert read == wanted
-    assert again.slots.bundles() == {"bundle a", "bundle b"}
-    again.close()
-
-
-def test_prune_keeps_what_slots_need(store):
-    with store.transaction():
-        store.examples.remember(["a"], [None])
-        store.slots.put(slot("a"))
-        store.slots.put(slot("b", teacher="teacher", teacher_vendor="plain"))
-        for backbone in ("backbone a", "backbone b", "gone"):
-            store.embeddings.add(backbone, {"a": np.ones(2, np.float32)})
-        for model in ("teacher", "plain", "gone"):
-            store.logits.add(model, {1: np.array([0.1, 2], np.float32)})
-        store.prune()
-    assert [len(store.embeddings.get(b)) for b in ("backbone a", "backbone b", "gone")] == [1, 1, 0]
-    assert [len(store.logits.get(m)) for m in ("teacher", "plain", "gone")] == [1, 1, 0]
-    np.testing.assert_array_equal(store.logits.get("plain")[1], np.array([0.1, 2], np.float32))
 
 
 # Examples with times, and without what was forgotten
@@ -211,18 +119,6 @@ def installed(store):
     with store.transaction():
         store.slots.put(slot("a"))
         store.slots.activate("a", None)
-
-
-def test_reading_the_version_waits_for_no_writer(path, store):
-    installed(store)
-    other = Store.open(path)
-    with other.transaction():
-        other.slots.advance(0)
-        started = time.perf_counter()
-        assert store.slots.version().generation == 0
-        assert time.perf_counter() - started < 1
-    assert store.slots.version().generation == 1
-    other.close()
 
 
 def test_threads_take_turns_with_whole_transactions(store):

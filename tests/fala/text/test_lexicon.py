@@ -1,8 +1,5 @@
 """Lexicons: what n-grams tell, in a byte each, and rows of unit length."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
@@ -70,18 +67,6 @@ def test_rows_are_frequencies_of_unit_length():
 def test_other_frequencies_are_refused(idf):
     with pytest.raises(BundleFormatError, match="inverse document frequencies"):
         Lexicon(idf)
-
-
-def test_answering_loads_no_sparse_arrays():
-    """Importing them takes longer than a first answer may."""
-    program = (
-        "import sys; import numpy as np; from fala.text.lexicon import BUCKETS, Lexicon;"
-        "rows = Lexicon(np.ones(BUCKETS)).rows(['one text']);"
-        "rows.times(np.ones((1, BUCKETS))); rows.gather(np.ones((1, 1))); rows.mean();"
-        "print('scipy.sparse' in sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert done.stdout == "False\n", done.stderr
 
 
 def test_the_last_rows_are_made_once():

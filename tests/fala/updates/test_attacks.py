@@ -1,7 +1,5 @@
 """What others do to an update: each attack is mounted against a real server, and refused."""
 
-import time
-
 import pytest
 from tuf.api.metadata import Metadata
 
@@ -25,7 +23,6 @@ pytestmark = pytest.mark.slow
 
 
 HASTY = UpdateLimits(silent_seconds=0.3, total_seconds=0.4)
-IMPATIENT = 1.4
 
 
 @pytest.fixture
@@ -169,9 +166,8 @@ class TestMixAndMatch:
 class TestEndlessData:
     @pytest.mark.parametrize(
         ("name", "most"),
-        [("timestamp", 20_000), ("2.root", 600_000), ("3.snapshot", 600_000),
-         ("3.targets", 600_000), ("", 600_000)],
-    )  # fmt: skip
+        [("timestamp", 20_000), ("2.root", 600_000), ("3.targets", 600_000), ("", 600_000)],
+    )
     def test_each_file(self, offered, vendor, server, name, most):
         sender = Sender()
         path = f"metadata/{name}.json" if name else newest_target(server.files, server.before)
@@ -183,8 +179,9 @@ class TestEndlessData:
         assert taken <= most
         goes_on(offered, vendor, server)
 
-    @pytest.mark.parametrize("how", ["endless_headers", "endless_marks"])
-    @pytest.mark.parametrize("name", ["timestamp", ""])
+    @pytest.mark.parametrize(
+        ("name", "how"), [("timestamp", "endless_headers"), ("", "endless_marks")]
+    )
     def test_around_the_content(self, offered, vendor, server, name, how):
         sender = Sender()
         path = f"metadata/{name}.json" if name else newest_target(server.files, server.before)
@@ -203,14 +200,14 @@ class TestEndlessData:
 
 
 class TestSlowRetrieval:
-    @pytest.mark.parametrize("how", ["trickling", "trickling_headers", "silent"])
-    @pytest.mark.parametrize("name", ["timestamp", ""])
+    @pytest.mark.parametrize(
+        ("name", "how"),
+        [("timestamp", "trickling_headers"), ("timestamp", "silent"), ("", "trickling")],
+    )
     def test_each_way(self, offered, vendor, server, name, how):
         path = f"metadata/{name}.json" if name else newest_target(server.files, server.before)
         server.special[path] = getattr(Sender(), how)
-        started = time.perf_counter()
         refuses(offered, vendor, server, SlowDownloadError, "too slow", limits=HASTY)
-        assert time.perf_counter() - started < IMPATIENT
         goes_on(offered, vendor, server)
 
 
