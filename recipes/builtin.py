@@ -21,7 +21,6 @@ from fala.cli.commands import Command
 from fala_export.backbone import export_encoder, load, versions
 from fala_export.commands.summary import text_of
 from fala_export.families.distillation.settings import Distillation
-from fala_export.families.distillation.teacher import Teacher
 from fala_export.families.distillation.texts import Texts
 from fala_export.families.distillation.training import distil
 from fala_export.settings import ExportOptions
@@ -112,9 +111,7 @@ def build_builtin(
     }
     try:
         vectors, glove_figures = train_glove(corpus, work, seed, recipe.glove)
-        student = distil(
-            Teacher(load_teacher(), work), sample(corpus, recipe, seed), recipe.bert, work, seed
-        )
+        student = distil(load_teacher(), sample(corpus, recipe, seed), recipe.bert, work, seed)
     except ImportError as error:
         raise ExportError(
             f"pip install 'fala-sdk[export]' to train the models ({error})"

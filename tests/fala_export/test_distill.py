@@ -13,7 +13,6 @@ from fala_export.backbone import export_encoder, load
 from fala_export.families.distillation import batches
 from fala_export.families.distillation.model import choose_shape, piece_vectors
 from fala_export.families.distillation.settings import Distillation
-from fala_export.families.distillation.teacher import Teacher
 from fala_export.families.distillation.texts import Texts, read_texts
 from fala_export.families.distillation.training import distil, figures, projection
 from fala_export.families.distillation.vocabulary import trim_vocabulary
@@ -36,9 +35,7 @@ def texts():
 
 
 def test_the_layers_of_a_copied_student_are_the_teachers(tmp_path, encoder, texts):
-    student = distil(
-        Teacher(encoder, tmp_path), texts, Distillation(layers=1, epochs=0), tmp_path, 0
-    )
+    student = distil(encoder, texts, Distillation(layers=1, epochs=0), tmp_path, 0)
     layers = student.encoder.module.transformer.encoder.layer
     own = encoder.module.transformer.encoder.layer
     assert (len(layers), len(own)) == (1, 2)
@@ -53,8 +50,7 @@ def test_every_family_loses_layers_and_pieces(tmp_path, family):
     texts = Texts(sentences(40, 2), sentences(9, 3), [])
     trim = 150 if FAMILIES[family][0] == "wordpiece" else None
     settings = Distillation(layers=1, trim=trim, epochs=1, batch=16)
-    teacher = Teacher(encoder, tmp_path / "work")
-    student = distil(teacher, texts, settings, tmp_path / "work", 0)
+    student = distil(encoder, texts, settings, tmp_path / "work", 0)
     transformer = student.encoder.module.transformer
     assert sum(weights.numel() for weights in transformer.parameters()) < sum(
         weights.numel() for weights in encoder.module.transformer.parameters()
@@ -66,7 +62,7 @@ def test_every_family_loses_layers_and_pieces(tmp_path, family):
     export_encoder(saved, tmp_path / "x.fala", ExportOptions("x", "none", max_length=32))
     exported = Bundle.open(tmp_path / "x.fala").backbone().encode(texts.held_out)
     np.testing.assert_allclose(exported, expected, atol=1e-4)
-    whole = distil(teacher, texts, Distillation(epochs=0, batch=16), tmp_path / "work", 0)
+    whole = distil(encoder, texts, Distillation(epochs=0, batch=16), tmp_path / "work", 0)
     np.testing.assert_array_equal(
         whole.encoder.encode(texts.held_out, 32), encoder.encode(texts.held_out, 32)
     )
@@ -84,7 +80,7 @@ def test_an_interrupted_distillation_continues_to_the_same_student(
     tmp_path, monkeypatch, encoder, texts, settings
 ):
     settings = Distillation(**{**vars(settings), "epochs": 2, "batch": 16})
-    whole = distil(Teacher(encoder, tmp_path / "a"), texts, settings, tmp_path / "a", 0)
+    whole = distil(encoder, texts, settings, tmp_path / "a", 0)
     batch = batches.TextBatches.batch
 
     def interrupted(self, epoch, position):
@@ -94,8 +90,8 @@ def test_an_interrupted_distillation_continues_to_the_same_student(
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(batches.TextBatches, "batch", interrupted)
-        distil(Teacher(encoder, tmp_path / "b"), texts, settings, tmp_path / "b", 0)
-    again = distil(Teacher(encoder, tmp_path / "b"), texts, settings, tmp_path / "b", 0)
+        distil(encoder, texts, settings, tmp_path / "b", 0)
+    again = distil(encoder, texts, settings, tmp_path / "b", 0)
     assert again.figures == whole.figures
     for name, weights in whole.encoder.module.state_dict().items():
         assert (again.encoder.module.state_dict()[name] == weights).all(), name
@@ -104,9 +100,7 @@ def test_an_interrupted_distillation_continues_to_the_same_student(
 def test_distillation_brings_a_new_student_nearer(tmp_path, encoder, texts):
     shape = {"layers": 1, "dimension": 8, "heads": 2, "batch": 16, "learning_rate": 3e-3}
     before, after = (
-        distil(
-            Teacher(encoder, tmp_path), texts, Distillation(epochs=epochs, **shape), tmp_path, 0
-        ).figures
+        distil(encoder, texts, Distillation(epochs=epochs, **shape), tmp_path, 0).figures
         for epochs in (0, 12)
     )
     assert (before["steps"], after["steps"]) == (0, 12 * 13)
@@ -118,7 +112,7 @@ def test_distillation_brings_a_new_student_nearer(tmp_path, encoder, texts):
 def test_a_student_normalizes_as_its_teacher_does(tmp_path, texts, normalize):
     teacher = make_encoder(normalize=normalize, texts=texts.training, pieces=200)
     settings = Distillation(dimension=8, epochs=1)
-    student = distil(Teacher(teacher, tmp_path), texts, settings, tmp_path, 0).encoder
+    student = distil(teacher, texts, settings, tmp_path, 0).encoder
     lengths = np.linalg.norm(student.encode(texts.held_out, 64), axis=1)
     assert np.allclose(lengths, 1, atol=1e-5) is normalize
 

@@ -81,7 +81,6 @@ def test_a_bundle_embeds_as_transformers_does(family, tmp_path):
 @pytest.mark.parametrize(
     ("family", "settings", "longest"),
     [
-        ("roberta", {"max_position_embeddings": 30}, 28),
         ("roberta", {"max_position_embeddings": 30, "pad_token_id": 3}, 26),
         ("mpnet", {"max_position_embeddings": 30, "pad_token_id": 3}, 28),
         ("bert", {"max_position_embeddings": 30, "position_embedding_type": "relative_key"}, 30),
@@ -149,8 +148,6 @@ def write_sentence_model(folder, family, pooling="mean", normalize=False, **sett
     ("family", "pooling", "normalize", "settings"),
     [
         ("bert", "mean", True, {"max_seq_length": 20}),
-        ("roberta", "mean", False, {"do_lower_case": True}),
-        ("mpnet", "cls", False, {"max_seq_length": 12}),
         ("xlm-roberta", "cls", True, {"do_lower_case": True}),
     ],
 )
@@ -166,19 +163,13 @@ def test_a_sentence_transformers_folder_brings_its_own_ways(
     np.testing.assert_allclose(exported.encode(TEXTS), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("family", "mode", "settings_name"),
-    [
-        ("bert", "mean_tokens", "sentence_bert_config.json"),
-        ("roberta", "cls_token", "sentence_roberta_config.json"),
-    ],
-)
-def test_folders_of_early_versions_are_read_too(family, mode, settings_name, tmp_path):
+def test_folders_of_early_versions_are_read_too(tmp_path):
     sentence_transformers = pytest.importorskip("sentence_transformers")
-    old = write_early_folder(tmp_path / "old", family, mode, settings_name)
+    settings = "sentence_roberta_config.json"
+    old = write_early_folder(tmp_path / "old", "roberta", "cls_token", settings)
     expected = sentence_transformers.SentenceTransformer(str(old), device="cpu").encode(TEXTS)
     encoder, exported = export(old, tmp_path / "x.fala")
-    assert (encoder.module.pooling, encoder.module.normalize) == (mode.partition("_")[0], True)
+    assert (encoder.module.pooling, encoder.module.normalize) == ("cls", True)
     assert encoder.longest == 20
     np.testing.assert_allclose(exported.encode(TEXTS), expected, atol=1e-5)
     upper, lower = exported.encode(["ONE two", "one two"])
@@ -187,12 +178,9 @@ def test_folders_of_early_versions_are_read_too(family, mode, settings_name, tmp
 
 def test_sentence_transformers_reads_what_we_save(tmp_path):
     sentence_transformers = pytest.importorskip("sentence_transformers")
-    for mode, normalize in (("mean", True), ("cls", False)):
-        write_sentence_model(tmp_path / mode, "roberta", mode, normalize, do_lower_case=True)
-        encoder = load(str(tmp_path / mode / "saved"))
-        save_encoder(encoder, tmp_path / mode / "ours")
-        model = sentence_transformers.SentenceTransformer(
-            str(tmp_path / mode / "ours"), device="cpu"
-        )
-        assert model.max_seq_length == LENGTH
-        np.testing.assert_allclose(model.encode(TEXTS), encoder.encode(TEXTS, LENGTH), atol=1e-5)
+    write_sentence_model(tmp_path, "roberta", "cls", True, do_lower_case=True)
+    encoder = load(str(tmp_path / "saved"))
+    save_encoder(encoder, tmp_path / "ours")
+    model = sentence_transformers.SentenceTransformer(str(tmp_path / "ours"), device="cpu")
+    assert model.max_seq_length == LENGTH
+    np.testing.assert_allclose(model.encode(TEXTS), encoder.encode(TEXTS, LENGTH), atol=1e-5)

@@ -76,7 +76,7 @@ def test_the_parts_are_the_files_and_their_shares(tmp_path, unmeasured):
     assert report["parts"] == sorted(report["parts"], key=lambda part: -part["bytes"])
 
 
-def test_what_was_noted_at_export_is_shown(tmp_path):
+def test_what_was_noted_at_export_is_shown(tmp_path, unmeasured):
     write_noted(tmp_path / "x.fala", parity=PARITY, cost=COST, versions={"torch": "2.13"}, seed=7)
     report = inspect(tmp_path / "x.fala")
     assert (report["parity"], report["cost"]) == (PARITY, COST)
@@ -167,7 +167,7 @@ main()
     assert "unknown: not noted at export; pip install 'fala-sdk[export]'" in done.stdout
 
 
-def test_control_characters_of_a_strangers_bundle_do_not_reach_the_terminal(tmp_path):
+def test_control_characters_of_a_strangers_bundle_do_not_reach_the_terminal(tmp_path, unmeasured):
     # A name with such characters is refused; what the details say is the vendor's own affair.
     manifest = word_vector_manifest(details={"note": "\x07bell \x1b[2J"})
     write_bundle(tmp_path / "x.fala", manifest, word_vector_files())

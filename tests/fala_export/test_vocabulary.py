@@ -11,7 +11,6 @@ pytest.importorskip("transformers")
 
 from encoders import make_encoder
 from fala_export.families.distillation.settings import Distillation
-from fala_export.families.distillation.teacher import Teacher
 from fala_export.families.distillation.texts import Texts
 from fala_export.families.distillation.training import distil
 from fala_export.families.distillation.vocabulary import (
@@ -57,7 +56,7 @@ def test_trimming_keeps_the_embeddings_of_texts_of_kept_pieces(tmp_path, encoder
     common = sentences(30, 4)[:3]
     used = Texts(common * 30, texts.held_out, common)
     settings = Distillation(trim=90, epochs=0)
-    student = distil(Teacher(encoder, tmp_path), used, settings, tmp_path, 0).encoder
+    student = distil(encoder, used, settings, tmp_path, 0).encoder
     assert student.module.transformer.config.vocab_size == 90
     np.testing.assert_array_equal(student.encode(common, 64), encoder.encode(common, 64))
     assert not np.allclose(student.encode(texts.held_out, 64), encoder.encode(texts.held_out, 64))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 
 import numpy as np
 import torch
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fala_export.models.sentence_encoder import SentenceEncoder, pad
-from fala_export.training.texts import length_batches
+from fala_export.training.texts import EpochPlan
 
 
 class Imitation(nn.Module):
@@ -60,20 +59,14 @@ class TextBatches:
     ) -> None:
         self._pieces = pieces
         self._targets = torch.from_numpy(targets)
-        self._size = size
         self._pad_id = pad_id
-        self._seed = seed
-        self._plan = lru_cache(maxsize=1)(self._plan_epoch)
+        self._plan = EpochPlan([len(ids) for ids in pieces], size, seed)
 
     def __len__(self) -> int:
-        return -(-len(self._pieces) // self._size)
+        return len(self._plan)
 
     def batch(self, epoch: int, position: int) -> dict[str, Tensor]:
         """The arguments of ``Imitation.forward``."""
-        chosen = self._plan(epoch)[position]
+        chosen = self._plan.batch(epoch, position)
         ids, mask = pad([self._pieces[index] for index in chosen], self._pad_id)
         return {"input_ids": ids, "attention_mask": mask, "targets": self._targets[chosen]}
-
-    def _plan_epoch(self, epoch: int) -> list[list[int]]:
-        lengths = [len(ids) for ids in self._pieces]
-        return length_batches(lengths, self._size, np.random.default_rng((self._seed, epoch)))

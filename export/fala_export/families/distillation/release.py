@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 from fala_export.backbone import Export, convert, pack
-from fala_export.embedding import embed
+from fala_export.embedding import Embedder, embed
 from fala_export.families.distillation.evaluation import Task, load_task, score, survival
 from fala_export.families.distillation.settings import StudentRelease
-from fala_export.families.distillation.teacher import Teacher
 from fala_export.families.distillation.texts import read_texts
 from fala_export.families.distillation.training import distil
 from fala_export.models.encoder import Encoder
 from fala_export.sentences import parity_texts
+from fala_export.training.backbones import TransformerLearner
 
 
 def release_student(encoder: Encoder, name: str, settings: StudentRelease) -> dict[str, Any]:
@@ -35,8 +36,7 @@ def release_student(encoder: Encoder, name: str, settings: StudentRelease) -> di
     texts = read_texts(settings.texts)
     task = None if settings.data is None else load_task(settings.data, settings.seed)
     settings.work.mkdir(parents=True, exist_ok=True)
-    teacher = Teacher(encoder, settings.work)
-    student = distil(teacher, texts, settings.distillation, settings.work, settings.seed)
+    student = distil(encoder, texts, settings.distillation, settings.work, settings.seed)
     report: dict[str, Any] = {"figures": student.figures}
     options = replace(
         settings.export,
@@ -47,7 +47,7 @@ def release_student(encoder: Encoder, name: str, settings: StudentRelease) -> di
             "teacher": {
                 "name": name,
                 "revision": encoder.revision,
-                "digest": teacher.digest,
+                "digest": TransformerLearner(encoder, encoder.longest).digest,
             },
             "distillation": {**asdict(settings.distillation), "seed": settings.seed},
         },
@@ -57,16 +57,20 @@ def release_student(encoder: Encoder, name: str, settings: StudentRelease) -> di
         # Whatever the teacher loses in this precision: it is not the one that is released.
         same = replace(options, name=name, precision=small.precision, min_cosine=-1.0)
         large = convert(encoder, same, parity_texts(None))
-        report["survival"] = _survival(task, teacher, large, small)
+        report["survival"] = _survival(task, encoder, settings.work, large, small)
     return {**pack(small, settings.out, details=report), "student": str(student.folder), **report}
 
 
-def _survival(task: Task, teacher: Teacher, large: Export, small: Export) -> dict[str, Any]:
-    texts = task.texts
-    theirs = dict(zip(texts, teacher.embed(texts, small.max_length), strict=True))
-    ours = dict(zip(texts, embed(small.backbone, texts, "embedding with the student"), strict=True))
+def _survival(
+    task: Task, encoder: Encoder, work: Path, large: Export, small: Export
+) -> dict[str, Any]:
+    texts, teacher = task.texts, TransformerLearner(encoder, small.max_length)
+    theirs = Embedder(work).embed(
+        teacher, teacher.embedding_digest, texts, "embedding with the teacher"
+    )
+    ours = embed(small.backbone, texts, "embedding with the student")
     return survival(
         task,
-        score(task, large.backbone, theirs, large.megabytes),
-        score(task, small.backbone, ours, small.megabytes),
+        score(task, large.backbone, dict(zip(texts, theirs, strict=True)), large.megabytes),
+        score(task, small.backbone, dict(zip(texts, ours, strict=True)), small.megabytes),
     )

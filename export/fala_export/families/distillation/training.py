@@ -8,7 +8,9 @@ dimension by the directions that keep most of their length. All of it resumes wh
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala import ExportError
+from fala_export.embedding import Embedder
 from fala_export.families.distillation.model import (
     average_untrained_positions,
     choose_shape,
@@ -27,12 +30,11 @@ from fala_export.families.distillation.model import (
     piece_vectors,
 )
 from fala_export.families.distillation.settings import Distillation
-from fala_export.families.distillation.teacher import Teacher, digest
 from fala_export.families.distillation.texts import Texts
 from fala_export.families.distillation.vocabulary import Vocabulary, choose_vocabulary
 from fala_export.models.encoder import Encoder
 from fala_export.models.saving import save_encoder
-from fala_export.models.sentence_encoder import drop_pooler
+from fala_export.training.backbones import TransformerLearner
 from fala_export.training.settings import LoopSettings
 
 if TYPE_CHECKING:
@@ -110,7 +112,7 @@ class Distilled:
 
 
 def distil(
-    teacher: Teacher, texts: Texts, settings: Distillation, work: Path, seed: int
+    teacher: Encoder, texts: Texts, settings: Distillation, work: Path, seed: int
 ) -> Distilled:
     """Distil a teacher on texts; a rerun continues.
 
@@ -129,30 +131,32 @@ def distil(
     from fala_export.models.sentence_encoder import SentenceEncoder
     from fala_export.training.loop import train_module
 
-    own = teacher.encoder.module
+    own = teacher.module
     config = own.transformer.config
     shape = choose_shape(config, settings.layers, settings.dimension, settings.heads)
     if settings.epochs and len(texts.training) < settings.batch:
         raise ExportError(
             f"{len(texts.training)} texts to train on are fewer than a batch of {settings.batch}"
         )
-    longest = min(LONGEST, teacher.encoder.longest)
+    longest = min(LONGEST, teacher.longest)
+    learner, embedder = TransformerLearner(teacher, longest), Embedder(work)
+    teacher_digest = learner.embedding_digest
     recipe = {
-        "teacher": teacher.digest,
+        "teacher": teacher_digest,
         "texts": digest([*texts.training, *texts.vocabulary]),
         **asdict(settings),
     }
     run = work / f"student-{digest([json.dumps([recipe, seed], sort_keys=True)])}"
-    vocabulary = choose_vocabulary(
-        teacher.encoder, texts, settings.vocabulary, settings.trim, longest
-    )
+    vocabulary = choose_vocabulary(teacher, texts, settings.vocabulary, settings.trim, longest)
     pieces = vocabulary.encode(texts.training, longest)
 
     copied = settings.vocabulary is None and has_width_of(config, shape)
     # Trimming alone needs nothing of the teacher: a minute for what else takes many.
     learned = texts.training if settings.epochs or not copied else []
-    embeddings = teacher.embed(learned, longest)
-    reference = teacher.embed(texts.held_out, longest)
+    embeddings, reference = (
+        embedder.embed(learner, teacher_digest, part, "embedding with the teacher")
+        for part in (learned, texts.held_out)
+    )
     down = projection(embeddings, shape.dimension)
     targets, wanted = embeddings @ down, reference @ down
     if own.normalize:
@@ -182,7 +186,7 @@ def distil(
         module=student.eval(),
         tokenizer=vocabulary.tokenizer,
         pad_id=vocabulary.pad_id,
-        longest=teacher.encoder.longest if copied else shape.positions,
+        longest=teacher.longest if copied else shape.positions,
     )
     save_encoder(encoder, run / "model")
     measured = figures(encoder.encode(texts.held_out, longest), wanted, reference)
@@ -191,8 +195,16 @@ def distil(
 
 def _copied(teacher: SentenceEncoder, layers: int, vocabulary: Vocabulary) -> SentenceEncoder:
     student = copy.deepcopy(teacher)
-    drop_pooler(student.transformer)
     keep_layers(student.transformer, layers)
     if vocabulary.kept is not None:
         keep_pieces(student.transformer, vocabulary.kept, vocabulary.pad_id)
     return student
+
+
+def digest(texts: Iterable[str]) -> str:
+    """Short digest of a list of texts, to name what was computed from it."""
+    sha = hashlib.sha256()
+    for text in texts:
+        sha.update(text.encode())
+        sha.update(b"\0")
+    return sha.hexdigest()[:12]

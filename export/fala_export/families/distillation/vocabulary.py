@@ -13,7 +13,7 @@ from tokenizers.processors import TemplateProcessing
 from tokenizers.trainers import WordPieceTrainer
 
 from fala import ExportError
-from fala.release import tokenizer_inputs
+from fala_export.models.encoder import token_ids
 
 if TYPE_CHECKING:
     from fala_export.families.distillation.texts import Texts
@@ -189,21 +189,8 @@ class Vocabulary:
         return 1 + max(Tokenizer.from_str(self.tokenizer.decode()).get_vocab().values())
 
     def encode(self, texts: Sequence[str], longest: int) -> list[list[int]]:
-        """Cut texts into pieces.
-
-        Args:
-            texts: n texts.
-            longest: Pieces of a text that are read.
-
-        Returns:
-            Piece ids of every text.
-        """
-        cutter = Tokenizer.from_str(self.tokenizer.decode())
-        cutter.enable_truncation(longest)
-        return [
-            encoding.ids or [self.pad_id]
-            for encoding in cutter.encode_batch(tokenizer_inputs(texts))
-        ]
+        """The piece ids of every text, as many as are read."""
+        return token_ids(self.tokenizer, self.pad_id, texts, longest)
 
 
 def choose_vocabulary(
