@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 def places(tmp_path_factory):
     """What is prepared of glove -> bert, and of glove -> glove with a bridge from bert."""
     data, work = (tmp_path_factory.mktemp(name) for name in ("data", "work"))
-    write_data(data, annotators=3, documents=500)
+    write_data(data, annotators=3, documents=520)
     glove, bert = (find_source(name, work) for name in ("glove", "bert"))
     return [
         prepare(
