@@ -57,7 +57,7 @@ def extended(tmp_path_factory):
     commands = {
         "headline": [
             "table", "headline", "--run", "--data", f"rows:{rows}", "--users", "2", "--new", "bert",
-            "--methods", "global,fala,nearest-mean", "--jobs", "1", "--json", *results,
+            "--methods", "global,nearest-mean", "--jobs", "1", "--json", *results,
         ],
         "table 2": ["table", "2", "--json", *results],
         "figure": ["figure", "scores", *results],

@@ -17,7 +17,7 @@ from fala import Device
 from fala_sim import engine
 from fala_sim.cli import main
 from fala_sim.engine import inputs
-from fala_sim.experiments.fleet import life, report, rows, world
+from fala_sim.experiments.fleet import chunk, life, report, rows, world
 from fala_sim.experiments.fleet.life import live
 
 pytestmark = pytest.mark.slow
@@ -89,8 +89,6 @@ def test_what_goes_wrong_is_survived_and_counted(shared, tmp_path, monkeypatch):
         assert (row[f"{name}_damaged"], row[f"{name}_killed"]) == (1, 1)
     assert len(opened) >= 3  # after every kill
     assert row["transformer_passes"] <= row["budget"]
-    # The same seed is the same life, kills and all.
-    assert untimed(live(3, 0, shared, tmp_path / "two")) == untimed(row)
 
 
 def test_a_broken_release_that_was_taken_is_taken_back(shared, tmp_path, monkeypatch):
@@ -101,6 +99,8 @@ def test_a_broken_release_that_was_taken_is_taken_back(shared, tmp_path, monkeyp
     assert rows.OUTCOMES[row["broken_outcome"]] != "refused"
     assert row["broken_after"] < 0.5 < row["broken_before"]
     assert row["recalled_after"] == pytest.approx(row["broken_before"], abs=0.05)
+    # The same seed is the same life.
+    assert untimed(live(3, 0, shared, tmp_path / "two")) == untimed(row)
 
 
 def test_a_device_that_is_on_another_release_than_it_should_is_a_failure(
@@ -129,8 +129,13 @@ def call(*given):
 def test_chunks_are_kept_and_a_larger_fleet_goes_on(small, place, tmp_path, monkeypatch):
     here = InProcess()
     monkeypatch.setattr(engine, "open_engine", lambda *_, **__: here)
+    # One real life, and for all other devices rows that cost nothing.
     monkeypatch.setattr(life, "DAYS", (0, 90))
     monkeypatch.setattr(life, "_LABELS", 8)
+    made = made_up(4)
+    monkeypatch.setattr(
+        chunk, "live", lambda number, *rest: made[number] if number > 0 else live(number, *rest)
+    )
     (tmp_path / place.name).symlink_to(place)  # the vendor's part is made
     given = ("--chunk", 2, "--out", tmp_path)
     assert call("--devices", 3, *given).exit_code == 0

@@ -9,8 +9,18 @@ from fala import DataError
 
 STUDIES = sorted(path for path in (ROOT / "device_sim/results").iterdir() if path.is_dir())
 
+#: Studies with records of every family that are read in a second.
+SMALL = ("prompts", "ratings", "replacement")
 
-@pytest.mark.parametrize("study", STUDIES, ids=lambda path: path.name)
+
+@pytest.mark.parametrize(
+    "study",
+    [
+        path if path.name in SMALL else pytest.param(path, marks=pytest.mark.thorough)
+        for path in STUDIES
+    ],
+    ids=lambda path: path.name,
+)
 def test_recorded_results_are_a_frame_that_parquet_keeps(study, tmp_path):
     records = fala_sim.frame(study)
     assert {"kind", "data", "method", "user", "seed", "date"} <= set(records)

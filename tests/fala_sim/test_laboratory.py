@@ -17,7 +17,7 @@ from fala_sim.records import DATABASE, Key, Store, key_of, read_records
 from laboratory import write_data
 from sim_command import call
 
-METHODS = "old,global,top,fala-paper,fala"
+METHODS = "old,global,fala-paper,fala"
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("warm_jobs")]
 
@@ -99,7 +99,7 @@ def test_records_tell_of_the_old_model_blended_in(folder, results):
 
 
 def test_settings_are_those_that_validation_users_chose(results):
-    searched = [r for r in read_records(results, "search") if r["method"] == "top"]
+    searched = [r for r in read_records(results, "search") if r["method"] == "fala-paper"]
     assert not {r["user"] for r in searched} & {"a0", "a1"}
     assert all(len(r["tried"]) == 12 for r in searched)
     means = {}
@@ -108,7 +108,7 @@ def test_settings_are_those_that_validation_users_chose(results):
             means.setdefault(json.dumps(one["settings"]), []).append(one["scores"]["auc"])
     best = max(means, key=lambda name: sum(means[name]))
     chosen = {json.dumps(r["settings"]) for r in read_records(results, "replacement")
-              if r["method"] == "top"}  # fmt: skip
+              if r["method"] == "fala-paper"}  # fmt: skip
     assert sum(means[chosen.pop()]) == sum(means[best])
     assert not chosen
 
@@ -148,7 +148,7 @@ def test_a_killed_run_leaves_whole_records_and_goes_on(folder, results, tmp_path
     with sqlite3.connect(results / DATABASE) as database:
         database.execute("DELETE FROM records")
     code = "from fala_sim.cli import main; main()"
-    fewer = [*arguments(folder, results), "--methods", "old,global,fala"]
+    fewer = [*arguments(folder, results), "--methods", "old,global,words"]
     command = [sys.executable, "-c", code, "table", "2", "--run", *fewer]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:

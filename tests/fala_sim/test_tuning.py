@@ -33,7 +33,9 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return write_data(tmp_path_factory.mktemp("data") / "many", annotators=24, documents=220)
+    return write_data(
+        tmp_path_factory.mktemp("data") / "many", annotators=24, documents=220, share=0.35
+    )
 
 
 @pytest.fixture(scope="module")

@@ -20,24 +20,17 @@ BENCHMARKS = ROOT / "benchmarks"
 #: Options that make a benchmark small, and the ratio (or the count) that each is for.
 SMALL = {
     "scale.py": ("ratio", "--examples", 300, "--dimension", 16),
-    "clustering.py": ("ratio_to_kmeans", "--examples", 300, "--dimension", 16, "--groups", 10),
     "damaged.py": ("tries", "--count", 2),
     "encoding.py": ("ratio", "--texts", 20, "--repeats", 1),
     "faults.py": ("tries", "--count", 2, "--only", "learn"),
     "hostile.py": ("tries", "--count", 6),
-    "imports.py": ("ratio", "--repeats", 1, "--limit", 1000),
     "kills.py": ("tries", "--count", 3, "--only", "learn", "--encoder", "external"),
     "logits.py": ("cosine", "--texts", 20),
-    "ngrams.py": ("times_as_fast", "--texts", 20, "--repeats", 1),
     "replacement.py": ("ratio", "--documents", 60, "--budget", 10, "--repeats", 1),
     "sharing.py": ("whole_share", "--rounds", 2, "--seconds", 3),
-    "solve.py": (
-        "clock_ratio", "--examples", 20, "--dimension", 30, "--repeats", 2, "--labels", 60,
-    ),
     "switching.py": ("switched_ratio", "plain.fala", "optional.fala", "--repeats", 3),
     "tasks.py": ("disk_in_releases", "adaptable.fala", "--tasks", 2, "--repeats", 3),
     "threads.py": ("answers", "--seconds", 0.3, "--readers", 2),
-    "word_vectors.py": ("processor_ratio", ".", "--words", 500, "--dimension", 20),
 }  # fmt: skip
 
 
@@ -95,11 +88,3 @@ def test_an_interrupted_benchmark_says_what_it_has_and_goes_on(tmp_path):
     assert json.loads(done.stdout)["tries"] == 5
     assert journal.read_text().startswith(kept)
     assert journal.read_text().count("\n") == 5
-
-
-@pytest.mark.thorough
-def test_an_import_above_its_limit_fails(tmp_path):
-    done = run("imports.py", "--repeats", 1, "--limit", 0.01, folder=tmp_path)
-    assert done.returncode == 1
-    assert done.stderr == ""
-    assert done.stdout.split()[-2:] == ["wrong", "1"]

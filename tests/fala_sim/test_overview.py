@@ -1,0 +1,92 @@
+"""The sentences at the head of the report."""
+
+from dataclasses import asdict
+
+from fala_sim.frame import framed
+from fala_sim.records import Key
+from fala_sim.report.overview import overview
+from sim_records import METHODS, USERS, cost, replacement
+
+
+def records(gain=0.04, users=USERS, **costs):
+    """Replacements of one data set, FaLA's AUC by a gain above the vendor's."""
+    made = []
+    for user in users:
+        for method in METHODS:
+            content = replacement("tweets", method, user)
+            if method == "fala":
+                content["scores"]["auc"] = USERS[user] + gain
+                content["cost"] = cost(20, 4e10, 1.0) if not costs else cost(**costs)
+            made.append({**asdict(Key("replacement", "tweets", method, user, 0)), **content})
+    return made
+
+
+def sentence(start, *given):
+    (found,) = [line for line in overview(framed(*given)) if line.startswith(start)]
+    return found
+
+
+def test_the_overview_says_what_is_kept():
+    first, *_ = overview(framed(records(0.04)))
+    mean = sum(USERS.values()) / len(USERS)
+    assert f"FaLA's mean AUC is {mean + 0.04:.3f} for {len(USERS)} people of tweets" in first
+    assert f"the vendor's new model has {mean:.3f}" in first
+    assert len(overview(framed(records(0.04)))) <= 5
+
+
+def test_the_overview_follows_the_sign():
+    full = "Against what trains"
+    assert "it is 0.020 above Full" in sentence(full, records(0.07))
+    assert "it is 0.080 below Full" in sentence(full, records(-0.03))
+    worse = "By more than"
+    assert "nobody is worse off" in sentence(worse, records(0.04))
+    assert f"{len(USERS)} of {len(USERS)} people are worse" in sentence(worse, records(-0.03))
+
+
+def test_the_overview_counts_data_sets_on_both_sides():
+    """A method that is lower everywhere is not called higher on none."""
+
+    def sets(*gains):
+        return [
+            {**record, "data": f"set{place}"}
+            for place, gain in enumerate(gains)
+            for record in records(gain)
+        ]
+
+    full = "Against what trains"
+    assert "lower on 3 of 3 data sets" in sentence(full, sets(-0.03, -0.02, -0.01))
+    assert "higher on 3" not in sentence(full, sets(-0.03, -0.02, -0.01))
+    assert "higher on 1 of 3 and lower on 2 of 3" in sentence(full, sets(0.1, -0.02, -0.01))
+
+
+def test_the_overview_tells_costs_as_ratios():
+    costs = "Beside a replacement"
+    assert "Full takes 20× the forward passes, 100× the FLOPs" in sentence(costs, records())
+    dear = records(passes=800, flops=8e12, seconds=160.0)
+    assert "0.5× the forward passes, 0.5× the FLOPs and 0.5× the s" in sentence(costs, dear)
+
+
+def test_costs_are_compared_on_the_same_users():
+    """In a run that is not done, a method may have some of the users only."""
+    made = [r for r in records() if r["method"] != "full" or r["user"] == "Ann"]
+    for record in made:
+        if record["method"] == "fala" and record["user"] != "Ann":
+            record["cost"] = cost(2000, 4e13, 1000.0)
+    costs = sentence("Beside a replacement", made)
+    assert "Full takes 20× the forward passes, 100× the FLOPs and 80× the seconds" in costs
+
+
+def test_the_overview_owns_to_doubt():
+    full = "Against what trains"
+    uneven = records(0.05)
+    ours = [record for record in uneven if record["method"] == "fala"]
+    for sign, record in zip((1, -1, 1, -1), ours, strict=True):
+        record["scores"]["auc"] += 0.02 * sign
+    assert "Full [-0." in sentence(full, uneven)
+    assert ", +0." in sentence(full, uneven)
+    few = records(0.04, users=list(USERS)[:2])
+    assert "too few people for an interval" in sentence(full, few)
+
+
+def test_no_claim_without_fala():
+    assert overview(framed(one for one in records() if one["method"] != "fala")) == []
