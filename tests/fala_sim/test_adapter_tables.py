@@ -1,11 +1,11 @@
-"""Tables and figures of tasks on one backbone, of records that are written by hand."""
+"""Tables of tasks on one backbone, of records that are written by hand."""
 
 import pytest
 
 from adapter_records import write_adapters
 from fala_sim import frame
 from fala_sim.report.table import NOT_RUN
-from sim_tables import FIGURES, TABLES, cell, column
+from sim_tables import TABLES, cell, column
 
 
 @pytest.fixture(scope="module")
@@ -36,17 +36,3 @@ def test_of_equal_rates_the_one_that_is_taken_is_named(records):
     table = TABLES["adapter-search"](tried.assign(variant=tried["variant"].mask(usual, "usual")))
     assert column(table, "", data="cola", method="adapters") == [None, "best", None]
     assert column(table, "", data="cola", method="full") == ["best", None]
-
-
-def test_the_figures_have_the_records_numbers(records):
-    sizes = {plot.data: plot for plot in FIGURES["adapter-sizes"](records)}["mrpc"]
-    axes = sizes.figure.axes[0]
-    (line,) = [line for line in axes.lines if line.get_label() == "adapters"]
-    assert list(line.get_xdata()) == [30_000, 83_137, 604_801]
-    assert list(line.get_ydata()) == pytest.approx([0.77, 0.78, 0.79])
-    assert "full fine-tuning (23,160,961) 0.8" in sizes.alt
-    spans = {plot.data: plot for plot in FIGURES["adapter-ablation"](records)}["cola"]
-    assert {text.get_text() for text in spans.figure.axes[0].texts} == {
-        "-0.001", "-0.020", "-0.090",
-    }  # fmt: skip
-    assert "layers 0 to 1 -0.090" in spans.alt

@@ -45,7 +45,7 @@ def test_a_table_reads_and_writes_nothing(results, name):
         assert ("cola" if name.startswith("adapter") else "tweets") in done.stdout
 
 
-@pytest.mark.parametrize("name", ["curves", "devices"])
+@pytest.mark.parametrize("name", ["curves", "3"])
 def test_a_figure_is_told_in_words_and_drawn_where_asked(results, name, tmp_path):
     before = everything(results)
     told = call("figure", name, "--results", results)

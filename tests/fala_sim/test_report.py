@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import PathCollection, QuadMesh
-from matplotlib.colors import to_hex
 
 from browser import open_page
 from checkout import ROOT
@@ -18,7 +17,7 @@ from fala_sim import frame
 from fala_sim.methods.registry import METHODS as REGISTERED
 from fala_sim.records import Key, Store
 from fala_sim.report.page import write_report
-from fala_sim.report.plot import house_style, look, slug, times
+from fala_sim.report.plot import house_style, look, slug
 from fala_sim.report.registry import SECTIONS, Entry
 from sim_records import EVIL, METHODS, TASKS, USERS, replacement, write_run
 from sim_tables import FIGURES, TABLES, frame_of
@@ -78,8 +77,7 @@ def test_one_page_and_its_plots(written):
     assert {plot.parent for plot in plots} == {out.parent / "plots"}
     assert {plot.stem for plot in plots} >= {
         "quality-tweets-auc", "quality-tweets-f1", "quality-films-auc", "figure-3-tweets-fala",
-        "figure-2-films-full", "cost-tweets-flops", "pareto-films", "curve-tweets", "chain-films",
-        "devices-tweets",
+        "figure-2-films-full", "passes-minilm", "pareto-films", "curve-tweets",
     }  # fmt: skip
     assert all(plot.read_bytes().startswith(b"\x89PNG") for plot in plots)
     assert sorted(out.parent.rglob("*.*")) == sorted([out, *plots])
@@ -381,46 +379,6 @@ def test_no_pareto_without_costs(records):
     assert FIGURES["pareto"](records[records["method"] == "global"]) == []
 
 
-# --- cost ------------------------------------------------------------------------------------
-
-
-def test_bars_are_the_records_costs(plots):
-    for name, index in (("passes", 2), ("flops", 3), ("seconds", 4)):
-        axes = axes_of(plots[f"cost-tweets-{name}"])
-        bars = axes.patches
-        ends = [bar.get_x() + bar.get_width() for bar in bars]
-        assert ends == pytest.approx([METHODS[m][index] for m in ("full", "fala-paper", "fala")])
-        assert [to_hex(bar.get_facecolor()) for bar in bars] == [
-            look(method).colour for method in ("full", "fala-paper", "fala")
-        ]
-        assert names(axes) == ["Full", "FaLA (paper)", "FaLA"]
-
-
-def test_linear_bars_begin_at_zero_and_others_say_their_scale(plots):
-    linear, log = (axes_of(plots[f"cost-tweets-{name}"]) for name in ("memory", "flops"))
-    assert linear.get_xlim()[0] == 0
-    assert linear.get_xscale() == "linear"
-    assert [bar.get_x() for bar in linear.patches] == [0, 0, 0]
-    assert linear.get_xlabel() == "Memory growth, MB"
-    assert log.get_xscale() == "log"
-    assert log.get_xlim()[0] == 1e10 == log.patches[0].get_x()
-    assert log.get_xlabel() == "FLOPs (log scale)"
-    assert "logarithmic" in plots["cost-tweets-flops"].caption
-
-
-def test_costs_are_told_beside_falas(plots):
-    assert texts(axes_of(plots["cost-tweets-flops"])) == [
-        "4.00e+12 (100×)", "4.00e+11 (10×)", "4.00e+10",
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("ratio", "text"), [(53.4, "53×"), (1234.0, "1,234×"), (2.04, "2.0×"), (0.012, "0.012×")]
-)
-def test_times(ratio, text):
-    assert times(ratio) == text
-
-
 # --- lines -----------------------------------------------------------------------------------
 
 
@@ -432,19 +390,6 @@ def test_learning_curves_are_in_order(plots):
     (band,) = axes.collections
     low, high = band.get_datalim(axes.transData).intervaly
     assert (low, high) == pytest.approx((MEAN - REACH, MEAN + 0.04 + REACH), abs=1e-5)
-
-
-def test_a_chain_has_the_users_and_the_vendor(plots):
-    plot = plots["chain-tweets"]
-    axes = axes_of(plot)
-    steps = [label.get_text() for label in axes.get_xticklabels()]
-    assert steps == ["0. glove", "1. bert", "2. minilm", "3. glove"]
-    thin = [line for line in axes.lines if line.get_linewidth() == 0.6]
-    assert len(thin) == len(USERS)
-    ours, vendor = (container.lines[0] for container in axes.containers)
-    assert list(ours.get_ydata()) == pytest.approx([MEAN - 0.01 * place for place in range(4)])
-    assert list(vendor.get_ydata()) == pytest.approx([0.6] * 4)
-    assert "glove → bert → minilm → glove" in plot.caption
 
 
 # --- heat maps -------------------------------------------------------------------------------
@@ -469,21 +414,6 @@ def test_figures_are_of_their_task(plots):
         assert names == [f"figure-{number}-{data}-fala", f"figure-{number}-{data}-full"]
 
 
-# --- devices ---------------------------------------------------------------------------------
-
-
-def test_what_did_not_fit_has_words_and_no_mark(plots):
-    axes = axes_of(plots["devices-tweets"])
-    assert names(axes) == ["phone: FaLA", "watch: FaLA"]
-    assert texts(axes) == ["out of memory"]
-    points = {
-        (line.get_marker(), *line.get_xdata(), *line.get_ydata())
-        for line in axes.lines
-        if len(line.get_xdata())
-    }
-    assert points == {("o", 2.0, 0), ("D", 7.0, 0)}
-
-
 # --- all -------------------------------------------------------------------------------------
 
 
@@ -494,7 +424,7 @@ def test_no_records_no_plots():
 
 
 def test_svg_is_for_a_page(plots):
-    for name in ("quality-tweets-auc", "chain-films"):
+    for name in ("quality-tweets-auc", "pareto-films"):
         plot = plots[name]
         svg = plot.svg()
         assert svg.startswith("<svg ")

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fala import DataError
+from fala import Bundle, DataError, Head
 from fala.release import Row, read_rows
 from fala_sim.convert.output import save
 from fala_sim.engine.task import Call, Needs, Task
@@ -150,6 +150,18 @@ def trained_once(
         save([json.dumps(summary).encode()], path)
     report: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return report
+
+
+def head_of(bundle: Bundle) -> Head:
+    """The head of a bundle that was trained.
+
+    Raises:
+        DataError: It has none.
+    """
+    head = bundle.head()
+    if head is None:
+        raise DataError(f"{bundle.path}: has no head; remove it, and it is trained again")
+    return head
 
 
 def rows_of(path: Path) -> list[Row]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -133,6 +134,11 @@ def score_cells(runs: pd.DataFrame, metrics: Sequence[str] = tuple(METRICS)) -> 
 def mean(runs: pd.DataFrame, figure: str) -> Value | str | None:
     """A column over users, or that nothing was run; None where no record has the figure."""
     return NOT_RUN if runs.empty else mean_over_users(runs, figure)
+
+
+def interval_only(cell: Cell) -> Cell:
+    """A mean over users without their deviation."""
+    return replace(cell, deviation=None) if isinstance(cell, Value) else cell
 
 
 def plain_mean(runs: pd.DataFrame, figure: str, unit: float = 1.0) -> Cell:

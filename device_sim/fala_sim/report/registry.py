@@ -30,8 +30,7 @@ _TABLES = ("replacement.tables", "replacement.ratings", "replacement.cost", "abl
            "profiles.tables")  # fmt: skip
 
 #: And figures.
-_FIGURES = ("replacement.plots", "replacement.heat", "curves.plots", "adapters.plots",
-            "profiles.plots")  # fmt: skip
+_FIGURES = ("replacement.plots", "replacement.heat", "curves.plots")
 
 #: The report's parts, by anchor, in their order.
 SECTIONS = {

@@ -6,6 +6,7 @@ All of them read embeddings that are known already, so nothing here is a replace
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from fala_sim.methods.frozen import ModelScores, vendor_scores
 from fala_sim.methods.matrix import Matrix
 from fala_sim.methods.means import select_by_means
 from fala_sim.methods.method import Scores
-from fala_sim.situation import Release, Situation, Vectors
+from fala_sim.situation import Situation, Vectors
 
 #: Table 4: examples of k-means and of FaLA-K, the paper's best for BERT.
 EXAMPLES = 50
@@ -67,54 +68,128 @@ def ablations(situation: Situation, settings: Mapping[str, float | int | str]) -
         A variant's name, its scores, and what its record says beside them: ``clusters`` where
         there are any, and ``examples``, how many the matrix was solved on.
     """
-    yield from _table3(situation)
+    old = situation.old
+    yield "table3-old-global", ModelScores(old, old.head.vendor_model()), {}
+    yield "table3-old-personal", ModelScores(old, situation.personal), {}
     if not situation.user.train:
         for variant in variants()[2:]:
             yield variant, vendor_scores(situation), {}
         return
-    inputs = situation.new.inputs(situation.user.train)
-    chosen = medoids(situation, inputs, int(settings["top_k"]))
-    yield from _table4(situation, settings, inputs, chosen)
-    yield from _table5(situation, settings, inputs, chosen)
-    yield from _table6(situation, settings, inputs, chosen)
-    yield from _table7(situation, settings, inputs)
+    user = _User.of(situation, settings)
+    for table in (user.starts, user.objectives, user.without_the_vendor, user.neighbours):
+        yield from table()
 
 
-def _table3(situation: Situation) -> Iterator[Row]:
-    """The old backbone: the vendor's head, and the personal model."""
-    old = situation.old
-    yield "table3-old-global", ModelScores(old, old.head.vendor_model()), {}
-    yield "table3-old-personal", ModelScores(old, situation.personal), {}
+@dataclass(frozen=True)
+class _User:
+    """A user's train examples on the new backbone.
 
+    Attributes:
+        situation: The user's.
+        settings: Those chosen for ``fala-paper``.
+        inputs: Of the train examples, shape (n, D).
+        chosen: Positions of the examples that FaLA solves on.
+    """
 
-def _table4(
-    situation: Situation,
-    settings: Mapping[str, float | int | str],
-    inputs: Vectors,
-    chosen: NDArray[np.int64],
-) -> Iterator[Row]:
-    """What the matrix starts from."""
-    random = np.random.default_rng(situation.seed)
-    head, n = situation.new.head, len(inputs)
-    # Uniform within 0 and 1, torch.rand: the paper does not say how. With random signs as well
-    # nothing of the vendor's head would be left.
-    theta = random.random(head.weight.shape)
-    start = Matrix(head, theta, head.bias)
-    yield "table4-random", _tuned(situation, settings, inputs, start), {"examples": 0}
+    situation: Situation
+    settings: Mapping[str, float | int | str]
+    inputs: Vectors
+    chosen: NDArray[np.int64]
 
-    # "A multitude of examples, equivalent to the dimension of the matrix", where there are enough.
-    full = random.choice(n, min(n, head.dimension), replace=False)
-    yield "table4-full", *_solved(situation, settings, inputs, full)
+    @classmethod
+    def of(cls, situation: Situation, settings: Mapping[str, float | int | str]) -> _User:
+        """With the representatives that the settings choose."""
+        inputs = situation.new.inputs(situation.user.train)
+        chosen = medoids(situation, inputs, int(settings["top_k"]))
+        return cls(situation, settings, inputs, chosen)
 
-    means = select_by_means(inputs, EXAMPLES, situation.seed)
-    yield "table4-kmeans", *_solved(situation, settings, inputs, means)
+    def starts(self) -> Iterator[Row]:
+        """Table 4: what the matrix starts from."""
+        random = np.random.default_rng(self.situation.seed)
+        head, n = self.situation.new.head, len(self.inputs)
+        # Uniform within 0 and 1, torch.rand: the paper does not say how. With random signs as well
+        # nothing of the vendor's head would be left.
+        theta = random.random(head.weight.shape)
+        yield "table4-random", self._tuned(Matrix(head, theta, head.bias)), {"examples": 0}
 
-    clusters = {"clusters": len(chosen)}
-    filled = _filled(chosen, n, random)
-    scores, extra = _solved(situation, settings, inputs, filled)
-    yield "table4-fala-k", scores, extra | clusters
-    scores, extra = _solved(situation, settings, inputs, chosen)
-    yield "table4-fala", scores, extra | clusters
+        # "A multitude of examples, equivalent to the dimension of the matrix", where there are
+        # enough.
+        full = random.choice(n, min(n, head.dimension), replace=False)
+        yield "table4-full", *self._solved(full)
+        means = select_by_means(self.inputs, EXAMPLES, self.situation.seed)
+        yield "table4-kmeans", *self._solved(means)
+
+        clusters = {"clusters": len(self.chosen)}
+        for name, examples in (
+            ("fala-k", _filled(self.chosen, n, random)),
+            ("fala", self.chosen),
+        ):
+            scores, extra = self._solved(examples)
+            yield f"table4-{name}", scores, extra | clusters
+
+    def objectives(self) -> Iterator[Row]:
+        """Table 5: the objective by lambda, from theta0 = 0 with the vendor's b.
+
+        All are on the same representatives. Where both terms are there, ``fit_matrix`` lets an old
+        logit weigh as much as a label.
+        """
+        situation, chosen, head = self.situation, self.chosen, self.situation.new.head
+        examples = [situation.user.train[index] for index in chosen.tolist()]
+        logits = situation.old_logits(examples)
+        shares = situation.label_shares()[chosen]
+        features = head.features(self.inputs[chosen])
+        length = float(np.mean(np.sum(features**2, axis=2))) or 1.0
+        for objective in OBJECTIVES:
+            for name in LAMBDAS:
+                start = fit_matrix(
+                    head,
+                    self.inputs[chosen],
+                    logits=None if objective == "ce" else logits,
+                    labels=None if objective == "mse" else shares,
+                    prior="zero",
+                    lambda_=float(name) or _LIMIT * length,
+                )
+                counts = {"examples": len(chosen), "clusters": len(chosen)}
+                yield f"table5-{objective}-{name}", self._tuned(Matrix.of(start)), counts
+
+    def without_the_vendor(self) -> Iterator[Row]:
+        """Table 6: without any global training against FaLA.
+
+        The paper fine-tunes a backbone that saw no task data. Here a head is fitted on the user's
+        labels, the backbone frozen: logistic with a ridge to zero, its penalty by exact
+        leave-one-out. b is the log-odds of the user's labels, and a matcher takes the mean of the
+        history, since weights, bias and attention would be the vendor's.
+        """
+        new = self.situation.new
+        shares = self.situation.label_shares()
+        # Half an example of each label more: no label's odds are 0.
+        counts = shares.sum(axis=0) + 0.5
+        if len(counts) == 1:
+            counts = counts / (len(shares) + 1 - counts)
+        weight = np.ones_like(new.head.weight)
+        without = replace(new, head=Head(new.head.task, new.head.labels, weight, np.log(counts)))
+        inputs = without.inputs(self.situation.user.train)
+        user_model = fit_matrix(without.head, inputs, labels=shares, prior="zero")
+        yield "table6-own-labels", ModelScores(without, user_model), {}
+        scores, extra = self._solved(self.chosen)
+        yield "table6-fala", scores, extra | {"clusters": len(self.chosen)}
+
+    def neighbours(self) -> Iterator[Row]:
+        """Table 7: how many clusters a user has, by top k."""
+        for top_k in TOP_K:
+            chosen = medoids(self.situation, self.inputs, top_k)
+            scores, extra = self._solved(chosen)
+            yield f"table7-{top_k}", scores, extra | {"clusters": len(chosen)}
+
+    def _solved(self, chosen: NDArray[np.int64]) -> tuple[Scores, dict[str, Any]]:
+        """Equation 1 on some examples, then the tuning."""
+        start = solve(self.situation, self.inputs, chosen, float(self.settings["lambda"]))
+        return self._tuned(start), {"examples": len(chosen)}
+
+    def _tuned(self, start: Matrix) -> Scores:
+        rate = float(self.settings["learning_rate"])
+        tuned = tune_matrix(self.situation, self.inputs, start, rate)
+        return ModelScores(self.situation.new, tuned)
 
 
 def _filled(chosen: NDArray[np.int64], n: int, random: np.random.Generator) -> NDArray[np.int64]:
@@ -123,94 +198,3 @@ def _filled(chosen: NDArray[np.int64], n: int, random: np.random.Generator) -> N
     rest = np.setdiff1d(np.arange(n), kept)
     more = random.choice(rest, min(len(rest), EXAMPLES - len(kept)), replace=False)
     return np.concatenate([kept, more])
-
-
-def _table5(
-    situation: Situation,
-    settings: Mapping[str, float | int | str],
-    inputs: Vectors,
-    chosen: NDArray[np.int64],
-) -> Iterator[Row]:
-    """The objective by lambda, on the same representatives, from theta0 = 0 with the vendor's b.
-
-    Where both terms are there, ``fit_matrix`` lets an old logit weigh as much as a label.
-    """
-    head = situation.new.head
-    examples = [situation.user.train[index] for index in chosen.tolist()]
-    logits = situation.old_logits(examples)
-    shares = situation.label_shares()[chosen]
-    length = float(np.mean(np.sum(head.features(inputs[chosen]) ** 2, axis=2))) or 1.0
-    for objective in OBJECTIVES:
-        for name in LAMBDAS:
-            start = fit_matrix(
-                head,
-                inputs[chosen],
-                logits=None if objective == "ce" else logits,
-                labels=None if objective == "mse" else shares,
-                prior="zero",
-                lambda_=float(name) or _LIMIT * length,
-            )
-            scores = _tuned(situation, settings, inputs, Matrix.of(start))
-            counts = {"examples": len(chosen), "clusters": len(chosen)}
-            yield f"table5-{objective}-{name}", scores, counts
-
-
-def _table6(
-    situation: Situation,
-    settings: Mapping[str, float | int | str],
-    inputs: Vectors,
-    chosen: NDArray[np.int64],
-) -> Iterator[Row]:
-    """Without any global training against FaLA.
-
-    The paper fine-tunes a backbone that saw no task data. Here a head is fitted on the user's own
-    labels, the backbone frozen: logistic with a ridge to zero, its penalty by exact leave-one-out.
-    b is the log-odds of the user's labels, and a matcher takes the mean of the history, since
-    weights, bias and attention would be the vendor's.
-    """
-    new = situation.new
-    shares = situation.label_shares()
-    # Half an example of each label more: no label's odds are 0.
-    counts = shares.sum(axis=0) + 0.5
-    if len(counts) == 1:
-        counts = counts / (len(shares) + 1 - counts)
-    bias = np.log(counts)
-    blank = Head(new.head.task, new.head.labels, np.ones_like(new.head.weight), bias)
-    without = Release(new.name, new.path, blank, new.embeddings, new.flops, new.tokens)
-    user_model = fit_matrix(
-        blank, without.inputs(situation.user.train), labels=shares, prior="zero"
-    )
-    yield "table6-own-labels", ModelScores(without, user_model), {}
-    scores, extra = _solved(situation, settings, inputs, chosen)
-    yield "table6-fala", scores, extra | {"clusters": len(chosen)}
-
-
-def _table7(
-    situation: Situation, settings: Mapping[str, float | int | str], inputs: Vectors
-) -> Iterator[Row]:
-    """How many clusters a user has, by top k."""
-    for top_k in TOP_K:
-        chosen = medoids(situation, inputs, top_k)
-        scores, extra = _solved(situation, settings, inputs, chosen)
-        yield f"table7-{top_k}", scores, extra | {"clusters": len(chosen)}
-
-
-def _solved(
-    situation: Situation,
-    settings: Mapping[str, float | int | str],
-    inputs: Vectors,
-    chosen: NDArray[np.int64],
-) -> tuple[Scores, dict[str, Any]]:
-    """Equation 1 on the chosen examples, then the tuning."""
-    start = solve(situation, inputs, chosen, float(settings["lambda"]))
-    return _tuned(situation, settings, inputs, start), {"examples": len(chosen)}
-
-
-def _tuned(
-    situation: Situation,
-    settings: Mapping[str, float | int | str],
-    inputs: Vectors,
-    start: Matrix,
-) -> Scores:
-    rate = float(settings["learning_rate"])
-    return ModelScores(situation.new, tune_matrix(situation, inputs, start, rate))

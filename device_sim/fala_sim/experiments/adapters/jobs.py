@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from fala import Backbone, Bundle, DataError, Head
+from fala import Backbone, Bundle, DataError
 from fala.release import EncoderState, OnnxEncoder, Row, unique_texts
 from fala_sim.engine.inputs import here
 from fala_sim.experiments.replacement.scoring import rounded
 from fala_sim.experiments.runner import Giving, Made
-from fala_sim.experiments.trainings import folder_name, rows_of, trained_once
+from fala_sim.experiments.trainings import folder_name, head_of, rows_of, trained_once
 from fala_sim.metric.quality import decisions, figures
 from fala_sim.records import Key
 from fala_sim.situation import Logits
@@ -182,7 +182,7 @@ class _Answers:
 
     def __init__(self, task: Benchmark, bundle: Path, rows: Sequence[Row]) -> None:
         opened = Bundle.open(bundle)
-        self.head: Head = _head(opened)
+        self.head = head_of(opened)
         self.state = opened.state() if opened.base is not None else None
         base = opened if self.state is None else Bundle.open(task.base)
         self._backbone: Backbone = base.backbone()
@@ -231,13 +231,6 @@ def _trained(
     said = trained_once(folder, [bundle] if needed else [], train)
     shutil.rmtree(work, ignore_errors=True)  # three times the model, of a training that is over
     return bundle, said
-
-
-def _head(bundle: Bundle) -> Head:
-    head = bundle.head()
-    if head is None:
-        raise DataError(f"{bundle.path}: has no head; remove it, and it is trained again")
-    return head
 
 
 def _layers(inputs: Mapping[str, Any]) -> int:

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fala import Bundle, DataError, Head
+from fala import Bundle, Head
 from fala.release.device_fit import Block, Inputs, TrainingSet, fit_device, judge
 from fala_sim.encoding import KnownEncoder
 from fala_sim.engine.inputs import here
 from fala_sim.experiments.prompts.rows import Group, Written
 from fala_sim.experiments.replacement.scoring import rounded
 from fala_sim.experiments.runner import Giving, Made
-from fala_sim.experiments.trainings import folder_name, rows_of, trained_once
+from fala_sim.experiments.trainings import folder_name, head_of, rows_of, trained_once
 from fala_sim.methods.method import Settings
 from fala_sim.methods.registry import find_method
 from fala_sim.metric.quality import figures
@@ -108,7 +108,7 @@ def train(
             "--evaluate", str(task.written.asked), "--out", str(answers),
             label=f"{task.data} {folder.name}: ", only=("answering",),
         )  # fmt: skip
-    head = _head(folder / "prompts.fala")
+    head = head_of(Bundle.open(folder / "prompts.fala"))
     training = said["training"]
     length = training["recipe"]["prompts_length"]
     for user, group in task.written.writers.items():
@@ -145,7 +145,7 @@ def compare(task: Writers, key: Key, base: Key, done: frozenset[Key] = frozenset
     folder, _ = _trained(task, base, ())
     start = time.perf_counter()
     bundle, transformer = folder / "prompts.fala", folder / "training" / "model"
-    head = _head(bundle)
+    head = head_of(Bundle.open(bundle))
     release = Release(task.new, bundle, head, {}, {})
     rows = rows_of(task.written.asked)
     stored = 0
@@ -233,13 +233,6 @@ def _trained(task: Writers, key: Key, options: Sequence[str]) -> tuple[Path, dic
     for stage in ("mlm", "task"):  # three times the model, of a training that is over
         shutil.rmtree(work / stage, ignore_errors=True)
     return folder, said
-
-
-def _head(bundle: Path) -> Head:
-    head = Bundle.open(bundle).head()
-    if head is None:
-        raise DataError(f"{bundle}: has no head; remove its folder, and it is trained again")
-    return head
 
 
 def _answers(path: Path, user: str) -> dict[str, _Rows]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,8 +10,15 @@ import numpy as np
 from fala_sim.metric.mixing import as_logits
 from fala_sim.metric.quality import figures
 from fala_sim.metric.statistics import describe, differences, mean_over_users
-from fala_sim.metric.value import Value
-from fala_sim.report.groups import having, measured, of, parts, seeds_of
+from fala_sim.report.groups import (
+    having,
+    interval_only,
+    measured,
+    of,
+    parts,
+    plain_mean,
+    seeds_of,
+)
 from fala_sim.report.registry import table
 from fala_sim.report.table import NOT_RUN, Cell, Row, Table
 
@@ -162,8 +168,8 @@ def _cells(
         "AUC": _mean(chosen, "scores.auc"),
         "against none": _difference(chosen, others, "scores.auc"),
         "pooled AUC": _pooled(chosen),
-        "F1": _plain(chosen, "scores.f1"),
-        "accuracy": _plain(chosen, "scores.accuracy"),
+        "F1": plain_mean(chosen, "scores.f1"),
+        "accuracy": plain_mean(chosen, "scores.accuracy"),
         "AUC as strangers": _mean(strangers, "unknown.auc"),
         "AUC with a personal head": None if method in _PEERS else _mean(chosen, _PERSONAL),
         "against none with one": _difference(chosen, others, _PERSONAL),
@@ -171,19 +177,13 @@ def _cells(
     }
 
 
-def _mean(runs: pd.DataFrame, figure: str) -> Value | None:
-    value = mean_over_users(runs, figure)
-    return None if value is None else replace(value, deviation=None)
+def _mean(runs: pd.DataFrame, figure: str) -> Cell:
+    return interval_only(mean_over_users(runs, figure))
 
 
-def _plain(runs: pd.DataFrame, figure: str) -> float | None:
-    value = mean_over_users(runs, figure)
-    return None if value is None else value.mean
-
-
-def _difference(first: pd.DataFrame, second: pd.DataFrame, figure: str) -> Value | None:
+def _difference(first: pd.DataFrame, second: pd.DataFrame, figure: str) -> Cell:
     values = differences(first, second, figure)
-    return replace(describe(values), deviation=None) if values else None
+    return interval_only(describe(values)) if values else None
 
 
 def _pooled(runs: pd.DataFrame) -> float:

@@ -1,20 +1,18 @@
-"""How well each method does, what that costs, and both against each other."""
+"""How well each method does, and that against what it costs."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from fala_sim.methods.adapter import Adapter
 from fala_sim.methods.registry import HEADLINE, SHIPPED, VENDOR
 from fala_sim.metric.statistics import compare, mean_over_users, user_values
 from fala_sim.metric.value import Value, number
 from fala_sim.report.groups import (
-    MB,
     METRICS,
     Setting,
     by_method,
@@ -36,15 +34,11 @@ from fala_sim.report.plot import (
     look,
     name_rows,
     slug,
-    times,
 )
 from fala_sim.report.registry import figure
 
 if TYPE_CHECKING:
     import pandas as pd
-
-#: Figures further apart than this factor are drawn on a logarithmic scale.
-LOG_FROM = 20.0
 
 #: Methods of the first picture: the headline's, but of the two that train a part of each layer only
 #: LoRA.
@@ -54,26 +48,6 @@ _SHOWN = tuple(name for name in HEADLINE if name != Adapter.name)
 _LINEAR_TO = 10
 
 _FLOPS, _PASSES = "cost.total.flops", "cost.total.forward_passes"
-
-
-class Measure(NamedTuple):
-    """A currency of cost: for files, in words, its column, unit and axis, what a caption adds."""
-
-    name: str
-    title: str
-    column: str
-    unit: float
-    axis: str
-    meaning: str
-
-
-MEASURES = (
-    Measure("flops", "FLOPs", _FLOPS, 1, "FLOPs", ""),
-    Measure("passes", "Forward passes", _PASSES, 1, "Forward passes", ""),
-    Measure("seconds", "Seconds", "cost.total.seconds", 1, "Seconds", ""),
-    Measure("memory", "Memory growth", "cost.memory_growth", MB, "Memory growth, MB",
-            "Growth: the process's peak above what it held when the replacement began. "),
-)  # fmt: skip
 
 
 @figure("passes", "overview", "replacement")
@@ -90,16 +64,6 @@ def scores(records: pd.DataFrame) -> list[Plot]:
         _quality(setting, part, metric)
         for setting, part in _settings(records)
         for metric in (("auc", "f1") if setting.task == "classification" else ("auc",))
-    )
-
-
-@figure("cost", "cost", "replacement")
-def costs(records: pd.DataFrame) -> list[Plot]:
-    """What a replacement costs, by method."""
-    return _drawn(
-        _cost(setting, part, measure)
-        for setting, part in _settings(records)
-        for measure in MEASURES
     )
 
 
@@ -210,60 +174,6 @@ def _quality(setting: Setting, runs: pd.DataFrame, metric: str) -> Plot | None:
         "zero.",
         f"{METRICS[metric]} on {setting.data}: "
         + "; ".join(f"{titles[name]} {value}" for name, value in values.items()),
-        draw(0.55 + 0.24 * len(values), paint),
-    )
-
-
-def _cost(setting: Setting, runs: pd.DataFrame, measure: Measure) -> Plot | None:
-    """A bar for every method that computes anything: the mean over users; None without one."""
-    computing = {name for name, group in by_method(runs) if (group[_FLOPS] > 0).any()}
-    values, titles = _values(runs[runs["method"].isin(computing)], measure.column)
-    paid = [value.mean for value in values.values() if value.mean > 0]
-    if not paid:
-        return None
-    logarithmic = max(paid) > LOG_FROM * min(paid)
-    # The shortest bar keeps a length that can be seen.
-    start = 10.0 ** math.floor(math.log10(min(paid) / measure.unit / 2)) if logarithmic else 0.0
-    ours = values[SHIPPED].mean if SHIPPED in values else 0.0
-
-    def text(name: str) -> str:
-        mean = values[name].mean
-        told = number(mean / measure.unit)
-        return told if not ours or name == SHIPPED or not mean else f"{told} ({times(mean / ours)})"
-
-    def paint(axes: Axes) -> None:
-        for row, (name, value) in enumerate(values.items()):
-            mean = value.mean / measure.unit
-            if value.mean > 0:
-                axes.barh(row, mean - start, left=start, height=0.68, color=look(name).colour,
-                          alpha=1 if name == SHIPPED else 0.75)  # fmt: skip
-                if value.low is not None and value.high is not None:
-                    axes.plot([max(value.low / measure.unit, start), value.high / measure.unit],
-                              [row, row], color=INK, linewidth=0.9)  # fmt: skip
-            axes.annotate(text(name), (1.01, row), xycoords=("axes fraction", "data"),
-                          va="center_baseline", fontsize=7.5, annotation_clip=False,
-                          fontweight="bold" if name == SHIPPED else "normal")  # fmt: skip
-        if logarithmic:
-            log_axis(axes)
-            axes.set_xlim(left=start)
-        else:
-            axes.xaxis.set_major_locator(MaxNLocator(4))
-            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
-            axes.set_xlim(left=0)
-        name_rows(axes, list(titles.values()), list(titles))
-        axes.set_xlabel(f"{measure.axis} (log scale)" if logarithmic else measure.axis)
-
-    scale = "The scale is logarithmic: a bar's length is not in proportion. " if logarithmic else ""
-    ratios = "After each figure: how many times FaLA's it is. " if ours else ""
-    return Plot(
-        f"cost-{slug(setting.data)}-{measure.name}",
-        setting.data,
-        f"{measure.title} of a replacement, {setting.data}",
-        f"{measure.title} of one user's whole replacement on {setting.data}, selection and "
-        "solution included: means over users; black lines are 95% t intervals. "
-        f"{measure.meaning}{ratios}{scale}Methods that compute nothing are left out.",
-        f"{measure.axis} on {setting.data}: "
-        + "; ".join(f"{titles[name]} {text(name)}" for name in values),
         draw(0.55 + 0.24 * len(values), paint),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fala_sim.experiments.replacement.tables import interval_only, words
+from fala_sim.experiments.replacement.tables import words
 from fala_sim.methods.registry import SHIPPED, VENDOR
 from fala_sim.metric.statistics import compare
 from fala_sim.report.groups import (
@@ -13,6 +13,7 @@ from fala_sim.report.groups import (
     by_setting,
     described,
     having,
+    interval_only,
     mean,
     measured,
     of_labels,

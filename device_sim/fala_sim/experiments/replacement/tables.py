@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from fala import DataError
@@ -24,7 +23,6 @@ from fala_sim.frame import joined
 from fala_sim.methods.fala_shipped import Everything
 from fala_sim.methods.registry import BASELINES, HEADLINE, METHODS, OURS, SHIPPED, TRAINED, VENDOR
 from fala_sim.metric.statistics import Comparison, compare, holm, mean_over_users
-from fala_sim.metric.value import Value
 from fala_sim.report.groups import (
     MB,
     by_method,
@@ -33,6 +31,7 @@ from fala_sim.report.groups import (
     described,
     grouped,
     having,
+    interval_only,
     mean,
     measured,
     of,
@@ -332,11 +331,6 @@ def _note(data: str, best: str, tests: dict[str, Comparison]) -> str:
         f"{data}: against {best}. With {users} {word} the smallest p possible is {smallest:.4g}, "
         f"before Holm's correction over {len(tests)} methods."
     )
-
-
-def interval_only(cell: Cell) -> Cell:
-    """A mean over users without their deviation."""
-    return replace(cell, deviation=None) if isinstance(cell, Value) else cell
 
 
 def _with_decided(runs: pd.DataFrame) -> pd.DataFrame:
