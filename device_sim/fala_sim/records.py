@@ -29,6 +29,8 @@ Kind: TypeAlias = Literal[
     "replacement",
     "frontier",
     "curve",
+    "few-search",
+    "few",
     "ablation",
     "chain",
     "history",

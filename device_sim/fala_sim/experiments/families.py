@@ -89,6 +89,7 @@ def _run_people(
 ) -> list[str]:
     from fala_sim.experiments.ablation import plan as ablation
     from fala_sim.experiments.curves import plan as curves
+    from fala_sim.experiments.few import plan as few
     from fala_sim.experiments.history import plan as history
     from fala_sim.experiments.people import Plan, run
     from fala_sim.experiments.profiles import plan as profiles
@@ -97,7 +98,7 @@ def _run_people(
 
     for name in methods:
         find_method(name)  # a mistake in a name ends here, not after an hour
-    rooms = (replacement, ablation, curves, history, profiles)
+    rooms = (replacement, ablation, curves, few, history, profiles)
     experiments = [one for room in rooms for one in room.EXPERIMENTS if one.kind in kinds]
     return run(Plan(methods=methods or tuple(METHODS), **options), experiments, engine, say)
 
@@ -148,8 +149,11 @@ PROMPTS = Family(
     _planned("prompts"),
 )  # fmt: skip
 FLOPS = Family(("flops",), (), _run_flops)
+_FEW: tuple[Kind, ...] = ("few-search", "few")
 PEOPLE = Family(
-    tuple(kind for kind in KINDS if kind not in ADAPTERS.kinds + PROMPTS.kinds + FLOPS.kinds),
+    tuple(
+        kind for kind in KINDS if kind not in ADAPTERS.kinds + PROMPTS.kinds + FLOPS.kinds + _FEW
+    ),
     (
         _data(
             "md-agreement,hs-brexit,movielens",
@@ -174,8 +178,10 @@ PEOPLE = Family(
     ),
     _run_people,
 )  # fmt: skip
+# Of people, too, but hours of training that `fala-sim all` does not ask for.
+FEW = Family(_FEW, PEOPLE.options, PEOPLE.run)
 
-FAMILIES = (PEOPLE, FLOPS, ADAPTERS, PROMPTS)
+FAMILIES = (PEOPLE, FEW, FLOPS, ADAPTERS, PROMPTS)
 
 
 def family_of(kinds: Sequence[Kind]) -> Family:

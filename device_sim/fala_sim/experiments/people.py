@@ -76,12 +76,14 @@ class Experiment:
         kind: Of the records.
         tasks: What there is to do.
         searched: The methods whose settings it needs, of those that are asked for.
+        before: What is to be done before its tasks are made, whose records they read.
         alone: Whether it measures this machine: then its tasks run here, one by one, at last.
     """
 
     kind: Kind
     tasks: Callable[[Study], Iterator[Task]]
     searched: Callable[[Sequence[str]], list[str]] = lambda methods: []
+    before: Callable[[Study], Iterator[Task]] = lambda study: iter(())
     alone: bool = False
 
 
@@ -294,9 +296,12 @@ def run(plan: Plan, experiments: Sequence[Experiment], engine: Engine, say: Say)
     """
     study = Study(plan, say)
     searched = {name: None for one in experiments for name in one.searched(study.methods)}
-    study.tested, failures = _divisions(study, plan.data, "test", plan.seeds)
+    study.tested, failures = divisions(study, plan.data, "test", plan.seeds)
     failures += _search(study, list(searched), engine)
-    tasks = [task for one in experiments if not one.alone for task in one.tasks(study)]
+    together = [one for one in experiments if not one.alone]
+    before = [task for one in together for task in one.before(study)]
+    failures += run_tasks(before, study.store, engine=engine, say=say)
+    tasks = [task for one in together for task in one.tasks(study)]
     failures += run_tasks(tasks, study.store, engine=engine, say=say)
     for one in experiments:
         if one.alone:
@@ -337,7 +342,9 @@ def work_folder(results: Path) -> Path:
     return work
 
 
-def chosen_settings(results: Path, data: str) -> dict[str, Settings]:
+def chosen_settings(
+    results: Path, data: str, kind: Kind = "search", variant: str = ""
+) -> dict[str, Settings]:
     """The settings of every searched method: those with the best mean score of validation users.
 
     The score is AUC; where validation users lack one, accuracy. A method without any score has no
@@ -346,10 +353,13 @@ def chosen_settings(results: Path, data: str) -> dict[str, Settings]:
     Args:
         results: The run's folder.
         data: The data set.
+        kind: Of the records of searches.
+        variant: Of those that are read.
     """
     tried: dict[str, dict[str, tuple[Settings, list[float]]]] = {}
-    for record in read_records(results, "search"):
-        for one in record["tried"] if record["data"] == data else ():
+    for record in read_records(results, kind):
+        asked = (record["data"], record["variant"]) == (data, variant)
+        for one in record["tried"] if asked else ():
             if (score := selection_score(one)) is not None:
                 method = tried.setdefault(record["method"], {})
                 method.setdefault(repr(one["settings"]), (one["settings"], []))[1].append(score)
@@ -359,7 +369,7 @@ def chosen_settings(results: Path, data: str) -> dict[str, Settings]:
     }
 
 
-def _divisions(
+def divisions(
     study: Study, data: Iterable[str], role: Role, seeds: int
 ) -> tuple[list[Participants], list[str]]:
     """Who takes part, of every data set that can be used, and a line for each that cannot."""
@@ -385,16 +395,16 @@ def _search(study: Study, methods: Sequence[str], engine: Engine) -> list[str]:
     study.settings = {name: {} for name in data}
     if not methods:
         return []
-    divisions, failures = _divisions(study, data, "validation", 1)
+    validation, failures = divisions(study, data, "validation", 1)
     keys = {
         (division.data, name): [
             Key("search", division.data, name, user, division.seed) for user in division.users
         ]
         for name in long_first(methods)
-        for division in divisions
+        for division in validation
         if takes(name, division)
     }
-    of = {division.data: division for division in divisions}
+    of = {division.data: division for division in validation}
     tasks = (study.task(search, of[key.data], [key]) for some in keys.values() for key in some)
     failures += run_tasks(tasks, study.store, engine=engine, say=study.say)
     for name in of:

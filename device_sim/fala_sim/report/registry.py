@@ -26,7 +26,7 @@ Shown = TypeVar("Shown")
 
 #: Modules of ``fala_sim.experiments`` that register tables, in the order of the lists.
 _TABLES = ("replacement.tables", "replacement.ratings", "replacement.cost", "ablation.tables",
-           "curves.tables", "history.tables", "adapters.tables", "prompts.tables",
+           "curves.tables", "few.tables", "history.tables", "adapters.tables", "prompts.tables",
            "profiles.tables")  # fmt: skip
 
 #: And figures.

@@ -1,0 +1,90 @@
+"""One user's model by one method, at every number of labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from fala_sim.experiments.replacement.jobs import Subject
+from fala_sim.experiments.runner import Giving, Made, timed
+from fala_sim.methods.fala_shipped import Replaced
+from fala_sim.methods.method import Settings
+from fala_sim.methods.registry import find_method
+from fala_sim.metric.quality import figures_of
+from fala_sim.records import Key
+from fala_sim.situation import User
+
+#: Labels that the device has when the new backbone arrives, by their name in records.
+SIZES = {"5": 5, "10": 10, "20": 20, "50": 50, "100": 100, "all": None}
+#: How often they are drawn.
+DRAWS = 3
+
+
+def draws(examples: int) -> list[str]:
+    """The draws of a user with so many train examples, as ``SIZE.NUMBER``; all are drawn once."""
+    return [
+        f"{name}.{draw}"
+        for name, size in SIZES.items()
+        if (size or 0) < examples
+        for draw in range(DRAWS if size else 1)
+    ]
+
+
+def drawn(user: User, draw: str) -> User:
+    """A user with the train examples of a draw; of one number the fewer are among the more."""
+    name, _, number = draw.partition(".")
+    order = np.random.default_rng(int(number)).permutation(len(user.train))
+    # In their own order: a matcher's examples are in order of time.
+    chosen = np.sort(order[: SIZES[name]])
+    return replace(
+        user,
+        train=[user.train[position] for position in chosen],
+        train_labels=[user.train_labels[position] for position in chosen],
+    )
+
+
+@timed
+def few_search(key: Key, place: Path) -> Giving:
+    """Try a method's whole grid on one validation user, at one number of labels."""
+    subject = Subject.of(key, place)
+    method = find_method(key.method)
+    part = replace(subject, user=drawn(subject.user, f"{key.variant}.0"))
+    situation = part.situation(cached=True)
+    head, truth = situation.new.head, part.user.test_labels
+    tried = [
+        {"settings": settings, "scores": figures_of(head, scores(part.user.test), truth)}
+        for settings, scores in method.search(situation)
+    ]
+    yield Made(key, part.about() | {"title": method.title, "tried": tried})
+
+
+@timed
+def few(key: Key, place: Path, settings: Mapping[str, Settings], done: frozenset[Key]) -> Giving:
+    """One user's model by one method, at every number of labels and draw.
+
+    Args:
+        key: Of the records, without a variant.
+        place: What was prepared.
+        settings: The method's, by number of labels.
+        done: What is recorded already.
+    """
+    subject = Subject.of(key, place)
+    method = find_method(key.method)
+    for draw in draws(len(subject.user.train)):
+        chosen = settings.get(draw.partition(".")[0])
+        if chosen is None or key.of(draw) in done:
+            continue
+        part = replace(subject, user=drawn(subject.user, draw))
+        situation = part.situation(cached=True)
+        scores = method.fit(situation, chosen)
+        logits = scores(part.user.test)
+        head, truth = situation.new.head, part.user.test_labels
+        content = part.about() | {"title": method.title, "settings": chosen}
+        content["scores"] = figures_of(head, logits, truth)
+        if isinstance(scores, Replaced):
+            content["decided"] = figures_of(head, logits - scores.threshold, truth)
+            content["decision"] = scores.report.decision
+        yield Made(key.of(draw), content)

@@ -1,0 +1,55 @@
+"""What is run with few labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from fala_sim.engine.task import Task
+from fala_sim.experiments.few.jobs import SIZES, draws, few, few_search
+from fala_sim.experiments.people import (
+    Experiment,
+    Study,
+    chosen_settings,
+    divisions,
+    first_labelled,
+    long_first,
+    tuned,
+)
+from fala_sim.methods.registry import FIXED
+from fala_sim.records import Key
+
+
+def _searches(study: Study) -> Iterator[Task]:
+    """Every method with settings on every validation user, at each number of labels."""
+    data = [division.data for division in first_labelled(study.tested)]
+    validation, _ = divisions(study, dict.fromkeys(data), "validation", 1)
+    for name in long_first(tuned(study.methods)):
+        for division in validation:
+            for user, examples in division.users.items():
+                for size, labels in SIZES.items():
+                    if (labels or 0) < examples:
+                        key = Key("few-search", division.data, name, user, division.seed, size)
+                        yield study.task(few_search, division, [key])
+
+
+def _few(study: Study) -> Iterator[Task]:
+    """Every method on every test user, with the settings of each number of labels."""
+    for name in long_first(study.methods):
+        for division in first_labelled(study.tested):
+            settings = {size: {} for size in SIZES} if name in FIXED else {
+                size: chosen[name]
+                for size in SIZES
+                if name in (chosen := chosen_settings(
+                    study.plan.results, division.data, "few-search", size
+                ))
+            }  # fmt: skip
+            job = partial(few, settings=settings)
+            for user, examples in division.users.items():
+                key = Key("few", division.data, name, user, division.seed)
+                keys = [key.of(draw) for draw in draws(examples) if draw.split(".")[0] in settings]
+                if keys:
+                    yield study.task(job, division, keys)
+
+
+EXPERIMENTS = (Experiment("few", _few, before=_searches),)
