@@ -10,6 +10,7 @@ from conversions import check, fails, run
 from fala.errors import DataError
 from fala.release.user_rows import gather_rows, read_rows
 from fala_sim.convert.annotators import Document, convert
+from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.lewidi import parse_documents, read_folder
 
 
@@ -58,6 +59,15 @@ def test_the_same_text_twice_is_one_document_and_the_first_label_counts(tmp_path
     assert parsed == [Document("Same  text", {"a": 0, "b": 1, "c": 1}), Document("other", {"a": 0})]
     content = json.dumps({"1": {"text": "x", "annotations": "1,0", "annotators": "a,a"}})
     assert parse_documents({"f": content.encode()}) == [Document("x", {"a": 1})]
+
+
+def test_a_post_and_its_reply_in_english_are_a_document_and_other_languages_are_counted():
+    pair = {"text": {"post": "How nice.", "reply": "Very."}, "annotations": {"a": "0", "b": "1"}}
+    content = {"0": {**pair, "lang": "en"}, "1": {**pair, "lang": "de"}}
+    left_out = LeftOut()
+    parsed = parse_documents({"MP_dev.json": json.dumps(content).encode()}, left_out)
+    assert parsed == [Document("How nice.\n\nVery.", {"a": 0, "b": 1})]
+    assert left_out.counts() == {"documents in another language than English": 1}
 
 
 def test_users_are_the_busiest_and_ties_go_by_name():
@@ -137,6 +147,8 @@ GOOD = entry("a text", a=0, b=1)
         ({"7": []}, "X_train.json, document '7': expected an object"),
         ({"7": {**GOOD, "text": 3}}, "document '7': expected text to be a string"),
         ({"7": {**GOOD, "text": "\ud800"}}, "surrogate"),
+        ({"7": {**GOOD, "text": {"post": "p"}}}, "document '7': expected reply to be a string"),
+        ({"7": {**GOOD, "annotations": {"a": "yes"}}}, "'yes' is neither 0 nor 1"),
         ({"7": {**GOOD, "annotators": " "}}, "expected annotators to be a string"),
         ({"7": {**GOOD, "annotators": "a,b,c"}}, "2 annotations by 3 annotators"),
         ({"7": {**GOOD, "annotators": "a,"}}, "without a name"),

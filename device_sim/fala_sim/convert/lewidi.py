@@ -1,15 +1,17 @@
-"""The data sets of SemEval-2023 task 11, Learning with Disagreements (Le-Wi-Di).
+"""The data sets of Learning with Disagreements (Le-Wi-Di): SemEval-2023 task 11, and its third.
 
 A folder of it has ``NAME_train.json``, ``NAME_dev.json`` and ``NAME_test.json``, each an object of
 documents by number; of a document this module reads ``text`` and the strings ``annotations``
-("0,1,0") and ``annotators`` ("Ann1,Ann2,Ann7"), which go together. The task's own three-way split
-is of no use here, because it is not by user; all its documents are pooled.
+("0,1,0") and ``annotators`` ("Ann1,Ann2,Ann7"), which go together. In the third edition (2025) the
+text may be an object of a ``post`` and its ``reply``, and ``annotations`` an object of labels by
+annotator. The task's own three-way split is of no use here, because it is not by user; all its
+documents are pooled.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from fala import DataError
@@ -18,6 +20,8 @@ from fala_sim.convert.format import DataSet, File, Format
 from fala_sim.convert.left_out import LeftOut
 
 PARTS = ("train", "dev", "test")
+
+_ENGLISH = "en"  # of the ``lang`` that a document may name
 
 
 def read_folder(folder: Path) -> dict[str, bytes]:
@@ -47,11 +51,13 @@ def read_folder(folder: Path) -> dict[str, bytes]:
         raise DataError(f"cannot read {str(error.filename)!r}: {error.strerror}") from error
 
 
-def parse_documents(files: Mapping[str, bytes]) -> list[Document]:
+def parse_documents(files: Mapping[str, bytes], left_out: LeftOut | None = None) -> list[Document]:
     """Parse the files of one data set.
 
     Args:
         files: Contents by file name.
+        left_out: Told of documents in other languages than English, which are left out: the
+            backbones here are English.
 
     Returns:
         The documents in order of first appearance.
@@ -68,6 +74,10 @@ def parse_documents(files: Mapping[str, bytes]) -> list[Document]:
         if not isinstance(entries, dict):
             raise DataError(f"{name}: expected an object of documents by number")
         for number, entry in entries.items():
+            if isinstance(entry, dict) and entry.get("lang", _ENGLISH) != _ENGLISH:
+                if left_out is not None:
+                    left_out.add("documents in another language than English")
+                continue
             try:
                 text, labels = _parse_document(entry)
             except DataError as error:
@@ -81,13 +91,17 @@ def parse_documents(files: Mapping[str, bytes]) -> list[Document]:
 def _parse_document(entry: object) -> tuple[str, dict[str, int]]:
     if not isinstance(entry, dict):
         raise DataError("expected an object")
-    text = _string(entry, "text")
+    text = _text(entry)
     try:
         text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise DataError("text has half of a surrogate pair: not Unicode text") from error
-    annotations = _string(entry, "annotations").split(",")
-    annotators = [name.strip() for name in _string(entry, "annotators").split(",")]
+    given = entry.get("annotations")
+    if isinstance(given, dict):
+        annotators, annotations = list(given), [str(label) for label in given.values()]
+    else:
+        annotations = _string(entry, "annotations").split(",")
+        annotators = [name.strip() for name in _string(entry, "annotators").split(",")]
     if len(annotations) != len(annotators):
         raise DataError(f"{len(annotations)} annotations by {len(annotators)} annotators")
     if not all(annotators):
@@ -100,6 +114,14 @@ def _parse_document(entry: object) -> tuple[str, dict[str, int]]:
     return text, labels
 
 
+def _text(entry: dict[str, object]) -> str:
+    """The text; of a post and its reply both, a paragraph each."""
+    text = entry.get("text")
+    if not isinstance(text, dict):
+        return _string(entry, "text")
+    return "\n\n".join(_string(text, part) for part in ("post", "reply"))
+
+
 def _string(entry: dict[str, object], key: str) -> str:
     value = entry.get(key)
     if not isinstance(value, str) or not value.strip():
@@ -107,8 +129,8 @@ def _string(entry: dict[str, object], key: str) -> str:
     return value
 
 
-def _read(folder: Path, _left_out: LeftOut) -> list[Document]:
-    return parse_documents(read_folder(folder))
+def _read(folder: Path, left_out: LeftOut) -> list[Document]:
+    return parse_documents(read_folder(folder), left_out)
 
 
 FORMATS = {
@@ -127,40 +149,56 @@ FORMATS = {
 # A commit, so that the files are those whose checksums are below.
 _PUBLISHED = (
     "https://raw.githubusercontent.com/Le-Wi-Di/le-wi-di.github.io/"
-    "45d7b06e4c36b59472d6bdf9281f7f1e395eb0e0/LeWiDi_2-2023"
+    "45d7b06e4c36b59472d6bdf9281f7f1e395eb0e0"
 )
 
 
-def _data_set(name: str, prefix: str, title: str, checksums: Sequence[str]) -> DataSet:
-    files = [f"{prefix}_{part}.json" for part in PARTS]
+def _data_set(name: str, title: str, folder: str, checksums: Mapping[str, str]) -> DataSet:
     return DataSet(
         name, title, "lewidi", (name,),
         licence="none stated by the task; posts are their authors', for research",
         page="https://github.com/Le-Wi-Di/le-wi-di.github.io",
         files=tuple(
-            File(f"{_PUBLISHED}/{prefix}_dataset/{file}", file, sha256)
-            for file, sha256 in zip(files, checksums, strict=True)
+            File(f"{_PUBLISHED}/{folder}/{file}", file, sha256)
+            for file, sha256 in checksums.items()
         ),
     )  # fmt: skip
 
 
 DATA_SETS = (
     _data_set(
-        "md-agreement", "MD-Agreement",
+        "md-agreement",
         "MD-Agreement (SemEval-2023 task 11): posts, offensive or not, by annotator",
-        (
-            "0b100595f7d10fd9b4624c647af2888597472b2dea90643dc788278714f57a6d",
-            "b42b6b54015589504de259241e14c17ff605baab4eb146effcb17a95fbfd69f5",
-            "a30f185ece8bc99a45ce50e0311593ee1a6882a816c93f6915cabd368f3fad53",
-        ),
+        "LeWiDi_2-2023/MD-Agreement_dataset",
+        {
+            "MD-Agreement_train.json":
+                "0b100595f7d10fd9b4624c647af2888597472b2dea90643dc788278714f57a6d",
+            "MD-Agreement_dev.json":
+                "b42b6b54015589504de259241e14c17ff605baab4eb146effcb17a95fbfd69f5",
+            "MD-Agreement_test.json":
+                "a30f185ece8bc99a45ce50e0311593ee1a6882a816c93f6915cabd368f3fad53",
+        },
     ),
     _data_set(
-        "hs-brexit", "HS-Brexit",
+        "hs-brexit",
         "HS-Brexit (SemEval-2023 task 11): posts, hate speech or not, by six annotators",
-        (
-            "d204d83c7b1a73f037b3aff36aac61357c08a96f96292a37ac7655eb562d81fb",
-            "77c17f95985cbb6db47ffcda637e717a9074f2660e15b5c0c1f9006f50da60a7",
-            "24e5e1615818ff6e3b96e50245cfe10636ef8ec0ea51f2c2a60acb68858fd195",
-        ),
+        "LeWiDi_2-2023/HS-Brexit_dataset",
+        {
+            "HS-Brexit_train.json":
+                "d204d83c7b1a73f037b3aff36aac61357c08a96f96292a37ac7655eb562d81fb",
+            "HS-Brexit_dev.json":
+                "77c17f95985cbb6db47ffcda637e717a9074f2660e15b5c0c1f9006f50da60a7",
+            "HS-Brexit_test.json":
+                "24e5e1615818ff6e3b96e50245cfe10636ef8ec0ea51f2c2a60acb68858fd195",
+        },
+    ),
+    _data_set(
+        "multipico",
+        "MultiPICo (Le-Wi-Di 2025): English posts with replies, ironic or not, by annotator",
+        "LeWiDi_3-2025/MP",
+        {
+            "MP_dev.json": "284bd1d9119b46878b9eb18db369e90db53d1e9cf7ce0c519157bac53bd24e29",
+            "MP_test.json": "da313236d8b6b1cb056c3965751d56c33fffd3d635f53546a924948246ed0ad6",
+        },
     ),
 )  # fmt: skip

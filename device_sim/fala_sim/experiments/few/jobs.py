@@ -74,9 +74,9 @@ def few(key: Key, place: Path, settings: Mapping[str, Settings], done: frozenset
     subject = Subject.of(key, place)
     method = find_method(key.method)
     for draw in draws(len(subject.user.train)):
-        chosen = settings.get(draw.partition(".")[0])
-        if chosen is None or key.of(draw) in done:
+        if key.of(draw) in done:
             continue
+        chosen = settings[draw.partition(".")[0]]
         part = replace(subject, user=drawn(subject.user, draw))
         situation = part.situation(cached=True)
         scores = method.fit(situation, chosen)

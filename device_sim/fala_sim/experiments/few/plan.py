@@ -16,6 +16,7 @@ from fala_sim.experiments.people import (
     long_first,
     tuned,
 )
+from fala_sim.methods.method import Settings
 from fala_sim.methods.registry import FIXED
 from fala_sim.records import Key
 
@@ -37,19 +38,27 @@ def _few(study: Study) -> Iterator[Task]:
     """Every method on every test user, with the settings of each number of labels."""
     for name in long_first(study.methods):
         for division in first_labelled(study.tested):
-            settings = {size: {} for size in SIZES} if name in FIXED else {
-                size: chosen[name]
-                for size in SIZES
-                if name in (chosen := chosen_settings(
-                    study.plan.results, division.data, "few-search", size
-                ))
-            }  # fmt: skip
+            settings = _settings(study, division.data, name)
+            if not settings:
+                continue
             job = partial(few, settings=settings)
             for user, examples in division.users.items():
                 key = Key("few", division.data, name, user, division.seed)
-                keys = [key.of(draw) for draw in draws(examples) if draw.split(".")[0] in settings]
-                if keys:
-                    yield study.task(job, division, keys)
+                yield study.task(job, division, [key.of(draw) for draw in draws(examples)])
+
+
+def _settings(study: Study, data: str, method: str) -> dict[str, Settings]:
+    """By number of labels; where validation users have fewer, those at all of theirs.
+
+    Empty where no search ended.
+    """
+    if method in FIXED:
+        return {size: {} for size in SIZES}
+    results = study.plan.results
+    chosen = {size: chosen_settings(results, data, "few-search", size) for size in SIZES}
+    if method not in chosen["all"]:
+        return {}
+    return {size: chosen[size].get(method, chosen["all"][method]) for size in SIZES}
 
 
 EXPERIMENTS = (Experiment("few", _few, before=_searches),)

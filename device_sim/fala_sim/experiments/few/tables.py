@@ -46,7 +46,7 @@ def few(records: pd.DataFrame) -> Table:
         "Less the vendor's: the difference from the vendor's model with words on the same people. "
         "Accuracy and F1 are at each method's own threshold: FaLA's device chooses one from the "
         "labels, the others decide at a probability of 1/2. Settings are those that validation "
-        f"users chose at that number of labels. {measured(runs)}",
+        f"users chose at that number of labels, or at all of theirs. {measured(runs)}",
     )
 
 

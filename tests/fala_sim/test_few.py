@@ -1,0 +1,96 @@
+"""Methods at few labels, from a run to its table."""
+
+import json
+
+import pytest
+
+from fala_sim.experiments.few.jobs import drawn, draws
+from fala_sim.records import read_records
+from fala_sim.situation import User
+from laboratory import write_data
+from sim_command import call
+
+METHODS = ("global-words", "calibrated", "top", "fala-instant")
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("warm_jobs")]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    folder = write_data(tmp_path_factory.mktemp("data") / "small")
+    results = tmp_path_factory.mktemp("results")
+    done = call(
+        "table", "few", "--run", "--data", f"lewidi:{folder}", "--users", "1", "--new", "bert",
+        "--jobs", "2", "--methods", ",".join(METHODS), "--results", str(results),
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    return results
+
+
+def test_every_method_has_a_record_of_each_draw(results):
+    records = read_records(results, "few")
+    (examples,) = {record["train"] for record in records if record["variant"] == "all.0"}
+    assert draws(examples) == ["5.0", "5.1", "5.2", "10.0", "10.1", "10.2", "20.0", "20.1", "20.2",
+                               "50.0", "50.1", "50.2", "all.0"]  # fmt: skip
+    made = {(record["method"], record["variant"]): record for record in records}
+    assert set(made) == {(method, draw) for method in METHODS for draw in draws(examples)}
+    for (method, draw), record in made.items():
+        size = draw.partition(".")[0]
+        assert record["train"] == (examples if size == "all" else int(size))
+        assert ("decided" in record) == (method == "fala-instant")
+    # A slope and a bias leave the ranking as it is.
+    vendor, calibrated = (made[method, "50.0"]["scores"] for method in METHODS[:2])
+    assert calibrated["auc"] == pytest.approx(vendor["auc"])
+    assert calibrated["loss"] != pytest.approx(vendor["loss"])
+
+
+def test_settings_are_those_that_validation_users_chose_at_that_number(results):
+    searched = read_records(results, "few-search")
+    assert {record["method"] for record in searched} == {"top"}
+    for record in read_records(results, "few"):
+        size = record["variant"].partition(".")[0]
+        # At a number that validation users do not have, all of theirs.
+        at = {one["variant"] for one in searched}
+        size = size if size in at else "all"
+        tried = [one["tried"] for one in searched if one["variant"] == size]
+        if record["method"] == "top":
+            options = [one["settings"] for one in tried[0]]
+            means = [sum(person[number]["scores"]["auc"] for person in tried)
+                     for number in range(len(options))]  # fmt: skip
+            assert means[options.index(record["settings"])] == pytest.approx(max(means))
+        else:
+            assert record["settings"] == {}
+
+
+def test_the_table_has_means_of_draws_and_differences_from_the_vendor(results):
+    done = call("table", "few", "--json", "--results", str(results))
+    table = json.loads(done.stdout)
+    rows = [dict(zip(table["header"], row, strict=True)) for row in table["rows"]]
+    assert [row["labels"] for row in rows[:: len(METHODS)]] == ["5", "10", "20", "50", "all"]
+    records = [
+        record["scores"]["loss"]
+        for record in read_records(results, "few")
+        if record["method"] == "calibrated" and record["variant"].startswith("20.")
+    ]
+    row = next(
+        row for row in rows if (row["labels"], row["method"]) == ("20", "Vendor, calibrated")
+    )
+    assert row["log loss"]["mean"] == pytest.approx(sum(records) / 3)
+    vendor = next(row for row in rows if row["method"] == "Vendor with words")
+    difference = row["log loss less the vendor's"]["mean"]
+    assert difference == pytest.approx(row["log loss"]["mean"] - vendor["log loss"]["mean"])
+
+
+def test_fewer_labels_are_among_more():
+    user = User(
+        "ada", [f"text {n}" for n in range(60)], ["yes", "no"] * 30, ["a", "b"], ["yes"] * 2
+    )
+    five, ten = (drawn(user, f"{size}.1") for size in (5, 10))
+    assert len(five.train) == len(five.train_labels) == 5
+    assert set(five.train) < set(ten.train)
+    assert set(five.train) != set(drawn(user, "5.2").train)
+    assert ten.train == sorted(ten.train, key=user.train.index)
+    assert (
+        dict(zip(ten.train, ten.train_labels, strict=True)).items()
+        <= dict(zip(user.train, user.train_labels, strict=True)).items()
+    )
