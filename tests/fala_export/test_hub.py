@@ -78,7 +78,7 @@ def find(hub, home, revision=None, name=NAME, patience=10.0, offline=False):
     with settings(hub, home, offline) as patch:
         patch.setattr(models.hub, "_PATIENCE", patience)
         model = find_model(name, revision)
-        model.fetch_weights(read_modules(name, model.folder).transformer)
+        model.fetch_weights(read_modules(model.folder).transformer)
         return model.folder
 
 
@@ -215,7 +215,7 @@ def test_a_hub_that_falls_silent_on_the_way_leaves_no_half_a_model(hub, tmp_path
             del files[name]
     files["modules.json"] = b"[]"
     hub.before = fall_silent
-    refused(hub, tmp_path, f"{NAME}: the hub did not give {file}: try again later")
+    refused(hub, tmp_path, f"the hub did not give {file}: try again later")
 
 
 @pytest.mark.parametrize("status", [503, 429])
@@ -224,7 +224,7 @@ def test_a_cached_model_needs_no_hub_and_says_nothing_of_another_revision(hub, t
     hub.status = status
     for revision in ("v1", hub.models[NAME].branches["v1"]):
         assert find(hub, tmp_path, revision) == first
-    parts = (NAME, f"status {status}", "local cache has no main", "or give")
+    parts = (f"status {status}", "local cache has no main", "or give")
     refused(hub, tmp_path, *parts, revision="main")
 
 
@@ -242,9 +242,9 @@ def test_a_model_that_others_cached_in_part_is_not_taken_for_whole(hub, tmp_path
 @pytest.mark.parametrize(
     ("name", "revision", "parts"),
     [
-        ("vendor/unknown", None, ("vendor/unknown: no such folder, and no such model", "HF_TOKEN")),
-        (NAME, "v7", (f"{NAME}: this model on the hub has no revision v7",)),
-        ("a..b", None, ("a..b: no such folder, and no name for a model",)),
+        ("vendor/unknown", None, ("no such folder, and no such model", "HF_TOKEN")),
+        (NAME, "v7", ("this model on the hub has no revision v7",)),
+        ("a..b", None, ("no such folder, and no name for a model",)),
     ],
 )
 def test_what_the_hub_does_not_know_is_named(hub, tmp_path, name, revision, parts):

@@ -22,7 +22,7 @@ from fala import Bundle
 from fala.cli import progress
 from fala_export import backbone
 from fala_export.cli import main
-from fala_export.models import transformer_files
+from fala_export.models import folder as model_folder
 from families import CORPUS, write_early_folder, write_model
 
 pytestmark = pytest.mark.slow
@@ -163,7 +163,7 @@ def test_a_tokenizer_of_no_use_is_told(refused, model, tmp_path, monkeypatch):
     tokenizer = {"tokenizer__json": None, "vocab__txt": None}
     refused(changed(model, tmp_path / "none", **tokenizer), "has no tokenizer")
     folder = changed(model, tmp_path / "pieces", **tokenizer, spm__model=b"pieces")
-    monkeypatch.setattr(transformer_files, "find_spec", lambda name: None)
+    monkeypatch.setattr(model_folder, "find_spec", lambda name: None)
     refused(folder, "only there as spm.model: pip install 'fala-sdk[export]'")
     refused(changed(model, tmp_path / "cut", tokenizer__json=b'{"version'), "its tokenizer")
     slow = {"tokenizer_class": "BertJapaneseTokenizer", "word_tokenizer_type": "basic"}

@@ -14,20 +14,19 @@ from numpy.typing import NDArray
 from fala import Bundle, ExportError
 from fala.release import tokenizer_inputs
 from fala_export.models.folder import (
-    MODULES,
-    read_modules,
-    read_pooling,
-    read_sentence_settings,
-)
-from fala_export.models.hub import HubModel, find_model
-from fala_export.models.transformer_files import (
     CONFIGURATION,
+    MODULES,
     WEIGHTS,
     check_configuration,
     check_tokenizer,
     find_weights,
     loading,
+    naming,
+    read_modules,
+    read_pooling,
+    read_sentence_settings,
 )
+from fala_export.models.hub import HubModel, find_model
 from fala_export.quiet import quiet
 
 if TYPE_CHECKING:
@@ -153,35 +152,38 @@ def load_encoder(source: str, pooling: str | None = None, revision: str | None =
         ExportError: Not an encoder of the family, a missing tokenizer or missing weights,
             no such folder or name, no network, or pooling that cannot be exported.
     """
+    with quiet(), naming(source):
+        return _load(source, pooling, revision)
+
+
+def _load(source: str, pooling: str | None, revision: str | None) -> Encoder:
+    from transformers import AutoConfig
+
+    from fala_export.models.sentence_encoder import SentenceEncoder
+
     folder, hub = _find(source, revision)
-    modules = read_modules(source, folder)
+    modules = read_modules(folder)
     inner = folder / modules.transformer
-    check_configuration(source, inner, FAMILY)
-    settings = read_sentence_settings(source, folder, modules)
-    with quiet():
-        from transformers import AutoConfig
-
-        from fala_export.models.sentence_encoder import SentenceEncoder
-
-        with loading(source, "configuration"):
-            config = AutoConfig.from_pretrained(inner, **_HERE)
-            dimension, positions = int(config.hidden_size), _positions(config)
-        pooler = pooling or read_pooling(source, folder, modules, dimension)
-        check_tokenizer(source, inner)
-        with loading(source, "tokenizer"):
-            tokenizer = _load_tokenizer(source, inner, config, settings.lowercase)
-        if hub is not None:
-            hub.fetch_weights(modules.transformer)
-        with loading(source, "weights"):
-            transformer = _load_weights(source, inner)
-        backend = tokenizer.backend_tokenizer
-        return Encoder(
-            module=SentenceEncoder(transformer, pooler, modules.normalize).eval(),
-            tokenizer=backend.to_str().encode(),
-            pad_id=int(tokenizer.pad_token_id),
-            longest=min(positions, settings.longest or int(tokenizer.model_max_length)),
-            revision=None if hub is None else hub.commit,
-        )
+    check_configuration(inner, FAMILY)
+    settings = read_sentence_settings(folder, modules)
+    with loading("configuration"):
+        config = AutoConfig.from_pretrained(inner, **_HERE)
+        dimension, positions = int(config.hidden_size), _positions(config)
+    pooler = pooling or read_pooling(folder, modules, dimension)
+    check_tokenizer(inner)
+    with loading("tokenizer"):
+        tokenizer = _load_tokenizer(inner, config, settings.lowercase)
+    if hub is not None:
+        hub.fetch_weights(modules.transformer)
+    with loading("weights"):
+        transformer = _load_weights(inner)
+    return Encoder(
+        module=SentenceEncoder(transformer, pooler, modules.normalize).eval(),
+        tokenizer=tokenizer.backend_tokenizer.to_str().encode(),
+        pad_id=int(tokenizer.pad_token_id),
+        longest=min(positions, settings.longest or int(tokenizer.model_max_length)),
+        revision=None if hub is None else hub.commit,
+    )
 
 
 def load_encoder_of(bundle: Bundle, source: str, revision: str | None = None) -> Encoder:
@@ -215,14 +217,14 @@ def _find(source: str, revision: str | None) -> tuple[Path, HubModel | None]:
     folder = Path(source)
     if folder.is_dir():
         if revision is not None:
-            raise ExportError(f"{source}: is a folder; only a model on the hub has a revision")
+            raise ExportError("is a folder; only a model on the hub has a revision")
         if not (folder / CONFIGURATION).is_file() and not (folder / MODULES).is_file():
-            raise ExportError(f"{source}: not a model folder: it has no {CONFIGURATION}")
+            raise ExportError(f"not a model folder: it has no {CONFIGURATION}")
         return folder, None
     if folder.exists():
-        raise ExportError(f"{source}: is a file; give the folder that holds the model")
+        raise ExportError("is a file; give the folder that holds the model")
     if not _HUB_NAME.fullmatch(source):
-        raise ExportError(f"{source}: no such folder")
+        raise ExportError("no such folder")
     hub = find_model(source, revision)
     return hub.folder, hub
 
@@ -238,7 +240,7 @@ def _positions(config: PretrainedConfig) -> int:
 
 
 def _load_tokenizer(
-    source: str, folder: Path, config: PretrainedConfig, lowercase: bool
+    folder: Path, config: PretrainedConfig, lowercase: bool
 ) -> PreTrainedTokenizerFast:
     """Load a tokenizer whose backend neither cuts nor pads."""
     from tokenizers import normalizers
@@ -246,17 +248,15 @@ def _load_tokenizer(
 
     tokenizer = AutoTokenizer.from_pretrained(folder, use_fast=True, **_HERE)
     if not tokenizer.is_fast:
-        raise ExportError(
-            f"{source}: its tokenizer, {type(tokenizer).__name__}, has no tokenizer.json form"
-        )
+        raise ExportError(f"its tokenizer, {type(tokenizer).__name__}, has no tokenizer.json form")
     if tokenizer.pad_token_id is None:
-        raise ExportError(f"{source}: its tokenizer has no padding token")
+        raise ExportError("its tokenizer has no padding token")
     backend = tokenizer.backend_tokenizer
     ids = backend.get_vocab(with_added_tokens=True)
     last = max(ids, key=ids.__getitem__)
     if ids[last] >= config.vocab_size:
         raise ExportError(
-            f"{source}: its tokenizer has the token {last!r} with id {ids[last]}, but the model "
+            f"its tokenizer has the token {last!r} with id {ids[last]}, but the model "
             f"has only {config.vocab_size} token embeddings: they do not belong together"
         )
     backend.no_truncation()
@@ -267,12 +267,12 @@ def _load_tokenizer(
     return tokenizer
 
 
-def _load_weights(source: str, folder: Path) -> PreTrainedModel:
+def _load_weights(folder: Path) -> PreTrainedModel:
     """Load a transformer in float32; every weight is there, and finite."""
     import torch
     from transformers import AutoModel
 
-    path = find_weights(source, folder)
+    path = find_weights(folder)
     try:
         model, report = AutoModel.from_pretrained(
             folder, output_loading_info=True, ignore_mismatched_sizes=True, **_HERE
@@ -281,18 +281,16 @@ def _load_weights(source: str, folder: Path) -> PreTrainedModel:
         if path.suffix != ".bin":
             raise
         raise ExportError(
-            f"{source}: {path.name} cannot be read as weights alone, and nothing else in a pickle "
+            f"{path.name} cannot be read as weights alone, and nothing else in a pickle "
             f"is ever run: save the model as {WEIGHTS[0]}"
         ) from error
     for entry in report["mismatched_keys"]:
         name = entry if isinstance(entry, str) else entry[0]  # older versions add the shapes
-        raise ExportError(
-            f"{source}: the weights of {name} are not of the shape that its configuration says"
-        )
+        raise ExportError(f"the weights of {name} are not of the shape that its configuration says")
     missing = [name for name in report["missing_keys"] if not name.startswith("pooler.")]
     if missing:
-        raise ExportError(f"{source}: the weights lack {missing[0]} and {len(missing) - 1} more")
+        raise ExportError(f"the weights lack {missing[0]} and {len(missing) - 1} more")
     for name, weight in model.named_parameters():
         if not torch.isfinite(weight).all():
-            raise ExportError(f"{source}: the weights of {name} hold NaN or infinity")
+            raise ExportError(f"the weights of {name} hold NaN or infinity")
     return model.float()

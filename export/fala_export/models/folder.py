@@ -1,22 +1,48 @@
-"""Model folders as sentence-transformers writes them: a transformer and the steps after it."""
+"""A model's folder: a transformer's own files, and what sentence-transformers notes beside them.
+
+Messages here name no model: who loads one puts its name before them, see ``naming``.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fala import ExportError
-from fala_export.models.transformer_files import (
-    loading,
-    read_any_json,
-    read_json,
-)
 
 if TYPE_CHECKING:
     from sentence_transformers.sentence_transformer.modules import Pooling
 
     from fala_export.models.sentence_encoder import AttentionPooling
+
+CONFIGURATION = "config.json"
+TOKENIZER = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+)
+"""Names of a tokenizer's files; the first one holds all that others repeat."""
+
+VOCABULARIES = (
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "spiece.model",
+    "spm.model",
+    "sentencepiece.bpe.model",
+)
+"""Names of the files that older models have in place of the tokenizer's first one."""
+
+WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin")
+"""Names of the files that hold weights, best first; the second one names its parts."""
+
+_LFS_POINTER = b"version https://git-lfs"
 
 MODULES, PROMPTS = "modules.json", "config_sentence_transformers.json"
 SENTENCE_SETTINGS = (
@@ -36,6 +62,127 @@ ATTENTION_TYPE = "fala_export.models.sentence_encoder.AttentionPooling"
 """The type of our attention pooling: the library has none."""
 
 _STEPS = ("Transformer", "Pooling", "Normalize")
+
+
+@contextlib.contextmanager
+def naming(model: str) -> Iterator[None]:
+    """Put a model's name before what is said of its files."""
+    try:
+        yield
+    except ExportError as error:
+        raise ExportError(f"{model}: {error}") from error
+
+
+@contextlib.contextmanager
+def loading(part: str) -> Iterator[None]:
+    """Turn whatever a library raises for a bad model into one line."""
+    try:
+        yield
+    except ExportError:
+        raise
+    except Exception as error:  # OSError, ValueError, KeyError, safetensors' and tokenizers' own
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise ExportError(f"cannot load its {part}: {lines[0]}") from error
+
+
+def read_any_json(path: Path) -> Any:  # noqa: ANN401  # JSON is of any type
+    """Read a JSON file of a model; None where there is no such file.
+
+    Raises:
+        ExportError: It is no JSON.
+    """
+    if not path.is_file():
+        return None
+    with loading(path.name):
+        return json.loads(path.read_text(encoding="utf-8"))
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """Read a JSON object of a model; None where there is no such file.
+
+    Raises:
+        ExportError: It is no JSON, or no object.
+    """
+    found = read_any_json(path)
+    if found is None or isinstance(found, dict):
+        return found
+    raise ExportError(f"{path.name} is not a JSON object")
+
+
+def check_configuration(folder: Path, family: Sequence[str]) -> None:
+    """Check that a transformer is an encoder of a family, and brings no code of its own.
+
+    Args:
+        folder: The transformer's.
+        family: Model types, as ``transformers`` names them.
+
+    Raises:
+        ExportError: It is something else.
+    """
+    config = read_json(folder / CONFIGURATION)
+    if config is None:
+        raise ExportError(f"not a model folder: it has no {CONFIGURATION}")
+    for name in (CONFIGURATION, TOKENIZER[1]):
+        if (read_json(folder / name) or {}).get("auto_map"):
+            raise ExportError(f"{name} names code of its own, which is never run")
+    kind = config.get("model_type")
+    if kind not in family or config.get("is_decoder") or config.get("is_encoder_decoder"):
+        raise ExportError(
+            f"a {kind or 'nameless'} model{' that decodes' * (kind in family)} is not "
+            f"an encoder of the BERT family ({', '.join(family)})"
+        )
+
+
+def check_tokenizer(folder: Path) -> None:
+    """Check that a transformer's folder holds a tokenizer that can be read here.
+
+    Raises:
+        ExportError: None of its files is there, or a package is missing to read them.
+    """
+    found = [name for name in (TOKENIZER[0], *VOCABULARIES) if (folder / name).is_file()]
+    if not found:
+        raise ExportError(f"has no tokenizer: neither {TOKENIZER[0]} nor a vocabulary")
+    if found[0].endswith(".model") and find_spec("sentencepiece") is None:
+        raise ExportError(
+            f"its tokenizer is only there as {found[0]}: pip install "
+            "'fala-sdk[export]' to read it (sentencepiece is missing), or save the tokenizer as "
+            f"{TOKENIZER[0]}"
+        )
+
+
+def find_weights(folder: Path) -> Path:
+    """Find the file with a transformer's weights, or with the names of their parts.
+
+    Raises:
+        ExportError: There is none, a part is missing or outside the folder, or there is only what
+            git leaves of a file without its extension for large files.
+    """
+    path = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
+    if path is None:
+        raise ExportError(f"has no weights: neither {WEIGHTS[0]} nor {WEIGHTS[-1]}")
+    files = [path]
+    if path.suffix == ".json":
+        files += [folder / part for part in weight_parts(path)]
+    for file in files:
+        if not file.is_file():
+            raise ExportError(f"has no {file.name}, which {path.name} names")
+        with file.open("rb") as stream:
+            if stream.read(len(_LFS_POINTER)) == _LFS_POINTER:
+                raise ExportError(f"{file.name} only points to the weights: run git lfs pull there")
+    return path
+
+
+def weight_parts(index: Path) -> list[str]:
+    """Read which files beside it hold the weights, from the file that says so.
+
+    Raises:
+        ExportError: It does not, or it names files of other folders.
+    """
+    with loading(index.name):
+        parts = sorted(set((read_json(index) or {})["weight_map"].values()))
+        if any(Path(part).name != part for part in parts):
+            raise ValueError("it names files outside the model's folder")
+    return parts
 
 
 @dataclass(frozen=True)
@@ -70,32 +217,31 @@ class SentenceSettings:
     lowercase: bool = False
 
 
-def read_modules(source: str, folder: Path) -> Modules:
+def read_modules(folder: Path) -> Modules:
     """Read the steps of a model; those of a plain transformer, where nothing says more.
 
     Args:
-        source: The model's name in messages.
         folder: The model's.
 
     Raises:
         ExportError: One of the steps cannot be exported, or is code of the model's own.
     """
-    listed = read_any_json(source, folder / MODULES)
+    listed = read_any_json(folder / MODULES)
     if listed is None:
         return Modules()
-    with loading(source, MODULES):
+    with loading(MODULES):
         steps = [(str(step["type"]), str(step["path"])) for step in listed]
     paths: dict[str, str] = {}
     for kind, path in steps:
         name = kind.rpartition(".")[2]
         if not kind.startswith(TYPES) and kind != ATTENTION_TYPE:
             raise ExportError(
-                f"{source}: {MODULES} names {kind}, code of the model's own, which is never run"
+                f"{MODULES} names {kind}, code of the model's own, which is never run"
             )
         if name in paths or (kind.startswith(TYPES) and name not in _STEPS):
-            raise ExportError(f"{source}: {MODULES} names {name}, which cannot be exported")
+            raise ExportError(f"{MODULES} names {name}, which cannot be exported")
         if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
-            raise ExportError(f"{source}: {MODULES} names the folder {path}, outside the model's")
+            raise ExportError(f"{MODULES} names the folder {path}, outside the model's")
         paths[name] = path
     return Modules(
         transformer=paths.get("Transformer", ""),
@@ -107,12 +253,11 @@ def read_modules(source: str, folder: Path) -> Modules:
 
 
 def read_pooling(
-    source: str, folder: Path, modules: Modules, dimension: int
+    folder: Path, modules: Modules, dimension: int
 ) -> str | Pooling | AttentionPooling:
     """Read how a model pools: by the mean, where nothing says more.
 
     Args:
-        source: The model's name in messages.
         folder: The model's.
         modules: Its steps.
         dimension: Length of a token's state.
@@ -127,7 +272,7 @@ def read_pooling(
     if modules.pooling is None:
         return "mean"
     kind = AttentionPooling if modules.attention else Pooling
-    with loading(source, "pooling"):
+    with loading("pooling"):
         pooling = kind.load(str(folder / modules.pooling), local_files_only=True)
         width = pooling.projection.in_features if modules.attention else pooling.embedding_dimension
         if width != dimension:
@@ -135,7 +280,7 @@ def read_pooling(
     return pooling
 
 
-def read_sentence_settings(source: str, folder: Path, modules: Modules) -> SentenceSettings:
+def read_sentence_settings(folder: Path, modules: Modules) -> SentenceSettings:
     """Read what sentence-transformers notes about a model's texts.
 
     Raises:
@@ -143,20 +288,20 @@ def read_sentence_settings(source: str, folder: Path, modules: Modules) -> Sente
     """
     if not modules.sentence:
         return SentenceSettings()
-    prompts = read_json(source, folder / PROMPTS) or {}
+    prompts = read_json(folder / PROMPTS) or {}
     if name := prompts.get("default_prompt_name"):
-        with loading(source, PROMPTS):
+        with loading(PROMPTS):
             prompt = prompts["prompts"][name]
         if prompt:
             raise ExportError(
-                f"{source}: puts its prompt {name!r} before every text, which cannot be exported; "
+                f"puts its prompt {name!r} before every text, which cannot be exported; "
                 f"if texts shall go without it, set default_prompt_name to null in {PROMPTS}"
             )
     names = (folder / modules.transformer / name for name in SENTENCE_SETTINGS)
-    settings = next((found for name in names if (found := read_json(source, name))), {})
+    settings = next((found for name in names if (found := read_json(name))), {})
     task = settings.get("transformer_task", "feature-extraction")
     if task != "feature-extraction":
-        raise ExportError(f"{source}: a transformer for {task} cannot be exported")
+        raise ExportError(f"a transformer for {task} cannot be exported")
     longest = settings.get("max_seq_length")
     return SentenceSettings(
         longest=longest if isinstance(longest, int) and longest > 0 else None,

@@ -1,7 +1,8 @@
 """A model on the Hugging Face hub: its files, all of one commit, in the hub's local cache.
 
 ``huggingface_hub`` fetches and keeps them. Ours is which files a model needs, that its weights
-come last, when the cache alone may be trusted, and what is said when something fails.
+come last, when the cache alone may be trusted, and what is said when something fails; ``naming``
+puts the model's name before it.
 """
 
 from __future__ import annotations
@@ -13,12 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fala import ExportError
-from fala_export.models.folder import MODULES, PROMPTS, SENTENCE_SETTINGS, Modules, read_modules
-from fala_export.models.transformer_files import (
+from fala_export.models.folder import (
     CONFIGURATION,
+    MODULES,
+    PROMPTS,
+    SENTENCE_SETTINGS,
     TOKENIZER,
     VOCABULARIES,
     WEIGHTS,
+    Modules,
+    read_modules,
     weight_parts,
 )
 from fala_export.quiet import quiet
@@ -68,9 +73,9 @@ class HubModel:
         best = next((name for name in names if name in self.files), names[0])
         self._fetch([best])
         if self.unreachable and not any((self.folder / name).is_file() for name in names):
-            raise _only_parts(self.name, self.unreachable, best)
+            raise _only_parts(self.unreachable, best)
         if best.endswith(".json"):
-            parts = weight_parts(self.name, self.folder / best)
+            parts = weight_parts(self.folder / best)
             self._fetch(_inside(folder, part) for part in parts)
 
     def _fetch(self, files: Iterable[str]) -> None:
@@ -82,7 +87,7 @@ class HubModel:
         for file in wanted:
             # The library is content with what the cache has, where the hub falls silent.
             if not (self.folder / file).is_file():
-                raise ExportError(f"{self.name}: the hub did not give {file}: try again later")
+                raise ExportError(f"the hub did not give {file}: try again later")
 
 
 def find_model(name: str, revision: str | None) -> HubModel:
@@ -108,7 +113,7 @@ def find_model(name: str, revision: str | None) -> HubModel:
         return find_model(name, revision)
     files = frozenset(file.rfilename for file in answer.siblings or ())
     model = HubModel(name, folder, files, None)
-    model._fetch(_settings(read_modules(name, folder)))
+    model._fetch(_settings(read_modules(folder)))
     model._fetch([_SIGN_OF_SETTINGS])
     return model
 
@@ -145,7 +150,7 @@ def _snapshot(name: str, revision: str, files: Iterable[str]) -> Path:
     except OSError as error:
         # Of an answer that did not come, the library tells that it is not in the cache either.
         silent = isinstance(error, LocalEntryNotFoundError)
-        raise _told(name, revision, (error.__cause__ if silent else None) or error) from error
+        raise _told(revision, (error.__cause__ if silent else None) or error) from error
     return Path(folder)
 
 
@@ -158,17 +163,17 @@ def _cached(name: str, revision: str, unreachable: str) -> Path:
         folder = Path(snapshot_download(name, revision=revision, local_files_only=True))
     except LocalEntryNotFoundError as error:
         raise ExportError(
-            f"{name}: {unreachable}, and the local cache has no {revision} of it: run this once "
+            f"{unreachable}, and the local cache has no {revision} of it: run this once "
             "where the hub can be reached, or give a model's folder"
         ) from error
     if not (folder / _SIGN_OF_SETTINGS).is_file():
-        raise _only_parts(name, unreachable, _SIGN_OF_SETTINGS)
+        raise _only_parts(unreachable, _SIGN_OF_SETTINGS)
     return folder
 
 
-def _only_parts(name: str, unreachable: str, file: str) -> ExportError:
+def _only_parts(unreachable: str, file: str) -> ExportError:
     return ExportError(
-        f"{name}: {unreachable}, and the local cache has only parts of it, without {file}: run "
+        f"{unreachable}, and the local cache has only parts of it, without {file}: run "
         "this once where the hub can be reached, or give a model's folder"
     )
 
@@ -186,18 +191,18 @@ def _ask(name: str, revision: str) -> ModelInfo | str:
         with quiet():
             return HfApi().model_info(name, revision=revision, timeout=_PATIENCE)
     except HFValidationError as error:
-        raise ExportError(f"{name}: no such folder, and no name for a model") from error
+        raise ExportError("no such folder, and no name for a model") from error
     except OfflineModeIsEnabled:
         return "the hub is not asked (HF_HUB_OFFLINE is set)"
     except HfHubHTTPError as error:
         if (status := _status(error)) == _TOO_MANY or status >= 500:
             return f"the hub fails with status {status}"
-        raise _told(name, revision, error) from error
+        raise _told(revision, error) from error
     except OSError as error:
         return f"the hub at {ENDPOINT} cannot be reached ({type(error).__name__})"
 
 
-def _told(name: str, revision: str, error: BaseException) -> ExportError:
+def _told(revision: str, error: BaseException) -> ExportError:
     """Say in one line why the hub does not give a model, and what to do."""
     from huggingface_hub.errors import (
         GatedRepoError,
@@ -208,21 +213,21 @@ def _told(name: str, revision: str, error: BaseException) -> ExportError:
 
     status = _status(error) if isinstance(error, HfHubHTTPError) else 0
     if isinstance(error, RevisionNotFoundError):
-        return ExportError(f"{name}: this model on the hub has no revision {revision}")
+        return ExportError(f"this model on the hub has no revision {revision}")
     if isinstance(error, RepositoryNotFoundError) and not isinstance(error, GatedRepoError):
         return ExportError(
-            f"{name}: no such folder, and no such model on the hub, or a private one: check the "
+            "no such folder, and no such model on the hub, or a private one: check the "
             "name, or put a token that may read it into HF_TOKEN"
         )
     if isinstance(error, GatedRepoError) or status in (401, 403):
         return ExportError(
-            f"{name}: the hub refuses to give its files (status {status}): accept the model's "
+            f"the hub refuses to give its files (status {status}): accept the model's "
             "terms on its page and put a token into HF_TOKEN, or give a folder with a copy"
         )
     if isinstance(error, OSError) and error.errno is not None:  # of requests' own, none has one
-        return ExportError(f"{name}: cannot be kept in the hub's cache: {error.strerror}")
+        return ExportError(f"cannot be kept in the hub's cache: {error.strerror}")
     reason = f"it answers {status}" if status else f"the connection broke, {type(error).__name__}"
-    return ExportError(f"{name}: the hub did not give all of its files ({reason}): try again later")
+    return ExportError(f"the hub did not give all of its files ({reason}): try again later")
 
 
 def _status(error: HfHubHTTPError) -> int:

@@ -28,7 +28,7 @@ from fala_export.families.prompts.inputs import UNKNOWN, Writers
 from fala_export.families.prompts.model import PromptedClassifier, predict
 from fala_export.families.prompts.settings import HARD_STATIC, SOFT_ALL, USER_BIAS, PromptSettings
 from fala_export.families.prompts.training import Model, Prompted, make_encoder
-from fala_export.models.transformer_files import loading
+from fala_export.models.folder import loading, naming
 from fala_export.parity import compare
 from fala_export.settings import ExportOptions
 from fala_export.training.backbones import TransformerLearner
@@ -80,7 +80,7 @@ def load_prompts(folder: Path) -> Model:
             "model in its --work"
         )
     encoder = load(str(folder))
-    with loading(str(folder), "prompts"):
+    with naming(str(folder)), loading("prompts"):
         content: Mapping[str, Any] = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
         settings = PromptSettings(**content["settings"])
         labels = tuple(map(str, content["labels"]))
