@@ -5,10 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fala_sim.experiments.few.jobs import DRAWS, SIZES
-from fala_sim.experiments.replacement.tables import interval_only
 from fala_sim.methods.registry import VENDOR
 from fala_sim.metric.statistics import SPLIT, compare
-from fala_sim.report.groups import by_method, described, having, mean, measured, of, parts, title
+from fala_sim.report.groups import (
+    by_method,
+    described,
+    having,
+    interval_only,
+    mean,
+    measured,
+    of,
+    parts,
+    title,
+)
 from fala_sim.report.registry import table
 from fala_sim.report.table import Cell, Row, Table
 
