@@ -138,7 +138,7 @@ def test_an_erasure_that_was_killed_is_finished_by_whoever_opens_the_folder(
     whole = finished = 0
     cuts = PowerCuts(erase, path, scratch=tmp_path)
     ends = cuts.at_operations({"create", "sync", "delete"})
-    for cut in chain(ends, cuts.at_operations({"write"}, count=10)):
+    for cut in chain(ends, cuts.at_operations({"write"}, count=4)):
         begun = (cut.folder / "erasing-store.sqlite3").exists()
         if not cut.folder.exists():
             continue

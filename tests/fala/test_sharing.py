@@ -1,5 +1,8 @@
 """Devices that threads share, folders that processes share, and creations that end early."""
 
+import os
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -8,6 +11,7 @@ import numpy as np
 import pytest
 
 from bridged import PROBES, TEXTS
+from checkout import SUPPORT
 from devices import embedded, refine_all, same, state
 from fala.bundle.reading import Bundle
 from fala.device import Device
@@ -174,6 +178,15 @@ def test_threads_learn_predict_and_roll_back_at_once(path, releases, labels):
         kept = device.predict(PROBES)
         device.fit()
         assert np.abs(device.predict(PROBES) - kept).mean() < 0.05
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="a system without forks")
+def test_a_fork_ends_and_opens_its_own_device(tmp_path, releases):
+    Device.create(tmp_path / "device", releases["mid"]).close()
+    script = SUPPORT / "fork_with_device.py"
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", script, tmp_path / "device"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 # Creations

@@ -14,7 +14,6 @@ from packaging.metadata import Metadata
 
 import fala
 from checkout import ROOT
-from imports import imports_of
 
 PACKAGES = [ROOT / name for name in ("sdk/fala", "export/fala_export", "device_sim/fala_sim")]
 MEGABYTE = 1_000_000
@@ -26,18 +25,6 @@ for folder in sys.argv[1:]:
     build.build_wheel(folder)
     build.build_sdist(folder)
 """
-
-#: What Python 3.10 does not have, of what it has modules for; and modules that it lacks.
-NEWER = {
-    "datetime": {"UTC"},
-    "enum": {"EnumCheck", "ReprEnum", "StrEnum", "verify"},
-    "itertools": {"batched"},
-    "typing": {
-        "LiteralString", "Never", "NotRequired", "Required", "Self", "TypeVarTuple", "Unpack",
-        "assert_never", "assert_type", "dataclass_transform", "override", "reveal_type",
-    },
-}  # fmt: skip
-NEWER_MODULES = {"tomllib", "wsgiref.types", "annotationlib", "compression"}
 
 
 def files_in(package):
@@ -69,17 +56,6 @@ def test_the_metadata_are_what_an_index_takes(built):
     told = {line.rpartition(" ")[2] for line in found.classifiers if "Python :: 3." in line}
     assert sorted(told, key=lambda version: int(version[2:]))[0] == "3.10"
     assert all(found.requires_python.contains(version) for version in told)
-
-
-def test_no_import_needs_a_newer_python_than_the_metadata_say():
-    found = [
-        str(used)
-        for package in PACKAGES
-        for file in package.rglob("*.py")
-        for used in imports_of(file)
-        if used.module in NEWER_MODULES or used.name in NEWER.get(used.module, ())
-    ]
-    assert found == []
 
 
 def test_the_wheel_is_the_three_packages_and_the_plugin(built):

@@ -74,14 +74,6 @@ def test_the_researcher_compares_and_writes_rows_for_the_laboratory(tmp_path, ca
     assert researcher["nearest_mean"](np.eye(2), [1, 0])(np.eye(2)).tolist() == [1.0, -1.0]
 
 
-@pytest.mark.parametrize("name", ["app.py", "vendor.py"])
-def test_examples_use_the_public_door_only(name):
-    source = (EXAMPLES / name).read_text(encoding="utf-8")
-    assert source.count("\n") < 60
-    assert "from fala" not in source
-    assert "import fala\n" in source
-
-
 def test_images_with_the_apps_own_encoders(run):
     printed = run("images.py")
     vendor, old, at_once, refined = (

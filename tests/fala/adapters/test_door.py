@@ -19,6 +19,7 @@ from adapter_releases import (
     learned_device,
 )
 from bundles import repacked, write_word_vector_release
+from devices import sql
 from fala import (
     Bundle,
     BundleFormatError,
@@ -229,8 +230,12 @@ def test_what_is_forgotten_was_never_learned_by_the_task(folder, device, release
 def test_nothing_is_left_of_a_deleted_task(folder, releases):
     private = "a very private text"
     with Device.open(folder) as device:
+        device.delete_adapter("three")
+        device.load_adapter(releases["old adapters"][2], positive="0")
         device.learn([private], ["1"], adapter="three")
         device.delete_adapter("three")
+        for table in ("tasks", "prompt_examples", "active", "slots", "examples"):
+            assert sql(folder, f"SELECT 1 FROM {table} WHERE adapter = 'three'") == []
         assert not any(private.encode() in file.read_bytes() for file in folder.glob("store*"))
     kept = {Bundle.open(releases[key]).digest for key in ("old",)}
     kept |= {Bundle.open(path).digest for path in releases["old adapters"][:2]}

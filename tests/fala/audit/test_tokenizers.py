@@ -50,6 +50,7 @@ def test_other_regular_expressions_are_refused(expression):
             audit_tokenizer(changed(**parts), 30, 0)
 
 
+@pytest.mark.thorough  # it loads transformers, to read its source
 def test_the_patterns_of_families_tokenizers():
     """As transformers writes them: byte pairs, SentencePiece's converted ones, tiktoken's."""
     convert = pytest.importorskip("transformers.convert_slow_tokenizer")

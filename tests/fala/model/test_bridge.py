@@ -82,38 +82,6 @@ def test_a_chain_that_does_not_meet_is_refused():
         make_bridge().then(make_bridge(d_old=4))
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"matrix": np.zeros(8)}, {"matrix": np.zeros((5, 7))}, {"offset": np.zeros(7)},
-        {"variance": np.zeros((1, 8))}, {"matrix": np.full((5, 8), np.nan)},
-        {"offset": np.full(8, np.inf)}, {"variance": np.full(8, -1e-9)},
-        {"variance": np.full(8, np.nan)},
-    ],
-)  # fmt: skip
-def test_what_is_no_bridge(changes):
-    bridge = make_bridge()
-    parts = {name: getattr(bridge, name) for name in ("matrix", "offset", "variance")}
-    with pytest.raises(BundleFormatError):
-        Bridge(SOURCE, **{**parts, **changes})
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"mean": np.zeros(8)}, {"mean": np.zeros((1, 9))}, {"variance": np.zeros(9)},
-        {"variance": np.full(9, -1.0)}, {"variance": np.full(9, np.nan)},
-        {"factors": np.zeros(9)}, {"factors": np.zeros((2, 8))},
-        {"factors": np.full((1, 9), np.inf)}, {"mean": np.full(9, np.nan)},
-    ],
-)  # fmt: skip
-def test_what_is_no_prior(changes):
-    prior = make_prior()
-    parts = {name: getattr(prior, name) for name in ("mean", "variance", "factors")}
-    with pytest.raises(BundleFormatError):
-        PopulationPrior(**{**parts, **changes})
-
-
 # In a bundle
 
 

@@ -105,24 +105,6 @@ def test_probabilities(labels):
 
 
 @pytest.mark.parametrize(
-    ("theta", "bias", "match"),
-    [
-        (np.ones((2, DIMENSION)), np.ones(1), r"theta of shape \(1, 8\) expected"),
-        (np.ones(DIMENSION), np.ones(1), r"theta of shape \(1, 8\) expected"),
-        (np.ones((1, DIMENSION)), np.ones(2), "fit the head, not"),
-        (np.full((1, DIMENSION), np.nan), np.ones(1), "not finite"),
-        (np.full((1, DIMENSION), 1e300), np.ones(1), "not finite"),
-        (np.full((1, DIMENSION), 3e38), np.ones(1), "not finite"),
-        (np.ones((1, DIMENSION)), np.full(1, np.inf), "not finite"),
-    ],
-)
-def test_a_personal_matrix_that_does_not_fit(theta, bias, match):
-    head = Head(CLASSIFICATION, ("0", "1"), np.full((1, DIMENSION), 10.0), np.zeros(1))
-    with pytest.raises(DataError, match=match):
-        PersonalModel.of_matrix(head, theta, bias)
-
-
-@pytest.mark.parametrize(
     ("weight", "bias", "match"),
     [
         (np.ones((2, DIMENSION)), np.ones(1), "fit the head, not"),
@@ -169,12 +151,6 @@ def test_shares_are_the_second_labels_or_all_labels():
     np.testing.assert_array_equal(shares, [[1], [0], [np.nan], [1]])
     shares = make_head(labels=THREE).label_shares(["high", None])
     np.testing.assert_array_equal(shares, [[0, 0, 1], [np.nan] * 3])
-
-
-@pytest.mark.parametrize("label", ["2", 2, "", 1.0, True, float("nan")])
-def test_a_label_that_is_not_the_heads(label):
-    with pytest.raises(DataError, match=r"of example 1 is not one of 0, 1"):
-        make_head().label_shares(["0", label])
 
 
 # Examples

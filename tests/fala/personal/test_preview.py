@@ -148,14 +148,6 @@ def test_a_report_says_when_the_user_is_worse_off(device, blunt):
     assert device.name == "old" and device.refine(Budget(5)).comparison is None
 
 
-def test_a_better_model_is_accepted(tmp_path, blunt, releases, labels):
-    with Device.create(tmp_path / "device", blunt) as device:
-        before = device.learn(TEXTS, labels).loss
-        report = device.replace(releases["mid"], Budget(90), accept="better-than-old")
-        assert report.comparison.carried < report.old_loss == pytest.approx(before, abs=1e-6)
-        assert report.worse is False and device.name == "mid"
-
-
 @pytest.mark.parametrize("labelled", [0, 9])
 def test_without_enough_labels_a_release_is_not_refused(
     tmp_path, blunt, releases, labels, labelled

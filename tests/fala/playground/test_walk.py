@@ -138,7 +138,7 @@ def annotated(rows, annotators=20):
 
 
 def test_a_prior_is_learned_where_annotators_are_enough(bundles, folder, monkeypatch):
-    rows = rows_of(public=800)
+    rows = rows_of(public=600)
     old, new = prepare(bundles, annotated(rows), folder)
     assert old.prior == new.prior == "learned from 20 public annotators"
     release = fala.Bundle.open(new.release)

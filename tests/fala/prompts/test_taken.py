@@ -5,7 +5,6 @@ import pytest
 
 from adapter_releases import TEXTS, answers, equal, labels_of, write_adapter_for
 from bundles import make_head
-from devices import sql
 from fala import Budget, Device, add_bridge, fit_bridge, write_release
 from prompt_releases import KNOWN, NEWEST, write_plain
 
@@ -25,15 +24,6 @@ def test_it_is_on_trial_and_a_rollback_returns_to_the_bit(compiled, taken):
         device.confirm()
         assert not device.on_trial
         np.testing.assert_array_equal(device.predict(TEXTS), after)
-
-
-def test_the_device_goes_on_learning_with_it(compiled, labels):
-    with Device.open(compiled) as device:
-        device.learn(TEXTS[KNOWN:], labels[KNOWN:])
-        device.fit()
-        assert device.refine(Budget(200)).forward_passes == 0  # all were read with the prompt
-    sizes = dict(sql(compiled, "SELECT backbone, count(*) FROM embeddings GROUP BY backbone"))
-    assert sorted(sizes.values()) == [KNOWN, len(TEXTS)]  # without the prompt, and with it
 
 
 def test_other_tasks_answer_as_before_and_go_back_with_it(folder, release):

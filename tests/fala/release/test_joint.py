@@ -133,18 +133,6 @@ def test_the_losses_are_those_of_left_out_documents(backbone):
     assert found.loss_without == pytest.approx(found.loss, abs=0.03)
 
 
-def test_a_strong_penalty_is_chosen_where_words_say_nothing(backbone):
-    documents = texts(400, seed=6)
-    h = backbone.encode(documents).astype(np.float64)
-    noise = np.random.default_rng(7).normal(size=400)
-    labels = (h[:, 0] + 0.3 * noise > np.median(h[:, 0])).astype(int)
-    head = fit_head(backbone, documents, labels.tolist())
-    model = head.vendor_model()
-    dense = model.logits(h.astype(np.float32), head.words([""] * 400))
-    words = model.logits(np.zeros_like(h, dtype=np.float32), head.words(documents))
-    assert words.std() < 0.5 * dense.std()
-
-
 def test_a_document_is_one_fold(backbone):
     # The same texts many times over, as matches of many users: what was learned by heart of a
     # candidate must not count as known.

@@ -92,13 +92,6 @@ def test_further_representatives_are_not_what_was_given_already(seed):
     np.testing.assert_array_equal(made.weights, [20, 1])
 
 
-def test_further_representatives_differ_by_seed():
-    embeddings, _ = groups([60])
-    one, other = (select(embeddings, None, count=9, neighbours=59, seed=s) for s in (0, 1))
-    assert one.order[0] == other.order[0]
-    assert set(one.order.tolist()) != set(other.order.tolist())
-
-
 @pytest.mark.parametrize("count", [20, 100])
 def test_default_neighbours_make_about_as_many_clusters_as_asked(count):
     embeddings = np.random.default_rng(0).standard_normal((1000, 50))

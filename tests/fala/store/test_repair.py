@@ -244,7 +244,7 @@ def examples_of(folder):
 def test_damaged_pages_cost_no_example(tmp_path, how, table):
     """Of many pages: rows are read by their ids, from both ends, and from the index."""
     store = Store.open(tmp_path / STORE, create=True)
-    long = [f"{number} " * 300 for number in range(2000)]
+    long = [f"{number} " * 300 for number in range(1200)]
     with store.transaction():
         ids = store.examples.remember(long, ["1"] * len(long))
     store.close()

@@ -179,15 +179,6 @@ def test_a_far_start_is_no_trap():
     np.testing.assert_allclose(far.bias, near.bias, atol=1e-6)
 
 
-@pytest.mark.parametrize("bias", [False, True])
-def test_equal_old_logits_and_constant_features_stay_finite(bias):
-    for features in (np.full((6, 3), 0.1), draw(14, 6, 3)[0]):
-        fitted = fit(Evidence.of(features, logits=np.full(6, 2.0)), fixed_bias=bias)
-        assert np.isfinite(fitted.left_out).all()
-        labelled = fit(Evidence.of(features, labels=[0, 1, 0, 1, 1, 1]), fixed_bias=bias)
-        assert np.isfinite(labelled.left_out).all()
-
-
 @pytest.mark.parametrize(
     ("features", "keywords"),
     [

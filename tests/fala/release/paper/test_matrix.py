@@ -33,13 +33,12 @@ def head_of(seed=2, labels=("0", "1")):
 
 @pytest.mark.parametrize("known", ["labels", "logits", "both"])
 @pytest.mark.parametrize("scale", [0.1, 1.0, 10.0])
-@pytest.mark.parametrize("seed", range(3))
-def test_the_matrixs_ridge_is_the_isotropic_gaussian_on_omega(monkeypatch, known, scale, seed):
+def test_the_matrixs_ridge_is_the_isotropic_gaussian_on_omega(monkeypatch, known, scale):
     # P = diag(w^2) on theta - 1 is the square of omega - w. The matrix's bias is free; so is the
     # Gaussian's, where its deviation is large.
     monkeypatch.setattr(gaussian, "BIAS_DEVIATION", 1e4)
-    n, random = 50, np.random.default_rng(seed)
-    head, inputs = head_of(seed), inputs_of(n, seed)
+    n, random = 50, np.random.default_rng(0)
+    head, inputs = head_of(0), inputs_of(n)
     z = inputs @ random.normal(size=(DIMENSION, 1)) + 0.5
     labels = (z + random.logistic(size=z.shape) > 0).astype(float)
     logits = z + random.normal(size=z.shape)
@@ -84,17 +83,6 @@ def test_the_prior_is_the_vendors_model():
     # The paper's: theta0 = 0 and b fixed.
     zero = matrix_fit(head, Evidence.of(head.features(inputs), logits=inputs[:, :1]), "zero")
     np.testing.assert_array_equal(zero.bias, head.bias)
-
-
-def test_a_head_of_zeros_has_a_prior():
-    head = Head("classification", ("0", "1"), np.zeros((1, 4), "f4"), np.zeros(1, "f4"))
-    inputs = inputs_of(10)[:, :4]
-    labels = head.label_shares(["0", "1"] * 5)
-    solved = matrix_fit(head, Evidence.of(head.features(inputs), labels=labels))
-    assert np.isfinite(solved.theta).all() and np.isfinite(solved.bias).all()
-    # A matrix cannot move what the vendor does not use; omega can.
-    model = fit_personal(head, inputs, labels=labels)
-    assert np.isfinite(model.weight).all() and np.abs(model.weight).max() > 1e-3
 
 
 def test_a_matrix_from_embeddings():

@@ -89,19 +89,6 @@ def test_a_grid_is_left_out_as_each_of_its_lambdas(n, d, fixed, classes, weights
     np.testing.assert_allclose(problem.leave_one_out_grid(grid), plain, atol=1e-8, rtol=1e-8)
 
 
-@pytest.mark.parametrize("d", [2, 9])
-@pytest.mark.parametrize("value", [0.0, 0.1])
-def test_constant_features_leave_a_mean(d, value):
-    targets, weights = np.array([[1.0], [2.0], [4.0], [5.0]]), np.array([1.0, 2, 3, 1])
-    problem = Problem(np.full((4, 1, d), value), targets, weights, None)
-    lambda_ = problem.scale
-    solution = problem.solve(lambda_)
-    np.testing.assert_allclose(solution.theta, 0.0, atol=1e-6)
-    np.testing.assert_allclose(solution.bias, np.average(targets[:, 0], weights=weights))
-    others = (weights @ targets - weights * targets[:, 0]) / (weights.sum() - weights)
-    np.testing.assert_allclose(problem.leave_one_out(lambda_)[:, 0], others, atol=1e-6)
-
-
 def test_products_that_overflow_are_a_data_error():
     problem = Problem(np.full((4, 1, 4), 1e200), np.ones((4, 1)), np.ones(4), np.zeros(1))
     with pytest.raises(DataError, match="overflow"):
