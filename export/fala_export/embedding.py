@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala import Backbone
+from fala.cli.progress import progress
 from fala.release import Vectors
-from fala_export.progress import progress
 from fala_export.writing import writing
 
 _CHUNK = 256  # texts between two steps of the progress

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fala import ExportError
 from fala.release import temporary_folder
-from fala_export.quiet import quiet
+from fala_export.quiet import first_line, quiet
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,8 @@ def to_ort(model: bytes) -> OrtModel:
             lines = listed.read_text().splitlines()
             converted = path.read_bytes()
         except Exception as error:  # onnxruntime has no base class for its errors
-            reason = str(error).strip().splitlines() or [type(error).__name__]
             raise ExportError(
-                f"onnxruntime cannot write the model in its format: {reason[0]}"
+                f"onnxruntime cannot write the model in its format: {first_line(error)}"
             ) from error
     # Its comments name the temporary file.
     operators = "".join(f"{line}\n" for line in lines if not line.startswith("#"))

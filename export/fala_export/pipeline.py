@@ -14,10 +14,11 @@ import click
 import fala
 from fala import Bundle
 from fala.release import temporary_folder, unique_texts, write_atomically
-from fala_export.backbone import export_encoder, load
+from fala_export.backbone import export_encoder
 from fala_export.bridging.building import build_bridge
 from fala_export.check import demand, note, play
 from fala_export.embedding import Embedder
+from fala_export.models.encoder import load_encoder
 from fala_export.population import learn_from_annotators
 from fala_export.recipe import BackboneTable, Recipe, VectorsTable
 from fala_export.settings import CheckSettings, PriorSettings
@@ -95,10 +96,10 @@ class Pipeline:
         local = self._folder / table.model.source
         source = str(local) if local.is_dir() else table.model.source
         if table.pooling != "attention":
-            return load(source, table.pooling, table.model.revision)
+            return load_encoder(source, table.pooling, table.model.revision)
         training = self.recipe.training
         seed = 0 if training is None else training.seed
-        return attentive(load(source, None, table.model.revision), seed)
+        return attentive(load_encoder(source, None, table.model.revision), seed)
 
     def _steps(self) -> list[Step]:
         recipe = self.recipe

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fala import Bundle, BundleMismatchError, DataError, Head
+from fala.cli.progress import progress
 from fala.release import unique_texts, write_again
 from fala.release.population.annotators import LEAST_ANNOTATORS
 from fala.release.population.learning import (
@@ -19,7 +20,6 @@ from fala.release.population.learning import (
 )
 from fala.release.population.scales import LEAST_ROWS
 from fala_export.embedding import Embedder
-from fala_export.progress import progress
 from fala_export.settings import PriorSettings
 from fala_export.training.public_rows import PublicRows
 from fala_export.training.unseen import unseen_rows

@@ -9,6 +9,11 @@ import warnings
 from collections.abc import Iterator
 
 
+def first_line(error: Exception) -> str:
+    """What a library's error says, in one line."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Silence what libraries say to their authors, while they are imported and while they work.

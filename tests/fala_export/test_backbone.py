@@ -10,9 +10,10 @@ pytest.importorskip("transformers")
 
 from encoders import POSITIONS, TEXTS, make_encoder, write_encoder
 from fala import Bundle, ExportError
-from fala_export.backbone import export_encoder, load
+from fala_export.backbone import export_encoder
 from fala_export.cli import main
 from fala_export.commands.command import name_of
+from fala_export.models.encoder import load_encoder
 from fala_export.sentences import parity_texts
 from fala_export.settings import ExportOptions
 
@@ -26,7 +27,7 @@ def tiny(tmp_path_factory):
 
 
 def export(source, out, pooling=None, **options):
-    encoder = load(str(source), pooling)
+    encoder = load_encoder(str(source), pooling)
     return export_encoder(encoder, out, ExportOptions(**{"name": "tiny", **options}))
 
 
@@ -34,7 +35,7 @@ def test_float32_export_agrees_with_torch(tiny, tmp_path):
     out = tmp_path / "tiny.fala"
     summary = export(tiny, out, precision="none", max_length=48)
     bundle = Bundle.open(out)
-    expected = load(str(tiny)).encode(TEXTS, 48)
+    expected = load_encoder(str(tiny)).encode(TEXTS, 48)
     encoded = bundle.backbone().encode(TEXTS)
     np.testing.assert_allclose(encoded, expected, atol=1e-4)
     np.testing.assert_allclose(np.linalg.norm(encoded, axis=1), 1, atol=1e-4)
@@ -54,7 +55,7 @@ def test_a_saved_encoder_is_the_same_when_loaded_and_when_exported(tmp_path, poo
     encoder = make_encoder(pooling, normalize)
     expected = encoder.encode(TEXTS, POSITIONS)
     folder = write_encoder(tmp_path / "saved", encoder)
-    saved = load(str(folder))
+    saved = load_encoder(str(folder))
     assert (saved.module.pooling, saved.module.normalize) == (pooling, normalize)
     np.testing.assert_allclose(saved.encode(TEXTS, POSITIONS), expected, atol=1e-6)
     export(folder, tmp_path / "x.fala", precision="none", max_length=POSITIONS)
@@ -82,7 +83,7 @@ def test_a_folder_without_pooling_files_is_pooled_by_the_mean_and_not_normalized
     summary = export(plain, tmp_path / "p.fala", precision="none", max_length=32)
     assert (summary["pooling"], summary["normalized"]) == ("mean", False)
     encoded = Bundle.open(tmp_path / "p.fala").backbone().encode(TEXTS)
-    np.testing.assert_allclose(encoded, load(str(plain)).encode(TEXTS, 32), atol=1e-4)
+    np.testing.assert_allclose(encoded, load_encoder(str(plain)).encode(TEXTS, 32), atol=1e-4)
 
 
 def test_a_real_encoder_in_int8(tmp_path):
@@ -90,14 +91,14 @@ def test_a_real_encoder_in_int8(tmp_path):
     folder, out = str(teacher.get_model_path()), tmp_path / "minilm.fala"
     texts = tmp_path / "texts.txt"
     texts.write_text("\n".join(parity_texts(None)[::6]))
-    summary = export_encoder(load(folder), out, ExportOptions(name="minilm"), texts)
+    summary = export_encoder(load_encoder(folder), out, ExportOptions(name="minilm"), texts)
     assert summary["parity"]["texts"] == 32
     assert summary["parity"]["mean_cosine"] >= 0.98
     assert out.stat().st_size <= 24_000_000
     bundle = Bundle.open(out)
     assert (bundle.manifest.name, bundle.manifest.dimension) == ("minilm", 384)
     encoded = bundle.backbone().encode(TEXTS)
-    expected = load(folder).encode(TEXTS, 128)
+    expected = load_encoder(folder).encode(TEXTS, 128)
     assert (encoded * expected).sum(axis=1).min() > 0.95
 
 
@@ -138,8 +139,8 @@ def test_cuda_without_a_gpu_is_said(tmp_path, monkeypatch, capsys):
     import torch
 
     folder = write_encoder(tmp_path / "model")
-    load(str(folder))
+    load_encoder(str(folder))
     assert capsys.readouterr().err == ""
     monkeypatch.setattr(torch.version, "cuda", "12.8")
-    load(str(folder))
+    load_encoder(str(folder))
     assert "built for CUDA 12.8, and there is no GPU" in capsys.readouterr().err

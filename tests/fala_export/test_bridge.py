@@ -244,18 +244,14 @@ def test_running_again_replaces_the_bridge(glove, encoder, text):
     assert bundle.manifest.details["bridges"][glove.backbone_digest]["documents"] == 100
 
 
-def test_out_leaves_the_new_bundle_alone(tmp_path, glove, encoder, text):
-    before = encoder.path.read_bytes()
-    out = tmp_path / "out.fala"
-    assert run(glove, encoder, text, "--out", out).exit_code == 0
-    assert encoder.path.read_bytes() == before
-    assert Bundle.open(out).bridges()
-
-
-def test_a_bridge_leads_between_transformers(tmp_path, encoder, text):
-    other = write_onnx(tmp_path / "other.fala", dimension=5, seed=7)
-    assert run(encoder, other, text).exit_code == 0
-    assert set(Bundle.open(other.path).bridges()) == {encoder.backbone_digest}
+def test_a_bridge_leads_between_transformers_and_out_leaves_the_new_bundle_alone(
+    tmp_path, encoder, text
+):
+    other, out = write_onnx(tmp_path / "other.fala", dimension=5, seed=7), tmp_path / "out.fala"
+    before = other.path.read_bytes()
+    assert run(encoder, other, text, "--out", out).exit_code == 0
+    assert other.path.read_bytes() == before
+    assert set(Bundle.open(out).bridges()) == {encoder.backbone_digest}
 
 
 def test_public_rows_alone_are_read(tmp_path, glove, encoder, text):

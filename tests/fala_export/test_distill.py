@@ -9,13 +9,14 @@ pytest.importorskip("transformers")
 
 from encoders import make_encoder
 from fala import Bundle, ExportError
-from fala_export.backbone import export_encoder, load
+from fala_export.backbone import export_encoder
 from fala_export.families.distillation import batches
 from fala_export.families.distillation.model import choose_shape, piece_vectors
 from fala_export.families.distillation.settings import Distillation
 from fala_export.families.distillation.texts import Texts, read_texts
 from fala_export.families.distillation.training import distil, figures, projection
 from fala_export.families.distillation.vocabulary import trim_vocabulary
+from fala_export.models.encoder import load_encoder
 from fala_export.settings import ExportOptions
 from families import FAMILIES, write_model
 from public_data import sentences
@@ -46,7 +47,7 @@ def test_the_layers_of_a_copied_student_are_the_teachers(tmp_path, encoder, text
 @pytest.mark.thorough
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_loses_layers_and_pieces(tmp_path, family):
-    encoder = load(str(write_model(tmp_path / family, family)))
+    encoder = load_encoder(str(write_model(tmp_path / family, family)))
     texts = Texts(sentences(40, 2), sentences(9, 3), [])
     trim = 150 if FAMILIES[family][0] == "wordpiece" else None
     settings = Distillation(layers=1, trim=trim, epochs=1, batch=16)
@@ -56,7 +57,7 @@ def test_every_family_loses_layers_and_pieces(tmp_path, family):
         weights.numel() for weights in encoder.module.transformer.parameters()
     )
     expected = student.encoder.encode(texts.held_out, 32)
-    saved = load(str(student.folder))
+    saved = load_encoder(str(student.folder))
     assert saved.module.transformer.config.num_hidden_layers == 1
     np.testing.assert_allclose(saved.encode(texts.held_out, 32), expected, atol=1e-5)
     export_encoder(saved, tmp_path / "x.fala", ExportOptions("x", "none", max_length=32))

@@ -7,7 +7,8 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from fala import Bundle, ExportError
-from fala_export.backbone import export_encoder, load
+from fala_export.backbone import export_encoder
+from fala_export.models.encoder import load_encoder
 from fala_export.models.saving import save_encoder
 from fala_export.settings import ExportOptions
 from families import FAMILIES, LENGTH, write_early_folder, write_model
@@ -33,7 +34,7 @@ TEXTS = [
 
 def export(folder, out, **options):
     """Export a folder in float32 at its full length; gives the encoder and the bundle's."""
-    encoder = load(str(folder))
+    encoder = load_encoder(str(folder))
     options = {"name": "x", "precision": "none", "max_length": encoder.longest, **options}
     export_encoder(encoder, out, ExportOptions(**options))
     return encoder, Bundle.open(out).backbone()
@@ -179,7 +180,7 @@ def test_folders_of_early_versions_are_read_too(tmp_path):
 def test_sentence_transformers_reads_what_we_save(tmp_path):
     sentence_transformers = pytest.importorskip("sentence_transformers")
     write_sentence_model(tmp_path, "roberta", "cls", True, do_lower_case=True)
-    encoder = load(str(tmp_path / "saved"))
+    encoder = load_encoder(str(tmp_path / "saved"))
     save_encoder(encoder, tmp_path / "ours")
     model = sentence_transformers.SentenceTransformer(str(tmp_path / "ours"), device="cpu")
     assert model.max_seq_length == LENGTH

@@ -5,10 +5,10 @@ import pytest
 
 from bundles import make_head, write_word_vectors
 from fala import Bundle, DataError, write_release
+from fala.cli.progress import progress
 from fala.release import unique_texts
 from fala.release.fitting import PublicRows, fit_head, left_out_logits
 from fala.release.population.left_out import honest_logits
-from fala_export.progress import progress
 from public_people import FILMS
 
 PENALTIES = [1e-3, 1e-4]

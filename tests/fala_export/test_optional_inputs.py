@@ -14,8 +14,8 @@ from bundles import onnx_model
 from fala import Bundle, BundleFormatError, ExportError
 from fala.audit.model import audit_model
 from fala.release import EncoderState, OnnxEncoder
-from fala_export.backbone import load
 from fala_export.cli import main
+from fala_export.models.encoder import load_encoder
 from fala_export.models.onnx_graph import encoder_graph
 from fala_export.optional.surgery import add_optional_inputs
 from fala_export.ort_format import to_ort
@@ -43,7 +43,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def encoder(folder):
-    return load(str(folder))
+    return load_encoder(str(folder))
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def test_a_used_state_is_a_separate_export_with_constants(precision, graphs, bac
 
 def test_adapters_are_the_bottlenecks_of_the_paper(folder, backbone):
     inputs = random_state(backbone.optional_inputs, kind="adapter.")
-    encoder = load(str(folder))
+    encoder = load_encoder(str(folder))
     adapt(encoder.module.transformer, inputs)
     used = backbone.encode(TEXTS, EncoderState.of(inputs))
     np.testing.assert_allclose(used, encoder.encode(TEXTS, LENGTH), atol=2e-5)
@@ -102,7 +102,7 @@ def test_adapters_are_the_bottlenecks_of_the_paper(folder, backbone):
 
 @pytest.mark.parametrize("family", ["distilbert", "albert"])
 def test_prefixes_are_keys_and_values_in_front_of_a_texts_own(family, tmp_path):
-    encoder = load(str(write_model(tmp_path / family, family)))
+    encoder = load_encoder(str(write_model(tmp_path / family, family)))
     model = add_optional_inputs(encoder_graph(encoder.module), adapters=False, prompts=True)
     backbone = opened(model, encoder.tokenizer)
     inputs = random_state(backbone.optional_inputs, scale=1)
@@ -119,7 +119,7 @@ def test_prefixes_of_mpnet_have_no_distance(tmp_path):
     """Its attention adds a bias by distance to the scores of a text's own tokens alone."""
     import torch
 
-    encoder = load(str(write_model(tmp_path / "mpnet", "mpnet")))
+    encoder = load_encoder(str(write_model(tmp_path / "mpnet", "mpnet")))
     model = add_optional_inputs(encoder_graph(encoder.module), adapters=False, prompts=True)
     backbone = opened(model, encoder.tokenizer)
     inputs = random_state(backbone.optional_inputs, scale=1)

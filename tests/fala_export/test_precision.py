@@ -16,7 +16,7 @@ import onnx
 from fala import ExportError
 from fala.audit.model import audit_model
 from fala.release import EncoderState, OnnxEncoder
-from fala_export.backbone import load
+from fala_export.models.encoder import load_encoder
 from fala_export.models.onnx_graph import encoder_graph
 from fala_export.models.sentence_encoder import pad
 from fala_export.optional.surgery import add_optional_inputs
@@ -47,7 +47,7 @@ def graph_of(tmp_path_factory):
         if family not in made:
             shape = WIDE_DISTILBERT if family == "distilbert" else WIDE
             folder = tmp_path_factory.mktemp(family)
-            encoder = load(str(write_model(folder, family, **shape)))
+            encoder = load_encoder(str(write_model(folder, family, **shape)))
             sequences = token_sequences(encoder.tokenizer, LENGTH)
             made[family] = (encoder_graph(encoder.module), encoder.tokenizer, sequences)
         return made[family]
@@ -260,7 +260,7 @@ def test_a_real_encoder_keeps_its_embeddings_of_tweets(monkeypatch):
     tweets = real_data("md-agreement", "MD-Agreement_test.json")
     rows = json.loads(tweets.read_text(encoding="utf-8")).values()
     texts = [row["text"] for row in rows][::20]
-    encoder = load(str(teacher.get_model_path()))
+    encoder = load_encoder(str(teacher.get_model_path()))
     graph = encoder_graph(encoder.module)
     # A quarter of them: calibrating on all takes most of a minute, and is better still.
     sequences = token_sequences(encoder.tokenizer, 128)[::4]

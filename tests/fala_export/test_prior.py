@@ -146,7 +146,7 @@ def test_no_prior_is_chosen_where_none_is_better_than_the_vendors_head():
 
 
 def test_the_order_of_rows_changes_nothing():
-    inputs, labels, names = population(people=30, along=1.5, bias=1.2, seed=1)
+    inputs, labels, names = population(people=20, along=1.5, bias=1.2, seed=1)
     found = chosen(gathered(inputs, labels, names))
     order = np.random.default_rng(4).permutation(len(names))
     again = chosen(gathered(inputs[order], labels[order], [names[index] for index in order]))

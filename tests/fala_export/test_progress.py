@@ -5,7 +5,7 @@ import time
 import pytest
 
 from fala.cli import progress as module
-from fala_export.progress import progress
+from fala.cli.progress import progress
 
 
 class Terminal(io.StringIO):

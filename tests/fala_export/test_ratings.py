@@ -57,6 +57,7 @@ def released(folder):
     run("release", old)
     run("init", data, "--from", folder / "new.txt", "--out", new, *common, "--old",
         folder / "old.fala", "--publish", folder / "REPO")  # fmt: skip
+    new.write_text(new.read_text().replace("[check]", "[check]\nusers = 2"))
     return json.loads(run("release", new, "--json").stdout)
 
 

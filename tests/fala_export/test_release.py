@@ -51,6 +51,7 @@ def made(*arguments):
 TRAINED = """
 name = "tiny"
 data = "rows.jsonl"
+lexical = false
 
 [backbone]
 source = "tiny"

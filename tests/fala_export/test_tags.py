@@ -65,6 +65,7 @@ def test_a_release_of_tags_is_checked_and_its_devices_decide_sets(folder, tmp_pa
     run("init", folder / "columns.csv", "--tags", "--labels", "sport,money", "--from",
         folder / "new.txt", "--old", folder / "old.fala", "--out", new)  # fmt: skip
     assert "tags = true" in new.read_text() and "scales_only = true" in new.read_text()
+    new.write_text(new.read_text().replace("[check]", "[check]\nusers = 2"))
     summary = json.loads(run("release", new, "--json").stdout)
     bundle = Bundle.open(folder / "new.fala")
     assert bundle.head().link == TAGS and bundle.head().labels == ("money", "sport")

@@ -236,12 +236,13 @@ def test_a_user_without_examples_keeps_the_vendors_model(classifier):
 def test_embeddings_are_the_bundles(family, pooling, normalized, tmp_path):
     pytest.importorskip("onnx")
     from fala import Bundle
-    from fala_export.backbone import export_encoder, load
+    from fala_export.backbone import export_encoder
+    from fala_export.models.encoder import load_encoder
     from fala_export.models.sentence_encoder import SentenceEncoder
     from fala_export.settings import ExportOptions
 
     folder = write_model(tmp_path / "model", family)
-    loaded = load(str(folder))
+    loaded = load_encoder(str(folder))
     module = SentenceEncoder(loaded.module.transformer, pooling, normalized).eval()
     encoder = replace(loaded, module=module)
     options = ExportOptions(name="x", precision="none", max_length=LENGTH)

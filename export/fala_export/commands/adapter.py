@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
+from fala.cli.progress import progress
 from fala.release import MATCHING
 from fala_export.commands.command import Summary, command
 from fala_export.families.adapters.settings import TaskRelease
-from fala_export.progress import progress
 
 
 @command(TaskRelease)

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Annotated
 
 from fala import ExportError
+from fala.cli.progress import progress
 from fala_export.commands.command import Summary, command, name_of
 from fala_export.options import File, Only
-from fala_export.progress import progress
 from fala_export.settings import ExportOptions, ModelSource, Pooling
 
 
@@ -42,7 +42,8 @@ class Backbone:
 def backbone(settings: Backbone) -> Summary:
     """Export a Hugging Face encoder of the BERT family, or the ONNX file of an encoder."""
     with progress("loading libraries"):
-        from fala_export.backbone import Source, export_encoder, load
+        from fala_export.backbone import Source, export_encoder
+        from fala_export.models.encoder import load_encoder
         from fala_export.models.onnx_file import load_onnx
 
     model, export = settings.model, settings.export
@@ -54,6 +55,6 @@ def backbone(settings: Backbone) -> Summary:
             Path(model.source), settings.tokenizer, settings.pooling, export.max_length
         )
     else:
-        encoder = load(model.source, settings.pooling, model.revision)
+        encoder = load_encoder(model.source, settings.pooling, model.revision)
     options = replace(export, name=export.name or name_of(model.source))
     return export_encoder(encoder, settings.out, options, settings.parity_text)

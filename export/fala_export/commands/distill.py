@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from fala.cli.progress import progress
 from fala_export.commands.command import Summary, command, name_of
 from fala_export.commands.summary import text_of
 from fala_export.families.distillation.settings import StudentRelease
-from fala_export.progress import progress
 
 
 def _shown(summary: Summary) -> str:
@@ -56,9 +56,9 @@ def distill(settings: StudentRelease) -> Summary:
     embeddings of texts without them stay as they are if --epochs is 0.
     """
     with progress("loading libraries"):
-        from fala_export.backbone import load
         from fala_export.families.distillation.release import release_student
+        from fala_export.models.encoder import load_encoder
 
     teacher = settings.teacher
-    encoder = load(teacher.source, revision=teacher.revision)
+    encoder = load_encoder(teacher.source, revision=teacher.revision)
     return release_student(encoder, name_of(teacher.source), settings)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+from fala.cli.progress import progress
 from fala.release import Columns
 from fala_export.commands.command import Summary, command
 from fala_export.options import Argument, File, FileOrFolder, Folder
-from fala_export.progress import progress
 from fala_export.training.settings import LabelSettings
 
 

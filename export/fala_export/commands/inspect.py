@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+from fala.cli.progress import progress
 from fala_export.commands.command import Summary, command
 from fala_export.options import Argument, File
-from fala_export.progress import progress
 
 _MEGABYTE = 1_000_000
 _MILLION = 1_000_000

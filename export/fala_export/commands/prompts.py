@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
+from fala.cli.progress import progress
 from fala_export.commands.command import Summary, command, name_of
 from fala_export.commands.summary import text_of
 from fala_export.families.prompts.settings import PromptedRelease
-from fala_export.progress import progress
 
 
 def _shown(summary: Summary) -> str:
@@ -67,15 +67,16 @@ def prompts(settings: PromptedRelease) -> Summary:
     if mistake := prompts.mistake():
         raise click.UsageError(mistake)
     with progress("loading libraries"):
-        from fala_export.backbone import load
         from fala_export.families.prompts.release import save_prompts, write_prompted
         from fala_export.families.prompts.training import train_prompts
+        from fala_export.models.encoder import load_encoder
         from fala_export.training.public_rows import load_public_rows
 
     rows = load_public_rows(run.data)
     trained = train_prompts(
-        load(model.source, settings.pooling, model.revision), rows, prompts, settings.training,
-        run.work, max_length=export.max_length, resume=run.resume, lexical=run.lexical,
+        load_encoder(model.source, settings.pooling, model.revision), rows, prompts,
+        settings.training, run.work,
+        max_length=export.max_length, resume=run.resume, lexical=run.lexical,
     )  # fmt: skip
     save_prompts(trained.model, run.work / "model")
     # Without the speed the same recipe gives the same bytes.

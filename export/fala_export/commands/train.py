@@ -10,10 +10,10 @@ import click
 from click.core import ParameterSource
 
 from fala import Bundle, ExportError
+from fala.cli.progress import progress
 from fala.release import Columns
 from fala_export.commands.command import Summary, command, name_of
 from fala_export.options import File, Folder, Only
-from fala_export.progress import progress
 from fala_export.settings import ExportOptions, ModelSource, TrainedPooling
 from fala_export.training.settings import LabelSettings, Lexical, TrainingSettings
 
@@ -92,12 +92,12 @@ def _load(settings: Train) -> Encoder | Bundle:
         if given := _given(*_FOR_MODELS):
             raise ExportError(f"{source}: is a bundle; {given} is for a model")
         return Bundle.open(source)
-    from fala_export.backbone import load
+    from fala_export.models.encoder import load_encoder
     from fala_export.training.backbones import attentive
 
     if settings.pooling != "attention":
-        return load(source, settings.pooling, revision)
-    return attentive(load(source, None, revision), settings.training.seed)
+        return load_encoder(source, settings.pooling, revision)
+    return attentive(load_encoder(source, None, revision), settings.training.seed)
 
 
 def _given(*names: str) -> str | None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
 import numpy as np
 from numpy.typing import NDArray
 
 from fala import Bundle, ExportError
+from fala.cli.progress import progress
 from fala.release import tokenizer_inputs
 from fala_export.models.folder import (
     CONFIGURATION,
@@ -150,10 +153,19 @@ def load_encoder(source: str, pooling: str | None = None, revision: str | None =
 
     Raises:
         ExportError: Not an encoder of the family, a missing tokenizer or missing weights,
-            no such folder or name, no network, or pooling that cannot be exported.
+            no such folder or name, no network, or pooling that cannot be exported; or the extra
+            is missing.
     """
-    with quiet(), naming(source):
-        return _load(source, pooling, revision)
+    # Looked for before anything is fetched: the base install has a hub client of another version.
+    for package in ("torch", "transformers", "sentence_transformers", "onnx"):
+        if find_spec(package) is None:
+            raise ExportError(
+                f"pip install 'fala-sdk[export]' to load a transformer ({package} is missing)"
+            )
+    with progress("loading the model"), quiet(), naming(source):
+        encoder = _load(source, pooling, revision)
+    _note_unused_cuda()
+    return encoder
 
 
 def _load(source: str, pooling: str | None, revision: str | None) -> Encoder:
@@ -210,6 +222,18 @@ def load_encoder_of(bundle: Bundle, source: str, revision: str | None = None) ->
             f"dimensions, and the bundle {bundle.manifest.dimension}"
         )
     return encoder
+
+
+def _note_unused_cuda() -> None:
+    """Say where PyTorch brings CUDA's libraries and there is no GPU: gigabytes for nothing."""
+    import torch
+
+    if torch.version.cuda is not None and not torch.cuda.is_available():
+        click.echo(
+            f"this PyTorch is built for CUDA {torch.version.cuda}, and there is no GPU: its CPU "
+            "build takes less than a gigabyte (the selector on pytorch.org gives the line)",
+            err=True,
+        )
 
 
 def _find(source: str, revision: str | None) -> tuple[Path, HubModel | None]:

@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from fala import ExportError
+from fala_export.quiet import first_line
 
 if TYPE_CHECKING:
     from sentence_transformers.sentence_transformer.modules import Pooling
@@ -81,8 +82,7 @@ def loading(part: str) -> Iterator[None]:
     except ExportError:
         raise
     except Exception as error:  # OSError, ValueError, KeyError, safetensors' and tokenizers' own
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise ExportError(f"cannot load its {part}: {lines[0]}") from error
+        raise ExportError(f"cannot load its {part}: {first_line(error)}") from error
 
 
 def read_any_json(path: Path) -> Any:  # noqa: ANN401  # JSON is of any type

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from fala import ExportError
 from fala_export.models.encoder import token_ids
 from fala_export.quantization.graph_edit import GraphEdit
+from fala_export.quiet import first_line
 from fala_export.runtime import session
 
 if TYPE_CHECKING:
@@ -135,7 +136,7 @@ def load_onnx(
     try:
         opened = session(model)
     except Exception as error:  # onnxruntime has no base class for its errors
-        raise ExportError(f"{path}: cannot be run: {_first_line(error)}") from error
+        raise ExportError(f"{path}: cannot be run: {first_line(error)}") from error
     names = {value.name for value in opened.get_inputs()}
     if not {_IDS, _MASK} <= names <= {_IDS, _MASK, _TYPES}:
         raise ExportError(
@@ -168,7 +169,7 @@ def _read_tokenizer(path: Path) -> tuple[Tokenizer, int]:
     try:
         tokenizer = Tokenizer.from_str(path.read_text(encoding="utf-8"))
     except Exception as error:  # the library has no class for its errors
-        raise ExportError(f"{path}: cannot be read as a tokenizer: {_first_line(error)}") from error
+        raise ExportError(f"{path}: cannot be read as a tokenizer: {first_line(error)}") from error
     padding = tokenizer.padding or {}
     ids = [tokenizer.token_to_id(token) for token in _PADDING]
     pad_id = padding.get("pad_id", next((id for id in ids if id is not None), 0))
@@ -194,7 +195,7 @@ def _read_model(path: Path) -> ModelProto:
     except ExportError:
         raise
     except Exception as error:  # of protocol buffers, of the file, of the converter
-        raise ExportError(f"{path}: cannot be read as ONNX: {_first_line(error)}") from error
+        raise ExportError(f"{path}: cannot be read as ONNX: {first_line(error)}") from error
     return model
 
 
@@ -211,7 +212,7 @@ def _try(path: Path, opened: InferenceSession, ids: NDArray[np.int64]) -> dict[s
     except Exception as error:  # onnxruntime has no base class for its errors
         raise ExportError(
             f"{path}: cannot read {ids.shape[1]} tokens of its tokenizer (--max-length gives "
-            f"fewer): {_first_line(error)}"
+            f"fewer): {first_line(error)}"
         ) from error
     return dict(zip(names, values, strict=True))
 
@@ -234,7 +235,3 @@ def _choose(
         f"{path}: none of its outputs ({', '.join(values)}) is "
         f"{'the state of each token' if pooling else 'an embedding, or the state of each token'}"
     )
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

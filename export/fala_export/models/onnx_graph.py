@@ -9,7 +9,7 @@ import numpy as np
 
 from fala import ExportError
 from fala.release import temporary_folder
-from fala_export.quiet import quiet
+from fala_export.quiet import first_line, quiet
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -66,8 +66,7 @@ def encoder_graph(encoder: SentenceEncoder) -> ModelProto:
             f"{error.strerror or error} (TMPDIR names another)"
         ) from error
     except Exception as error:  # tracing runs the model's own code: anything may come out
-        reason = str(error).strip().splitlines() or [type(error).__name__]
-        raise ExportError(f"the model cannot be traced to ONNX: {reason[0]}") from error
+        raise ExportError(f"the model cannot be traced to ONNX: {first_line(error)}") from error
     # Tracing loses it where pooling joins its modes.
     graph.graph.output[0].type.tensor_type.shape.dim[1].dim_value = encoder.dimension
     _fold_lengths(graph)

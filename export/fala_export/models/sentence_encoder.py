@@ -20,9 +20,6 @@ from torch import Tensor, nn
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-POOLINGS = ("mean", "cls", "attention")
-"""How the states of a text's tokens become its embedding, as a command may choose it."""
-
 _ATTENTION_DIMENSION = 200  # of the queries in NRMS (Wu et al., EMNLP 2019), section 3.3
 _WEIGHTS = "model.safetensors"
 _BATCH = 32

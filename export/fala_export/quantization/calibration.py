@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala import ExportError
-from fala_export.progress import progress
+from fala.cli.progress import progress
 from fala_export.runtime import session
 from fala_export.sentences import calibration_texts
 

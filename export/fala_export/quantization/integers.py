@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fala_export.progress import progress
+from fala.cli.progress import progress
 from fala_export.quantization import four_bits
 from fala_export.quantization.calibration import Seen, observe
 from fala_export.quantization.graph_edit import GraphEdit

@@ -9,6 +9,7 @@ al., "Dealing with Disagreements: Looking Beyond the Majority Vote in Subjective
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from torch.nn import functional
 from fala import Head
 from fala.release import CLASSIFICATION, Row, Vectors
 from fala_export.training.backbones import Learner
-from fala_export.training.texts import EpochPlan, Texts
+from fala_export.training.texts import EpochPlan, Texts, length_batches
 
 #: AdamW moves every number by about its learning rate a step, whatever the gradient, and an
 #: annotator's numbers have a few dozen steps: at a layer's own pace they would stay at nothing.
@@ -149,7 +150,7 @@ class ClassifierBatches:
         shares = counts / self._counts[:, None]
         self._shares = shares[:, 1:] if len(labels) == 2 else shares
         self._labels = len(labels)
-        self._plan = EpochPlan(self._texts.lengths, batch, seed)
+        self._plan = EpochPlan(seed, partial(length_batches, self._texts.lengths, batch))
 
     def __len__(self) -> int:
         """Batches an epoch."""

@@ -10,11 +10,11 @@ import click
 import numpy as np
 
 from fala import Backbone, Head, fit_head
+from fala.cli.progress import progress
 from fala.release import EncoderState, Row, Vectors, cross_entropy, fitting, unique_texts
 from fala.release.added_words import add_words
 from fala.release.fitting import fit_joint_head, kind_of
 from fala.release.joint import MOST_STEPS
-from fala_export.progress import progress
 from fala_export.training.backbones import embed_rows
 from fala_export.training.public_rows import Division, PublicRows
 

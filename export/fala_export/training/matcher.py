@@ -9,6 +9,7 @@ the paper samples four).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ from fala.release import MATCHING, Evidence, Row, Vectors, fit_paper
 from fala_export.models.sentence_encoder import pad
 from fala_export.training.backbones import Learner
 from fala_export.training.choices import Opened
-from fala_export.training.texts import Texts
+from fala_export.training.texts import EpochPlan, Texts
 
 _CALIBRATION = 1e-6  # the pull of the scale to 1: it decides nothing, unless all rows are alike
 
@@ -124,21 +125,19 @@ class MatcherBatches:
     def __init__(self, learner: Learner, opened: Opened, batch: int, seed: int) -> None:
         self._opened = opened
         self._texts = Texts(learner, opened.texts)
-        self._batch, self._seed = batch, seed
+        self._seed = seed
         if not opened.choices:
             raise DataError("no user opened a candidate after another text, while leaving one")
-        self._planned: tuple[int, list[list[int]]] = (0, opened.plan(batch, self._rng(0)))
+        self._plan = EpochPlan(seed, partial(opened.plan, batch))
 
     def __len__(self) -> int:
         """Batches an epoch."""
-        return len(self._planned[1])
+        return len(self._plan)
 
     def batch(self, epoch: int, position: int) -> dict[str, Tensor]:
         """The arguments of ``MatcherModule.forward``; each distinct text is in it once."""
-        if self._planned[0] != epoch:
-            self._planned = (epoch, self._opened.plan(self._batch, self._rng(epoch)))
-        rng = self._rng(epoch, position)
-        choices = [self._opened.draw(choice, rng) for choice in self._planned[1][position]]
+        rng = np.random.default_rng((self._seed, epoch, position))
+        choices = [self._opened.draw(choice, rng) for choice in self._plan.batch(epoch, position)]
         texts = dict.fromkeys(text for match in choices for text in (*match[0], *match[1]))
         place = {text: index for index, text in enumerate(texts)}
         history, mask = pad([[place[text] for text in read] for read, _ in choices], 0)
@@ -148,6 +147,3 @@ class MatcherBatches:
             "opened": mask,
             "candidates": torch.tensor([[place[text] for text in among] for _, among in choices]),
         }
-
-    def _rng(self, *where: int) -> np.random.Generator:
-        return np.random.default_rng((self._seed, *where))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from torch import Tensor
@@ -42,31 +42,29 @@ class Texts:
 
 
 class EpochPlan:
-    """Batches of texts of similar length, divided anew for every epoch.
+    """Batches, divided anew for every epoch.
 
     Args:
-        lengths: Tokens of each text.
-        batch: Texts a batch.
         seed: Of the order.
+        plan: Divides positions into batches at random, such as ``length_batches``.
     """
 
-    def __init__(self, lengths: Sequence[int], batch: int, seed: int) -> None:
-        self._lengths, self._batch, self._seed = lengths, batch, seed
-        self._planned: tuple[int, list[list[int]]] = (0, self._plan(0))
+    def __init__(self, seed: int, plan: Callable[[np.random.Generator], list[list[int]]]) -> None:
+        self._seed, self._plan = seed, plan
+        self._planned = (0, self._divided(0))
 
     def __len__(self) -> int:
         """Batches an epoch."""
         return len(self._planned[1])
 
     def batch(self, epoch: int, position: int) -> list[int]:
-        """The texts' positions of one batch of an epoch."""
+        """The positions of one batch of an epoch."""
         if self._planned[0] != epoch:
-            self._planned = (epoch, self._plan(epoch))
+            self._planned = (epoch, self._divided(epoch))
         return self._planned[1][position]
 
-    def _plan(self, epoch: int) -> list[list[int]]:
-        rng = np.random.default_rng((self._seed, epoch))
-        return length_batches(self._lengths, self._batch, rng)
+    def _divided(self, epoch: int) -> list[list[int]]:
+        return self._plan(np.random.default_rng((self._seed, epoch)))
 
 
 def length_batches(lengths: Sequence[int], batch: int, rng: np.random.Generator) -> list[list[int]]:

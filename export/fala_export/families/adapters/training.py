@@ -25,7 +25,6 @@ from fala.release import (
     Vectors,
 )
 from fala.release.adapters import stored_inputs
-from fala_export.backbone import load_base
 from fala_export.families.adapters.model import (
     configuration,
     inputs_of,
@@ -34,7 +33,7 @@ from fala_export.families.adapters.model import (
     set_inputs,
 )
 from fala_export.families.adapters.settings import TaskRelease
-from fala_export.models.encoder import Encoder
+from fala_export.models.encoder import Encoder, load_encoder_of
 from fala_export.parity import compare
 from fala_export.sentences import parity_texts
 from fala_export.training.backbones import TransformerLearner
@@ -87,7 +86,7 @@ def open_base(settings: TaskRelease) -> Base:
         raise TypeError("a transformer's bundle has another backbone")
     if manifest.max_length is None:
         raise ExportError(f"{path}: does not say how many tokens of a text it reads")
-    encoder = load_base(bundle, settings.model, settings.revision)
+    encoder = load_encoder_of(bundle, settings.model, settings.revision)
     encoder = replace(encoder, tokenizer=bundle.read(TOKENIZER), pad_id=manifest.pad_id)
     another = f"{settings.model}: not the model that {path} was exported from"
     _check_vocabulary(encoder, another)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from fala_export.models.sentence_encoder import SentenceEncoder, pad
-from fala_export.training.texts import EpochPlan
+from fala_export.training.texts import EpochPlan, length_batches
 
 
 class Imitation(nn.Module):
@@ -60,7 +61,7 @@ class TextBatches:
         self._pieces = pieces
         self._targets = torch.from_numpy(targets)
         self._pad_id = pad_id
-        self._plan = EpochPlan([len(ids) for ids in pieces], size, seed)
+        self._plan = EpochPlan(seed, partial(length_batches, [len(ids) for ids in pieces], size))
 
     def __len__(self) -> int:
         return len(self._plan)

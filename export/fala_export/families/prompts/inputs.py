@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from fala.release.joint_rows import sparse_array
 from fala_export.families.prompts.settings import SOFT, PromptSettings
 from fala_export.models.sentence_encoder import pad
 from fala_export.training.backbones import TransformerLearner
-from fala_export.training.texts import EpochPlan, Texts
+from fala_export.training.texts import EpochPlan, Texts, length_batches
 
 UNKNOWN = 0
 """The number of a writer whom the training has not seen."""
@@ -248,7 +248,7 @@ class WriterBatches:
         if dropping is not None:
             self._dropped = dropping.writer_dropout
             self._plain = dropping.plain if dropping.kind in SOFT else 0.0
-        self._plan = EpochPlan(self.inputs.lengths, batch, seed)
+        self._plan = EpochPlan(seed, partial(length_batches, self.inputs.lengths, batch))
 
     def __len__(self) -> int:
         """Batches an epoch."""

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from fala import ExportError, Head
+from fala.cli.progress import progress
 from fala.release import CLASSIFICATION
 from fala_export.families.prompts.inputs import PLAIN, Inputs
 from fala_export.models.sentence_encoder import SentenceEncoder
-from fala_export.progress import progress
 from fala_export.training.classifier import BIAS_PACE
 
 if TYPE_CHECKING:

@@ -23,11 +23,11 @@ from fala.release import (
     prompt_state,
     temporary_folder,
 )
-from fala_export.backbone import load
 from fala_export.families.prompts.inputs import UNKNOWN, Writers
 from fala_export.families.prompts.model import PromptedClassifier, predict
 from fala_export.families.prompts.settings import HARD_STATIC, SOFT_ALL, USER_BIAS, PromptSettings
 from fala_export.families.prompts.training import Model, Prompted, make_encoder
+from fala_export.models.encoder import load_encoder
 from fala_export.models.folder import loading, naming
 from fala_export.parity import compare
 from fala_export.settings import ExportOptions
@@ -42,7 +42,7 @@ _BACKBONE = "prompted.encoder."
 def save_prompts(model: Model, folder: Path) -> None:
     """Write a model folder with its prompts, whole or not at all.
 
-    The backbone is what ``fala_export.backbone.load`` reads; head and prompts lie beside it, in
+    The backbone is what ``load_encoder`` reads; head and prompts lie beside it, in
     ``prompts/``.
 
     Raises:
@@ -79,7 +79,7 @@ def load_prompts(folder: Path) -> Model:
             f"{folder}: has no {SETTINGS}; give the folder that fala-export prompts trained, "
             "model in its --work"
         )
-    encoder = load(str(folder))
+    encoder = load_encoder(str(folder))
     with naming(str(folder)), loading("prompts"):
         content: Mapping[str, Any] = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
         settings = PromptSettings(**content["settings"])
