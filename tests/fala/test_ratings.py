@@ -122,17 +122,6 @@ def test_a_forged_rating_is_refused(tmp_path, releases, rating):
 # The device
 
 
-def test_it_learns_numbers(device, releases, tmp_path):
-    with Device.create(tmp_path / "new", releases["old"]) as other:
-        before = rmse(other.predict(PROBES), TRUTH)
-    values = device.predict(PROBES)
-    assert values.shape == (len(PROBES),)
-    assert values.min() >= 1
-    assert values.max() <= 5
-    assert rmse(values, TRUTH) < 0.8 * before
-    assert device.labels == ("stars",)
-
-
 def test_reports_say_the_error_and_the_rank_correlation(device, releases):
     report = device.fit()
     assert report.scores["rmse"] == pytest.approx(rmse(device.predict(PROBES), TRUTH), rel=0.25)
@@ -186,17 +175,6 @@ def test_forgetting_is_as_if_they_had_never_been(tmp_path, plain):
     for one, other in zip(whole[2:], never[2:], strict=True):
         np.testing.assert_allclose(one, other, atol=1e-6)
     assert np.abs(whole[1] - never[1]).max() > 1e-4
-
-
-def test_one_more_rating_moves_a_fit_as_a_refit_does(device):
-    device.fit()
-    before = device.predict(PROBES[:1])
-    report = device.learn(PROBES[:1], [1.25])
-    quick = device.predict(PROBES)
-    assert not report.exact
-    assert quick[0] < before[0]
-    device.fit()
-    np.testing.assert_allclose(quick, device.predict(PROBES), atol=0.1)
 
 
 def test_ratings_are_kept_as_they_were_given(device):

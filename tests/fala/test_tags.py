@@ -185,33 +185,20 @@ def test_a_replacement_carries_the_tags_over(tmp_path, device, releases):
     np.testing.assert_array_equal(device.predict(PROBES), before)
 
 
-def test_one_more_set_moves_a_fit_as_a_refit_does(device):
-    device.fit()
-    before = device.predict(PROBES[:1])
-    tags = {"rude"} if before[0, 1] < 0.5 else set()
-    report = device.learn(PROBES[:1], [tags])
-    quick = device.predict(PROBES)
-    assert not report.exact
-    assert (quick[0, 1] > before[0, 1]) == bool(tags)
-    device.fit()
-    np.testing.assert_allclose(quick, device.predict(PROBES), atol=0.02)
-
-
-@pytest.mark.parametrize("options", [{"key": lambda: b"k" * 32}, {}], ids=["key", "plain"])
-def test_a_device_that_is_opened_again_is_the_same(tmp_path, plain, options):
-    with Device.create(tmp_path / "device", plain["old"], **options) as device:
+def test_a_device_that_is_opened_again_is_the_same(tmp_path, plain):
+    with Device.create(tmp_path / "device", plain["old"]) as device:
         device.learn(TEXTS, OWN)
         kept = device.predict(PROBES), device.thresholds, device.decide(PROBES)
-    with Device.open(tmp_path / "device", **options) as device:
+    with Device.open(tmp_path / "device") as device:
         assert same(kept[:1], [device.predict(PROBES)])
         assert kept[1:] == (device.thresholds, device.decide(PROBES))
-    assert Device.examine(tmp_path / "device", **options).whole
-    if not options:  # a damaged one is said to be, and mended
-        sql(tmp_path / "device", "UPDATE slots SET threshold = x'00'")
-        assert not Device.examine(tmp_path / "device").whole
-        assert Device.repair(tmp_path / "device").whole
-        with Device.open(tmp_path / "device") as device:
-            np.testing.assert_allclose(device.predict(PROBES), kept[0], atol=1e-6)
+    assert Device.examine(tmp_path / "device").whole
+    # A damaged one is said to be, and mended.
+    sql(tmp_path / "device", "UPDATE slots SET threshold = x'00'")
+    assert not Device.examine(tmp_path / "device").whole
+    assert Device.repair(tmp_path / "device").whole
+    with Device.open(tmp_path / "device") as device:
+        np.testing.assert_allclose(device.predict(PROBES), kept[0], atol=1e-6)
 
 
 def test_sets_are_kept_and_exported(device):

@@ -5,7 +5,7 @@ import pytest
 
 import bridged
 from bridged import PROBES, TEXTS
-from devices import embedded, refine_all, same, sql, state, vendor_of
+from devices import embedded, sql, vendor_of
 from fala.bundle.reading import Bundle
 from fala.bundle.writing import write_release
 from fala.device import Device
@@ -13,34 +13,6 @@ from fala.model.heads import Head
 from fala.personal.budget import Budget
 
 HALF = 45
-
-
-def test_earlier_backbones_are_not_asked_again(device, path, releases, encoded):
-    old, personal = Bundle.open(releases["old"]), device.model
-    device.replace(releases["mid"], Budget(0))
-    refine_all(device)
-    before = state(device)
-    mid = Bundle.open(releases["mid"])
-    assert device.model.head == mid.head()
-    alone = device.model.probabilities(mid.backbone().encode(PROBES))
-    np.testing.assert_allclose(device.predict(PROBES), alone, atol=1e-6)
-    assert len(list((path / "bundles").iterdir())) == 2
-    device.rollback()
-    assert device.model == personal
-    device.rollback()
-    assert same(state(device), before)
-    device.replace(releases["new"], Budget(10))
-    # The active release and the previous one are on the disk; the word vectors are gone.
-    digests = {Bundle.open(file).digest for file in (path / "bundles").iterdir()}
-    assert digests == {Bundle.open(releases[age]).digest for age in ("mid", "new")}
-    assert old.digest not in digests
-    encoded.clear()
-    device.predict(PROBES)
-    assert len(encoded) == len(PROBES)
-    with Device.open(path) as again:
-        assert same(state(again), state(device))
-    device.learn(["good film", "bad film"], ["1", "0"])
-    assert np.isfinite(device.predict(PROBES)).all()
 
 
 def test_a_text_is_encoded_once(device, path, releases, encoded):

@@ -19,20 +19,6 @@ def test_documents_go_by_importance():
     assert affordable([["c"], ["a"], ["b"], ["a"]], 2) == ["c", "a"]
 
 
-def test_a_history_that_is_paid_for_is_used_again():
-    history = ["h1", "h2", "h3"]
-    missing = [["x1", "x2", "x3", "x4"], [*history, "a"], [*history, "b"], [*history, "c"]]
-    assert affordable(missing[1:], 6) == [*history, "a", "b", "c"]
-    taken = affordable(missing, 8)
-    assert taken == ["x1", "x2", "x3", "x4", *history, "a"]
-    assert complete(missing, taken) == [0, 1]
-
-
-def test_what_cannot_be_completed_is_not_begun():
-    assert affordable([["a", "b", "c"]], 2) == []
-    assert affordable([["a", "b", "c"], ["d"]], 2) == ["d"]
-
-
 @given(st.lists(WORDS, max_size=12), st.integers(0, 12))
 def test_the_limit_holds_and_nothing_is_wasted(missing, limit):
     taken = affordable(missing, limit)
