@@ -435,7 +435,8 @@ def _fit_by_folds(
 
 def _names(labels: Sequence[Label], names: list[str] | None, task: str) -> list[str]:
     """The names of labels that exclude one another, in the order given or sorted."""
-    if not all(isinstance(label, str | SupportsIndex) for label in labels):
+    # Once a type: a protocol's check takes long.
+    if not all(issubclass(kind, str | SupportsIndex) for kind in set(map(type, labels))):
         raise DataError("a label is a name, or an integer that spells it")
     seen = {label_name(label) for label in labels}
     names = in_order(seen) if names is None else names
