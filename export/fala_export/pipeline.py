@@ -227,7 +227,7 @@ def build_release(recipe: Recipe, folder: Path, out: Path, work: Path) -> dict[s
             demand(summary["check"], recipe.check)
         release = pipeline.steps[-1].bundle
         with writing(out):
-            write_atomically(out, lambda file: _copy(release, file))
+            write_atomically(out, partial(shutil.copyfile, release))
         used = {one.bundle.stem for one in pipeline.steps}
         for file in release.parent.iterdir():  # those of earlier recipes
             if file.stem not in used:
@@ -260,7 +260,3 @@ def _deliveries(recipe: Recipe) -> dict[str, Callable[[Path], Any]]:
             repository, out, keys, secret, datetime.now(timezone.utc)
         )
     return deliveries
-
-
-def _copy(source: Path, target: Path) -> None:
-    shutil.copyfile(source, target)

@@ -66,7 +66,7 @@ class Planned:
                 self.bundle.parent.mkdir(parents=True, exist_ok=True)
             summary = json.dumps(self.step.run(self.before, self.bundle))
             with writing(self.summary_file):
-                write_atomically(self.summary_file, lambda file: _write(file, summary))
+                write_atomically(self.summary_file, lambda file: file.write_text(summary))
         loaded: dict[str, Any] = json.loads(self.summary_file.read_text(encoding="utf-8"))
         return loaded
 
@@ -104,7 +104,3 @@ def digest_of(path: Path) -> str:
     except OSError as error:
         raise ExportError(f"{path}: cannot be read: {error.strerror or error}") from error
     return digest.hexdigest()
-
-
-def _write(file: Path, text: str) -> None:
-    file.write_text(text, encoding="utf-8")

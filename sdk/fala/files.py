@@ -61,7 +61,7 @@ def failure(error: OSError) -> str:
     return why if advice is None else f"{why}; {advice}"
 
 
-def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
     """Let ``write`` make a temporary file beside ``path``, then give it that name.
 
     The content reaches the disk before the name does, and nothing is left behind if ``write``

@@ -258,6 +258,10 @@ def test_a_batch_holds_each_text_once():
     batch = batches.batch(0, 0)
     distinct = {tuple(ids.tolist()) for ids in batch["ids"]}
     assert len(distinct) == len(batch["ids"]) < len(batch["history"]) * 6
+    # A training that is resumed meets the batches that it would have met.
+    later = batches.batch(1, 1)
+    again = MatcherBatches(backbone, Opened(matching_rows(), "1"), 16, seed=3).batch(1, 1)
+    assert all(torch.equal(later[name], again[name]) for name in later)
 
 
 def test_a_matchers_probabilities_are_calibrated():

@@ -52,7 +52,7 @@ def make_key(path: Path, passphrase: bytes | None = None) -> Ed25519PrivateKey:
     halved = key.public_key().public_bytes(
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
     )
-    write_atomically(public, lambda temporary: _write(temporary, halved))
+    write_atomically(public, lambda temporary: temporary.write_bytes(halved))
     return key
 
 
@@ -129,7 +129,3 @@ def _load(pem: bytes, passphrase: bytes | None) -> object:
         if not passphrase:
             raise
         return serialization.load_pem_private_key(pem, None)  # one that is not encrypted
-
-
-def _write(path: Path, data: bytes) -> None:
-    path.write_bytes(data)

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -167,7 +168,7 @@ def publish(
         made = sign(state, [role], keys, now)
         file = folder / TARGETS / target.get_prefixed_paths()[0]
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(file, lambda temporary: _copy(source, temporary))
+        write_atomically(file, partial(shutil.copyfile, source))
         repository.write(folder, state, made)
     return {
         "repository": str(folder), "product": named, "version": number, "name": manifest.name,
@@ -404,7 +405,3 @@ def _product(name: str) -> str:
 def _check_outside(folder: Path, keys: Path) -> None:
     if keys.resolve() == folder.resolve() or folder.resolve() in keys.resolve().parents:
         raise ExportError(f"{keys}: lies in the repository, which everybody can read")
-
-
-def _copy(source: Path, target: Path) -> None:
-    shutil.copyfile(source, target)

@@ -98,11 +98,7 @@ def write(folder: Path, state: State, made: dict[str, bytes], *, root_first: boo
 
 def put(path: Path, data: bytes) -> None:
     """Write a file, whole or not at all."""
-
-    def fill(temporary: Path) -> None:
-        temporary.write_bytes(data)
-
-    write_atomically(path, fill)
+    write_atomically(path, lambda temporary: temporary.write_bytes(data))
 
 
 def _read(folder: Path, name: str) -> Metadata:

@@ -77,7 +77,7 @@ def evaluate(model: Model, data: Path, out: Path, *, embeddings: bool = False) -
             line["embedding"] = states[position].tolist()
         lines.append(json.dumps(line) + "\n")
     with writing(out):
-        write_atomically(out, lambda part: _write(part, lines))
+        write_atomically(out, lambda part: part.write_text("".join(lines), encoding="utf-8"))
     new_writers = set_apart(own_texts, model.writers) if model.settings.kind in HARD else []
     tested_rows = [position for position, row in enumerate(asked) if row.split == "test"]
     return {
@@ -98,7 +98,3 @@ def _read(data: Path) -> list[Row]:
     if not all(isinstance(row.example, str) for row in rows):
         raise DataError(f"{data}: these rows are of matching; the model is a classifier of texts")
     return rows
-
-
-def _write(path: Path, lines: list[str]) -> None:
-    path.write_text("".join(lines), encoding="utf-8")

@@ -16,7 +16,7 @@ from fala.cli.progress import progress
 from fala.release import CLASSIFICATION
 from fala_export.families.prompts.inputs import PLAIN, Inputs
 from fala_export.models.sentence_encoder import SentenceEncoder
-from fala_export.training.classifier import BIAS_PACE
+from fala_export.training.classifier import BIAS_PACE, cross_entropies
 
 if TYPE_CHECKING:
     from transformers import DynamicCache, PreTrainedModel
@@ -328,10 +328,7 @@ class PromptedClassifier(nn.Module):
             inputs: As of ``answers``.
         """
         logits, _ = self.answers(**inputs)
-        if logits.shape[1] == 1:
-            loss = functional.binary_cross_entropy_with_logits(logits, shares)
-        else:
-            loss = functional.cross_entropy(logits, shares)
+        loss = cross_entropies(logits, shares).mean()
         return {"loss": loss, "weight": torch.tensor(float(len(shares)))}
 
     @property
