@@ -13,6 +13,7 @@ from fala_sim.experiments.runner import Giving, Made, timed
 from fala_sim.methods.fala_shipped import Replaced
 from fala_sim.methods.method import Settings
 from fala_sim.methods.registry import find_method
+from fala_sim.metric.mixing import own_threshold
 from fala_sim.metric.quality import figures_of
 from fala_sim.records import Key
 from fala_sim.situation import User
@@ -84,7 +85,9 @@ def few(key: Key, place: Path, settings: Mapping[str, Settings], done: frozenset
         head, truth = situation.new.head, part.user.test_labels
         content = part.about() | {"title": method.title, "settings": chosen}
         content["scores"] = figures_of(head, logits, truth)
+        decided = own_threshold(logits)
         if isinstance(scores, Replaced):
-            content["decided"] = figures_of(head, logits - scores.threshold, truth)
+            decided = logits - scores.threshold
             content["decision"] = scores.report.decision
+        content["decided"] = figures_of(head, decided, truth)
         yield Made(key.of(draw), content)
