@@ -232,6 +232,17 @@ def test_a_damaged_earlier_release_is_not_rolled_back_to(device, tmp_path, relea
     device.predict(PROBES)
 
 
+def test_a_damaged_active_release_is_named(device, tmp_path, releases):
+    device.close()
+    (installed,) = (tmp_path / "device" / "bundles").iterdir()
+    installed.write_bytes(releases["binary"][1].read_bytes())
+    with pytest.raises(DeviceError, match="not the bundle that was installed"):
+        Device.open(tmp_path / "device")
+    installed.unlink()
+    with pytest.raises(BundleError, match="no such file"):
+        Device.open(tmp_path / "device")
+
+
 def test_folders_that_are_no_devices(device, tmp_path, releases):
     old = releases["binary"][0]
     with pytest.raises(DeviceError, match=r"make one with Device\.create"):

@@ -59,6 +59,16 @@ def prepare(bundles, rows, folder):
     return walk.prepare(*bundles, rows, USERS, folder, silent, progress)
 
 
+@pytest.fixture(scope="module")
+def walked(tmp_path_factory):
+    """Two backbones without heads, rows of which many are public, and a walk's releases."""
+    folder = tmp_path_factory.mktemp("walked")
+    bundles = write_word_vectors(folder / "a.fala"), write_onnx(folder / "b.fala")
+    rows = rows_of(public=300)
+    (folder / "walk").mkdir()
+    return bundles, rows, prepare(bundles, rows, folder / "walk")
+
+
 def run(sides, rows, budget=None, user="u0"):
     return walk.run_user(user, rows, *sides, fala.Budget(budget))
 
@@ -159,9 +169,8 @@ def test_a_backbone_needs_no_bridge_to_itself(tmp_path, bundles, folder):
     assert run(sides, rows)["forward_passes"] == 0
 
 
-def test_scores_are_of_what_a_device_decides(tmp_path, bundles, folder):
-    rows = rows_of(public=300, train=100)
-    sides = prepare(bundles, rows, folder)
+def test_scores_are_of_what_a_device_decides(tmp_path, walked):
+    _, rows, sides = walked
     result = run(sides, rows, 30)
     train, test = rows.users["u0"].train, rows.users["u0"].test
     texts, truth = [row.example for row in test], np.array([row.label for row in test]) == 1
@@ -187,9 +196,9 @@ def test_scores_are_of_what_a_device_decides(tmp_path, bundles, folder):
     assert result["instant"]["threshold"] != result["threshold"]
 
 
-def test_no_forward_pass_leaves_the_instant_model(bundles, folder):
-    rows = rows_of(public=300)
-    result = run(prepare(bundles, rows, folder), rows, 0)
+def test_no_forward_pass_leaves_the_instant_model(walked, folder):
+    bundles, rows, sides = walked
+    result = run(sides, rows, 0)
     assert result["forward_passes"] == 0
     assert result["decision"] == result["instant"]["decision"] == "personal"
     assert result["threshold"] == result["instant"]["threshold"]
@@ -204,18 +213,16 @@ def test_no_forward_pass_leaves_the_instant_model(bundles, folder):
         assert result[metric]["fala"] is not None
 
 
-def test_a_user_without_labels(bundles, folder):
-    rows = rows_of(public=300, labelled=False)
-    result = run(prepare(bundles, rows, folder), rows)
+def test_a_user_without_labels(walked):
+    result = run(walked[2], rows_of(public=300, labelled=False))
     assert (result["decision"], result["forward_passes"]) == ("vendor", 0)
     for metric in ("auc", "f1", "accuracy"):
         assert result[metric]["instant"] == result[metric]["fala"] == result[metric]["new_global"]
 
 
 @pytest.mark.parametrize("budget", [30, 1000])
-def test_the_papers_recipe_is_a_ridge_on_old_logits_of_representatives(bundles, folder, budget):
-    rows = rows_of(public=300)
-    old, new = prepare(bundles, rows, folder)
+def test_the_papers_recipe_is_a_ridge_on_old_logits_of_representatives(walked, budget):
+    bundles, rows, (old, new) = walked
     recipe = Recipe(old.release, new.release, new.head)
     train = [row.example for row in rows.users["u0"].train]
     old_model = old.head.vendor_model()

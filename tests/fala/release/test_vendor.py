@@ -138,6 +138,12 @@ def test_what_cannot_be_fitted(backbone, examples, labels, names, message):
         fit_head(backbone, examples, labels, label_names=names)
 
 
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_vectors_that_are_not_finite_are_refused(number):
+    with pytest.raises(DataError):
+        fit_head(np.full((4, 3), number), [0, 1, 0, 1])
+
+
 def test_no_module_hides_what_the_door_gives():
     """A module that is imported late takes its name in the package, whatever had it."""
     for module in pkgutil.iter_modules(fala.release.__path__, "fala.release."):

@@ -6,7 +6,7 @@ import pytest
 from fala.selection import clustering
 from fala.selection.clustering import Oracle, cluster_graph
 from fala.selection.graph import build_graph, disagreements
-from graphs import dense_cost, everything, pivot, random_graph, vectors
+from graphs import Recorder, dense_cost, everything, pivot, random_graph, vectors
 
 
 def partitions(count):
@@ -97,6 +97,35 @@ def test_it_beats_plain_pivot_where_the_weak_signal_tells():
 
 
 # The steps
+
+
+def nothing_found(count):
+    return clustering._Answers(np.full(count, -1), np.zeros(count, dtype=int))
+
+
+def test_the_nearest_to_a_pivot_asks_first_and_asks_the_nearest_pivot_first():
+    graph = random_graph(30, 0.0, 0)
+    oracle = Recorder(graph, 1000)
+    pivots = np.array([3, 8, 20])
+    clustering._join_pivots(graph, oracle, pivots, nothing_found(30), 3)
+    vertices = [vertex for vertex, _ in oracle.single[::3]]
+    cosines = graph.unit[vertices] @ graph.unit[pivots].T
+    assert len(vertices) == 27
+    assert (np.diff(cosines.max(axis=1)) <= 0).all()
+    nearest = [pivots.tolist().index(pivot) for _, pivot in oracle.single[::3]]
+    # Nobody joins here, so that the only boost is for pivots that are themselves neighbours.
+    boost = np.array([[0.1 * (one in graph.nearest[v]) for one in pivots] for v in vertices])
+    np.testing.assert_array_equal(nearest, (cosines + boost).argmax(axis=1))
+
+
+def test_a_pivot_that_neighbours_joined_is_asked_before_a_slightly_nearer_one():
+    angles = np.radians([0, 60, 32, 29])  # two pivots, a neighbour, and the vertex in question
+    embeddings = np.column_stack([np.cos(angles), np.sin(angles)])
+    blank = build_graph(embeddings, None, neighbours=3)
+    graph = replace(blank, edges=np.array([0 * 4 + 3, 1 * 4 + 2, 1 * 4 + 3]))
+    oracle = Oracle(graph, 100)
+    made, _ = clustering._join_pivots(graph, oracle, np.array([0, 1]), nothing_found(4), 2)
+    np.testing.assert_array_equal(made, [0, 1, 1, 1])
 
 
 def test_merging_joins_the_halves_of_a_clique_and_nothing_else():
