@@ -54,6 +54,31 @@ class Division:
     rating: tuple[float, float] | None = None
 
 
+@dataclass(frozen=True)
+class Partition:
+    """A data set, and how it is divided.
+
+    Attributes:
+        name: The data set's.
+        folder: Where the named data sets are; None looks in the usual places.
+        users: How many test users.
+        seed: Of the division.
+    """
+
+    name: str
+    folder: Path | None
+    users: int
+    seed: int
+
+    def divide(self, role: Role) -> Division:
+        """See ``divide``."""
+        return divide(self.name, self.folder, users=self.users, seed=self.seed, role=role)
+
+    def digest(self) -> str:
+        """Of the data set's files."""
+        return find_place(self.name, self.folder).digest()
+
+
 def divide(name: str, folder: Path | None, *, users: int, seed: int, role: Role) -> Division:
     """Read a data set and divide it.
 

@@ -1,6 +1,4 @@
 import json
-import subprocess
-import sys
 from collections import Counter
 
 import pytest
@@ -108,16 +106,12 @@ def test_public_rows_can_be_a_draw():
     drawn = convert(docs, users=2, seed=0, public=12)
     public = check(drawn)[None]
     assert len(public) == 12
+    assert {row.user for row in check(every)[None]} == {"w", "x"}  # the public has names
     assert [row for row in check(every)[None] if row in public] == public  # in the same order
     ours, theirs = ([row for row in part.rows if row.split != "public"] for part in (drawn, every))
     assert ours == theirs
     assert drawn.left_out.counts()["public labels beyond --public"] == 2 * 28 - 12
     assert convert(docs, users=2, seed=1, public=12).rows != drawn.rows
-
-
-def test_the_public_has_names():
-    public = check(convert(documents(40, "u", "v", "w", "x"), users=2, seed=0))[None]
-    assert {row.user for row in public} == {"w", "x"}
 
 
 @pytest.mark.parametrize(
@@ -174,18 +168,16 @@ def test_folders_that_are_no_data_set(tmp_path):
         read_folder(tmp_path)
 
 
-def test_the_command_in_a_process(tmp_path):
+def test_the_command_writes_rows_to_its_output_or_a_file(tmp_path):
     rows = [entry(f"text {n} é", u=n % 2, v=0, w=(n + 1) % 2) for n in range(30)]
     write(tmp_path, "X_train.json", *rows)
-    command = [sys.executable, "-c", "from fala_sim.cli import main; main()", "convert", "lewidi"]
-    command += [str(tmp_path), "--users", "2"]
-    piped = subprocess.run(command, capture_output=True, check=True)
+    piped = run("lewidi", tmp_path, "--users", 2)
     out = tmp_path / "out.jsonl"
-    saved = subprocess.run([*command, "--out", str(out)], capture_output=True, check=True)
-    assert saved.stdout == b""
-    assert out.read_bytes() == piped.stdout
-    assert "u: 30 examples, 30.0 % test, 50.0 % label 1" in saved.stderr.decode()
-    assert list(gather_rows(read_rows(piped.stdout.splitlines()), "").users) == ["u", "v"]
+    saved = run("lewidi", tmp_path, "--users", 2, "--out", out)
+    assert saved.stdout == ""
+    assert out.read_bytes() == piped.stdout_bytes
+    assert "u: 30 examples, 30.0 % test, 50.0 % label 1" in saved.stderr
+    assert list(gather_rows(read_rows(piped.stdout_bytes.splitlines()), "").users) == ["u", "v"]
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,8 @@
-import json
-
 import pytest
 
-from conversions import check, fails, run, split
+from conversions import fails, run
 from fala.errors import DataError
-from fala_sim.convert.annotators import Document, convert
+from fala_sim.convert.annotators import Document
 from fala_sim.convert.detox import read_folder
 from fala_sim.convert.left_out import LeftOut
 
@@ -112,30 +110,3 @@ def test_folders_that_are_no_data_set(tmp_path):
     path = tmp_path / "aggression_annotations.tsv"
     path.write_text("rev_id\tworker_id\taggression\n1\t5\t0.0\n")
     fails(run("detox", tmp_path), f"{path}, line 1: no column 'aggression_score'")
-
-
-def test_the_command(tmp_path):
-    comments = [comment(n, f"comment NEWLINE_TOKEN {n}") for n in range(60)]
-    # Workers 5 and 6 label all, 7 to 16 six each, all differently.
-    verdicts = [score(n, worker, (n + worker) % 3 - 1) for n in range(60) for worker in (5, 6)]
-    verdicts += [score(n, 7 + n % 10, n % 2 - 1) for n in range(60)]
-    write(tmp_path, comments, verdicts)
-    out = tmp_path / "out.jsonl"
-    done = run("detox", tmp_path, "--users", 2, "--out", out, "--json")
-    assert done.exit_code == 0
-    counts = json.loads(done.stdout)
-    assert list(counts["users"]) == ["5", "6"]
-    first = out.read_bytes()
-    assert run("detox", tmp_path, "--users", 2).stdout_bytes == first
-    assert run("detox", tmp_path, "--users", 2, "--seed", 1).stdout_bytes != first
-
-    conversion = convert(read(tmp_path)[0], users=2, seed=0)
-    assert b"".join(conversion.lines()) == first
-    by_user = check(conversion)
-    assert {user: len(split(rows, "test")) for user, rows in by_user.items() if user} == {
-        "5": 18,
-        "6": 18,
-    }
-    assert len(by_user[None]) == 60 - 18
-    for row in by_user["5"]:
-        assert row.label == int((int(row.text.split()[-1]) + 5) % 3 == 0)

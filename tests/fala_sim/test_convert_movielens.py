@@ -138,24 +138,6 @@ def test_files_of_no_use_are_one_line(tmp_path, movies, ratings, words):
     fails(run("movielens", write(tmp_path, movies, ratings)), words)
 
 
-def test_the_command(tmp_path):
-    ratings = people()
-    films = sorted({rating.film for own in ratings.values() for rating in own})
-    movies = [f"{number},{film},Drama" for number, film in enumerate(films)]
-    lines = [
-        f"{user},{films.index(each.film)},{4 if each.liked else 3.5},{each.time}"
-        for user, own in ratings.items()
-        for each in own
-    ]
-    done = run("movielens", write(tmp_path, movies, lines), "--users", 1, "--history", 5)
-    assert done.exit_code == 0
-    parsed, left_out = read(tmp_path)
-    conversion = convert(parsed, users=1, seed=0, history=5, left_out=left_out)
-    assert done.stdout_bytes == b"".join(conversion.lines())
-    assert done.stderr.splitlines() == conversion.summary()
-    assert b"adorable" not in done.stdout_bytes
-
-
 def test_real_likes():
     ratings, left_out = read(real_data("movielens-small"))
     assert left_out.counts() == {}

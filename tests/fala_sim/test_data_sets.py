@@ -3,11 +3,9 @@
 import json
 
 import pytest
-from click.testing import CliRunner
 
 from checkout import real_data
 from fala import DataError, Match
-from fala_sim.cli import main
 from fala_sim.convert.conversion import folded
 from fala_sim.convert.formats import CATALOGUE
 from fala_sim.convert.left_out import LeftOut
@@ -165,25 +163,6 @@ def test_matches_are_divided_by_their_order(tmp_path):
     assert len(validation[0].train) == 14
 
 
-@pytest.mark.usefixtures("warm_jobs")
-def test_a_table_is_made_of_rows(tmp_path):
-    folder = write_data(tmp_path / "small")
-    rows = tmp_path / "users.jsonl"
-    runner = CliRunner()
-    done = runner.invoke(
-        main, ["convert", "lewidi", str(folder), "--users", "3", "--out", str(rows)]
-    )
-    assert done.exit_code == 0, done.output
-    done = runner.invoke(
-        main,
-        ["table", "2", "--run", "--data", f"rows:{rows}", "--users", "1", "--new", "bert",
-         "--methods", "global,fala", "--results", str(tmp_path / "results"), "--jobs", "2"],
-        catch_exceptions=False,
-    )  # fmt: skip
-    assert done.exit_code == 0, done.output
-    assert "FaLA" in done.stdout
-
-
 @pytest.mark.parametrize("role", ["test", "validation"])
 def test_damaged_ratings_are_counted(tmp_path, role):
     films = ["movieId,title,genres", *(f"{n},Film {n} (1999),Drama" for n in range(60))]
@@ -200,21 +179,6 @@ def test_damaged_ratings_are_counted(tmp_path, role):
     told = [line for line in division.left_out if line.startswith("warning")]
     assert told[0].startswith("warning: left out 3 damaged lines of ratings.csv; the first: line 4")
     assert told[1].startswith("warning: left out 1 ratings of unknown films")
-
-
-def test_damaged_impressions_are_counted(tmp_path):
-    news = "".join(f"N{n}\tc\ts\tTitle {n}\tabstract\turl\t[]\t[]\n" for n in range(80))
-    log = "damaged\n1\tU9\tnever\t\tN1-1\n"
-    for number in range(60):
-        shown = " ".join(f"N{(number * 3 + k) % 80}-{int(k == number % 4)}" for k in range(4))
-        log += f"{number}\tU{number % 6}\t11/12/2019 2:{number % 60:02}:46 PM\tN1 N2\t{shown}\n"
-    folder = tmp_path / "news"
-    folder.mkdir()
-    (folder / "news.tsv").write_text(news)
-    (folder / "behaviors.tsv").write_text(log)
-    for role in ("test", "validation"):
-        division = divide(f"mind:{folder}", None, users=1, seed=0, role=role)
-        assert any("left out 2 damaged lines of behaviors.tsv" in x for x in division.left_out)
 
 
 def test_every_named_data_set_of_the_real_ones_is_read():

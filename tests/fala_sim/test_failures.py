@@ -4,8 +4,9 @@ import shutil
 
 import pytest
 
-from driver import run, task_of
+from driver import InProcess, run, task_of
 from fala import DataError
+from fala_sim import engine
 from fala_sim.engine.local import LocalEngine
 from fala_sim.engine.task import Task
 from fala_sim.experiments import people
@@ -35,7 +36,8 @@ def plan_of(results, folder, methods):
     return people.Plan(results, (f"lewidi:{folder}",), None, 2, 1, "glove", "bert", methods)
 
 
-def test_one_bad_data_set_does_not_keep_the_others_from_being_run(folder, tmp_path):
+def test_one_bad_data_set_does_not_keep_the_others_from_being_run(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(engine, "open_engine", lambda *_, **__: InProcess())
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "Bad_train.json").write_text("{")
     bad = [f"lewidi:{tmp_path / name}" for name in ("broken", "nowhere")]

@@ -3,6 +3,7 @@
 import pytest
 
 from fala import Bundle
+from fala_sim.data_sets import Partition
 from fala_sim.experiments.history.jobs import PASSES, history
 from fala_sim.frame import framed
 from fala_sim.records import Key
@@ -23,8 +24,8 @@ def places(tmp_path_factory):
     glove, bert = (find_source(name, work) for name in ("glove", "bert"))
     return [
         prepare(
-            f"lewidi:{data}", data, work, glove, new,
-            users=1, seed=0, role="test", say=lambda _: None, earlier=earlier,
+            Partition(f"lewidi:{data}", data, users=1, seed=0), work, glove, new,
+            role="test", say=lambda _: None, earlier=earlier,
         )
         for new, earlier in ((bert, ()), (glove, (bert,)))
     ]  # fmt: skip

@@ -41,13 +41,13 @@ def files(tmp_path_factory):
         bundle = built_in(name)
         head = fala.fit_head(bundle.backbone(), TEXTS, LABELS)
         fala.write_release(folder / name, bundle, head, {})
-    return folder / "glove", folder / "bert", write_rows(folder / "rows.json", TEXTS, LABELS)
+    return (folder / "glove", folder / "bert"), write_rows(folder / "rows.json", TEXTS, LABELS)
 
 
 @pytest.fixture(scope="module")
 def runs(files, tmp_path_factory):
     """A replacement on a device where it fits, and on some where it does not."""
-    old, new, _ = files
+    (old, new), _ = files
     devices = {
         "fits": profile(200 * MIB, 1e9, speeds={LINPACK: Figure(0.001, "this test")}),
         "little memory": profile(60 * MIB),
@@ -164,7 +164,8 @@ def test_work_that_trains_nothing_is_refused(files, tmp_path):
     """In the limited process, so it comes back as an outcome."""
     from fala_sim.experiments.profiles.trained import train
 
-    job = {"work": "global", "rows": str(files[2]), "old": str(files[0]), "new": str(files[1])}
+    (old, new), rows = files
+    job = {"work": "global", "rows": str(rows), "old": str(old), "new": str(new)}
     with pytest.raises(fala.DataError, match="full, adapter, lora"):
         train(job, print, print)
 

@@ -47,7 +47,7 @@ def test_a_training_without_memory_for_it_fails(situation, rows, tmp_path):
     """Where a replacement is done with more to spare: see ``test_profiles``."""
     device = Profile("test", "Test", Figure(1, "this test"), Figure(150 * MIB, "this test"))
     result = run_profile(
-        device, situation.old.path, situation.new.path, rows, tmp_path / "out",
+        device, (situation.old.path, situation.new.path), rows, tmp_path / "out",
         work="full", transformer=situation.transformer,
     )  # fmt: skip
     assert result["outcome"] == "out of memory"

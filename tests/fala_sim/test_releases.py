@@ -9,7 +9,7 @@ import fala_export
 from driver import write
 from fala import Budget, Bundle, DataError, Device, Head, Match, write_release
 from fala.playground.releases import built_in
-from fala_sim.data_sets import Division, divide
+from fala_sim.data_sets import Division, Partition, divide
 from fala_sim.digests import folder_digest
 from fala_sim.experiments.curves import jobs as curve_jobs
 from fala_sim.experiments.replacement import jobs
@@ -29,9 +29,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("warm_jobs")]
 def make(folder, work, said, old="glove", new="bert"):
     """The place of what is prepared; what is said goes to a list."""
     sources = [find_source(name, work) for name in (old, new)]
-    return prepare(
-        f"lewidi:{folder}", folder, work, *sources, users=2, seed=0, role="test", say=said.append
-    )
+    partition = Partition(f"lewidi:{folder}", folder, users=2, seed=0)
+    return prepare(partition, work, *sources, role="test", say=said.append)
 
 
 @pytest.fixture(scope="module")

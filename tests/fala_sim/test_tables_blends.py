@@ -47,6 +47,9 @@ def test_peers_have_a_row_with_the_old_model_by_the_weight_that_validation_chose
     assert cell(table, "negative flips, old", method="Top + old") == 5 / 200
     # A blend may be the best baseline.
     assert cell(table, "p", method="Global + old") == "best baseline"
+    # Records from before there were blends have no second row.
+    plain = TABLES["2"](frame_of({"replacement": replaced("top")}))
+    assert "Top + old" not in column(plain, "method")
     against = TABLES["comparisons"](records)
     blend = {"against": "Top, best blend"}
     assert cell(against, "difference in AUC", **blend).mean == pytest.approx(-0.03)
@@ -68,11 +71,6 @@ def test_our_own_threshold_has_a_row_and_no_test_of_the_same_auc():
     assert cell(table, "p", **own) is None
     assert cell(table, "p", method="FaLA") < 0.1
     assert cell(table, "F1", method="FaLA").mean == pytest.approx(0.5)
-
-
-def test_records_of_before_blends_have_no_second_row():
-    table = TABLES["2"](frame_of({"replacement": replaced("top")}))
-    assert "Top + old" not in column(table, "method")
 
 
 TRUTH = {user: np.random.default_rng(n).integers(2, size=60) for n, user in enumerate("ABCD")}

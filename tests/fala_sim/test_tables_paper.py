@@ -125,13 +125,6 @@ def test_table_3():
     assert cell(table, "paper: personal", metric="AUC") is None
 
 
-def test_table_4():
-    table = TABLES["4"](frame_of({"ablation": ablation("table4-kmeans", task="matching")}))
-    assert cell(table, "AUC", initialization="K-means").mean == pytest.approx(0.7)
-    assert cell(table, "paper: AUC, BERT", initialization="K-means") == pytest.approx(0.6629)
-    assert cell(table, "AUC", initialization="Random") == NOT_RUN
-
-
 def test_table_5_by_objective_and_lambda():
     runs = ablation("table5-mse+ce-0.0001", 0.8) + ablation("table5-ce-1e-1", 0.6)
     table = TABLES["5"](frame_of({"ablation": runs}))

@@ -16,7 +16,7 @@ from encoders import write_encoder
 from fala import Bundle, DataError, Match
 from fala_sim.cli import main
 from fala_sim.convert.conversion import folded
-from fala_sim.data_sets import divide
+from fala_sim.data_sets import Partition, divide
 from fala_sim.digests import file_digest
 from fala_sim.experiments.people import Plan, Study
 from fala_sim.experiments.runner import OtherPlanError
@@ -45,9 +45,8 @@ def model(tmp_path_factory):
 
 def make(folder, model, work, role, said):
     sources = [find_source(name, work) for name in ("glove", f"tuned:{model}")]
-    return prepare(
-        f"lewidi:{folder}", folder, work, *sources, users=2, seed=0, role=role, say=said.append
-    )
+    partition = Partition(f"lewidi:{folder}", folder, users=2, seed=0)
+    return prepare(partition, work, *sources, role=role, say=said.append)
 
 
 @pytest.fixture(scope="module")
@@ -138,15 +137,15 @@ def test_what_was_interrupted_goes_on(folder, model, tmp_path, monkeypatch):
         assert (training / "checkpoint-3").is_dir()
         raise DataError("stopped here")
 
-    data = (f"lewidi:{folder}", folder, tmp_path)
+    data = Partition(f"lewidi:{folder}", folder, users=2, seed=0)
     for training, error in ((break_off, KeyboardInterrupt), (go_on, DataError)):
         monkeypatch.setattr(tuning, "_train", training)
         with pytest.raises(error):
-            tune(source, *data, users=2, seed=0, say=str)
+            tune(source, data, tmp_path, str)
     assert calls[0] == calls[1]
     monkeypatch.setattr(tuning, "_train", break_off)
     with pytest.raises(KeyboardInterrupt):
-        tune(source, *data, users=3, seed=0, say=str)
+        tune(source, replace(data, users=3), tmp_path, str)
     assert calls[2][2] != calls[0][2]  # other users, another training
 
 
@@ -159,7 +158,7 @@ def test_a_training_that_is_refused_says_why(model, tmp_path):
 
 def check_rows(name, where, users):
     """Rows have nobody's label who takes part, and nothing that anybody is tested on."""
-    rows = list(public_rows(name, where, users=users, seed=0))
+    rows = list(public_rows(Partition(name, where, users, 0)))
     divisions = [
         divide(name, where, users=users, seed=0, role=role) for role in ("test", "validation")
     ]

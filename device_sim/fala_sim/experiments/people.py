@@ -11,7 +11,7 @@ from typing import Any
 
 from fala import DataError, FalaError
 from fala_sim.data.place import find_place, is_benchmark
-from fala_sim.data_sets import Role
+from fala_sim.data_sets import Partition, Role
 from fala_sim.engine.local import LocalEngine
 from fala_sim.engine.task import Call, Engine, Needs, Say, Task
 from fala_sim.experiments.runner import Giving, OtherPlanError, prepare_all, run_tasks
@@ -160,11 +160,14 @@ class Study:
         key = (data, seed, role, new or self.plan.new, earlier)
         if key not in self._places:
             self._places[key] = prepare(
-                data, self.plan.data_dir, self.work, self.source(self.plan.old),
+                Partition(data, self.plan.data_dir, self.plan.users, seed),
+                self.work,
+                self.source(self.plan.old),
                 self.source(new or self.plan.new),
-                users=self.plan.users, seed=seed, role=role, say=self.say,
+                role=role,
+                say=self.say,
                 earlier=[self.source(name) for name in earlier],
-            )  # fmt: skip
+            )
         return self._places[key]
 
     def task(

@@ -116,17 +116,13 @@ def tune_matrix(
 ) -> Matrix:
     """Tune theta, and nothing else, on the labels of all train examples (section 4.2)."""
     head = situation.new.head
-    with situation.meter.stage("tune") as stage:
-        theta, _ = tune(
-            inputs,
-            situation.label_shares(),
-            theta=model.theta,
-            bias=model.bias,
-            head=head,
-            weight=head.weight,
-            learning_rate=learning_rate,
-            epochs=_EPOCHS,
-            seed=situation.seed,
-            stage=stage,
-        )
+    theta, _ = tune(
+        situation,
+        inputs,
+        theta=model.theta,
+        bias=model.bias,
+        weight=head.weight,
+        learning_rate=learning_rate,
+        epochs=_EPOCHS,
+    )
     return Matrix(head, theta, model.bias)

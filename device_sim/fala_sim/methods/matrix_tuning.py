@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fala import Head
-from fala_sim.meter import Stage
 from fala_sim.methods.solve_flops import logits_flops
+from fala_sim.situation import Situation, Vectors
 
 #: Examples in a training batch.
 BATCH = 32
@@ -23,64 +22,61 @@ Floats = NDArray[np.float64]
 
 
 def tune(
-    inputs: NDArray[Any],
-    shares: Floats,
+    situation: Situation,
+    inputs: Vectors,
     *,
     theta: NDArray[Any],
     bias: NDArray[Any],
-    head: Head,
     weight: NDArray[Any] | float,
     learning_rate: float,
     epochs: int,
-    seed: int,
-    stage: Stage,
     tune_bias: bool = False,
 ) -> tuple[Floats, Floats]:
-    """Minimize the loss of labels by Adam, over shuffled batches.
+    """Minimize the loss of the user's train labels by Adam, over shuffled batches.
 
     The logits are ``z = (theta * weight) . x + bias``: with the vendor's w as the weight, theta is
     the personal matrix; with weight 1, theta is a head's w itself. No gradient goes further down.
+    The meter's stage ``"tune"`` counts products forward; gradients and Adam's steps backward.
 
     Args:
-        inputs: x, shape (n, d); see ``fala.Head``.
-        shares: Labels as class shares, or a rating's numbers, shape (n, C).
+        situation: The user's, with the head whose logits these are.
+        inputs: x of the train examples, shape (n, d); see ``fala.Head``.
         theta: Where theta starts, shape (C, d).
         bias: Where b starts, shape (C,).
-        head: Whose logits these are.
         weight: Shape (C, d), or a number.
         learning_rate: Adam's.
         epochs: Passes over all examples.
-        seed: Of the order of examples.
-        stage: Where FLOPs are counted: products forward; gradients and Adam's steps backward.
         tune_bias: Whether b moves too.
 
     Returns:
         theta and b.
     """
+    head, shares = situation.new.head, situation.label_shares()
     x = np.asarray(inputs, dtype=np.float64)
-    order = np.random.default_rng(seed)
+    order = np.random.default_rng(situation.seed)
     # theta and b side by side, so that one Adam moves both.
     point = np.hstack([np.asarray(theta, np.float64), np.asarray(bias, np.float64)[:, None]])
     mean, square = np.zeros_like(point), np.zeros_like(point)
     gradient = np.zeros_like(point)
     steps = 0
-    for _ in range(epochs):
-        shuffled = order.permutation(len(x))
-        for start in range(0, len(x), BATCH):
-            batch = shuffled[start : start + BATCH]
-            z = x[batch] @ (point[:, :-1] * weight).T + point[:, -1]
-            slope = head.link.residual(head.link.mean(z), shares[batch]) / len(batch)
-            gradient[:, :-1] = slope.T @ x[batch] * weight
-            if tune_bias:
-                gradient[:, -1] = slope.sum(axis=0)
-            steps += 1
-            mean += (1 - _FIRST) * (gradient - mean)
-            square += (1 - _SECOND) * (gradient**2 - square)
-            corrected = np.sqrt(square / (1 - _SECOND**steps)) + _EPSILON
-            point -= learning_rate * mean / (1 - _FIRST**steps) / corrected
-    classes, dimension = np.shape(theta)
-    stage.forward_flops += logits_flops(epochs * len(x), classes, dimension)
-    stage.backward_flops += gradient_flops(epochs * len(x), steps, classes, dimension)
+    with situation.meter.stage("tune") as stage:
+        for _ in range(epochs):
+            shuffled = order.permutation(len(x))
+            for start in range(0, len(x), BATCH):
+                batch = shuffled[start : start + BATCH]
+                z = x[batch] @ (point[:, :-1] * weight).T + point[:, -1]
+                slope = head.link.residual(head.link.mean(z), shares[batch]) / len(batch)
+                gradient[:, :-1] = slope.T @ x[batch] * weight
+                if tune_bias:
+                    gradient[:, -1] = slope.sum(axis=0)
+                steps += 1
+                mean += (1 - _FIRST) * (gradient - mean)
+                square += (1 - _SECOND) * (gradient**2 - square)
+                corrected = np.sqrt(square / (1 - _SECOND**steps)) + _EPSILON
+                point -= learning_rate * mean / (1 - _FIRST**steps) / corrected
+        classes, dimension = np.shape(theta)
+        stage.forward_flops += logits_flops(epochs * len(x), classes, dimension)
+        stage.backward_flops += gradient_flops(epochs * len(x), steps, classes, dimension)
     return point[:, :-1], point[:, -1]
 
 

@@ -55,20 +55,16 @@ class Top(FrozenMethod):
             return vendor_scores(situation)
         head = situation.new.head
         rate = float(settings["learning_rate"]) * (float(np.abs(head.weight).mean()) or 1.0)
-        with situation.meter.stage("tune") as stage:
-            weight, bias = tune(
-                head.inputs(situation.user.train, embeddings),
-                situation.label_shares(),
-                theta=head.weight,
-                bias=head.bias,
-                head=head,
-                weight=1.0,
-                learning_rate=rate,
-                epochs=int(settings["epochs"]),
-                seed=situation.seed,
-                stage=stage,
-                tune_bias=True,
-            )
+        weight, bias = tune(
+            situation,
+            head.inputs(situation.user.train, embeddings),
+            theta=head.weight,
+            bias=head.bias,
+            weight=1.0,
+            learning_rate=rate,
+            epochs=int(settings["epochs"]),
+            tune_bias=True,
+        )
         situation.meter.batch = batch_cost(situation)
         situation.meter.stored_bytes = matrix_bytes(situation)
         return ModelScores(situation.new, PersonalModel(head, weight, bias))

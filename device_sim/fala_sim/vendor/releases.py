@@ -17,8 +17,7 @@ from typing import Any, TypeGuard
 
 import fala_export
 from fala import Bundle, DataError, FalaError, Head, fit_head, write_release
-from fala_sim.data.place import find_place
-from fala_sim.data_sets import Division, Role, divide
+from fala_sim.data_sets import Division, Partition, Role
 from fala_sim.digests import digest_of
 from fala_sim.engine.inputs import here
 from fala_sim.engine.task import Say
@@ -62,14 +61,11 @@ class Prepared:
 
 
 def prepare(
-    data: str,
-    data_dir: Path | None,
+    partition: Partition,
     work: Path,
     old: Source,
     new: Source,
     *,
-    users: int,
-    seed: int,
     role: Role,
     say: Say,
     earlier: Sequence[Source] = (),
@@ -77,13 +73,10 @@ def prepare(
     """Make, or find, everything that the jobs of one division share.
 
     Args:
-        data: The data set; see ``fala_sim.data_sets``.
-        data_dir: Where the named data sets are; None looks in the usual places.
+        partition: The data set, and how it is divided.
         work: The run's work folder.
         old: The backbone that devices have.
         new: The backbone that comes; one that is ``tuned`` is trained first.
-        users: Test users.
-        seed: Of the division.
         role: Test or validation users.
         say: Told before anything slow.
         earlier: More backbones from which the shipped release has bridges.
@@ -94,7 +87,8 @@ def prepare(
     Raises:
         DataError: If the data cannot be read or divided.
     """
-    digests = {"data": find_place(data, data_dir).digest(), "old": old.digest, "new": new.digest}
+    data, users, seed = partition.name, partition.users, partition.seed
+    digests = {"data": partition.digest(), "old": old.digest, "new": new.digest}
     settings = (_FORM, data, users, seed, role, new.transformer)
     digest = digest_of([*settings, *digests.values(), *(source.digest for source in earlier)])[
         :SHORT
@@ -105,12 +99,12 @@ def prepare(
     said: dict[str, Any] = {}
     given, trained_on = new, None
     if given.tuned:
-        tuned = tune(new, data, data_dir, work, users=users, seed=seed, say=say)
+        tuned = tune(new, partition, work, say)
         new, trained_on, said["tuned"] = tuned.source, tuned.rows, tuned.said
     for source in (old, *earlier, new):
         source.export(say)
     say(f"{data}, {role} users, seed {seed}: dividing")
-    division = divide(data, data_dir, users=users, seed=seed, role=role)
+    division = partition.divide(role)
     first, second = (
         _release(source, division, work, work / f"{digest}-{side}.fala", say)
         for side, source in (("old", old), ("new", new))
@@ -121,7 +115,7 @@ def prepare(
         # ours searched.
         shipped = second
     elif given.tuned:
-        rows = list(public_rows(data, data_dir, users=users, seed=seed))
+        rows = list(public_rows(partition))
         shipped = _tuned(new, second, division, rows, shipped_path, say)
     else:
         shipped = _shipped(new, second, division, shipped_path, say)

@@ -16,8 +16,7 @@ from typing import Any
 
 from fala import Bundle, DataError, Match
 from fala_sim.convert.conversion import folded
-from fala_sim.data.place import find_place
-from fala_sim.data_sets import divide
+from fala_sim.data_sets import Partition, Role
 from fala_sim.digests import digest_of, file_digest
 from fala_sim.engine.task import Say
 from fala_sim.situation import Example
@@ -26,6 +25,7 @@ from fala_sim.vendor.sources import SHORT, Source
 
 # Rows, or the way of training, were others before it was 1.
 _FORM = 1
+_ROLES: tuple[Role, ...] = ("test", "validation")
 
 
 @dataclass(frozen=True)
@@ -44,20 +44,15 @@ class Tuned:
     said: dict[str, Any]
 
 
-def tune(
-    source: Source, data: str, data_dir: Path | None, work: Path, *, users: int, seed: int, say: Say
-) -> Tuned:
+def tune(source: Source, partition: Partition, work: Path, say: Say) -> Tuned:
     """Train a backbone on the public of a data set, or find it trained.
 
     What was interrupted goes on from its last checkpoint.
 
     Args:
         source: A backbone with ``tuned`` set, of which the folder is trained.
-        data: The data set; see ``fala_sim.data_sets``.
-        data_dir: Where the named data sets are; None looks in the usual places.
+        partition: The data set, and how it is divided.
         work: The run's work folder.
-        users: Test users.
-        seed: Of the division.
         say: Told of progress.
 
     Raises:
@@ -65,15 +60,16 @@ def tune(
     """
     if source.transformer is None:
         raise DataError(f"{source.name}: has no Hugging Face folder, which is what is trained")
-    made_of = (_FORM, source.digest, data, find_place(data, data_dir).digest(), users, seed)
+    data, digest = partition.name, partition.digest()
+    made_of = (_FORM, source.digest, data, digest, partition.users, partition.seed)
     folder = work / f"tuned-{digest_of(made_of)[:SHORT]}"
     bundle, training, rows = folder / "tuned.fala", folder / "training", folder / "public.jsonl"
     trained = replace(source, bundle=bundle, transformer=training / "model", tuned=False)
     if not bundle.is_file():
-        say(f"{data}, seed {seed}: training {source.name} on the public")
+        say(f"{data}, seed {partition.seed}: training {source.name} on the public")
         folder.mkdir(parents=True, exist_ok=True)
         with rows.open("w", encoding="utf-8") as lines:
-            for row in public_rows(data, data_dir, users=users, seed=seed):
+            for row in public_rows(partition):
                 lines.write(json.dumps(row) + "\n")
         _train(source.transformer, rows, training, bundle, source.name)
     for checkpoint in training.glob("checkpoint-*"):
@@ -96,9 +92,7 @@ def _train(folder: Path, rows: Path, work: Path, bundle: Path, name: str) -> Non
         raise DataError(f"{folder}: cannot be trained on the public: {error}") from error
 
 
-def public_rows(
-    data: str, data_dir: Path | None, *, users: int, seed: int
-) -> Iterator[dict[str, Any]]:
+def public_rows(partition: Partition) -> Iterator[dict[str, Any]]:
     """The rows that a backbone is trained on, as ``fala-export train`` reads them.
 
     They are labels of people who are neither test nor validation users, on nothing that one of
@@ -106,19 +100,14 @@ def public_rows(
     there where somebody else's label is on it, with that label.
 
     Args:
-        data: The data set; see ``fala_sim.data_sets``.
-        data_dir: Where the named data sets are; None looks in the usual places.
-        users: Test users.
-        seed: Of the divisions.
+        partition: The data set, and how it is divided.
 
     Raises:
         DataError: If the data cannot be read or divided.
     """
-    tested, validated = (
-        divide(data, data_dir, users=users, seed=seed, role=role) for role in ("test", "validation")
-    )
+    tested, validated = (partition.divide(role) for role in _ROLES)
     if tested.rating is not None:
-        raise DataError(f"{data} has ratings; a backbone is trained on labels alone")
+        raise DataError(f"{partition.name} has ratings; a backbone is trained on labels alone")
     held_out = {
         folded(_judged(example))
         for division in (tested, validated)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -43,13 +44,11 @@ def fleet_command(
     devices: int,
     chunk: int,
     seed: int,
-    jobs: int,
-    engine: str,
-    address: str | None,
     out: Path,
     only: bool,
     watts: float | None,
     as_json: bool,
+    **engine: Any,  # noqa: ANN401
 ) -> None:
     """Let a fleet of simulated devices live through successive releases, and report on it.
 
@@ -68,7 +67,7 @@ def fleet_command(
     if not only:
         failures = run_fleet(
             out, devices=devices, chunk=chunk, seed=seed, say=say,
-            engine=open_engine(engine, jobs=jobs, address=address),
+            engine=open_engine(engine.pop("engine"), **engine),
         )  # fmt: skip
     try:
         figures = report(out, WATTS if watts is None else watts)

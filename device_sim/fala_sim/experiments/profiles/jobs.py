@@ -19,11 +19,11 @@ def profile(key: Key, place: Path) -> Giving:
     """Let the device of the key's variant replace its backbone by the key's method."""
     subject = Subject.of(key, place)
     prepared, user = subject.prepared, subject.user
+    new = prepared.shipped if key.method == SHIPPED else prepared.new
     with TemporaryDirectory(prefix="fala-") as folder:
         result = run_profile(
             next(each for each in PROFILES if each.name == key.variant),
-            prepared.old.path,
-            (prepared.shipped if key.method == SHIPPED else prepared.new).path,
+            (prepared.old.path, new.path),
             write_rows(Path(folder) / "rows.json", user.train, user.train_labels),
             Path(folder) / "out",
             work=REPLACE if key.method == SHIPPED else key.method,

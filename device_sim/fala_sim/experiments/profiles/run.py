@@ -28,8 +28,7 @@ _FILES = ("open", "read", "create", "load", "commit", "total")
 
 def run_profile(
     profile: Profile,
-    old: Path,
-    new: Path,
+    releases: tuple[Path, Path],
     rows: Path,
     out: Path,
     *,
@@ -42,8 +41,7 @@ def run_profile(
 
     Args:
         profile: The device.
-        old: The release that it has.
-        new: The release that comes.
+        releases: The one that it has, and the one that comes.
         rows: The user's examples and labels, as ``write_rows`` writes them.
         out: A folder for the device, ``out / "device"``; made if there is none.
         work: ``"replace"``, or the name of a trained method: one epoch over a few documents.
@@ -62,6 +60,7 @@ def run_profile(
     """
     if sys.platform != "linux":
         raise DataError("device profiles use Linux's limits on a process; run them on Linux")
+    old, new = releases
     device = out / "device"
     if device.exists():
         raise DataError(f"{device}: exists; give a folder without one")
