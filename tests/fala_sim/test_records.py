@@ -2,17 +2,15 @@
 
 import contextlib
 import gzip
-import json
 import multiprocessing
 import sqlite3
 import subprocess
 
 import pytest
 
-from checkout import ROOT
 from fala import DataError
 from fala_sim.origin import commit_of
-from fala_sim.records import DATABASE, PACKED, Key, Store, key_of, read_records
+from fala_sim.records import DATABASE, PACKED, Key, Store, read_records
 from sim_command import call, fails
 
 RECORDS = 60
@@ -127,15 +125,3 @@ def test_a_commit_is_that_of_the_sources_own_repository(tmp_path):
     git("commit", "-qm", "Theirs")
     assert len(commit_of(tmp_path / "theirs.py")) >= 7
     assert commit_of(inside) == ""
-
-
-@pytest.mark.parametrize("run", ["replacement", "many", "tuned", "adapters", "prompts"])
-def test_a_recorded_run_is_packed_and_tells_its_commit(run):
-    folder = ROOT / "device_sim" / "results" / run
-    found = read_records(folder)
-    assert len(found) > 190
-    assert len(set(map(key_of, found))) == len(found)
-    assert all(record["provenance"]["commit"] for record in found)
-    assert not (folder / DATABASE).exists()
-    assert (folder / PACKED).stat().st_size < 2e6
-    assert json.dumps(found[0])

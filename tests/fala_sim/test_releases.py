@@ -23,7 +23,7 @@ from fala_sim.vendor.releases import load, prepare
 from fala_sim.vendor.sources import find_source
 from laboratory import write_data
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("warm_jobs")]
+pytestmark = pytest.mark.slow
 
 
 def make(folder, work, said, old="glove", new="bert"):

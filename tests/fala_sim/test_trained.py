@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 
 METHODS = (Full, Adapter, Lora)
 LAYERS = 2
-SETTINGS = {"learning_rate": 1e-2, "epochs": 12}
+SETTINGS = {"learning_rate": 1e-2, "epochs": 8}
 
 
 @pytest.fixture(scope="module")

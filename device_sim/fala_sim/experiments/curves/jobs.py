@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
-from fala_sim.experiments.replacement.jobs import Subject
+from fala_sim.experiments.replacement.jobs import Subject, with_examples
 from fala_sim.experiments.replacement.scoring import outcome
 from fala_sim.experiments.runner import Giving, Made, timed
 from fala_sim.methods.method import Settings
@@ -24,18 +22,10 @@ def curve(key: Key, place: Path, settings: Settings, done: frozenset[Key]) -> Gi
     subject = Subject.of(key, place)
     method = find_method(key.method)
     user = subject.user
-    order = np.random.default_rng(key.seed).permutation(len(user.train))
     for variant, size in SIZES.items():
         if key.of(variant) in done or (size or 0) > len(user.train):
             continue
-        # In their own order: a matcher's examples are in order of time.
-        chosen = np.sort(order[:size])
-        few = replace(
-            user,
-            train=[user.train[i] for i in chosen],
-            train_labels=[user.train_labels[i] for i in chosen],
-        )
-        part = replace(subject, user=few)
+        part = replace(subject, user=with_examples(user, size, key.seed))
         situation = part.situation(cached=True)
         scores = method.fit(situation, settings)
         content = part.about() | {"title": method.title, "settings": settings}

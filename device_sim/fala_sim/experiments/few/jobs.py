@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
-from fala_sim.experiments.replacement.jobs import Subject
+from fala_sim.experiments.replacement.jobs import Subject, with_examples
 from fala_sim.experiments.runner import Giving, Made, timed
 from fala_sim.methods.fala_shipped import Replaced
 from fala_sim.methods.method import Settings
@@ -37,14 +35,7 @@ def draws(examples: int) -> list[str]:
 def drawn(user: User, draw: str) -> User:
     """A user with the train examples of a draw; of one number the fewer are among the more."""
     name, _, number = draw.partition(".")
-    order = np.random.default_rng(int(number)).permutation(len(user.train))
-    # In their own order: a matcher's examples are in order of time.
-    chosen = np.sort(order[: SIZES[name]])
-    return replace(
-        user,
-        train=[user.train[position] for position in chosen],
-        train_labels=[user.train_labels[position] for position in chosen],
-    )
+    return with_examples(user, SIZES[name], int(number))
 
 
 @timed

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+
+import numpy as np
 
 from fala import Budget, Device
 from fala_sim.encoding import DeviceEncoder, KnownEncoder
@@ -84,6 +86,18 @@ class Subject:
             "public": len(self.prepared.division.public),
             "digests": dict(self.prepared.digests),
         }
+
+
+def with_examples(user: User, count: int | None, seed: int) -> User:
+    """A user with so many train examples, or all; of one seed the fewer are among the more."""
+    order = np.random.default_rng(seed).permutation(len(user.train))
+    # In their own order: a matcher's examples are in order of time.
+    chosen = np.sort(order[:count])
+    return replace(
+        user,
+        train=[user.train[position] for position in chosen],
+        train_labels=[user.train_labels[position] for position in chosen],
+    )
 
 
 @timed
