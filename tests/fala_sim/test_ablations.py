@@ -1,7 +1,10 @@
+"""The paper's ablations for one user."""
+
 import numpy as np
 import pytest
 
 from fala_sim.experiments.ablation.variants import ablations, variants
+from fala_sim.methods.means import clusters_of_means, select_by_means
 from fala_sim.methods.registry import find_method
 from fala_sim.metric.quality import figures
 from situations import NEW_DIMENSION, situation
@@ -99,3 +102,25 @@ def test_own_labels_alone_know_nothing_of_the_vendor():
         where.new.head.bias += bias
         logits.append(rows(where)["table6-own-labels"][0](where.user.test))
     np.testing.assert_array_equal(*logits)
+
+
+# --- k-means, which the paper's ablation compares with ---------------------------------------
+
+
+def test_separate_groups_are_found():
+    truth = np.repeat(np.arange(5), 30)
+    random = np.random.default_rng(0)
+    vectors = np.eye(8)[truth] + 0.05 * random.standard_normal((150, 8))
+    chosen = select_by_means(vectors.astype(np.float32), 5, 0)
+    assert sorted(truth[chosen]) == [0, 1, 2, 3, 4]
+
+
+def test_equal_vectors_are_one_cluster():
+    vectors = np.repeat(np.eye(3, dtype=np.float32), 10, axis=0)
+    assert clusters_of_means(vectors, 7, 0).max() == 2
+    assert len(set(select_by_means(vectors, 7, 0).tolist())) == 7
+
+
+def test_enough_room_takes_everyone():
+    vectors = np.eye(4, dtype=np.float32)
+    np.testing.assert_array_equal(select_by_means(vectors, 4, 0), np.arange(4))

@@ -95,7 +95,7 @@ def test_without_its_search_a_method_is_not_run_and_the_others_are(folder, tmp_p
 
 def test_settings_without_any_score_are_no_settings(tmp_path, monkeypatch):
     tried = [{"settings": {"k": 1}, "scores": {"auc": None, "accuracy": None}}]
-    searched = [{"data": "d", "method": "knn", "tried": tried}]
+    searched = [{"data": "d", "method": "knn", "variant": "", "tried": tried}]
     monkeypatch.setattr(people, "read_records", lambda results, kind: searched)
     assert people.chosen_settings(tmp_path, "d") == {}
 

@@ -1,3 +1,5 @@
+"""A device's limits on a replacement, and on what trains."""
+
 import errno
 import os
 import subprocess
@@ -14,6 +16,8 @@ from fala_sim.experiments.profiles.limited import judge
 from fala_sim.experiments.profiles.profile import LINPACK, MIB, PEAK, PROFILES, Figure, Profile
 from fala_sim.experiments.profiles.rows import read_rows, write_rows
 from fala_sim.experiments.profiles.run import run_profile
+from fala_sim.experiments.profiles.trained import DOCUMENTS, train
+from trained import documents, make_head, make_situation
 
 pytestmark = pytest.mark.slow
 
@@ -258,3 +262,54 @@ def test_every_figure_has_its_source():
             assert figure.value > 0
             assert "." in figure.source
         assert set(profile.speeds) <= {LINPACK, PEAK}
+
+
+# --- what trains within limits ---------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def user_situation(tmp_path_factory):
+    """A user, and a tiny transformer that arrives."""
+    pytest.importorskip("torch")
+    folder = tmp_path_factory.mktemp("profiles") / "new"
+    return make_situation(folder, *documents(40, seed=1), make_head(scale=0.1))
+
+
+@pytest.fixture(scope="module")
+def user_rows(user_situation, tmp_path_factory):
+    path = tmp_path_factory.mktemp("rows") / "rows.json"
+    return write_rows(path, user_situation.user.train, user_situation.user.train_labels)
+
+
+def test_a_training_is_one_epoch_over_a_few_documents(user_situation, user_rows):
+    job = {
+        "work": "full",
+        "rows": str(user_rows),
+        "old": str(user_situation.old.path),
+        "new": str(user_situation.new.path),
+        "transformer": str(user_situation.transformer),
+        "seed": 0,
+    }
+    told = {}
+    stages = []
+    train(job, lambda step, **fields: told.update({step: fields}), stages.append)
+    assert stages == ["train"]
+    assert told["measured"]["documents"] == DOCUMENTS < len(user_situation.user.train)
+    cost = told["measured"]["cost"]["stages"]["train"]
+    assert cost["backward_passes"] == DOCUMENTS
+    assert cost["seconds"] > 0
+
+
+@pytest.mark.thorough
+def test_a_training_without_memory_for_it_fails(user_situation, user_rows, tmp_path):
+    """Where a replacement is done with more to spare: above."""
+    device = Profile("test", "Test", Figure(1, "this test"), Figure(150 * MIB, "this test"))
+    result = run_profile(
+        device, (user_situation.old.path, user_situation.new.path), user_rows, tmp_path / "out",
+        work="full", transformer=user_situation.transformer,
+    )  # fmt: skip
+    assert result["outcome"] == "out of memory"
+    assert "alone hold" in result["message"]
+    assert result["predicted"] is None
+    assert result["measured"]["device"] is None
+    assert result["measured"]["start"]["held"] > 150 * MIB

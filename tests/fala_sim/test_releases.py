@@ -35,7 +35,7 @@ def make(folder, work, said, old="glove", new="bert"):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return write_data(tmp_path_factory.mktemp("many"), annotators=24, documents=220, share=0.35)
+    return write_data(tmp_path_factory.mktemp("many"), annotators=24, documents=220, share=0.25)
 
 
 @pytest.fixture(scope="module")

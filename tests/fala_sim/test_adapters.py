@@ -1,4 +1,4 @@
-"""Trainings of tasks on one backbone, as the laboratory plans, runs and records them."""
+"""Tasks on one backbone, as the laboratory plans, runs, records and shows them."""
 
 import json
 
@@ -8,11 +8,15 @@ from click.testing import CliRunner
 pytest.importorskip("torch")
 
 
+import pytest
+
+from adapter_records import write_adapters
 from driver import InProcess, write
 from encoders import make_encoder, write_encoder
 from fala import Bundle, DataError
 from fala_export.cli import main as exporter
 from fala_export.commands.adapter import adapter as exporters_command
+from fala_sim import frame
 from fala_sim.experiments.adapters import jobs
 from fala_sim.experiments.adapters.jobs import USUAL, Benchmark, spans
 from fala_sim.experiments.adapters.plan import KINDS, trials
@@ -20,7 +24,9 @@ from fala_sim.experiments.adapters.rates import RATES, chosen, searches
 from fala_sim.experiments.runner import run_tasks
 from fala_sim.experiments.trainings import Trial, check_records
 from fala_sim.records import Key, Store, read_records
+from fala_sim.report.table import NOT_RUN
 from sim_command import call, fails
+from sim_tables import TABLES, cell, column
 from tasks import write_task
 
 ADAPTERS = Key("adapter", "mrpc", "adapters", "all", 0, "3")
@@ -220,3 +226,36 @@ def test_records_of_another_backbone_are_not_taken_for_this_ones(task, tmp_path)
     check_records(Store(tmp_path), KINDS, "mrpc", {"data": "d", "new": "n"})
     with pytest.raises(DataError, match="another folder with --results"):
         check_records(Store(tmp_path), KINDS, "mrpc", {"data": "d", "new": "other"})
+
+
+# --- tables ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    write_adapters(folder)
+    return frame(folder)
+
+
+def test_what_learnt_nothing_is_told(records):
+    idle = (records["data"] == "cola") & (records["method"] == "full") & (records["seed"] == 1)
+    idle &= records["kind"] == "adapter"
+    runs = records.assign(**{"history.best_step": records["history.best_step"].mask(idle, 0)})
+    (note,) = TABLES["adapters"](runs).notes
+    assert note.startswith("cola, full fine-tuning, seed 1: no epoch was better")
+
+
+def test_what_was_not_run_yet_is_told(records):
+    table = TABLES["adapters"](records[records["method"] == "adapters"])
+    where = {"data": "cola", "method": "full fine-tuning"}
+    assert cell(table, "accuracy", **where) == NOT_RUN
+    assert cell(table, "paper: BERT-large", **where) == 0.605
+
+
+def test_of_equal_rates_the_one_that_is_taken_is_named(records):
+    tried = records[records["kind"] == "adapter-search"].assign(accuracy=0.8)
+    usual = tried["recipe.learning_rate"] == 1e-3
+    table = TABLES["adapter-search"](tried.assign(variant=tried["variant"].mask(usual, "usual")))
+    assert column(table, "", data="cola", method="adapters") == [None, "best", None]
+    assert column(table, "", data="cola", method="full") == ["best", None]
