@@ -22,7 +22,7 @@ from fala_export.models.encoder import load_encoder
 from fala_export.population import learn_from_annotators
 from fala_export.recipe import BackboneTable, Recipe, VectorsTable
 from fala_export.settings import CheckSettings, PriorSettings
-from fala_export.steps import Step, digest_of, planned
+from fala_export.steps import Steps, digest_of
 from fala_export.training.backbones import attentive
 from fala_export.training.checkpoints import alone
 from fala_export.training.global_model import fit_frozen, train
@@ -58,7 +58,7 @@ class Pipeline:
     def __init__(self, recipe: Recipe, folder: Path, work: Path) -> None:
         self.recipe, self._folder, self._work = recipe, folder, work
         self.embedder = Embedder(work / "embeddings")
-        self.steps = list(planned(self._steps(), work / "steps"))
+        self.steps = self._steps()
 
     @cached_property
     def rows(self) -> PublicRows:
@@ -101,24 +101,24 @@ class Pipeline:
         seed = 0 if training is None else training.seed
         return attentive(load_encoder(source, None, table.model.revision), seed)
 
-    def _steps(self) -> list[Step]:
-        recipe = self.recipe
+    def _steps(self) -> Steps:
+        recipe, steps = self.recipe, Steps(self._work / "steps")
         inputs: list[Any] = [fala.__version__, recipe.details, *map(digest_of, self._files())]
         name = "backbone and head" if recipe.data else "backbone"
-        steps = [Step(name, "", inputs, self._make)]
+        steps.add(name, "", inputs, self._make)
         if recipe.bridge is not None:
             seed = recipe.bridge.seed
             for earlier in recipe.bridge.from_:
                 old = Bundle.open(earlier)
                 bridge = partial(self._bridge, earlier, seed)
                 name, inputs = f"bridge from {old.manifest.name}", [old.backbone_digest, seed]
-                steps.append(Step(name, "bridges", inputs, bridge))
+                steps.add(name, "bridges", inputs, bridge)
         if (prior := recipe.prior) is not None:
             run = partial(self._prior, prior)
-            steps.append(Step("prior and scales", "", [prior.scales_only], run))
+            steps.add("prior and scales", "", [prior.scales_only], run)
         if (check := recipe.check) is not None:
             inputs = [digest_of(self.checked), check.users, check.budget]
-            steps.append(Step("check", "check", inputs, partial(self._check, check)))
+            steps.add("check", "check", inputs, partial(self._check, check))
         return steps
 
     def _files(self) -> list[Path]:
@@ -217,12 +217,12 @@ def build_release(recipe: Recipe, folder: Path, out: Path, work: Path) -> dict[s
         summary: dict[str, Any] = {"bundle": str(out)}
         for number, one in enumerate(pipeline.steps, start=1):
             kept = ", done before" if one.done else ""
-            click.echo(f"step {number} of {len(pipeline.steps)}: {one.step.name}{kept}", err=True)
+            click.echo(f"step {number} of {len(pipeline.steps)}: {one.name}{kept}", err=True)
             result = {key: value for key, value in one.run().items() if key != "bundle"}
-            if one.step.part == "bridges":
+            if one.part == "bridges":
                 summary.setdefault("bridges", []).append(result)
             else:
-                summary |= {one.step.part: result} if one.step.part else result
+                summary |= {one.part: result} if one.part else result
         if recipe.check is not None:
             demand(summary["check"], recipe.check)
         release = pipeline.steps[-1].bundle

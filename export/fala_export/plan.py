@@ -37,7 +37,7 @@ def plan(recipe: Recipe, folder: Path, work: Path) -> dict[str, Any]:
         DataError: The rows cannot be used.
     """
     pipeline = Pipeline(recipe, folder, work)
-    steps = {one.step.name: "done" if one.done else "to do" for one in pipeline.steps}
+    steps = {one.name: "done" if one.done else "to do" for one in pipeline.steps}
     summary: dict[str, Any] = {"recipe": recipe.name, "steps": steps}
     if recipe.data is None:
         return summary

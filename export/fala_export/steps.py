@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,34 +16,24 @@ from fala_export.writing import writing
 
 @dataclass(frozen=True)
 class Step:
-    """A step.
+    """A step, which makes a bundle of the one before.
 
     Attributes:
         name: For people.
         part: Of the release's summary that its own is; "" where it is that of the whole.
-        inputs: All that its result depends on, beside the bundle before it, as JSON can hold it.
-        run: Takes the bundle of the step before, and where to write its own; returns a summary.
+        make: Takes the bundle of the step before (the first takes its own), and where to write;
+            returns a summary.
+        bundle: The file of its bundle, named by the digest.
+        before: That of the step before.
+        digest: Of all that its result depends on.
     """
 
     name: str
     part: str
-    inputs: Sequence[Any]
-    run: Callable[[Path, Path], Mapping[str, Any]]
-
-
-@dataclass(frozen=True)
-class Planned:
-    """A step in its place among others.
-
-    Attributes:
-        step: The step.
-        bundle: The file of its bundle, named by the digest of all that it depends on.
-        before: That of the step before; of the first its own.
-    """
-
-    step: Step
+    make: Callable[[Path, Path], Mapping[str, Any]]
     bundle: Path
     before: Path
+    digest: str
 
     @property
     def summary_file(self) -> Path:
@@ -56,7 +46,7 @@ class Planned:
         return self.bundle.is_file() and self.summary_file.is_file()
 
     def run(self) -> dict[str, Any]:
-        """The step's summary; the step runs unless it is done.
+        """The step's summary; it is made unless it is done.
 
         Raises:
             ExportError: The step fails, or its folder cannot be written.
@@ -64,26 +54,37 @@ class Planned:
         if not self.done:
             with writing(self.bundle.parent):
                 self.bundle.parent.mkdir(parents=True, exist_ok=True)
-            summary = json.dumps(self.step.run(self.before, self.bundle))
+            summary = json.dumps(self.make(self.before, self.bundle))
             with writing(self.summary_file):
                 write_atomically(self.summary_file, lambda file: file.write_text(summary))
         loaded: dict[str, Any] = json.loads(self.summary_file.read_text(encoding="utf-8"))
         return loaded
 
 
-def planned(steps: Sequence[Step], folder: Path) -> Iterator[Planned]:
-    """Steps in their places.
+class Steps(list[Step]):
+    """Steps in order.
 
     Args:
-        steps: In order.
         folder: Where their bundles are kept.
     """
-    digest, before = "", None
-    for step in steps:
-        digest = hashlib.sha256(json.dumps([digest, step.name, step.inputs]).encode()).hexdigest()
-        bundle = folder / f"{digest[:32]}.fala"
-        yield Planned(step, bundle, before or bundle)
-        before = bundle
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._folder = folder
+
+    def add(
+        self,
+        name: str,
+        part: str,
+        inputs: Sequence[Any],
+        make: Callable[[Path, Path], Mapping[str, Any]],
+    ) -> None:
+        """Put a step behind the others; ``inputs`` are what it depends on beside the one before."""
+        last = self[-1] if self else None
+        content = json.dumps([last.digest if last else "", name, inputs])
+        digest = hashlib.sha256(content.encode()).hexdigest()
+        bundle = self._folder / f"{digest[:32]}.fala"
+        self.append(Step(name, part, make, bundle, last.bundle if last else bundle, digest))
 
 
 def digest_of(path: Path) -> str:
