@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 
@@ -60,6 +61,10 @@ class NewKeys:
     """
 
     keys_to: Folder | None = None
+
+    def of(self, repository: Path) -> Path:
+        """The folder of a repository's new keys."""
+        return self.keys_to or keys_beside(repository)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +133,7 @@ def begin(settings: Begin) -> Summary:
     days = _by_role(settings.days, "DAYS")
     return publishing.begin(
         folder,
-        settings.new_keys.keys_to or keys_beside(folder),
+        settings.new_keys.of(folder),
         _now(),
         thresholds={role: _threshold(value) for role, value in thresholds.items()},
         periods={role: _days(value) for role, value in days.items()},
@@ -190,13 +195,7 @@ def rotate(settings: Rotate) -> Summary:
     """
     from fala_export.updates import publishing
 
-    folder, passphrase = settings.repository.folder, settings.keys.passphrase.read()
-    return publishing.rotate(
-        folder, settings.role, _ring(settings.keys, folder, passphrase),
-        settings.new_keys.keys_to or keys_beside(folder), _now(),
-        threshold=None if settings.threshold is None else _threshold(settings.threshold),
-        passphrase=passphrase,
-    )  # fmt: skip
+    return _with_new_keys(publishing.rotate, settings.role, settings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,13 +219,7 @@ def delegate(settings: Delegate) -> Summary:
     """Give a product keys of its own, which sign its releases and nobody else's."""
     from fala_export.updates import publishing
 
-    folder, passphrase = settings.repository.folder, settings.keys.passphrase.read()
-    return publishing.delegate(
-        folder, settings.product, _ring(settings.keys, folder, passphrase),
-        settings.new_keys.keys_to or keys_beside(folder), _now(),
-        threshold=None if settings.threshold is None else _threshold(settings.threshold),
-        passphrase=passphrase,
-    )  # fmt: skip
+    return _with_new_keys(publishing.delegate, settings.product, settings)
 
 
 @command(Repository, _shown)
@@ -249,6 +242,18 @@ def repository() -> None:
 
 for _command in (begin, renew, rotate, delegate, show):
     repository.add_command(_command)
+
+
+def _with_new_keys(
+    change: Callable[..., dict[str, Any]], name: str, settings: Rotate | Delegate
+) -> Summary:
+    """Give a role, or a product, new keys."""
+    folder, passphrase = settings.repository.folder, settings.keys.passphrase.read()
+    return change(
+        folder, name, _ring(settings.keys, folder, passphrase), settings.new_keys.of(folder),
+        _now(), passphrase=passphrase,
+        threshold=None if settings.threshold is None else _threshold(settings.threshold),
+    )  # fmt: skip
 
 
 def _ring(keys: Keys, repository: Path, passphrase: bytes | None) -> Keyring:
