@@ -4,6 +4,7 @@ Imports inside functions and under ``TYPE_CHECKING`` count like any other.
 """
 
 import ast
+import functools
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,9 +29,17 @@ class Import:
         return f"{self.file}:{self.line}: {what}"
 
 
+@functools.cache
+def nodes_of(file):
+    """The nodes of a file's syntax tree that imports and names taken by a dot are."""
+    kept = ast.Import, ast.ImportFrom, ast.Attribute
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    return [node for node in ast.walk(tree) if isinstance(node, kept)]
+
+
 def imports_of(file):
     """Every import of a file; a relative one is a mistake."""
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for node in nodes_of(file):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield Import(file, node.lineno, alias.name, None)
@@ -43,7 +52,7 @@ def imports_of(file):
 
 def attributes_of(file, module):
     """Names that a file takes from a module by a dot: ``Device`` in ``fala.Device``."""
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for node in nodes_of(file):
         match node:
             case ast.Attribute(value=ast.Name(id=owner), attr=name) if owner == module:
                 yield name
