@@ -19,7 +19,7 @@ FILES = (
 )  # fmt: skip
 
 #: Lines that a file may have, to be read in one sitting.
-LIMITS = {"tests": 400, "sdk": 600, "export": 450, "device_sim": 450, "benchmarks": 450}
+LIMITS = {"tests": 500, "sdk": 600, "export": 450, "device_sim": 450, "benchmarks": 450}
 
 #: Files that are longer still, and what they may not outgrow. An entry goes with its cause.
 KNOWN = {"sdk/fala/device.py": 1080}  # the public class: most of it is docstrings, with examples
