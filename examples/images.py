@@ -29,7 +29,8 @@ def pixels_of(names):
 
 # The app's two encoders: 16 principal components, and later a network that reads digits.
 components = PCA(16, random_state=0).fit(images[public])
-network = MLPClassifier(48, max_iter=1000, tol=1e-3, random_state=0).fit(images[public], numerals[public])
+network = MLPClassifier(48, max_iter=1000, tol=1e-3, random_state=0)
+network.fit(images[public], numerals[public])
 
 
 def old_encoder(names):
