@@ -8,7 +8,7 @@ from typing import Any
 from fala import Bundle, BundleMismatchError, DataError, Head
 from fala.cli.progress import progress
 from fala.release import unique_texts, write_again
-from fala.release.population.annotators import LEAST_ANNOTATORS
+from fala.release.population.annotators import LEAST_ANNOTATORS, enough_rows, rows_by_name
 from fala.release.population.learning import (
     AnnotatedRows,
     annotated,
@@ -67,6 +67,7 @@ def write_prior(
     """
     bundle, head, public = _opened(release, public, trained_on)
     check_head(bundle, head)
+    enough_rows([row.user for row in public.rows])  # before minutes of embedding
     learned = learn_prior(_embedded(bundle, head, public, embedder or Embedder()), progress)
     details = {**learned.details, "data": public.digest}
     before = release.stat().st_size
@@ -107,13 +108,13 @@ def write_scales(
         RowError: A row has a label that is not the head's.
     """
     bundle, head, public = _opened(release, public, trained_on)
-    rows = _embedded(bundle, head, public, embedder or Embedder())
-    scales = learn_scales(rows, dict.fromkeys(set(rows.names), bundle.prior()), progress)
-    if scales is None:
+    if len(rows_by_name([row.user for row in public.rows], LEAST_ROWS)) < LEAST_ANNOTATORS:
         raise DataError(
             f"scales are chosen by {LEAST_ANNOTATORS} public annotators of {LEAST_ROWS} "
             "rows or more, and there are fewer. Without scales, devices take the SDK's"
         )
+    rows = _embedded(bundle, head, public, embedder or Embedder())
+    scales = learn_scales(rows, dict.fromkeys(set(rows.names), bundle.prior()), progress)
     before = release.stat().st_size
     write_again(out, bundle, {"scales": scales})
     return {"bundle": str(out), "bytes_added": out.stat().st_size - before, "scales": scales}

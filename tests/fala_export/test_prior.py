@@ -15,6 +15,7 @@ from fala.release.population.annotators import gather_annotators
 from fala.release.population.choice import FITS, _devices_loss, choose_prior, cut
 from fala.release.population.estimation import Gaussian, estimate, find_mode, isotropic, whiten
 from fala_export.cli import main
+from fala_export.embedding import Embedder
 from public_data import write_rows
 from public_people import FILMS, verdicts
 from training_sets import make_prior
@@ -346,7 +347,10 @@ def test_a_release_stays_without_a_prior_where_none_is_better(folder, release):
     assert len(written.scales) == 2
 
 
-def test_rows_of_too_few_annotators_are_refused(folder, release):
+def test_too_few_annotators_are_refused_before_their_texts_are_embedded(
+    folder, release, monkeypatch
+):
+    monkeypatch.setattr(Embedder, "embed", lambda *_: pytest.fail("the texts were embedded"))
     named = verdicts(release, people=19)
     rows = write_rows(folder / "few.jsonl", named)
     before = release.path.read_bytes()

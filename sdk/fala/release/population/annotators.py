@@ -77,16 +77,9 @@ def gather_annotators(
         The annotators, those with few rows first.
 
     Raises:
-        DataError: There are fewer than ``LEAST_ANNOTATORS`` of them.
+        DataError: See ``enough_rows``.
     """
-    enough = rows_by_name(names, LEAST_ROWS)
-    if len(enough) < LEAST_ANNOTATORS:
-        named = len(set(names) - {None})
-        raise DataError(
-            f"{len(enough)} of {named} public annotators have {LEAST_ROWS} rows or more; "
-            f"a population prior needs {LEAST_ANNOTATORS} of them. Without one, devices use the "
-            "SDK's isotropic prior"
-        )
+    enough = enough_rows(names)
     annotators = []
     for name in sorted(enough, key=lambda name: (len(enough[name]), name)):
         rows = enough[name]
@@ -107,6 +100,23 @@ def _beside(words: SparseRows | None, logits: Floats, spread: float) -> Inputs:
         block = Block(words, np.zeros((1, words.width), dtype=np.float32))
         beside += LEXICAL_SCALE * whiten(block, spread)[0].rows(words).gram()
     return np.asarray(beside, dtype=np.float32)
+
+
+def enough_rows(names: Sequence[str | None]) -> dict[str, NDArray[np.int64]]:
+    """Positions of the rows of every annotator who has ``LEAST_ROWS`` or more.
+
+    Raises:
+        DataError: There are fewer than ``LEAST_ANNOTATORS`` such annotators.
+    """
+    enough = rows_by_name(names, LEAST_ROWS)
+    if len(enough) < LEAST_ANNOTATORS:
+        named = len(set(names) - {None})
+        raise DataError(
+            f"{len(enough)} of {named} public annotators have {LEAST_ROWS} rows or more; "
+            f"a population prior needs {LEAST_ANNOTATORS} of them. Without one, devices use the "
+            "SDK's isotropic prior"
+        )
+    return enough
 
 
 def rows_by_name(names: Sequence[str | None], least: int) -> dict[str, NDArray[np.int64]]:
