@@ -35,7 +35,7 @@ class Calibrated(Method):
     name = "calibrated"
     title = "Vendor, calibrated"
     row = 14
-    look = Look("#8a6d3b", "P")
+    look = Look("#5a7f96", "x")
     headline = False
     baseline = False
     with_words = True
