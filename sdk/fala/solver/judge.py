@@ -21,6 +21,10 @@ MIN_LABELLED, MIN_OF_A_LABEL = 10, 3
 #: How far a personal model goes from the calibrated one to the full fit, as a rule, and labels from
 #: which on it may go all the way.
 HALF, MANY = 0.5, 100
+
+# Of a positive example: how far few labels leave the threshold at 1/2.
+_HELD = 0.5
+
 #: Which model answers: the personal one, the vendor's with the user's own slope and bias, or the
 #: vendor's own.
 Decision: TypeAlias = Literal["personal", "calibrated", "vendor"]
@@ -77,7 +81,8 @@ def judge(
     the model half way look worse by .002 nats at most. Stricter rules had a lower AUC and a higher
     loss in the mean; looser ones put more people below (``docs/tried.md``).
 
-    Where labels are too few to judge, nothing contradicts the Gaussian, and half way it is.
+    Where labels are too few to judge, nothing contradicts the Gaussian, and half way it is; the
+    threshold is held near a probability of 1/2.
 
     Each tag is judged by itself, as a head of two labels is: a user differs from others in some
     tags, and of rare ones there are too few to judge. The decision is ``"personal"`` where that of
@@ -95,9 +100,14 @@ def judge(
         columns = zip(labels.T, full.T, calibrated.T, vendor.T, strict=True)
         return _joined([judge(*(one[:, None] for one in column)) for column in columns], link)
     half = calibrated + HALF * (full - calibrated)
+    binary = isinstance(link, Labels) and half.shape[1] == 1
     if not can_judge(labels, link):
         why = "labels are too few to judge by; what is personal is held near the vendor's model"
-        return Verdict("personal", f"{len(labels)} {why}", HALF, scores=link.scores(labels, half))
+        threshold = _threshold_of_few(labels, half, positive) if binary else 0.0
+        return Verdict(
+            "personal", f"{len(labels)} {why}", HALF, threshold=threshold,
+            scores=link.scores(labels, half),
+        )  # fmt: skip
     by_example = [link.losses(labels, z) for z in (full, half, calibrated)]
     losses = [float(loss.mean()) for loss in by_example]
     gain = by_example[1] - by_example[0]
@@ -112,7 +122,6 @@ def judge(
         "calibrated": losses[2],
         "vendor": float(link.losses(labels, vendor).mean()),
     }
-    binary = isinstance(link, Labels) and z.shape[1] == 1
     threshold = f1_threshold(z, positive) if binary else 0.0
     decision: Decision = "personal" if trust else "calibrated"
     measure = f"{link.measure} of labels"
@@ -161,8 +170,33 @@ def f1_threshold(logits: Floats, positive: int = -1) -> float:
         positive: 0 where F1 is the first label's, else the second's.
     """
     sign = -1.0 if positive == 0 else 1.0
-    expected = np.sort(probabilities(sign * logits)[:, 0])[::-1]
+    return sign * _threshold_at(_expected_f1(sign * logits))
+
+
+def _threshold_of_few(labels: Floats, logits: Floats, positive: int) -> float:
+    """``f1_threshold`` where labels are too few to judge by, held near a probability of 1/2.
+
+    The F1 that few examples expect is a guess, and more so the fewer of them are positive. It
+    counts as these, beside ``_HELD`` of one whose F1 is 1: of no positive example the threshold
+    stays at 1/2, whatever the probabilities. On 35 people who are in no published figure F1 at 5
+    labels was .529 for .469 at 1/2, accuracy .752 for .766 (``docs/tried.md``).
+    """
+    count = float((labels if positive else 1 - labels).sum())
+    if not count:
+        return 0.0
+    sign = -1.0 if positive == 0 else 1.0
+    best = _expected_f1(sign * logits)
+    return sign * _threshold_at((count * best + _HELD) / (count + _HELD))
+
+
+def _expected_f1(logits: Floats) -> float:
+    """The best F1 that logits (n, 1) expect by their own probabilities; n > 0."""
+    expected = np.sort(probabilities(logits)[:, 0])[::-1]
     decided = np.arange(1, len(expected) + 1)
     best = float((2 * np.cumsum(expected) / (decided + expected.sum())).max())
-    best = max(best, np.finfo(np.float64).tiny)  # probabilities so small that they are 0
-    return sign * float(np.log(best / (2 - best)))
+    return max(best, np.finfo(np.float64).tiny)  # probabilities so small that they are 0
+
+
+def _threshold_at(best: float) -> float:
+    """The logit of half an F1."""
+    return float(np.log(best / (2 - best)))

@@ -90,8 +90,24 @@ def test_how_many_labels_judge(ones, zeros, enough):
     assert verdict.decision == ("calibrated" if enough else "personal")
     if not enough:
         assert (verdict.trust, verdict.losses, verdict.measure) == (HALF, {}, "")
-        assert verdict.threshold == 0.0
         assert f"{ones + zeros} labels are too few" in verdict.reason
+
+
+def test_few_positive_examples_move_the_threshold_little():
+    z = np.array([[-1.0], [-2.0], [-3.0], [0.5], [-0.5]])
+    rule, thresholds = f1_threshold(z), []
+    for ones in range(6):
+        verdict = judge(shares_of(*[1] * ones, *[0] * (5 - ones)), z, z, z)
+        assert not verdict.losses
+        thresholds.append(verdict.threshold)
+        mirrored = judge(shares_of(*[0] * ones, *[1] * (5 - ones)), -z, -z, -z, positive=0)
+        assert mirrored.threshold == pytest.approx(-verdict.threshold)
+    assert thresholds[0] == 0.0 and rule < thresholds[-1]
+    assert thresholds == sorted(thresholds, reverse=True) and len(set(thresholds)) == 6
+    # One positive example weighs twice what is held: F1 is a third of 1 and two of its own.
+    best = 2 * probabilities(np.array([[rule]]))[0, 0]
+    held = (best + 0.5) / 1.5
+    assert probabilities(np.array([[thresholds[1]]]))[0, 0] == pytest.approx(held / 2)
 
 
 @pytest.mark.parametrize(

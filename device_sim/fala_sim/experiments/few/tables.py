@@ -57,9 +57,9 @@ def few(records: pd.DataFrame) -> Table:
         "once. Mean over people, each the mean of the draws [95 % t interval over people]. "
         "Less the vendor's: the difference from the vendor's model with words on the same people. "
         "F1 is at a threshold that each method chooses by one rule, the best expected F1 by its "
-        "own probabilities: a device by those of its labelled examples (at 1/2 where they are too "
-        "few to judge by), the others by those of the test texts. Settings are those that "
-        "validation users chose at that number of labels, or at all of theirs. "
+        "own probabilities: a device by those of its labelled examples (nearer to 1/2 where "
+        "they are too few to judge by), the others by those of the test texts. Settings are those "
+        "that validation users chose at that number of labels, or at all of theirs. "
         f"{measured(runs)}",
     )
 
