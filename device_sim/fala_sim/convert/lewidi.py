@@ -1,4 +1,4 @@
-"""The data sets of Learning with Disagreements (Le-Wi-Di): SemEval-2023 task 11, and its third.
+"""The data sets of Learning with Disagreements (Le-Wi-Di), editions of 2023 and 2025.
 
 A folder of it has ``NAME_train.json``, ``NAME_dev.json`` and ``NAME_test.json``, each an object of
 documents by number; of a document this module reads ``text`` and the strings ``annotations``

@@ -67,7 +67,7 @@ _STEPS = ("Transformer", "Pooling", "Normalize")
 
 @contextlib.contextmanager
 def naming(model: str) -> Iterator[None]:
-    """Put a model's name before what is said of its files."""
+    """Begin the errors about a model's files with its name."""
     try:
         yield
     except ExportError as error:

@@ -1,8 +1,8 @@
 """A model on the Hugging Face hub: its files, all of one commit, in the hub's local cache.
 
 ``huggingface_hub`` fetches and keeps them. Ours is which files a model needs, that its weights
-come last, when the cache alone may be trusted, and what is said when something fails; ``naming``
-puts the model's name before it.
+come last, when the cache alone may be trusted, and which errors are raised; ``naming`` begins them
+with the model's name.
 """
 
 from __future__ import annotations

@@ -158,7 +158,7 @@ def can_judge(labels: Floats, link: Link = LABELS) -> bool:
     return len(labels) >= MIN_LABELLED and link.varied(labels, MIN_OF_A_LABEL)
 
 
-def f1_threshold(logits: Floats, positive: int = -1) -> float:
+def f1_threshold(logits: Floats, positive: int = -1, held: float = 0.0) -> float:
     """The logit above which to decide for the second of two labels, so that F1 is best.
 
     The threshold that maximizes F1 of calibrated probabilities is half the F1 that it reaches
@@ -168,9 +168,16 @@ def f1_threshold(logits: Floats, positive: int = -1) -> float:
     Args:
         logits: Of n > 0 examples, shape (n, 1), each left out of the fit.
         positive: 0 where F1 is the first label's, else the second's.
+        held: How far the expected F1 is held at 1, which is a probability of 1/2: between 0, not
+            at all, and 1.
     """
     sign = -1.0 if positive == 0 else 1.0
-    return sign * _threshold_at(_expected_f1(sign * logits))
+    expected = np.sort(probabilities(sign * logits)[:, 0])[::-1]
+    decided = np.arange(1, len(expected) + 1)
+    best = float((2 * np.cumsum(expected) / (decided + expected.sum())).max())
+    best = max(best, np.finfo(np.float64).tiny)  # probabilities so small that they are 0
+    best = (1 - held) * best + held
+    return sign * float(np.log(best / (2 - best)))
 
 
 def _threshold_of_few(labels: Floats, logits: Floats, positive: int) -> float:
@@ -182,21 +189,4 @@ def _threshold_of_few(labels: Floats, logits: Floats, positive: int) -> float:
     labels was .529 for .469 at 1/2, accuracy .752 for .766 (``docs/tried.md``).
     """
     count = float((labels if positive else 1 - labels).sum())
-    if not count:
-        return 0.0
-    sign = -1.0 if positive == 0 else 1.0
-    best = _expected_f1(sign * logits)
-    return sign * _threshold_at((count * best + _HELD) / (count + _HELD))
-
-
-def _expected_f1(logits: Floats) -> float:
-    """The best F1 that logits (n, 1) expect by their own probabilities; n > 0."""
-    expected = np.sort(probabilities(logits)[:, 0])[::-1]
-    decided = np.arange(1, len(expected) + 1)
-    best = float((2 * np.cumsum(expected) / (decided + expected.sum())).max())
-    return max(best, np.finfo(np.float64).tiny)  # probabilities so small that they are 0
-
-
-def _threshold_at(best: float) -> float:
-    """The logit of half an F1."""
-    return float(np.log(best / (2 - best)))
+    return f1_threshold(logits, positive, _HELD / (count + _HELD)) if count else 0.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 
 from fala_sim.engine.task import Task
@@ -36,9 +36,11 @@ def _searches(study: Study) -> Iterator[Task]:
 
 def _few(study: Study) -> Iterator[Task]:
     """Every method on every test user, with the settings of each number of labels."""
+    tested = list(first_labelled(study.tested))
+    chosen = {division.data: _chosen(study, division.data) for division in tested}
     for name in long_first(study.methods):
-        for division in first_labelled(study.tested):
-            settings = _settings(study, division.data, name)
+        for division in tested:
+            settings = _settings(chosen[division.data], name)
             if not settings:
                 continue
             job = partial(few, settings=settings)
@@ -47,15 +49,19 @@ def _few(study: Study) -> Iterator[Task]:
                 yield study.task(job, division, [key.of(draw) for draw in draws(examples)])
 
 
-def _settings(study: Study, data: str, method: str) -> dict[str, Settings]:
+def _chosen(study: Study, data: str) -> dict[str, dict[str, Settings]]:
+    """What validation users chose, by number of labels and method."""
+    results = study.plan.results
+    return {size: chosen_settings(results, data, "few-search", size) for size in SIZES}
+
+
+def _settings(chosen: Mapping[str, Mapping[str, Settings]], method: str) -> dict[str, Settings]:
     """By number of labels; where validation users have fewer, those at all of theirs.
 
     Empty where no search ended.
     """
     if method in FIXED:
         return {size: {} for size in SIZES}
-    results = study.plan.results
-    chosen = {size: chosen_settings(results, data, "few-search", size) for size in SIZES}
     if method not in chosen["all"]:
         return {}
     return {size: chosen[size].get(method, chosen["all"][method]) for size in SIZES}
