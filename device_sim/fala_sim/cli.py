@@ -22,6 +22,7 @@ from fala_sim.experiments.families import (
     family_of,
 )
 from fala_sim.experiments.fleet.commands import fleet_command
+from fala_sim.experiments.plan import Plan
 from fala_sim.models.commands import models_group
 from fala_sim.options import ENGINE, JSON, RESULTS, Option, failed, say, with_options
 from fala_sim.records import Kind, Store
@@ -63,7 +64,7 @@ def _run(
     given = dict(options)
     jobs, engine, address = (given.pop(name) for name in ("jobs", "engine", "address"))
     opened = open_engine(engine, jobs=jobs, address=address)
-    return family.run(kinds, opened, say, results=results, **given)
+    return family.run(Plan(results=results, **given), kinds, opened, say)
 
 
 class _Entries(Group):

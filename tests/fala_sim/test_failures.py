@@ -10,9 +10,11 @@ from fala_sim import engine
 from fala_sim.engine.local import LocalEngine
 from fala_sim.engine.task import Task
 from fala_sim.experiments import people
-from fala_sim.experiments.ablation import plan as ablation
-from fala_sim.experiments.curves import plan as curves
-from fala_sim.experiments.replacement import plan as replacement
+from fala_sim.experiments.ablation import jobs as ablation
+from fala_sim.experiments.curves import jobs as curves
+from fala_sim.experiments.few import jobs as few
+from fala_sim.experiments.plan import Plan
+from fala_sim.experiments.replacement import jobs as replacement
 from fala_sim.records import Key, Store, read_records
 from giving import give
 from laboratory import write_data
@@ -33,7 +35,8 @@ def options(results, *data, users=1):
 
 
 def plan_of(results, folder, methods):
-    return people.Plan(results, (f"lewidi:{folder}",), None, 2, 1, "glove", "bert", methods)
+    data = (f"lewidi:{folder}",)
+    return Plan(results=results, data=data, users=2, old="glove", new="bert", methods=methods)
 
 
 def test_one_bad_data_set_does_not_keep_the_others_from_being_run(folder, tmp_path, monkeypatch):
@@ -70,7 +73,7 @@ def asked(monkeypatch):
     def run(given, store, *, engine, say):
         given = list(given)
         tasks.extend(given)
-        return [f"{task.label}: broken" for task in given if task.label.startswith("search")]
+        return [f"{task.label}: broken" for task in given if "search" in task.label]
 
     monkeypatch.setattr(people, "run_tasks", run)
     return tasks
@@ -93,11 +96,32 @@ def test_without_its_search_a_method_is_not_run_and_the_others_are(folder, tmp_p
     )
 
 
+def test_few_labels_tell_what_was_not_searched_and_which_data_cannot_be_divided(
+    folder, tmp_path, asked, monkeypatch
+):
+    plan = plan_of(tmp_path, folder, ("global", "top"))
+    failures = people.run(plan, few.EXPERIMENTS, LocalEngine(2), print)
+    assert failures[-1].endswith(": top: not run without settings; see why their search failed")
+    assert [task.label.split()[2] for task in asked if task.label.startswith("few ")] == (
+        ["global"] * 2
+    )
+    participants = people.Study.participants
+
+    def divide(study, data, role, seed):
+        if role == "validation":
+            raise DataError("too few people")
+        return participants(study, data, role, seed)
+
+    monkeypatch.setattr(people.Study, "participants", divide)
+    failures = people.run(plan, few.EXPERIMENTS, LocalEngine(2), print)
+    assert failures[0].endswith(": too few people")
+
+
 def test_settings_without_any_score_are_no_settings(tmp_path, monkeypatch):
     tried = [{"settings": {"k": 1}, "scores": {"auc": None, "accuracy": None}}]
     searched = [{"data": "d", "method": "knn", "variant": "", "tried": tried}]
     monkeypatch.setattr(people, "read_records", lambda results, kind: searched)
-    assert people.chosen_settings(tmp_path, "d") == {}
+    assert people.chosen_settings(tmp_path, "search") == {}
 
 
 def test_a_job_that_cannot_be_prepared_does_not_end_those_that_can(tmp_path):

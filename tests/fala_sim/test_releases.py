@@ -13,7 +13,7 @@ from fala_sim.data_sets import Division, Partition, divide
 from fala_sim.digests import folder_digest
 from fala_sim.experiments.curves import jobs as curve_jobs
 from fala_sim.experiments.replacement import jobs
-from fala_sim.experiments.replacement.jobs import Subject
+from fala_sim.experiments.subject import Subject
 from fala_sim.methods.fala_shipped import replaced
 from fala_sim.records import Key, read_records
 from fala_sim.situation import User

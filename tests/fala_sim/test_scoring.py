@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fala_sim.experiments.replacement.scoring import blend, outcome
+from fala_sim.experiments.scoring import blend, outcome
 from fala_sim.methods.fala_shipped import Replaced
 from fala_sim.metric.quality import decisions, figures, flips
 from situations import situation

@@ -18,7 +18,8 @@ from fala_sim.cli import main
 from fala_sim.convert.conversion import folded
 from fala_sim.data_sets import Partition, divide
 from fala_sim.digests import file_digest
-from fala_sim.experiments.people import Plan, Study
+from fala_sim.experiments.people import Study
+from fala_sim.experiments.plan import Plan
 from fala_sim.experiments.runner import OtherPlanError
 from fala_sim.records import read_records
 from fala_sim.training.transformer import open_encoder
@@ -102,7 +103,10 @@ def test_both_divisions_of_a_seed_have_one_tuned_backbone(prepared, folder, mode
 
 
 def test_records_tell_that_the_backbone_was_tuned(prepared, folder, model, work):
-    plan = Plan(work.parent, (f"lewidi:{folder}",), folder, 2, 1, "glove", f"tuned:{model}", ())
+    plan = Plan(
+        results=work.parent, data=(f"lewidi:{folder}",), data_dir=folder, users=2,
+        old="glove", new=f"tuned:{model}",
+    )  # fmt: skip
     for said in ([], []):  # made, then read again by another run
         users = Study(plan, said.append).participants(*plan.data, "test", 0).users
         assert list(users) == [user.name for user in prepared[0].division.users]

@@ -6,10 +6,9 @@ What a family runs is imported when it is run: a command that fails early should
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
-from pathlib import Path
-from typing import Any
+from typing import TypeAlias
 
 import click
 
@@ -17,8 +16,12 @@ from fala.cli.names import Described, Named
 from fala_sim import names
 from fala_sim.data.commands import data_sets
 from fala_sim.engine.task import Engine, Say
+from fala_sim.experiments.plan import Plan
 from fala_sim.options import DATA_DIR, Option
 from fala_sim.records import KINDS, Kind
+
+#: Makes what is not recorded yet of some kinds; gives one line for each thing that failed.
+Run: TypeAlias = "Callable[[Plan, Sequence[Kind], Engine, Say], list[str]]"
 
 
 @dataclass(frozen=True)
@@ -27,14 +30,13 @@ class Family:
 
     Attributes:
         kinds: Of the records that it makes.
-        options: On the command line; ``run`` takes them by name.
-        run: Makes what is not recorded yet of some kinds: ``run(kinds, engine, say, **options)``.
-            It gives one line for each thing that failed.
+        options: On the command line; each is a field of the plan.
+        run: Makes them.
     """
 
     kinds: tuple[Kind, ...]
     options: tuple[Option, ...]
-    run: Callable[..., list[str]]
+    run: Run
 
 
 def names_of(_context: click.Context, _option: click.Parameter, value: str) -> tuple[str, ...]:
@@ -79,42 +81,26 @@ def _new(what: str) -> Option:
 _TO_TRAIN = "What is trained: minilm, mpnet, or a Hugging Face folder."
 
 
-def _run_people(
-    kinds: Sequence[Kind],
-    engine: Engine,
-    say: Say,
-    *,
-    methods: tuple[str, ...],
-    **options: Any,  # noqa: ANN401
-) -> list[str]:
-    from fala_sim.experiments.ablation import plan as ablation
-    from fala_sim.experiments.curves import plan as curves
-    from fala_sim.experiments.few import plan as few
-    from fala_sim.experiments.history import plan as history
-    from fala_sim.experiments.people import Plan, run
-    from fala_sim.experiments.profiles import plan as profiles
-    from fala_sim.experiments.replacement import plan as replacement
+def _people(plan: Plan, kinds: Sequence[Kind], engine: Engine, say: Say) -> list[str]:
+    from fala_sim.experiments.people import run
     from fala_sim.methods.registry import METHODS, find_method
 
-    for name in methods:
+    for name in plan.methods:
         find_method(name)  # a mistake in a name ends here, not after an hour
-    rooms = (replacement, ablation, curves, few, history, profiles)
-    experiments = [one for room in rooms for one in room.EXPERIMENTS if one.kind in kinds]
-    return run(Plan(methods=methods or tuple(METHODS), **options), experiments, engine, say)
+    jobs = (
+        import_module(f"fala_sim.experiments.{room}.jobs")
+        for room in ("replacement", "ablation", "curves", "few", "history", "profiles")
+    )
+    experiments = [one for module in jobs for one in module.EXPERIMENTS if one.kind in kinds]
+    return run(replace(plan, methods=plan.methods or tuple(METHODS)), experiments, engine, say)
 
 
-def _run_flops(kinds: Sequence[Kind], engine: Engine, say: Say, *, results: Path) -> list[str]:
-    from fala_sim.experiments.replacement.plan import run_flops
+def _module(name: str) -> Run:
+    """The ``run`` of a module of ``fala_sim.experiments``."""
 
-    return run_flops(results, engine, say)
-
-
-def _planned(room: str) -> Callable[..., list[str]]:
-    """What runs a room whose ``plan`` has a ``Plan`` and ``run(plan, kinds, engine, say)``."""
-
-    def run(kinds: Sequence[Kind], engine: Engine, say: Say, **options: Any) -> list[str]:  # noqa: ANN401
-        plan = import_module(f"fala_sim.experiments.{room}.plan")
-        failures: list[str] = plan.run(plan.Plan(**options), kinds, engine, say)
+    def run(plan: Plan, kinds: Sequence[Kind], engine: Engine, say: Say) -> list[str]:
+        module = import_module(f"fala_sim.experiments.{name}")
+        failures: list[str] = module.run(plan, kinds, engine, say)
         return failures
 
     return run
@@ -128,7 +114,7 @@ ADAPTERS = Family(
         _seeds(3),
         _new(_TO_TRAIN),
     ),
-    _planned("adapters"),
+    _module("adapters.plan"),
 )
 PROMPTS = Family(
     ("prompt", "prompt-length", "prompt-training"),
@@ -146,9 +132,9 @@ PROMPTS = Family(
             }),
         ),
     ),
-    _planned("prompts"),
+    _module("prompts.plan"),
 )  # fmt: skip
-FLOPS = Family(("flops",), (), _run_flops)
+FLOPS = Family(("flops",), (), _module("replacement.jobs"))
 _FEW: tuple[Kind, ...] = ("few-search", "few")
 PEOPLE = Family(
     tuple(
@@ -176,7 +162,7 @@ PEOPLE = Family(
             type=Named(names.methods, several=True),
         ),
     ),
-    _run_people,
+    _people,
 )  # fmt: skip
 # Of people, too, but hours of training that `fala-sim all` does not ask for.
 FEW = Family(_FEW, PEOPLE.options, PEOPLE.run)

@@ -1,19 +1,21 @@
-"""What the experiments on people share: a plan, who takes part, and with which settings."""
+"""What the experiments on people share: who takes part, with which settings, and how all is run."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import islice
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, TypeAlias
 
 from fala import DataError, FalaError
 from fala_sim.data.place import find_place, is_benchmark
 from fala_sim.data_sets import Partition, Role
 from fala_sim.engine.local import LocalEngine
 from fala_sim.engine.task import Call, Engine, Needs, Say, Task
+from fala_sim.experiments.plan import Plan
 from fala_sim.experiments.runner import Giving, OtherPlanError, prepare_all, run_tasks
 from fala_sim.methods.method import Settings
 from fala_sim.methods.registry import FIXED, RATING, TRAINED
@@ -21,32 +23,6 @@ from fala_sim.metric.statistics import selection_score
 from fala_sim.records import Key, Kind, Store, read_records
 from fala_sim.vendor.releases import inputs_of, load, prepare
 from fala_sim.vendor.sources import TUNED, Source, find_source
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What is asked of a run.
-
-    Attributes:
-        results: The run's folder: records, tables, and a work folder that may be deleted.
-        data: Data sets.
-        data_dir: Where they are; None looks in the usual places.
-        users: Test users of each data set.
-        seeds: How many divisions of the data. What trains a transformer is run on the first, as
-            are ablations, learning curves and chains; of people who take turns, on each.
-        old: The backbone that devices have.
-        new: The backbone that comes; after ``tuned:``, trained on each data set's public first.
-        methods: Which methods.
-    """
-
-    results: Path
-    data: tuple[str, ...]
-    data_dir: Path | None
-    users: int
-    seeds: int
-    old: str
-    new: str
-    methods: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -68,23 +44,10 @@ class Participants:
     users: Mapping[str, int]
 
 
-@dataclass(frozen=True)
-class Experiment:
-    """A kind of record that is made of people's replacements.
-
-    Attributes:
-        kind: Of the records.
-        tasks: What there is to do.
-        searched: The methods whose settings it needs, of those that are asked for.
-        before: What is to be done before its tasks are made, whose records they read.
-        alone: Whether it measures this machine: then its tasks run here, one by one, at last.
-    """
-
-    kind: Kind
-    tasks: Callable[[Study], Iterator[Task]]
-    searched: Callable[[Sequence[str]], list[str]] = lambda methods: []
-    before: Callable[[Study], Iterator[Task]] = lambda study: iter(())
-    alone: bool = False
+#: Settings by variant of their search.
+BySize: TypeAlias = "Mapping[str, Settings]"
+#: Chosen settings by data set and method.
+Chosen: TypeAlias = "Mapping[tuple[str, str], BySize]"
 
 
 class Study:
@@ -95,8 +58,7 @@ class Study:
         store: The run's records.
         say: Told of progress.
         methods: Those that can be run.
-        tested: Who takes part, by division; empty before ``run`` has divided the data.
-        settings: By data set and method; those that validation users chose.
+        failures: A line for each data set that cannot be divided.
     """
 
     def __init__(self, plan: Plan, say: Say) -> None:
@@ -112,13 +74,12 @@ class Study:
         if plan.old.startswith(TUNED):
             raise DataError(f"--old {plan.old}: only the backbone that comes, --new, is tuned")
         self.plan, self.say, self.store = plan, say, Store(plan.results)
-        self.work = work_folder(plan.results)
+        self.failures: list[str] = []
+        self.work = plan.work()
         self._sources: dict[str, Source] = {}
         self._places: dict[tuple[str, int, Role, str, tuple[str, ...]], Path] = {}
         self.source(plan.old)  # a mistake in a name ends here, before anything is prepared
         self.trainable = self.source(plan.new).transformer is not None
-        self.tested: list[Participants] = []
-        self.settings: dict[str, dict[str, Settings]] = {}
 
     @cached_property
     def methods(self) -> list[str]:
@@ -130,6 +91,17 @@ class Study:
                 "transformer and are left out; name its Hugging Face folder with --new to have them"
             )
         return methods
+
+    @cached_property
+    def tested(self) -> list[Participants]:
+        """Who is tested, by division."""
+        return self._divided(self.plan.data, "test", self.plan.seeds)
+
+    @cached_property
+    def validation(self) -> list[Participants]:
+        """Who chooses settings, of every data set whose people are tested."""
+        data = dict.fromkeys(division.data for division in self.tested)
+        return self._divided(data, "validation", 1)
 
     def source(self, name: str) -> Source:
         """A backbone by name."""
@@ -169,40 +141,6 @@ class Study:
                 earlier=[self.source(name) for name in earlier],
             )
         return self._places[key]
-
-    def task(
-        self,
-        job: Callable[..., Giving],
-        division: Participants,
-        keys: Sequence[Key],
-        more: Callable[[], Mapping[str, Any]] = dict,
-    ) -> Task:
-        """One job on a division.
-
-        Args:
-            job: Is given the key and what was prepared; where it gives several records, the key is
-                without a variant, and ``done`` says which of them are recorded.
-            division: Whose preparation it reads.
-            keys: Of its records, which differ in their variants alone.
-            more: More arguments, made when its turn comes.
-        """
-        key = keys[0] if len(keys) == 1 else replace(keys[0], variant="")
-
-        def make() -> Call:
-            place = self.prepared(division.data, division.seed, division.role)
-            given = dict(more())
-            if len(keys) > 1:
-                given["done"] = self.store.keys.intersection(keys)
-            places = [place, *given.get("through", ())]
-            return Call(partial(job, key, place, **given), partial(inputs_of, places, key.method))
-
-        needs = Needs(memory=(4 if key.method in TRAINED else 1) * 2**30)
-        return Task(str(key), make, partial(self.store.keys.issuperset, keys), needs)
-
-    def can_run(self, division: Participants, method: str) -> bool:
-        """Whether a method takes a division's labels, and has what it is run with."""
-        is_searched = method in FIXED or method in self.settings[division.data]
-        return is_searched and takes(method, division)
 
     def participants(self, data: str, role: Role, seed: int) -> Participants:
         """Who takes part in a division of a data set.
@@ -245,6 +183,16 @@ class Study:
         # A record from before there were ratings does not name its task, for all are of labels.
         return Participants(data, seed, role, content.get("task", "classification"), users)
 
+    def _divided(self, data: Iterable[str], role: Role, seeds: int) -> list[Participants]:
+        def divide(name: str) -> list[Participants]:
+            if is_benchmark(name):
+                raise DataError("a benchmark has no people; `fala-sim table adapters` is of it")
+            return [self.participants(name, role, seed) for seed in range(seeds)]
+
+        divided, failures = prepare_all(data, divide, self.say)
+        self.failures += failures
+        return [division for divisions in divided for division in divisions]
+
     def _asked(self) -> dict[str, Any]:
         """By the backbones' names: a folder may lie elsewhere when a run goes on."""
         old, new = self.source(self.plan.old).name, self.source(self.plan.new).name
@@ -281,6 +229,102 @@ class Study:
             )
 
 
+def each(study: Study, _method: str = "") -> Iterable[Participants]:
+    """All divisions of those who are tested."""
+    return study.tested
+
+
+def first(study: Study, _method: str = "") -> Iterator[Participants]:
+    """The divisions that are the first of their people: where they take turns, each of them."""
+    people: set[tuple[str, str]] = set()
+    for division in study.tested:
+        tested = {(division.data, user) for user in division.users}
+        if people.isdisjoint(tested):
+            yield division
+        people |= tested
+
+
+def first_labelled(study: Study, _method: str = "") -> Iterator[Participants]:
+    """Those of ``first`` that are no ratings: what only replacements are run on has no labels."""
+    return (division for division in first(study) if division.task != "rating")
+
+
+def validated(study: Study, _method: str) -> Iterable[Participants]:
+    """The divisions whose people choose settings: an experiment on them is a search."""
+    return study.validation
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A kind of record that is made of people's replacements.
+
+    Attributes:
+        kind: Of the records.
+        job: Makes those of one user and method: ``job(key, place)`` with what was prepared. Where
+            there are variants, the key has none, and ``done`` says which records there are. Where
+            settings are searched, ``settings`` are the chosen ones, by variant where the search
+            has any; of a method without settings there are none.
+        methods: Which are run.
+        divisions: On whom a method is run.
+        variants: Of the records of a user with so many train examples.
+        search: What the settings are chosen by; None of an experiment whose methods have none.
+        more: More arguments of the job, made when its turn comes.
+        users: How many of a division's users; None takes all.
+        alone: Whether it measures this machine: then its tasks run here, one by one, at last.
+    """
+
+    kind: Kind
+    job: Callable[..., Giving]
+    methods: Callable[[Study], Iterable[str]] = lambda study: study.methods
+    divisions: Callable[[Study, str], Iterable[Participants]] = first_labelled
+    variants: Callable[[int], Iterable[object]] | None = None
+    search: Experiment | None = None
+    more: Callable[[Study, Participants], Mapping[str, Any]] = lambda study, division: {}
+    users: int | None = None
+    alone: bool = False
+
+    def keys(
+        self, study: Study, methods: Iterable[str]
+    ) -> Iterator[tuple[Participants, str, list[Key]]]:
+        """The division, the method and the records of each job of some methods."""
+        # Those that train come first, so that the cores end together.
+        for method in sorted(methods, key=lambda name: name not in TRAINED):
+            for division in self.divisions(study, method):
+                if method not in RATING and division.task == "rating":
+                    continue
+                for user, examples in islice(division.users.items(), self.users):
+                    key = Key(self.kind, division.data, method, user, division.seed)
+                    variants = ("",) if self.variants is None else self.variants(examples)
+                    yield division, method, [key.of(variant) for variant in variants]
+
+    def tasks(self, study: Study, methods: Iterable[str], chosen: Chosen) -> Iterator[Task]:
+        """What there is to do, of the methods that have their settings."""
+        for division, method, keys in self.keys(study, methods):
+            settings = chosen.get((division.data, method))
+            if self.search is None or settings is not None or method in FIXED:
+                yield self._task(study, division, keys, settings or {})
+
+    def _task(
+        self, study: Study, division: Participants, keys: Sequence[Key], settings: BySize
+    ) -> Task:
+        key = keys[0].of("")
+
+        def make() -> Call:
+            place = study.prepared(division.data, division.seed, division.role)
+            given = dict(self.more(study, division))
+            if self.variants is not None:
+                given["done"] = study.store.keys.intersection(keys)
+            if self.search is not None:
+                by_variant = self.search.variants is not None
+                given["settings"] = settings if by_variant else settings.get("", {})
+            places = [place, *given.get("through", ())]
+            job = partial(self.job, key, place, **given)
+            return Call(job, partial(inputs_of, places, key.method))
+
+        needs = Needs(memory=(4 if key.method in TRAINED else 1) * 2**30)
+        return Task(str(key), make, partial(study.store.keys.issuperset, keys), needs)
+
+
 def run(plan: Plan, experiments: Sequence[Experiment], engine: Engine, say: Say) -> list[str]:
     """Run some experiments, as far as they are not recorded yet.
 
@@ -298,136 +342,80 @@ def run(plan: Plan, experiments: Sequence[Experiment], engine: Engine, say: Say)
         DataError: If a backbone cannot be used, or the folder holds the records of another plan.
     """
     study = Study(plan, say)
-    searched = {name: None for one in experiments for name in one.searched(study.methods)}
-    study.tested, failures = divisions(study, plan.data, "test", plan.seeds)
-    failures += _search(study, list(searched), engine)
-    together = [one for one in experiments if not one.alone]
-    before = [task for one in together for task in one.before(study)]
-    failures += run_tasks(before, study.store, engine=engine, say=say)
-    tasks = [task for one in together for task in one.tasks(study)]
-    failures += run_tasks(tasks, study.store, engine=engine, say=say)
+    run_each = partial(run_tasks, store=study.store, say=say)
+    failures: list[str] = []
+    searches = {
+        search: None
+        for one in experiments
+        if (search := one if one.divisions is validated else one.search) is not None
+    }
+    chosen: dict[Experiment | None, Chosen] = {None: {}}
+    for search in searches:
+        asked = [
+            name
+            for one in experiments
+            if search in (one, one.search)
+            for name in one.methods(study)
+            if name not in FIXED
+        ]
+        methods = list(dict.fromkeys(asked))
+        failures += run_each(search.tasks(study, methods, {}), engine=engine)
+        chosen[search], unset = _chosen(study, search, methods)
+        failures += unset
+    tasks: dict[bool, list[Task]] = {False: [], True: []}
     for one in experiments:
-        if one.alone:
-            failures += run_tasks(one.tasks(study), study.store, engine=LocalEngine(1), say=say)
-    return failures
+        if one not in searches:
+            tasks[one.alone] += one.tasks(study, one.methods(study), chosen[one.search])
+    failures += run_each(tasks[False], engine=engine)
+    failures += run_each(tasks[True], engine=LocalEngine(1))
+    return [*study.failures, *failures]
 
 
-def tuned(methods: Sequence[str]) -> list[str]:
-    """Of some methods those whose settings are searched."""
-    return [name for name in methods if name not in FIXED]
+def tuned(study: Study) -> list[str]:
+    """Of the methods those whose settings are searched."""
+    return [name for name in study.methods if name not in FIXED]
 
 
-def takes(method: str, division: Participants) -> bool:
-    """Whether a method can be fitted to a division's labels."""
-    return method in RATING or division.task != "rating"
+def _chosen(study: Study, search: Experiment, methods: Sequence[str]) -> tuple[Chosen, list[str]]:
+    """The settings that a search chose, and a line for each data set of which some are missing.
+
+    A method of which a search failed has no settings: those of the remaining validation users
+    alone would stay for good, since what is recorded is not run again.
+    """
+    settings = chosen_settings(study.plan.results, search.kind)
+    unset: dict[str, dict[str, None]] = {}
+    for division, method, keys in search.keys(study, methods):
+        if not study.store.keys.issuperset(keys) or (division.data, method) not in settings:
+            unset.setdefault(division.data, {})[method] = None
+            settings.pop((division.data, method), None)
+    return settings, [
+        f"{data}: {', '.join(names)}: not run without settings; see why their search failed"
+        for data, names in unset.items()
+    ]
 
 
-def first(divisions: Iterable[Participants]) -> Iterator[Participants]:
-    """The divisions that are the first of their people: where they take turns, each of them."""
-    people: set[tuple[str, str]] = set()
-    for division in divisions:
-        tested = {(division.data, user) for user in division.users}
-        if people.isdisjoint(tested):
-            yield division
-        people |= tested
-
-
-def first_labelled(divisions: Iterable[Participants]) -> Iterator[Participants]:
-    """Those of ``first`` that are no ratings: what only replacements are run on has no labels."""
-    return (division for division in first(divisions) if division.task != "rating")
-
-
-def work_folder(results: Path) -> Path:
-    """Where what a run makes on the way is kept; it may be deleted."""
-    work = results / "work"
-    work.mkdir(parents=True, exist_ok=True)
-    (work / ".gitignore").write_text("*\n", encoding="utf-8")
-    return work
-
-
-def chosen_settings(
-    results: Path, data: str, kind: Kind = "search", variant: str = ""
-) -> dict[str, Settings]:
-    """The settings of every searched method: those with the best mean score of validation users.
+def chosen_settings(results: Path, kind: Kind) -> dict[tuple[str, str], dict[str, Settings]]:
+    """Of every searched method the settings with the best mean score of validation users.
 
     The score is AUC; where validation users lack one, accuracy. A method without any score has no
     settings.
 
     Args:
         results: The run's folder.
-        data: The data set.
         kind: Of the records of searches.
-        variant: Of those that are read.
+
+    Returns:
+        By data set and method, and by variant of the search.
     """
-    tried: dict[str, dict[str, tuple[Settings, list[float]]]] = {}
+    tried: dict[tuple[str, str, str], dict[str, tuple[Settings, list[float]]]] = {}
     for record in read_records(results, kind):
-        asked = (record["data"], record["variant"]) == (data, variant)
-        for one in record["tried"] if asked else ():
+        options = tried.setdefault((record["data"], record["method"], record["variant"]), {})
+        for one in record["tried"]:
             if (score := selection_score(one)) is not None:
-                method = tried.setdefault(record["method"], {})
-                method.setdefault(repr(one["settings"]), (one["settings"], []))[1].append(score)
-    return {
-        name: max(options.values(), key=lambda option: fmean(option[1]))[0]
-        for name, options in tried.items()
-    }
-
-
-def divisions(
-    study: Study, data: Iterable[str], role: Role, seeds: int
-) -> tuple[list[Participants], list[str]]:
-    """Who takes part, of every data set that can be used, and a line for each that cannot."""
-
-    def divide(name: str) -> list[Participants]:
-        if is_benchmark(name):
-            raise DataError("a benchmark has no people; `fala-sim table adapters` is of it")
-        return [study.participants(name, role, seed) for seed in range(seeds)]
-
-    divided, failures = prepare_all(data, divide, study.say)
-    return [division for divisions in divided for division in divisions], failures
-
-
-def _search(study: Study, methods: Sequence[str], engine: Engine) -> list[str]:
-    """Search what is not searched yet; what failed.
-
-    A method of which a search failed has no settings: those of the remaining validation users
-    alone would stay for good, since what is recorded is not run again.
-    """
-    from fala_sim.experiments.replacement.jobs import search
-
-    data = list(dict.fromkeys(division.data for division in study.tested))
-    study.settings = {name: {} for name in data}
-    if not methods:
-        return []
-    validation, failures = divisions(study, data, "validation", 1)
-    keys = {
-        (division.data, name): [
-            Key("search", division.data, name, user, division.seed) for user in division.users
-        ]
-        for name in long_first(methods)
-        for division in validation
-        if takes(name, division)
-    }
-    of = {division.data: division for division in validation}
-    tasks = (study.task(search, of[key.data], [key]) for some in keys.values() for key in some)
-    failures += run_tasks(tasks, study.store, engine=engine, say=study.say)
-    for name in of:
-        chosen = chosen_settings(study.plan.results, name)
-        study.settings[name] = {
-            method: chosen[method]
-            for method in methods
-            if method in chosen and study.store.keys.issuperset(keys.get((name, method), ()))
-        }
-        if unset := [
-            method
-            for method in methods
-            if takes(method, of[name]) and method not in study.settings[name]
-        ]:
-            failures.append(
-                f"{name}: {', '.join(unset)}: not run without settings; see why their search failed"
-            )
-    return failures
-
-
-def long_first(methods: Iterable[str]) -> list[str]:
-    """Methods with those that train first, so that the cores end together."""
-    return sorted(methods, key=lambda name: name not in TRAINED)
+                options.setdefault(repr(one["settings"]), (one["settings"], []))[1].append(score)
+    chosen: dict[tuple[str, str], dict[str, Settings]] = {}
+    for (data, method, variant), options in tried.items():
+        if options:
+            best = max(options.values(), key=lambda option: fmean(option[1]))[0]
+            chosen.setdefault((data, method), {})[variant] = best
+    return chosen

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from fala_sim.experiments.ablation.variants import ablations
-from fala_sim.experiments.replacement.jobs import Subject
-from fala_sim.experiments.replacement.scoring import outcome
+from fala_sim.experiments.ablation.variants import ablations, variants
+from fala_sim.experiments.people import Experiment
 from fala_sim.experiments.runner import Giving, Made, timed
+from fala_sim.experiments.scoring import outcome
+from fala_sim.experiments.search import SEARCH
+from fala_sim.experiments.subject import Subject
+from fala_sim.methods.fala_paper import FalaPaper
 from fala_sim.methods.method import Settings
 from fala_sim.records import Key
 
@@ -21,3 +24,15 @@ def ablation(key: Key, place: Path, settings: Settings, done: frozenset[Key]) ->
         if key.of(variant) not in done:
             content = outcome(situation, scores, scores(subject.user.test))
             yield Made(key.of(variant), subject.about() | content | extra)
+
+
+#: The paper's own, of the paper's own method, whichever others are asked for.
+EXPERIMENTS = (
+    Experiment(
+        "ablation",
+        ablation,
+        methods=lambda _: [FalaPaper.name],
+        variants=lambda _: variants(),
+        search=SEARCH,
+    ),
+)

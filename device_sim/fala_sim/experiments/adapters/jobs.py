@@ -15,8 +15,8 @@ import numpy as np
 from fala import Backbone, Bundle, DataError
 from fala.release import EncoderState, OnnxEncoder, Row, unique_texts
 from fala_sim.engine.inputs import here
-from fala_sim.experiments.replacement.scoring import rounded
 from fala_sim.experiments.runner import Giving, Made
+from fala_sim.experiments.scoring import rounded
 from fala_sim.experiments.trainings import folder_name, head_of, rows_of, trained_once
 from fala_sim.metric.quality import decisions, figures
 from fala_sim.records import Key

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from fala_sim.engine.task import Engine, Say, Task
 from fala_sim.experiments.adapters import jobs
 from fala_sim.experiments.adapters.jobs import Benchmark
 from fala_sim.experiments.adapters.rates import chosen, searches
-from fala_sim.experiments.people import work_folder
+from fala_sim.experiments.plan import Plan
 from fala_sim.experiments.runner import prepare_all, run_tasks
 from fala_sim.experiments.trainings import (
     Model,
@@ -53,25 +52,6 @@ SCALES = (1.0, 1e-7, 1e-1, 1e-4, 1e-3, 1e-5, 1e-6)
 # Rows, or the way of training, were others before it was 1.
 _FORM = 1
 _SPLIT_SEED = 0  # of the draw of validation rows, whichever seed is trained with
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What is asked of a run.
-
-    Attributes:
-        results: The run's folder.
-        data: Benchmarks.
-        data_dir: Where they are; None looks in the usual places.
-        seeds: Trainings of each kind.
-        new: The backbone.
-    """
-
-    results: Path
-    data: tuple[str, ...]
-    data_dir: Path | None
-    seeds: int
-    new: str
 
 
 def trials(kind: Kind, layers: int) -> list[Trial]:
@@ -115,7 +95,7 @@ def run(plan: Plan, kinds: Sequence[Kind], engine: Engine, say: Say) -> list[str
     names = [name for name in plan.data if is_benchmark(name)]
     if not names:
         raise DataError("adapters are tried on benchmarks; name cola or mrpc with --data")
-    store, work = Store(plan.results), work_folder(plan.results)
+    store, work = Store(plan.results), plan.work()
     model = find_model(plan.new, work)
     base = work / f"adapters-{model.digest[:SHORT]}.fala"
     if not base.is_file():
@@ -189,7 +169,7 @@ def _prepare(plan: Plan, store: Store, name: str, model: Model, base: Path) -> B
     digests = {"data": place.digest(), "new": model.digest}
     check_records(store, KINDS, name, digests)
     made_of = digest_of((_FORM, *digests.values()))[:SHORT]
-    folder = work_folder(plan.results) / f"adapters-{made_of}"
+    folder = plan.work() / f"adapters-{made_of}"
     rows = folder / "rows.jsonl"
     if not rows.is_file():
         conversion = place.format.open(place.path, LeftOut()).convert(users=1, seed=_SPLIT_SEED)

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from fala_sim.experiments.replacement.jobs import Subject, with_examples
+from fala_sim.experiments.people import Experiment, tuned, validated
 from fala_sim.experiments.runner import Giving, Made, timed
+from fala_sim.experiments.subject import Subject, with_examples
 from fala_sim.methods.fala_shipped import Replaced
 from fala_sim.methods.method import Settings
 from fala_sim.methods.registry import find_method
@@ -25,10 +26,7 @@ DRAWS = 3
 def draws(examples: int) -> list[str]:
     """The draws of a user with so many train examples, as ``SIZE.NUMBER``; all are drawn once."""
     return [
-        f"{name}.{draw}"
-        for name, size in SIZES.items()
-        if (size or 0) < examples
-        for draw in range(DRAWS if size else 1)
+        f"{name}.{draw}" for name in sizes(examples) for draw in range(DRAWS if SIZES[name] else 1)
     ]
 
 
@@ -38,19 +36,27 @@ def drawn(user: User, draw: str) -> User:
     return with_examples(user, SIZES[name], int(number))
 
 
+def sizes(examples: int) -> list[str]:
+    """The numbers of labels at which a validation user with so many train examples chooses."""
+    return [name for name, size in SIZES.items() if (size or 0) < examples]
+
+
 @timed
-def few_search(key: Key, place: Path) -> Giving:
-    """Try a method's whole grid on one validation user, at one number of labels."""
+def few_search(key: Key, place: Path, done: frozenset[Key]) -> Giving:
+    """Try a method's whole grid on one validation user, at each number of labels."""
     subject = Subject.of(key, place)
     method = find_method(key.method)
-    part = replace(subject, user=drawn(subject.user, f"{key.variant}.0"))
-    situation = part.situation(cached=True)
-    head, truth = situation.new.head, part.user.test_labels
-    tried = [
-        {"settings": settings, "scores": figures_of(head, scores(part.user.test), truth)}
-        for settings, scores in method.search(situation)
-    ]
-    yield Made(key, part.about() | {"title": method.title, "tried": tried})
+    for size in sizes(len(subject.user.train)):
+        if key.of(size) in done:
+            continue
+        part = replace(subject, user=drawn(subject.user, f"{size}.0"))
+        situation = part.situation(cached=True)
+        head, truth = situation.new.head, part.user.test_labels
+        tried = [
+            {"settings": settings, "scores": figures_of(head, scores(part.user.test), truth)}
+            for settings, scores in method.search(situation)
+        ]
+        yield Made(key.of(size), part.about() | {"title": method.title, "tried": tried})
 
 
 @timed
@@ -60,7 +66,8 @@ def few(key: Key, place: Path, settings: Mapping[str, Settings], done: frozenset
     Args:
         key: Of the records, without a variant.
         place: What was prepared.
-        settings: The method's, by number of labels.
+        settings: The method's, by number of labels; where validation users have fewer, those at
+            all of theirs.
         done: What is recorded already.
     """
     subject = Subject.of(key, place)
@@ -68,7 +75,7 @@ def few(key: Key, place: Path, settings: Mapping[str, Settings], done: frozenset
     for draw in draws(len(subject.user.train)):
         if key.of(draw) in done:
             continue
-        chosen = settings[draw.partition(".")[0]]
+        chosen = settings.get(draw.partition(".")[0], settings.get("all", {}))
         part = replace(subject, user=drawn(subject.user, draw))
         situation = part.situation(cached=True)
         scores = method.fit(situation, chosen)
@@ -82,3 +89,9 @@ def few(key: Key, place: Path, settings: Mapping[str, Settings], done: frozenset
             content["decision"] = scores.report.decision
         content["decided"] = figures_of(head, decided, truth)
         yield Made(key.of(draw), content)
+
+
+FEW_SEARCH = Experiment(
+    "few-search", few_search, methods=tuned, divisions=validated, variants=sizes
+)
+EXPERIMENTS = (FEW_SEARCH, Experiment("few", few, variants=draws, search=FEW_SEARCH))

@@ -10,13 +10,19 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from fala import Budget, Device, PersonalModel
-from fala_sim.experiments.replacement.jobs import Subject
+from fala_sim.experiments.people import Experiment, Participants, Study
 from fala_sim.experiments.runner import Giving, Made, timed
+from fala_sim.experiments.subject import Subject
 from fala_sim.methods.fala_shipped import replace_within
+from fala_sim.methods.registry import SHIPPED
 from fala_sim.metric.quality import figures
 from fala_sim.records import Key
 from fala_sim.situation import Release, User
 from fala_sim.vendor.releases import load
+
+#: The releases that come one after the other; the last is the plan's new backbone. They are
+#: brought by `fala-sim models get`, which not everybody has done.
+RELEASES = ("minilm-l3", "minilm", "mpnet")
 
 #: Forward passes of each replacement, by the record's variant.
 PASSES = {"0": 0, "20": 20, "all": sys.maxsize}
@@ -129,3 +135,23 @@ class _Life:
         release = self.releases[number]
         scores = release.logits(model, self.user.test)
         return figures(scores, self.user.test_labels, release.head.labels)
+
+
+def _through(study: Study, division: Participants) -> dict[str, Any]:
+    return {
+        "through": [
+            study.prepared(division.data, division.seed, "test", name, earlier=RELEASES[:number])
+            for number, name in enumerate(RELEASES)
+        ]
+    }
+
+
+EXPERIMENTS = (
+    Experiment(
+        "history",
+        history,
+        methods=lambda study: [SHIPPED] if study.plan.new == RELEASES[-1] else [],
+        variants=lambda _: PASSES,
+        more=_through,
+    ),
+)

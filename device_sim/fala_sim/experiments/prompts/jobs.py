@@ -19,8 +19,8 @@ from fala.release.device_fit import Block, Inputs, TrainingSet, fit_device, judg
 from fala_sim.encoding import KnownEncoder
 from fala_sim.engine.inputs import here
 from fala_sim.experiments.prompts.rows import Group, Written
-from fala_sim.experiments.replacement.scoring import rounded
 from fala_sim.experiments.runner import Giving, Made
+from fala_sim.experiments.scoring import rounded
 from fala_sim.experiments.trainings import folder_name, head_of, rows_of, trained_once
 from fala_sim.methods.method import Settings
 from fala_sim.methods.registry import find_method

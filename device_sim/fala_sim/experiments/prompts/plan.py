@@ -9,15 +9,14 @@ on top. The paper's recommendation of hashtags is left out for want of data.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from fala import DataError
 from fala_sim.data.place import find_place, is_benchmark
 from fala_sim.digests import digest_of, file_digest
 from fala_sim.engine.task import Engine, Say, Task
-from fala_sim.experiments.people import work_folder
+from fala_sim.experiments.plan import Plan
 from fala_sim.experiments.prompts import jobs
 from fala_sim.experiments.prompts.jobs import PEERS, Writers
 from fala_sim.experiments.prompts.rows import ELSEWHERE, EXTENTS, is_reviews, write_rows
@@ -49,29 +48,6 @@ NO_ROOM = (
 
 # Rows, or the way of training, were others before it was 1.
 _FORM = 1
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What is asked of a run.
-
-    Attributes:
-        results: The run's folder.
-        data: Data sets of people.
-        data_dir: Where they are; None looks in the usual places.
-        users: The writers who have a prompt; half as many come new.
-        seeds: Divisions of the data, each with its trainings.
-        new: The backbone.
-        extent: How much of the data; a name of ``rows.EXTENTS``.
-    """
-
-    results: Path
-    data: tuple[str, ...]
-    data_dir: Path | None
-    users: int
-    seeds: int
-    new: str
-    extent: str
 
 
 def trials(kinds: Sequence[Kind], *, hard: bool = True) -> list[Trial]:
@@ -119,7 +95,7 @@ def run(plan: Plan, kinds: Sequence[Kind], engine: Engine, say: Say) -> list[str
     names = [name for name in plan.data if not is_benchmark(name)]
     if not names:
         raise DataError("writers' prompts are of people; name md-agreement with --data")
-    store, work = Store(plan.results), work_folder(plan.results)
+    store, work = Store(plan.results), plan.work()
     model = find_model(plan.new, work)
     failures: list[str] = []
     for seed in range(plan.seeds):
@@ -178,7 +154,7 @@ def _prepare(plan: Plan, name: str, *, store: Store, model: Model, seed: int) ->
     digests = {"data": place.digest(), "new": model.digest, "plan": digest_of((extent, plan.users))}
     check_records(store, KINDS, name, digests)
     made_of = digest_of((_FORM, seed, *digests.values()))[:SHORT]
-    folder = work_folder(plan.results) / f"prompts-{made_of}"
+    folder = plan.work() / f"prompts-{made_of}"
     written = write_rows(name, plan.data_dir, folder, extent, users=plan.users, seed=seed)
     tokens = extent.tokens[reviews]
     about = {

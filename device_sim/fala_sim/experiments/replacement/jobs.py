@@ -1,121 +1,33 @@
-"""Replacements of one user's backbone; also what other experiments on people share of them."""
+"""Replacements of one user's backbone: by every method, by ours at every budget, and in a chain."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
-
 from fala import Budget, Device
-from fala_sim.encoding import DeviceEncoder, KnownEncoder
-from fala_sim.experiments.replacement.scoring import outcome, rounded, tried, truth
-from fala_sim.experiments.runner import Giving, Made, timed
+from fala_sim.engine.task import Call, Engine, Needs, Say, Task
+from fala_sim.experiments.people import Experiment, Participants, Study, each, first
+from fala_sim.experiments.plan import Plan
+from fala_sim.experiments.runner import Giving, Made, run_tasks, timed
+from fala_sim.experiments.scoring import outcome, rounded, truth
+from fala_sim.experiments.search import SEARCH
+from fala_sim.experiments.subject import Subject
 from fala_sim.methods.fala_shipped import replaced
 from fala_sim.methods.method import Settings
-from fala_sim.methods.registry import find_method
-from fala_sim.methods.words import Words
+from fala_sim.methods.registry import SHIPPED, TRAINED, find_method
 from fala_sim.metric.quality import figures_of
-from fala_sim.records import Key
-from fala_sim.situation import Situation, User
-from fala_sim.vendor.releases import Prepared, load
+from fala_sim.records import Key, Kind, Store
+from fala_sim.vendor.releases import load
 
 #: Forward passes that FaLA is given, for its frontier.
 BUDGETS = (0, 10, 25, 50, 100, 200)
 
-
-@dataclass(frozen=True)
-class Subject:
-    """One user of a division, whose backbone is replaced.
-
-    Attributes:
-        prepared: What the division's jobs share.
-        user: The user.
-        seed: Of every random choice.
-    """
-
-    prepared: Prepared
-    user: User
-    seed: int
-
-    @classmethod
-    def of(cls, key: Key, place: Path) -> Subject:
-        """The user of a key, with what was prepared at a place."""
-        prepared = load(place)
-        user = next(user for user in prepared.division.users if user.name == key.user)
-        return cls(prepared, user, key.seed)
-
-    def situation(self, *, cached: bool) -> Situation:
-        """The moment at which the new backbone arrives.
-
-        Args:
-            cached: Whether the new embeddings are those that the laboratory has: only quality is
-                asked. Else the new backbone runs, as on a device.
-        """
-        prepared, new = self.prepared, self.prepared.new
-        with (
-            TemporaryDirectory(prefix="fala-") as folder,
-            Device.create(Path(folder) / "device", prepared.old.path) as device,
-        ):
-            if self.user.train:
-                device.learn(self.user.train, self.user.train_labels)
-            personal = device.model
-        return Situation(
-            user=self.user,
-            old=prepared.old,
-            new=new,
-            shipped=prepared.shipped,
-            personal=personal,
-            transformer=prepared.transformer,
-            encode=KnownEncoder(new) if cached else DeviceEncoder(new),
-            seed=self.seed,
-            words=prepared.words,
-        )
-
-    def about(self) -> dict[str, Any]:
-        """What every record says of the user and the data."""
-        return {
-            "task": self.prepared.division.task,
-            "old": self.prepared.old.name,
-            "new": self.prepared.new.name,
-            "train": len(self.user.train),
-            "test": len(self.user.test),
-            "public": len(self.prepared.division.public),
-            "digests": dict(self.prepared.digests),
-        }
-
-
-def with_examples(user: User, count: int | None, seed: int) -> User:
-    """A user with so many train examples, or all; of one seed the fewer are among the more."""
-    order = np.random.default_rng(seed).permutation(len(user.train))
-    # In their own order: a matcher's examples are in order of time.
-    chosen = np.sort(order[:count])
-    return replace(
-        user,
-        train=[user.train[position] for position in chosen],
-        train_labels=[user.train_labels[position] for position in chosen],
-    )
-
-
-@timed
-def search(key: Key, place: Path) -> Giving:
-    """Try a method's whole grid on one validation user."""
-    subject = Subject.of(key, place)
-    method = find_method(key.method)
-    situation = subject.situation(cached=True)
-    results: list[dict[str, Any]] = []
-    for settings, scores in method.search(situation):
-        logits = scores(subject.user.test)
-        results.append(
-            {"settings": settings, **tried(situation, logits), "logits": rounded(logits)}
-        )
-    # What a blend's weights are chosen by.
-    words = Words().fit(situation, {})(subject.user.test)
-    content = {"title": method.title, "tried": results, "words_logits": rounded(words)}
-    yield Made(key, subject.about() | content | truth(situation))
+#: The backbone of a chain of three replacements, beside the old and the new one.
+CHAIN_THROUGH = "bert"
 
 
 @timed
@@ -196,3 +108,52 @@ def flops(key: Key) -> Giving:
     from fala_sim.experiments.replacement.table_1 import table1
 
     yield Made(key, {"rows": table1()})
+
+
+def run(plan: Plan, kinds: Sequence[Kind], engine: Engine, say: Say) -> list[str]:
+    """Count the paper's Table 1, which is of no data, where it is not recorded yet.
+
+    Returns:
+        A line where that failed.
+    """
+    store = Store(plan.results)
+    key = Key("flops", "none", "table1", "all", 0)
+    call = Call(partial(flops, key))
+    task = Task(str(key), lambda: call, lambda: key in store.keys, Needs(memory=4 * 2**30))
+    return run_tasks([task], store, engine=engine, say=say)
+
+
+def _chain_of(study: Study) -> tuple[str, ...]:
+    """Old -> another -> new -> back to the old one; none where one would replace itself."""
+    names = (CHAIN_THROUGH, study.plan.new, study.plan.old)
+    return names if len(set(names)) == len(names) else ()
+
+
+def _through(study: Study, division: Participants) -> dict[str, Any]:
+    names = _chain_of(study)
+    return {"through": [study.prepared(division.data, division.seed, "test", name)
+                        for name in names]}  # fmt: skip
+
+
+def _once(study: Study, method: str) -> Iterable[Participants]:
+    """All divisions, but for what trains: the first of their people."""
+    return (first if method in TRAINED else each)(study)
+
+
+EXPERIMENTS = (
+    SEARCH,
+    Experiment("replacement", replacement, divisions=_once, search=SEARCH),
+    Experiment(
+        "frontier",
+        frontier,
+        methods=lambda _: [SHIPPED],
+        divisions=each,
+        variants=lambda _: BUDGETS,
+    ),
+    Experiment(
+        "chain",
+        chain,
+        methods=lambda study: [SHIPPED] if _chain_of(study) else [],
+        more=_through,
+    ),
+)

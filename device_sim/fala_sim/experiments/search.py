@@ -1,0 +1,36 @@
+"""Which settings of a method are the best for validation users."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fala_sim.experiments.people import Experiment, tuned, validated
+from fala_sim.experiments.runner import Giving, Made, timed
+from fala_sim.experiments.scoring import rounded, tried, truth
+from fala_sim.experiments.subject import Subject
+from fala_sim.methods.registry import find_method
+from fala_sim.methods.words import Words
+from fala_sim.records import Key
+
+
+@timed
+def search(key: Key, place: Path) -> Giving:
+    """Try a method's whole grid on one validation user."""
+    subject = Subject.of(key, place)
+    method = find_method(key.method)
+    situation = subject.situation(cached=True)
+    results: list[dict[str, Any]] = []
+    for settings, scores in method.search(situation):
+        logits = scores(subject.user.test)
+        results.append(
+            {"settings": settings, **tried(situation, logits), "logits": rounded(logits)}
+        )
+    # What a blend's weights are chosen by.
+    words = Words().fit(situation, {})(subject.user.test)
+    content = {"title": method.title, "tried": results, "words_logits": rounded(words)}
+    yield Made(key, subject.about() | content | truth(situation))
+
+
+#: What the settings of whole replacements are chosen by.
+SEARCH = Experiment("search", search, methods=tuned, divisions=validated)

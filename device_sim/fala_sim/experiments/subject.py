@@ -1,0 +1,89 @@
+"""One user of a division, whose backbone is replaced: what the jobs on people share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from fala import Device
+from fala_sim.encoding import DeviceEncoder, KnownEncoder
+from fala_sim.records import Key
+from fala_sim.situation import Situation, User
+from fala_sim.vendor.releases import Prepared, load
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One user of a division, whose backbone is replaced.
+
+    Attributes:
+        prepared: What the division's jobs share.
+        user: The user.
+        seed: Of every random choice.
+    """
+
+    prepared: Prepared
+    user: User
+    seed: int
+
+    @classmethod
+    def of(cls, key: Key, place: Path) -> Subject:
+        """The user of a key, with what was prepared at a place."""
+        prepared = load(place)
+        user = next(user for user in prepared.division.users if user.name == key.user)
+        return cls(prepared, user, key.seed)
+
+    def situation(self, *, cached: bool) -> Situation:
+        """The moment at which the new backbone arrives.
+
+        Args:
+            cached: Whether the new embeddings are those that the laboratory has: only quality is
+                asked. Else the new backbone runs, as on a device.
+        """
+        prepared, new = self.prepared, self.prepared.new
+        with (
+            TemporaryDirectory(prefix="fala-") as folder,
+            Device.create(Path(folder) / "device", prepared.old.path) as device,
+        ):
+            if self.user.train:
+                device.learn(self.user.train, self.user.train_labels)
+            personal = device.model
+        return Situation(
+            user=self.user,
+            old=prepared.old,
+            new=new,
+            shipped=prepared.shipped,
+            personal=personal,
+            transformer=prepared.transformer,
+            encode=KnownEncoder(new) if cached else DeviceEncoder(new),
+            seed=self.seed,
+            words=prepared.words,
+        )
+
+    def about(self) -> dict[str, Any]:
+        """What every record says of the user and the data."""
+        return {
+            "task": self.prepared.division.task,
+            "old": self.prepared.old.name,
+            "new": self.prepared.new.name,
+            "train": len(self.user.train),
+            "test": len(self.user.test),
+            "public": len(self.prepared.division.public),
+            "digests": dict(self.prepared.digests),
+        }
+
+
+def with_examples(user: User, count: int | None, seed: int) -> User:
+    """A user with so many train examples, or all; of one seed the fewer are among the more."""
+    order = np.random.default_rng(seed).permutation(len(user.train))
+    # In their own order: a matcher's examples are in order of time.
+    chosen = np.sort(order[:count])
+    return replace(
+        user,
+        train=[user.train[position] for position in chosen],
+        train_labels=[user.train_labels[position] for position in chosen],
+    )
