@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from fala import Bundle, BundleMismatchError, DataError, Head
 from fala.cli.progress import progress
 from fala.release import unique_texts, write_again
 from fala.release.population.annotators import LEAST_ANNOTATORS, enough_rows, rows_by_name
+from fala.release.population.choice import Fold
 from fala.release.population.learning import (
     AnnotatedRows,
     annotated,
@@ -68,7 +70,8 @@ def write_prior(
     bundle, head, public = _opened(release, public, trained_on)
     check_head(bundle, head)
     enough_rows([row.user for row in public.rows])  # before minutes of embedding
-    learned = learn_prior(_embedded(bundle, head, public, embedder or Embedder()), progress)
+    rows = _embedded(bundle, head, public, embedder or Embedder())
+    learned = learn_prior(rows, progress, in_processes)
     details = {**learned.details, "data": public.digest}
     before = release.stat().st_size
     write_learned(out, bundle, learned, details)
@@ -118,6 +121,16 @@ def write_scales(
     before = release.stat().st_size
     write_again(out, bundle, {"scales": scales})
     return {"bundle": str(out), "bytes_added": out.stat().st_size - before, "scales": scales}
+
+
+def in_processes(function: Callable[[int], Fold], of: Iterable[int]) -> Iterable[Fold]:
+    """As ``map``, on all cores: thousands of small fits hold Python's lock most of their time."""
+    from joblib import Parallel, cpu_count, delayed
+
+    calls = [delayed(function)(one) for one in of]
+    workers = min(cpu_count(), len(calls))
+    results: Iterable[Fold] = Parallel(workers, return_as="generator")(calls)
+    return results
 
 
 def _opened(

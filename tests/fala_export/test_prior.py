@@ -12,10 +12,11 @@ from fala import Bundle, DataError, add_prior
 from fala.release import BIAS_DEVIATION, Rating
 from fala.release.device_fit import Inputs, TrainingSet, blocks_of, fit_device
 from fala.release.population.annotators import gather_annotators
-from fala.release.population.choice import FITS, _devices_loss, choose_prior, cut
+from fala.release.population.choice import ESTIMATES, _devices_loss, choose_prior, cut
 from fala.release.population.estimation import Gaussian, estimate, find_mode, isotropic, whiten
 from fala_export.cli import main
 from fala_export.embedding import Embedder
+from fala_export.population import in_processes
 from public_data import write_rows
 from public_people import FILMS, verdicts
 from training_sets import make_prior
@@ -46,9 +47,9 @@ def gathered(inputs, labels, names):
 
 
 def chosen(annotators):
-    fits = []
-    choice = choose_prior(annotators, fits.append)
-    assert sum(fits) == FITS * len(annotators)
+    estimates = []
+    choice = choose_prior(annotators, estimates.append)
+    assert sum(estimates) == ESTIMATES
     return choice
 
 
@@ -78,7 +79,7 @@ def test_a_planted_population_is_recovered(found):
 
 def test_the_planted_direction_has_nearly_the_planted_spread(differing):
     annotators = gathered(*differing)
-    fitted = estimate(annotators, isotropic(annotators), lambda _: None)
+    fitted = estimate(annotators, isotropic(annotators))
     along = DIRECTION @ fitted.covariance[:-1, :-1] @ DIRECTION
     assert 1.0 < along**0.5 < 1.7  # Laplace's approximation of yes and no errs downwards
     rest = np.delete(np.diag(fitted.covariance), [1, 3, D])
@@ -126,6 +127,12 @@ def test_annotators_are_fitted_as_devices_fit():
     kernel = products / np.diag(products).mean() + BIAS_DEVIATION**2 + one.beside
     mode = find_mode(kernel, one.logits, one.labels, None)
     np.testing.assert_allclose(one.logits + kernel @ mode.dual, fitted[:, 0], atol=1e-3)
+
+
+def test_several_processes_choose_as_one_does(differing, found):
+    other = choose_prior(gathered(*differing), lambda _: None, in_processes)
+    assert (other.prior, other.held_out) == (found.prior, found.held_out)
+    assert (other.losses, other.candidate) == (found.losses, found.candidate)
 
 
 def test_people_who_differ_from_the_vendor_alone_get_a_tight_prior():

@@ -135,7 +135,7 @@ def test_held_out_priors_have_not_seen_their_annotators():
         seen = {annotator.name for annotator in annotators[fold::FOLDS]}
         rest = [annotator for annotator in annotators if annotator.name not in seen]
         start = isotropic(rest)
-        fitted = estimate(rest, start, lambda _: None)
+        fitted = estimate(rest, start)
         assert choice.candidate.prior(start, fitted) == prior != choice.prior
 
 

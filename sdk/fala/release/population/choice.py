@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
 import numpy as np
 
 from fala.model.links import Link
 from fala.model.prior import PopulationPrior
-from fala.release.device_fit import DENSE_SCALE
+from fala.release.device_fit import DENSE_SCALE, one_blas_thread
 from fala.release.population.annotators import Annotator, Floats
-from fala.release.population.estimation import ROUNDS, Gaussian, estimate, find_mode, isotropic
+from fala.release.population.estimation import Gaussian, estimate, find_mode, isotropic
 from fala.solver.gaussian import BIAS_DEVIATION
 
 FOLDS = 5
+#: Estimates that ``choose_prior`` makes: without the annotators of each fold, and of all.
+ESTIMATES = FOLDS + 1
 
 _ISOTROPIC = (0.1, 0.3, 1.0, 3.0, 10.0)
 # Of few rows an annotator EM overestimates the spread of the weights, but not that of the bias.
@@ -54,9 +57,24 @@ CANDIDATES = (
 )
 
 
-#: Fits an annotator that ``choose_prior`` takes: in the rounds of all folds but the one that holds
-#: the annotator out, in those of the last estimate, and under every candidate.
-FITS = FOLDS * ROUNDS + len(CANDIDATES)
+@dataclass(frozen=True)
+class Fold:
+    """Candidates that were estimated without some annotators.
+
+    Attributes:
+        priors: By candidate.
+        losses: Mean loss of each of these annotators' rows, by candidate, in nats.
+    """
+
+    priors: dict[Candidate, PopulationPrior]
+    losses: dict[Candidate, list[float]]
+
+
+class Map(Protocol):
+    """The built-in ``map``, or one that uses several processes."""
+
+    def __call__(self, function: Callable[[int], Fold], of: Iterable[int], /) -> Iterable[Fold]:
+        """What a function returns of things, in their order."""
 
 
 @dataclass(frozen=True)
@@ -114,45 +132,53 @@ class Choice:
         }
 
 
-def choose_prior(annotators: Sequence[Annotator], tick: Callable[[int], None]) -> Choice:
+def choose_prior(
+    annotators: Sequence[Annotator], tick: Callable[[int], None], run: Map = map
+) -> Choice:
     """Estimate candidates without a fifth of the annotators, and see how they serve this fifth.
 
     Of each held-out annotator every second row, in the order of the vendor's logits, fits a
     personal head under the candidate, and what a device fits beside it; the loss is of
     the other rows, and the other way round. Annotators count equally, as users do. The winner is
-    estimated again from all of them.
+    the one that is estimated from all of them.
 
     Args:
         annotators: The annotators.
-        tick: Called with the fits that were made, ``FITS`` an annotator in all.
+        tick: Called with the estimates that were made, ``ESTIMATES`` in all.
+        run: Makes the estimates; they do not depend on each other.
     """
-    losses: dict[Candidate, list[float]] = {candidate: [] for candidate in CANDIDATES}
     folds = []
-    for fold in range(FOLDS):
-        rest = [one for index, one in enumerate(annotators) if index % FOLDS != fold]
-        start = isotropic(rest)
-        fitted = estimate(rest, start, tick)
-        priors = {candidate: candidate.prior(start, fitted) for candidate in CANDIDATES}
-        for annotator in annotators[fold::FOLDS]:
-            for candidate, loss in zip(priors, _losses(annotator, priors.values()), strict=True):
-                losses[candidate].append(loss)
-            tick(len(priors))
-        folds.append(priors)
-    means = {candidate: float(np.mean(values)) for candidate, values in losses.items()}
+    for fold in run(partial(_fold, annotators), range(ESTIMATES)):
+        folds.append(fold)
+        tick(1)
+    means = {
+        candidate: float(np.mean([loss for fold in folds for loss in fold.losses[candidate]]))
+        for candidate in CANDIDATES
+    }
     vendor = float(np.mean([_loss(one, one.logits) for one in annotators]))
     devices = float(np.mean([_devices_loss(one) for one in annotators]))
     best = min(means, key=lambda candidate: means[candidate])
     link = annotators[0].link
     if not means[best] < min(vendor, devices):
-        tick(ROUNDS * len(annotators))
         return Choice(None, (None,) * FOLDS, best, means, vendor, devices, link)
-    start = fitted = isotropic(annotators)
-    if best.directions is None:
-        tick(ROUNDS * len(annotators))
-    else:
-        fitted = estimate(annotators, start, tick)
-    held_out = tuple(priors[best] for priors in folds)
-    return Choice(best.prior(start, fitted), held_out, best, means, vendor, devices, link)
+    *held_out, whole = (fold.priors[best] for fold in folds)
+    return Choice(whole, tuple(held_out), best, means, vendor, devices, link)
+
+
+def _fold(annotators: Sequence[Annotator], number: int) -> Fold:
+    """Estimate candidates without the annotators of a fold; there are none in number ``FOLDS``."""
+    rest = [one for index, one in enumerate(annotators) if index % FOLDS != number]
+    held_out = [one for index, one in enumerate(annotators) if index % FOLDS == number]
+    with one_blas_thread():
+        start = isotropic(rest)
+        fitted = estimate(rest, start)
+        priors = {candidate: candidate.prior(start, fitted) for candidate in CANDIDATES}
+        by_annotator = [_losses(one, priors.values()) for one in held_out]
+    losses = {
+        candidate: [of_one[place] for of_one in by_annotator]
+        for place, candidate in enumerate(CANDIDATES)
+    }
+    return Fold(priors, losses)
 
 
 def cut(full: Gaussian, directions: int, factor: float) -> PopulationPrior:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -170,9 +170,7 @@ def isotropic(annotators: Sequence[Annotator]) -> Gaussian:
     return Gaussian(np.zeros(len(variance)), np.diag(variance))
 
 
-def estimate(
-    annotators: Sequence[Annotator], start: Gaussian, tick: Callable[[int], None]
-) -> Gaussian:
+def estimate(annotators: Sequence[Annotator], start: Gaussian) -> Gaussian:
     """Fit the mean and covariance to annotators, each of whose posteriors is Laplace's.
 
     With m_a and V_a an annotator's posterior mean and covariance around the mean, a round takes
@@ -185,7 +183,6 @@ def estimate(
     Args:
         annotators: The annotators.
         start: Where to start.
-        tick: Called with the number of annotators seen; each is in each of the ``ROUNDS`` rounds.
     """
     from scipy.linalg import blas
 
@@ -216,7 +213,6 @@ def estimate(
                 pulls[index] = mode.dual.astype(np.float32) @ rows
                 whiten(kernel, mode.curvature, rows)
             explained += inputs.T @ inputs
-            tick(len(chunk))
         pull = pulls.mean(axis=0)
         change = (pulls.T @ pulls - explained) / len(annotators) - np.outer(pull, pull)
         change.flat[:: len(change) + 1] += 1

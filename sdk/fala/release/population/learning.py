@@ -25,7 +25,7 @@ from fala.release.population.annotators import (
     Inputs,
     gather_annotators,
 )
-from fala.release.population.choice import FITS, FOLDS, Choice, choose_prior
+from fala.release.population.choice import ESTIMATES, FOLDS, Choice, Map, choose_prior
 from fala.release.population.left_out import honest_logits
 from fala.release.population.scales import choose_scales, training_sets, trials
 from fala.release.user_rows import Row
@@ -133,12 +133,13 @@ def check_head(bundle: Bundle, head: Head) -> None:
         )
 
 
-def learn_prior(rows: AnnotatedRows, show: Show) -> Learned:
+def learn_prior(rows: AnnotatedRows, show: Show, run: Map = map) -> Learned:
     """Estimate a prior, and choose the scales under it.
 
     Args:
         rows: Of a head that ``check_head`` passes.
         show: Shows progress.
+        run: See ``choose_prior``.
 
     Raises:
         DataError: The rows are of too few annotators.
@@ -147,8 +148,8 @@ def learn_prior(rows: AnnotatedRows, show: Show) -> Learned:
         rows.inputs, rows.words, rows.logits[:, 0], rows.labels[:, 0], rows.names,
         rows.head.link,
     )  # fmt: skip
-    with show("estimating priors", FITS * len(annotators)) as bar, one_blas_thread():
-        choice = choose_prior(annotators, bar.update)
+    with show("estimating priors", ESTIMATES) as bar, one_blas_thread():
+        choice = choose_prior(annotators, bar.update, run)
     details = {
         "method": "empirical Bayes over public annotators: EM with Laplace's approximation",
         "annotators": len(annotators),
