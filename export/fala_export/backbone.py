@@ -25,16 +25,16 @@ from fala.release import (
     unique_texts,
 )
 from fala.release.expected_answers import expected_answers
-from fala_export.cost import cost
 from fala_export.embedding import embed
+from fala_export.graph.cost import cost
+from fala_export.graph.optional.surgery import add_optional_inputs
+from fala_export.graph.ort_format import to_ort
+from fala_export.graph.parity import compare, compare_logits, speed
+from fala_export.graph.quantization.calibration import token_sequences
+from fala_export.graph.quantization.weights import PRECISIONS, quantize
+from fala_export.graph.sentences import parity_texts
 from fala_export.models.encoder import Encoder
 from fala_export.models.onnx_file import OnnxFile
-from fala_export.optional.surgery import add_optional_inputs
-from fala_export.ort_format import to_ort
-from fala_export.parity import compare, compare_logits, speed
-from fala_export.quantization.calibration import token_sequences
-from fala_export.quantization.weights import PRECISIONS, quantize
-from fala_export.sentences import parity_texts
 from fala_export.settings import ExportOptions
 from fala_export.writing import check_folder, writing
 

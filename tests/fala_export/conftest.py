@@ -5,5 +5,5 @@ import pytest
 def one_round():
     """Time every export once, in place of seven times: here nobody reads how fast it is."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("fala_export.parity._ROUNDS", 1)
+        patched.setattr("fala_export.graph.parity._ROUNDS", 1)
         yield

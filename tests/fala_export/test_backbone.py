@@ -13,8 +13,8 @@ from fala import Bundle, ExportError
 from fala_export.backbone import export_encoder
 from fala_export.cli import main
 from fala_export.commands.command import name_of
+from fala_export.graph.sentences import parity_texts
 from fala_export.models.encoder import load_encoder
-from fala_export.sentences import parity_texts
 from fala_export.settings import ExportOptions
 
 pytestmark = pytest.mark.slow

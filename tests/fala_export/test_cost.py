@@ -8,7 +8,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from encoders import POSITIONS, make_encoder
-from fala_export.cost import cost
+from fala_export.graph.cost import cost
 from fala_export.models.onnx_graph import encoder_graph
 
 

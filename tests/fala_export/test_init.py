@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from fala import Bundle
 from fala_export.cli import main
-from fala_export.recipe import read_recipe
+from fala_export.release.recipe import read_recipe
 
 VECTORS = "the 1 0 0.5\ngood 1 0 0\nbad 0 1 0\ngreat 0.9 0.1 0\nawful 0.1 0.9 0\n"
 

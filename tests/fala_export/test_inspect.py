@@ -22,10 +22,10 @@ from bundles import (
 from command_lines import said
 from fala import BundleDigestError, BundleFormatError, write_bundle
 from fala.release import write_external
-from fala_export import inspection
 from fala_export.cli import main
-from fala_export.footprint import measure
-from fala_export.inspection import inspect
+from fala_export.release import inspection
+from fala_export.release.footprint import measure
+from fala_export.release.inspection import inspect
 
 pytestmark = pytest.mark.slow
 
@@ -203,7 +203,7 @@ def test_a_backbone_that_does_not_load_gives_one_line(tmp_path):
 
 def test_the_process_that_measures_loads_fala_alone():
     program = (
-        "import sys; from fala_export import footprint\n"
+        "import sys; from fala_export.release import footprint\n"
         "loaded = {name.partition('.')[0] for name in sys.modules}\n"
         "assert not loaded & {'torch', 'transformers', 'onnx', 'optimum', 'click'}, loaded\n"
     )

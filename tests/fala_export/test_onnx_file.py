@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from bundles import WORDS, onnx_model, tokenizer_json
 from fala import Bundle
 from fala_export.cli import main
-from fala_export.runtime import session
+from fala_export.graph.runtime import session
 
 TEXTS = [" ".join(WORDS[:3]), WORDS[1], "", " ".join(WORDS * 3)]
 

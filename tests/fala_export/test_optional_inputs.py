@@ -15,12 +15,12 @@ from fala import Bundle, BundleFormatError, ExportError
 from fala.audit.model import audit_model
 from fala.release import EncoderState, OnnxEncoder
 from fala_export.cli import main
+from fala_export.graph.optional.surgery import add_optional_inputs
+from fala_export.graph.ort_format import to_ort
+from fala_export.graph.quantization.calibration import token_sequences
+from fala_export.graph.quantization.weights import quantize
 from fala_export.models.encoder import load_encoder
 from fala_export.models.onnx_graph import encoder_graph
-from fala_export.optional.surgery import add_optional_inputs
-from fala_export.ort_format import to_ort
-from fala_export.quantization.calibration import token_sequences
-from fala_export.quantization.weights import quantize
 from families import CORPUS, LENGTH, write_model
 from torch_adapters import adapt, constant, noted, prefixed, random_state
 

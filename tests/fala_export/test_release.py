@@ -13,7 +13,7 @@ from encoders import make_encoder, write_encoder
 from fala import Bundle
 from fala.release import ORT
 from fala_export.cli import main
-from fala_export.recipe import read_recipe
+from fala_export.release.recipe import read_recipe
 from public_data import text_rows, write_rows
 
 pytestmark = pytest.mark.slow

@@ -11,7 +11,7 @@ pytest.importorskip("accelerate")
 
 from click.testing import CliRunner
 
-import fala_export.pipeline
+import fala_export.release.pipeline
 from fala import Bundle, Device
 from fala_export.cli import main
 from file_server import FileServer
@@ -130,7 +130,7 @@ def test_what_is_done_is_not_done_again(kitchen, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(fala_export.pipeline, "play", killed)
+        patched.setattr(fala_export.release.pipeline, "play", killed)
         assert "the same command continues" in release(kitchen, code=130).stderr
     assert not (kitchen / "recipe.fala").exists()
     before = steps(kitchen)

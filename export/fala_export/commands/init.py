@@ -44,7 +44,7 @@ def init(settings: Init) -> Summary:
     the release.
     """
     with progress("reading rows"):
-        from fala_export.first_recipe import write_recipe
+        from fala_export.release.first_recipe import write_recipe
 
         return write_recipe(
             settings.data, settings.out, settings.columns, settings.labels,

@@ -141,7 +141,7 @@ def inspect(settings: Inspect) -> Summary:
     Memory and time are measured: a fresh process with fala alone loads the backbone, and encodes
     one text of each length on one thread.
     """
-    from fala_export import inspection
+    from fala_export.release import inspection
 
     with progress("measuring"):
         return inspection.inspect(settings.bundle)

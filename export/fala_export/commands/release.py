@@ -42,9 +42,9 @@ def release(settings: Release) -> Summary:
     own format.
     """
     with progress("loading libraries"):
-        from fala_export.pipeline import build_release
-        from fala_export.plan import plan
-        from fala_export.recipe import read_recipe
+        from fala_export.release.pipeline import build_release
+        from fala_export.release.plan import plan
+        from fala_export.release.recipe import read_recipe
 
     path = settings.recipe
     recipe = read_recipe(path, lexical=settings.lexical)

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala import ExportError
+from fala_export.graph.edit import GraphEdit
+from fala_export.graph.runtime import session
 from fala_export.models.encoder import token_ids
-from fala_export.quantization.graph_edit import GraphEdit
 from fala_export.quiet import first_line
-from fala_export.runtime import session
 
 if TYPE_CHECKING:
     from onnx import ModelProto

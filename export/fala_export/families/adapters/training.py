@@ -33,9 +33,9 @@ from fala_export.families.adapters.model import (
     set_inputs,
 )
 from fala_export.families.adapters.settings import TaskRelease
+from fala_export.graph.parity import compare
+from fala_export.graph.sentences import parity_texts
 from fala_export.models.encoder import Encoder, load_encoder_of
-from fala_export.parity import compare
-from fala_export.sentences import parity_texts
 from fala_export.training.backbones import TransformerLearner
 from fala_export.training.closed_form import finish, start_of
 from fala_export.training.global_model import objective_of

@@ -12,8 +12,8 @@ from fala_export.families.distillation.evaluation import Task, load_task, score,
 from fala_export.families.distillation.settings import StudentRelease
 from fala_export.families.distillation.texts import read_texts
 from fala_export.families.distillation.training import distil
+from fala_export.graph.sentences import parity_texts
 from fala_export.models.encoder import Encoder
-from fala_export.sentences import parity_texts
 from fala_export.training.backbones import TransformerLearner
 
 

@@ -27,9 +27,9 @@ from fala_export.families.prompts.inputs import UNKNOWN, Writers
 from fala_export.families.prompts.model import PromptedClassifier, predict
 from fala_export.families.prompts.settings import HARD_STATIC, SOFT_ALL, USER_BIAS, PromptSettings
 from fala_export.families.prompts.training import Model, Prompted, make_encoder
+from fala_export.graph.parity import compare
 from fala_export.models.encoder import load_encoder
 from fala_export.models.folder import loading, naming
-from fala_export.parity import compare
 from fala_export.settings import ExportOptions
 from fala_export.training.backbones import TransformerLearner
 from fala_export.training.saving import save_model, write_trained

@@ -40,7 +40,7 @@ def measure(bundle: Bundle, texts: Mapping[str, str]) -> dict[str, Any]:
         ExportError: The backbone cannot be loaded, or the process was ended from outside.
     """
     done = subprocess.run(
-        [sys.executable, "-m", "fala_export.footprint", bundle.path, bundle.manifest.kind],
+        [sys.executable, "-m", "fala_export.release.footprint", bundle.path, bundle.manifest.kind],
         input=json.dumps(dict(texts)),
         capture_output=True,
         encoding="utf-8",

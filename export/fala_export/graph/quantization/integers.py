@@ -23,10 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.cli.progress import progress
-from fala_export.quantization import four_bits
-from fala_export.quantization.calibration import Seen, observe
-from fala_export.quantization.graph_edit import GraphEdit
-from fala_export.quantization.smoothing import SharedFactors
+from fala_export.graph.edit import GraphEdit
+from fala_export.graph.quantization import four_bits
+from fala_export.graph.quantization.calibration import Seen, observe
+from fala_export.graph.quantization.smoothing import SharedFactors
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto

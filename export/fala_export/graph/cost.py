@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fala_export.runtime import session
+from fala_export.graph.runtime import session
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fala import ExportError
-from fala_export.optional.structure import Attention, Scale, Site, Structure
-from fala_export.quantization.graph_edit import GraphEdit
+from fala_export.graph.edit import GraphEdit
+from fala_export.graph.optional.structure import Attention, Scale, Site, Structure
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from fala_export.quantization.calibration import Seen
+from fala_export.graph.quantization.calibration import Seen
 
 _SHARE = 0.6  # of a column's size that the input gives away; 0.5 to 0.7 do as well
 _LEAST = 1e-5  # of the largest peak: columns that are always 0 have a logarithm, too

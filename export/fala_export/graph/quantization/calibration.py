@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from fala import ExportError
 from fala.cli.progress import progress
-from fala_export.runtime import session
-from fala_export.sentences import calibration_texts
+from fala_export.graph.runtime import session
+from fala_export.graph.sentences import calibration_texts
 
 if TYPE_CHECKING:
     from onnx import ModelProto

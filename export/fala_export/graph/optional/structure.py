@@ -16,7 +16,7 @@ from fala import ExportError
 if TYPE_CHECKING:
     from onnx import NodeProto
 
-    from fala_export.quantization.graph_edit import GraphEdit
+    from fala_export.graph.edit import GraphEdit
 
 # Products, and what quantizing puts between one and the sum with its bias.
 _PRODUCTS = {"MatMul", "MatMulInteger", "Gemm"}

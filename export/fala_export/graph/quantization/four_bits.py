@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from fala_export.quantization.graph_edit import GraphEdit
+    from fala_export.graph.edit import GraphEdit
 
 #: Weights that share a multiplier: rows of a product's column, columns of a table's row.
 PRODUCT_BLOCK = 16

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fala import Head
 from fala.release import Example, Vectors
-from fala_export.runtime import session
+from fala_export.graph.runtime import session
 
 if TYPE_CHECKING:
     from onnx import ModelProto

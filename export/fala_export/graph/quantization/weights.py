@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fala import ExportError
-from fala_export.quantization.graph_edit import GraphEdit
-from fala_export.quantization.integers import use_integers
+from fala_export.graph.edit import GraphEdit
+from fala_export.graph.quantization.integers import use_integers
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -29,7 +29,7 @@ def quantize(model: ModelProto, precision: str, sequences: Sequence[Sequence[int
         model: A float32 ONNX model as ``fala_export.models.onnx_graph`` gives it.
         precision: One of ``PRECISIONS``. ``"fp16"`` runs at float32's speed, as a CPU does not
             compute in half precision: weights become float32 while the model is loaded. ``"int8"``
-            and ``"int4"`` compute in 8 bits, see ``fala_export.quantization.integers``.
+            and ``"int4"`` compute in 8 bits, see ``fala_export.graph.quantization.integers``.
         sequences: Token ids to calibrate on, as ``token_sequences`` gives them; only ``"int8"`` and
             ``"int4"`` read them.
 

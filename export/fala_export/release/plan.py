@@ -9,8 +9,8 @@ from typing import Any
 
 from fala import Backbone, Budget, Bundle
 from fala.release import load_rows, unique_texts
-from fala_export.pipeline import Pipeline
-from fala_export.recipe import BackboneTable, Recipe
+from fala_export.release.pipeline import Pipeline
+from fala_export.release.recipe import BackboneTable, Recipe
 from fala_export.settings import CheckSettings
 from fala_export.training.backbones import TransformerLearner
 

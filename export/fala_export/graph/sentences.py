@@ -32,7 +32,7 @@ def calibration_texts() -> list[str]:
 
 def _passages(name: str, lengths: tuple[int, ...]) -> list[str]:
     """Texts of so many sentences from each sentence of a file on."""
-    file = resources.files("fala_export") / name
+    file = resources.files("fala_export.graph") / name
     sentences = file.read_text(encoding="utf-8").splitlines()
     return [
         " ".join(sentences[(start + offset) % len(sentences)] for offset in range(length))

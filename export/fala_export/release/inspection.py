@@ -12,8 +12,8 @@ import numpy as np
 from fala import Bundle, BundleFormatError
 from fala.release import LEXICAL, ONNX, ONNX_MODEL, TOKENIZER, VOCABULARY, WORD_VECTORS, words
 from fala.release.adapters import config_of
-from fala_export.cost import LENGTHS, cost
-from fala_export.footprint import measure
+from fala_export.graph.cost import LENGTHS, cost
+from fala_export.release.footprint import measure
 
 # Of the manifest's details, those with a place of their own in the report.
 _APART = ("cost", "parity", "versions")
@@ -32,7 +32,7 @@ def inspect(path: Path) -> dict[str, Any]:
         ``parity``, ``versions`` and other ``details`` as they were stored at export; ``cost``
         (parameters, and FLOPs of a forward pass by length; None, with ``cost_unknown`` to say
         why); ``encoder``, the app's own that an external release is for, or None; and ``measured``
-        as ``fala_export.footprint.measure`` gives it, None of an external release, and of an
+        as ``footprint.measure`` gives it, None of an external release, and of an
         adapter, which costs nothing by itself.
 
     Raises:

@@ -16,13 +16,13 @@ from fala import Bundle
 from fala.release import temporary_folder, unique_texts, write_atomically
 from fala_export.backbone import export_encoder
 from fala_export.bridging.building import build_bridge
-from fala_export.check import demand, note, play
 from fala_export.embedding import Embedder
 from fala_export.models.encoder import load_encoder
 from fala_export.population import learn_from_annotators
-from fala_export.recipe import BackboneTable, Recipe, VectorsTable
+from fala_export.release.check import demand, note, play
+from fala_export.release.recipe import BackboneTable, Recipe, VectorsTable
+from fala_export.release.steps import Steps, digest_of
 from fala_export.settings import CheckSettings, PriorSettings
-from fala_export.steps import Steps, digest_of
 from fala_export.training.backbones import attentive
 from fala_export.training.checkpoints import alone
 from fala_export.training.global_model import fit_frozen, train
