@@ -9,13 +9,10 @@ pytest.importorskip("accelerate")
 
 from click.testing import CliRunner
 
-import kill_training
 from bundles import write_word_vectors
 from encoders import make_encoder, write_encoder
-from fala import Bundle, Pair
+from fala import Bundle
 from fala_export.cli import main
-from fala_export.models.encoder import load_encoder
-from fala_export.training.classifier import ClassifierModule
 from public_data import FILLERS, matching_rows, text_rows, write_rows
 
 pytestmark = pytest.mark.slow
@@ -111,34 +108,6 @@ def test_an_adapter_is_trained_on_a_backbone_that_stays(task, model, base):
     )
     np.testing.assert_allclose(z, probes["logits"], atol=1e-3)
     assert not np.allclose(embedded, graph.encode(probes["texts"]), atol=1e-2)
-
-
-def test_the_graph_and_torch_agree_on_an_adapter(task, model, base):
-    from fala_export.families.adapters.model import insert, set_inputs
-
-    state = Bundle.open(task[0]).state()
-    encoder = load_encoder(str(model))
-    set_inputs(insert(encoder.module.transformer, 6), state.inputs)
-    texts = ["a great film", Pair("you do it", "the boring film was awful"), "i"]
-    torch_says, graph_says = (
-        encoder.encode(texts, 32),
-        Bundle.open(base).backbone().encode(texts, state),
-    )
-    cosines = (torch_says * graph_says).sum(axis=1)  # of unit length
-    assert cosines.min() > 0.99, cosines
-
-
-def test_an_interrupted_training_goes_on_to_the_same_bundle(task, model, base, pairs, tmp_path):
-    arguments = [
-        *("--base", base, "--model", model, "--data", pairs, "--task", "kind", *FAST),
-        *("--work", tmp_path / "cut", "--out", tmp_path / "cut.fala"),
-    ]
-    with kill_training.interrupted_at(ClassifierModule, 14):
-        assert run(*arguments).exit_code == 130
-    assert not (tmp_path / "cut.fala").exists()
-    assert "method was" in failed(*arguments, "--resume", "--method", "norms")
-    done(*arguments, "--resume")
-    assert (tmp_path / "cut.fala").read_bytes() == task[0].read_bytes()
 
 
 def test_the_baselines_write_whole_releases_and_own_splits_are_used(model, base, pairs, tmp_path):

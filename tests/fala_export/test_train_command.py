@@ -17,7 +17,7 @@ from fala_export import backbone
 from fala_export.cli import main
 from fala_export.models.encoder import load_encoder
 from fala_export.training import classifier
-from public_data import TOPICS, matching_rows, text_rows, write_rows
+from public_data import matching_rows, text_rows, write_rows
 
 pytestmark = pytest.mark.slow
 
@@ -154,15 +154,11 @@ def test_own_heads_need_annotators(model, titles, tmp_path):
     assert "rows are of matching" in failed(model, "--data", titles, *options, *short)
 
 
-@pytest.mark.parametrize("kind", ["model", "words"])
-def test_a_trained_matcher_is_released_and_beats_the_frozen_one(model, titles, tmp_path, kind):
-    source, options = model, ("--pooling", "attention", "--quantize", "none", "--max-length", 32)
-    if kind == "words":
-        words = ["<unk>", *" ".join(sum(TOPICS, ())).split()]
-        source, options = write_word_vectors(tmp_path / "words.fala", words=words).path, ()
+def test_a_trained_matcher_is_released_and_beats_the_frozen_one(model, titles, tmp_path):
+    options = ("--pooling", "attention", "--quantize", "none", "--max-length", 32)
     arguments = ("--data", titles, "--work", tmp_path / "work", "--out", tmp_path / "x.fala")
     settings = ("--epochs", 6, "--learning-rate", 1e-2)
-    summary = done(source, *arguments, *options, *settings)
+    summary = done(model, *arguments, *options, *settings)
     figures = summary["training"]["figures"]
     assert figures["trained"]["pooled"]["auc"] > figures["frozen"]["pooled"]["auc"]
     head = Bundle.open(tmp_path / "x.fala").head()
@@ -171,7 +167,7 @@ def test_a_trained_matcher_is_released_and_beats_the_frozen_one(model, titles, t
     kept = min(losses, key=losses.get)
     # Whose attention the training learnt, or whose histories are plain means.
     assert (head.query is not None) == (kept == "trained_beside_words")
-    assert kind == "words" or summary["pooling"] == "attention"
+    assert summary["pooling"] == "attention"
 
 
 def test_word_vectors_are_trained_and_keep_their_precision(texts, tmp_path):

@@ -42,20 +42,6 @@ def embeddings(model, texts):
 
 
 @pytest.mark.parametrize("labels", [("no", "yes"), ("a", "b", "c")])
-def test_a_classifiers_logits_are_the_devices(labels):
-    backbone = learner()
-    module = ClassifierModule(backbone, make_head(labels=labels, dimension=DIMENSION))
-    rows = [row("u", text, label) for text in FILMS for label in labels]
-    batch = ClassifierBatches(backbone, rows, labels, len(FILMS), seed=0).batch(0, 0)
-    with torch.no_grad():
-        logits = module.logits(batch["ids"], batch["mask"]).numpy()
-    head = module.head([], {})
-    expected = head.vendor_model().logits(head.inputs(FILMS, embeddings(backbone, FILMS)))
-    # Batches are sorted by length: compare them as sets of rows.
-    np.testing.assert_allclose(np.sort(logits, axis=0), np.sort(expected, axis=0), atol=1e-5)
-
-
-@pytest.mark.parametrize("labels", [("no", "yes"), ("a", "b", "c")])
 def test_a_classifiers_loss_is_the_mean_cross_entropy_of_its_rows(labels):
     backbone = learner()
     module = ClassifierModule(backbone, make_head(labels=labels, dimension=DIMENSION))
@@ -144,19 +130,6 @@ def test_annotators_heads_start_as_the_shared_one_and_learn_how_they_differ():
     assert loss.item() < start.item() - 0.02
     kept = module.head([], {})
     np.testing.assert_array_equal(kept.weight, head.weight)  # theirs are thrown away
-
-
-def test_a_batch_without_an_annotators_row_has_the_shared_loss_whole():
-    backbone = learner()
-    rows = [row("ann", FILMS[0], "0"), row(None, FILMS[1], "1")]
-    batches = ClassifierBatches(backbone, rows, ("0", "1"), 1, seed=0, annotators=("ann",))
-    module = ClassifierModule(backbone, make_head(labels=("0", "1"), dimension=DIMENSION), 1)
-    found = [batches.batch(0, position) for position in range(2)]
-    assert sorted(len(batch["own"]["text"]) for batch in found) == [0, 1]
-    for batch in found:
-        alone = {name: value for name, value in batch.items() if name != "own"}
-        # At the start an annotator's own head is the shared one.
-        assert module(**batch)["loss"].item() == pytest.approx(module(**alone)["loss"].item())
 
 
 def test_every_text_is_once_in_an_epoch_and_epochs_differ():
@@ -277,30 +250,6 @@ def test_a_matchers_probabilities_are_calibrated():
     assert (probabilities - labels).sum() == pytest.approx(0, abs=1e-3)
     logits = inputs @ head.weight[0]
     assert ((probabilities - labels) * logits).sum() == pytest.approx(0, abs=1e-2)
-
-
-@pytest.mark.parametrize("task", ["classification", "matching"])
-def test_losses_in_half_precision_are_near_those_in_full(task):
-    backbone = learner("attention")
-    labels = ("0", "1")
-    head = make_head(task, dimension=DIMENSION, query=task == "matching")
-    if task == "matching":
-        module = MatcherModule(backbone, head)
-        batches = MatcherBatches(backbone, Opened(matching_rows(), "1"), 16, seed=0)
-    else:
-        module = ClassifierModule(backbone, head)
-        rows = [row("u", text, index % 2) for index, text in enumerate(FILMS)]
-        batches = ClassifierBatches(backbone, rows, labels, 16, seed=0)
-    full = module(**batches.batch(0, 0))["loss"]
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        half = module(**batches.batch(0, 0))["loss"]
-    half.backward()
-    assert half.item() == pytest.approx(full.item(), rel=0.05)
-    assert all(
-        torch.isfinite(parameter.grad).all()
-        for parameter in module.parameters()
-        if parameter.grad is not None
-    )
 
 
 def test_attention_starts_as_the_mean():

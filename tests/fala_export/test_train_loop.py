@@ -50,7 +50,6 @@ def test_without_validation_the_last_epoch_is_kept(tmp_path):
 @pytest.mark.parametrize(
     ("point", "count"),
     [
-        pytest.param("step", 2, marks=pytest.mark.thorough),
         ("step", 19),
         ("writing", 8),
         ("last", 16),
@@ -59,7 +58,7 @@ def test_without_validation_the_last_epoch_is_kept(tmp_path):
 def test_a_killed_training_resumes_to_the_same_weights(whole, tmp_path, point, count, capfd):
     warm.die(kill_training.train_and_die, tmp_path, point, count)
     resumed, history = kill_training.train(tmp_path, resume=True)
-    assert ("continuing from" in capfd.readouterr().err) is (count != 2)
+    assert "continuing from" in capfd.readouterr().err
     assert history == whole[1]
     for name, value in whole[0].state_dict().items():
         assert torch.equal(resumed.state_dict()[name], value), name
@@ -140,10 +139,9 @@ def test_a_training_that_diverges_says_so(tmp_path, monkeypatch):
         kill_training.train(tmp_path)
 
 
-@pytest.mark.parametrize("room", [1_000, 4_000])  # the optimizer, or what comes after it
-def test_a_checkpoint_that_cannot_be_written_is_one_clear_line(tmp_path, room):
+def test_a_checkpoint_that_cannot_be_written_is_one_clear_line(tmp_path):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4_000, limits[1]))
     try:
         with pytest.raises(ExportError, match="a checkpoint cannot be written") as raised:
             kill_training.train(tmp_path)

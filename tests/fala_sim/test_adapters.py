@@ -19,14 +19,13 @@ from fala_export.commands.adapter import adapter as exporters_command
 from fala_sim import frame
 from fala_sim.experiments.adapters import jobs
 from fala_sim.experiments.adapters.jobs import USUAL, Benchmark, spans
-from fala_sim.experiments.adapters.plan import KINDS, trials
+from fala_sim.experiments.adapters.plan import trials
 from fala_sim.experiments.adapters.rates import RATES, chosen, searches
 from fala_sim.experiments.runner import run_tasks
-from fala_sim.experiments.trainings import Trial, check_records
+from fala_sim.experiments.trainings import Trial
 from fala_sim.records import Key, Store, read_records
-from fala_sim.report.table import NOT_RUN
 from sim_command import call, fails
-from sim_tables import TABLES, cell, column
+from sim_tables import TABLES, column
 from tasks import write_task
 
 ADAPTERS = Key("adapter", "mrpc", "adapters", "all", 0, "3")
@@ -180,17 +179,6 @@ def test_a_span_that_is_left_out_is_not_fed(task, tmp_path):
     assert (again.key, again.content["logits"]) == (lost, found["0-1"]["logits"])
 
 
-def test_the_plan_compares_first_and_fills_up_then():
-    compared = [(trial.method, trial.variant) for trial in trials("adapter", 6)]
-    assert compared == [("adapters", "64"), ("full", ""), ("adapters", "8")]
-    curve = [(trial.method, trial.variant) for trial in trials("adapter-size", 6)]
-    assert ("adapters", "2") in curve and ("adapters", "256") in curve and ("norms", "") in curve
-    assert [variant for method, variant in curve if method == "top-k"] == ["1", "2", "3", "5"]
-    scales = [trial.variant for trial in trials("adapter-init", 6)]
-    assert scales == ["1", "1e-07", "0.1", "0.0001", "0.001", "1e-05", "1e-06"]
-    assert len(spans(6)) == 22
-
-
 def test_the_exporters_command_takes_every_trial():
     needed = ("--base", "b", "--model", "m", "--data", "d", "--task", "t", "--out", "o")
     more = ("--work", "w", "--resume", "--own-splits", "--no-lexical", "--seed", "0", "--json")
@@ -219,15 +207,6 @@ def test_what_cannot_be_trained_is_refused(base, tmp_path):
     assert not list(tmp_path.rglob("*.json"))
 
 
-def test_records_of_another_backbone_are_not_taken_for_this_ones(task, tmp_path):
-
-    trained_earlier(task, ADAPTERS)
-    write(tmp_path, jobs.train(task, ADAPTERS, ()))
-    check_records(Store(tmp_path), KINDS, "mrpc", {"data": "d", "new": "n"})
-    with pytest.raises(DataError, match="another folder with --results"):
-        check_records(Store(tmp_path), KINDS, "mrpc", {"data": "d", "new": "other"})
-
-
 # --- tables ----------------------------------------------------------------------------------
 
 
@@ -244,13 +223,6 @@ def test_what_learnt_nothing_is_told(records):
     runs = records.assign(**{"history.best_step": records["history.best_step"].mask(idle, 0)})
     (note,) = TABLES["adapters"](runs).notes
     assert note.startswith("cola, full fine-tuning, seed 1: no epoch was better")
-
-
-def test_what_was_not_run_yet_is_told(records):
-    table = TABLES["adapters"](records[records["method"] == "adapters"])
-    where = {"data": "cola", "method": "full fine-tuning"}
-    assert cell(table, "accuracy", **where) == NOT_RUN
-    assert cell(table, "paper: BERT-large", **where) == 0.605
 
 
 def test_of_equal_rates_the_one_that_is_taken_is_named(records):

@@ -96,13 +96,6 @@ def test_help_lists_every_name_with_its_line():
             assert f"{entry.name} {entry.about}" in words
 
 
-def test_an_unknown_name_is_one_line():
-    for command in ("table", "figure"):
-        done = call(command, "9")
-        assert done.exit_code == 2
-        assert "No such command '9'" in done.stderr
-
-
 def test_the_options_of_a_table_are_those_of_its_experiments():
     """What trains by benchmarks or by writers has neither users to replace nor methods."""
     takes = {

@@ -203,9 +203,3 @@ def test_real_annotators(name, users, documents_each):
     )
     assert len(public) == others
     assert convert(docs, users=users, seed=0).rows == conversion.rows
-
-
-def test_real_annotators_who_labelled_everything_leave_no_public():
-    docs = parse_documents(read_folder(real_data("hs-brexit")))
-    with pytest.raises(DataError, match="6 annotators allow 5 users at most, not 6"):
-        convert(docs, users=6, seed=0)

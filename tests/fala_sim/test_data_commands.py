@@ -159,20 +159,6 @@ def test_of_another_version_nothing_is_used(server, folder, tmp_path, monkeypatc
         assert (folder / "hs-brexit" / file).read_bytes() == data
 
 
-def test_what_is_left_of_a_whole_download_is_used(server, folder, tmp_path, monkeypatch):
-    contents = hate_speech(tmp_path)
-    publish(monkeypatch, server, "hs-brexit", contents, pinned=True)
-    downloads = folder / ".downloads" / "hs-brexit"
-    downloads.mkdir(parents=True)
-    name = "HS-Brexit_train.json"
-    tag = f'"{hashlib.sha256(contents[name]).hexdigest()[:16]}"'
-    (downloads / f"{name}.part").write_bytes(contents[name])
-    (downloads / f"{name}.part.version").write_text(tag)
-    assert get("hs-brexit", folder).exit_code == 0
-    asked = [asked for file, asked in server.requests if file == name]
-    assert asked == [f"bytes={len(contents[name]) - 1}-"]
-
-
 def test_a_wrong_file_is_refused_and_nothing_is_left(server, folder, tmp_path, monkeypatch):
     contents = hate_speech(tmp_path)
     publish(monkeypatch, server, "hs-brexit", contents, pinned=True)

@@ -1,7 +1,5 @@
 """Runs in which something fails: the rest is run, and what failed is told at the end."""
 
-import shutil
-
 import pytest
 
 from driver import InProcess, run, task_of
@@ -137,19 +135,3 @@ def test_a_job_that_cannot_be_prepared_does_not_end_those_that_can(tmp_path):
     assert failures == ["bad: no such thing", "bad too: no such thing"]
     assert Store(tmp_path).get(KEY)["given"] == 0
     assert sum("no such thing" in line for line in said) == 1
-
-
-@pytest.mark.thorough
-def test_records_of_other_data_of_the_same_name_are_not_taken_for_its_own(folder, tmp_path):
-    data = tmp_path / "data" / "small"
-    shutil.copytree(folder, data)
-    given = options(tmp_path / "results", f"lewidi:{data}")
-    assert call("table", "2", "--run", *given, "--methods", "old").exit_code == 0
-    assert call("table", "2", "--run", *given, "--methods", "old").exit_code == 0
-    write_data(data, seed=1)
-    done = call("table", "2", "--run", *given, "--methods", "old")
-    assert done.exit_code == 1
-    assert "has records of other data of this name" in done.stderr
-    # Without the data nothing can be told, and nothing is lost.
-    shutil.rmtree(data)
-    assert call("table", "2", "--run", *given, "--methods", "old").exit_code == 0

@@ -103,16 +103,6 @@ def test_a_broken_release_that_was_taken_is_taken_back(shared, tmp_path, monkeyp
     assert untimed(live(3, 0, shared, tmp_path / "two")) == untimed(row)
 
 
-def test_a_device_that_is_on_another_release_than_it_should_is_a_failure(
-    shared, tmp_path, monkeypatch
-):
-    lucky(monkeypatch)
-    monkeypatch.setattr(life, "_LABELS", 2)
-    monkeypatch.setattr(life.Device, "rollback", lambda device: None)
-    with pytest.raises(RuntimeError, match="device 3 does not answer by 'transformer'"):
-        live(3, 0, shared, tmp_path / "one")
-
-
 def test_a_user_who_leaves_is_offered_nothing_more(shared, tmp_path, monkeypatch):
     lucky(monkeypatch, LEAVING=1.0)
     row = live(2, 0, shared, tmp_path / "one")

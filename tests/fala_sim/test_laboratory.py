@@ -272,9 +272,3 @@ def test_no_test_document_is_in_training_data(folder, role):
     if role == "validation":
         assert {user.name for user in division.users}.isdisjoint(u.name for u in tested.users)
         assert not held_out & {text for user in division.users for text in user.test}
-
-
-def test_few_people_are_shared_out(folder):
-    """Six annotators: one chooses settings, and one at least is the public."""
-    assert len(divide(f"lewidi:{folder}", folder, users=9, seed=0, role="test").users) == 4
-    assert len(divide(f"lewidi:{folder}", folder, users=9, seed=0, role="validation").users) == 1

@@ -66,16 +66,6 @@ def test_the_overview_tells_costs_as_ratios():
     assert "0.5× the forward passes, 0.5× the FLOPs and 0.5× the s" in sentence(costs, dear)
 
 
-def test_costs_are_compared_on_the_same_users():
-    """In a run that is not done, a method may have some of the users only."""
-    made = [r for r in records() if r["method"] != "full" or r["user"] == "Ann"]
-    for record in made:
-        if record["method"] == "fala" and record["user"] != "Ann":
-            record["cost"] = cost(2000, 4e13, 1000.0)
-    costs = sentence("Beside a replacement", made)
-    assert "Full takes 20× the forward passes, 100× the FLOPs and 80× the seconds" in costs
-
-
 def test_the_overview_owns_to_doubt():
     full = "Against what trains"
     uneven = records(0.05)

@@ -7,8 +7,7 @@ import pytest
 
 import fala_export
 from driver import write
-from fala import Budget, Bundle, DataError, Device, Head, Match, write_release
-from fala.playground.releases import built_in
+from fala import Budget, Bundle, DataError, Device, Match
 from fala_sim.data_sets import Division, Partition, divide
 from fala_sim.digests import folder_digest
 from fala_sim.experiments.curves import jobs as curve_jobs
@@ -70,31 +69,6 @@ def test_a_release_has_a_bridge_and_a_prior_from_the_public(folder, work, place)
     said = []
     assert make(folder, work, said) == place
     assert not said
-
-
-def with_head(folder, sign):
-    """A bundle of a built-in backbone that brings a head of its own."""
-    bundle = built_in("bert")
-    weight = np.full((1, bundle.manifest.dimension), 0.1 * sign, np.float32)
-    head = Head("classification", ("0", "1"), weight, np.zeros(1, np.float32))
-    folder.mkdir()
-    write_release(folder / "model.fala", bundle, head, {})
-    return str(folder / "model.fala")
-
-
-@pytest.mark.thorough
-def test_a_new_head_on_the_same_backbone_is_prepared_anew(work, tmp_path):
-    """Also where files and bundles have the same names."""
-    folder = write_data(tmp_path / "few", documents=40)
-    names = [with_head(tmp_path / side, sign) for side, sign in (("a", 1), ("b", -1))]
-    backbones = {Bundle.open(name).backbone_digest for name in names}
-    assert len(backbones) == 1
-    first, second = (load(make(folder, work, [], new=name)) for name in names)
-    np.testing.assert_array_equal(first.new.head.weight, -second.new.head.weight)
-    assert first.new.path != second.new.path
-    assert first.digests["new"] != second.digests["new"]
-    assert first.digests["data"] == second.digests["data"]
-    assert first.digests["old"] == second.digests["old"]
 
 
 @pytest.mark.thorough

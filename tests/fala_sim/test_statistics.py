@@ -62,29 +62,12 @@ def test_one_user_has_no_deviation_and_no_interval():
     assert value == Value(0.8)
 
 
-@pytest.mark.parametrize("users", [3, 4, 5, 20])
-def test_intervals_hold_the_true_mean_as_often_as_they_say(users):
-    """However few users there are: of normally distributed figures, 95 in 100."""
-    random = np.random.default_rng(users)
-    draws = random.normal(0.7, 0.1, (4000, users)).tolist()
-    held = [low < 0.7 < high for low, high in map(interval, draws)]
-    assert 0.94 < np.mean(held) < 0.96
-
-
 def test_an_interval_by_hand():
     """t of three degrees of freedom, at 97.5 %, is 3.18245 in every table."""
     reach = 3.18245 * np.std([1, 2, 3, 4], ddof=1) / 2
     assert interval([1, 2, 3, 4]) == pytest.approx((2.5 - reach, 2.5 + reach), abs=1e-5)
     assert interval([0.5] * 5) == (0.5, 0.5)
     assert interval([0.5] * 2) is None
-
-
-def test_five_users_all_better_have_p_two_of_thirty_two():
-    ours = records({name: 0.8 + place / 100 for place, name in enumerate("abcde")})
-    found = compare(ours, records(dict.fromkeys("abcde", 0.7)), AUC)
-    assert found.p == found.smallest_p == 2 / 32
-    assert found.above == 5
-    assert found.difference.mean == pytest.approx(0.12)
 
 
 @pytest.mark.parametrize("users", [2, 3, 6])
@@ -95,15 +78,6 @@ def test_p_is_that_of_all_signs(users):
     means = [np.mean(differences * signs) for signs in itertools.product((1, -1), repeat=users)]
     expected = np.mean(np.abs(means) >= abs(np.mean(differences)) - 1e-12)
     assert compare(ours, theirs, AUC).p == pytest.approx(expected)
-
-
-def test_p_does_not_depend_on_the_order_of_methods():
-    first = records({"a": 0.6, "b": 0.9, "c": 0.7, "d": 0.5})
-    second = records({"a": 0.5, "b": 0.7, "c": 0.75, "d": 0.45})
-    one, other = compare(first, second, AUC), compare(second, first, AUC)
-    assert one.p == other.p
-    assert one.difference.mean == pytest.approx(-other.difference.mean)
-    assert (one.above, other.above) == (3, 1)
 
 
 def test_the_same_figures_have_p_one():
@@ -121,15 +95,6 @@ def test_many_users_are_drawn_and_stay_above_the_smallest_p():
     theirs = records({str(user): 0.5 + user / 1000 for user in range(40)})
     found = compare(ours, theirs, AUC)
     assert found.p == found.smallest_p == pytest.approx(2 / 10_000)
-
-
-def test_only_shared_users_and_seeds_are_compared():
-    ours = both(records({"a": 0.9, "b": 0.8, "c": 0.1}), records({"a": 0.3}, (1,)))
-    theirs = records({"a": 0.7, "b": 0.7, "d": 0.2})
-    found = compare(ours, theirs, AUC)
-    assert found.difference.n == 2
-    assert found.difference.mean == pytest.approx(0.15)
-    assert compare(ours, records({"z": 0.5}), AUC) is None
 
 
 def test_users_of_two_data_sets_with_one_name_are_two_users():

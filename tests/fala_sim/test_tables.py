@@ -16,7 +16,6 @@ from fala_sim.report.registry import shown
 from fala_sim.report.table import NOT_RUN, Table
 from sim_tables import (
     TABLES,
-    USERS,
     ablation,
     about,
     cell,
@@ -127,16 +126,6 @@ def test_a_table_is_asked_for_by_what_it_needs():
 def test_other_ablations_than_the_tables_say_so():
     with pytest.raises(DataError, match=r"no records of table4 .*`fala-sim table 4 --run`"):
         TABLES["4"](frame_of({"ablation": ablation("table5-ce-0.1")}))
-
-
-def test_all_tables_of_replacements_can_be_shown():
-    runs = replaced("fala", seeds=(0, 1, 2)) + replaced("lora", users={"Ann": 0.5})
-    tables, _ = shown(TABLES.values(), frame_of({"replacement": runs}))
-    assert [table.name for table in tables] == ["headline", "table-2", "comparisons", "cost"]
-    for table in tables:
-        assert table.title in table.text()
-        assert table.header[0] in table.markdown()
-        json.dumps(table.to_dict(), allow_nan=False)
 
 
 def test_methods_are_called_as_their_records_say_or_as_their_classes_do():
@@ -274,19 +263,6 @@ def test_a_share_of_no_gain_or_without_its_ends():
     ends = [*replaced("global"), *replaced("fala-all", -0.01)]
     table = TABLES["frontier"](frame_of({"replacement": ends, "frontier": runs}))
     assert column(table, "share of the gain in AUC") == [None] * 3
-
-
-def test_at_twenty_examples_users_are_counted_above_and_below():
-    gains = {"Ann": 0.02, "Ben": 0.0, "Cem": -0.004, "Dee": -0.03, "Eva": 0.01}
-    runs = [
-        *curve("fala", "20", [USERS[user] + gain for user, gain in gains.items()]),
-        *curve("fala", "50", USERS.values()),
-        *curve("global", "20", USERS.values()),
-    ]
-    table = TABLES["twenty"](frame_of({"curve": runs}))
-    (row,) = table.rows
-    assert row[2:8] == ("FaLA", 5, 2 / 5, 2 / 5, 1, pytest.approx(0.03))
-    assert row[8].mean == pytest.approx(sum(gains.values()) / 5)
 
 
 def test_verdicts_need_the_vendors_scores():

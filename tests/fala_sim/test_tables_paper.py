@@ -65,16 +65,6 @@ def test_table_2_without_an_auc():
     assert cell(table, "accuracy", method="FaLA").mean == 0.8
 
 
-def test_table_2_compares_like_with_like():
-    """A trained method has one seed; the others' further seeds are other divisions."""
-    runs = replaced("fala", 0.02) + replaced("fala", 0.3, seeds=(1, 2)) + replaced("lora", 0.01)
-    table = TABLES["2"](frame_of({"replacement": runs}))
-    assert column(table, "seeds", method="FaLA") == [3]
-    assert column(table, "seeds", method="LoRA") == [1]
-    found = TABLES["comparisons"](frame_of({"replacement": runs}))
-    assert cell(found, "difference in AUC", against="LoRA").mean == pytest.approx(0.01)
-
-
 def test_table_1_stands_beside_the_papers():
     def row(backbone, method, forward, backward):
         batch = {"examples": 16, "tokens": 128}
