@@ -12,12 +12,6 @@ pytest.importorskip("transformers")
 pytest.importorskip("onnx")
 
 import onnx
-from fala_export.optional.surgery import add_optional_inputs
-from fala_export.parity import speed
-from fala_export.quantization.calibration import token_sequences
-from fala_export.quantization.weights import PRECISIONS, quantize
-from fala_export.runtime import session
-from fala_export.sentences import calibration_texts, parity_texts
 
 from fala import ExportError
 from fala.audit.model import audit_model
@@ -32,7 +26,6 @@ from fala_export.graph.sentences import calibration_texts, parity_texts
 from fala_export.models.encoder import load_encoder
 from fala_export.models.onnx_graph import encoder_graph
 from fala_export.models.sentence_encoder import pad
-from fala_export.quantization import four_bits
 from families import CORPUS, FAMILIES, LENGTH, write_model
 
 pytestmark = pytest.mark.slow
