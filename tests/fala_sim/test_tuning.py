@@ -209,9 +209,7 @@ def test_histories_lack_what_a_user_is_tested_on(tmp_path):
     assert [row["candidate"] for row in found] == [f"film {n}" for n in range(12)]
 
 
-@pytest.mark.parametrize(
-    ("name", "users"), [("md-agreement", 20), ("hs-brexit", 4)]
-)
+@pytest.mark.parametrize(("name", "users"), [("md-agreement", 20), ("hs-brexit", 4)])
 def test_no_label_or_text_of_the_real_sets_users_is_trained_on(name, users):
     where = real_data("md-agreement").parent
     rows, (tested, _) = check_rows(name, where, users)
