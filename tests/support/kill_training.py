@@ -51,15 +51,8 @@ class Plane(nn.Module):
 
 def train(folder, resume=False, settings=SETTINGS, validation=True, **recipe):
     module = Plane()
-    history = loop.train_module(
-        module,
-        Points(),
-        settings,
-        Path(folder),
-        seed=5,
-        recipe=recipe,
-        resume=resume,
-        validation=Points(seed=9, size=20) if validation else None,
+    history = loop.Training(settings, Path(folder), 5, recipe, resume).run(
+        module, Points(), Points(seed=9, size=20) if validation else None
     )
     return module, history
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 
 from fala import Backbone, Bundle, DataError, ExportError, Head
@@ -14,8 +13,8 @@ from fala_export.models.encoder import Encoder
 from fala_export.training.backbones import Learner, TransformerLearner, WordLearner, embed_rows
 from fala_export.training.choices import Opened
 from fala_export.training.classifier import ClassifierBatches, ClassifierModule
-from fala_export.training.closed_form import closed_form, finish, start_of
-from fala_export.training.loop import Batches, open_work, train_module
+from fala_export.training.closed_form import Start, closed_form, finish, start_of
+from fala_export.training.loop import Batches, History, Training
 from fala_export.training.matcher import MatcherBatches, MatcherModule
 from fala_export.training.metrics import measure
 from fala_export.training.public_rows import Division, PublicRows, divide
@@ -54,12 +53,11 @@ def train(
 
     Raises:
         DataError: The rows are too few, or nothing can be learned from them.
-        ExportError: The source cannot be trained, or see ``train_module``.
+        ExportError: The source cannot be trained, or see ``Training.run``.
     """
     rows.needs_labels("training a backbone")
     learner = _learner(source, rows, max_length)
     division = divide(rows.rows, settings.seed, validation=True)
-    loop = settings.over(learner.settings)
     annotators = _annotators(rows, division, settings)
     recipe = {
         "task": rows.task,
@@ -69,15 +67,10 @@ def train(
         "batch": settings.batch,
         "annotators": len(annotators),
     }
-    open_work(loop, work, seed=settings.seed, recipe=recipe, resume=resume)
-    start = start_of(learner, division, rows, lexical=lexical)
-    module, batches, validation = objective_of(
-        learner, division, rows, start.initial, settings, annotators
+    training = Training(settings.over(learner.settings), work, settings.seed, recipe, resume)
+    module, start, history = train_from_start(
+        training, learner, division, rows, settings.batch, annotators=annotators, lexical=lexical
     )
-    history = train_module(
-        module, batches, loop, work,
-        seed=settings.seed, recipe=recipe, resume=resume, validation=validation,
-    )  # fmt: skip
     head, after, words = finish(module, learner, division, rows, lexical=lexical)
     figures = {
         "frozen": measure(start.frozen, division.held_out, start.embeddings),
@@ -85,7 +78,7 @@ def train(
     }
     details = details_of("backbone and head", rows, division, figures)
     details["training"] |= {
-        "recipe": {**recipe, **asdict(loop), "seed": settings.seed},
+        "recipe": training.noted,
         "history": history_of(history),
         **words,
     }
@@ -168,29 +161,65 @@ def _annotators(
     return users if asked is not False and len(users) >= _FEWEST_ANNOTATORS else ()
 
 
-def objective_of(
+def train_from_start(
+    training: Training,
+    learner: Learner,
+    division: Division,
+    rows: PublicRows,
+    batch: int,
+    *,
+    annotators: Sequence[str] = (),
+    lexical: bool,
+) -> tuple[ClassifierModule | MatcherModule, Start, History]:
+    """Fit the heads that a training starts from, and train the backbone with its head in place.
+
+    Args:
+        training: Of them.
+        learner: The backbone.
+        division: Of the rows.
+        rows: All of them.
+        batch: Texts a step; for a matcher, opened candidates.
+        annotators: Users with a head of their own meanwhile.
+        lexical: See ``start_of``.
+
+    Returns:
+        What was trained, where it started, and how it went.
+
+    Raises:
+        DataError: The rows are too few, or nothing can be learned from them.
+        ExportError: See ``Training.run``.
+    """
+    training.open()
+    start = start_of(learner, division, rows, lexical=lexical)
+    module, batches, validation = _objective(
+        learner, division, rows, start.initial, batch, training.seed, annotators
+    )
+    return module, start, training.run(module, batches, validation)
+
+
+def _objective(
     learner: Learner,
     division: Division,
     rows: PublicRows,
     start: Head,
-    settings: TrainingSettings,
+    batch: int,
+    seed: int,
     annotators: Sequence[str],
 ) -> tuple[ClassifierModule | MatcherModule, Batches, Batches]:
     """The module with its loss, and the batches to train and to validate on.
 
     What validates is the shared head, which is what is kept.
     """
-    batch, seed = settings.batch, settings.seed
-    training, validation = division.training, division.validation
+    known, validation = division.training, division.validation
     if rows.task == MATCHING:
         label = rows.labels[1]
         return (
             MatcherModule(learner, start),
-            MatcherBatches(learner, Opened(training, label), batch, seed),
+            MatcherBatches(learner, Opened(known, label), batch, seed),
             MatcherBatches(learner, Opened(validation, label), batch, seed),
         )
     return (
         ClassifierModule(learner, start, len(annotators)),
-        ClassifierBatches(learner, training, rows.labels, batch, seed, annotators),
+        ClassifierBatches(learner, known, rows.labels, batch, seed, annotators),
         ClassifierBatches(learner, validation, rows.labels, batch, seed),
     )

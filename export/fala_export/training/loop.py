@@ -86,85 +86,149 @@ class History:
     precision: str = "no"
 
 
-def open_work(
-    settings: LoopSettings, folder: Path, *, seed: int, recipe: Mapping[str, Any], resume: bool
-) -> Path | None:
-    """Open the folder of a training: what ``train_module`` does first.
+@dataclass(frozen=True)
+class Training:
+    """A training that can be continued.
 
-    Whoever has long preparations calls it before them, so that a refusal does not wait.
-
-    Returns:
-        The checkpoint to continue from; None starts anew.
-
-    Raises:
-        ExportError: See ``checkpoints.open_work``.
-    """
-    with checkpoints.alone(folder, _is_first()):
-        return checkpoints.open_work(folder, _whole_recipe(settings, seed, recipe), resume)
-
-
-def train_module(
-    module: nn.Module,
-    batches: Batches,
-    settings: LoopSettings,
-    folder: Path,
-    *,
-    seed: int,
-    recipe: Mapping[str, Any],
-    resume: bool = False,
-    validation: Batches | None = None,
-) -> History:
-    """Train a module in place; it ends on the CPU, in evaluation mode.
-
-    A training that was killed at any instant and resumed ends with the weights that it would have
-    had on the same machine. Of several processes that train together, as ``accelerate launch`` and
-    ``torchrun`` start them, the first alone comes back.
-
-    Args:
-        module: Its ``forward`` takes a batch, and gives a mapping of ``loss`` (a scalar, the mean
-            over the batch) and ``weight`` (how much the batch counts in the mean over batches);
-            a classifier's of ``accuracy`` too.
-            On a resume it must come with the weights that it was first started with.
-        batches: To train on.
-        settings: How.
+    Attributes:
+        settings: How a module is trained.
         folder: Of the checkpoints; made if missing.
         seed: Of what the module draws (dropout). Batches have their own.
         recipe: What else the result depends on (data, model, batches), by names for people, as
             JSON can hold it.
         resume: Continue from the folder's last whole checkpoint, if there is one.
-        validation: To choose the best epoch on, and to stop early; None takes the last epoch's
-            weights.
-
-    Raises:
-        ExportError: The folder cannot be used (see ``open_work``), or is full, or the training
-            diverges or needs more memory than there is.
     """
-    with checkpoints.alone(folder, _is_first()):
-        checkpoint = checkpoints.open_work(folder, _whole_recipe(settings, seed, recipe), resume)
-        start = {name: value.clone() for name, value in module.state_dict().items()}
-        try:
-            state = _run(module, batches, validation, settings, folder, seed, checkpoint)
-        except torch.OutOfMemoryError as error:
-            raise ExportError("out of memory on the GPU; try a smaller batch") from error
-        _leave_the_rest_to_the_first()
-        steps = int(state.global_step)
-        found = _best_step(state, settings.best)
-        best = steps if found is None else found
-        saved = folder / f"{PREFIX_CHECKPOINT_DIR}-{best}" / "model.safetensors"
-        weights = start if best == 0 else load_file(saved)
-    module.cpu().load_state_dict(weights)
-    module.eval()
-    loss, accuracy = _validated(state, "loss"), _validated(state, "accuracy")
-    return History(steps, best, loss, accuracy, _precision())
 
+    settings: LoopSettings
+    folder: Path
+    seed: int
+    recipe: Mapping[str, Any]
+    resume: bool = False
 
-def _whole_recipe(settings: LoopSettings, seed: int, recipe: Mapping[str, Any]) -> dict[str, Any]:
-    whole = {**recipe, **asdict(settings), "seed": seed}
-    if _processes() > 1:
-        whole["processes"] = _processes()
-    if _precision() != "no":
-        whole["precision"] = _precision()
-    return whole
+    @property
+    def noted(self) -> dict[str, Any]:
+        """All that the result depends on, for a manifest."""
+        return {**self.recipe, **asdict(self.settings), "seed": self.seed}
+
+    def open(self) -> None:
+        """Open the folder: what ``run`` does first.
+
+        Whoever has long preparations calls it before them, so that a refusal does not wait.
+
+        Raises:
+            ExportError: See ``checkpoints.open_work``.
+        """
+        with checkpoints.alone(self.folder, _is_first()):
+            self._open()
+
+    def run(
+        self, module: nn.Module, batches: Batches, validation: Batches | None = None
+    ) -> History:
+        """Train a module in place; it ends on the CPU, in evaluation mode.
+
+        A training that was killed at any instant and resumed ends with the weights that it would
+        have had on the same machine. Of several processes that train together, as ``accelerate
+        launch`` and ``torchrun`` start them, the first alone comes back.
+
+        Args:
+            module: Its ``forward`` takes a batch, and gives a mapping of ``loss`` (a scalar, the
+                mean over the batch) and ``weight`` (how much the batch counts in the mean over
+                batches); a classifier's of ``accuracy`` too.
+                On a resume it must come with the weights that it was first started with.
+            batches: To train on.
+            validation: To choose the best epoch on, and to stop early; None takes the last epoch's
+                weights.
+
+        Raises:
+            ExportError: The folder cannot be used (see ``open``), or is full, or the training
+                diverges or needs more memory than there is.
+        """
+        with checkpoints.alone(self.folder, _is_first()):
+            checkpoint = self._open()
+            start = {name: value.clone() for name, value in module.state_dict().items()}
+            try:
+                state = self._run(module, batches, validation, checkpoint)
+            except torch.OutOfMemoryError as error:
+                raise ExportError("out of memory on the GPU; try a smaller batch") from error
+            _leave_the_rest_to_the_first()
+            steps = int(state.global_step)
+            found = _best_step(state, self.settings.best)
+            best = steps if found is None else found
+            saved = self.folder / f"{PREFIX_CHECKPOINT_DIR}-{best}" / "model.safetensors"
+            weights = start if best == 0 else load_file(saved)
+        module.cpu().load_state_dict(weights)
+        module.eval()
+        loss, accuracy = _validated(state, "loss"), _validated(state, "accuracy")
+        return History(steps, best, loss, accuracy, _precision())
+
+    def _open(self) -> Path | None:
+        recipe = self.noted
+        if _processes() > 1:
+            recipe["processes"] = _processes()
+        if _precision() != "no":
+            recipe["precision"] = _precision()
+        return checkpoints.open_work(self.folder, recipe, self.resume)
+
+    def _run(
+        self,
+        module: nn.Module,
+        batches: Batches,
+        validation: Batches | None,
+        checkpoint: Path | None,
+    ) -> TrainerState:
+        """Train to the end. The module is left as the last step made it."""
+        trainer = _Trainer(
+            model=module,
+            args=self._arguments(validation, checkpoint),
+            train_dataset=_Epochs(batches),
+            eval_dataset=validation,
+        )
+        trainer.remove_callback(PrinterCallback)
+        trainer.add_callback(_Flow(self.settings))
+        if checkpoint is not None:
+            click.echo(f"continuing from {checkpoint}", err=True)
+            # It may be the last one, of a training that was killed after it.
+            state = checkpoints.state_of(checkpoint)
+            if state is not None and (
+                state.global_step >= state.max_steps or _is_over(state, self.settings)
+            ):
+                return state
+        with warnings.catch_warnings():
+            # Of checkpoints written within a second, which it then sorts by their numbers.
+            warnings.filterwarnings("ignore", "mtime may not be reliable")
+            trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+        return trainer.state
+
+    def _arguments(self, validation: Batches | None, checkpoint: Path | None) -> TrainingArguments:
+        settings, on_gpu = self.settings, torch.cuda.is_available()
+        arguments = TrainingArguments(
+            output_dir=str(self.folder),
+            num_train_epochs=settings.epochs,
+            per_device_train_batch_size=1,  # a batch of ours is one item
+            learning_rate=settings.learning_rate,
+            warmup_ratio=settings.warm_up,
+            weight_decay=settings.weight_decay,
+            eval_strategy="no" if validation is None else "epoch",
+            eval_on_start=validation is not None and checkpoint is None,
+            metric_for_best_model=None if validation is None else settings.best,
+            save_strategy="epoch",
+            save_total_limit=_KEPT,
+            logging_strategy="epoch",
+            logging_nan_inf_filter=False,
+            bf16=on_gpu and _precision() == "bf16",
+            fp16=on_gpu and _precision() == "fp16",
+            seed=self.seed,
+            # Without it processes on a machine without GPUs would each train alone.
+            use_cpu=_processes() > 1 and not on_gpu,
+            # An annotator's own head learns from the processes alone that have rows of theirs.
+            ddp_find_unused_parameters=_processes() > 1,
+            report_to="none",
+            disable_tqdm=True,
+            remove_unused_columns=False,
+        )
+        # Several GPUs would each get a slice of every tensor; batches here are no stacks of rows.
+        arguments._n_gpu = min(arguments.n_gpu, 1)
+        return arguments
 
 
 def _precision() -> Literal["no", "bf16", "fp16"]:
@@ -210,39 +274,6 @@ def _leave_the_rest_to_the_first() -> None:
         raise click.exceptions.Exit(0)
 
 
-def _run(
-    module: nn.Module,
-    batches: Batches,
-    validation: Batches | None,
-    settings: LoopSettings,
-    folder: Path,
-    seed: int,
-    checkpoint: Path | None,
-) -> TrainerState:
-    """Train to the end. The module is left as the last step made it."""
-    trainer = _Trainer(
-        model=module,
-        args=_arguments(settings, folder, seed, validation, checkpoint),
-        train_dataset=_Epochs(batches),
-        eval_dataset=validation,
-    )
-    trainer.remove_callback(PrinterCallback)
-    trainer.add_callback(_Flow(settings))
-    if checkpoint is not None:
-        click.echo(f"continuing from {checkpoint}", err=True)
-        # It may be the last one, of a training that was killed after it.
-        state = checkpoints.state_of(checkpoint)
-        if state is not None and (
-            state.global_step >= state.max_steps or _is_over(state, settings)
-        ):
-            return state
-    with warnings.catch_warnings():
-        # Of checkpoints written within a second, which it then sorts by their numbers.
-        warnings.filterwarnings("ignore", "mtime may not be reliable")
-        trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
-    return trainer.state
-
-
 def _validated(state: TrainerState, metric: Best) -> dict[int, float]:
     """A figure of the validation examples by step; empty where there is none."""
     name = f"eval_{metric}"
@@ -261,44 +292,6 @@ def _is_over(state: TrainerState, settings: LoopSettings) -> bool:
     steps = list(_validated(state, settings.best))
     best = _best_step(state, settings.best)
     return best is not None and len(steps) - 1 - steps.index(best) >= settings.patience
-
-
-def _arguments(
-    settings: LoopSettings,
-    folder: Path,
-    seed: int,
-    validation: Batches | None,
-    checkpoint: Path | None,
-) -> TrainingArguments:
-    on_gpu = torch.cuda.is_available()
-    arguments = TrainingArguments(
-        output_dir=str(folder),
-        num_train_epochs=settings.epochs,
-        per_device_train_batch_size=1,  # a batch of ours is one item
-        learning_rate=settings.learning_rate,
-        warmup_ratio=settings.warm_up,
-        weight_decay=settings.weight_decay,
-        eval_strategy="no" if validation is None else "epoch",
-        eval_on_start=validation is not None and checkpoint is None,
-        metric_for_best_model=None if validation is None else settings.best,
-        save_strategy="epoch",
-        save_total_limit=_KEPT,
-        logging_strategy="epoch",
-        logging_nan_inf_filter=False,
-        bf16=on_gpu and _precision() == "bf16",
-        fp16=on_gpu and _precision() == "fp16",
-        seed=seed,
-        # Without it processes on a machine without GPUs would each train alone.
-        use_cpu=_processes() > 1 and not on_gpu,
-        # An annotator's own head learns from the processes alone that have rows of theirs.
-        ddp_find_unused_parameters=_processes() > 1,
-        report_to="none",
-        disable_tqdm=True,
-        remove_unused_columns=False,
-    )
-    # Several GPUs would each get a slice of every tensor, and batches here are no stacks of rows.
-    arguments._n_gpu = min(arguments.n_gpu, 1)
-    return arguments
 
 
 class _Epochs(Dataset[Mapping[str, Any]]):

@@ -6,7 +6,7 @@ A bundle has the graph alone, which cannot be trained: its torch model is loaded
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -37,9 +37,9 @@ from fala_export.graph.parity import compare
 from fala_export.graph.sentences import parity_texts
 from fala_export.models.encoder import Encoder, load_encoder_of
 from fala_export.training.backbones import TransformerLearner
-from fala_export.training.closed_form import finish, start_of
-from fala_export.training.global_model import objective_of
-from fala_export.training.loop import open_work, train_module
+from fala_export.training.closed_form import finish
+from fala_export.training.global_model import train_from_start
+from fala_export.training.loop import Training
 from fala_export.training.metrics import measure
 from fala_export.training.public_rows import Division, PublicRows
 from fala_export.training.result import Trained, details_of, history_of, parity_examples
@@ -152,14 +152,14 @@ def train_task(base: Base, rows: PublicRows, division: Division, settings: TaskR
 
     Raises:
         DataError: The rows are too few, or nothing can be learned from them.
-        ExportError: The model has no places for adapters, or see ``train_module``.
+        ExportError: The model has no places for adapters, or see ``Training.run``.
     """
     rows.needs_labels("training adapters")
     encoder, graph, run = base.encoder, base.graph, settings.run
-    method, training = settings.method, settings.training
+    method, chosen = settings.method, settings.training
     learner = TransformerLearner(encoder, base.max_length)
-    sites = prepare(encoder.module.transformer, method, training.seed)
-    loop = training.over(method.loop)
+    sites = prepare(encoder.module.transformer, method, chosen.seed)
+    loop = chosen.over(method.loop)
     best: Best = "loss" if rows.task == MATCHING else "accuracy"
     loop = replace(loop, patience=loop.epochs, best=settings.best or best)
     recipe = {
@@ -168,17 +168,13 @@ def train_task(base: Base, rows: PublicRows, division: Division, settings: TaskR
         "divided_by": division.by,
         "backbone": learner.digest,
         "max_length": base.max_length,
-        "batch": training.batch,
+        "batch": chosen.batch,
         "method": method.recipe(),
     }
-    open_work(loop, run.work, seed=training.seed, recipe=recipe, resume=run.resume)
-    start = start_of(learner, division, rows, lexical=run.lexical)
-    module, batches, validation = objective_of(learner, division, rows, start.initial, training, ())
-    counts = parameters(module)
-    history = train_module(
-        module, batches, loop, run.work,
-        seed=training.seed, recipe=recipe, resume=run.resume, validation=validation,
-    )  # fmt: skip
+    training = Training(loop, run.work, chosen.seed, recipe, run.resume)
+    module, start, history = train_from_start(
+        training, learner, division, rows, chosen.batch, lexical=run.lexical
+    )
     inputs: dict[str, Vectors] = {}
     backbone: Backbone = learner
     if sites:
@@ -194,9 +190,9 @@ def train_task(base: Base, rows: PublicRows, division: Division, settings: TaskR
     }
     details = details_of(f"{method.name} and head", rows, division, figures)
     details["training"] |= {
-        "recipe": {**recipe, **asdict(loop), "seed": training.seed},
+        "recipe": training.noted,
         "history": history_of(history),
-        "parameters": counts,
+        "parameters": parameters(module),
         "measured_on": "the torch model" if backbone is learner else "the base's graph",
         **words,
     }

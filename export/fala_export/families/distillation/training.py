@@ -129,7 +129,7 @@ def distil(
     """
     from fala_export.families.distillation.batches import Imitation, TextBatches
     from fala_export.models.sentence_encoder import SentenceEncoder
-    from fala_export.training.loop import train_module
+    from fala_export.training.loop import Training
 
     own = teacher.module
     config = own.transformer.config
@@ -170,14 +170,11 @@ def distil(
         student = SentenceEncoder(bert, "mean", own.normalize)
     steps = 0
     if settings.epochs:
-        history = train_module(
+        rate = settings.learning_rate or _RATES[copied]
+        loop = LoopSettings(settings.epochs, rate, _WARM_UP)
+        history = Training(loop, run, seed, recipe, resume=True).run(
             Imitation(student, float(np.square(targets).sum(axis=1).mean())),
             TextBatches(pieces, targets, settings.batch, vocabulary.pad_id, seed),
-            LoopSettings(settings.epochs, settings.learning_rate or _RATES[copied], _WARM_UP),
-            run,
-            seed=seed,
-            recipe=recipe,
-            resume=True,
         )
         steps = history.steps
     if not copied:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ from fala_export.families.prompts.settings import (
 from fala_export.models.encoder import Encoder
 from fala_export.training.backbones import TransformerLearner, embed_rows
 from fala_export.training.closed_form import closed_form, with_words
-from fala_export.training.loop import History, open_work, train_module
+from fala_export.training.loop import Training
 from fala_export.training.metrics import measure_answers
 from fala_export.training.public_rows import Division, PublicRows, divide
 from fala_export.training.result import Trained, details_of, history_of, parity_examples
@@ -144,7 +144,7 @@ def train_prompts(
 
     Raises:
         DataError: The rows are too few, of matching, or of too few writers.
-        ExportError: The backbone takes no prompts, or see ``train_module``.
+        ExportError: The backbone takes no prompts, or see ``Training.run``.
     """
     rows.needs_labels("training prompts")
     if rows.task != CLASSIFICATION:
@@ -165,11 +165,12 @@ def train_prompts(
         "writers": len(writers.names),
         **{f"prompts_{name}": value for name, value in prompts.recipe().items()},
     }
-    stages = {"task": loop}
-    if prompts.mlm:
-        stages = {"mlm": replace(loop, epochs=prompts.mlm_epochs), **stages}
-    for stage, its in stages.items():
-        open_work(its, work / stage, seed=settings.seed, recipe=recipe, resume=resume)
+    batch, seed = settings.batch, settings.seed
+    task = Training(loop, work / "task", seed, recipe, resume)
+    words_first = replace(loop, epochs=prompts.mlm_epochs)
+    mlm = Training(words_first, work / "mlm", seed, recipe, resume)
+    for stage in (mlm, task) if prompts.mlm else (task,):
+        stage.open()
 
     texts = _texts(division.training, writers) if prompts.kind in HARD else {}
     prompted = make_encoder(source, prompts, len(writers.names), settings.seed)
@@ -177,15 +178,14 @@ def train_prompts(
     contexts = contexts_of(learner, prompts, texts, {}) if texts else None
     training = Inputs(learner, division.training, writers, contexts)
     validation = Inputs(learner, division.validation, writers, contexts)
-    batch, seed = settings.batch, settings.seed
-    histories: dict[str, History] = {}
+    history: dict[str, Any] = {}
     if prompts.mlm:
-        histories["mlm"] = train_module(
+        went = mlm.run(
             MaskedModule(prompted, seed),
             MaskedBatches(learner, WriterBatches(training, batch, seed, prompts), seed),
-            stages["mlm"], work / "mlm", seed=seed, recipe=recipe, resume=resume,
-            validation=MaskedBatches(learner, WriterBatches(validation, batch, seed, None), seed),
-        )  # fmt: skip
+            MaskedBatches(learner, WriterBatches(validation, batch, seed, None), seed),
+        )
+        history["mlm"] = history_of(went)
     plain = embed_rows(learner, division.training)
     head, _ = closed_form(learner, division.training, rows, plain, lexical=False)
     biases = len(writers.names) if prompts.kind == USER_BIAS else 0
@@ -193,18 +193,19 @@ def train_prompts(
     counts = parameters(module)
     labels = (_positions(division.training, rows.labels), len(rows.labels))
     validation_labels = (_positions(division.validation, rows.labels), len(rows.labels))
-    histories["task"] = train_module(
-        module, WriterBatches(training, batch, seed, prompts, labels),
-        loop, work / "task", seed=seed, recipe=recipe, resume=resume,
-        validation=WriterBatches(validation, batch, seed, None, validation_labels),
-    )  # fmt: skip
+    went = task.run(
+        module,
+        WriterBatches(training, batch, seed, prompts, labels),
+        WriterBatches(validation, batch, seed, None, validation_labels),
+    )
+    history["task"] = history_of(went)
     source.module.requires_grad_(True)
     model = Model(module, learner, prompts, writers, texts)
     figures = _figures(model, Inputs(learner, division.held_out, writers, contexts), division)
     details = details_of("backbone, head and writers' prompts", rows, division, figures)
     details["training"] |= {
-        "recipe": {**recipe, **asdict(loop), "seed": seed},
-        "history": {stage: history_of(history) for stage, history in histories.items()},
+        "recipe": task.noted,
+        "history": history,
         "parameters": counts,
     }
     head = module.head
