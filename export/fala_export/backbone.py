@@ -36,7 +36,7 @@ from fala_export.graph.sentences import parity_texts
 from fala_export.models.encoder import Encoder
 from fala_export.models.onnx_file import OnnxFile
 from fala_export.settings import ExportOptions
-from fala_export.writing import check_folder, writing
+from fala_export.writing import MEGABYTE, check_folder, megabytes, writing
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 #: What a bundle is made of.
 Source: TypeAlias = Encoder | OnnxFile
 
-_MEGABYTE = 1_000_000
 _NAMES = {"none": "fp32"}  # a precision in the manifest
 _TIMED_TEXTS = 32
 
@@ -80,7 +79,7 @@ class Export:
     @property
     def megabytes(self) -> float:
         """Size of the files that a device needs of it."""
-        return round((len(self.model) + len(self.encoder.tokenizer)) / _MEGABYTE, 2)
+        return round((len(self.model) + len(self.encoder.tokenizer)) / MEGABYTE, 2)
 
 
 def convert(encoder: Source, options: ExportOptions, examples: Sequence[Example]) -> Export:
@@ -166,8 +165,8 @@ def pack(
             np.stack([export.exported[text] for text in texts]),
             np.stack([export.reference[text] for text in texts]),
         ),
-        "megabytes": round(sum(map(len, files.values())) / _MEGABYTE, 2),
-        "fp32_megabytes": round(export.float_model.ByteSize() / _MEGABYTE, 2),
+        "megabytes": round(sum(map(len, files.values())) / MEGABYTE, 2),
+        "fp32_megabytes": round(export.float_model.ByteSize() / MEGABYTE, 2),
     }
     if head is not None:
         parity["head"] = compare_logits(head, export.examples, export.exported, export.reference)
@@ -211,7 +210,7 @@ def pack(
         "precision": manifest.precision,
         "pooling": encoder.pooling,
         "normalized": encoder.normalized,
-        "megabytes": round(out.stat().st_size / _MEGABYTE, 2),
+        "megabytes": megabytes(out),
         "parity": {**parity, "speed": timing},
         "cost": manifest.details["cost"],
     }

@@ -24,7 +24,7 @@ def read_public_texts(path: Path) -> list[str]:
     """
     if path.suffix in {".jsonl", ".csv", ".tsv", ".parquet"} or path.is_dir():
         return _of_rows(path)
-    if lines := _lines(path):
+    if lines := text_lines(path):
         return list(dict.fromkeys(lines))
     raise ExportError(f"{path}: no text in it; a file of texts has one a line")
 
@@ -39,8 +39,12 @@ def _of_rows(path: Path) -> list[str]:
     raise ExportError(f'{path}: no row of split "public"; no other is read')
 
 
-def _lines(path: Path) -> list[str]:
-    """The lines that are not blank."""
+def text_lines(path: Path) -> list[str]:
+    """The lines of a text, plain or ``.gz``, that are not blank.
+
+    Raises:
+        ExportError: It cannot be read.
+    """
     try:
         raw = path.read_bytes()
         text = (gzip.decompress(raw) if path.suffix == ".gz" else raw).decode("utf-8-sig")

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from fala import ExportError
 
+MEGABYTE = 1_000_000
+
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
@@ -20,6 +22,11 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise ExportError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+
+def megabytes(path: Path, digits: int = 2) -> float:
+    """The size of a file that was written, rounded."""
+    return round(path.stat().st_size / MEGABYTE, digits)
 
 
 def check_folder(out: Path) -> None:

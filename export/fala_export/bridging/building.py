@@ -11,9 +11,7 @@ from fala import Bridge, Bundle, ExportError, add_bridge
 from fala.cli.progress import progress
 from fala_export.bridging.learning import STRENGTHS, Trial, check_enough, learn_map
 from fala_export.embedding import Embedder
-from fala_export.writing import writing
-
-_MEGABYTE = 1_000_000
+from fala_export.writing import MEGABYTE, megabytes, writing
 
 
 def build_bridge(
@@ -76,8 +74,8 @@ def build_bridge(
         "name": manifest.name,
         **details,
         "bridges": len(Bundle.open(out).bridges()),
-        "megabytes": round(out.stat().st_size / _MEGABYTE, 2),
-        "added_megabytes": round((out.stat().st_size - before) / _MEGABYTE, 3),
+        "megabytes": megabytes(out),
+        "added_megabytes": round((out.stat().st_size - before) / MEGABYTE, 3),
     }
 
 

@@ -6,6 +6,7 @@ from importlib import resources
 from pathlib import Path
 
 from fala import ExportError
+from fala_export.public_texts import text_lines
 
 
 def parity_texts(path: Path | None) -> list[str]:
@@ -16,11 +17,7 @@ def parity_texts(path: Path | None) -> list[str]:
     """
     if path is None:  # as long as remarks, headlines with a line below, paragraphs
         return _passages("parity.txt", (1, 2, 5))
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ExportError(f"{path}: cannot be read as text: {error}") from error
-    if texts := [line.strip() for line in lines if line.strip()]:
+    if texts := text_lines(path):
         return texts
     raise ExportError(f"{path}: no text in it")
 

@@ -29,12 +29,10 @@ from fala_export.training.global_model import fit_frozen, train
 from fala_export.training.public_rows import PublicRows, load_public_rows
 from fala_export.training.saving import write_trained
 from fala_export.vectors.word_vectors import export_word_vectors
-from fala_export.writing import check_folder, writing
+from fala_export.writing import check_folder, megabytes, writing
 
 if TYPE_CHECKING:
     from fala_export.models.encoder import Encoder
-
-_MEGABYTE = 1_000_000
 
 
 class Pipeline:
@@ -232,7 +230,7 @@ def build_release(recipe: Recipe, folder: Path, out: Path, work: Path) -> dict[s
         for file in release.parent.iterdir():  # those of earlier recipes
             if file.stem not in used:
                 file.unlink()
-    summary["megabytes"] = round(out.stat().st_size / _MEGABYTE, 2)
+    summary["megabytes"] = megabytes(out)
     return summary | {name: deliver(out) for name, deliver in deliveries.items()}
 
 

@@ -17,9 +17,7 @@ from fala_export.settings import ExportOptions
 from fala_export.training.backbones import WordLearner
 from fala_export.training.result import Trained
 from fala_export.vectors.table import write_vectors
-from fala_export.writing import check_folder, writing
-
-_MEGABYTE = 1_000_000
+from fala_export.writing import check_folder, megabytes, writing
 
 
 def write_trained(trained: Trained, out: Path, options: ExportOptions) -> dict[str, Any]:
@@ -58,7 +56,7 @@ def _release(out: Path, bundle: Bundle, trained: Trained) -> dict[str, Any]:
         "bundle": str(out),
         "name": manifest.name,
         "precision": manifest.precision,
-        "megabytes": round(out.stat().st_size / _MEGABYTE, 2),
+        "megabytes": megabytes(out),
     }
 
 

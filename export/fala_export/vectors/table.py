@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 
 from fala import Bundle, BundleFormatError, ExportError, Manifest, write_bundle
 from fala.release import SCALES, VECTORS, VOCABULARY, WORD_VECTORS, array_bytes, read_array
-from fala_export.writing import writing
+from fala_export.writing import megabytes, writing
 
 PRECISIONS = ("int8", "float16")
 
 _LARGEST_INT8 = 127
 _BLOCK = 4_096
-_MEGABYTE = 1_000_000
 
 Floats = NDArray[np.float32]
 
@@ -126,7 +125,7 @@ def write_table(
         "words": len(table.words),
         "dimension": table.dimension,
         "precision": table.precision,
-        "megabytes": round(out.stat().st_size / _MEGABYTE, 2),
+        "megabytes": megabytes(out),
     }
 
 

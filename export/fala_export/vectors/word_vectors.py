@@ -17,7 +17,7 @@ from fala_export.vectors.table import VectorTable, write_table
 #: cut, mixed up or written in another format, and nobody should find that out on a device.
 MAX_DAMAGED = 0.01
 
-_BLOCK = 32  # lines parsed at once: few enough to stay in the processor's cache
+_BLOCK = 4_096  # lines that are parsed and stored at a time
 _PROBE = 100  # lines that vote on the dimension: some of them may be damaged
 _SHOWN = 3
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -120,8 +120,6 @@ def export_word_vectors(
     Raises:
         ExportError: The source cannot be used, or the output cannot be written.
     """
-    if not out.parent.is_dir():
-        raise ExportError(f"{out}: its folder does not exist")
     asked = None if vocabulary is None else _read_vocabulary(vocabulary)
     table, damage = read_vectors(source, precision, top=top, vocabulary=asked)
     looked_at = damage.lines + len(table.words)

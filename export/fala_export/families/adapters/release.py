@@ -11,9 +11,7 @@ from fala_export.families.adapters.settings import TaskRelease
 from fala_export.families.adapters.training import Base, Task
 from fala_export.settings import ExportOptions
 from fala_export.training.saving import write_trained
-from fala_export.writing import writing
-
-_MEGABYTE = 1_000_000
+from fala_export.writing import megabytes, writing
 
 
 def write_task(task: Task, base: Base, settings: TaskRelease) -> dict[str, Any]:
@@ -54,6 +52,6 @@ def write_task(task: Task, base: Base, settings: TaskRelease) -> dict[str, Any]:
         "name": written.name,
         "base": written.details["base"],
         "parameters": numbers,
-        "megabytes": round(out.stat().st_size / _MEGABYTE, 3),
+        "megabytes": megabytes(out, 3),
         **task.trained.details,
     }

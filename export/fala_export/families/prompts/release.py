@@ -33,7 +33,7 @@ from fala_export.models.folder import loading, naming
 from fala_export.settings import ExportOptions
 from fala_export.training.backbones import TransformerLearner
 from fala_export.training.saving import save_model, write_trained
-from fala_export.writing import writing
+from fala_export.writing import megabytes, writing
 
 SETTINGS, WEIGHTS = "prompts/settings.json", "prompts/model.safetensors"
 _BACKBONE = "prompted.encoder."
@@ -151,7 +151,7 @@ def write_prompted(
         **summary,
         "bundle": str(out),
         "prompts": {**manifest.details["prompts"], "bytes": chosen.nbytes},
-        "megabytes": round(out.stat().st_size / 1_000_000, 2),
+        "megabytes": megabytes(out),
     }
 
 
