@@ -50,5 +50,5 @@ def release(settings: Release) -> Summary:
     recipe = read_recipe(path, lexical=settings.lexical)
     work = settings.work or path.with_suffix(".work")
     if settings.dry_run:
-        return plan(recipe, path.parent, work)
-    return build_release(recipe, path.parent, settings.out or path.with_suffix(".fala"), work)
+        return plan(recipe, work)
+    return build_release(recipe, settings.out or path.with_suffix(".fala"), work)

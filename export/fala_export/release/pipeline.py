@@ -40,7 +40,6 @@ class Pipeline:
 
     Args:
         recipe: What to make.
-        folder: Where the recipe lies; its paths count from there.
         work: Folder of the steps' bundles, of embeddings and of a training's checkpoints.
 
     Attributes:
@@ -53,8 +52,8 @@ class Pipeline:
         BundleError: An earlier release cannot be trusted.
     """
 
-    def __init__(self, recipe: Recipe, folder: Path, work: Path) -> None:
-        self.recipe, self._folder, self._work = recipe, folder, work
+    def __init__(self, recipe: Recipe, work: Path) -> None:
+        self.recipe, self._work = recipe, work
         self.embedder = Embedder(work / "embeddings")
         self.steps = self._steps()
 
@@ -75,7 +74,9 @@ class Pipeline:
     @property
     def data(self) -> Path:
         """The file of rows, of a recipe that has one."""
-        return self._folder / (self.recipe.data or "")
+        if self.recipe.data is None:
+            raise TypeError("a recipe without rows")
+        return self.recipe.data
 
     @property
     def checked(self) -> Path:
@@ -83,7 +84,9 @@ class Pipeline:
         recipe = self.recipe
         if recipe.check is not None and recipe.check.from_ is not None:
             return recipe.check.from_
-        return recipe.bridge.from_[0] if recipe.bridge is not None else self._folder
+        if recipe.bridge is None:
+            raise TypeError("a recipe without an earlier release")
+        return recipe.bridge.from_[0]
 
     def load(self, table: BackboneTable) -> Encoder:
         """Load the recipe's model.
@@ -91,13 +94,12 @@ class Pipeline:
         Raises:
             ExportError: It cannot be loaded.
         """
-        local = self._folder / table.model.source
-        source = str(local) if local.is_dir() else table.model.source
+        source, revision = table.model.source, table.model.revision
         if table.pooling != "attention":
-            return load_encoder(source, table.pooling, table.model.revision)
+            return load_encoder(source, table.pooling, revision)
         training = self.recipe.training
         seed = 0 if training is None else training.seed
-        return attentive(load_encoder(source, None, table.model.revision), seed)
+        return attentive(load_encoder(source, None, revision), seed)
 
     def _steps(self) -> Steps:
         recipe, steps = self.recipe, Steps(self._work / "steps")
@@ -121,13 +123,13 @@ class Pipeline:
 
     def _files(self) -> list[Path]:
         """All that the first step reads."""
-        table = self.recipe.source
-        files = [self.data] if self.recipe.data else []
+        table, data = self.recipe.source, self.recipe.data
+        files: list[Path | None] = [data]
         if isinstance(table, VectorsTable):
-            vocab = table.vectors.vocab
-            return files + [self._folder / one for one in (table.source, vocab) if one is not None]
-        model = self._folder / table.model.source
-        return [*files, model] if model.is_dir() else files
+            files += [Path(table.source), table.vectors.vocab]
+        elif (model := Path(table.model.source)).is_dir():
+            files.append(model)
+        return [file for file in files if file is not None]
 
     def _make(self, _: Path, out: Path) -> Mapping[str, Any]:
         """Backbone, training, precision, parity, pack."""
@@ -163,11 +165,11 @@ class Pipeline:
     def _export_vectors(self, table: VectorsTable, out: Path) -> dict[str, Any]:
         vectors = table.vectors
         return export_word_vectors(
-            self._folder / table.source,
+            Path(table.source),
             out,
             vectors.precision,
             top=vectors.top,
-            vocabulary=None if vectors.vocab is None else self._folder / vectors.vocab,
+            vocabulary=vectors.vocab,
             name=self.recipe.name,
             details=self.recipe.details,
         )
@@ -186,7 +188,7 @@ class Pipeline:
         return figures
 
 
-def build_release(recipe: Recipe, folder: Path, out: Path, work: Path) -> dict[str, Any]:
+def build_release(recipe: Recipe, out: Path, work: Path) -> dict[str, Any]:
     """Make a release; the same recipe and files give the same bytes on one machine.
 
     The manifest therefore keeps no time and no measured speed. A backbone in ONNX Runtime's own
@@ -197,7 +199,6 @@ def build_release(recipe: Recipe, folder: Path, out: Path, work: Path) -> dict[s
 
     Args:
         recipe: What to make.
-        folder: Where the recipe lies; its paths count from there.
         out: The bundle; left alone when anything fails.
         work: See ``Pipeline``.
 
@@ -210,7 +211,7 @@ def build_release(recipe: Recipe, folder: Path, out: Path, work: Path) -> dict[s
         DataError: The rows cannot be used.
     """
     check_folder(out)
-    pipeline, deliveries = Pipeline(recipe, folder, work), _deliveries(recipe)
+    pipeline, deliveries = Pipeline(recipe, work), _deliveries(recipe)
     with alone(work, first=True):
         summary: dict[str, Any] = {"bundle": str(out)}
         for number, one in enumerate(pipeline.steps, start=1):

@@ -19,12 +19,11 @@ _TOGETHER = 8  # texts of similar length
 _BACKWARD = 3  # times a forward pass: what a training takes for a text
 
 
-def plan(recipe: Recipe, folder: Path, work: Path) -> dict[str, Any]:
+def plan(recipe: Recipe, work: Path) -> dict[str, Any]:
     """Say what ``build_release`` would do; nothing is written.
 
     Args:
         recipe: What to make.
-        folder: Where the recipe lies.
         work: Folder of what is done.
 
     Returns:
@@ -36,7 +35,7 @@ def plan(recipe: Recipe, folder: Path, work: Path) -> dict[str, Any]:
         ExportError: As ``build_release``, as far as it can be told.
         DataError: The rows cannot be used.
     """
-    pipeline = Pipeline(recipe, folder, work)
+    pipeline = Pipeline(recipe, work)
     steps = {one.name: "done" if one.done else "to do" for one in pipeline.steps}
     summary: dict[str, Any] = {"recipe": recipe.name, "steps": steps}
     if recipe.data is None:

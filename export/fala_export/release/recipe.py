@@ -36,8 +36,8 @@ class BackboneTable:
     """``[backbone]``: a transformer.
 
     Attributes:
-        model: Its folder, from the recipe's own folder, or its name on the hub; then the revision
-            is the commit in full, for a branch would move under the recipe.
+        model: Its folder, or its name on the hub; then the revision is the commit in full, for a
+            branch would move under the recipe.
         pooling: None takes the model's own.
         export: How it becomes a bundle.
     """
@@ -45,6 +45,13 @@ class BackboneTable:
     model: ModelSource
     pooling: TrainedPooling | None = None
     export: Annotated[ExportOptions, _EXPORT]
+
+    def under(self, folder: Path) -> BackboneTable:
+        """The same, where a folder of this name counts from another."""
+        local = folder / self.model.source
+        if not local.is_dir():
+            return self
+        return replace(self, model=replace(self.model, source=str(local)))
 
     def noted(self) -> dict[str, Any]:
         """Its keys and values, for a manifest."""
@@ -60,12 +67,18 @@ class VectorsTable:
     """``[word-vectors]``: static vectors.
 
     Attributes:
-        source: A text file of vectors, from the recipe's own folder, as is that of the words.
+        source: A text file of vectors.
         vectors: What is taken of it.
     """
 
     source: str
     vectors: VectorOptions
+
+    def under(self, folder: Path) -> VectorsTable:
+        """The same, where its files' names count from a folder."""
+        vocab = self.vectors.vocab
+        vectors = replace(self.vectors, vocab=None if vocab is None else folder / vocab)
+        return VectorsTable(source=str(folder / self.source), vectors=vectors)
 
     def noted(self) -> dict[str, Any]:
         """Its keys and values, for a manifest."""
@@ -97,7 +110,7 @@ class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """A release.
+    """A release; the recipe's paths, which count from its folder, are whole here.
 
     Attributes:
         name: In the manifest.
@@ -111,7 +124,7 @@ class Recipe:
         details: What a manifest notes of the recipe; with ``product`` and ``version``, where the
             file has them.
         bridge: Earlier releases that devices have; as the others below, None where the file does
-            not ask for it. Their paths count from here.
+            not ask for it.
         prior: What is learned from public annotators.
         check: The devices that are played.
         sign: What signs the release.
@@ -120,7 +133,7 @@ class Recipe:
 
     name: str
     source: BackboneTable | VectorsTable
-    data: str | None
+    data: Path | None
     columns: Columns
     link: Link
     training: TrainingSettings | None
@@ -156,7 +169,7 @@ def read_recipe(path: Path, *, lexical: bool | None = None) -> Recipe:
             file if lexical is None else msgspec.structs.replace(file, lexical=lexical),
             path.parent,
         )
-        _check(recipe, path.parent)
+        _check(recipe)
     except OSError as error:
         raise ExportError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (msgspec.MsgspecError, UnicodeDecodeError, FalaError) as error:
@@ -195,8 +208,8 @@ def _recipe_of(file: _File, folder: Path) -> Recipe:
     }
     return Recipe(
         name=file.name,
-        source=source,
-        data=file.data,
+        source=source.under(folder),
+        data=None if file.data is None else folder / file.data,
         columns=Options(Columns).read(file.columns or {}, "columns"),
         link=LabelSettings(file.rating, file.tags).link,
         training=table(TrainingSettings, file.training, "training"),
@@ -210,7 +223,7 @@ def _recipe_of(file: _File, folder: Path) -> Recipe:
     )
 
 
-def _check(recipe: Recipe, folder: Path) -> None:
+def _check(recipe: Recipe) -> None:
     table = recipe.source
     for title in ("training", "bridge", "prior", "check", "publish"):
         if getattr(recipe, title) is not None and recipe.data is None:
@@ -224,7 +237,7 @@ def _check(recipe: Recipe, folder: Path) -> None:
     if table.pooling == "attention" and recipe.training is None:
         raise ExportError('pooling = "attention" is trained: add [training]')
     source, revision = table.model.source, table.model.revision
-    if not (folder / source).is_dir() and not _COMMIT.fullmatch(revision or ""):
+    if not Path(source).is_dir() and not _COMMIT.fullmatch(revision or ""):
         raise ExportError(
             f"{source} is no folder here, and for a model on the hub the release can only be "
             "repeated if revision is its commit, 40 hexadecimal digits"
