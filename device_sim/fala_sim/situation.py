@@ -18,6 +18,8 @@ from fala_sim.meter import Meter
 Example: TypeAlias = "str | Match"
 Vectors: TypeAlias = NDArray[np.float32]
 Logits: TypeAlias = NDArray[np.float64]
+#: Embeddings (d,) by text.
+Embeddings: TypeAlias = Mapping[str, Vectors]
 
 
 class Encode(Protocol):
@@ -46,7 +48,7 @@ class Release:
     name: str
     path: Path
     head: Head
-    embeddings: Mapping[str, Vectors]
+    embeddings: Embeddings
     flops: Mapping[int, float]
     tokens: Mapping[str, int] = field(default_factory=dict)
 
@@ -150,3 +152,8 @@ def distinct_texts(examples: Iterable[Example]) -> list[str]:
 def texts_of(example: Example) -> tuple[str, ...]:
     """The texts of one example: itself, or its history and its candidate."""
     return (*example.history, example.candidate) if isinstance(example, Match) else (example,)
+
+
+def judged(example: Example) -> str:
+    """What a label is about: the text, or the candidate."""
+    return example.candidate if isinstance(example, Match) else example

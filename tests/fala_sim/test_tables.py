@@ -9,7 +9,7 @@ import pytest
 
 from fala import DataError
 from fala_sim.experiments import paper
-from fala_sim.experiments.replacement.heat import heat_map
+from fala_sim.experiments.replacement.plots import heat_map
 from fala_sim.metric.value import Value, number
 from fala_sim.report.groups import title
 from fala_sim.report.registry import shown

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import click
 
 from fala.cli.names import Described, Named
-from fala_sim import names
+from fala.playground.releases import BUILT_IN
 from fala_sim.data.commands import data_sets
 from fala_sim.engine.task import Engine, Say
 from fala_sim.experiments.plan import Plan
@@ -37,6 +37,27 @@ class Family:
     kinds: tuple[Kind, ...]
     options: tuple[Option, ...]
     run: Run
+
+
+def _methods() -> dict[str, str]:
+    """Methods, with the first line of what their classes say."""
+    from fala_sim.methods.registry import METHODS
+
+    return {
+        name: (method.__doc__ or method.title).splitlines()[0] for name, method in METHODS.items()
+    }
+
+
+def _old_backbones() -> dict[str, str]:
+    """Backbones that simulated devices may have."""
+    from fala_sim.models.commands import pretrained
+
+    return {**pretrained(), **BUILT_IN}
+
+
+def _new_backbones() -> dict[str, str]:
+    """Backbones that may come to them."""
+    return {**_old_backbones(), "tuned:minilm": "minilm, trained on each data set's public first"}
 
 
 def names_of(_context: click.Context, _option: click.Parameter, value: str) -> tuple[str, ...]:
@@ -74,7 +95,7 @@ def _count(name: str, default: int, what: str) -> Option:
 def _new(what: str) -> Option:
     return click.option(
         "--new", default="minilm", show_default=True, help=what,
-        type=Named(names.new_backbones, files=True),
+        type=Named(_new_backbones, files=True),
     )  # fmt: skip
 
 
@@ -150,7 +171,7 @@ PEOPLE = Family(
         _seeds(1, " What trains a transformer is run on the first alone."),
         click.option(
             "--old", default="glove", show_default=True, help="The backbone that devices have.",
-            type=Named(names.old_backbones, files=True),
+            type=Named(_old_backbones, files=True),
         ),
         _new(
             "The backbone that comes: a name, a Hugging Face folder, or a bundle (without the "
@@ -159,7 +180,7 @@ PEOPLE = Family(
         ),
         click.option(
             "--methods", default="", callback=names_of, help="Some methods only, by name.",
-            type=Named(names.methods, several=True),
+            type=Named(_methods, several=True),
         ),
     ),
     _people,

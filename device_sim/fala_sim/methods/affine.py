@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import scipy.linalg
-from numpy.typing import NDArray
 
 from fala_sim.meter import Stage
-from fala_sim.methods.alignment import Alignment, Map
+from fala_sim.methods.alignment import Alignment, Floats, Map
 from fala_sim.methods.method import Look, Settings
 from fala_sim.methods.solve_flops import affine_flops
 from fala_sim.situation import Situation
@@ -42,13 +41,7 @@ class Affine(Alignment):
             for ridge in (0.1, 1.0, 10.0)
         ]
 
-    def fit_map(
-        self,
-        new: NDArray[np.float64],
-        old: NDArray[np.float64],
-        settings: Mapping[str, float | int | str],
-        stage: Stage,
-    ) -> Map:
+    def fit_map(self, new: Floats, old: Floats, settings: Settings, stage: Stage) -> Map:
         """Fit A and t."""
         rank = min(int(settings["rank"]), new.shape[1], old.shape[1])
         new_mean, old_mean = new.mean(axis=0), old.mean(axis=0)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fala_sim.meter import Stage
 from fala_sim.methods.frozen import FrozenMethod, vendor_scores
-from fala_sim.methods.method import Scores
-from fala_sim.situation import Example, Logits, Situation, Vectors, distinct_texts
+from fala_sim.methods.method import Scores, Settings
+from fala_sim.situation import Embeddings, Example, Logits, Situation, Vectors, distinct_texts
+
+#: Embeddings of n texts, shape (n, d).
+Floats: TypeAlias = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -51,13 +54,7 @@ class Alignment(FrozenMethod):
     """
 
     @abstractmethod
-    def fit_map(
-        self,
-        new: NDArray[np.float64],
-        old: NDArray[np.float64],
-        settings: Mapping[str, float | int | str],
-        stage: Stage,
-    ) -> Map:
+    def fit_map(self, new: Floats, old: Floats, settings: Settings, stage: Stage) -> Map:
         """Fit the map.
 
         Args:
@@ -68,10 +65,7 @@ class Alignment(FrozenMethod):
         """
 
     def fit_embedded(
-        self,
-        situation: Situation,
-        embeddings: Mapping[str, Vectors],
-        settings: Mapping[str, float | int | str],
+        self, situation: Situation, embeddings: Embeddings, settings: Settings
     ) -> Scores:
         """Fit the map on all of the user's texts."""
         texts = distinct_texts(situation.user.train)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from fala.release.device_fit import Block, Inputs, TrainingSet, fit_device
 from fala_sim.methods.frozen import shipped_scores
-from fala_sim.methods.method import Look, Method, Scores
+from fala_sim.methods.method import Look, Method, Scores, Settings
 from fala_sim.situation import Example, Logits, Situation
 
 
@@ -40,7 +40,7 @@ class Calibrated(Method):
     baseline = False
     with_words = True
 
-    def fit(self, situation: Situation, settings: Mapping[str, float | int | str]) -> Scores:
+    def fit(self, situation: Situation, settings: Settings) -> Scores:
         """Fit the slope and the bias, as a device does."""
         vendor = shipped_scores(situation)
         train = situation.user.train

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,13 +15,12 @@ from fala_sim.methods.frozen import (
     batch_cost,
     classes_of,
     matrix_bytes,
-    vendor_scores,
 )
 from fala_sim.methods.matrix import Matrix
 from fala_sim.methods.matrix_tuning import tune
 from fala_sim.methods.method import Look, Scores, Settings
 from fala_sim.methods.solve_flops import clustering_flops, ridge_flops
-from fala_sim.situation import Situation, Vectors
+from fala_sim.situation import Embeddings, Situation, Vectors
 
 # At the greatest learning rate of the grid, the AUC of real users is level from 10 to 30 epochs.
 _EPOCHS = 30
@@ -56,14 +55,9 @@ class FalaPaper(FrozenMethod):
         ]
 
     def fit_embedded(
-        self,
-        situation: Situation,
-        embeddings: Mapping[str, Vectors],
-        settings: Mapping[str, float | int | str],
+        self, situation: Situation, embeddings: Embeddings, settings: Settings
     ) -> Scores:
         """Cluster, solve, tune."""
-        if not situation.user.train:
-            return vendor_scores(situation)
         inputs = situation.new.head.inputs(situation.user.train, embeddings)
         chosen = medoids(situation, inputs, int(settings["top_k"]))
         model = solve(situation, inputs, chosen, float(settings["lambda"]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from fala import Budget, Device, PersonalModel, Report
 from fala_sim.meter import Stage
-from fala_sim.methods.method import Look, Method, Scores
+from fala_sim.methods.method import Look, Method, Scores, Settings
 from fala_sim.methods.solve_flops import clustering_flops, fit_flops
 from fala_sim.situation import Example, Logits, Situation, distinct_texts
 
@@ -61,7 +61,7 @@ class Shipped(Method):
     ours = True
     budget: ClassVar[Budget] = Budget()
 
-    def fit(self, situation: Situation, settings: Mapping[str, float | int | str]) -> Scores:
+    def fit(self, situation: Situation, settings: Settings) -> Scores:
         """Create a device with the old release, let it learn, and replace its backbone."""
         return replaced(situation, self.budget)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from fala_sim.methods.matrix_tuning import BATCH, gradient_flops
 from fala_sim.methods.method import Method, Scores, Settings
 from fala_sim.methods.solve_flops import logits_flops
 from fala_sim.situation import (
+    Embeddings,
     Example,
     Logits,
     Release,
@@ -25,22 +26,25 @@ from fala_sim.situation import (
 
 
 class FrozenMethod(Method):
-    """A method that passes every train text through the new backbone once, and trains no layer."""
+    """A method that passes every train text through the new backbone once, and trains no layer.
+
+    Attributes:
+        fewest: Labels that a user must have given, each once at least; with fewer there is nothing
+            to learn, and it is the vendor's model.
+    """
 
     tuned = True
+    fewest: ClassVar[int] = 1
 
-    def fit(self, situation: Situation, settings: Mapping[str, float | int | str]) -> Scores:
+    def fit(self, situation: Situation, settings: Settings) -> Scores:
         """Encode all train texts on the device, each once, and go on with their embeddings."""
         texts = distinct_texts(situation.user.train)
         embeddings = situation.encode(texts, situation.meter) if texts else {}
-        return self.fit_embedded(situation, embeddings, settings)
+        return self._fitted(situation, embeddings, settings)
 
     @abstractmethod
     def fit_embedded(
-        self,
-        situation: Situation,
-        embeddings: Mapping[str, Vectors],
-        settings: Mapping[str, float | int | str],
+        self, situation: Situation, embeddings: Embeddings, settings: Settings
     ) -> Scores:
         """Everything after the forward passes.
 
@@ -53,7 +57,12 @@ class FrozenMethod(Method):
     def search(self, situation: Situation) -> Iterator[tuple[Settings, Scores]]:
         """Fit all of the grid to embeddings that are known: only quality is asked."""
         for settings in self.grid(situation):
-            yield settings, self.fit_embedded(situation, situation.new.embeddings, settings)
+            yield settings, self._fitted(situation, situation.new.embeddings, settings)
+
+    def _fitted(self, situation: Situation, embeddings: Embeddings, settings: Settings) -> Scores:
+        if len(set(situation.user.train_labels)) < self.fewest:
+            return vendor_scores(situation)
+        return self.fit_embedded(situation, embeddings, settings)
 
 
 class Model(Protocol):

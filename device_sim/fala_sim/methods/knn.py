@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from fala_sim.methods.alignment import unit_rows
-from fala_sim.methods.frozen import FrozenMethod, classes_of, vendor_scores
+from fala_sim.methods.frozen import FrozenMethod, classes_of
 from fala_sim.methods.method import Look, Scores, Settings
-from fala_sim.situation import Example, Logits, Release, Situation, Vectors
+from fala_sim.situation import Embeddings, Example, Logits, Release, Situation, Vectors
 
 
 class Knn(FrozenMethod):
@@ -29,6 +29,7 @@ class Knn(FrozenMethod):
     row = 31
     look = Look("#8a7d00", "h")
     headline = False
+    fewest = 2
 
     def grid(self, situation: Situation) -> Sequence[Settings]:
         """Four k by three temperatures; at the highest all k votes are nearly equal."""
@@ -39,15 +40,10 @@ class Knn(FrozenMethod):
         ]
 
     def fit_embedded(
-        self,
-        situation: Situation,
-        embeddings: Mapping[str, Vectors],
-        settings: Mapping[str, float | int | str],
+        self, situation: Situation, embeddings: Embeddings, settings: Settings
     ) -> Scores:
         """Keep the train examples' directions."""
         classes = classes_of(situation)
-        if len(np.unique(classes)) < 2:
-            return vendor_scores(situation)
         with situation.meter.stage("keep"):
             inputs = situation.new.head.inputs(situation.user.train, embeddings)
             rows = unit_rows(inputs).astype(np.float32)

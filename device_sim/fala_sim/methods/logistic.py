@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from fala_sim.methods.frozen import FrozenMethod, classes_of, matrix_bytes, vendor_scores
+from fala_sim.methods.frozen import FrozenMethod, classes_of, matrix_bytes
 from fala_sim.methods.method import Look, Scores, Settings
 from fala_sim.methods.solve_flops import logits_flops
-from fala_sim.situation import Example, Logits, Release, Situation, Vectors
+from fala_sim.situation import Embeddings, Example, Logits, Release, Situation
 
 _MOST_STEPS = 1000
 
@@ -28,23 +28,19 @@ class Logistic(FrozenMethod):
     row = 30
     look = Look("#b4476a", "p")
     headline = False
+    fewest = 2
 
     def grid(self, situation: Situation) -> Sequence[Settings]:
         """Twelve values of scikit-learn's C, for inputs of mean squared length 1."""
         return [{"C": round(10 ** (step / 3), 4)} for step in range(-6, 6)]
 
     def fit_embedded(
-        self,
-        situation: Situation,
-        embeddings: Mapping[str, Vectors],
-        settings: Mapping[str, float | int | str],
+        self, situation: Situation, embeddings: Embeddings, settings: Settings
     ) -> Scores:
         """Fit by scikit-learn's L-BFGS."""
         from sklearn.linear_model import LogisticRegression  # slow to load
 
         classes = classes_of(situation)
-        if len(np.unique(classes)) < 2:
-            return vendor_scores(situation)
         inputs = situation.new.head.inputs(situation.user.train, embeddings).astype(np.float64)
         with situation.meter.stage("solve") as stage:
             scale = 1 / (np.sqrt(np.mean(np.sum(inputs**2, axis=1))) or 1.0)

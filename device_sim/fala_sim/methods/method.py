@@ -8,7 +8,8 @@ from typing import ClassVar, NamedTuple, Protocol, TypeAlias
 
 from fala_sim.situation import Example, Logits, Situation
 
-Settings: TypeAlias = "dict[str, float | int | str]"
+#: By name.
+Settings: TypeAlias = Mapping[str, float | int | str]
 
 
 class Scores(Protocol):
@@ -64,7 +65,7 @@ class Method(ABC):
         return ({},)
 
     @abstractmethod
-    def fit(self, situation: Situation, settings: Mapping[str, float | int | str]) -> Scores:
+    def fit(self, situation: Situation, settings: Settings) -> Scores:
         """Replace the backbone for one user; what it costs goes to ``situation.meter``.
 
         Raises:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import scipy.linalg
-from numpy.typing import NDArray
 
 from fala_sim.meter import Stage
-from fala_sim.methods.alignment import Alignment, Map, unit_rows
+from fala_sim.methods.alignment import Alignment, Floats, Map, unit_rows
 from fala_sim.methods.method import Look, Settings
 from fala_sim.methods.solve_flops import procrustes_flops
 from fala_sim.situation import Situation
@@ -43,13 +42,7 @@ class Procrustes(Alignment):
             for scale in ("none", "one", "diagonal")
         ]
 
-    def fit_map(
-        self,
-        new: NDArray[np.float64],
-        old: NDArray[np.float64],
-        settings: Mapping[str, float | int | str],
-        stage: Stage,
-    ) -> Map:
+    def fit_map(self, new: Floats, old: Floats, settings: Settings, stage: Stage) -> Map:
         """Fit R, and the scale after it by least squares."""
         if unit := bool(settings["unit"]):
             # The old head expects the lengths that it knows: the mean one stands for them.
@@ -66,9 +59,7 @@ class Procrustes(Alignment):
         return Map(matrix.astype(np.float32), offset.astype(np.float32), unit)
 
 
-def _scale(
-    kind: str, rotated: NDArray[np.float64], old: NDArray[np.float64]
-) -> float | NDArray[np.float64]:
+def _scale(kind: str, rotated: Floats, old: Floats) -> float | Floats:
     """Least squares factors of rotated embeddings: 1, one for all, or one for each coordinate."""
     if kind == "none":
         return 1.0

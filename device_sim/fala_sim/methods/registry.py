@@ -14,9 +14,8 @@ from typing import Any
 from fala import DataError
 from fala_sim import methods
 from fala_sim.methods.fala_shipped import Shipped
-from fala_sim.methods.global_ import Global
-from fala_sim.methods.global_words import GlobalWords
 from fala_sim.methods.method import Method
+from fala_sim.methods.unfitted import Global, GlobalWords
 
 
 def _classes(of: type[Any]) -> Iterator[type[Method]]:

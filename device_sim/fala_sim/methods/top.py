@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -12,11 +12,10 @@ from fala_sim.methods.frozen import (
     ModelScores,
     batch_cost,
     matrix_bytes,
-    vendor_scores,
 )
 from fala_sim.methods.matrix_tuning import tune
 from fala_sim.methods.method import Look, Scores, Settings
-from fala_sim.situation import Situation, Vectors
+from fala_sim.situation import Embeddings, Situation
 
 
 class Top(FrozenMethod):
@@ -45,14 +44,9 @@ class Top(FrozenMethod):
         ]
 
     def fit_embedded(
-        self,
-        situation: Situation,
-        embeddings: Mapping[str, Vectors],
-        settings: Mapping[str, float | int | str],
+        self, situation: Situation, embeddings: Embeddings, settings: Settings
     ) -> Scores:
         """Tune w and b on all train examples."""
-        if not situation.user.train:
-            return vendor_scores(situation)
         head = situation.new.head
         rate = float(settings["learning_rate"]) * (float(np.abs(head.weight).mean()) or 1.0)
         weight, bias = tune(

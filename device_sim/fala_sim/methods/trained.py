@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from fala import DataError
@@ -38,7 +38,7 @@ class Trained(Method):
         epochs = range(1, EFFORT // len(self.rates) + 1)
         return [{"learning_rate": rate, "epochs": n} for rate in self.rates for n in epochs]
 
-    def fit(self, situation: Situation, settings: Mapping[str, float | int | str]) -> Scores:
+    def fit(self, situation: Situation, settings: Settings) -> Scores:
         """Train with one setting.
 
         Stages: ``"load"`` (the model into memory) and ``"train"``. The meter's ``batch`` is one

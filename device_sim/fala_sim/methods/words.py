@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from fala import DataError, Head, PersonalModel, fit_personal
-from fala_sim.methods.method import Look, Method, Scores
+from fala_sim.methods.method import Look, Method, Scores, Settings
 from fala_sim.situation import Example, Logits, Situation, Vectors
 
 
@@ -26,7 +26,7 @@ class Words(Method):
     with_words = True
     ratings = True
 
-    def fit(self, situation: Situation, settings: Mapping[str, float | int | str]) -> Scores:
+    def fit(self, situation: Situation, settings: Settings) -> Scores:
         """Fit the user's own weights of n-grams.
 
         Raises:

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 Shown = TypeVar("Shown")
 
 #: Modules of ``fala_sim.experiments`` that register tables, in the order of the lists.
-_TABLES = ("replacement.tables", "replacement.ratings", "replacement.cost", "ablation.tables",
+_TABLES = ("replacement.tables", "replacement.cost", "ablation.tables",
            "curves.tables", "few.tables", "history.tables", "adapters.tables", "prompts.tables",
            "profiles.tables")  # fmt: skip
 
 #: And figures.
-_FIGURES = ("replacement.plots", "replacement.heat", "curves.plots")
+_FIGURES = ("replacement.plots", "curves.plots")
 
 #: The report's parts, by anchor, in their order.
 SECTIONS = {

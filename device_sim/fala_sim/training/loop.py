@@ -19,7 +19,7 @@ import fala_export
 from fala import Head, Match, PersonalModel
 from fala.release import Rating
 from fala_export import Encoder
-from fala_sim.situation import Example, Logits, Situation, distinct_texts
+from fala_sim.situation import Example, Logits, Situation, distinct_texts, judged
 from fala_sim.training.torch_flops import BATCH, TOKENS, batch_flops
 from fala_sim.training.transformer import Adapt, open_encoder
 
@@ -64,7 +64,7 @@ class Network(nn.Module):
         ]
         vectors = torch.cat([self.encoder(ids, mask) for ids, mask in padded])
         row = {text: position for position, text in enumerate(chain(*groups))}
-        inputs = vectors[[row[_judged(example)] for example in examples]]
+        inputs = vectors[[row[judged(example)] for example in examples]]
         matches = [example for example in examples if isinstance(example, Match)]
         if matches:
             histories = [[row[text] for text in match.history] for match in matches]
@@ -208,7 +208,7 @@ class Training:
         rows = np.arange(len(train))
         if not any(isinstance(example, Match) for example in train):
             rows = order.permutation(rows)
-            lengths = np.array([len(self._tokens[_judged(example)]) for example in train])
+            lengths = np.array([len(self._tokens[judged(example)]) for example in train])
             run = np.arange(len(rows)) // (_MEGABATCH * BATCH)
             rows = rows[np.lexsort((lengths[rows], run))]
         batches = [rows[start : start + BATCH] for start in range(0, len(rows), BATCH)]
@@ -223,7 +223,3 @@ def by_length(examples: Sequence[Example], tokens: dict[str, list[int]]) -> list
     """
     texts = sorted(distinct_texts(examples), key=lambda text: len(tokens[text]))
     return [texts[start : start + BATCH] for start in range(0, len(texts), BATCH)]
-
-
-def _judged(example: Example) -> str:
-    return example.candidate if isinstance(example, Match) else example

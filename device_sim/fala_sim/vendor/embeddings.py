@@ -15,7 +15,7 @@ import fala_export
 from fala import Bundle
 from fala.release import tokenizer_inputs
 from fala_sim.engine.inputs import here
-from fala_sim.situation import Vectors
+from fala_sim.situation import Embeddings, Vectors
 
 if TYPE_CHECKING:
     from fala_export import Embedder
@@ -88,7 +88,7 @@ class Mapped(Mapping[str, Vectors]):
         return Mapped, (self.path, self._texts)
 
 
-def keep(embeddings: Mapping[str, Vectors], work: Path) -> Mapped:
+def keep(embeddings: Embeddings, work: Path) -> Mapped:
     """Embeddings as jobs get them, in a file of the work folder that is named by its content."""
     vectors = np.stack(list(embeddings.values()))
     path = work / f"vectors-{hashlib.sha256(vectors.tobytes()).hexdigest()[:16]}.npy"

@@ -12,7 +12,7 @@ from fala.release import MATCHING, EncoderState
 from fala.release.added_words import add_words
 from fala_sim.convert.conversion import folded
 from fala_sim.data_sets import Division
-from fala_sim.situation import Example, Vectors, distinct_texts
+from fala_sim.situation import Embeddings, Example, Vectors, distinct_texts, judged
 
 
 class Nothing:
@@ -55,7 +55,7 @@ def tuned_head(
     rows: Sequence[Mapping[str, Any]],
     *,
     backbone: Backbone,
-    embeddings: Mapping[str, Vectors],
+    embeddings: Embeddings,
 ) -> Head:
     """A head with words for a trained backbone.
 
@@ -82,15 +82,11 @@ def tuned_head(
     beside = _words(division, seen, labels).lexical
     if beside is None:
         raise DataError(f"{division.name}: a head without words")
-    vectors = {folded(_judged(example)) for example in seen}
+    vectors = {folded(judged(example)) for example in seen}
     fresh = [
         (example, label)
         for example, label in zip(division.public, division.public_labels, strict=True)
-        if folded(_judged(example)) not in vectors
+        if folded(judged(example)) not in vectors
     ]
     examples, fresh_labels = [example for example, _ in fresh], [label for _, label in fresh]
     return add_words(head, beside, examples, fresh_labels, embeddings)
-
-
-def _judged(example: Example) -> str:
-    return example.candidate if isinstance(example, Match) else example

@@ -22,7 +22,7 @@ from fala_sim.digests import digest_of
 from fala_sim.engine.inputs import here
 from fala_sim.engine.task import Say
 from fala_sim.methods.registry import TRAINED
-from fala_sim.situation import Release, Vectors, distinct_texts
+from fala_sim.situation import Embeddings, Release, distinct_texts
 from fala_sim.vendor.embeddings import TOKENIZER, Mapped, embed, embedder_of, keep, lengths
 from fala_sim.vendor.exporter import add_bridge, add_from_annotators
 from fala_sim.vendor.heads import example_of, tuned_head, words_head
@@ -257,9 +257,7 @@ def _tuned(
     return replace(plain, path=path, head=Bundle.open(path).head() or head)
 
 
-def _fitted(
-    bundle: Bundle, division: Division, embeddings: Mapping[str, Vectors], *, lexical: bool
-) -> Head:
+def _fitted(bundle: Bundle, division: Division, embeddings: Embeddings, *, lexical: bool) -> Head:
     """A head on a division's public."""
     return fit_head(
         bundle.backbone(),

@@ -19,7 +19,7 @@ from fala_sim.convert.conversion import folded
 from fala_sim.data_sets import Partition, Role
 from fala_sim.digests import digest_of, file_digest
 from fala_sim.engine.task import Say
-from fala_sim.situation import Example
+from fala_sim.situation import judged
 from fala_sim.vendor.exporter import run_apart
 from fala_sim.vendor.sources import SHORT, Source
 
@@ -109,7 +109,7 @@ def public_rows(partition: Partition) -> Iterator[dict[str, Any]]:
     if tested.rating is not None:
         raise DataError(f"{partition.name} has ratings; a backbone is trained on labels alone")
     held_out = {
-        folded(_judged(example))
+        folded(judged(example))
         for division in (tested, validated)
         for user in division.users
         for example in user.test
@@ -123,7 +123,3 @@ def public_rows(partition: Partition) -> Iterator[dict[str, Any]]:
             yield {**about, "history": history, "candidate": example.candidate}
         else:
             yield {**about, "text": example}
-
-
-def _judged(example: Example) -> str:
-    return example.candidate if isinstance(example, Match) else example

@@ -5,7 +5,7 @@ All of them read embeddings that are known already, so nothing here is a replace
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from fala_sim.methods.fala_paper import medoids, solve, tune_matrix
 from fala_sim.methods.frozen import ModelScores, vendor_scores
 from fala_sim.methods.matrix import Matrix
 from fala_sim.methods.means import select_by_means
-from fala_sim.methods.method import Scores
+from fala_sim.methods.method import Scores, Settings
 from fala_sim.situation import Situation, Vectors
 
 #: Table 4: examples of k-means and of FaLA-K, the paper's best for BERT.
@@ -51,7 +51,7 @@ def variants() -> list[str]:
     ]
 
 
-def ablations(situation: Situation, settings: Mapping[str, float | int | str]) -> Iterator[Row]:
+def ablations(situation: Situation, settings: Settings) -> Iterator[Row]:
     """All rows of one user.
 
     Each start of the matrix (Table 4) and each objective (Table 5) is followed by the same gradient
@@ -92,12 +92,12 @@ class _User:
     """
 
     situation: Situation
-    settings: Mapping[str, float | int | str]
+    settings: Settings
     inputs: Vectors
     chosen: NDArray[np.int64]
 
     @classmethod
-    def of(cls, situation: Situation, settings: Mapping[str, float | int | str]) -> _User:
+    def of(cls, situation: Situation, settings: Settings) -> _User:
         """With the representatives that the settings choose."""
         inputs = situation.new.inputs(situation.user.train)
         chosen = medoids(situation, inputs, int(settings["top_k"]))

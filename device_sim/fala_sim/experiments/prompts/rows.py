@@ -23,7 +23,6 @@ from fala_sim.convert.output import save
 from fala_sim.data.place import Place, find_place
 
 Group: TypeAlias = Literal["known", "new", "elsewhere"]
-GROUPS: tuple[Group, ...] = ("known", "new", "elsewhere")
 
 #: Data sets by those whose labels mean nearly the same, and whose writers are asked, too.
 ELSEWHERE = {"md-agreement": "hs-brexit"}

@@ -1,0 +1,52 @@
+"""Models that nothing is fitted for: the old personal one, and the vendor's as they come."""
+
+from __future__ import annotations
+
+from fala_sim.methods.frozen import shipped_scores, vendor_scores
+from fala_sim.methods.method import Look, Method, Scores, Settings
+from fala_sim.situation import Situation
+
+
+class Old(Method):
+    """Old personal: what the user has before the vendor's new backbone arrives."""
+
+    name = "old"
+    title = "Old personal"
+    row = 10
+    look = Look("#93704b", "<")
+    ratings = True
+    baseline = False
+
+    def fit(self, situation: Situation, settings: Settings) -> Scores:
+        """Keep the old personal model."""
+        return situation.old_logits
+
+
+class Global(Method):
+    """Global: the new backbone with the vendor's own head, for every user the same."""
+
+    name = "global"
+    title = "Global"
+    row = 11
+    look = Look("#77808a", "o")
+    ratings = True
+
+    def fit(self, situation: Situation, settings: Settings) -> Scores:
+        """Take the release as it is."""
+        return vendor_scores(situation)
+
+
+class GlobalWords(Method):
+    """Vendor with words: the release that FaLA's devices get, for every user the same."""
+
+    name = "global-words"
+    title = "Vendor with words"
+    row = 12
+    look = Look("#5a7f96", "H")
+    baseline = False
+    with_words = True
+    ratings = True
+
+    def fit(self, situation: Situation, settings: Settings) -> Scores:
+        """Take the release as it is."""
+        return shipped_scores(situation)
