@@ -6,17 +6,24 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import fala
 from fala.playground.releases import built_in
-from fala_sim.experiments.profiles.limited import judge
-from fala_sim.experiments.profiles.profile import LINPACK, MIB, PEAK, PROFILES, Figure, Profile
-from fala_sim.experiments.profiles.rows import read_rows, write_rows
-from fala_sim.experiments.profiles.run import run_profile
-from fala_sim.experiments.profiles.trained import DOCUMENTS, train
+from fala_sim.experiments.profiles.limited import DOCUMENTS, judge, train
+from fala_sim.experiments.profiles.profile import (
+    LINPACK,
+    MIB,
+    PEAK,
+    PROFILES,
+    Figure,
+    Profile,
+    Work,
+)
+from fala_sim.experiments.profiles.run import REPLACE, run_profile
 from trained import documents, make_head, make_situation
 
 pytestmark = pytest.mark.slow
@@ -39,19 +46,19 @@ def profile(memory, storage=None, cores=1, speeds=None):
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """The two built-in backbones with heads, and a user's rows."""
+    """The two built-in backbones with heads, and a user's examples."""
     folder = tmp_path_factory.mktemp("releases")
     for name in ("glove", "bert"):
         bundle = built_in(name)
         head = fala.fit_head(bundle.backbone(), TEXTS, LABELS)
         fala.write_release(folder / name, bundle, head, {})
-    return (folder / "glove", folder / "bert"), write_rows(folder / "rows.json", TEXTS, LABELS)
+    return Work(REPLACE, folder / "glove", folder / "bert", TEXTS, LABELS)
 
 
 @pytest.fixture(scope="module")
 def runs(files, tmp_path_factory):
     """A replacement on a device where it fits, and on some where it does not."""
-    (old, new), _ = files
+    old, new = files.old, files.new
     devices = {
         "fits": profile(200 * MIB, 1e9, speeds={LINPACK: Figure(0.001, "this test")}),
         "little memory": profile(60 * MIB),
@@ -64,7 +71,7 @@ def runs(files, tmp_path_factory):
     def run(item):
         name, device = item
         seconds = 0.2 if name == "no time" else 120.0
-        return name, folder / name, run_profile(device, *files, folder / name, seconds=seconds)
+        return name, folder / name, run_profile(device, files, folder / name, seconds=seconds)
 
     mine = bytearray(os.urandom(MIB)) * 500  # so that this process's peak is above its children's
     assert len(mine) == 500 * MIB
@@ -161,17 +168,13 @@ def test_what_was_limited_is_said(runs):
 def test_a_device_is_not_run_twice_in_one_folder(runs, files):
     place, _ = runs["fits"]
     with pytest.raises(fala.DataError, match="exists"):
-        run_profile(profile(MIB), *files, place)
+        run_profile(profile(MIB), files, place)
 
 
-def test_work_that_trains_nothing_is_refused(files, tmp_path):
+def test_work_that_trains_nothing_is_refused(files):
     """In the limited process, so it comes back as an outcome."""
-    from fala_sim.experiments.profiles.trained import train
-
-    (old, new), rows = files
-    job = {"work": "global", "rows": str(rows), "old": str(old), "new": str(new)}
     with pytest.raises(fala.DataError, match="full, adapter, lora"):
-        train(job, print, print)
+        train(replace(files, name="global"), None, print, print)
 
 
 def test_the_limited_process_ends_with_the_one_that_began_it():
@@ -246,14 +249,6 @@ def test_messages_are_one_line_that_can_be_read():
     assert "\n" not in message
 
 
-def test_rows_come_back(tmp_path):
-    examples = ["a text", fala.Match(("one", "two"), "three"), fala.Match((), "four")]
-    assert read_rows(write_rows(tmp_path / "rows", examples, ["0", "1", "0"])) == (
-        examples,
-        ["0", "1", "0"],
-    )
-
-
 def test_every_figure_has_its_source():
     assert len({profile.name for profile in PROFILES}) == len(PROFILES) >= 5
     for profile in PROFILES:
@@ -276,23 +271,15 @@ def user_situation(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def user_rows(user_situation, tmp_path_factory):
-    path = tmp_path_factory.mktemp("rows") / "rows.json"
-    return write_rows(path, user_situation.user.train, user_situation.user.train_labels)
+def training(user_situation):
+    user, old, new = user_situation.user, user_situation.old.path, user_situation.new.path
+    return Work("full", old, new, user.train, user.train_labels, user_situation.transformer)
 
 
-def test_a_training_is_one_epoch_over_a_few_documents(user_situation, user_rows):
-    job = {
-        "work": "full",
-        "rows": str(user_rows),
-        "old": str(user_situation.old.path),
-        "new": str(user_situation.new.path),
-        "transformer": str(user_situation.transformer),
-        "seed": 0,
-    }
+def test_a_training_is_one_epoch_over_a_few_documents(user_situation, training):
     told = {}
     stages = []
-    train(job, lambda step, **fields: told.update({step: fields}), stages.append)
+    train(training, None, lambda step, **fields: told.update({step: fields}), stages.append)
     assert stages == ["train"]
     assert told["measured"]["documents"] == DOCUMENTS < len(user_situation.user.train)
     cost = told["measured"]["cost"]["stages"]["train"]
@@ -301,13 +288,10 @@ def test_a_training_is_one_epoch_over_a_few_documents(user_situation, user_rows)
 
 
 @pytest.mark.thorough
-def test_a_training_without_memory_for_it_fails(user_situation, user_rows, tmp_path):
+def test_a_training_without_memory_for_it_fails(training, tmp_path):
     """Where a replacement is done with more to spare: above."""
     device = Profile("test", "Test", Figure(1, "this test"), Figure(150 * MIB, "this test"))
-    result = run_profile(
-        device, (user_situation.old.path, user_situation.new.path), user_rows, tmp_path / "out",
-        work="full", transformer=user_situation.transformer,
-    )  # fmt: skip
+    result = run_profile(device, training, tmp_path / "out")
     assert result["outcome"] == "out of memory"
     assert "alone hold" in result["message"]
     assert result["predicted"] is None

@@ -7,8 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fala_sim.experiments.people import Experiment, Study
-from fala_sim.experiments.profiles.profile import PROFILES
-from fala_sim.experiments.profiles.rows import write_rows
+from fala_sim.experiments.profiles.profile import PROFILES, Work
 from fala_sim.experiments.profiles.run import REPLACE, run_profile
 from fala_sim.experiments.runner import Giving, Made, timed
 from fala_sim.experiments.subject import Subject
@@ -23,19 +22,14 @@ def profile(key: Key, place: Path, done: frozenset[Key]) -> Giving:
     subject = Subject.of(key, place)
     prepared, user = subject.prepared, subject.user
     new = prepared.shipped if key.method == SHIPPED else prepared.new
+    name = REPLACE if key.method == SHIPPED else key.method
+    old, transformer = prepared.old.path, prepared.transformer
+    work = Work(name, old, new.path, user.train, user.train_labels, transformer, key.seed)
     for device in PROFILES:
         if key.of(device.name) in done:
             continue
         with TemporaryDirectory(prefix="fala-") as folder:
-            result = run_profile(
-                device,
-                (prepared.old.path, new.path),
-                write_rows(Path(folder) / "rows.json", user.train, user.train_labels),
-                Path(folder) / "out",
-                work=REPLACE if key.method == SHIPPED else key.method,
-                transformer=prepared.transformer,
-                seed=key.seed,
-            )
+            result = run_profile(device, work, Path(folder))
         about = {"profile": device.name, "title": find_method(key.method).title}
         yield Made(key.of(device.name), subject.about() | about | result)
 

@@ -1,7 +1,7 @@
 """The limited process: what a device does, within a device's limits.
 
-It is given a job as JSON on standard input, and tells each step as a line of JSON on standard
-output, so that what was done before an end without warning is known.
+It is given the limits and then the work, pickled, on standard input, and tells each step as a line
+of JSON on standard output, so that what was done before an end without warning is known.
 """
 
 from __future__ import annotations
@@ -10,24 +10,21 @@ import ctypes
 import errno
 import json
 import os
+import pickle
 import re
 import resource
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fala_sim.experiments.profiles.limits import (
-    lift_memory,
-    limit_cores,
-    limit_memory,
-    limit_storage,
-    size,
-)
 from fala_sim.meter import Meter, memory
 
-Job = dict[str, Any]
+if TYPE_CHECKING:
+    from fala_sim.experiments.profiles.profile import Limits, Work
+    from fala_sim.situation import Release
+
 Tell = Callable[..., None]
 
 #: What libraries say of memory that they did not get. They have no error class for it.
@@ -46,13 +43,16 @@ _ROUNDING = 4 * 1024**2  # by which the kernel's two accounts of a process may d
 
 #: Examples whose answers before and after are compared.
 COMPARED = 8
+#: Examples that are trained on: two batches are enough for gradients and the optimizer's state,
+#: which is what memory is needed for.
+DOCUMENTS = 32
 
 
 def main() -> None:
-    """Do the job that standard input holds."""
+    """Do the work that standard input holds."""
     # A runner that is ended without warning must not leave a training behind.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    job = json.load(sys.stdin)
+    limits: Limits = pickle.load(sys.stdin.buffer)
     # Libraries may print: what they say goes to standard error.
     told = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
     os.dup2(2, 1)
@@ -68,19 +68,15 @@ def main() -> None:
         tell("at", stage=name)
 
     try:
-        tell("limited", cores=limit_cores(job["cores"]))
-        _load(job["work"])
-        tell("limited", memory=limit_memory(job["memory"]))
+        tell("limited", cores=limit_cores(limits.cores))
+        _load(limits.trains)
+        tell("limited", memory=limit_memory(limits.memory))
         held = memory("RssAnon")
         tell("started", held=held, resident=memory("VmRSS"))
-        if held > job["memory"]:
+        if held > limits.memory:
             raise MemoryError(f"the interpreter and its libraries alone hold {held / 1e6:.0f} MB")
-        if job["work"] == "replace":
-            _replace(job, tell, at)
-        else:
-            from fala_sim.experiments.profiles.trained import train
-
-            train(job, tell, at)
+        work: Work = pickle.load(sys.stdin.buffer)
+        (train if limits.trains else _replace)(work, limits, tell, at)
         tell("ended", outcome="done", message="", **_used())
     except Exception as error:
         lift_memory()
@@ -88,7 +84,7 @@ def main() -> None:
         tell("ended", outcome=outcome, message=f"{stage}: {message}", **_used())
 
 
-def _load(work: str) -> None:
+def _load(trains: bool) -> None:
     """Load what the work needs, and let the numeric libraries reserve their buffers."""
     import numpy as np
     import onnxruntime
@@ -97,7 +93,7 @@ def _load(work: str) -> None:
 
     import fala
 
-    if work != "replace":
+    if trains:
         import torch
         import transformers
 
@@ -107,32 +103,30 @@ def _load(work: str) -> None:
     scipy.linalg.cholesky(square @ square + 256 * np.eye(256))
 
 
-def _replace(job: Job, tell: Tell, at: Callable[[str], None]) -> None:
+def _replace(work: Work, limits: Limits, tell: Tell, at: Callable[[str], None]) -> None:
     """Create the device with the old release, let it learn, and replace its backbone."""
     from fala import Device
-    from fala_sim.experiments.profiles.rows import read_rows
 
     meter = Meter()
     inherited = _inherited_peak()
-    folder = Path(job["device"])
-    examples, labels = read_rows(Path(job["rows"]))
+    folder = limits.device
     at("create")
-    _keep_room(job, folder)
+    _keep_room(limits)
     with meter.stage("create"):
-        device = Device.create(folder, job["old"])
+        device = Device.create(folder, work.old)
     with device:
         at("learn")
-        _keep_room(job, folder)
+        _keep_room(limits)
         with meter.stage("learn"):
-            device.learn(examples, labels)
-        compared = examples[:COMPARED]
+            device.learn(work.examples, work.labels)
+        compared = work.examples[:COMPARED]
         tell("answers", model=device.name, answers=device.predict(compared).tolist())
         at("replace")
-        _keep_room(job, folder)
+        _keep_room(limits)
         stored = size(folder)
         with meter.stage("replace"):
-            report = device.replace(job["new"])
-        meter.stored_bytes = size(folder) - stored - Path(job["new"]).stat().st_size
+            report = device.replace(work.new)
+        meter.stored_bytes = size(folder) - stored - work.new.stat().st_size
         at("predict")
         tell("answers", model=device.name, answers=device.predict(compared).tolist())
     told = report.to_dict()
@@ -140,6 +134,58 @@ def _replace(job: Job, tell: Tell, at: Callable[[str], None]) -> None:
         stage: peak for stage, peak in report.counts.peak_memory.items() if peak > inherited
     }
     tell("measured", cost=meter.fields(), report=told)
+
+
+def train(work: Work, _limits: Limits, tell: Tell, at: Callable[[str], None]) -> None:
+    """Train the transformer for one epoch on the user's first documents.
+
+    Args:
+        work: Names the method.
+        _limits: Not looked at.
+        tell: Told what was measured.
+        at: Told what begins.
+
+    Raises:
+        DataError: If the method trains no transformer, or there is none to train.
+    """
+    from fala import DataError
+    from fala_sim.encoding import DeviceEncoder
+    from fala_sim.methods.registry import TRAINED, find_method
+    from fala_sim.methods.trained import Trained
+    from fala_sim.situation import Situation, User
+
+    method = find_method(work.name)
+    if not isinstance(method, Trained):
+        raise DataError(
+            f"within a device's limits are run 'replace' and what trains: {', '.join(TRAINED)}"
+        )
+    examples, labels = work.examples[:DOCUMENTS], work.labels[:DOCUMENTS]
+    new = _release(work.new)
+    situation = Situation(
+        user=User("user", examples, labels, (), ()),
+        old=new,  # training does not look at these
+        new=new,
+        shipped=new,
+        personal=new.head.vendor_model(),
+        transformer=work.transformer,
+        encode=DeviceEncoder(new),
+        seed=work.seed,
+    )
+    at("train")
+    rate = method.rates[len(method.rates) // 2]
+    method.fit(situation, {"learning_rate": rate, "epochs": 1})
+    tell("measured", cost=situation.meter.fields(), documents=len(examples))
+
+
+def _release(path: Path) -> Release:
+    from fala import Bundle, DataError
+    from fala_sim.situation import Release
+
+    bundle = Bundle.open(path)
+    head = bundle.head()
+    if head is None:
+        raise DataError(f"{path}: a backbone without a head; a device needs a release")
+    return Release(bundle.manifest.name, path, head, {}, {})
 
 
 def _inherited_peak() -> int:
@@ -152,9 +198,9 @@ def _inherited_peak() -> int:
     return peak if peak > memory("VmHWM") + _ROUNDING else 0
 
 
-def _keep_room(job: Job, folder: Path) -> None:
-    if job["storage"] is not None:
-        limit_storage(job["storage"], folder)
+def _keep_room(limits: Limits) -> None:
+    if limits.storage is not None:
+        limit_storage(limits.storage, limits.device)
 
 
 def _used() -> dict[str, Any]:
@@ -194,6 +240,68 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
+
+
+def limit_cores(cores: int) -> dict[str, Any]:
+    """Keep this process, and threads that it begins later, on as many cores as the device has.
+
+    Returns:
+        The cores, and how many the device has: more than this machine may be.
+    """
+    mine = sorted(os.sched_getaffinity(0))[:cores]
+    os.sched_setaffinity(0, mine)
+    return {
+        "how": "CPU affinity",
+        "device": cores,
+        "cores": sorted(os.sched_getaffinity(0)),
+    }
+
+
+def limit_memory(limit: int) -> dict[str, Any]:
+    """Limit the memory that this process can take, from now on.
+
+    The limit is on private writable memory (``RLIMIT_DATA``), not on the address space
+    (``RLIMIT_AS``): a replacement that holds 135 MB was seen to reserve 680 MB of addresses, most
+    of it for the heaps of threads, and on a device nothing but what is held counts. Libraries
+    reserve some writable memory too that they never touch (OpenBLAS's buffers); what was reserved
+    so until now comes on top of the limit. Call it when they are loaded.
+
+    Returns:
+        The limit, and what comes on top, in bytes.
+    """
+    reserved = max(memory("VmData") - memory("RssAnon"), 0)
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit + reserved, hard))
+    return {
+        "how": "RLIMIT_DATA: private writable memory",
+        "device": limit,
+        "reserved_but_not_held": reserved,
+    }
+
+
+def lift_memory() -> None:
+    """Take the limit back, so that a process that has reached it can say so."""
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
+
+
+def limit_storage(storage: int, folder: Path) -> int:
+    """Let no file grow beyond what a storage that holds a folder has left.
+
+    ``RLIMIT_FSIZE`` is by file, so the room is counted anew before each step that writes.
+
+    Returns:
+        What is left, in bytes.
+    """
+    left = max(storage - size(folder), 0)
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (left, hard))
+    return left
+
+
+def size(folder: Path) -> int:
+    """Bytes of the files in a folder, 0 if there is none."""
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
 if __name__ == "__main__":

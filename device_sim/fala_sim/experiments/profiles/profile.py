@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fala_sim.situation import Example
 
 MIB = 1024**2
 
@@ -54,6 +59,48 @@ class Profile:
     memory: Figure
     storage: Figure | None = None
     speeds: Mapping[str, Figure] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a device's process may take.
+
+    Attributes:
+        device: The device's folder.
+        cores: How many.
+        memory: In bytes.
+        storage: Of the device's folder, in bytes; None has no limit.
+        trains: Whether a transformer is trained: its libraries count as loaded before.
+    """
+
+    device: Path
+    cores: int
+    memory: int
+    storage: int | None
+    trains: bool
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a device's process does.
+
+    Attributes:
+        name: ``"replace"``, or a trained method's: one epoch over a few documents.
+        old: The release that it has.
+        new: The one that comes.
+        examples: The user's.
+        labels: Their names.
+        transformer: The new backbone as Hugging Face has it, for what trains it.
+        seed: Of every random choice.
+    """
+
+    name: str
+    old: Path
+    new: Path
+    examples: Sequence[Example]
+    labels: Sequence[str]
+    transformer: Path | None = None
+    seed: int = 0
 
 
 #: From the least memory to the most.

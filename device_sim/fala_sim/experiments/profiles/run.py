@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -15,8 +16,7 @@ import numpy as np
 
 from fala import DataError, Device, FalaError
 from fala_sim.experiments.profiles.limited import COMPARED, NO_MEMORY, shorten
-from fala_sim.experiments.profiles.profile import Figure, Profile
-from fala_sim.experiments.profiles.rows import read_rows
+from fala_sim.experiments.profiles.profile import Figure, Limits, Profile, Work
 
 REPLACE = "replace"
 
@@ -27,26 +27,14 @@ _FILES = ("open", "read", "create", "load", "commit", "total")
 
 
 def run_profile(
-    profile: Profile,
-    releases: tuple[Path, Path],
-    rows: Path,
-    out: Path,
-    *,
-    work: str = REPLACE,
-    transformer: Path | None = None,
-    seed: int = 0,
-    seconds: float = 3600.0,
+    profile: Profile, work: Work, out: Path, *, seconds: float = 3600.0
 ) -> dict[str, Any]:
     """Let a device of a profile replace its backbone, or train as a baseline does.
 
     Args:
         profile: The device.
-        releases: The one that it has, and the one that comes.
-        rows: The user's examples and labels, as ``write_rows`` writes them.
+        work: What it does.
         out: A folder for the device, ``out / "device"``; made if there is none.
-        work: ``"replace"``, or the name of a trained method: one epoch over a few documents.
-        transformer: The new backbone as Hugging Face has it, for what trains it.
-        seed: Of every random choice.
         seconds: Wall time after which it is ended as ``"too slow"``.
 
     Returns:
@@ -60,7 +48,6 @@ def run_profile(
     """
     if sys.platform != "linux":
         raise DataError("device profiles use Linux's limits on a process; run them on Linux")
-    old, new = releases
     device = out / "device"
     if device.exists():
         raise DataError(f"{device}: exists; give a folder without one")
@@ -74,22 +61,12 @@ def run_profile(
     }
     # Nothing is said of a device whose own speed was not published.
     speed = _speed(cores, environment) if profile.speeds else {}
-    job = {
-        "cores": cores,
-        "memory": int(profile.memory.value),
-        "storage": None if profile.storage is None else int(profile.storage.value),
-        "old": str(old),
-        "new": str(new),
-        "rows": str(rows),
-        "device": str(device),
-        "work": work,
-        "transformer": None if transformer is None else str(transformer),
-        "seed": seed,
-    }
-    steps, code, said = _run(job, environment, seconds)
+    storage = None if profile.storage is None else int(profile.storage.value)
+    given = Limits(device, cores, int(profile.memory.value), storage, work.name != REPLACE)
+    steps, code, said = _run(given, work, environment, seconds)
     ended = _ended(steps, code, said, seconds)
     # A record tells nothing of this machine's folders.
-    for path in filter(None, (device, old, new, rows, transformer)):
+    for path in filter(None, (device, work.old, work.new, work.transformer)):
         ended["message"] = ended["message"].replace(str(path), path.name)
     limits = {
         **{name: value for step in _all(steps, "limited") for name, value in step.items()},
@@ -99,14 +76,16 @@ def run_profile(
     }
     limits.get("cores", {})["device"] = int(profile.cores.value)
     measured = {
-        "work": work,
+        "work": work.name,
         **_last(steps, "measured"),
         "start": _last(steps, "started"),
         "peak_memory": ended.pop("peak", None),
         "peak_addresses": ended.pop("addresses", None),
         "cores": ended.pop("cores", None),
         "speed": speed,
-        "device": _look(device, rows, _all(steps, "answers"), ended["outcome"], work),
+        "device": None
+        if given.trains
+        else _look(device, work, _all(steps, "answers"), ended["outcome"]),
     }
     return {
         **ended,
@@ -130,7 +109,7 @@ def _speed(cores: int, environment: dict[str, str]) -> dict[str, float]:
 
 
 def _run(
-    job: dict[str, Any], environment: dict[str, str], seconds: float
+    limits: Limits, work: Work, environment: dict[str, str], seconds: float
 ) -> tuple[list[dict[str, Any]], int | None, str]:
     """The steps that the limited process told, its exit code (None: out of time), its errors."""
     process = subprocess.Popen(
@@ -139,13 +118,12 @@ def _run(
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
     )
+    given = pickle.dumps(limits) + pickle.dumps(work)
     try:
         code: int | None
         try:
-            told, said = process.communicate(json.dumps(job), timeout=seconds)
+            told, said = process.communicate(given, timeout=seconds)
             code = process.returncode
         except subprocess.TimeoutExpired:
             process.kill()
@@ -156,8 +134,8 @@ def _run(
             process.kill()
             process.wait()
     # The last line may be cut short where the process was ended.
-    lines = told.split("\n")[:-1]
-    return [json.loads(line) for line in lines], code, said
+    lines = told.decode(errors="replace").split("\n")[:-1]
+    return [json.loads(line) for line in lines], code, said.decode(errors="replace")
 
 
 def _ended(
@@ -181,22 +159,15 @@ def _ended(
 
 
 def _look(
-    folder: Path,
-    rows: Path,
-    answers: Sequence[dict[str, Any]],
-    outcome: str,
-    work: str,
-) -> dict[str, Any] | None:
+    folder: Path, work: Work, answers: Sequence[dict[str, Any]], outcome: str
+) -> dict[str, Any]:
     """Whether the device's folder is whole: opened again, and asked what was asked before."""
-    if work != REPLACE:
-        return None
     if not answers:
         return {"whole": not folder.exists(), "state": "not made"}
-    examples, _ = read_rows(rows)
     expected = answers[-1] if outcome == "done" else answers[0]
     try:
         with Device.open(folder) as device:
-            given = device.predict(examples[:COMPARED])
+            given = device.predict(work.examples[:COMPARED])
             name = device.name
     except FalaError as error:
         return {"whole": False, "state": str(error)}

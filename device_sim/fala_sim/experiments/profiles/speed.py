@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from fala_sim.experiments.profiles.limits import limit_cores
+from fala_sim.experiments.profiles.limited import limit_cores
 from fala_sim.experiments.profiles.profile import LINPACK, PEAK
 
 _ORDER = 1500
