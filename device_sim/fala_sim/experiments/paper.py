@@ -12,11 +12,10 @@ HS.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from functools import lru_cache
-from importlib import resources
 
+from fala_sim.experiments.published import published
 from fala_sim.metric.value import Value
 from fala_sim.report.groups import METRICS
 from fala_sim.report.table import PAPER, Cell
@@ -64,10 +63,9 @@ def score_cells(
 
 @lru_cache(maxsize=1)
 def _numbers() -> dict[tuple[str, ...], Value | float | int]:
-    text = resources.files(__package__).joinpath("paper.csv").read_text(encoding="utf-8")
     return {
         (row["table"], row["task"], row["backbone"], row["metric"], row["row"]): _number(row)
-        for row in csv.DictReader(text.splitlines())
+        for row in published(__package__, "paper.csv")
     }
 
 

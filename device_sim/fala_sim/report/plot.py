@@ -7,7 +7,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 import matplotlib as mpl
@@ -27,44 +28,14 @@ if TYPE_CHECKING:
 #: Width of a plot in inches: about half of a page, or all of a phone's screen.
 WIDTH = 4.4
 
-#: Text and axes, less important text, grid lines. In SVG they follow the page's own colours, dark
-#: or light: text in the page's colour, the others by the page's variables of these names.
-INK, MUTED, FAINT = "#1b1f24", "#5b6470", "#d5d9de"
-_PAGE_COLOURS = {INK: "currentColor", MUTED: "var(--muted)", FAINT: "var(--faint)"}
-
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
-#: Any: matplotlib from 3.11 wants its literal keys, which older releases do not name.
-_STYLE: Any = {
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],  # matplotlib brings it; a page puts its own in its place
-    "font.size": 8,
-    "axes.titlesize": 8.5,
-    "axes.labelsize": 8,
-    "xtick.labelsize": 7.5,
-    "ytick.labelsize": 8,
-    "legend.fontsize": 7.5,
-    "legend.frameon": False,
-    "text.color": INK,
-    "text.hinting": "none",  # letters as wide in every resolution, as the layout is made once
-    "text.parse_math": False,  # a user may be named $x$
-    "axes.labelcolor": INK,
-    "axes.edgecolor": MUTED,
-    "axes.linewidth": 0.6,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "axes.grid": True,
-    "grid.color": FAINT,
-    "grid.linewidth": 0.5,
-    "xtick.color": MUTED,
-    "xtick.labelcolor": INK,
-    "ytick.color": MUTED,
-    "ytick.labelcolor": INK,
-    "ytick.major.size": 0,
-    "lines.linewidth": 1.5,
-    "svg.fonttype": "none",  # text stays text: it can be selected, found and read aloud
-}
+_STYLE = mpl.rc_params_from_file(Path(__file__).with_name("plot.mplstyle"), False, False)
+
+#: Text and axes, less important text, grid lines. In SVG they follow the page's own colours, dark
+#: or light: text in the page's colour, the others by the page's variables of these names.
+INK, MUTED, FAINT = (_STYLE[name] for name in ("text.color", "axes.edgecolor", "grid.color"))
+_PAGE_COLOURS = {INK: "currentColor", MUTED: "var(--muted)", FAINT: "var(--faint)"}
 
 
 def look(name: str) -> Look:

@@ -9,9 +9,9 @@ paper percent.
 
 from __future__ import annotations
 
-import csv
 from functools import lru_cache
-from importlib import resources
+
+from fala_sim.experiments.published import published
 
 #: What the paper reports of each data set.
 METRIC = {"cola": "matthews", "mrpc": "f1"}
@@ -49,8 +49,7 @@ def reported(source: str, method: str, variant: str, data: str) -> float | None:
 
 @lru_cache(maxsize=1)
 def _scores() -> dict[tuple[str, ...], float]:
-    text = resources.files(__package__).joinpath("houlsby.csv").read_text(encoding="utf-8")
     return {
         (row["source"], row["method"], row["variant"], row["data"]): float(row["score"])
-        for row in csv.DictReader(text.splitlines())
+        for row in published(__package__, "houlsby.csv")
     }
