@@ -45,6 +45,14 @@ RESULTS: Option = click.option(
 )  # fmt: skip
 
 
+def count(name: str, default: int | None, what: str, least: int = 1) -> Option:
+    """An option that is a number; without a default all are taken."""
+    return click.option(
+        name, type=click.IntRange(least), default=default, help=what,
+        show_default="all" if default is None else True,
+    )  # fmt: skip
+
+
 def with_options(*options: Option) -> Option:
     """Several options as one, in their order."""
 

@@ -17,7 +17,7 @@ from fala import Device
 from fala_sim import engine
 from fala_sim.cli import main
 from fala_sim.engine import inputs
-from fala_sim.experiments.fleet import chunk, life, report, rows, world
+from fala_sim.experiments.fleet import life, report, rows, run, world
 from fala_sim.experiments.fleet.life import live
 
 pytestmark = pytest.mark.slow
@@ -124,7 +124,7 @@ def test_chunks_are_kept_and_a_larger_fleet_goes_on(small, place, tmp_path, monk
     monkeypatch.setattr(life, "_LABELS", 8)
     made = made_up(4)
     monkeypatch.setattr(
-        chunk, "live", lambda number, *rest: made[number] if number > 0 else live(number, *rest)
+        run, "live", lambda number, *rest: made[number] if number > 0 else live(number, *rest)
     )
     (tmp_path / place.name).symlink_to(place)  # the vendor's part is made
     given = ("--chunk", 2, "--out", tmp_path)

@@ -46,7 +46,7 @@ def written(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
     write_run(folder / "results")
     write_rare(folder / "results")
-    said, drawn = [], {}
+    drawn = {}
     make = Entry.__call__
     style = dict(mpl.rcParams)
 
@@ -56,9 +56,9 @@ def written(tmp_path_factory):
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Entry, "__call__", noted)
-        files = write_report(folder / "results", folder / "out" / "report.html", said.append)
+        files = write_report(folder / "results", folder / "out" / "report.html")
     assert dict(mpl.rcParams) == style
-    return files, said, drawn
+    return files, drawn
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def page(written):
 
 
 def test_one_page_and_its_plots(written):
-    (out, *plots), said, _ = written
+    (out, *plots), _ = written
     assert out.name == "report.html"
     assert {plot.parent for plot in plots} == {out.parent / "plots"}
     assert {plot.stem for plot in plots} >= {
@@ -79,7 +79,6 @@ def test_one_page_and_its_plots(written):
     }  # fmt: skip
     assert all(plot.read_bytes().startswith(b"\x89PNG") for plot in plots)
     assert sorted(out.parent.rglob("*.*")) == sorted([out, *plots])
-    assert said
 
 
 def test_no_records(tmp_path):
@@ -108,8 +107,8 @@ def test_every_table_and_figure_of_the_registries_is_shown(written, page):
         assert entry.section in SECTIONS
     for entry in FIGURES.values():
         assert entry.section in SECTIONS
-        assert written[2][str(entry)]
-        assert all(f'<figure id="{plot.name}">' in page for plot in written[2][str(entry)])
+        assert written[1][str(entry)]
+        assert all(f'<figure id="{plot.name}">' in page for plot in written[1][str(entry)])
     for section in SECTIONS:
         assert f'<section id="{section}">' in page
 
@@ -303,7 +302,7 @@ def records(written):
 @pytest.fixture(scope="module")
 def plots(written):
     """Those of the page, by name."""
-    return {plot.name: plot for name in FIGURES for plot in written[2][f"figure {name}"]}
+    return {plot.name: plot for name in FIGURES for plot in written[1][f"figure {name}"]}
 
 
 def axes_of(plot):

@@ -11,11 +11,11 @@ import click
 
 from fala.cli.commands import Command, Group
 from fala_sim.convert.conversion import Conversion
-from fala_sim.convert.format import Format, Offers
+from fala_sim.convert.format import Format
 from fala_sim.convert.formats import FORMATS
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.output import save
-from fala_sim.options import Option, with_options
+from fala_sim.options import Option, count, with_options
 
 
 @click.group("convert", cls=Group)
@@ -28,59 +28,31 @@ def convert_group() -> None:
     """
 
 
-def _options(*, users: int, public: int | None) -> Option:
-    """The options that all converters have, with a data set's own defaults."""
-    options: tuple[Option, ...] = (
+def _options(form: Format) -> tuple[Option, ...]:
+    """The options of a converter, with its data set's own defaults."""
+    users = "How many of the busiest people are users; all others are the public."
+    public = "At most so many public rows, drawn at random."
+    offers = form.offers
+    matching = () if offers is None else (
+        count("--history", offers.history, "How many of the latest texts are in a history."),
+        count("--negatives", offers.negatives, offers.negatives_help),
+    )  # fmt: skip
+    return (
         click.argument("folder", metavar="DIR", type=click.Path(path_type=Path)),
-        click.option(
-            "--users",
-            type=click.IntRange(min=1),
-            default=users,
-            show_default=True,
-            help="How many of the busiest people are users; all others are the public.",
-        ),
+        count("--users", form.users, users),
         click.option(
             "--seed", type=int, default=0, show_default=True, help="Of every random choice."
         ),
-        click.option(
-            "--public",
-            type=click.IntRange(min=2),
-            default=public,
-            show_default="all" if public is None else True,
-            help="At most so many public rows, drawn at random.",
-        ),
+        count("--public", form.public, public, least=2),
         click.option(
             "--out", default="-", show_default=True, help="File to write; - is standard output."
         ),
         click.option(
-            "--json",
-            "as_json",
-            is_flag=True,
+            "--json", "as_json", is_flag=True,
             help="Print the counts as one JSON object on standard output. Needs --out FILE.",
         ),
-    )
-    return with_options(*options)
-
-
-def _matching(offers: Offers) -> Option:
-    """The options that converters to matching rows have besides."""
-    options: tuple[Option, ...] = (
-        click.option(
-            "--history",
-            type=click.IntRange(min=1),
-            default=offers.history,
-            show_default=True,
-            help="How many of the latest texts are in a history.",
-        ),
-        click.option(
-            "--negatives",
-            type=click.IntRange(min=1),
-            default=offers.negatives,
-            show_default=True,
-            help=offers.negatives_help,
-        ),
-    )
-    return with_options(*options)
+        *matching,
+    )  # fmt: skip
 
 
 def _write(convert: Callable[[LeftOut], Conversion], out: str, as_json: bool) -> None:
@@ -107,10 +79,8 @@ def _command(name: str, form: Format) -> click.Command:
 
         _write(convert, out, as_json)
 
-    if form.offers is not None:
-        command = _matching(form.offers)(command)
-    command = _options(users=form.users, public=form.public)(command)
-    return click.command(name, cls=Command, help=form.help)(command)
+    options = with_options(*_options(form))
+    return click.command(name, cls=Command, help=form.help)(options(command))
 
 
 for _name, _form in FORMATS.items():

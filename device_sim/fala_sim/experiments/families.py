@@ -17,7 +17,7 @@ from fala.playground.releases import BUILT_IN
 from fala_sim.data.commands import data_sets
 from fala_sim.engine.task import Engine, Say
 from fala_sim.experiments.plan import Plan
-from fala_sim.options import DATA_DIR, Option
+from fala_sim.options import DATA_DIR, Option, count
 from fala_sim.records import KINDS, Kind
 
 #: Makes what is not recorded yet of some kinds; gives one line for each thing that failed.
@@ -80,16 +80,12 @@ def _data(default: str, what: str) -> Option:
 
 def _users(default: int, more: str = "") -> Option:
     what = f"The busiest people of each data set, whose models are compared{more}."
-    return _count("--users", default, what)
+    return count("--users", default, what)
 
 
 def _seeds(default: int, more: str = "") -> Option:
     what = f"How often all is run: with another seed of every division and training.{more}"
-    return _count("--seeds", default, what)
-
-
-def _count(name: str, default: int, what: str) -> Option:
-    return click.option(name, type=click.IntRange(1), default=default, show_default=True, help=what)
+    return count("--seeds", default, what)
 
 
 def _new(what: str) -> Option:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ from fala_sim.convert.output import save
 from fala_sim.engine.task import Call, Needs, Task
 from fala_sim.experiments.runner import Giving, OtherPlanError
 from fala_sim.records import Key, Kind, Store
+from fala_sim.vendor import exporter
 from fala_sim.vendor.sources import TUNED, Source, find_source
 
 #: A training with its batches; more threads would gain it little.
@@ -128,24 +129,33 @@ def folder_name(key: Key) -> str:
     return "-".join(filter(None, (key.kind, key.method, key.variant, str(key.seed))))
 
 
-def trained_once(
-    folder: Path, needed: Iterable[Path], train: Callable[[], dict[str, Any]]
+def train_once(
+    folder: Path,
+    needed: Iterable[Path],
+    words: Sequence[object],
+    label: str,
+    stale: Iterable[Path] = (),
 ) -> dict[str, Any]:
-    """What a training reported, from its folder where an earlier run has done it.
+    """What a training by the exporter reported, from its folder where an earlier run has done it.
 
     Args:
         folder: Of the training; made where it is not there.
         needed: Files that it leaves.
-        train: Runs it.
+        words: The exporter's command.
+        label: Before each line of its progress.
+        stale: Files that are of an earlier training, and go before another.
 
     Returns:
-        What ``train`` gave, and its ``seconds``.
+        What the command says of what it made, and its ``seconds``.
     """
     path = folder / "said.json"
     if not (path.is_file() and all(each.is_file() for each in needed)):
         folder.mkdir(parents=True, exist_ok=True)
+        for each in stale:
+            each.unlink(missing_ok=True)
         start = time.perf_counter()
-        summary = train()
+        only = ("loss", "accuracy", "continuing")
+        summary = exporter.run(*map(str, words), label=label, only=only)
         summary["seconds"] = time.perf_counter() - start
         save([json.dumps(summary).encode()], path)
     report: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -24,7 +24,6 @@ from fala_sim.report.table import PAPER, Table, cell_text
 if TYPE_CHECKING:
     import pandas as pd
 
-Say = Callable[[str], None]
 
 _MACHINE, _VERSION = "provenance.machine.", "provenance.versions."
 
@@ -47,13 +46,12 @@ class Part(NamedTuple):
     missing: list[str]
 
 
-def write_report(results: Path, out: Path, say: Say = lambda line: None) -> list[Path]:
+def write_report(results: Path, out: Path) -> list[Path]:
     """Write the report of a folder of records.
 
     Args:
         results: The run's folder.
         out: The page, an HTML file; the plots go to a folder ``plots`` beside it.
-        say: Is told what is done.
 
     Returns:
         The files: the page, then the plots.
@@ -70,7 +68,6 @@ def write_report(results: Path, out: Path, say: Say = lambda line: None) -> list
     parts: list[Part] = []
     plots: list[Plot] = []
     for section, heading in SECTIONS.items():
-        say(f"{heading} ...")
         drawn, _ = shown((one for one in figures().values() if one.section == section), records)
         here = [plot for group in drawn for plot in group]
         plots += here
@@ -79,7 +76,6 @@ def write_report(results: Path, out: Path, say: Say = lambda line: None) -> list
     page = _render(records, parts)
     folder = out.parent / "plots"
     folder.mkdir(parents=True, exist_ok=True)
-    say(f"{len(plots)} plots ...")
     files = [folder / f"{plot.name}.png" for plot in plots]
     for file, plot in zip(files, plots, strict=True):
         save([plot.png()], file)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, TypeAlias, TypeVar
 
 from fala import DataError
 from fala_sim.frame import read_frame
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from fala_sim.report.table import Table
 
 Shown = TypeVar("Shown")
+#: Makes a table or a figure from the records' frame.
+Make: TypeAlias = "Callable[[pd.DataFrame], Shown]"
 
 #: Modules of ``fala_sim.experiments`` that register tables, in the order of the lists.
 _TABLES = ("replacement.tables", "replacement.cost", "ablation.tables",
@@ -66,7 +68,7 @@ class Entry(Generic[Shown]):
     name: str
     section: str
     about: str
-    make: Callable[[pd.DataFrame], Shown]
+    make: Make[Shown]
     needs: tuple[Kind, ...]
     reads: tuple[Kind, ...]
 
@@ -106,12 +108,8 @@ FIGURES: dict[str, Entry[list[Plot]]] = {}
 
 
 def table(
-    name: str,
-    title: str,
-    section: str,
-    *needs: Kind,
-    reads: tuple[Kind, ...] = (),
-) -> Callable[[Callable[[pd.DataFrame], Table]], Callable[[pd.DataFrame], Table]]:
+    name: str, title: str, section: str, *needs: Kind, reads: tuple[Kind, ...] = ()
+) -> Callable[[Make[Table]], Make[Table]]:
     """Register a function as a table; the first line of its docstring is its help.
 
     Args:
@@ -122,7 +120,7 @@ def table(
         reads: Kinds that it reads where they are recorded.
     """
 
-    def register(make: Callable[[pd.DataFrame], Table]) -> Callable[[pd.DataFrame], Table]:
+    def register(make: Make[Table]) -> Make[Table]:
         file = f"table-{name}" if name.isdigit() else name
 
         def titled(records: pd.DataFrame) -> Table:
@@ -134,16 +132,10 @@ def table(
     return register
 
 
-def figure(
-    name: str,
-    section: str,
-    *needs: Kind,
-) -> Callable[[Callable[[pd.DataFrame], list[Plot]]], Callable[[pd.DataFrame], list[Plot]]]:
+def figure(name: str, section: str, *needs: Kind) -> Callable[[Make[list[Plot]]], Make[list[Plot]]]:
     """Register a function as a figure, which is one plot or several; as ``table`` does."""
 
-    def register(
-        make: Callable[[pd.DataFrame], list[Plot]],
-    ) -> Callable[[pd.DataFrame], list[Plot]]:
+    def register(make: Make[list[Plot]]) -> Make[list[Plot]]:
         FIGURES[name] = Entry("figure", name, section, _about(make, name), make, needs, ())
         return make
 

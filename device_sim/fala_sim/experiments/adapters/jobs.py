@@ -17,11 +17,10 @@ from fala.release import EncoderState, OnnxEncoder, Row, unique_texts
 from fala_sim.engine.inputs import here
 from fala_sim.experiments.runner import Giving, Made
 from fala_sim.experiments.scoring import rounded
-from fala_sim.experiments.trainings import folder_name, head_of, rows_of, trained_once
+from fala_sim.experiments.trainings import folder_name, head_of, rows_of, train_once
 from fala_sim.metric.quality import decisions, figures
 from fala_sim.records import Key
 from fala_sim.situation import Logits
-from fala_sim.vendor import exporter
 
 #: Among spans: nothing is left out.
 WHOLE = "none"
@@ -214,21 +213,13 @@ def _trained(
     folder = task.folder / named
     bundle, work = folder / "task.fala", folder / "training"
 
-    def train() -> dict[str, Any]:
-        more = ("--learning-rate", rate) if rate else ()
-        given = {
-            "--base": task.base, "--model": here(task.transformer), "--data": task.rows,
-            "--task": task.data, "--work": work, "--out": bundle, "--seed": key.seed,
-        }  # fmt: skip
-        # The paper's head has no words.
-        words = ["--resume", "--own-splits", "--no-lexical", *options, *more]
-        words += [str(word) for option in given.items() for word in option]
-        return exporter.run(
-            "adapter", *words,
-            label=f"{task.data} {named}: ", only=("loss", "accuracy", "continuing"),
-        )  # fmt: skip
-
-    said = trained_once(folder, [bundle] if needed else [], train)
+    words = [
+        "adapter", "--base", task.base, "--model", here(task.transformer), "--data", task.rows,
+        "--task", task.data, "--work", work, "--out", bundle, "--seed", key.seed,
+        "--resume", "--own-splits", "--no-lexical",  # the paper's head has no words
+        *options, *(("--learning-rate", rate) if rate else ()),
+    ]  # fmt: skip
+    said = train_once(folder, [bundle] if needed else [], words, f"{task.data} {named}: ")
     shutil.rmtree(work, ignore_errors=True)  # three times the model, of a training that is over
     return bundle, said
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
 
 from fala import DataError
 from fala_sim.experiments.replacement.blends import WORDS, with_blends
@@ -11,7 +15,7 @@ from fala_sim.frame import exploded
 from fala_sim.metric.statistics import SPLIT, describe, user_values
 from fala_sim.report.groups import METRICS, described, grouped, mean, of, parts, title
 from fala_sim.report.registry import table
-from fala_sim.report.table import Row, Table
+from fala_sim.report.table import Cell, Row, Table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -52,25 +56,16 @@ def curves(records: pd.DataFrame) -> Table:
 def cold(records: pd.DataFrame) -> Table:
     """Users of whom the device knows little."""
     runs = of(records, "curve")
-    rows: list[Row] = []
-    for setting, name, group in grouped(_with_gains(runs, records)):
-        for step in COLD:
-            gains = user_values(group[group["variant"] == step], "gain")
-            losses = -gains[gains < -_ROUNDING]
-            if name != "global" and len(gains):
-                rows.append(
-                    {
-                        "data": setting.data,
-                        "new": setting.new,
-                        "method": title(name, group),
-                        "examples": int(step),
-                        "users": len(gains),
-                        "share below": len(losses) / len(gains),
-                        "mean loss below": losses.mean() if len(losses) else None,
-                        "largest loss": losses.max() if len(losses) else None,
-                        "difference in AUC": describe(gains),
-                    }
-                )
+    rows: list[Row] = [
+        {
+            **about,
+            "examples": int(step),
+            "users": len(gains),
+            **_losses(gains),
+            "difference in AUC": describe(gains),
+        }
+        for about, step, gains in _gains(runs, records, COLD)
+    ]
     return Table.of(
         rows,
         f"{described(runs)} Each user's AUC less the AUC of the vendor's new model as it is, which "
@@ -93,23 +88,18 @@ def twenty(records: pd.DataFrame) -> Table:
     runs = runs[runs["variant"] == "20"]
     if runs.empty:
         raise DataError("no learning curve has a step of twenty examples: no user has so many")
-    rows: list[Row] = []
-    for setting, name, group in grouped(_with_gains(with_blends(runs, records), records)):
-        gains = user_values(group, "gain")
-        if name != "global" and len(gains):
-            rows.append(
-                {
-                    "data": setting.data,
-                    "new": setting.new,
-                    "method": title(name, group),
-                    "users": len(gains),
-                    "share above": (gains > _ROUNDING).mean(),
-                    "share below": (gains < -_ROUNDING).mean(),
-                    f"below by more than {SMALL_LOSS}": (gains < -SMALL_LOSS).sum(),
-                    "largest loss": max(0.0, -gains.min()),
-                    "difference in AUC": describe(gains),
-                }
-            )
+    rows: list[Row] = [
+        {
+            **about,
+            "users": len(gains),
+            "share above": (gains > _ROUNDING).mean(),
+            "share below": (gains < -_ROUNDING).mean(),
+            f"below by more than {SMALL_LOSS}": (gains < -SMALL_LOSS).sum(),
+            "largest loss": max(0.0, -gains.min()),
+            "difference in AUC": describe(gains),
+        }
+        for about, _, gains in _gains(with_blends(runs, records), records, ("20",))
+    ]
     return Table.of(
         rows,
         f"{described(runs)} {WORDS} Each user's AUC less the AUC of the vendor's new model as it "
@@ -177,3 +167,25 @@ def _with_gains(runs: pd.DataFrame, records: pd.DataFrame) -> pd.DataFrame:
     if "vendor.auc" in runs:
         reference = runs["vendor.auc"].fillna(reference)
     return runs.assign(gain=runs["scores.auc"] - reference)
+
+
+def _gains(
+    runs: pd.DataFrame, records: pd.DataFrame, steps: Sequence[str]
+) -> Iterator[tuple[Row, str, NDArray[np.float64]]]:
+    """What a row begins with, a step, and how far users' AUC is above the vendor's there."""
+    for setting, name, group in grouped(_with_gains(runs, records)):
+        about = {"data": setting.data, "new": setting.new, "method": title(name, group)}
+        for step in steps if name != "global" else ():
+            gains = user_values(group[group["variant"] == step], "gain")
+            if len(gains):
+                yield about, step, gains
+
+
+def _losses(gains: NDArray[np.float64]) -> dict[str, Cell]:
+    """How many users lose, and what."""
+    losses = -gains[gains < -_ROUNDING]
+    return {
+        "share below": len(losses) / len(gains),
+        "mean loss below": losses.mean() if len(losses) else None,
+        "largest loss": losses.max() if len(losses) else None,
+    }

@@ -9,19 +9,13 @@ from typing import Any
 import click
 
 from fala import DataError
-from fala_sim.options import ENGINE, JSON, failed, say, with_options
+from fala_sim.options import ENGINE, JSON, count, failed, say, with_options
 
 
 @click.command("fleet")
-@click.option(
-    "--devices", type=click.IntRange(1), default=1000, show_default=True, help="How many, in all."
-)
-@click.option(
-    "--chunk",
-    type=click.IntRange(1),
-    default=1000,
-    show_default=True,
-    help="Devices a task: one process, and one file of rows.",
+@with_options(
+    count("--devices", 1000, "How many, in all."),
+    count("--chunk", 1000, "Devices a task: one process, and one file of rows."),
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of every draw.")
 @with_options(*ENGINE)

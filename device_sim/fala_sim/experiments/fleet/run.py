@@ -1,22 +1,31 @@
-"""Runs a fleet, a chunk of devices a task, and goes on where it stopped."""
+"""Runs a fleet, a chunk of devices a task, and goes on where it stopped.
+
+A chunk is a process, whose devices are in memory where the system has that.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fala import DataError
 from fala_sim.convert.output import save
 from fala_sim.engine.task import Call, Engine, Needs, Say, Task
 from fala_sim.experiments.fleet import rows
-from fala_sim.experiments.fleet.chunk import Chunk, run
-from fala_sim.experiments.fleet.life import LEAVING, PUBLISHED, WAVES
-from fala_sim.experiments.fleet.world import FORM, files_of, prepare
+from fala_sim.experiments.fleet.life import LEAVING, PUBLISHED, WAVES, clock, live
+from fala_sim.experiments.fleet.world import FORM, files_of, load, prepare
 from fala_sim.experiments.runner import run_all
 from fala_sim.origin import provenance
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: A chunk holds its devices one after another; so much is resident, whatever their number.
 _NEEDS = Needs(cpus=1, memory=2**30)
@@ -68,7 +77,7 @@ def chunks(out: Path) -> list[Path]:
 
 
 def _task(out: Path, world: Path, number: int, first: int, last: int, seed: int) -> Task:
-    call = Call(partial(run, world, number, first, last, seed), partial(files_of, world))
+    call = Call(partial(run_chunk, world, number, first, last, seed), partial(files_of, world))
     path = path_of(out, number)
 
     def done() -> bool:
@@ -89,3 +98,48 @@ def _agree(path: Path, asked: dict[str, int]) -> None:
             f"{path}: is of another fleet: another seed, another size of chunks, or another "
             "version; name another folder with --out"
         )
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """What came of some devices.
+
+    Attributes:
+        number: Of the chunk.
+        rows: A row a device; see ``fala_sim.experiments.fleet.rows``.
+        about: Processor seconds that the process took beside the devices' lives, to begin.
+    """
+
+    number: int
+    rows: pd.DataFrame
+    about: dict[str, str]
+
+
+def run_chunk(world: Path, number: int, first: int, last: int, seed: int) -> Iterator[Chunk]:
+    """Let some devices live.
+
+    Args:
+        world: What was prepared; see ``fala_sim.experiments.fleet.world``.
+        number: Of the chunk.
+        first: The first device.
+        last: The one after the last.
+        seed: Of the fleet.
+    """
+    begun = clock()
+    shared = load(world)
+    folder = Path(tempfile.mkdtemp(prefix="fala-fleet-", dir=_memory()))
+    try:
+        # A release is proven once a process, in a process of its own; once for all devices here.
+        live(-1, seed, shared, folder / "first")
+        ready = clock() - begun
+        lives = [live(device, seed, shared, folder / str(device)) for device in range(first, last)]
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    yield Chunk(number, rows.frame_of(lives), {"seed": str(seed), "start": f"{ready:.3f}"})
+
+
+def _memory() -> str | None:
+    """A file system in memory; None where there is none: then the usual place."""
+    memory = Path("/dev/shm")
+    usable = memory.is_dir() and os.access(memory, os.W_OK)
+    return str(memory) if usable and shutil.disk_usage(memory).free > 2**28 else None

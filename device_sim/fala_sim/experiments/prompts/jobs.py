@@ -21,7 +21,7 @@ from fala_sim.engine.inputs import here
 from fala_sim.experiments.prompts.rows import Group, Written
 from fala_sim.experiments.runner import Giving, Made
 from fala_sim.experiments.scoring import rounded
-from fala_sim.experiments.trainings import folder_name, head_of, rows_of, trained_once
+from fala_sim.experiments.trainings import folder_name, head_of, rows_of, train_once
 from fala_sim.methods.method import Settings
 from fala_sim.methods.registry import find_method
 from fala_sim.metric.quality import figures
@@ -215,21 +215,14 @@ def _trained(task: Writers, key: Key, options: Sequence[str]) -> tuple[Path, dic
     folder = task.folder / folder_name(key)
     bundle, work = folder / "prompts.fala", folder / "training"
 
-    def run() -> dict[str, Any]:
-        (folder / _ANSWERS).unlink(missing_ok=True)  # of an earlier model
-        given = {
-            "--data": task.written.training, "--work": work, "--out": bundle, "--name": task.new,
-            "--kind": key.method, "--seed": key.seed,
-        }  # fmt: skip
+    words = [
+        "prompts", here(task.transformer), "--data", task.written.training, "--work", work,
+        "--out", bundle, "--name", task.new, "--kind", key.method, "--seed", key.seed,
         # Prompts alone are measured: neither words nor int8.
-        words = ["--resume", "--quantize", "none", "--no-lexical", *task.options, *options]
-        words += [str(word) for option in given.items() for word in option]
-        return exporter.run(
-            "prompts", str(here(task.transformer)), *words,
-            label=f"{task.data} {folder.name}: ", only=("loss", "continuing"),
-        )  # fmt: skip
-
-    said = trained_once(folder, [bundle, work / "model" / "config.json"], run)
+        "--resume", "--quantize", "none", "--no-lexical", *task.options, *options,
+    ]  # fmt: skip
+    left = [bundle, work / "model" / "config.json"]
+    said = train_once(folder, left, words, f"{task.data} {folder.name}: ", [folder / _ANSWERS])
     for stage in ("mlm", "task"):  # three times the model, of a training that is over
         shutil.rmtree(work / stage, ignore_errors=True)
     return folder, said
