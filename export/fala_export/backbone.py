@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
+from onnx import ModelProto
 
 from fala import ExportError, Head, Manifest, write_bundle
 from fala.cli.progress import progress
@@ -37,9 +38,6 @@ from fala_export.models.encoder import Encoder
 from fala_export.models.onnx_file import OnnxFile
 from fala_export.settings import ExportOptions
 from fala_export.writing import MEGABYTE, check_folder, megabytes, writing
-
-if TYPE_CHECKING:
-    from onnx import ModelProto
 
 #: What a bundle is made of.
 Source: TypeAlias = Encoder | OnnxFile

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-
-if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto, NodeProto, TensorProto
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 _FEW = 8  # numbers of a constant that may stand in the graph twice
 
@@ -51,8 +49,6 @@ class GraphEdit:
 
     def constant(self, value: NDArray[Any] | np.generic) -> str:
         """Add a constant, or find the same short one added before, and give its name."""
-        from onnx import numpy_helper
-
         array = np.asarray(value, order="C")
         key = (array.dtype.str, array.shape, array.tobytes()) if array.size <= _FEW else None
         if key in self._known:
@@ -73,8 +69,6 @@ class GraphEdit:
             default: What stands for it then.
             shape: Lengths of its axes, or names where they are free; None for the default's own.
         """
-        from onnx import TensorProto, helper, numpy_helper
-
         self._tensors[name] = numpy_helper.from_array(np.ascontiguousarray(default), name)
         self._graph_inputs.append(
             helper.make_tensor_value_info(name, TensorProto.FLOAT, shape or default.shape)
@@ -89,8 +83,6 @@ class GraphEdit:
             output: Its new name.
             shape: Lengths of its axes, or names where they vary.
         """
-        from onnx import TensorProto, helper
-
         swapped = {name: output, output: name}  # another value may have the new name already
         _rename(self._nodes, lambda one: swapped.get(one, one))
         self._graph_outputs.append(helper.make_tensor_value_info(output, TensorProto.FLOAT, shape))
@@ -119,8 +111,6 @@ class GraphEdit:
         **attributes: int | str | list[int] | GraphProto,
     ) -> str:
         """Put a node with one output in, and give the output's name."""
-        from onnx import helper
-
         output = output or self._name()
         self._nodes.append(helper.make_node(operator, inputs, [output], **attributes))
         return output
@@ -153,8 +143,6 @@ class GraphEdit:
 
     def _inner(self, put: Callable[[], str]) -> GraphProto:
         """The nodes that a function puts in, as a graph of their own; constants stay outside."""
-        from onnx import TensorProto, helper
-
         outer, self._nodes = self._nodes, []
         result = helper.make_tensor_value_info(put(), TensorProto.FLOAT, None)
         inner, self._nodes = self._nodes, outer
@@ -165,8 +153,6 @@ class GraphEdit:
 
         Nodes' names and the shapes of inner values are a twentieth of a small encoder's file.
         """
-        from onnx import helper
-
         used = {name for node in self._nodes for name in _inputs(node)}
         used |= {value.name for value in self._graph_outputs}
         model: ModelProto = helper.make_model(
@@ -228,8 +214,6 @@ def _clear(graph: GraphProto) -> None:
 
 
 def _array(tensor: TensorProto) -> NDArray[Any]:
-    from onnx import numpy_helper
-
     array: NDArray[Any] = numpy_helper.to_array(tensor)
     return array
 

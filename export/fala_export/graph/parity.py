@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from onnx import ModelProto
+from onnxruntime import InferenceSession
 
 from fala import Head
 from fala.release import Example, Vectors
 from fala_export.graph.runtime import session
-
-if TYPE_CHECKING:
-    from onnx import ModelProto
-    from onnxruntime import InferenceSession
 
 _ROUNDS = 7
 _SECONDS = 20.0  # after which no further round begins

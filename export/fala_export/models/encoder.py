@@ -5,13 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from onnx import ModelProto
+from tokenizers import Tokenizer, normalizers
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoTokenizer,
+    PretrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+)
 
 from fala import Bundle, ExportError
 from fala.cli.progress import progress
@@ -30,13 +39,9 @@ from fala_export.models.folder import (
     read_sentence_settings,
 )
 from fala_export.models.hub import HubModel, find_model
+from fala_export.models.onnx_graph import encoder_graph
+from fala_export.models.sentence_encoder import SentenceEncoder, embed_tokens
 from fala_export.quiet import quiet
-
-if TYPE_CHECKING:
-    from onnx import ModelProto
-    from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
-
-    from fala_export.models.sentence_encoder import SentenceEncoder
 
 FAMILY = (
     "albert",
@@ -87,8 +92,6 @@ class Encoder:
 
     def graph(self) -> ModelProto:
         """Trace the model, as ``encoder_graph`` does."""
-        from fala_export.models.onnx_graph import encoder_graph
-
         return encoder_graph(self.module)
 
     def length(self, wanted: int | None) -> int:
@@ -123,8 +126,6 @@ class Encoder:
         Returns:
             Shape (n, dim).
         """
-        from fala_export.models.sentence_encoder import embed_tokens
-
         ids = self.token_ids(texts, max_length)
         return embed_tokens(self.module, ids, self.pad_id, self.module.dimension, step)
 
@@ -133,8 +134,6 @@ def token_ids(
     tokenizer: bytes, pad_id: int, texts: Sequence[str], max_length: int
 ) -> list[list[int]]:
     """The tokens of each text, as many as are read; a padding token for one without any."""
-    from tokenizers import Tokenizer
-
     reader = Tokenizer.from_str(tokenizer.decode())
     reader.enable_truncation(max_length)
     return [encoding.ids or [pad_id] for encoding in reader.encode_batch(tokenizer_inputs(texts))]
@@ -153,15 +152,8 @@ def load_encoder(source: str, pooling: str | None = None, revision: str | None =
 
     Raises:
         ExportError: Not an encoder of the family, a missing tokenizer or missing weights,
-            no such folder or name, no network, or pooling that cannot be exported; or the extra
-            is missing.
+            no such folder or name, no network, or pooling that cannot be exported.
     """
-    # Looked for before anything is fetched: the base install has a hub client of another version.
-    for package in ("torch", "transformers", "sentence_transformers", "onnx"):
-        if find_spec(package) is None:
-            raise ExportError(
-                f"pip install 'fala-sdk[export]' to load a transformer ({package} is missing)"
-            )
     with progress("loading the model"), quiet(), naming(source):
         encoder = _load(source, pooling, revision)
     _note_unused_cuda()
@@ -169,10 +161,6 @@ def load_encoder(source: str, pooling: str | None = None, revision: str | None =
 
 
 def _load(source: str, pooling: str | None, revision: str | None) -> Encoder:
-    from transformers import AutoConfig
-
-    from fala_export.models.sentence_encoder import SentenceEncoder
-
     folder, hub = _find(source, revision)
     modules = read_modules(folder)
     inner = folder / modules.transformer
@@ -226,8 +214,6 @@ def load_encoder_of(bundle: Bundle, source: str, revision: str | None = None) ->
 
 def _note_unused_cuda() -> None:
     """Say where PyTorch brings CUDA's libraries and there is no GPU: gigabytes for nothing."""
-    import torch
-
     if torch.version.cuda is not None and not torch.cuda.is_available():
         click.echo(
             f"this PyTorch is built for CUDA {torch.version.cuda}, and there is no GPU: its CPU "
@@ -267,9 +253,6 @@ def _load_tokenizer(
     folder: Path, config: PretrainedConfig, lowercase: bool
 ) -> PreTrainedTokenizerFast:
     """Load a tokenizer whose backend neither cuts nor pads."""
-    from tokenizers import normalizers
-    from transformers import AutoTokenizer
-
     tokenizer = AutoTokenizer.from_pretrained(folder, use_fast=True, **_HERE)
     if not tokenizer.is_fast:
         raise ExportError(f"its tokenizer, {type(tokenizer).__name__}, has no tokenizer.json form")
@@ -293,9 +276,6 @@ def _load_tokenizer(
 
 def _load_weights(folder: Path) -> PreTrainedModel:
     """Load a transformer in float32; every weight is there, and finite."""
-    import torch
-    from transformers import AutoModel
-
     path = find_weights(folder)
     try:
         model, report = AutoModel.from_pretrained(

@@ -11,15 +11,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from sentence_transformers.sentence_transformer.modules import Pooling
 
 from fala import ExportError
+from fala_export.models.sentence_encoder import AttentionPooling
 from fala_export.quiet import first_line
-
-if TYPE_CHECKING:
-    from sentence_transformers.sentence_transformer.modules import Pooling
-
-    from fala_export.models.sentence_encoder import AttentionPooling
 
 CONFIGURATION = "config.json"
 TOKENIZER = (
@@ -265,10 +263,6 @@ def read_pooling(
     Raises:
         ExportError: Its files cannot be read.
     """
-    from sentence_transformers.sentence_transformer.modules import Pooling
-
-    from fala_export.models.sentence_encoder import AttentionPooling
-
     if modules.pooling is None:
         return "mean"
     kind = AttentionPooling if modules.attention else Pooling

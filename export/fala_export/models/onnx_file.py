@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import onnx
 from numpy.typing import NDArray
+from onnx import ModelProto, TensorProto
+from onnx.external_data_helper import uses_external_data
+from onnxruntime import InferenceSession
+from tokenizers import Tokenizer
 
 from fala import ExportError
 from fala_export.graph.edit import GraphEdit
 from fala_export.graph.runtime import session
 from fala_export.models.encoder import token_ids
+from fala_export.models.onnx_graph import OPSET
 from fala_export.quiet import first_line
-
-if TYPE_CHECKING:
-    from onnx import ModelProto
-    from onnxruntime import InferenceSession
-    from tokenizers import Tokenizer
 
 _IDS, _MASK, _TYPES = "input_ids", "attention_mask", "token_type_ids"
 _USUAL_LENGTH = 128
@@ -84,8 +85,6 @@ class OnnxFile:
         Raises:
             ExportError: Its operators cannot be brought to the version that is written here.
         """
-        from onnx import ModelProto, TensorProto
-
         model = ModelProto()
         model.CopyFrom(self._model)
         del model.graph.output[:]
@@ -164,8 +163,6 @@ def load_onnx(
 
 def _read_tokenizer(path: Path) -> tuple[Tokenizer, int]:
     """A tokenizer that neither cuts nor pads, and the id of what it pads with."""
-    from tokenizers import Tokenizer
-
     try:
         tokenizer = Tokenizer.from_str(path.read_text(encoding="utf-8"))
     except Exception as error:  # the library has no class for its errors
@@ -180,11 +177,6 @@ def _read_tokenizer(path: Path) -> tuple[Tokenizer, int]:
 
 def _read_model(path: Path) -> ModelProto:
     """Read a graph, its operators in the version that is written here or a later one."""
-    import onnx
-    from onnx.external_data_helper import uses_external_data
-
-    from fala_export.models.onnx_graph import OPSET
-
     try:
         model = onnx.load(path, load_external_data=False)
         if any(uses_external_data(tensor) for tensor in model.graph.initializer):

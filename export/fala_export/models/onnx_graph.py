@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import tempfile
-from typing import TYPE_CHECKING
 
 import numpy as np
+import onnx
+import torch
+from onnx import ModelProto, numpy_helper, shape_inference
 
 from fala import ExportError
 from fala.release import temporary_folder
+from fala_export.models.sentence_encoder import SentenceEncoder
 from fala_export.quiet import first_line, quiet
-
-if TYPE_CHECKING:
-    from onnx import ModelProto
-
-    from fala_export.models.sentence_encoder import SentenceEncoder
 
 OPSET = 18
 """Version of ONNX's operators; onnxruntime has run it since 1.14."""
@@ -38,9 +36,6 @@ def encoder_graph(encoder: SentenceEncoder) -> ModelProto:
     Raises:
         ExportError: The model cannot be traced.
     """
-    import onnx
-    import torch
-
     weight = sum(tensor.nbytes for tensor in encoder.state_dict().values())
     if weight >= _LARGEST:
         raise ExportError(f"{weight / 1e9:.1f} GB of weights are too large: an ONNX file ends at 2")
@@ -80,8 +75,6 @@ def _fold_lengths(model: ModelProto) -> None:
     A traced attention works out its scale from how wide the heads of what it is given are, layer by
     layer: 2 to 3 % of a small model's pass in int8.
     """
-    from onnx import numpy_helper, shape_inference
-
     graph = model.graph
     inferred = shape_inference.infer_shapes(model, data_prop=True).graph.value_info
     axes = {value.name: value.type.tensor_type.shape.dim for value in inferred}

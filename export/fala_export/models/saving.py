@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from tokenizers import Tokenizer
+from transformers import PreTrainedTokenizerFast
+
 from fala_export.models.encoder import Encoder
 from fala_export.models.folder import ATTENTION_TYPE, MODULES, TYPES
 
@@ -16,9 +19,6 @@ def save_encoder(encoder: Encoder, folder: Path) -> None:
         encoder: A loaded or trained encoder.
         folder: Made if missing.
     """
-    from tokenizers import Tokenizer
-    from transformers import PreTrainedTokenizerFast
-
     module = encoder.module
     module.transformer.save_pretrained(folder)
     tokenizer = Tokenizer.from_str(encoder.tokenizer.decode())

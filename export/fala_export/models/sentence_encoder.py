@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -16,9 +15,7 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import Tensor, nn
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+from transformers import PreTrainedModel
 
 _ATTENTION_DIMENSION = 200  # of the queries in NRMS (Wu et al., EMNLP 2019), section 3.3
 _WEIGHTS = "model.safetensors"

@@ -7,11 +7,11 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from fala import Backbone, Bundle, ExportError
@@ -26,9 +26,6 @@ from fala_export.models.sentence_encoder import (
 )
 from fala_export.training.settings import LoopSettings
 from fala_export.vectors.table import bundle_table
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
 
 Floats = NDArray[np.float32]
 
@@ -89,8 +86,6 @@ class TransformerLearner(Learner):
     is_transformer = True
 
     def __init__(self, encoder: Encoder, max_length: int) -> None:
-        from tokenizers import Tokenizer
-
         drop_pooler(encoder.module.transformer)
         # Four epochs reach no lower a loss on validation users than two, in twice the time.
         super().__init__(encoder.module, encoder.pad_id, LoopSettings(epochs=2, learning_rate=5e-5))

@@ -7,14 +7,14 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from filelock import FileLock, Timeout
+from transformers import TrainerState
+from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer_utils import get_last_checkpoint
 
 from fala import ExportError
-
-if TYPE_CHECKING:
-    from transformers import TrainerState
 
 _RECIPE = "recipe.json"
 _LOCK = ".lock"
@@ -25,9 +25,6 @@ def state_of(checkpoint: Path) -> TrainerState | None:
 
     The Trainer writes this file last.
     """
-    from transformers import TrainerState
-    from transformers.trainer import TRAINER_STATE_NAME
-
     try:
         return TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
     except (OSError, ValueError):
@@ -101,8 +98,6 @@ def open_work(folder: Path, recipe: Mapping[str, Any], resume: bool) -> Path | N
 
 def _newest(folder: Path) -> Path | None:
     """Find the latest whole checkpoint, and remove what a kill left of later ones."""
-    from transformers.trainer_utils import get_last_checkpoint
-
     while (latest := get_last_checkpoint(str(folder))) is not None:
         if state_of(Path(latest)) is not None:
             return Path(latest)

@@ -10,19 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
+from transformers import PreTrainedModel
 
 from fala import ExportError
 from fala_export.families.adapters.settings import Method
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
 
 #: Sub-layers of a layer, in order.
 PLACES = ("attention", "output")

@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from tokenizers import Tokenizer
 
 from fala import Backbone, Bundle, ExportError, Head, Pair
 from fala.release import (
@@ -101,8 +102,6 @@ def open_base(settings: TaskRelease) -> Base:
 
 
 def _check_vocabulary(encoder: Encoder, another: str) -> None:
-    from tokenizers import Tokenizer
-
     tokens = Tokenizer.from_str(encoder.tokenizer.decode()).get_vocab(with_added_tokens=True)
     has, needs = int(encoder.module.transformer.config.vocab_size), max(tokens.values()) + 1
     if has < needs:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from scipy import sparse
+from scipy.sparse.linalg import LinearOperator, cg
+from torch.nn import Embedding, ModuleList
+from transformers import BertConfig, BertModel, PretrainedConfig, PreTrainedModel
 
 from fala import ExportError
 from fala.cli.progress import progress
-
-if TYPE_CHECKING:
-    from transformers import BertModel, PretrainedConfig, PreTrainedModel
 
 Floats = NDArray[np.float32]
 
@@ -89,9 +90,6 @@ def make_student(shape: StudentShape, vectors: Floats, seed: int, pad_id: int = 
     Returns:
         A ``transformers.BertModel`` without its pooler.
     """
-    import torch
-    from transformers import BertConfig, BertModel
-
     torch.manual_seed(seed)
     model = BertModel(
         BertConfig(
@@ -133,9 +131,6 @@ def piece_vectors(
     Returns:
         Shape (size, dim).
     """
-    from scipy import sparse
-    from scipy.sparse.linalg import LinearOperator, cg
-
     rows = np.repeat(np.arange(len(pieces)), [len(ids) for ids in pieces])
     columns = np.concatenate([np.asarray(ids, dtype=np.int64) for ids in pieces])
     weights = np.concatenate([np.full(len(ids), 1 / len(ids)) for ids in pieces])
@@ -161,8 +156,6 @@ def keep_layers(model: PreTrainedModel, count: int) -> None:
         model: The student; changed in place.
         count: How many stay. ALBERT's one layer is applied as often instead.
     """
-    from torch.nn import ModuleList
-
     total = int(model.config.num_hidden_layers)
     chosen = np.linspace(0, total - 1, count).round().astype(int)
     for parent in list(model.modules()):
@@ -180,8 +173,6 @@ def keep_pieces(model: PreTrainedModel, kept: Sequence[int], pad_id: int) -> Non
         kept: Ids of the pieces that stay, in their new order.
         pad_id: The padding piece's new id.
     """
-    from torch.nn import Embedding
-
     table = model.get_input_embeddings().weight.detach()[list(kept)]
     model.set_input_embeddings(Embedding.from_pretrained(table, freeze=False))
     model.config.vocab_size = len(kept)
@@ -197,8 +188,6 @@ def average_untrained_positions(model: BertModel, trained_length: int) -> None:
         model: The trained student; changed in place.
         trained_length: Longest text of the training, in pieces.
     """
-    import torch
-
     positions = model.embeddings.position_embeddings.weight
     with torch.no_grad():
         positions[trained_length:] = positions[trained_length // 2 : trained_length].mean(0)

@@ -13,13 +13,15 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
 from fala import ExportError
 from fala_export.embedding import Embedder
+from fala_export.families.distillation.batches import Imitation, TextBatches
 from fala_export.families.distillation.model import (
     average_untrained_positions,
     choose_shape,
@@ -34,11 +36,10 @@ from fala_export.families.distillation.texts import Texts
 from fala_export.families.distillation.vocabulary import Vocabulary, choose_vocabulary
 from fala_export.models.encoder import Encoder
 from fala_export.models.saving import save_encoder
+from fala_export.models.sentence_encoder import SentenceEncoder
 from fala_export.training.backbones import TransformerLearner
+from fala_export.training.loop import Training
 from fala_export.training.settings import LoopSettings
-
-if TYPE_CHECKING:
-    from fala_export.models.sentence_encoder import SentenceEncoder
 
 Floats = NDArray[np.float32]
 
@@ -75,8 +76,6 @@ def figures(student: Floats, targets: Floats, teacher: Floats) -> dict[str, floa
         Mean cosine to the target, and Spearman's correlation of the cosines of all pairs
         of texts, student against unprojected teacher.
     """
-    from scipy import stats
-
     upper = np.triu_indices(len(student), 1)
     student, targets, teacher = unit(student), unit(targets), unit(teacher)
     ranks = stats.spearmanr((student @ student.T)[upper], (teacher @ teacher.T)[upper])
@@ -127,10 +126,6 @@ def distil(
         ExportError: The settings do not fit the teacher or the texts, or the folder cannot be
             used.
     """
-    from fala_export.families.distillation.batches import Imitation, TextBatches
-    from fala_export.models.sentence_encoder import SentenceEncoder
-    from fala_export.training.loop import Training
-
     own = teacher.module
     config = own.transformer.config
     shape = choose_shape(config, settings.layers, settings.dimension, settings.heads)

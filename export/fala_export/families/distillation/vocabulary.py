@@ -6,18 +6,15 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from tokenizers.processors import TemplateProcessing
 from tokenizers.trainers import WordPieceTrainer
 
 from fala import ExportError
-from fala_export.models.encoder import token_ids
-
-if TYPE_CHECKING:
-    from fala_export.families.distillation.texts import Texts
-    from fala_export.models.encoder import Encoder
+from fala_export.families.distillation.texts import Texts
+from fala_export.models.encoder import Encoder, token_ids
 
 PAD, UNKNOWN, START, END = "[PAD]", "[UNK]", "[CLS]", "[SEP]"
 _SPECIAL = (PAD, UNKNOWN, START, END)

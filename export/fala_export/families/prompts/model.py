@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
+from transformers import DynamicCache, PreTrainedModel
 
 from fala import ExportError, Head
 from fala.cli.progress import progress
@@ -17,9 +18,6 @@ from fala.release import CLASSIFICATION
 from fala_export.families.prompts.inputs import PLAIN, Inputs
 from fala_export.models.sentence_encoder import SentenceEncoder
 from fala_export.training.classifier import BIAS_PACE, cross_entropies
-
-if TYPE_CHECKING:
-    from transformers import DynamicCache, PreTrainedModel
 
 _HIDDEN = 512  # of the MLP, as prefix-tuning has it (Li and Liang, ACL 2021)
 _DEVIATION = 0.02  # of numbers that go into the backbone as they are; BERT's own, too
@@ -241,8 +239,6 @@ class PromptedEncoder(nn.Module):
         Returns:
             Shape (layers, 2, 1, heads, c, head_dimension).
         """
-        from transformers import DynamicCache
-
         cache = DynamicCache()
         mask = torch.ones_like(context)[None]
         self._run(mask, self.positions(mask), input_ids=context[None], past_key_values=cache)
@@ -283,8 +279,6 @@ def cache_of(prefix: Tensor) -> DynamicCache:
     Args:
         prefix: Shape (layers, 2, n, heads, P, head_dimension).
     """
-    from transformers import DynamicCache
-
     cache = DynamicCache()
     for number, (keys, values) in enumerate(prefix):
         cache.update(keys, values, number)

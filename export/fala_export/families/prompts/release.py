@@ -11,6 +11,9 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from safetensors.torch import load as load_weights
+from safetensors.torch import save
+from scipy.cluster.vq import kmeans2
 
 from fala import Bundle, ExportError, Head
 from fala.release import (
@@ -48,8 +51,6 @@ def save_prompts(model: Model, folder: Path) -> None:
     Raises:
         ExportError: It cannot be written.
     """
-    from safetensors.torch import save
-
     weights = {
         name: value.contiguous()
         for name, value in model.module.state_dict().items()
@@ -72,8 +73,6 @@ def load_prompts(folder: Path) -> Model:
     Raises:
         ExportError: It is no such folder, or damaged.
     """
-    from safetensors.torch import load as load_weights
-
     if not (folder / SETTINGS).is_file():
         raise ExportError(
             f"{folder}: has no {SETTINGS}; give the folder that fala-export prompts trained, "
@@ -216,8 +215,6 @@ def vendor_prompts(model: Model, count: int, seed: int) -> tuple[NDArray[np.floa
 
 def _k_means(points: NDArray[np.float32], count: int, seed: int) -> NDArray[np.int64]:
     """The group of each point; groups are numbered by size, and none is empty."""
-    from scipy.cluster.vq import kmeans2
-
     _, groups = kmeans2(points, count, iter=_ROUNDS, minit="++", missing="warn", seed=seed)
     names, sizes = np.unique(groups, return_counts=True)
     order = names[np.argsort(-sizes, kind="stable")]

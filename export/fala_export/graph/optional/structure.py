@@ -7,16 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+from onnx import NodeProto, numpy_helper
 
 from fala import ExportError
-
-if TYPE_CHECKING:
-    from onnx import NodeProto
-
-    from fala_export.graph.edit import GraphEdit
+from fala_export.graph.edit import GraphEdit
 
 # Products, and what quantizing puts between one and the sum with its bias.
 _PRODUCTS = {"MatMul", "MatMulInteger", "Gemm"}
@@ -320,8 +316,6 @@ class Structure:
         array = self._edit.array(name)
         node = self._makers.get(name)
         if array is None and node is not None and node.op_type == "Constant":
-            from onnx import numpy_helper
-
             array = numpy_helper.to_array(node.attribute[0].t)
         if array is not None:
             return [int(number) for number in array.reshape(-1)]

@@ -9,16 +9,13 @@ and every writer, and what a task or a writer adds is a handful of arrays a run,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+from onnx import ModelProto
 
 from fala import ExportError
 from fala_export.graph.edit import GraphEdit
 from fala_export.graph.optional.structure import Attention, Scale, Site, Structure
-
-if TYPE_CHECKING:
-    from onnx import ModelProto
 
 #: Where products are computed, whatever a graph's weights are stored in.
 _FLOAT = np.float32

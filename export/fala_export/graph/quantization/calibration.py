@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
+from onnx import ModelProto
+from tokenizers import Tokenizer
 
 from fala import ExportError
 from fala.cli.progress import progress
 from fala_export.graph.runtime import session
 from fala_export.graph.sentences import calibration_texts
-
-if TYPE_CHECKING:
-    from onnx import ModelProto
 
 _RANDOM = 96  # sequences of random tokens beside the texts
 _LONGEST_RANDOM = 64
@@ -53,8 +51,6 @@ def token_sequences(tokenizer: bytes, max_length: int) -> list[list[int]]:
     Raises:
         ExportError: The tokenizer knows no token but special ones.
     """
-    from tokenizers import Tokenizer
-
     reader = Tokenizer.from_str(tokenizer.decode())
     reader.no_padding()
     reader.enable_truncation(max_length)

@@ -12,13 +12,12 @@ without VNNI it runs slower than float32.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
+from onnx import TensorProto
+from scipy import linalg
 
-if TYPE_CHECKING:
-    from fala_export.graph.edit import GraphEdit
+from fala_export.graph.edit import GraphEdit
 
 #: Weights that share a multiplier: rows of a product's column, columns of a table's row.
 PRODUCT_BLOCK = 16
@@ -81,8 +80,6 @@ def add_product(
         q: As from ``round_product``.
         multipliers: As from ``round_product``.
     """
-    from onnx import TensorProto
-
     rows, columns = q.shape
     unpacked = _add_unpacked(edit, edit.constant(_packed(q, axis=0)), axis=0)
     blocks = edit.add("Reshape", [unpacked, _shape(edit, -1, PRODUCT_BLOCK, columns)])
@@ -101,8 +98,6 @@ def add_lookup(edit: GraphEdit, table: NDArray[np.float32], indices: str, output
         indices: Name of the rows' numbers, of any shape.
         output: Name of what is looked up, that shape with D at its end.
     """
-    from onnx import TensorProto
-
     width = table.shape[1]
     packed, multipliers, scales = _round_table(table)
     rows = edit.add("Gather", [edit.constant(packed), indices])
@@ -147,8 +142,6 @@ def _inverse_root(moment: NDArray[np.float32]) -> NDArray[np.float64]:
     With R upper and RR' = moment + damping, U is R's inverse; and R is the Cholesky factor of the
     matrix whose rows and columns stand in reverse, reversed itself.
     """
-    from scipy import linalg
-
     reverse = moment[::-1, ::-1].astype(np.float64)
     mean = float(np.trace(reverse)) / len(reverse)
     damping = max(_DAMPING * mean, _LEAST_DAMPING)
@@ -189,8 +182,6 @@ def _packed(q: NDArray[np.int8], axis: int) -> NDArray[np.uint8]:
 
 def _add_unpacked(edit: GraphEdit, packed: str, axis: int) -> str:
     """Undo ``_packed`` in the graph; gives the name of q as floats."""
-    from onnx import TensorProto
-
     low = edit.add("BitwiseAnd", [packed, edit.constant(np.uint8(15))])
     high = edit.add("BitShift", [packed, edit.constant(np.uint8(4))], direction="RIGHT")
     halves = edit.add("Concat", [low, high], axis=axis)

@@ -17,19 +17,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from onnx import ModelProto, NodeProto
 
 from fala.cli.progress import progress
 from fala_export.graph.edit import GraphEdit
 from fala_export.graph.quantization import four_bits
 from fala_export.graph.quantization.calibration import Seen, observe
 from fala_export.graph.quantization.smoothing import SharedFactors
-
-if TYPE_CHECKING:
-    from onnx import ModelProto, NodeProto
 
 WEIGHT_LIMIT = 110
 """Largest integer of a weight. x86 without VNNI adds two products of 8 bits in 16: at 127 sums

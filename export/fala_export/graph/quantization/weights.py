@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+from onnx import ModelProto, TensorProto
 
 from fala import ExportError
 from fala_export.graph.edit import GraphEdit
 from fala_export.graph.quantization.integers import use_integers
-
-if TYPE_CHECKING:
-    from onnx import ModelProto
 
 PRECISIONS = ("none", "fp16", "int8", "int4")
 """From the largest to the smallest file."""
@@ -50,8 +47,6 @@ def quantize(model: ModelProto, precision: str, sequences: Sequence[Sequence[int
 
 
 def _use_floats(model: ModelProto, *, half: bool) -> ModelProto:
-    from onnx import TensorProto
-
     edit = GraphEdit(model)
     for name in edit.names() if half else []:
         array = edit.array(name)
