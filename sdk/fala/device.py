@@ -416,9 +416,9 @@ class Device:
     def decide(self, examples: Iterable[Example], *, adapter: str | None = None) -> list[Any]:
         """The label of every example, by the user's own threshold; or the set of its tags.
 
-        With two labels the threshold is the one with the best expected F1 of ``positive``. With too
-        few labelled examples, and with more labels, the likeliest label is taken. Every tag has a
-        threshold of its own, for the tag's F1.
+        With two labels the threshold is the one with the best F1 of ``positive``, expected of the
+        labelled and of public examples. Before any label, and with more labels, the likeliest
+        label is taken. Every tag has a threshold of its own, for the tag's F1.
 
         Args:
             examples: n texts for a classifier, ``Match`` objects for a matcher.

@@ -6,6 +6,7 @@ import bridged
 from fala.bundle.reading import Bundle
 from fala.bundle.writing import write_release
 from fala.model.heads import Head
+from fala.model.links import Labels
 from fala.release import fit_head
 from word_releases import PERSONAL, PROBES, PUBLIC, SHARED, TEXTS
 
@@ -60,7 +61,8 @@ def write_tag(folder, releases, tag):
         single[age] = folder / path.name
         opened = Bundle.open(path)
         head = opened.head()
-        one = Head(head.task, ("0", "1"), head.weight[at], head.bias[at])
+        f1 = 1.0, *head.link.expected_f1[at]
+        one = Head(head.task, ("0", "1"), head.weight[at], head.bias[at], link=Labels(f1))
         write_release(single[age], opened, one, {})
     return single
 

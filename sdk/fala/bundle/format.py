@@ -60,6 +60,10 @@ RATING = "rating"
 #: The key in the manifest's details of a head of tags, where it is False; from version 3 on.
 EXCLUSIVE = "exclusive"
 
+#: The key in the manifest's details of the F1 that a vendor expects of its own head, by label or
+#: tag, each at its best threshold. An earlier SDK ignores it.
+EXPECTED_F1 = "expected_f1"
+
 ONNX = "onnx"
 ORT = "ort"
 WORD_VECTORS = "word-vectors"

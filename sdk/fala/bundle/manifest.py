@@ -15,7 +15,7 @@ from fala.audit.tokenizer import distinct_keys
 from fala.bundle import format as layout
 from fala.errors import BundleFilesError, BundleFormatError, BundleVersionError, safe_line
 from fala.examples import CLASSIFICATION, MATCHING
-from fala.model.links import LABELS, TAGS, Link, Rating
+from fala.model.links import Labels, Link, Rating, Tags
 
 #: A product's name: a folder's and a file's on any vendor's server.
 PRODUCT = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
@@ -50,7 +50,8 @@ class Manifest:
             a head.
         details: Anything else worth keeping (the padding token's id, parity, provenance; the
             release's ``"product"`` and ``"version"``; a rating's ``"rating"``; of tags
-            ``"exclusive"``, which is false; an adapter's ``"base"``, the digest of its backbone).
+            ``"exclusive"``, which is false; a head's ``"expected_f1"``, by label or tag; an
+            adapter's ``"base"``, the digest of its backbone).
         files: SHA-256 of every file but the manifest, by name.
         format_version: Version of the layout, see ``fala.bundle.format``.
     """
@@ -140,7 +141,9 @@ class Manifest:
         rating = self.details.get(layout.RATING)
         if rating is not None:
             return Rating(**rating)
-        return LABELS if self.details.get(layout.EXCLUSIVE, True) else TAGS
+        by_label = self.details.get(layout.EXPECTED_F1, {})
+        expected = tuple(float(by_label[label]) for label in self.labels if by_label)
+        return (Labels if self.details.get(layout.EXCLUSIVE, True) else Tags)(expected)
 
     @property
     def product(self) -> str | None:
@@ -230,6 +233,8 @@ def _problems(raw: Mapping[str, Any]) -> list[str]:
          layout.RATING not in noted or (_rating(noted[layout.RATING]) and _one(labels))),
         ("tags are of format version 3 on, and no rating",
          noted.get(layout.EXCLUSIVE, True) is True or _tags(raw["format_version"], noted)),
+        ("the expected F1 is not a number above 0 and to 1 for each label or tag",
+         layout.EXPECTED_F1 not in noted or _expected_f1(noted[layout.EXPECTED_F1], labels)),
         ("an adapter's base is no digest, or it has no head",
          raw.get("kind") != layout.ADAPTER or (task is not None and _digest(noted.get("base")))),
         ("files are not an object of texts",
@@ -272,6 +277,16 @@ def _rating(value: object) -> bool:
     except BundleFormatError:
         return False
     return True
+
+
+def _expected_f1(value: object, labels: object) -> bool:
+    return (
+        isinstance(value, dict)
+        and isinstance(labels, list)
+        and _texts(labels)
+        and sorted(value) == sorted(labels)
+        and all(type(one) in (int, float) and 0 < one <= 1 for one in value.values())
+    )
 
 
 def _tags(version: int, details: Mapping[str, Any]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from fala.errors import BundleFormatError, DataError, DimensionError, UsageError
 from fala.examples import MATCHING, Example, Match
 from fala.model.lexical import Lexical
-from fala.model.links import LABELS, Label, Labels, Link, label_name
+from fala.model.links import LABELS, Label, Labels, Link, Rating, label_name
 from fala.model.losses import check_arrays, softmax
 from fala.text.lexicon import CachedRows
 from fala.text.sparse_rows import SparseRows
@@ -167,7 +168,11 @@ class Head:
     def _changed(
         self, labels: Sequence[str], weight: Vectors, bias: Vectors, lexical: Lexical | None
     ) -> Head:
-        return Head(self.task, labels, weight, bias, self.query, lexical, self.dimension, self.link)
+        link = self.link
+        if not isinstance(link, Rating) and link.expected_f1:
+            by_label = dict(zip(self.labels, link.expected_f1, strict=True))
+            link = replace(link, expected_f1=tuple(by_label[label] for label in labels))
+        return Head(self.task, labels, weight, bias, self.query, lexical, self.dimension, link)
 
     def __eq__(self, other: object) -> bool:
         """Whether it has the same logits for the same labels of the same task."""

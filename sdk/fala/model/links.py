@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, SupportsFloat, TypeAlias
 
 import numpy as np
@@ -45,11 +45,15 @@ class Labels:
     Its methods take logits z (n, C), and labels as numbers y (n, C).
 
     Attributes:
+        expected_f1: Of two labels the F1 of each at its best threshold, as the vendor expects it of
+            public rows; empty where the vendor has not computed it.
         spread: How far people's logits differ from the vendor's, before any evidence: a deviation.
         width: The range of the means.
         in_json: Whether a store has the labels as JSON, not as names.
         measure: What the losses are.
     """
+
+    expected_f1: tuple[float, ...] = field(default=(), compare=False)
 
     spread: ClassVar[float] = 1.0
     width: ClassVar[float] = 1.0
@@ -180,11 +184,14 @@ class Tags:
     A label is the set of an example's tags. The losses are sums over the tags.
 
     Attributes:
+        expected_f1: See ``Labels``; of each tag.
         spread: See ``Labels``.
         width: See ``Labels``.
         in_json: See ``Labels``.
         measure: See ``Labels``.
     """
+
+    expected_f1: tuple[float, ...] = field(default=(), compare=False)
 
     spread: ClassVar[float] = 1.0
     width: ClassVar[float] = 1.0

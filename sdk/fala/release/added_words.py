@@ -14,6 +14,7 @@ from fala.model.lexical import Lexical
 from fala.model.losses import Floats
 from fala.release.paper.fit import Evidence, fit_paper
 from fala.solver.gaussian import LEAST_SLOPE
+from fala.solver.judge import expecting
 
 _CALIBRATION = 1e-6  # the pull of both scales to 1: it decides nothing, unless all rows are alike
 
@@ -66,10 +67,11 @@ def add_words(
     weight = of_head * head.weight
     if head.task == MATCHING:
         weight = np.hstack([weight, np.zeros_like(weight)])
+    joined = (features * np.hstack([of_head, of_words])).sum(axis=2) + bias
     return Head(
         head.task, head.labels, weight, of_head[:, 0] * head.bias + bias, head.query,
         rounded(Lexical(lexical.lexicon, (of_words * lexical.weight).astype(np.float32))),
-        head.dimension,
+        head.dimension, expecting(head.link, joined),
     )  # fmt: skip
 
 

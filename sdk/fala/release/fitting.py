@@ -37,6 +37,7 @@ from fala.release.joint_rows import JointExamples
 from fala.release.paper.fit import Evidence, fit_paper
 from fala.solver.design import DenseRows, Rows
 from fala.solver.inverses import over_blocks
+from fala.solver.judge import expecting
 from fala.solver.newton import Evidence as Evidences
 from fala.solver.newton import Problem, apart, update
 from fala.solver.threads import one_blas_thread
@@ -137,7 +138,7 @@ def fit_head(
     if lexical:
         return fit_joint_head(rows)[0]
     theta, bias, _, loss = _fit(rows.inputs, rows, _inner_product(rows))
-    return rows.head(theta, bias, loss)
+    return rows.head(theta, bias, rows.inputs @ theta.T + bias, loss)
 
 
 def _documents(vectors: Vectors) -> tuple[Backbone, list[str], dict[str, Vectors]]:
@@ -210,6 +211,7 @@ class PublicRows:
         self,
         weight: Floats,
         bias: Floats,
+        logits: Floats,
         loss: float | None,
         words: tuple[Lexicon, Floats] | None = None,
     ) -> Head:
@@ -218,10 +220,11 @@ class PublicRows:
         Args:
             weight: w, shape (C, D).
             bias: b, shape (C,).
+            logits: Those of the examples, shape (m, C).
             loss: Mean loss on left-out documents; None where there is none.
             words: The n-grams, and their weights (C, buckets); None without a lexical view.
         """
-        link, unit = self.link, 1.0
+        link, unit = expecting(self.link, logits, self.counts), 1.0
         if self.numbers is not None:
             link, unit = self.numbers.link(loss), self.numbers.deviation
             bias = unit * bias + self.numbers.mean
@@ -300,7 +303,8 @@ def fit_joint_head(rows: PublicRows, step: Callable[[], None] = lambda: None) ->
     joint = fit_joint(examples, step)
     weight = joint.weight.copy()
     weight[:, : rows.inputs.shape[1]] += start
-    return rows.head(weight, joint.bias, joint.loss, (lexicon, joint.words)), joint
+    words = (lexicon, joint.words)
+    return rows.head(weight, joint.bias, joint.logits, joint.loss, words), joint
 
 
 def left_out_logits(

@@ -47,6 +47,7 @@ class Joint:
         weight: w, shape (C, D), of the embeddings' parts side by side.
         words: v, shape (C, width of the n-grams).
         bias: b, shape (C,).
+        logits: Those of the examples, shape (n, C).
         penalties: l_k by block, in units of the mean cross-entropy.
         loss: Mean cross-entropy on left-out documents, in nats a row; None where there is but one.
         loss_without: The same of the best fit without the words.
@@ -56,6 +57,7 @@ class Joint:
     weight: Floats
     words: Floats
     bias: Floats
+    logits: Floats
     penalties: tuple[float, ...]
     loss: float | None
     loss_without: float | None
@@ -86,13 +88,13 @@ def fit_joint(examples: JointExamples, step: Callable[[], None] = lambda: None) 
         chosen, loss, loss_without = search.run()
         problem = search.problem if few is None else JointProblem(examples)
         scales = [10.0 ** (k / 2) for k in chosen]
-        point, _ = problem.minimize(scales, np.ones(len(examples.counts)), None, _FINAL)
+        point, logits = problem.minimize(scales, np.ones(len(examples.counts)), None, _FINAL)
         total = float(examples.counts.sum())
         penalties = (
             kappa / (2 * scale * total) for kappa, scale in zip(problem.kappas, scales, strict=True)
         )
         return Joint(
-            *problem.weights(point), tuple(penalties), loss, loss_without, len(problem.kept)
+            *problem.weights(point), logits, tuple(penalties), loss, loss_without, len(problem.kept)
         )
 
 

@@ -22,7 +22,10 @@ MIN_LABELLED, MIN_OF_A_LABEL = 10, 3
 #: which on it may go all the way.
 HALF, MANY = 0.5, 100
 
-# Of a positive example: how far few labels leave the threshold at 1/2.
+# Positive examples that the vendor's expected F1 counts as, beside a user's own.
+_VENDORS = 2.0
+# The same of an F1 of 1, a threshold at a probability of 1/2, where the vendor expects none and
+# labels are too few to judge by.
 _HELD = 0.5
 
 #: Which model answers: the personal one, the vendor's with the user's own slope and bias, or the
@@ -81,8 +84,7 @@ def judge(
     the model half way look worse by .002 nats at most. Stricter rules had a lower AUC and a higher
     loss in the mean; looser ones put more people below (``docs/tried.md``).
 
-    Where labels are too few to judge, nothing contradicts the Gaussian, and half way it is; the
-    threshold is held near a probability of 1/2.
+    Where labels are too few to judge, nothing contradicts the Gaussian, and half way it is.
 
     Each tag is judged by itself, as a head of two labels is: a user differs from others in some
     tags, and of rare ones there are too few to judge. The decision is ``"personal"`` where that of
@@ -97,13 +99,18 @@ def judge(
         link: What the logits mean.
     """
     if isinstance(link, Tags):
-        columns = zip(labels.T, full.T, calibrated.T, vendor.T, strict=True)
-        return _joined([judge(*(one[:, None] for one in column)) for column in columns], link)
+        verdicts = []
+        for tag in range(labels.shape[1]):
+            one = slice(tag, tag + 1)
+            of_tag = Labels(link.expected_f1[one])
+            verdicts.append(
+                judge(labels[:, one], full[:, one], calibrated[:, one], vendor[:, one], -1, of_tag)
+            )
+        return _joined(verdicts, link)
     half = calibrated + HALF * (full - calibrated)
-    binary = isinstance(link, Labels) and half.shape[1] == 1
     if not can_judge(labels, link):
         why = "labels are too few to judge by; what is personal is held near the vendor's model"
-        threshold = _threshold_of_few(labels, half, positive) if binary else 0.0
+        threshold = _threshold(labels, half, positive, link, judged=False)
         return Verdict(
             "personal", f"{len(labels)} {why}", HALF, threshold=threshold,
             scores=link.scores(labels, half),
@@ -122,7 +129,7 @@ def judge(
         "calibrated": losses[2],
         "vendor": float(link.losses(labels, vendor).mean()),
     }
-    threshold = f1_threshold(z, positive) if binary else 0.0
+    threshold = _threshold(labels, z, positive, link, judged=True)
     decision: Decision = "personal" if trust else "calibrated"
     measure = f"{link.measure} of labels"
     reason = f"{measure} on {len(labels)} examples, each left out: {_in_words(by_candidate)}"
@@ -158,7 +165,38 @@ def can_judge(labels: Floats, link: Link = LABELS) -> bool:
     return len(labels) >= MIN_LABELLED and link.varied(labels, MIN_OF_A_LABEL)
 
 
-def f1_threshold(logits: Floats, positive: int = -1, held: float = 0.0) -> float:
+def expected_f1(logits: Floats, counts: Floats | None = None) -> float:
+    """The F1 of the best threshold, expected by the probabilities themselves; of nothing 0.
+
+    Args:
+        logits: Of n examples, shape (n,).
+        counts: How many each stands for, shape (n,); None is one.
+    """
+    order = np.argsort(-logits)
+    counts = np.ones(len(logits)) if counts is None else counts[order]
+    positive = counts * probabilities(logits[order, None])[:, 0]
+    f1 = 2 * np.cumsum(positive) / (np.cumsum(counts) + positive.sum())
+    return float(f1.max(initial=0.0))
+
+
+def expecting(link: Link, logits: Floats, counts: Floats | None = None) -> Link:
+    """A head's link with the F1 that it expects of each label, of two, or of each tag.
+
+    Args:
+        link: What its logits mean.
+        logits: The head's own, of public examples, shape (n, C).
+        counts: See ``expected_f1``.
+    """
+    if isinstance(link, Tags):
+        return Tags(tuple(expected_f1(column, counts) for column in logits.T))
+    if isinstance(link, Labels) and logits.shape[1] == 1:
+        return Labels(tuple(expected_f1(sign * logits[:, 0], counts) for sign in (-1, 1)))
+    return link
+
+
+def f1_threshold(
+    logits: Floats, positive: int = -1, others: float = 0.0, others_f1: float = 1.0
+) -> float:
     """The logit above which to decide for the second of two labels, so that F1 is best.
 
     The threshold that maximizes F1 of calibrated probabilities is half the F1 that it reaches
@@ -166,27 +204,28 @@ def f1_threshold(logits: Floats, positive: int = -1, held: float = 0.0) -> float
     themselves.
 
     Args:
-        logits: Of n > 0 examples, shape (n, 1), each left out of the fit.
+        logits: Of n examples, shape (n, 1), each left out of the fit.
         positive: 0 where F1 is the first label's, else the second's.
-        held: How far the expected F1 is held at 1, which is a probability of 1/2: between 0, not
-            at all, and 1.
+        others: The share, from 0 to 1, that other examples have in the expected F1.
+        others_f1: Their F1.
     """
     sign = -1.0 if positive == 0 else 1.0
-    expected = np.sort(probabilities(sign * logits)[:, 0])[::-1]
-    decided = np.arange(1, len(expected) + 1)
-    best = float((2 * np.cumsum(expected) / (decided + expected.sum())).max())
+    best = (1 - others) * expected_f1(sign * logits[:, 0]) + others * others_f1
     best = max(best, np.finfo(np.float64).tiny)  # probabilities so small that they are 0
-    best = (1 - held) * best + held
     return sign * float(np.log(best / (2 - best)))
 
 
-def _threshold_of_few(labels: Floats, logits: Floats, positive: int) -> float:
-    """``f1_threshold`` where labels are too few to judge by, held near a probability of 1/2.
+def _threshold(labels: Floats, logits: Floats, positive: int, link: Link, *, judged: bool) -> float:
+    """``f1_threshold`` of a device, by the F1 of its examples and that of public ones.
 
-    The F1 that few examples expect is a guess, and more so the fewer of them are positive. It
-    counts as these, beside ``_HELD`` of one whose F1 is 1: of no positive example the threshold
-    stays at 1/2, whatever the probabilities. On 35 people who are in no published figure F1 at 5
-    labels was .529 for .469 at 1/2, accuracy .752 for .766 (``docs/tried.md``).
+    The expectation of few examples is a guess, and more so the fewer of them are positive. So the
+    vendor's counts as ``_VENDORS`` positive examples beside them, and stands alone where there is
+    none. Without it few labels are held near a probability of 1/2. On 34 people who are in no
+    published figure F1 at 5 labels was .581 for .534 so held, and .469 at 1/2 (``docs/tried.md``).
     """
+    if not isinstance(link, Labels) or logits.shape[1] > 1:
+        return 0.0
     count = float((labels if positive else 1 - labels).sum())
-    return f1_threshold(logits, positive, _HELD / (count + _HELD)) if count else 0.0
+    weight, f1 = (_VENDORS, link.expected_f1[positive]) if link.expected_f1 else (_HELD, 1.0)
+    share = 0.0 if judged and not link.expected_f1 else weight / (count + weight)
+    return f1_threshold(logits, positive, share, f1)

@@ -1,4 +1,6 @@
-"""The lexical view of a release."""
+"""The lexical view of a release, and what else it says of its head."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,10 +14,11 @@ from bundles import (
 from checkout import SUPPORT
 from fala.bundle.lexical import lexical_files, rounded
 from fala.bundle.reading import Bundle
-from fala.bundle.writing import write_release
+from fala.bundle.writing import write_bundle, write_release
 from fala.errors import BundleFormatError
 from fala.model.heads import Head
 from fala.model.lexical import Lexical
+from fala.model.links import Labels
 from fala.text.lexicon import Lexicon
 from fala.text.ngrams import BUCKETS
 
@@ -118,3 +121,22 @@ def test_a_release_tells_a_scale_for_every_block_and_the_slope(tmp_path, count):
     for wrong in ([-1, 1, 1], "1, 2, 3", [1, 2, "3"], [1, 2, True]):
         with pytest.raises(BundleFormatError, match="scales"):
             write_release(release, bundle, head, {"scales": wrong})
+
+
+def test_a_release_says_the_f1_that_its_head_expects_of_each_label(tmp_path):
+    path, plain = tmp_path / "release.fala", make_head()
+    expecting = Head(plain.task, plain.labels, plain.weight, plain.bias, link=Labels((0.9, 0.25)))
+    write_word_vector_release(path, expecting)
+    bundle = Bundle.open(path)
+    assert bundle.manifest.details["expected_f1"] == {"0": 0.9, "1": 0.25}
+    head = bundle.head()
+    assert head == plain and head.link.expected_f1 == (0.9, 0.25)
+    assert head.in_order(["1", "0"]).link.expected_f1 == (0.25, 0.9)
+    write_release(path, bundle, plain, {})  # another head's is not this one's
+    assert Bundle.open(path).head().link.expected_f1 == ()
+    details = bundle.manifest.details
+    files = {name: bundle.read(name) for name in bundle.manifest.files}
+    for wrong in ({"0": 0.9}, {"0": 0.9, "1": 0}, {"0": 0.9, "1": 1.5}, {"0": 1, "1": "x"}, [1, 1]):
+        manifest = replace(bundle.manifest, details={**details, "expected_f1": wrong})
+        with pytest.raises(BundleFormatError, match="expected F1"):
+            write_bundle(tmp_path / "wrong.fala", manifest, files)

@@ -18,6 +18,7 @@ from fala.model.losses import cross_entropy
 from fala.release import joint, joint_rows
 from fala.release.added_words import add_words
 from fala.release.fitting import PublicRows, fit_head, fit_joint_head
+from fala.solver.judge import expected_f1
 from fala.text.lexicon import Lexicon
 
 pytestmark = pytest.mark.slow
@@ -203,6 +204,9 @@ def test_words_are_weighed_on_rows_that_were_not_trained_on(backbone, names):
     assert loss(head).mean() < loss(plain).mean() - 0.05
     assert loss(head).mean() < loss(sure).mean() - 0.3
     assert rounded(head.lexical) == head.lexical
+    weighed = head.inputs(documents[second], known), head.words(documents[second])
+    of_second = head.vendor_model().logits(*weighed)[:, 0]
+    assert head.link.expected_f1[1] == pytest.approx(expected_f1(of_second), abs=5e-3)
 
 
 @pytest.mark.parametrize("names", [("0", "1"), ("0", "1", "2")])

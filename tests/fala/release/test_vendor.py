@@ -74,6 +74,28 @@ def test_a_classifier_is_the_logistic_optimum(backbone, monkeypatch, names):
         np.testing.assert_allclose(head.bias, peer.intercept_, atol=2e-4)
 
 
+@pytest.mark.parametrize("lexical", [False, True])
+def test_a_head_says_the_best_f1_that_it_expects_of_each_label_and_tag(backbone, lexical):
+    documents = texts(80)
+    labels = [str(int(words.split()[0] < words.split()[1])) for words in documents]
+    rows, given = documents * 2, labels + labels[:40] + ["1"] * 40
+    head = fit_head(backbone, rows, given, lexical=lexical)
+    model = head.vendor_model()
+    embeddings = dict(zip(documents, backbone.encode(documents), strict=True))
+    p = model.probabilities(head.inputs(rows, embeddings), head.words(rows))
+
+    def best(p):
+        decided = [p >= edge for edge in p]
+        return max(2 * p[one].sum() / (one.sum() + p.sum()) for one in decided)
+
+    assert head.link.expected_f1 == pytest.approx([best(p[:, 0]), best(p[:, 1])], abs=5e-3)
+    tags = [{"a"} if label == "1" else {"b"} for label in given]
+    tagged = fit_head(backbone, rows, tags, lexical=lexical, exclusive=False)
+    assert tagged.link.expected_f1 == pytest.approx(head.link.expected_f1[::-1], abs=0.02)
+    three = fit_head(backbone, rows, [*given[:-1], "2"], lexical=lexical)
+    assert three.link.expected_f1 == ()
+
+
 def test_of_three_labels_that_the_texts_hardly_tell_a_head_is_no_surer_than_it_may_be():
     """One step in place of leaving out believes weak penalties: this head was worse than none."""
     random = np.random.default_rng(6)

@@ -3,9 +3,17 @@
 import numpy as np
 import pytest
 
-from fala.model.links import LABELS
+from fala.model.links import LABELS, Labels
 from fala.model.losses import cross_entropy, probabilities
-from fala.solver.judge import HALF, MANY, MIN_LABELLED, can_judge, f1_threshold, judge
+from fala.solver.judge import (
+    HALF,
+    MANY,
+    MIN_LABELLED,
+    can_judge,
+    expected_f1,
+    f1_threshold,
+    judge,
+)
 
 
 def shares_of(*labels):
@@ -110,6 +118,18 @@ def test_few_positive_examples_move_the_threshold_little():
     assert probabilities(np.array([[thresholds[1]]]))[0, 0] == pytest.approx(held / 2)
 
 
+@pytest.mark.parametrize("ones", [0, 1, 20])
+@pytest.mark.parametrize("positive", [0, -1])
+def test_the_f1_that_a_vendor_expects_counts_as_two_positive_examples(ones, positive):
+    z = np.linspace(-3, 1, 40)[:, None]
+    shares = shares_of(*((np.arange(40) < ones) == bool(positive)))
+    verdict = judge(shares, z, z, z, positive, Labels((0.9, 0.4)))
+    sign = -1 if positive == 0 else 1
+    best = 2 * probabilities(np.array([[sign * f1_threshold(z, positive)]]))[0, 0]
+    mixed = (ones * best + 2 * (0.4 if positive else 0.9)) / (ones + 2)
+    assert probabilities(np.array([[sign * verdict.threshold]]))[0, 0] == pytest.approx(mixed / 2)
+
+
 @pytest.mark.parametrize(
     ("counts", "enough"),
     [((3, 3, 4), True), ((3, 7, 0), True), ((2, 2, 6), False), ((10, 0, 0), False)],
@@ -128,7 +148,7 @@ def test_what_logits_decide_for():
 # The threshold
 
 
-def expected_f1(p, decided):
+def brute_force(p, decided):
     """Twice the expected true positives over what is expected to be there and what is decided."""
     return 2 * p[decided].sum() / (decided.sum() + p.sum()) if decided.any() else 0.0
 
@@ -141,9 +161,11 @@ def test_no_threshold_is_expected_to_do_better(n, spread, centre):
     z = centre + spread * np.random.default_rng(n).normal(size=(n, 1))
     p = probabilities(z)[:, 0]
     edges = np.append(np.sort(z[:, 0]), -np.inf)
-    best = max(expected_f1(p, z[:, 0] > edge) for edge in edges)
+    best = max(brute_force(p, z[:, 0] > edge) for edge in edges)
     threshold = f1_threshold(z)
-    assert expected_f1(p, z[:, 0] > threshold) == pytest.approx(best, rel=1e-12)
+    assert brute_force(p, z[:, 0] > threshold) == pytest.approx(best, rel=1e-12)
+    repeats = np.random.default_rng(n).integers(1, 4, size=n)
+    assert expected_f1(z[:, 0], repeats) == pytest.approx(expected_f1(np.repeat(z[:, 0], repeats)))
     # Half the best F1, as a probability; so never above one half.
     assert probabilities(np.array([[threshold]]))[0, 0] == pytest.approx(best / 2)
     assert threshold <= 0
@@ -164,8 +186,8 @@ def test_the_first_labels_threshold_is_the_seconds_seen_from_the_other_side(seed
     # Deciding for the first label below it is expected to be best at that label's F1.
     p = 1 - probabilities(z)[:, 0]
     edges = np.append(z[:, 0], np.inf)
-    best = max(expected_f1(p, z[:, 0] < edge) for edge in edges)
-    assert expected_f1(p, z[:, 0] < threshold) == pytest.approx(best, rel=1e-12)
+    best = max(brute_force(p, z[:, 0] < edge) for edge in edges)
+    assert brute_force(p, z[:, 0] < threshold) == pytest.approx(best, rel=1e-12)
     assert f1_threshold(z, positive=1) == f1_threshold(z)
 
 
