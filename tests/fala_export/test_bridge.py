@@ -7,9 +7,8 @@ from scipy import linalg
 
 from bundles import WORDS, write_onnx, write_onnx_release, write_word_vectors
 from fala import Bundle, ExportError
-from fala_export.bridging.forms import Ridge, errors_by_rank, procrustes
+from fala_export.bridging.forms import Centre, Moments, Ridge, errors_by_rank, procrustes
 from fala_export.bridging.learning import STRENGTHS, learn_map
-from fala_export.bridging.moments import Centre, Moments
 from fala_export.cli import main
 
 

@@ -10,7 +10,7 @@ pytest.importorskip("transformers")
 from encoders import make_encoder
 from fala import Bundle, ExportError
 from fala_export.backbone import export_encoder
-from fala_export.families.distillation import batches
+from fala_export.families.distillation import training
 from fala_export.families.distillation.model import choose_shape, piece_vectors
 from fala_export.families.distillation.settings import Distillation
 from fala_export.families.distillation.texts import Texts, read_texts
@@ -75,7 +75,7 @@ def test_an_interrupted_distillation_continues_to_the_same_student(
     shape = {"layers": 1, "dimension": 8, "heads": 2, "vocabulary": 150, "trim": 120}
     settings = Distillation(**shape, epochs=2, batch=16)
     whole = distil(encoder, texts, settings, tmp_path / "a", 0)
-    batch = batches.TextBatches.batch
+    batch = training.TextBatches.batch
 
     def interrupted(self, epoch, position):
         if (epoch, position) == (1, 2):
@@ -83,7 +83,7 @@ def test_an_interrupted_distillation_continues_to_the_same_student(
         return batch(self, epoch, position)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(batches.TextBatches, "batch", interrupted)
+        patch.setattr(training.TextBatches, "batch", interrupted)
         distil(encoder, texts, settings, tmp_path / "b", 0)
     again = distil(encoder, texts, settings, tmp_path / "b", 0)
     assert again.figures == whole.figures

@@ -28,7 +28,7 @@ from fala_export.families.prompts.training import Model, Prompted, make_encoder
 from fala_export.models.encoder import load_encoder
 from fala_export.settings import ExportOptions
 from fala_export.training.backbones import TransformerLearner
-from fala_export.training.result import Trained
+from fala_export.training.release import Trained
 from families import BERT_TOKENS, LENGTH, write_model
 from public_data import write_rows
 from writers import writers_rows

@@ -14,7 +14,6 @@ from fala import Head, Match
 from fala.release import cross_entropy
 from fala.release.user_rows import Row
 from fala_export.training.backbones import TransformerLearner, WordLearner, attentive
-from fala_export.training.choices import HISTORY, NEGATIVES, Opened
 from fala_export.training.classifier import (
     BIAS_PACE,
     WEIGHT_PACE,
@@ -22,7 +21,7 @@ from fala_export.training.classifier import (
     ClassifierModule,
 )
 from fala_export.training.closed_form import with_words
-from fala_export.training.matcher import MatcherBatches, MatcherModule
+from fala_export.training.matcher import HISTORY, NEGATIVES, MatcherBatches, MatcherModule, Opened
 from fala_export.training.metrics import measure
 from fala_export.training.public_rows import Division, PublicRows
 

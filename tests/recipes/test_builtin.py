@@ -12,8 +12,8 @@ from builtin import Recipe, build_builtin
 from corpus import clean, documents, hold_out, sample_texts
 from encoders import make_encoder
 from fala import Bundle
-from fala_export.families.distillation.batches import TextBatches
 from fala_export.families.distillation.settings import Distillation
+from fala_export.families.distillation.training import TextBatches
 from fala_export.training.backbones import TransformerLearner
 from glove import GloveSettings
 

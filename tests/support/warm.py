@@ -23,7 +23,7 @@ PRELOADED = [
     "sklearn.metrics",
     "fala_export.cli",
     "fala_export.backbone",
-    "fala_export.training.saving",
+    "fala_export.training.release",
     "fala_export.families.adapters.release",
     "fala_export.families.prompts.release",
     "fala_export.models.onnx_graph",

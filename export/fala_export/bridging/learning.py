@@ -14,8 +14,7 @@ import numpy as np
 
 from fala import ExportError
 from fala.release import Vectors
-from fala_export.bridging.forms import Ridge, errors_by_rank, procrustes
-from fala_export.bridging.moments import Centre, Matrix, Moments
+from fala_export.bridging.forms import Centre, Matrix, Moments, Ridge, errors_by_rank, procrustes
 
 PROCRUSTES, REDUCED_RANK, RIDGE = "procrustes", "reduced rank", "ridge"
 

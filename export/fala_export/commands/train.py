@@ -64,7 +64,7 @@ def train(settings: Train) -> Summary:
         from fala_export.training.global_model import fit_frozen
         from fala_export.training.global_model import train as train_model
         from fala_export.training.public_rows import load_public_rows
-        from fala_export.training.saving import save_model, write_trained
+        from fala_export.training.release import save_model, write_trained
 
     export = settings.export
     rows = load_public_rows(settings.data, settings.columns, settings.labels.link)

@@ -27,7 +27,7 @@ from fala_export.training.backbones import attentive
 from fala_export.training.checkpoints import alone
 from fala_export.training.global_model import fit_frozen, train
 from fala_export.training.public_rows import PublicRows, load_public_rows
-from fala_export.training.saving import write_trained
+from fala_export.training.release import write_trained
 from fala_export.vectors.word_vectors import export_word_vectors
 from fala_export.writing import check_folder, megabytes, writing
 

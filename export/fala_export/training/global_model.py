@@ -11,14 +11,13 @@ from fala.release import MATCHING, WORD_VECTORS, unique_texts
 from fala_export.embedding import Embedder
 from fala_export.models.encoder import Encoder
 from fala_export.training.backbones import Learner, TransformerLearner, WordLearner, embed_rows
-from fala_export.training.choices import Opened
 from fala_export.training.classifier import ClassifierBatches, ClassifierModule
 from fala_export.training.closed_form import Start, closed_form, finish, start_of
 from fala_export.training.loop import Batches, History, Training
-from fala_export.training.matcher import MatcherBatches, MatcherModule
+from fala_export.training.matcher import MatcherBatches, MatcherModule, Opened
 from fala_export.training.metrics import measure
 from fala_export.training.public_rows import Division, PublicRows, divide
-from fala_export.training.result import Trained, details_of, history_of, parity_examples
+from fala_export.training.release import Trained, details_of, history_of, parity_examples
 from fala_export.training.settings import TrainingSettings
 
 _FEWEST_ANNOTATORS = 2  # one annotator's head would be the shared one

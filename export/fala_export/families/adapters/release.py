@@ -10,7 +10,7 @@ from fala.release.expected_answers import expected_answers
 from fala_export.families.adapters.settings import TaskRelease
 from fala_export.families.adapters.training import Base, Task
 from fala_export.settings import ExportOptions
-from fala_export.training.saving import write_trained
+from fala_export.training.release import write_trained
 from fala_export.writing import megabytes, writing
 
 

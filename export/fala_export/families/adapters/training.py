@@ -43,7 +43,7 @@ from fala_export.training.global_model import train_from_start
 from fala_export.training.loop import Training
 from fala_export.training.metrics import measure
 from fala_export.training.public_rows import Division, PublicRows
-from fala_export.training.result import Trained, details_of, history_of, parity_examples
+from fala_export.training.release import Trained, details_of, history_of, parity_examples
 from fala_export.training.settings import Best
 
 _TEXTS = 32  # of which each is compared alone, and in a pair with the next

@@ -1,4 +1,4 @@
-"""The distillation's student: its sizes and its first weights."""
+"""The distillation's student: its sizes, its first weights and its loss."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import torch
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.linalg import LinearOperator, cg
+from torch import Tensor, nn
 from torch.nn import Embedding, ModuleList
 from transformers import BertConfig, BertModel, PretrainedConfig, PreTrainedModel
 
 from fala import ExportError
 from fala.cli.progress import progress
+from fala_export.models.sentence_encoder import SentenceEncoder
 
 Floats = NDArray[np.float32]
 
@@ -191,3 +193,28 @@ def average_untrained_positions(model: BertModel, trained_length: int) -> None:
     positions = model.embeddings.position_embeddings.weight
     with torch.no_grad():
         positions[trained_length:] = positions[trained_length // 2 : trained_length].mean(0)
+
+
+class Imitation(nn.Module):
+    """A student and its loss: half the squared distance to the teacher's embedding.
+
+    In units of the targets' mean squared length, so that it is one minus the cosine where all
+    embeddings have length 1.
+
+    Args:
+        student: What is trained.
+        scale: The targets' mean squared length.
+    """
+
+    def __init__(self, student: SentenceEncoder, scale: float) -> None:
+        super().__init__()
+        self.student = student
+        self._scale = scale
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, targets: Tensor
+    ) -> dict[str, Tensor]:
+        """The loss of n texts: ids and mask (n, length), targets (n, dim)."""
+        distances = (self.student(input_ids, attention_mask) - targets).square().sum(dim=1)
+        weight = torch.tensor(float(len(targets)))
+        return {"loss": distances.mean() / (2 * self._scale), "weight": weight}

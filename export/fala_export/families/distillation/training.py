@@ -10,19 +10,22 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from scipy import stats
+from torch import Tensor
 
 from fala import ExportError
 from fala_export.embedding import Embedder
-from fala_export.families.distillation.batches import Imitation, TextBatches
 from fala_export.families.distillation.model import (
+    Imitation,
     average_untrained_positions,
     choose_shape,
     has_width_of,
@@ -36,10 +39,11 @@ from fala_export.families.distillation.texts import Texts
 from fala_export.families.distillation.vocabulary import Vocabulary, choose_vocabulary
 from fala_export.models.encoder import Encoder
 from fala_export.models.saving import save_encoder
-from fala_export.models.sentence_encoder import SentenceEncoder
+from fala_export.models.sentence_encoder import SentenceEncoder, pad
 from fala_export.training.backbones import TransformerLearner
 from fala_export.training.loop import Training
 from fala_export.training.settings import LoopSettings
+from fala_export.training.texts import EpochPlan, length_batches
 
 Floats = NDArray[np.float32]
 
@@ -93,6 +97,40 @@ def unit(rows: Floats) -> Floats:
 LONGEST = 64  # pieces of a text that the training reads, where the teacher reads as many
 _WARM_UP = 0.02  # of the steps
 _RATES = {True: 1e-4, False: 1e-3}  # by whether the layers come from the teacher
+
+
+class TextBatches:
+    """Texts and what the teacher makes of them, in batches of similar length.
+
+    Args:
+        pieces: Piece ids of n texts.
+        targets: Shape (n, dim).
+        size: Texts a batch.
+        pad_id: The padding piece's id.
+        seed: Of the order, which is another one in every epoch.
+    """
+
+    def __init__(
+        self,
+        pieces: Sequence[Sequence[int]],
+        targets: NDArray[np.float32],
+        size: int,
+        pad_id: int,
+        seed: int,
+    ) -> None:
+        self._pieces = pieces
+        self._targets = torch.from_numpy(targets)
+        self._pad_id = pad_id
+        self._plan = EpochPlan(seed, partial(length_batches, [len(ids) for ids in pieces], size))
+
+    def __len__(self) -> int:
+        return len(self._plan)
+
+    def batch(self, epoch: int, position: int) -> dict[str, Tensor]:
+        """The arguments of ``Imitation.forward``."""
+        chosen = self._plan.batch(epoch, position)
+        ids, mask = pad([self._pieces[index] for index in chosen], self._pad_id)
+        return {"input_ids": ids, "attention_mask": mask, "targets": self._targets[chosen]}
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from fala_export.models.encoder import load_encoder
 from fala_export.models.folder import loading, naming
 from fala_export.settings import ExportOptions
 from fala_export.training.backbones import TransformerLearner
-from fala_export.training.saving import save_model, write_trained
+from fala_export.training.release import save_model, write_trained
 from fala_export.writing import megabytes, writing
 
 SETTINGS, WEIGHTS = "prompts/settings.json", "prompts/model.safetensors"

@@ -41,7 +41,7 @@ from fala_export.training.closed_form import closed_form, with_words
 from fala_export.training.loop import Training
 from fala_export.training.metrics import measure_answers
 from fala_export.training.public_rows import Division, PublicRows, divide
-from fala_export.training.result import Trained, details_of, history_of, parity_examples
+from fala_export.training.release import Trained, details_of, history_of, parity_examples
 from fala_export.training.settings import LoopSettings, TrainingSettings
 
 _TUNED = LoopSettings(epochs=2, learning_rate=5e-5)
