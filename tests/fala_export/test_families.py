@@ -82,7 +82,6 @@ def test_a_bundle_embeds_as_transformers_does(family, tmp_path):
 @pytest.mark.parametrize(
     ("family", "settings", "longest"),
     [
-        ("roberta", {"max_position_embeddings": 30, "pad_token_id": 3}, 26),
         ("mpnet", {"max_position_embeddings": 30, "pad_token_id": 3}, 28),
         ("bert", {"max_position_embeddings": 30, "position_embedding_type": "relative_key"}, 30),
         ("bert", {"max_position_embeddings": 90}, LENGTH),  # what its tokenizer says

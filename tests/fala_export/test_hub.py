@@ -184,21 +184,6 @@ def test_all_files_are_of_one_commit_though_the_branch_moves(hub, tmp_path):
     assert find(hub, tmp_path).name == model.branches["v1"]
 
 
-def test_a_branch_that_moves_between_two_questions_is_asked_again(hub, tmp_path):
-    model = hub.models[NAME]
-    asked = []
-
-    def move(path):
-        asked.append(path)
-        if len(asked) == 2:
-            model.branches["main"] = model.branches["v1"]
-
-    hub.before = move
-    found = find(hub, tmp_path)
-    assert found.name == model.branches["v1"]
-    assert files_in(found).items() <= model.commits[model.branches["v1"]].items()
-
-
 @pytest.mark.parametrize("file", ["config.json", ".gitattributes", "model.safetensors"])
 def test_a_hub_that_falls_silent_on_the_way_leaves_no_half_a_model(hub, tmp_path, file):
     """The library then gives what the cache has, without a word."""

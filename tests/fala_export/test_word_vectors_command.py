@@ -56,13 +56,10 @@ def test_a_file_cut_short_leaves_no_half_bundle(tmp_path):
 
 
 def test_a_pipe_is_read(tmp_path):
-    lines = b"".join(b"w%d 0.5 1.5\n" % i for i in range(5_000))
-    for content in (lines, gzip.compress(lines)):
-        subprocess.run(
-            [*PROGRAM, "/dev/stdin", "--out", tmp_path / "g.fala"],
-            input=content, check=True, timeout=60,
-        )  # fmt: skip
-        assert len(bundle_table(Bundle.open(tmp_path / "g.fala"))[0]) == 5_000
+    packed = gzip.compress(b"".join(b"w%d 0.5 1.5\n" % i for i in range(5_000)))
+    command = [*PROGRAM, "/dev/stdin", "--out", tmp_path / "g.fala"]
+    subprocess.run(command, input=packed, check=True, timeout=60)
+    assert len(bundle_table(Bundle.open(tmp_path / "g.fala"))[0]) == 5_000
 
 
 def test_the_command_prints_json(tmp_path):

@@ -4,11 +4,8 @@ import json
 
 import pytest
 
-from checkout import real_data
 from fala import DataError, Match
 from fala_sim.convert.conversion import folded
-from fala_sim.convert.formats import CATALOGUE
-from fala_sim.convert.left_out import LeftOut
 from fala_sim.data.place import data_folder, find_place
 from fala_sim.data_sets import divide
 from laboratory import write_data
@@ -179,22 +176,6 @@ def test_damaged_ratings_are_counted(tmp_path, role):
     told = [line for line in division.left_out if line.startswith("warning")]
     assert told[0].startswith("warning: left out 3 damaged lines of ratings.csv; the first: line 4")
     assert told[1].startswith("warning: left out 1 ratings of unknown films")
-
-
-def test_every_named_data_set_of_the_real_ones_is_read():
-    given = real_data("md-agreement").parent
-    found = 0
-    for name, data_set in CATALOGUE.items():
-        if any((given / folder).is_dir() for folder in data_set.folders):
-            place = find_place(name, given)
-            if place.format.benchmark:  # it has no people who could choose settings
-                rows = place.format.open(place.path, LeftOut()).convert(users=1, seed=0).rows
-                assert {row.split for row in rows} == {"public", "train", "test"}
-            else:
-                assert divide(name, given, users=1, seed=0, role="test").users[0].test
-            assert len(place.digest()) == 64
-            found += 1
-    assert found >= 7
 
 
 def test_named_data_sets_are_looked_for_where_they_were_put(tmp_path, monkeypatch):

@@ -19,7 +19,7 @@ from fala_sim.methods.full import Full
 from fala_sim.methods.lora import Lora
 from fala_sim.training.loop import Network
 from fala_sim.training.torch_flops import BATCH, TOKENS, BatchFlops, count
-from fala_sim.training.transformer import open_encoder, skeleton, skeleton_of
+from fala_sim.training.transformer import open_encoder, skeleton
 from families import write_model
 from trained import documents, make_head, write_new
 
@@ -54,13 +54,6 @@ def test_bert_base_costs_what_its_shape_says(rows):
     assert backward == pytest.approx(2 * forward, rel=0.001)
 
 
-def test_the_operators_are_told_apart(rows):
-    row = rows["full"]
-    assert row["forward"]["aten.bmm"] == LAYERS * 4 * BATCH * TOKENS**2 * WIDTH
-    assert row["backward"]["aten.bmm"] == 2 * row["forward"]["aten.bmm"]
-    assert sum(row["backward"].values()) == row["backward_flops"]
-
-
 def test_table_1_has_the_papers_proportions(rows):
     base, adapter, lora, fala = (
         totals(rows[method]) for method in ("full", "adapter", "lora", "fala-paper")
@@ -73,16 +66,11 @@ def test_table_1_has_the_papers_proportions(rows):
     assert fala == (base[0], 2 * BATCH * WIDTH)
 
 
-def test_a_linear_layer_alone_costs_two_operations_a_weight(rows):
-    """The head's gradient, where nothing else trains."""
-    assert rows["fala-paper"]["backward"] == {"aten.mm": 2 * BATCH * WIDTH}
-
-
 def test_a_few_counts_give_every_batch(tmp_path):
     """Also of attention to relative positions."""
     model = adapted(skeleton(write_model(tmp_path, "deberta-v2")), Full)
     flops = BatchFlops(model, longest=32, logits=3)
-    for texts, tokens in ((1, 1), (5, 7), (16, 31), (13, 32)):
+    for texts, tokens in ((5, 7), (13, 32)):
         assert flops(texts, tokens) == count(model, texts, tokens, logits=3).totals()
 
 
@@ -118,11 +106,6 @@ def test_what_is_counted_without_numbers_is_what_runs_with_them(method, tmp_path
         adapted(skeleton(model), method), 6, max(len(tokens[text]) for text in texts)
     ).totals()
     assert counted == (forward.get_total_flops(), backward.get_total_flops())
-
-
-def test_counting_holds_no_numbers():
-    model = skeleton_of(BertConfig(num_hidden_layers=1))
-    assert {p.device.type for p in model.parameters()} == {"meta"}
 
 
 def test_solving_costs_a_millionth_of_what_it_spares(rows):

@@ -3,11 +3,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bundles import WORDS, write_word_vectors
-from fala import Bundle, Counts, Head, PersonalModel, Report, write_release
+from fala import Counts, Head, PersonalModel, Report
 from fala.release import fit_matrix
 from fala.release.device_fit import Work
-from fala_sim.encoding import DeviceEncoder
 from fala_sim.meter import Stage
 from fala_sim.methods import fala_paper
 from fala_sim.methods.fala_shipped import joined
@@ -17,7 +15,7 @@ from fala_sim.methods.method import EFFORT
 from fala_sim.methods.registry import find_method
 from fala_sim.methods.solve_flops import fit_flops
 from fala_sim.metric.quality import decisions, figures, figures_of
-from fala_sim.situation import Release, Situation, User
+from fala_sim.situation import User
 from situations import NEW_DIMENSION, OLD_DIMENSION, situation
 
 NAMES = ("top", "fala-paper", "procrustes", "affine", "knn", "logistic")
@@ -309,28 +307,3 @@ def test_neighbours_count_the_smoothed_votes_of_the_nearest():
     votes = [where.user.train_labels[i] for i in np.argsort(-cosines)[:5]]
     expected = np.log((votes.count("b") + 0.5) / (votes.count("a") + 0.5))
     assert scores([text])[0, 0] == pytest.approx(expected, abs=1e-4)
-
-
-def test_works_with_a_real_bundle_end_to_end(tmp_path):
-    random = np.random.default_rng(0)
-    texts = [" ".join(random.choice(WORDS[1:], 4).tolist()) for _ in range(40)]
-    labels = ["b" if "good" in text or "great" in text or "love" in text else "a" for text in texts]
-    releases = []
-    for place, dimension in (("old", 8), ("new", 12)):
-        bundle = write_word_vectors(tmp_path / f"{place}-backbone", dimension=dimension)
-        weight = random.normal(size=(1, dimension)).astype("f4")
-        head = Head("classification", ("a", "b"), weight, np.zeros(1, "f4"))
-        write_release(tmp_path / place, bundle, head, {})
-        backbone = Bundle.open(tmp_path / place).backbone()
-        known = dict(zip(texts, backbone.encode(texts), strict=True))
-        releases.append(Release(place, tmp_path / place, head, known, {}))
-    old, new = releases
-    user = User("one", texts[:30], labels[:30], texts[30:], labels[30:])
-    model = fit_matrix(
-        old.head, old.inputs(user.train), labels=old.head.label_shares(user.train_labels)
-    )
-    where = Situation(user, old, new, new, model, None, DeviceEncoder(new), 0)
-    method = find_method("top")
-    scores = method.fit(where, method.grid(where)[0])
-    assert np.isfinite(scores(user.test)).all()
-    assert where.meter.fields()["total"]["forward_passes"] == len(set(user.train))

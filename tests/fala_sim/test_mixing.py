@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score, roc_auc_score
 
-from fala_sim.metric.mixing import TRIED, Examples, Weights, as_logits, best, own_threshold
+from fala_sim.metric.mixing import TRIED, Examples, Weights, best, own_threshold
 
 
 def user(seed=0, n=80, words=True, noise=(1.0, 1.0, 1.0)):
@@ -82,8 +82,3 @@ def test_the_own_threshold_is_at_half_the_f1_that_the_probabilities_expect():
     by_hand = f1_score(truth, logits[:, 0] > threshold)
     assert one.figures(own_threshold(logits))["f1"] == pytest.approx(by_hand)
     assert by_hand > one.figures(logits)["f1"]
-
-
-def test_logits_are_read_as_records_keep_them():
-    assert as_logits([1.0, 2.0]).shape == (2, 1)
-    assert as_logits([[1.0, 2.0, 3.0]]).shape == (1, 3)

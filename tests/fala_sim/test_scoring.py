@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from fala_sim.experiments.scoring import blend, outcome
+from fala_sim.experiments.scoring import outcome
 from fala_sim.methods.fala_shipped import Replaced
 from fala_sim.metric.quality import decisions, figures, flips
 from situations import situation
@@ -77,7 +77,3 @@ def test_what_the_vendor_scores_is_the_vendor_s_new_model(where):
     told = outcome(where, replaced(0.0), np.zeros((60, 1)))["vendor"]
     vendor = where.new.head.vendor_model().logits(where.new.inputs(where.user.test))
     assert told == pytest.approx(figures(vendor, where.user.test_labels, where.labels))
-
-
-def test_a_blend_s_weight_is_the_old_model_s():
-    assert blend(np.array([[10.0]]), np.array([[0.0]]), 0.1).tolist() == [[9.0]]

@@ -15,16 +15,6 @@ from fala.personal.budget import Budget
 HALF = 45
 
 
-def test_a_text_is_encoded_once(device, path, releases, encoded):
-    device.replace(releases["mid"], Budget(10))
-    device.replace(releases["new"], Budget(0))
-    encoded.clear()
-    device.learn(["good film"], ["1"])
-    device.learn(["good film"], ["0"])
-    assert encoded == ["good film"]
-    assert not embedded(path, releases["mid"]) & {"good film"}
-
-
 def test_unlabelled_documents_keep_the_old_personal_model(device, path, releases):
     device.close()
     sql(path, "UPDATE examples SET label = NULL")

@@ -246,14 +246,6 @@ def test_matches(tmp_path):
 # By a function, and on a disk that fails
 
 
-def test_examples_are_forgotten_by_a_function(device):
-    before = [*device.examples()]
-    assert device.forget(where=lambda row: row.label == "1" and row.id % 2) > 0
-    left = {row.id for row in device.examples()}
-    assert left == {row.id for row in before if row.label != "1" or row.id % 2 == 0}
-    assert device.forget(where=lambda row: False) == 0
-
-
 def test_a_condition_that_fails_forgets_nothing(device):
     with pytest.raises(ZeroDivisionError):
         device.forget(where=lambda row: 1 // (row.id - 5))

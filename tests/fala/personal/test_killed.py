@@ -102,6 +102,6 @@ class TestKilled:
             ends = sum(each.kind in kinds for each in cuts.course().operations)
             chosen = cuts.at_operations(kinds, count=ends // 3, unsynced="lost")
         else:
-            chosen = cuts.at_operations(count=8, unsynced="some")
+            chosen = cuts.at_operations(count=4, unsynced="some")
         for cut in chosen:
             self.name_of(prepared, cut.folder, release)

@@ -8,7 +8,6 @@ import sys
 import numpy as np
 import pytest
 
-import bridged
 from bridged import PROBES, TEXTS
 from checkout import SUPPORT
 from devices import embedded, same, sql, state
@@ -140,19 +139,6 @@ def test_a_store_that_has_a_view_is_migrated(device, path, releases, labels, enc
         np.testing.assert_allclose(device.predict(PROBES), old[0], atol=1e-5)
         device.rollback()
         assert np.isfinite(device.predict(PROBES)).all()
-
-
-def test_a_slot_of_the_first_version_still_rolls_back(path, releases, tmp_path):
-    plain = bridged.write_releases(tmp_path, bridges=False)
-    with Device.open(path) as device:
-        old = state(device)[:3]
-        device.replace(plain["mid"], Budget(20))
-        mid = state(device)[:3]
-    earlier_version(path, 1)
-    with Device.open(path) as device:
-        assert close(state(device)[:3], mid)
-        device.rollback()
-        assert close(state(device)[:3], old)
 
 
 def test_processes_that_open_an_earlier_store_at_once_migrate_it_once(path):

@@ -1,7 +1,6 @@
 """The vendor and the devices that ``fala-replace`` plays."""
 
 import json
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -147,7 +146,7 @@ def annotated(rows, annotators=20):
     return replace(rows, public=public)
 
 
-def test_a_prior_is_learned_where_annotators_are_enough(bundles, folder, monkeypatch):
+def test_a_prior_is_learned_where_annotators_are_enough(bundles, folder):
     rows = rows_of(public=600)
     old, new = prepare(bundles, annotated(rows), folder)
     assert old.prior == new.prior == "learned from 20 public annotators"
@@ -158,15 +157,6 @@ def test_a_prior_is_learned_where_annotators_are_enough(bundles, folder, monkeyp
     assert prepare(bundles, rows, folder)[1].prior == (
         "none: 0 public annotators have 10 rows or more, and it takes 20"
     )
-    monkeypatch.setitem(sys.modules, "scipy.linalg", None)
-    assert "pip install scipy" in prepare(bundles, annotated(rows), folder)[1].prior
-
-
-def test_a_backbone_needs_no_bridge_to_itself(tmp_path, bundles, folder):
-    rows = rows_of()
-    sides = prepare((bundles[1], bundles[1]), rows, folder)
-    assert (sides[1].bridged, sides[1].bridge) == (False, "none: both have the same backbone")
-    assert run(sides, rows)["forward_passes"] == 0
 
 
 def test_scores_are_of_what_a_device_decides(tmp_path, walked):

@@ -11,7 +11,7 @@ from fala.model.losses import cross_entropy, probabilities
 from fala.solver import gaussian, newton
 from fala.solver.fit import fit
 from fala.solver.training import Block, Inputs, TrainingSet
-from training_sets import D, answers, brute_force, dense, head_of, make_prior, make_training
+from training_sets import D, answers, brute_force, dense, make_prior, make_training
 
 #: Three tags, which do not exclude one another.
 TAGS = {"classes": 3, "tags": True}
@@ -216,20 +216,6 @@ def test_the_calibrated_model_never_turns_the_vendors_ranking_round(case):
     assert (fitted.full.weights[0] * block.weight).sum() < 0
 
 
-def test_the_way_from_the_calibrated_model_to_the_full_fit():
-    training = make_training(words=9)
-    fitted = fit(training)
-    for trust, end in ((0.0, fitted.calibrated), (1.0, fitted.full)):
-        one = fitted.personal(trust)
-        np.testing.assert_allclose(one.bias, end.bias)
-        np.testing.assert_allclose(one.left_out, end.left_out)
-        for ours, theirs in zip(one.weights, end.weights, strict=True):
-            np.testing.assert_allclose(ours, theirs)
-    half = fitted.personal(0.5)
-    between = (fitted.full.left_out + fitted.calibrated.left_out) / 2
-    np.testing.assert_allclose(half.left_out, between)
-
-
 def test_what_a_bridge_does_not_show_counts_as_length():
     training = make_training(n=60, basis=True)
     (block,) = training.blocks
@@ -320,13 +306,3 @@ def test_a_number_that_is_not_finite_is_refused(where, value):
         return
     with pytest.raises(DataError, match="finite"):
         replace(training)
-
-
-def test_a_bridge_that_says_nothing_of_a_text_is_no_trouble():
-    coordinates = np.random.default_rng(0).normal(size=(30, 3))
-    block = Block(Inputs(coordinates, np.zeros((3, D))), head_of().weight)
-    labels = np.tile([[0.0], [1.0]], (15, 1))
-    training = TrainingSet((block,), np.zeros(1, np.float32), labels, np.full((30, 1), np.nan))
-    fitted = fit(training)
-    np.testing.assert_allclose(fitted.full.weights[0], block.weight, atol=1e-9)
-    np.testing.assert_allclose(answers(training, fitted), 0, atol=1e-6)

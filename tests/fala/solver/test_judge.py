@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fala.model.links import LABELS, Labels
+from fala.model.links import Labels
 from fala.model.losses import cross_entropy, probabilities
 from fala.solver.judge import (
     HALF,
@@ -72,12 +72,6 @@ def test_what_chance_could_give_goes_half_way():
     assert (verdict.decision, verdict.trust) == ("personal", HALF)
 
 
-def test_of_equal_losses_the_vendors_ranking_answers():
-    shares = shares_of(*[0, 1] * 6)
-    same = shares * 0 + 0.3
-    assert judge(shares, same, same, same).decision == "calibrated"
-
-
 def test_three_labels_have_no_threshold():
     shares = np.eye(3)[np.arange(30) % 3]
     verdict = judge(shares, 4 * shares, 0 * shares, 0 * shares)
@@ -138,11 +132,6 @@ def test_two_of_three_labels_are_enough_if_there_are_three_of_each(counts, enoug
     assert sum(counts) == MIN_LABELLED
     assert can_judge(np.repeat(np.eye(3), counts, axis=0)) == enough
     assert not can_judge(np.empty((0, 3)))
-
-
-def test_what_logits_decide_for():
-    assert LABELS.classes(np.array([[0.1], [0.0], [-3.0]])).tolist() == [1, 0, 0]
-    assert LABELS.classes(np.array([[1, 2, 0], [5, 2, 0]])).tolist() == [1, 0]
 
 
 # The threshold

@@ -10,7 +10,7 @@ import pytest
 from fala import Budget, DataError, Device, sample_release
 from fala.playground.page.devices import COLUMNS
 from fala.playground.page.notes import NAME, Notes
-from fala.playground.page.posts import SHOWN, TASTES, posts_of
+from fala.playground.page.posts import SHOWN, posts_of
 from fala.playground.page.view import Column, column_of, verdict, warnings
 from fala.playground.page.visit import READER, Visit
 from visits import opened, settle
@@ -31,14 +31,6 @@ def lasting(view):
     kept = {name: value for name, value in view.items() if name not in measured}
     columns = [{**column, "megabytes": None} for column in view["columns"]]
     return {**kept, "columns": columns}
-
-
-@pytest.mark.parametrize("reader", range(1, len(TASTES) + 1))
-def test_every_reader_has_something_to_mind_and_something_to_like(reader):
-    posts = posts_of(1, reader)
-    assert len({*posts.documents, *posts.unseen}) == len(posts.documents) + len(posts.unseen)
-    for labels in (posts.labels, posts.truth):
-        assert 0.1 < sum(labels) / len(labels) < 0.5
 
 
 def test_every_label_moves_the_model_and_no_unseen_post_is_learned(visit):
@@ -151,14 +143,6 @@ def test_a_rollback_answers_as_the_old_model_and_comes_back(replaced):
     replaced.roll_back()
     assert replaced.view["stage"] == "shipped"
     assert answers(replaced.view) == pytest.approx(new, abs=1e-6)
-
-
-def test_all_models_answer_a_text_that_none_of_them_keeps(replaced):
-    asked = replaced.ask("What a clown.")["answers"]
-    assert [answer["key"] for answer in asked] == ["old", "vendor", "mine"]
-    assert all(-1 < answer["lean"] < 1 for answer in asked)
-    known = {stored.example for stored in replaced._opened[0].mine.examples()}
-    assert "What a clown." not in known
 
 
 def test_refining_can_be_stopped_and_continued(replaced):

@@ -142,33 +142,6 @@ def test_examples_without_evidence_change_nothing_and_get_a_plain_logit(kind):
     np.testing.assert_allclose(whole.left_out[~some], plain[~some])
 
 
-@pytest.mark.parametrize("classes", [1, 3])
-@pytest.mark.parametrize("n", [1, 2, 8])
-@pytest.mark.parametrize("d", [1, 5, 20])
-def test_labels_of_one_class_keep_the_bias_and_stay_finite(classes, n, d):
-    features, _, _ = draw(10, n, d, classes)
-    labels = np.ones((n, 1)) if classes == 1 else np.eye(3)[np.full(n, 2)]
-    fitted = fit(Evidence.of(features, labels=labels), start_bias=-0.4)
-    np.testing.assert_array_equal(fitted.bias, np.full(classes, -0.4))
-    assert np.isfinite(fitted.theta).all()
-    assert np.isfinite(fitted.left_out).all()
-    assert np.abs(fitted.theta).max() < 100
-
-
-@pytest.mark.parametrize("scale", [1.0, 100.0])
-def test_separable_labels_stay_finite(scale):
-    features, _, _ = draw(12, 30, 2)
-    labels = (features[:, :, 0] > 0.5).astype(float)
-    evidence = Evidence.of(features * scale, labels=labels)
-    fitted = fit(evidence)
-    assert np.isfinite(fitted.left_out).all()
-    assert np.isfinite(fitted.loss)
-    tiny = fit(evidence, lambdas=[1e-9 * scale**2])
-    assert np.isfinite(tiny.theta).all()
-    right = (probabilities(tiny.left_out) > 0.5) == (labels > 0.5)
-    assert right.mean() > 0.8
-
-
 def test_a_far_start_is_no_trap():
     # Every document starts saturated on the wrong side, where a whole Newton step is absurd.
     features, _, labels = draw(13, 40, 3)

@@ -128,17 +128,6 @@ def test_a_personal_model_from_embeddings_is_the_devices_fit(with_prior):
     assert same == model
 
 
-def test_old_logits_alone_are_found_again():
-    head, inputs = head_of(), inputs_of(120)
-    user = np.random.default_rng(4).normal(size=(1, DIMENSION)).astype(np.float32)
-    wanted = inputs @ (head.weight * user).T + head.bias
-    model = fit_personal(head, inputs, logits=wanted)
-    np.testing.assert_allclose(model.logits(inputs), wanted, rtol=0.05, atol=0.05)
-    # Asked for nothing new, it changes nothing.
-    same = fit_personal(head, inputs, logits=head.vendor_model().logits(inputs))
-    np.testing.assert_allclose(same.weight, head.weight, atol=1e-4)
-
-
 @pytest.mark.parametrize(
     ("options", "match"),
     [
