@@ -6,6 +6,7 @@ decorator registers it.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -110,7 +111,10 @@ FIGURES: dict[str, Entry[list[Plot]]] = {}
 def table(
     name: str, title: str, section: str, *needs: Kind, reads: tuple[Kind, ...] = ()
 ) -> Callable[[Make[Table]], Make[Table]]:
-    """Register a function as a table; the first line of its docstring is its help.
+    """Register a function as a table.
+
+    The first line of its docstring is its help, and what follows is its caption, in which a name in
+    braces is one of its module's.
 
     Args:
         name: On the command line; the paper's by their numbers.
@@ -124,7 +128,7 @@ def table(
         file = f"table-{name}" if name.isdigit() else name
 
         def titled(records: pd.DataFrame) -> Table:
-            return replace(make(records), name=file, title=title)
+            return replace(make(records), name=file, title=title, about=_caption(make))
 
         TABLES[name] = Entry("table", name, section, _about(make, title), titled, needs, reads)
         return make
@@ -140,6 +144,12 @@ def figure(name: str, section: str, *needs: Kind) -> Callable[[Make[list[Plot]]]
         return make
 
     return register
+
+
+def _caption(make: Callable[..., object]) -> str:
+    """The paragraphs of a docstring after its first line, but for what it raises."""
+    text = (make.__doc__ or "").partition("\n")[2].partition("Raises:\n")[0]
+    return " ".join(text.split()).format_map(inspect.unwrap(make).__globals__)
 
 
 def _about(make: Callable[..., object], title: str) -> str:

@@ -33,21 +33,27 @@ class Table:
 
     Attributes:
         cells: The numbers; columns are named with their units, an empty cell is None.
-        caption: What is shown, on which data and backbones, and what differs from the paper.
+        data: On which data and backbones.
         notes: What a reader must know of single cells, one sentence each.
+        measured: When and where, of a table with costs.
         name: For files, such as ``"table-2"``.
         title: One line.
+        about: What is shown, and what differs from the paper.
     """
 
     cells: pd.DataFrame
-    caption: str
+    data: str
     notes: tuple[str, ...] = ()
+    measured: str = ""
     name: str = ""
     title: str = ""
+    about: str = ""
 
     @classmethod
-    def of(cls, rows: Sequence[Row], caption: str, notes: Sequence[str] = ()) -> Table:
-        """A table of rows by column.
+    def of(
+        cls, rows: Sequence[Row], data: str, notes: Sequence[str] = (), measured: str = ""
+    ) -> Table:
+        """A table of rows by column, without what ``report.registry.table`` knows of it.
 
         NaN is an empty cell. A paper's column without a number beside these data is left out.
         """
@@ -58,7 +64,12 @@ class Table:
         cells = cells.where(cells.notna(), None)
         theirs = cells.loc[:, [str(name).startswith(PAPER) for name in cells]]
         empty = theirs.columns[theirs.isna().all()]
-        return cls(cells.drop(columns=empty), caption, tuple(notes))
+        return cls(cells.drop(columns=empty), data, tuple(notes), measured)
+
+    @property
+    def caption(self) -> str:
+        """What is shown of which data."""
+        return " ".join(filter(None, (self.data, self.about, self.measured)))
 
     @property
     def header(self) -> list[str]:

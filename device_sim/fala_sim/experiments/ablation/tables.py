@@ -41,7 +41,11 @@ _USERS = 5
 
 @table("3", "Table 3: the old backbone, global and personal", "ablations", "ablation")
 def table_3(records: pd.DataFrame) -> Table:
-    """The old backbone, global and personal."""
+    """The old backbone, global and personal.
+
+    {_MEANS} p: two-sided sign-flip test over users, beside the smallest that so many users can
+    give. {paper.DIFFERENCE}
+    """
     runs = _ablations(records, "3")
     rows: list[Row] = []
     for setting, setting_runs in by_setting(runs):
@@ -65,16 +69,15 @@ def table_3(records: pd.DataFrame) -> Table:
                     for which in models
                 }
             )
-    return Table.of(
-        rows,
-        f"{described(runs)} {_MEANS} p: two-sided sign-flip test over users, beside the smallest "
-        f"that so many users can give. {paper.DIFFERENCE}",
-    )
+    return Table.of(rows, described(runs))
 
 
 @table("4", "Table 4: ways to initialize the personal matrix", "ablations", "ablation")
 def table_4(records: pd.DataFrame) -> Table:
-    """Ways to initialize the personal matrix."""
+    """Ways to initialize the personal matrix.
+
+    The paper's FaLA, initialized in five ways. {_MEANS} {paper.DIFFERENCE}
+    """
     runs = _ablations(records, "4")
     rows: list[Row] = [
         {
@@ -87,16 +90,17 @@ def table_4(records: pd.DataFrame) -> Table:
         for setting, setting_runs in by_setting(runs)
         for way, way_title in _WAYS.items()
     ]
-    return Table.of(
-        rows,
-        f"{described(runs)} The paper's FaLA, initialized in five ways. {_MEANS} "
-        f"{paper.DIFFERENCE}",
-    )
+    return Table.of(rows, described(runs))
 
 
 @table("5", "Table 5: objective terms by lambda", "ablations", "ablation")
 def table_5(records: pd.DataFrame) -> Table:
-    """Objective terms by lambda."""
+    """Objective terms by lambda.
+
+    The paper's FaLA, with the squared error of old logits (MSE), the cross-entropy of labels (CE)
+    or both, and lambda as the weight of the penalty. {_MEANS} The paper's are with BERT; it does
+    not name their metric, which by size is AUC for NR and accuracy for HS. {paper.DIFFERENCE}
+    """
     runs = _ablations(records, "5")
     # Objective and lambda: "mse+ce-0.0001"; lambda may be written with an exponent.
     parts = runs["part"].str.split("-", n=1, expand=True)
@@ -124,18 +128,17 @@ def table_5(records: pd.DataFrame) -> Table:
                     for objective, name in _OBJECTIVES.items()
                 }
             )
-    return Table.of(
-        rows,
-        f"{described(runs)} The paper's FaLA, with the squared error of old logits (MSE), the "
-        f"cross-entropy of labels (CE) or both, and lambda as the weight of the penalty. {_MEANS} "
-        "The paper's are with BERT; it does not name their metric, which by size is AUC for NR and "
-        f"accuracy for HS. {paper.DIFFERENCE}",
-    )
+    return Table.of(rows, described(runs))
 
 
 @table("6", "Table 6: no global training", "ablations", "ablation")
 def table_6(records: pd.DataFrame) -> Table:
-    """Models without global training, beside FaLA with it."""
+    """Models without global training, beside FaLA with it.
+
+    Ours without global training: a head fitted to each user's own labels alone, on the backbone as
+    it comes; the paper fine-tunes the backbone, too. {_MEANS} The paper's rows stand below ours:
+    other data, other backbones, five users, ± deviation over them.
+    """
     runs = _ablations(records, "6")
     rows: list[Row] = [
         {
@@ -160,18 +163,18 @@ def table_6(records: pd.DataFrame) -> Table:
                 METRICS[metric]: value,
             }
         )
-    return Table.of(
-        rows,
-        f"{described(runs)} Ours without global training: a head fitted to each user's own "
-        "labels alone, on the backbone as it comes; the paper fine-tunes the backbone, too. "
-        f"{_MEANS} The paper's rows stand below ours: other data, other backbones, five users, "
-        "± deviation over them.",
-    )
+    return Table.of(rows, described(runs))
 
 
 @table("7", "Table 7: clusters by user and top k", "ablations", "ablation")
 def table_7(records: pd.DataFrame) -> Table:
-    """Clusters by user and top k."""
+    """Clusters by user and top k.
+
+    How many clusters correlation clustering finds among each user's examples where each has +
+    edges to those of its label among its k nearest; and the AUC of the paper's FaLA on their
+    representatives, mean over users ± deviation [95 % t interval over users]. The paper's rows, at
+    the k that it found best, are of five other users.
+    """
     runs = _ablations(records, "7")
     runs = runs.assign(top_k=runs["part"].astype(int))
     columns = [f"user {place}" for place in range(1, _USERS + 1)]
@@ -204,15 +207,7 @@ def table_7(records: pd.DataFrame) -> Table:
         }
         for task, backbone in product(paper.TASKS, paper.BACKBONES)
     ]
-    return Table.of(
-        rows,
-        f"{described(runs)} How many clusters correlation clustering finds among each user's "
-        "examples where each has + edges to those of its label among its k nearest; and the AUC "
-        "of the paper's FaLA on their representatives, mean over users ± deviation [95 % t "
-        "interval over users]. The paper's rows, at the k that it found best, are of five other "
-        "users.",
-        notes,
-    )
+    return Table.of(rows, described(runs), notes)
 
 
 def _ablations(records: pd.DataFrame, number: str) -> pd.DataFrame:

@@ -5,14 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fala_sim.experiments.adapters.houlsby import (
-    BEST_SHARE,
-    METRIC,
-    SCALES,
-    SIZES,
-    SPANS,
-    reported,
-)
+from fala_sim.experiments.adapters import houlsby
 from fala_sim.metric.statistics import describe
 from fala_sim.metric.value import Value
 from fala_sim.report.groups import measured, of, parts, seeds_of
@@ -47,7 +40,12 @@ _MEASURED = (
 
 @table("adapters", "Adapters against full fine-tuning", "adapters", "adapter")
 def adapters(records: pd.DataFrame) -> Table:
-    """Adapters of two sizes against full fine-tuning, and against no training."""
+    """Adapters of two sizes against full fine-tuning, and against no training.
+
+    {_MEASURED} {_INTERVALS} Nine tasks: models' worth of parameters that they need together. The
+    paper: BERT-large, GLUE's own test rows, Matthews' coefficient of CoLA and F1 of MRPC, the best
+    of a sweep. The slides: a reproduction with BERT-base, accuracy on development rows.
+    """
     runs = of(records, "adapter")
     rows: list[Row] = []
     for data, part in parts(runs, "data"):
@@ -68,19 +66,19 @@ def adapters(records: pd.DataFrame) -> Table:
                     **_parameters(group),
                     **_scores(group),
                     "accuracy against full": difference(group, groups.get(_FULL)),
-                    f"{PAPER} BERT-large": reported("paper", *trial, data),
-                    f"{PAPER} slides, accuracy": reported("slides", *trial, data),
+                    f"{PAPER} BERT-large": houlsby.reported("paper", *trial, data),
+                    f"{PAPER} slides, accuracy": houlsby.reported("slides", *trial, data),
                     "seconds": group["seconds"].mean(),
                 }
             )
-        best = reported("paper", "adapters", "best", data)
+        best = houlsby.reported("paper", "adapters", "best", data)
         if best is not None:
             rows.append(
                 {
                     "data": data,
                     "method": f"{PAPER} the best of sizes 8, 64 and 256",
-                    _SHARE: BEST_SHARE,
-                    _TOGETHER: 1 + (TASKS - 1) * BEST_SHARE,
+                    _SHARE: houlsby.BEST_SHARE,
+                    _TOGETHER: 1 + (TASKS - 1) * houlsby.BEST_SHARE,
                     f"{PAPER} BERT-large": best,
                 }
             )
@@ -91,19 +89,17 @@ def adapters(records: pd.DataFrame) -> Table:
         "epoch was better on the validation rows than the head in closed form that it began with."
         for run in idle.to_dict("records")
     ]
-    return Table.of(
-        rows,
-        f"{described(runs)} {_MEASURED} {_INTERVALS} Nine tasks: models' worth of parameters "
-        "that they need together. The paper: BERT-large, GLUE's own test rows, Matthews' "
-        "coefficient of CoLA and F1 of MRPC, the best of a sweep. The slides: a reproduction "
-        f"with BERT-base, accuracy on development rows. {measured(runs)}",
-        notes,
-    )
+    return Table.of(rows, described(runs), notes, measured=measured(runs))
 
 
 @table("adapter-search", "Learning rates", "adapters", "adapter-search")
 def adapter_search(records: pd.DataFrame) -> Table:
-    """The learning rates that were tried."""
+    """The learning rates that were tried.
+
+    The accuracy of the best epoch on the validation rows, of adapters of size 64 and of full
+    fine-tuning. All other tables' trainings take the best of their method and data set; of equals
+    the exporter's own, or the smaller.
+    """
     runs = of(records, "adapter-search")
     # Of equals the one that the trainings take: the usual, or the smaller.
     runs = runs.assign(other=runs["variant"] != "usual").sort_values(
@@ -124,17 +120,15 @@ def adapter_search(records: pd.DataFrame) -> Table:
         }
         for run in runs.to_dict("records")
     ]
-    return Table.of(
-        rows,
-        f"{described(runs)} The accuracy of the best epoch on the validation rows, of adapters of "
-        "size 64 and of full fine-tuning. All other tables' trainings take the best of their "
-        f"method and data set; of equals the exporter's own, or the smaller. {measured(runs)}",
-    )
+    return Table.of(rows, described(runs), measured=measured(runs))
 
 
 @table("adapter-sizes", "Performance by trained parameters", "adapters", "adapter", "adapter-size")
 def adapter_sizes(records: pd.DataFrame) -> Table:
-    """Performance by trained parameters: the paper's Figure 4."""
+    """Performance by trained parameters: the paper's Figure 4.
+
+    {_MEASURED} {_INTERVALS} {houlsby.SIZES}
+    """
     runs = of(records, "adapter", "adapter-size")
     rows: list[Row] = []
     for data, part in parts(runs, "data"):
@@ -152,23 +146,26 @@ def adapter_sizes(records: pd.DataFrame) -> Table:
                     "seeds": len(group),
                 }
             )
-    return Table.of(rows, f"{described(runs)} {_MEASURED} {_INTERVALS} {SIZES} {measured(runs)}")
+    return Table.of(rows, described(runs), measured=measured(runs))
 
 
 @table("adapter-ablation", "Adapters without some layers'", "adapters", "adapter-span")  # fmt: skip
 def adapter_ablation(records: pd.DataFrame) -> Table:
-    """Adapters without those of some layers: the paper's Figure 6, nothing trained anew."""
+    """Adapters without those of some layers: the paper's Figure 6, nothing trained anew.
+
+    {_INTERVALS} {houlsby.SPANS}
+    """
     runs = of(records, "adapter-span")
     rows: list[Row] = []
     for data, part in parts(runs, "data"):
-        whole = part[part["last"] < 0]
+        whole, metric = part[part["last"] < 0], houlsby.METRIC.get(data, "f1")
         rows += [
             {
                 "data": data,
                 "left out": span_title(*span),
                 **_scores(group),
                 "change of accuracy": difference(group, whole),
-                "change of the paper's metric": difference(group, whole, METRIC.get(data, "f1")),
+                "change of the paper's metric": difference(group, whole, metric),
                 "share of label 1": group["positive"].mean(),
                 "seeds": len(group),
             }
@@ -176,19 +173,20 @@ def adapter_ablation(records: pd.DataFrame) -> Table:
         ]
         majority = {title: part[f"majority.{name}"].iloc[0] for name, title in SCORES.items()}
         rows.append({"data": data, "left out": "the majority's label", **majority})
-    return Table.of(
-        rows,
+    data = (
         f"{described(runs)} Adapters of size {runs['of'].iloc[0]} of which those of a span of "
-        "layers, "
-        "and the norms behind them, are not fed to the graph; layers count from 0. "
-        f"{_INTERVALS} {SPANS} {measured(runs)}",
+        "layers, and the norms behind them, are not fed to the graph; layers count from 0."
     )
+    return Table.of(rows, data, measured=measured(runs))
 
 
 @table("adapter-init", "Adapters by the scale of their first weights", "adapters", "adapter-init",
        reads=("adapter",))  # fmt: skip
 def adapter_init(records: pd.DataFrame) -> Table:
-    """Adapters by the scale of their first weights: the paper's Figure 6, right."""
+    """Adapters by the scale of their first weights: the paper's Figure 6, right.
+
+    Adapters of size 64. {_MEASURED} {_INTERVALS} {houlsby.SCALES}
+    """
     runs = of(records, "adapter-init", "adapter")
     usual = (runs["method"] + runs["variant"] == "".join(_ADAPTERS)) & (runs["kind"] == "adapter")
     runs = runs.assign(variant=runs["variant"].mask(usual, USUAL))
@@ -205,11 +203,7 @@ def adapter_init(records: pd.DataFrame) -> Table:
         for data, part in parts(runs, "data")
         for scale, group in parts(part, "deviation")
     ]
-    return Table.of(
-        rows,
-        f"{described(runs)} Adapters of size 64. {_MEASURED} {_INTERVALS} {SCALES} "
-        f"{measured(runs)}",
-    )
+    return Table.of(rows, described(runs), measured=measured(runs))
 
 
 def by_trial(runs: pd.DataFrame) -> dict[tuple[str, str], pd.DataFrame]:

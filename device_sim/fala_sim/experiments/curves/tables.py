@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala import DataError
-from fala_sim.experiments.replacement.blends import WORDS, with_blends
+from fala_sim.experiments.replacement import blends
 from fala_sim.frame import exploded
 from fala_sim.metric.statistics import SPLIT, describe, user_values
 from fala_sim.report.groups import METRICS, described, grouped, mean, of, parts, title
@@ -34,7 +34,12 @@ _NO_GAINS = "Not run: no user has an AUC of a method and of the vendor's model."
 
 @table("curves", "Learning curves", "curves", "curve")
 def curves(records: pd.DataFrame) -> Table:
-    """AUC by the number of examples that the device had."""
+    """AUC by the number of examples that the device had.
+
+    AUC by the number of train examples that the device had when the new backbone came: mean over
+    users ± deviation [95 % t interval over users]. Users with fewer examples than a column says
+    are not in it.
+    """
     runs = of(records, "curve")
     rows: list[Row] = [
         {"data": setting.data, "new": setting.new, "method": title(name, group)}
@@ -44,17 +49,17 @@ def curves(records: pd.DataFrame) -> Table:
         }
         for setting, name, group in grouped(runs)
     ]
-    return Table.of(
-        rows,
-        f"{described(runs)} AUC by the number of train examples that the device had when the new "
-        "backbone came: mean over users ± deviation [95 % t interval over users]. Users "
-        "with fewer examples than a column says are not in it.",
-    )
+    return Table.of(rows, described(runs))
 
 
 @table("cold", "Cold users: against the vendor's model", "curves", "curve", reads=("replacement",))
 def cold(records: pd.DataFrame) -> Table:
-    """Users of whom the device knows little."""
+    """Users of whom the device knows little.
+
+    Each user's AUC less the AUC of the vendor's new model as it is, which a user loses nothing by
+    staying with. Share below: users who are worse off, by how much on average and at most;
+    difference: mean over all users ± deviation [95 % t interval over users].
+    """
     runs = of(records, "curve")
     rows: list[Row] = [
         {
@@ -66,20 +71,18 @@ def cold(records: pd.DataFrame) -> Table:
         }
         for about, step, gains in _gains(runs, records, COLD)
     ]
-    return Table.of(
-        rows,
-        f"{described(runs)} Each user's AUC less the AUC of the vendor's new model as it is, which "
-        "a user loses nothing by staying with. Share below: users who are worse off, by how much "
-        "on average and at most; difference: mean over all users ± deviation [95 % t "
-        "interval over users].",
-        () if rows else (_NO_GAINS,),
-    )
+    return Table.of(rows, described(runs), () if rows else (_NO_GAINS,))
 
 
 @table("twenty", "At twenty labelled examples: against the vendor's model", "curves", "curve",
        reads=("replacement", "search"))  # fmt: skip
 def twenty(records: pd.DataFrame) -> Table:
     """Users of whom the device knows twenty labels.
+
+    {blends.WORDS} Each user's AUC less the AUC of the vendor's new model as it is, where the device
+    had twenty labelled examples when it came. Above and below: shares of the users; the others are
+    as with the vendor's. Below by more than {SMALL_LOSS}: how many users. Difference: mean over
+    users ± deviation [95 % t interval over users].
 
     Raises:
         DataError: If no learning curve has twenty examples.
@@ -98,21 +101,20 @@ def twenty(records: pd.DataFrame) -> Table:
             "largest loss": max(0.0, -gains.min()),
             "difference in AUC": describe(gains),
         }
-        for about, _, gains in _gains(with_blends(runs, records), records, ("20",))
+        for about, _, gains in _gains(blends.with_blends(runs, records), records, ("20",))
     ]
-    return Table.of(
-        rows,
-        f"{described(runs)} {WORDS} Each user's AUC less the AUC of the vendor's new model as it "
-        "is, where the device had twenty labelled examples when it came. Above and below: shares "
-        f"of the users; the others are as with the vendor's. Below by more than {SMALL_LOSS}: how "
-        "many users. Difference: mean over users ± deviation [95 % t interval over users].",
-        () if rows else (_NO_GAINS,),
-    )
+    return Table.of(rows, described(runs), () if rows else (_NO_GAINS,))
 
 
 @table("chains", "Chains of replacements", "chains", "chain")
 def chains(records: pd.DataFrame) -> Table:
-    """AUC after each of several replacements in turn."""
+    """AUC after each of several replacements in turn.
+
+    One device through several backbones in turn, by step: 0 is what it learnt first. Scores of the
+    personal model, and AUC of the vendor's model of the same backbone: mean over users ± deviation
+    [95 % t interval over users]. Decisions: for how many users the device carried the personal
+    model over, or fell back to the vendor's.
+    """
     runs = of(records, "chain")
     rows: list[Row] = [
         {
@@ -134,14 +136,7 @@ def chains(records: pd.DataFrame) -> Table:
         for setting, name, group in grouped(steps(runs))
         for number, here in parts(group, "step")
     ]
-    return Table.of(
-        rows,
-        f"{described(runs)} One device through several backbones in turn, by step: 0 is what it "
-        "learnt first. Scores of the personal model, and AUC of the vendor's model of the same "
-        "backbone: mean over users ± deviation [95 % t interval over users]. Decisions: "
-        "for how many users the device carried the personal model over, or fell back to the "
-        "vendor's.",
-    )
+    return Table.of(rows, described(runs))
 
 
 def size(variant: str) -> float:

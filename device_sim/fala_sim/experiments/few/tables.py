@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fala_sim.experiments.few.jobs import DRAWS, SIZES
+from fala_sim.experiments.few import jobs
 from fala_sim.methods.registry import VENDOR
 from fala_sim.metric.statistics import SPLIT, compare
 from fala_sim.report.groups import (
@@ -34,12 +34,21 @@ _FIGURES = {
 
 @table("few", "Few labels", "curves", "few", reads=("few-search",))
 def few(records: pd.DataFrame) -> Table:
-    """All methods at 5 to 100 labels of a user, each tuned at that number of labels."""
+    """All methods at 5 to 100 labels of a user, each tuned at that number of labels.
+
+    So many of a user's labels were drawn, {jobs.DRAWS} times; all are there once. Mean over people,
+    each the mean of the draws [95 % t interval over people]. Less the vendor's: the difference
+    from the vendor's model with words on the same people. F1 is at a threshold that each method
+    chooses by one rule, the best expected F1 by its own probabilities: a device by those of its
+    labelled examples (nearer to 1/2 where they are too few to judge by), the others by those of
+    the test texts. Settings are those that validation users chose at that number of labels, or at
+    all of theirs.
+    """
     runs = of(records, "few")
     rows: list[Row] = []
     for new, of_new in parts(_over_draws(runs), "new"):
         sizes = dict(parts(of_new, "labels"))
-        for size in (name for name in SIZES if name in sizes):
+        for size in (name for name in jobs.SIZES if name in sizes):
             groups = dict(by_method(sizes[size]))
             vendor = next((groups[name] for name in VENDOR if name in groups), None)
             for name, group in groups.items():
@@ -51,17 +60,7 @@ def few(records: pd.DataFrame) -> Table:
                         None if gain is None or group is vendor else interval_only(gain.difference)
                     )
                 rows.append({**row, "people": group["user"].nunique()})
-    return Table.of(
-        rows,
-        f"{described(runs)} So many of a user's labels were drawn, {DRAWS} times; all are there "
-        "once. Mean over people, each the mean of the draws [95 % t interval over people]. "
-        "Less the vendor's: the difference from the vendor's model with words on the same people. "
-        "F1 is at a threshold that each method chooses by one rule, the best expected F1 by its "
-        "own probabilities: a device by those of its labelled examples (nearer to 1/2 where "
-        "they are too few to judge by), the others by those of the test texts. Settings are those "
-        "that validation users chose at that number of labels, or at all of theirs. "
-        f"{measured(runs)}",
-    )
+    return Table.of(rows, described(runs), measured=measured(runs))
 
 
 def _over_draws(runs: pd.DataFrame) -> pd.DataFrame:

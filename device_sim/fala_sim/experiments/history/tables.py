@@ -16,7 +16,15 @@ if TYPE_CHECKING:
 
 @table("history", "A history of releases", "chains", "history")
 def history(records: pd.DataFrame) -> Table:
-    """AUC after each of a vendor's releases, carried through all of them or begun there."""
+    """AUC after each of a vendor's releases, carried through all of them or begun there.
+
+    A vendor's releases in turn, by release: 0 is what the device begins with. A part of the user's
+    labels is learned before each; in a row all devices have the same labels. AUC of the personal
+    model that was carried through all releases, of one that begins at this release and encodes all
+    texts, and of the vendor's model: mean over users ± deviation [95 % t interval over users].
+    Passes: forward passes of each replacement, at most. First release to the last: a device that
+    skips those between.
+    """
     runs = of(records, "history")
     rows: list[Row] = []
     for setting, group in by_setting(runs):
@@ -47,12 +55,4 @@ def history(records: pd.DataFrame) -> Table:
                     "carried": mean(lives, "skipped.auc"),
                 }
             )
-    return Table.of(
-        rows,
-        f"{described(runs)} A vendor's releases in turn, by release: 0 is what the device begins "
-        "with. A part of the user's labels is learned before each; in a row all devices have the "
-        "same labels. AUC of the personal model that was carried through all releases, of one that "
-        "begins at this release and encodes all texts, and of the vendor's model: mean over users "
-        "± deviation [95 % t interval over users]. Passes: forward passes of each replacement, at "
-        "most. First release to the last: a device that skips those between.",
-    )
+    return Table.of(rows, described(runs))

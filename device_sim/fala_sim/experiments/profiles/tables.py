@@ -18,7 +18,14 @@ _OPTIONAL = ("measured.report.seconds.total", "measured.cost.total.seconds", "pr
 
 @table("profiles", "Classes of real devices", "devices", "profile")
 def profiles(records: pd.DataFrame) -> Table:
-    """Replacements within real devices' limits: measured, and predicted for the device."""
+    """Replacements within real devices' limits: measured, and predicted for the device.
+
+    Each in a process of its own within the device's cores and memory, a mean over users. Measured:
+    on this machine, within these limits; a method that trains does one epoch over a few documents
+    here, not its whole training. Predicted: the measured seconds of computing by the ratio of this
+    machine's speed to the device's published one, without reading and writing files; none where no
+    speed was published.
+    """
     runs = having(of(records, "profile"), *_OPTIONAL)
     # A replacement's own total, or all stages of what trains.
     total = runs["measured.report.seconds.total"].fillna(runs["measured.cost.total.seconds"])
@@ -47,15 +54,7 @@ def profiles(records: pd.DataFrame) -> Table:
     ]
     failed = runs[runs["message"].fillna("") != ""]
     notes = failed["profile"] + ": " + failed["outcome"] + ": " + failed["message"]
-    return Table.of(
-        rows,
-        f"{described(runs)} Each in a process of its own within the device's cores and memory, a "
-        "mean over users. Measured: on this machine, within these limits; a method that trains "
-        "does one epoch over a few documents here, not its whole training. Predicted: the measured "
-        "seconds of computing by the ratio of this machine's speed to the device's published one, "
-        "without reading and writing files; none where no speed was published.",
-        sorted(notes.unique()),
-    )
+    return Table.of(rows, described(runs), sorted(notes.unique()))
 
 
 def _whole(limit: float) -> Cell:

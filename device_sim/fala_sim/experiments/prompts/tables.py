@@ -63,7 +63,10 @@ _MEASURED = (
 
 @table("prompts", "Writers' prompts", "prompts", "prompt", reads=("prompt-training",))  # fmt: skip
 def prompts(records: pd.DataFrame) -> Table:
-    """Writers' prompts against none, and a personal head on each."""
+    """Writers' prompts against none, and a personal head on each.
+
+    {_MEASURED}
+    """
     runs = of(records, "prompt")
     trainings = of(records, "prompt-training")
     order = [
@@ -87,17 +90,16 @@ def prompts(records: pd.DataFrame) -> Table:
             for method, variant in order
             if method not in without
         ]
-    return Table.of(
-        rows,
-        f"{_described(runs)} {_MEASURED} {measured(runs)}",
-        _notes(runs, trainings),
-    )
+    return Table.of(rows, _described(runs), _notes(runs, trainings), measured=measured(runs))
 
 
 @table("prompt-lengths", "Writers' prompts by their length", "prompts", "prompt-length",
        reads=("prompt", "prompt-training"))  # fmt: skip
 def prompt_lengths(records: pd.DataFrame) -> Table:
-    """Writers' prompts by their length."""
+    """Writers' prompts by their length.
+
+    Vectors of a soft prompt, tokens of a hard one. {_MEASURED}
+    """
     runs = of(records, "prompt", "prompt-length")
     trainings = of(records, "prompt-training")
     trials = runs[(runs["variant"] == "") | (runs["kind"] == "prompt-length")]
@@ -118,12 +120,7 @@ def prompt_lengths(records: pd.DataFrame) -> Table:
         for method, length, variant in tried
         if not (method in _HARD and part["no_hard"].iloc[0])
     ]
-    return Table.of(
-        rows,
-        f"{_described(runs)} Vectors of a soft prompt, tokens of a hard one. {_MEASURED} "
-        f"{measured(runs)}",
-        _notes(runs, trainings),
-    )
+    return Table.of(rows, _described(runs), _notes(runs, trainings), measured=measured(runs))
 
 
 def _tried(method: str, variant: str) -> bool:

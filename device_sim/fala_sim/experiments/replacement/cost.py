@@ -33,7 +33,14 @@ _BATCH = ("forward", "backward", "cheaper")
 
 @table("1", "Table 1: FLOPs of one training batch", "cost", "flops")
 def table_1(records: pd.DataFrame) -> Table:
-    """FLOPs of one training batch of BERT-base and RoBERTa-base, as the paper counts."""
+    """FLOPs of one training batch of BERT-base and RoBERTa-base, as the paper counts.
+
+    The paper's: news recommendation, a batch of a size that it does not give, so ratios can be
+    compared and totals cannot; its RoBERTa-base is twice its BERT-base, although the two do the
+    same work on the same batch. Cheaper: how many times less the backward pass costs than with all
+    parameters. FaLA's batch leaves out choosing, solving and all other passes: see the table of
+    costs.
+    """
     counted = exploded(of(records, "flops"), "rows").to_dict("records")
     batches = {
         f"{run['rows.batch.examples']} texts of {run['rows.batch.tokens']} tokens": None
@@ -58,21 +65,22 @@ def table_1(records: pd.DataFrame) -> Table:
             reported = {f"{PAPER} {column}": cell for column, cell in
                         _batch(theirs, name, method).items()}  # fmt: skip
             rows.append({"backbone": name, "method": title(method), **ours, **reported})
-    return Table.of(
-        rows,
-        f"Ours: counted by operator from the models' own shapes, {' or '.join(batches)}. The "
-        "paper's: "
-        "news recommendation, a batch of a size that it does not give, so ratios can be compared "
-        "and totals cannot; its RoBERTa-base is twice its BERT-base, although the two do the same "
-        "work on the same batch. Cheaper: how many times less the backward pass costs than with "
-        "all parameters. FaLA's batch leaves out choosing, solving and all other passes: see the "
-        "table of costs.",
-    )
+    sizes = " or ".join(batches)
+    data = f"Ours: counted by operator from the models' own shapes, {sizes}."
+    return Table.of(rows, data)
 
 
 @table("cost", "What the paper counts, and what a device pays", "cost", "replacement")
 def costs(records: pd.DataFrame) -> Table:
-    """What a device pays for a whole replacement, beside what the paper counts."""
+    """What a device pays for a whole replacement, beside what the paper counts.
+
+    What the paper counts: FLOPs of one training batch's backward pass. All other columns: one
+    user's whole replacement (selection, forward passes, solution, training), a mean over users; ×
+    FaLA: how many times that of FaLA as shipped. Choosing and solving inside FaLA as shipped are
+    counted by their shapes. Passes: texts through the new backbone, forward and back. Peak memory
+    is the whole process's, its growth the part above the start. Stored: what the device keeps for
+    this user, beside the vendor's release.
+    """
     runs = comparable(replacements(records))
     rows: list[Row] = []
     for setting, part in by_setting(runs):
@@ -99,17 +107,7 @@ def costs(records: pd.DataFrame) -> Table:
             }
             for name, group in groups.items()
         ]
-    return Table.of(
-        rows,
-        f"{described(runs)} What the paper counts: FLOPs of one training batch's backward pass. "
-        "All other columns: one user's whole replacement (selection, forward passes, solution, "
-        "training), a mean over users; × FaLA: how many times that of FaLA as shipped. "
-        "Choosing and solving inside FaLA as shipped are counted by their shapes. Passes: texts "
-        "through the new backbone, forward and back. Peak memory is the whole process's, its "
-        "growth the part above the start. "
-        f"Stored: what the device keeps for this user, beside the vendor's release. "
-        f"{measured(runs)}",
-    )
+    return Table.of(rows, described(runs), measured=measured(runs))
 
 
 def _batch(

@@ -8,17 +8,7 @@ from typing import TYPE_CHECKING
 
 from fala import DataError
 from fala_sim.experiments import paper
-from fala_sim.experiments.replacement.blends import (
-    BEST,
-    DECIDED,
-    WORDS,
-    attempts,
-    best_blends,
-    blend_cell,
-    with_blends,
-    with_decisions,
-    with_own_threshold,
-)
+from fala_sim.experiments.replacement import blends
 from fala_sim.frame import joined
 from fala_sim.methods.fala_shipped import Everything
 from fala_sim.methods.registry import BASELINES, HEADLINE, METHODS, OURS, SHIPPED, TRAINED, VENDOR
@@ -56,14 +46,21 @@ _BESIDE = ("100",)
 @table("headline", "What a replacement keeps, and what it costs", "overview", "replacement",
        reads=("search",))  # fmt: skip
 def headline(records: pd.DataFrame) -> Table:
-    """What a replacement keeps, and what it costs, by the methods that matter most."""
+    """What a replacement keeps, and what it costs, by the methods that matter most.
+
+    AUC and F1: mean over users [95 % t interval over users], F1 at the logit 0 and at an own
+    threshold, found without the test examples' labels. Best blend: with words alone, with the old
+    personal model, or with both, by weights that are the best in hindsight on these very users
+    where no validation users chose them. Cost: mean over users of one whole replacement, with
+    whatever chooses, encodes, solves and trains.
+    """
     plain = replacements(records)
     plain = comparable(plain[plain["method"].isin(HEADLINE)])
     trained = plain[plain["method"].isin(TRAINED)]
     if not trained.empty:
-        blends = best_blends(with_blends(trained, records))
-        plain = joined(plain, blends[blends["method"].str.endswith(BEST)])
-    runs = with_own_threshold(plain, records)
+        both = blends.best_blends(blends.with_blends(trained, records))
+        plain = joined(plain, both[both["method"].str.endswith(blends.BEST)])
+    runs = blends.with_own_threshold(plain, records)
     rows: list[Row] = [
         {
             "data": setting.data,
@@ -78,28 +75,30 @@ def headline(records: pd.DataFrame) -> Table:
         }
         for setting, name, group in grouped(runs, HEADLINE)
     ]
-    return Table.of(
-        rows,
-        f"{described(runs)} AUC and F1: mean over users [95 % t interval over users], F1 "
-        "at the logit 0 and at an own threshold, found without the test examples' labels. Best "
-        "blend: with words alone, with the old personal model, or with both, by weights that are "
-        "the best in hindsight on these very users where no validation users chose them. "
-        "Cost: mean over users of one whole replacement, with whatever chooses, encodes, solves "
-        f"and trains. {measured(runs)}",
-    )
+    return Table.of(rows, described(runs), measured=measured(runs))
 
 
 @table("2", "Table 2: all methods", "quality", "replacement", reads=("search",))
 def table_2(records: pd.DataFrame) -> Table:
-    """All methods on all data sets, with the paper's scores."""
-    blended = with_blends(replacements(records), records)
-    runs = with_decisions(with_own_threshold(blended, records))
+    """All methods on all data sets, with the paper's scores.
+
+    Scores: mean over users ± deviation [95 % t interval over users]. {blends.WORDS} Own threshold:
+    labels are decided where the best F1 is expected, by the device from labels left out of its fit,
+    by all other methods from their probabilities of the test examples themselves, without labels;
+    elsewhere at the logit 0. p: two-sided sign-flip test of the AUC against the best baseline (of
+    the highest mean AUC on these very users) over the same users and seeds, and with Holm's
+    correction over all methods of the data set. Negative flips: share of test examples that were
+    right before and are wrong after, against the old personal model and against the vendor's new
+    one. {paper.DIFFERENCE}
+    """
+    blended = blends.with_blends(replacements(records), records)
+    runs = blends.with_decisions(blends.with_own_threshold(blended, records))
     rows: list[Row] = []
     notes: list[str] = []
     for setting, part in by_setting(runs):
         methods = dict(by_method(part, list(METHODS)))
         best = _best_baseline(part)
-        compared = [name for name in methods if name != best and DECIDED not in name]
+        compared = [name for name in methods if name != best and blends.DECIDED not in name]
         tests = _tests({name: methods[name] for name in compared}, methods.get(best))
         corrected = holm({name: test.p for name, test in tests.items()})
         rows += [
@@ -110,7 +109,7 @@ def table_2(records: pd.DataFrame) -> Table:
                 "seeds": group["seed"].nunique() or None,
                 **score_cells(group),
                 "F1, own threshold": mean_over_users(group, "own_threshold.f1"),
-                "blended": blend_cell(group),
+                "blended": blends.blend_cell(group),
                 "p": "best baseline" if name == best else tests[name].p if name in tests else None,
                 "p (Holm)": corrected.get(name),
                 "negative flips, old": plain_mean(group, "flips.old.share"),
@@ -122,27 +121,21 @@ def table_2(records: pd.DataFrame) -> Table:
         ]
         if tests:
             notes.append(_note(setting.data, title(best, methods[best]), tests))
-    return Table.of(
-        rows,
-        f"{described(runs)} Scores: mean over users ± deviation [95 % t interval over users]. "
-        f"{WORDS} Own threshold: labels are decided where the best F1 "
-        "is expected, by the device from labels left out of its fit, by all other methods from "
-        "their probabilities of the test examples themselves, without labels; elsewhere at the "
-        "logit 0. p: two-sided "
-        "sign-flip test of the AUC against the best baseline (of the highest mean AUC on these "
-        "very users) over the same users and seeds, and with Holm's correction over all methods of "
-        "the data set. Negative flips: share of test examples that were right before and are wrong "
-        "after, against the old personal model and against the vendor's new one. "
-        f"{paper.DIFFERENCE}",
-        notes,
-    )
+    return Table.of(rows, described(runs), notes)
 
 
 @table("comparisons", "FaLA as shipped against each other method", "quality", "replacement",
        reads=("search",))  # fmt: skip
 def comparisons(records: pd.DataFrame) -> Table:
-    """FaLA as shipped against each other method, on each data set and on all together."""
-    runs = best_blends(with_blends(replacements(records), records))
+    """FaLA as shipped against each other method, on each data set and on all together.
+
+    Best blend: of those with words, with the old model, or with both, the one with the highest mean
+    AUC on these very users of a data set. {blends.WORDS} Difference in AUC, FaLA's less the
+    other's: mean over users ± deviation [95 % t interval over users], over the users and seeds that
+    both have; for how many users FaLA is higher; p of a two-sided sign-flip test, with Holm's
+    correction over the data set's rows, and the smallest p that so many users can give.
+    """
+    runs = blends.best_blends(blends.with_blends(replacements(records), records))
     sets = [(setting.data, setting.new, part) for setting, part in by_setting(runs)]
     sets += [("all", new, part) for new, part in parts(runs, "new") if part["data"].nunique() > 1]
     rows: list[Row] = []
@@ -166,19 +159,21 @@ def comparisons(records: pd.DataFrame) -> Table:
         ]
     return Table.of(
         rows,
-        f"{described(runs)} Best blend: of those with words, with the old model, or with both, the "
-        f"one with the highest mean AUC on these very users of a data set. {WORDS} Difference in "
-        "AUC, FaLA's less the other's: mean over users ± deviation [95 % t interval over users], "
-        "over the users and seeds that both have; for how many users FaLA is higher; p of a "
-        "two-sided sign-flip test, with Holm's correction over the data set's rows, and the "
-        "smallest p that so many users can give.",
+        described(runs),
         () if rows else ("No user has an AUC both of FaLA as shipped and of another method.",),
     )
 
 
 @table("frontier", "What a budget of forward passes buys", "budgets", "frontier", "replacement")
 def frontier(records: pd.DataFrame) -> Table:
-    """What a budget of forward passes buys, and what it costs."""
+    """What a budget of forward passes buys, and what it costs.
+
+    FaLA as shipped by its budget, between the vendor's new model and FaLA with all documents
+    through the new backbone. Scores: mean over users ± deviation [95 % t interval over users]; F1:
+    decided at the device's own threshold for the user, and, at zero, at the logit 0. Share of the
+    gain: the mean's part of the way between the two ends, over the users and seeds that all have;
+    no share where there is no gain. Cost: mean over users of one whole replacement.
+    """
     runs = of_labels(records, "frontier")
     replaced = _with_decided(of(records, "replacement"))
     nothing = next((name for name in VENDOR if name in set(replaced["method"])), VENDOR[-1])
@@ -207,20 +202,18 @@ def frontier(records: pd.DataFrame) -> Table:
             }
             for budget, group in (ends[0], *budgets, ends[1])
         ]
-    return Table.of(
-        rows,
-        f"{described(runs)} FaLA as shipped by its budget, between the vendor's new model and FaLA "
-        "with all documents through the new backbone. Scores: mean over users ± deviation [95 % t "
-        "interval over users]; F1: decided at the device's own threshold for the user, "
-        "and, at zero, at the logit 0. Share of the gain: the mean's part of the way between the "
-        "two ends, over the users and seeds that all have; no share where there is no gain. Cost: "
-        f"mean over users of one whole replacement. {measured(runs)}",
-    )
+    return Table.of(rows, described(runs), measured=measured(runs))
 
 
 @table("verdicts", "How often the device's verdict was right", "budgets", "replacement")
 def verdicts(records: pd.DataFrame) -> Table:
     """How often the device's verdict was right.
+
+    A replacement is one user's with one seed. Personal: the device found the personal model better
+    than the vendor's new one by what it can check, and carried it over; calibrated: it found
+    nothing better than the vendor's with the user's own slope and bias, which ranks as the
+    vendor's does. Of the personal: how many have an AUC (both labels are held out), and how often
+    the personal model was the better one on the held-out examples, by AUC and by cross-entropy.
 
     Raises:
         DataError: If no replacement by FaLA has the vendor's score.
@@ -252,25 +245,22 @@ def verdicts(records: pd.DataFrame) -> Table:
                 "share by cross-entropy": (losses > 0).mean(),
             }
         )
-    return Table.of(
-        rows,
-        f"{described(runs)} A replacement is one user's with one seed. Personal: the device found "
-        "the personal model better than the vendor's new one by what it can check, and carried it "
-        "over; calibrated: it found nothing better than the vendor's with the user's own slope and "
-        "bias, which ranks as the vendor's does. Of the personal: how many have an AUC (both "
-        "labels are held out), and how often the personal model was the better one on the held-out "
-        "examples, by AUC and by cross-entropy.",
-    )
+    return Table.of(rows, described(runs))
 
 
 @table("search", "How settings were chosen", "search", "search", reads=("replacement",))
 def search(records: pd.DataFrame) -> Table:
-    """How each method's settings were chosen."""
+    """How each method's settings were chosen.
+
+    These are validation users: none of them is tested on. Each method may try as many settings as
+    any other; those with the best mean AUC are taken (accuracy stands in for a user who has no
+    AUC). Chosen: what the replacements were run with, or, before they are run, what they will be.
+    """
     runs = of_labels(records, "search")
     replaced = having(of(records, "replacement"), "settings").dropna(subset="settings")
     rows: list[Row] = []
     for setting, name, group in grouped(runs):
-        tried = attempts(group)
+        tried = blends.attempts(group)
         tried["words"] = tried["tried.settings"].map(words)
         means = tried.groupby(["words", "user"], sort=False)["score"].mean()
         scores = means.groupby("words", sort=False).mean().dropna()
@@ -290,19 +280,21 @@ def search(records: pd.DataFrame) -> Table:
                 "worst AUC": scores.min(),
             }
         )
-    return Table.of(
-        rows,
-        f"{described(runs)} These are validation users: none of them is tested on. Each method may "
-        "try as many settings as any other; those with the best mean AUC are taken (accuracy "
-        "stands in for a user who has no AUC). Chosen: what the replacements were run with, or, "
-        "before they are run, what they will be.",
-    )
+    return Table.of(rows, described(runs))
 
 
 @table("ratings", "Ratings: what a replacement keeps, and what it costs", "overview",
        "replacement", "frontier")  # fmt: skip
 def ratings(records: pd.DataFrame) -> Table:
-    """What a replacement keeps of ratings, and what it costs."""
+    """What a replacement keeps of ratings, and what it costs.
+
+    RMSE and Spearman's rank correlation with the people's held-out ratings: mean over people [95 %
+    t interval over people]. RMSE less the vendor's: the difference from the vendor's model with
+    words on the same people, below zero where the method is nearer to their ratings, and for how
+    many people it is not above. Cost: mean over people of one whole replacement. Settings: those
+    that validation users chose on the first division; where people take turns these are tested in
+    another division, to the advantage of the methods that have settings.
+    """
     runs = replacements(records, rated=True)
     frontier = of_labels(records, "frontier", rated=True)
     frontier = frontier[frontier["variant"].isin(_BESIDE)]
@@ -336,16 +328,7 @@ def ratings(records: pd.DataFrame) -> Table:
                     "settings": _chosen(group),
                 }
             )
-    return Table.of(
-        rows,
-        f"{described(runs)} RMSE and Spearman's rank correlation with the people's held-out "
-        "ratings: mean over people [95 % t interval over people]. RMSE less the vendor's: the "
-        "difference from the vendor's model with words on the same people, below zero where the "
-        "method is nearer to their ratings, and for how many people it is not above. Cost: mean "
-        "over people of one whole replacement. Settings: those that validation users chose on the "
-        "first division; where people take turns these are tested in another division, to the "
-        f"advantage of the methods that have settings. {measured(runs)}",
-    )
+    return Table.of(rows, described(runs), measured=measured(runs))
 
 
 def _best_baseline(runs: pd.DataFrame) -> str:
