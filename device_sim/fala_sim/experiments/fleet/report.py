@@ -7,6 +7,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
 from fala import DataError
 from fala_sim.experiments.fleet import rows
 from fala_sim.experiments.fleet.rows import DAYS, OFFERED, OUTCOMES
@@ -158,82 +160,14 @@ def _spread(values: pd.Series[int]) -> Figures:
 
 
 def in_words(figures: Figures) -> list[str]:
-    """The figures as lines for people."""
-    labels = figures["labels"]
-    lines = [
-        f"{figures['devices']:,} devices, {figures['left']:,} of whose users left; "
-        f"{labels['mean']:.0f} labels each (median {labels['median']:.0f}, at most "
-        f"{labels['most']}); {figures['bytes_a_row']:.0f} bytes a row on the disk.",
-        "Quality (mean AUC on posts that the user never labelled) over time: "
-        + ", ".join(f"day {one['day']}: {_number(one['auc'])}" for one in figures["quality"])
-        + ".",
-    ]
-    for name, one in figures["releases"].items():
-        if name == "broken":
-            continue
-        outcomes = ", ".join(f"{count:,} {word}" for word, count in one["outcomes"].items())
-        lines += [
-            "",
-            f"Release {name!r}: reached {one['offered']:,} devices ({outcomes}).",
-            f"  AUC {_number(one['before'])} before; {_changed(one['carried'])} carried over; "
-            f"{_changed(one['plain'])} by the vendor's own model alone.",
-            f"  Cost: {one['passes_in_all']:,} forward passes "
-            f"({_number(one['passes']['mean'])} a device), {_number(one['seconds'])} processor "
-            "seconds a device, "
-            f"{one['watt_hours_in_all']:.3g} Wh for the fleet.",
-            f"  Stopped: {one['damaged_refused']:,} damaged downloads, all refused; "
-            f"{one['killed']:,} processes killed on the way, whose devices all went on.",
-        ]
-    bad = figures["broken"]
-    lines += [
-        "",
-        f"Release 'broken' (its head was fitted to labels the wrong way round), on copies of "
-        f"{bad['tried_on_a_copy']:,} devices: AUC {_number(bad['before'])} before; "
-        f"{_changed(bad['plain'])} by its own model; {_changed(bad['taken_whatever_comes'])} on a "
-        "device that takes whatever comes.",
-        f"  The device's own check refused it on {_percent(bad['refused_there'])} of the copies. "
-        f"Of the canary's {bad['canary']:,} devices {_percent(bad['canary_refused'])} refused it"
-        + _halted(bad),
-        "",
-        f"Energy at {figures['watts']['value']:g} W ({figures['watts']['source']}).",
-        _projected(figures["cost"]),
-    ]
-    return lines
-
-
-def _halted(bad: Figures) -> str:
-    if bad["halted"] is None:
-        return "."
-    if bad["halted"]:
-        return (
-            f", more than {HALT:.0%}: the roll-out ended there, with {bad['harmed']:,} of "
-            f"{bad['of']:,} devices harmed (by more than {HARM:g}); devices that take "
-            f"whatever comes would be harmed on {_percent(bad['harmed_there'])} of all. "
-            f"{bad['recalled']:,} rolled back to AUC {_number(bad['recalled_after'])} "
-            f"({_number(bad['recalled_before'])} before it)."
-        )
-    return f", no more than {HALT:.0%}: NOTHING would have stopped it after the canary."
-
-
-def _projected(cost: Figures) -> str:
-    return (
-        f"Simulating took {cost['seconds_a_device']:.3f} processor seconds a device (its own work "
-        f"{cost['own_seconds_a_device']:.3f}), and {cost['seconds_to_start_a_chunk']:.1f} to start "
-        f"a chunk: {cost['projected_devices']:,} devices in chunks of {_CHUNK:,} would take "
-        f"{cost['projected_core_hours']:,.0f} core-hours."
+    """The figures as lines for people, as ``report.txt`` words them."""
+    environment = Environment(
+        loader=PackageLoader(__package__ or "", ""), undefined=StrictUndefined, trim_blocks=True
     )
+    environment.filters["to"] = _formatted
+    template = environment.get_template("report.txt")
+    return template.render(**figures, halt=HALT, harm=HARM, tail=TAIL, chunk=_CHUNK).splitlines()
 
 
-def _changed(one: Figures) -> str:
-    return (
-        f"{_number(one['auc'])} ({_percent(one['better'])} of users better off, "
-        f"{_percent(one['worse'])} worse, the worst {TAIL:.0%} by {_number(one['tail'])})"
-    )
-
-
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
-
-
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1%}"
+def _formatted(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
