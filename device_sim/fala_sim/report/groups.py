@@ -153,16 +153,13 @@ def comparable(runs: pd.DataFrame) -> pd.DataFrame:
     Another seed is another division of the users' data, and methods that train a transformer may
     have been run on the first only.
     """
-    seeds = {
-        setting: [set(group["seed"]) for _, group in by_method(part)]
-        for setting, part in by_setting(runs)
-    }
-    shared = {setting: set.intersection(*each) or set.union(*each) for setting, each in
-              seeds.items()}  # fmt: skip
-    settings = runs[list(Setting._fields)].itertuples(index=False, name=None)
-    kept = [seed in shared[Setting(*setting)] for seed, setting in
-            zip(runs["seed"], settings, strict=True)]  # fmt: skip
-    return runs[np.array(kept, dtype=bool)]
+    setting, method = list(Setting._fields), runs["method"]
+    methods = method.groupby([runs[name] for name in setting]).transform("nunique")
+    on_seed = method.groupby([runs[name] for name in (*setting, "seed")]).transform("nunique")
+    by_all = on_seed == methods
+    # Where no seed is of all, every one counts.
+    some = by_all.groupby([runs[name] for name in setting]).transform("any")
+    return runs[by_all | ~some]
 
 
 def shared_by(runs: pd.DataFrame, *others: pd.DataFrame) -> pd.DataFrame:
