@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from fala_sim.experiments.published import published
+from fala_sim.csv_rows import csv_rows
 from fala_sim.metric.value import Value
 from fala_sim.report.groups import METRICS
 from fala_sim.report.table import PAPER, Cell
@@ -65,7 +65,7 @@ def score_cells(
 def _numbers() -> dict[tuple[str, ...], Value | float | int]:
     return {
         (row["table"], row["task"], row["backbone"], row["metric"], row["row"]): _number(row)
-        for row in published(__package__, "paper.csv")
+        for row in csv_rows(__package__, "paper.csv")
     }
 
 

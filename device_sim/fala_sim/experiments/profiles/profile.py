@@ -8,7 +8,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fala_sim.experiments.published import published
+from fala_sim.csv_rows import csv_rows
 
 if TYPE_CHECKING:
     from fala_sim.situation import Example
@@ -99,7 +99,7 @@ class Work:
 
 
 def _profiles() -> Iterator[Profile]:
-    rows = published(__package__, "profiles.csv")
+    rows = csv_rows(__package__, "profiles.csv")
     for (name, title), figures in groupby(rows, key=lambda row: (row["name"], row["title"])):
         found = {one["figure"]: Figure(_number(one["value"]), one["source"]) for one in figures}
         cores, memory = found.pop("cores"), found.pop("memory")

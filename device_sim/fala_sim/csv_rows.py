@@ -1,4 +1,4 @@
-"""Numbers that others published, which lie as CSV files beside the modules that read them."""
+"""Data that lie as CSV files beside the modules that read them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import csv
 from importlib import resources
 
 
-def published(package: str | None, name: str) -> list[dict[str, str]]:
+def csv_rows(package: str | None, name: str) -> list[dict[str, str]]:
     """The rows of a package's CSV file, by column.
 
     Args:
