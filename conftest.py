@@ -20,7 +20,7 @@ sys.dont_write_bytecode = False
 pytest_plugins = ["pytest_fala"]
 
 
-def pytest_collection_finish():
+def pytest_collection_finish() -> None:
     """Look for cycles again, but only among what tests make."""
     gc.freeze()
     gc.enable()
