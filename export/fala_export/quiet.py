@@ -18,7 +18,7 @@ def first_line(error: Exception) -> str:
 def quiet() -> Iterator[None]:
     """Silence what libraries say to their authors, while they are imported and while they work.
 
-    What goes wrong is raised, and told by our own errors; a user who reads ten lines of remarks
+    What goes wrong is raised, as our own errors; a user who reads ten lines of remarks
     about a tracer before the one that matters does not find it.
     """
     # Some builds of onnxruntime keep notes of their use in files.

@@ -1,4 +1,4 @@
-"""What cannot be written is said of the file that was asked for."""
+"""Writing files: errors name the file that was asked for."""
 
 from __future__ import annotations
 

@@ -101,9 +101,9 @@ def read_json(path: Path) -> dict[str, Any] | None:
     Raises:
         ExportError: It is no JSON, or no object.
     """
-    found = read_any_json(path)
-    if found is None or isinstance(found, dict):
-        return found
+    content = read_any_json(path)
+    if content is None or isinstance(content, dict):
+        return content
     raise ExportError(f"{path.name} is not a JSON object")
 
 
@@ -137,12 +137,12 @@ def check_tokenizer(folder: Path) -> None:
     Raises:
         ExportError: None of its files is there, or a package is missing to read them.
     """
-    found = [name for name in (TOKENIZER[0], *VOCABULARIES) if (folder / name).is_file()]
-    if not found:
+    files = [name for name in (TOKENIZER[0], *VOCABULARIES) if (folder / name).is_file()]
+    if not files:
         raise ExportError(f"has no tokenizer: neither {TOKENIZER[0]} nor a vocabulary")
-    if found[0].endswith(".model") and find_spec("sentencepiece") is None:
+    if files[0].endswith(".model") and find_spec("sentencepiece") is None:
         raise ExportError(
-            f"its tokenizer is only there as {found[0]}: pip install "
+            f"its tokenizer is only there as {files[0]}: pip install "
             "'fala-sdk[export]' to read it (sentencepiece is missing), or save the tokenizer as "
             f"{TOKENIZER[0]}"
         )

@@ -175,12 +175,12 @@ def with_words(
         losses.append(
             float(cross_entropy(one.label_shares(known), logits.astype(np.float64)).mean())
         )
-    said = {
+    compared = {
         "trained_beside_words": round(losses[0], _DIGITS),
         "fitted_anew": round(losses[1], _DIGITS),
     }
     chosen = (beside, of_alone) if losses[0] <= losses[1] else (anew, of_anew)
-    return chosen[0], {**chosen[1], "validation_cross_entropy": said}
+    return chosen[0], {**chosen[1], "validation_cross_entropy": compared}
 
 
 class _Silent:

@@ -152,8 +152,8 @@ class Training:
                 raise ExportError("out of memory on the GPU; try a smaller batch") from error
             _leave_the_rest_to_the_first()
             steps = int(state.global_step)
-            found = _best_step(state, self.settings.best)
-            best = steps if found is None else found
+            best_step = _best_step(state, self.settings.best)
+            best = steps if best_step is None else best_step
             saved = self.folder / f"{PREFIX_CHECKPOINT_DIR}-{best}" / "model.safetensors"
             weights = start if best == 0 else load_file(saved)
         module.cpu().load_state_dict(weights)

@@ -80,24 +80,24 @@ def details_of(
 def history_of(history: History) -> dict[str, Any]:
     """What the manifest says of how a training went."""
     losses = {str(step): round(loss, _LOSS_DIGITS) for step, loss in history.validation.items()}
-    said: dict[str, Any] = {
+    entry: dict[str, Any] = {
         "steps": history.steps,
         "best_step": history.best_step,
         "validation_loss": losses,
     }
     if history.precision != "no":
-        said["mixed_precision"] = history.precision
+        entry["mixed_precision"] = history.precision
     if history.accuracy:
         shares = {str(step): round(share, _LOSS_DIGITS) for step, share in history.accuracy.items()}
-        said["validation_accuracy"] = shares
-    return said
+        entry["validation_accuracy"] = shares
+    return entry
 
 
 def write_trained(trained: Trained, out: Path, options: ExportOptions) -> dict[str, Any]:
     """Write a backbone with its global head as a release.
 
     Args:
-        trained: What a training gave.
+        trained: What was trained.
         out: The bundle; left alone when anything fails.
         options: How to export an encoder. Word vectors take their name and details from it, and
             keep their precision; a bundle that was kept as it is takes nothing.

@@ -48,8 +48,8 @@ def unseen_rows(bundle: Bundle, rows: PublicRows, trained_on: Path | None) -> Pu
 
 def _training_rows(bundle: Bundle, rows: PublicRows, trained_on: Path | None) -> Sequence[Row]:
     """What a backbone was trained on; nothing where it is not known to have seen any of these."""
-    told = bundle.manifest.details.get("training")
-    training: Mapping[str, Any] = told if isinstance(told, dict) else {}
+    details = bundle.manifest.details.get("training")
+    training: Mapping[str, Any] = details if isinstance(details, dict) else {}
     if "history" not in training:  # of a head alone
         return []
     if trained_on is not None:

@@ -83,7 +83,7 @@ def begin(
         passphrase: Encrypts the keys.
 
     Returns:
-        What was made.
+        What is there now, as of ``show``, and where.
 
     Raises:
         ExportError: The folder is not empty, or the keys would lie in it.
@@ -95,11 +95,11 @@ def begin(
     ring = Keyring()
     for role, wanted in {**THRESHOLDS, **(thresholds or {})}.items():
         _new_keys(state, role, wanted, keys, passphrase, ring)
-    made = sign(state, TOP_ROLES, ring, now)
+    metadata = sign(state, TOP_ROLES, ring, now)
     for part in (METADATA, TARGETS):
         (folder / part).mkdir(parents=True, exist_ok=True)
     with repository.locked(folder):
-        repository.write(folder, state, made)
+        repository.write(folder, state, metadata)
     return {
         "repository": str(folder),
         "root": str(folder / METADATA / f"1.{ROOT}.json"),
@@ -165,11 +165,11 @@ def publish(
         target.unrecognized_fields["custom"] = {"product": named, "version": number}
         role = named if named in state.products else TARGETS
         state.targets[role].signed.targets[path] = target
-        made = sign(state, [role], keys, now)
+        metadata = sign(state, [role], keys, now)
         file = folder / TARGETS / target.get_prefixed_paths()[0]
         file.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(file, partial(shutil.copyfile, source))
-        repository.write(folder, state, made)
+        repository.write(folder, state, metadata)
     return {
         "repository": str(folder), "product": named, "version": number, "name": manifest.name,
         "file": str(file), "bytes": target.length, **show(state, now),
@@ -243,9 +243,9 @@ def renew(
             _ = state[role]
         before = state.copy()
         wanted = set(roles) or {TIMESTAMP, *_due(state, keys, now)}
-        made = sign(state, wanted, keys, now, before)
-        repository.write(folder, state, made)
-    return {"repository": str(folder), "renewed": sorted(made), **show(state, now)}
+        metadata = sign(state, wanted, keys, now, before)
+        repository.write(folder, state, metadata)
+    return {"repository": str(folder), "renewed": sorted(metadata), **show(state, now)}
 
 
 def rotate(
@@ -288,14 +288,14 @@ def rotate(
         files = _new_keys(state, role, wanted, new_keys, passphrase, keys)
         try:
             roles = [role, TARGETS] if role in state.products else [role, ROOT]
-            made = sign(state, roles, keys, now, before)
+            metadata = sign(state, roles, keys, now, before)
         except ExportError:
             for file in files:  # keys of nothing
                 file.unlink()
                 file.with_suffix(PUBLIC).unlink()
             raise
         lost = role in TOP_ROLES and role != ROOT and not before.verifies(role, state[role])
-        repository.write(folder, state, made, root_first=lost)
+        repository.write(folder, state, metadata, root_first=lost)
     return {"repository": str(folder), "rotated": role, **show(state, now)}
 
 
@@ -331,8 +331,8 @@ def delegate(
         state = repository.load(folder)
         add_product(state, _product(product), _PRODUCT_DAYS)
         _new_keys(state, product, threshold or Threshold(1, 1), new_keys, passphrase, keys)
-        made = sign(state, [product, TARGETS], keys, now)
-        repository.write(folder, state, made)
+        metadata = sign(state, [product, TARGETS], keys, now)
+        repository.write(folder, state, metadata)
     return {"repository": str(folder), "delegated": product, **show(state, now)}
 
 
@@ -363,7 +363,7 @@ def _new_keys(
     passphrase: bytes | None,
     ring: Keyring,
 ) -> list[Path]:
-    made = Keyring()
+    new = Keyring()
     files: list[Path] = []
     number = 1
     while len(files) < wanted.keys:
@@ -372,9 +372,9 @@ def _new_keys(
         if not file.exists() and not file.with_suffix(PUBLIC).exists():
             key = make_key(file, passphrase)
             files.append(file)
-            made.add(key)
+            new.add(key)
             ring.add(key)
-    give_keys(state, role, made, wanted.needed)
+    give_keys(state, role, new, wanted.needed)
     return files
 
 

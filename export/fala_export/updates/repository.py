@@ -76,24 +76,26 @@ def newest_root(folder: Path) -> Metadata[Root]:
     return root
 
 
-def write(folder: Path, state: State, made: dict[str, bytes], *, root_first: bool = False) -> None:
+def write(
+    folder: Path, state: State, metadata: dict[str, bytes], *, root_first: bool = False
+) -> None:
     """Write new metadata.
 
     Args:
         folder: The repository.
         state: What they are of.
-        made: By role, in the order of writing; see ``state.sign``.
+        metadata: By role, in the order of writing; see ``state.sign``.
         root_first: Write the root before all: where its old keys have signed nothing else.
 
     Raises:
         OSError: They cannot be written.
     """
-    roles = list(made)
-    if root_first and ROOT in made:
+    roles = list(metadata)
+    if root_first and ROOT in metadata:
         roles = [ROOT, *(role for role in roles if role != ROOT)]
     for role in roles:
         name = f"{role}.json" if role == TIMESTAMP else f"{state[role].signed.version}.{role}.json"
-        put(folder / METADATA / name, made[role])
+        put(folder / METADATA / name, metadata[role])
 
 
 def put(path: Path, data: bytes) -> None:

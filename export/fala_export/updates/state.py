@@ -151,12 +151,12 @@ def add_product(state: State, product: str, days: int) -> None:
     if roles is None:
         raise ExportError("the repository delegates to hashed bins, which was not done here")
     roles[product] = DelegatedRole(product, [], 1, terminating=True, paths=[f"{product}/*"])
-    made = Metadata(Targets())
-    made.signed.version = 0
-    set_period(made, days)
+    targets = Metadata(Targets())
+    targets.signed.version = 0
+    set_period(targets, days)
     moved = [path for path in top.targets if path.startswith(f"{product}/")]
-    made.signed.targets = {path: top.targets.pop(path) for path in moved}
-    state.targets[product] = made
+    targets.signed.targets = {path: top.targets.pop(path) for path in moved}
+    state.targets[product] = targets
 
 
 def sign(
@@ -181,7 +181,7 @@ def sign(
     wanted = {*roles}
     named = {SNAPSHOT, TIMESTAMP} if wanted & {*state.targets, SNAPSHOT} else set()
     wanted |= named
-    made: dict[str, bytes] = {}
+    written: dict[str, bytes] = {}
     for role in (*state.products, TARGETS, SNAPSHOT, TIMESTAMP, ROOT):
         if role not in wanted:
             continue
@@ -192,19 +192,21 @@ def sign(
         metadata.signatures.clear()
         if role == SNAPSHOT:
             signed.meta = {
-                f"{name}.json": _meta(targets, made.get(name), signed.meta.get(f"{name}.json"))
+                f"{name}.json": _meta(targets, written.get(name), signed.meta.get(f"{name}.json"))
                 for name, targets in state.targets.items()
             }
         if role == TIMESTAMP:
-            signed.snapshot_meta = _meta(state.snapshot, made.get(SNAPSHOT), signed.snapshot_meta)
+            signed.snapshot_meta = _meta(
+                state.snapshot, written.get(SNAPSHOT), signed.snapshot_meta
+            )
         ids = list(state.delegate(role).keyids)
         if before is not None and role in TOP_ROLES:
             ids += [one for one in before.delegate(role).keyids if one not in ids]
         for signer in keys.those(ids):
             metadata.sign(signer, append=True)
-        made[role] = metadata.to_bytes()
+        written[role] = metadata.to_bytes()
         _check_signed(state, role, metadata, keys, before)
-    return made
+    return written
 
 
 def _meta(metadata: Metadata[Any], data: bytes | None, old: MetaFile | None) -> MetaFile:

@@ -87,12 +87,12 @@ def _open_member(path: Path, archive: zipfile.ZipFile) -> IO[bytes]:
 def _lines(path: Path, file: BinaryIO, text: IO[bytes]) -> Generator[bytes, None, None]:
     size = path.stat().st_size
     with progress(path.name, size) as bar:
-        number = told = 0
+        number = shown = 0
         while line := text.readline(_LONGEST_LINE):
             yield line
             number += 1
             if size and number % _STEP == 0:
                 # Of the file as it lies on the disk: packed, nobody knows how much is to come.
-                bar.update(file.tell() - told)
-                told = file.tell()
-        bar.update(size - told)
+                bar.update(file.tell() - shown)
+                shown = file.tell()
+        bar.update(size - shown)

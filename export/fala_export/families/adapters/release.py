@@ -18,7 +18,7 @@ def write_task(task: Task, base: Base, settings: TaskRelease) -> dict[str, Any]:
     """Write a trained task: adapters as such, anything else as a whole release.
 
     Args:
-        task: What a training gave.
+        task: What was trained.
         base: What it was trained on.
         settings: Its name, and the bundle to write, which is left alone when anything fails.
 

@@ -115,7 +115,7 @@ def write_prompted(
     no device takes: they stay in the model's folder.
 
     Args:
-        prompted: What a training gave.
+        prompted: What was trained.
         out: The bundle; left alone when anything fails.
         options: How to export the encoder.
         count: Prompts that a release brings, at most.

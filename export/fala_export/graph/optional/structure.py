@@ -118,13 +118,13 @@ class Structure:
         Raises:
             ExportError: There are none, or they do not come in twos.
         """
-        found = []
+        norms = []
         for node in self._edit.source:
             ends = self._end(node) if node.op_type == "LayerNormalization" else None
             if ends is not None:
-                found.append((node, *ends))
-        names = ["attention" if self._averages(dense) else "output" for _, _, dense in found]
-        if not found:
+                norms.append((node, *ends))
+        names = ["attention" if self._averages(dense) else "output" for _, _, dense in norms]
+        if not norms:
             raise ExportError(
                 "no place for adapters was found: no LayerNormalization takes the sum of an "
                 "input and a dense layer, as in BERT and its kin"
@@ -136,7 +136,7 @@ class Structure:
             )
         return [
             Site(name, number // 2, dense, total, norm)
-            for number, (name, (norm, total, dense)) in enumerate(zip(names, found, strict=True))
+            for number, (name, (norm, total, dense)) in enumerate(zip(names, norms, strict=True))
         ]
 
     def attentions(self) -> list[Attention]:
@@ -151,14 +151,14 @@ class Structure:
         ]  # fmt: skip
         if not weights:
             raise ExportError("no place for prompts was found: the graph has no attention")
-        found = [self._attention(layer, node) for layer, node in enumerate(weights)]
-        if None in found:
+        attentions = [self._attention(layer, node) for layer, node in enumerate(weights)]
+        if None in attentions:
             raise ExportError(
                 "no place for prompts was found: the attention's keys and values do not lie by "
                 "head, or its scores are more than scaled products and a mask; a model of this "
                 "family can have adapters only"
             )
-        return [attention for attention in found if attention is not None]
+        return [attention for attention in attentions if attention is not None]
 
     def _end(self, norm: NodeProto) -> tuple[NodeProto, str] | None:
         """The sum that a LayerNormalization takes, and the dense layer's part of it."""
