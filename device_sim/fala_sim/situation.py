@@ -10,7 +10,7 @@ from typing import Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fala import Head, Match, PersonalModel
+from fala import Bundle, Head, Match, PersonalModel
 from fala.release import Rating
 from fala.release.device_fit import SparseRows
 from fala_sim.meter import Meter
@@ -157,3 +157,10 @@ def texts_of(example: Example) -> tuple[str, ...]:
 def judged(example: Example) -> str:
     """What a label is about: the text, or the candidate."""
     return example.candidate if isinstance(example, Match) else example
+
+
+def forward_flops_of(bundle: Bundle) -> dict[int, float]:
+    """What a bundle says of FLOPs of one forward pass by length in tokens; see ``Release``."""
+    cost = bundle.manifest.details.get("cost")
+    flops = cost.get("flops", {}) if isinstance(cost, dict) else {}
+    return {int(length): float(value) for length, value in flops.items()}

@@ -94,26 +94,20 @@ def _label(line: str | None, *, rated: bool) -> float | None:
 
 
 FORMATS = {
-    "scale-reviews": Format(
-        annotated(read_folder),
-        ("*/subj.*", "*/label.3class.*"),
-        """Convert Pang and Lee's scale data: the writers' folders in DIR, three classes.
+    name: Format(
+        annotated(partial(read_folder, rated=rating is not None), rating),
+        ("*/subj.*", f"*/{labels}.*"),
+        f"""Convert Pang and Lee's scale data: the writers' folders in DIR, {words}.
 
         Those of the four writers who are not users are the public.
         """,
         users=2,
         in_turn=True,
-    ),
-    "scale-ratings": Format(
-        annotated(partial(read_folder, rated=True), RATING),
-        ("*/subj.*", "*/rating.*"),
-        """Convert Pang and Lee's scale data: the writers' folders in DIR, ratings from 0 to 1.
-
-        Those of the four writers who are not users are the public.
-        """,
-        users=2,
-        in_turn=True,
-    ),
+    )
+    for name, labels, words, rating in (
+        ("scale-reviews", "label.3class", "three classes", None),
+        ("scale-ratings", "rating", "ratings from 0 to 1", RATING),
+    )
 }
 
 DATA_SETS = tuple(

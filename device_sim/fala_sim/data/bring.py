@@ -20,6 +20,7 @@ from fala_sim.convert.format import DataSet, File
 from fala_sim.convert.formats import FORMATS
 from fala_sim.convert.output import save
 from fala_sim.data.download import Resuming, published_md5
+from fala_sim.digests import file_digest
 
 Say = Callable[[str], None]
 
@@ -128,9 +129,9 @@ def _bring(
             downloads.mkdir()
             raise DataError(f"{data_set.name}: what came has no {pattern}; see {data_set.page}")
     receipt = {
-        "downloads": {path.name: _sha256(path) for path in paths},
+        "downloads": {path.name: file_digest(path) for path in paths},
         "files": {
-            path.relative_to(unpacked).as_posix(): _sha256(path)
+            path.relative_to(unpacked).as_posix(): file_digest(path)
             for path in sorted(unpacked.rglob("*"))
             if path.is_file()
         },
@@ -229,11 +230,7 @@ def _download(file: File, checksum: str | None, downloads: Path) -> Path:
 def _check(data_set: DataSet, folder: Path, place: Path) -> None:
     for name, sha256 in read_receipt(data_set, folder)["files"].items():
         path = place / name
-        if not path.is_file() or _sha256(path) != sha256:
+        if not path.is_file() or file_digest(path) != sha256:
             raise DataError(
                 f"{path}: not as it came; move {place} away and call again to bring it anew"
             )
-
-
-def _sha256(path: Path) -> str:
-    return str(pooch.file_hash(str(path), alg="sha256"))

@@ -22,7 +22,7 @@ from fala_sim.digests import digest_of
 from fala_sim.engine.inputs import here
 from fala_sim.engine.task import Say
 from fala_sim.methods.registry import TRAINED
-from fala_sim.situation import Embeddings, Release, distinct_texts
+from fala_sim.situation import Embeddings, Release, distinct_texts, forward_flops_of
 from fala_sim.vendor.embeddings import TOKENIZER, Mapped, embed, embedder_of, keep, lengths
 from fala_sim.vendor.exporter import add_bridge, add_from_annotators
 from fala_sim.vendor.heads import example_of, tuned_head, words_head
@@ -187,21 +187,14 @@ def _release(source: Source, division: Division, work: Path, path: Path, say: Sa
         write_release(path, bundle, head, {"head": f"fitted on the public of {division.name}"})
     else:
         shutil.copyfile(source.bundle, path)
-    cost = bundle.manifest.details.get("cost")
-    flops = cost.get("flops", {}) if isinstance(cost, dict) else {}
+    flops = forward_flops_of(bundle)
     if not flops and TOKENIZER in bundle.manifest.files:
         raise DataError(
             f"{source.bundle}: does not say what a forward pass costs; export it with "
             "`fala-export backbone` of this version"
         )
-    return Release(
-        source.name,
-        path,
-        head,
-        keep(embeddings, work),
-        {int(length): float(value) for length, value in flops.items()},
-        lengths(bundle, texts),
-    )
+    kept = keep(embeddings, work)
+    return Release(source.name, path, head, kept, flops, lengths(bundle, texts))
 
 
 def _shipped(source: Source, plain: Release, division: Division, path: Path, say: Say) -> Release:

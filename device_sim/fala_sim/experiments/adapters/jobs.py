@@ -98,9 +98,8 @@ def train(task: Benchmark, key: Key, options: Sequence[str], rate: str = USUAL) 
     start = time.perf_counter()
     training = said["training"]
     rows = rows_of(task.rows)
-    test = [row for row in rows if row.split == "test"]
-    truth = [str(row.label) for row in test]
-    answered = _Answers(task, bundle, test)
+    answered = _Answers(task, bundle, rows)
+    truth = answered.truth
     logits = answered.logits(answered.state)
     content = {
         **_about(task, rows),
@@ -144,9 +143,8 @@ def leave_out(
     """
     bundle, _ = _trained(task, trained, options, rate)
     rows = rows_of(task.rows)
-    test = [row for row in rows if row.split == "test"]
-    truth = [str(row.label) for row in test]
-    answered = _Answers(task, bundle, test)
+    answered = _Answers(task, bundle, rows)
+    truth = answered.truth
     if answered.state is None:
         raise DataError(f"{bundle}: is no adapter; remove it, and it is trained again")
     inputs = answered.state.inputs
@@ -177,7 +175,7 @@ def leave_out(
 
 
 class _Answers:
-    """What a trained bundle says of rows, on the graph that ships."""
+    """What a trained bundle says of the test rows, on the graph that ships."""
 
     def __init__(self, task: Benchmark, bundle: Path, rows: Sequence[Row]) -> None:
         opened = Bundle.open(bundle)
@@ -185,7 +183,9 @@ class _Answers:
         self.state = opened.state() if opened.base is not None else None
         base = opened if self.state is None else Bundle.open(task.base)
         self._backbone: Backbone = base.backbone()
-        self._examples = [row.example for row in rows]
+        test = [row for row in rows if row.split == "test"]
+        self.truth = [str(row.label) for row in test]
+        self._examples = [row.example for row in test]
         self._texts = unique_texts(self._examples)
 
     def logits(self, state: EncoderState | None) -> Logits:

@@ -16,7 +16,7 @@ from fala.playground.sample import Post, new_posts, new_reader
 from fala_sim.digests import digest_of
 from fala_sim.engine.inputs import here
 from fala_sim.engine.task import Say
-from fala_sim.situation import Release
+from fala_sim.situation import Release, forward_flops_of
 from fala_sim.vendor.embeddings import Mapped, keep
 
 #: What a fleet is given has another content than before it was 2.
@@ -130,8 +130,6 @@ def load(folder: Path) -> World:
         head = bundle.head()
         if not isinstance(head, Head):
             raise TypeError("the vendor's releases have heads")
-        cost = bundle.manifest.details.get("cost")
-        flops = cost.get("flops", {}) if isinstance(cost, dict) else {}
-        vectors_of = {int(length): float(value) for length, value in flops.items()}
-        releases[name] = Release(name, path, head, vectors[backbone], vectors_of)
+        flops = forward_flops_of(bundle)
+        releases[name] = Release(name, path, head, vectors[backbone], flops)
     return World(folder, releases, posts)
