@@ -90,7 +90,7 @@ def test_without_its_search_a_method_is_not_run_and_the_others_are(folder, tmp_p
     assert ready == {"old", "fala"}
     assert not [label for label in labels if label.startswith("ablation")]
     assert failures[-1].endswith(
-        "top, fala-paper: not run without settings; see why their search failed"
+        "fala-paper, top: not run without settings; see why their search failed"
     )
 
 

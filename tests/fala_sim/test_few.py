@@ -1,11 +1,13 @@
 """Methods at few labels, from a run to its table."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
-from fala_sim.experiments.few.jobs import drawn, draws
-from fala_sim.records import read_records
+from fala_sim.experiments.few.jobs import EXPERIMENTS, drawn, draws
+from fala_sim.experiments.people import Participants
+from fala_sim.records import Store, read_records
 from fala_sim.situation import User
 from laboratory import write_data
 from sim_command import call
@@ -94,3 +96,17 @@ def test_fewer_labels_are_among_more():
         dict(zip(ten.train, ten.train_labels, strict=True)).items()
         <= dict(zip(user.train, user.train_labels, strict=True)).items()
     )
+
+
+def test_a_user_with_few_labels_has_all_of_them_alone_and_one_without_any_is_not_run(tmp_path):
+    users = {"ada": 3, "bob": 0}
+    study = SimpleNamespace(
+        store=Store(tmp_path),
+        tested=[Participants("posts", 0, "test", "classification", users)],
+        prepared=lambda *_: tmp_path,
+    )
+    *_, few = EXPERIMENTS
+    (task,) = few.tasks(study, ["global"], {})
+    call = task.make()
+    assert call.job.args[0].user == "ada"
+    assert call.job.keywords == {"done": frozenset(), "settings": {}}

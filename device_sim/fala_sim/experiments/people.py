@@ -295,7 +295,8 @@ class Experiment:
                 for user, examples in islice(division.users.items(), self.users):
                     key = Key(self.kind, division.data, method, user, division.seed)
                     variants = ("",) if self.variants is None else self.variants(examples)
-                    yield division, method, [key.of(variant) for variant in variants]
+                    if keys := [key.of(variant) for variant in variants]:
+                        yield division, method, keys
 
     def tasks(self, study: Study, methods: Iterable[str], chosen: Chosen) -> Iterator[Task]:
         """What there is to do, of the methods that have their settings."""
@@ -382,15 +383,18 @@ def _chosen(study: Study, search: Experiment, methods: Sequence[str]) -> tuple[C
     A method of which a search failed has no settings: those of the remaining validation users
     alone would stay for good, since what is recorded is not run again.
     """
-    settings = chosen_settings(study.plan.results, search.kind)
-    unset: dict[str, dict[str, None]] = {}
+    recorded = chosen_settings(study.plan.results, search.kind)
+    complete: dict[tuple[str, str], bool] = {}
     for division, method, keys in search.keys(study, methods):
-        if not study.store.keys.issuperset(keys) or (division.data, method) not in settings:
-            unset.setdefault(division.data, {})[method] = None
-            settings.pop((division.data, method), None)
+        pair = (division.data, method)
+        complete[pair] = complete.get(pair, True) and study.store.keys.issuperset(keys)
+    settings = {pair: recorded[pair] for pair in complete if complete[pair] and pair in recorded}
+    unset: dict[str, list[str]] = {}
+    for data, method in complete.keys() - settings.keys():
+        unset.setdefault(data, []).append(method)
     return settings, [
-        f"{data}: {', '.join(names)}: not run without settings; see why their search failed"
-        for data, names in unset.items()
+        f"{data}: {', '.join(sorted(names))}: not run without settings; see why their search failed"
+        for data, names in sorted(unset.items())
     ]
 
 
