@@ -112,9 +112,8 @@ def test_a_planted_low_rank_is_found():
     assert learned.chosen.explained > shares(learned)["ridge"] + 0.01
 
 
-@pytest.mark.parametrize("width", [20, 30])
-def test_procrustes_wins_for_a_rotation_with_few_documents_and_noise(width):
-    rng = np.random.default_rng(5)
+def test_procrustes_wins_for_a_rotation_with_few_documents_and_noise():
+    rng, width = np.random.default_rng(5), 30
     old = rng.normal(size=(60, 20)).astype(np.float32)
     rotation = linalg.qr(rng.normal(size=(width, width)))[0][:20]
     learned = learn_map(old, planted(old, 0.5 * rotation, noise=0.3))
@@ -257,15 +256,6 @@ def test_public_rows_alone_are_read(tmp_path, glove, encoder, text):
     path.write_text("\n{}\n")
     refused(run(glove, encoder, path), path, "line 2")
     refused(run(glove, encoder, tmp_path / "absent.jsonl"), "absent.jsonl", "No such file")
-
-
-def test_the_table_names_every_form_and_the_chosen(glove, encoder, text):
-    printed = run(glove, encoder, text).output.splitlines()
-    rows = [line.split() for line in printed[3:6]]
-    assert [row[0] for row in rows] == ["procrustes", "reduced", "ridge"]
-    assert sum(row[-1] == "chosen" for row in rows) == 1
-    assert "200 documents" in printed[1]
-    assert "40 of them" in printed[1]
 
 
 def test_mistakes_are_named(tmp_path, glove, encoder, text):

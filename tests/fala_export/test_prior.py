@@ -126,18 +126,6 @@ def test_several_processes_choose_as_one_does(differing, found):
     assert (other.losses, other.candidate) == (found.losses, found.candidate)
 
 
-def test_people_who_differ_from_the_vendor_alone_get_a_tight_prior():
-    """They are all alike, and their bias is another than the vendor's."""
-    mean = np.array([0.0] * D + [0.6])
-    annotators = gathered(*population(people=60, mean=mean, seed=2))
-    choice = chosen(annotators)
-    assert choice.losses[choice.candidate] < choice.vendor
-    assert choice.prior.mean[-1] == pytest.approx(0.6, abs=0.15)
-    ratio = np.diag(covariance(choice.prior)) / np.diag(isotropic(annotators).covariance)
-    assert ratio.max() < 0.5
-    assert ratio[-1] < 0.15
-
-
 def test_no_prior_is_chosen_where_none_is_better_than_the_vendors_head():
     choice = chosen(gathered(*population(people=40, rows=20, seed=3)))
     assert choice.prior is None and set(choice.held_out) == {None}
@@ -189,15 +177,6 @@ def test_annotators_need_ten_rows():
     few = [names[index] if index % 10 < 9 or index < 190 else None for index in range(250)]
     with pytest.raises(DataError, match=r"18 of 25 public annotators.*needs 20.*isotropic prior"):
         gathered(inputs, labels, few)
-
-
-def test_an_annotator_keeps_at_most_500_rows_of_all_logits():
-    inputs, labels, names = population(people=20, rows=1200)
-    for annotator in gathered(inputs, labels, names):
-        assert len(annotator.labels) == 500
-        assert (np.diff(annotator.logits) >= 0).all()
-        assert annotator.logits[0] < -4 and annotator.logits[-1] > 3
-        np.testing.assert_array_equal(annotator.inputs[:, -1], 1)
 
 
 def test_the_isotropic_prior_gives_logits_the_same_variance_at_any_scale():

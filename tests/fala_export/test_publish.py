@@ -198,13 +198,6 @@ class TestKeys:
 
 
 class TestRepository:
-    def test_it_is_signed_by_all(self, vendor):
-        state = vendor.state()
-        for role in ("root", "targets", "snapshot", "timestamp"):
-            assert state.verifies(role, state[role])
-        assert state.root.signed.consistent_snapshot
-        assert set(state.timestamp.signed.snapshot_meta.hashes) == {"sha256"}
-
     def test_a_tampered_one_is_not_gone_on_with(self, vendor, releases):
         path = vendor.folder / "metadata" / "2.targets.json"
         metadata = Metadata.from_file(str(path))

@@ -48,11 +48,6 @@ def test_every_variant_is_there_in_order_and_finite(task, labels, train, one_cla
         assert np.isfinite(scores(where.user.test)).all(), variant
 
 
-def test_costs_no_forward_pass(where, named):
-    assert named
-    assert "forward" not in where.meter.stages
-
-
 def test_fala_is_the_method_itself_in_every_table(where, named):
     method = find_method("fala-paper")
     expected = method.fit_embedded(where, where.new.embeddings, SETTINGS)(where.user.test)

@@ -144,14 +144,6 @@ def test_what_was_trained_at_another_rate_is_told(task, searched):
         chosen(Store(searched), "mrpc", "adapters")
 
 
-def test_a_whole_model_that_was_measured_and_is_gone_is_not_trained_again(task):
-    folder = trained_earlier(task, ADAPTERS)
-    (folder / "task.fala").unlink()
-    key = Key("adapter-search", "mrpc", "adapters", "all", 0, "usual")
-    (made,) = jobs.validate(task, key, ADAPTERS, (), USUAL)
-    assert made.content["accuracy"] == 0.75
-
-
 def test_a_span_that_is_left_out_is_not_fed(task, tmp_path):
     trained_earlier(task, ADAPTERS)
     results = tmp_path / "results"

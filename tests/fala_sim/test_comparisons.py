@@ -30,17 +30,6 @@ def test_methods_are_compared_on_the_seeds_that_all_of_a_setting_have():
         assert places(kept, method) == {(user, 2) for user in USERS}
 
 
-def test_seeds_are_of_a_setting():
-    """What another data set was run with changes nothing."""
-    films = [record | {"data": "films"} for record in replaced("fala", seeds=(1,))]
-    kept = comparable(framed([*replaced("fala", seeds=(0, 1)), *films]))
-    assert set(zip(kept["data"], kept["seed"], strict=True)) == {
-        ("tweets", 0),
-        ("tweets", 1),
-        ("films", 1),
-    }
-
-
 def test_methods_without_a_common_seed_are_shown_as_they_are():
     runs = framed([*replaced("fala", seeds=(0,)), *replaced("top", seeds=(1,))])
     assert comparable(runs).equals(runs)

@@ -59,13 +59,6 @@ def test_the_overview_counts_data_sets_on_both_sides():
     assert "higher on 1 of 3 and lower on 2 of 3" in sentence(full, sets(0.1, -0.02, -0.01))
 
 
-def test_the_overview_tells_costs_as_ratios():
-    costs = "Beside a replacement"
-    assert "Full takes 20× the forward passes, 100× the FLOPs" in sentence(costs, records())
-    dear = records(passes=800, flops=8e12, seconds=160.0)
-    assert "0.5× the forward passes, 0.5× the FLOPs and 0.5× the s" in sentence(costs, dear)
-
-
 def test_the_overview_owns_to_doubt():
     full = "Against what trains"
     uneven = records(0.05)

@@ -165,12 +165,6 @@ def test_what_was_limited_is_said(runs):
     assert runs["little memory"][1]["limits"]["storage"] is None
 
 
-def test_a_device_is_not_run_twice_in_one_folder(runs, files):
-    place, _ = runs["fits"]
-    with pytest.raises(fala.DataError, match="exists"):
-        run_profile(profile(MIB), files, place)
-
-
 def test_work_that_trains_nothing_is_refused(files):
     """In the limited process, so it comes back as an outcome."""
     with pytest.raises(fala.DataError, match="full, adapter, lora"):
@@ -241,12 +235,6 @@ def test_the_cause_is_judged_too():
     error = fala.DeviceError("device: it cannot be written")
     error.__cause__ = OSError(errno.EFBIG, "File too large")
     assert judge(error)[0] == "no space"
-
-
-def test_messages_are_one_line_that_can_be_read():
-    _, message = judge(RuntimeError("bad allocation\n  at " + "somewhere " * 100))
-    assert len(message) <= 200
-    assert "\n" not in message
 
 
 def test_every_figure_has_its_source():

@@ -56,12 +56,6 @@ class Page:
             self.events.append((message["method"], message["params"]))
         return message
 
-    def wait_for(self, method, seconds=120):
-        end = time.monotonic() + seconds
-        while all(name != method for name, _ in self.events):
-            assert time.monotonic() < end, f"no {method}"
-            self.receive()
-
     def go(self, address):
         """Open an address, and wait until it is loaded."""
         loads = len(self.of("Page.loadEventFired"))

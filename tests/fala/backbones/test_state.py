@@ -1,7 +1,5 @@
 """What a backbone is fed beside texts."""
 
-import sys
-
 import numpy as np
 import pytest
 
@@ -100,15 +98,6 @@ def test_bytes_that_come_to_no_number_are_refused():
     code, step = coded(0)[DOWN]
     with pytest.raises(BundleFormatError, match="NaN or infinity"), np.errstate(over="ignore"):
         EncoderState(Coded({}, {DOWN: (code, np.full_like(step, 3e38))}), "")
-
-
-def test_an_encoder_keeps_no_second_model():
-    """onnxruntime's session would keep the file's bytes beside what it made of them."""
-    model = optional_model()
-    before = sys.getrefcount(model)
-    encoder = OnnxEncoder(model, tokenizer_json(), max_length=MAX_LENGTH)
-    assert sys.getrefcount(model) == before
-    assert len(encoder.encode(TEXTS)) == len(TEXTS)
 
 
 def test_provenance_is_of_backbone_adapter_and_prompt(state):

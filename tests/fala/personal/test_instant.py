@@ -155,14 +155,6 @@ def test_without_examples_the_vendors_model_is_installed(tmp_path, releases, enc
         assert device.learn(TEXTS[:20], ["0", "1"] * 10).fitted == 20
 
 
-@pytest.mark.parametrize("count", [1, 90])
-def test_unlabelled_documents_without_a_personal_model_leave_the_vendors(tmp_path, releases, count):
-    with Device.create(tmp_path / "device", releases["old"]) as device:
-        device.learn(TEXTS[:count])
-        device.replace(releases["mid"], Budget(0))
-        np.testing.assert_allclose(device.predict(PROBES), vendor_of(releases["mid"]), atol=1e-3)
-
-
 @pytest.mark.parametrize("tiny", [0.0, 1e-40])
 def test_a_head_whose_weights_are_nearly_zero_is_installed(path, tmp_path, releases, tiny):
     release, opened = tmp_path / "tiny.fala", Bundle.open(releases["mid"])
