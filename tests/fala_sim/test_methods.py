@@ -2,13 +2,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from transformers import AutoConfig, AutoModel
 
 from fala import Counts, Head, PersonalModel, Report
 from fala.release import fit_matrix
 from fala.release.device_fit import Work
+from fala_export.models.encoder import FAMILY
 from fala_sim.meter import Stage
 from fala_sim.methods import fala_paper
 from fala_sim.methods.fala_shipped import joined
+from fala_sim.methods.lora import Lora
 from fala_sim.methods.matrix import Matrix
 from fala_sim.methods.matrix_tuning import tune
 from fala_sim.methods.method import EFFORT
@@ -307,3 +310,17 @@ def test_neighbours_count_the_smoothed_votes_of_the_nearest():
     votes = [where.user.train_labels[i] for i in np.argsort(-cosines)[:5]]
     expected = np.log((votes.count("b") + 0.5) / (votes.count("a") + 0.5))
     assert scores([text])[0, 0] == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", FAMILY)
+def test_lora_trains_queries_and_values_of_every_kind_that_is_exported(kind):
+    sizes = {"dim": 8, "hidden_dim": 8, "n_layers": 2, "n_heads": 2}
+    if kind != "distilbert":
+        names = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
+        sizes = {**dict(zip(names, sizes.values(), strict=True)), "embedding_size": 8}
+    model = AutoModel.from_config(AutoConfig.for_model(kind, vocab_size=50, **sizes))
+    trained = [name for name, one in Lora.adapt(model).named_parameters() if one.requires_grad]
+    layers = 1 if kind == "albert" else 2  # whose layers share their weights
+    assert len(trained) == layers * 2 * 2
+    assert all("lora_" in name for name in trained)

@@ -11,6 +11,14 @@ from fala_sim.methods.trained import Trained
 if TYPE_CHECKING:
     from torch import nn
 
+#: The layers of queries and values of the kinds of model that the library does not know.
+_QUERIES_AND_VALUES = {
+    "albert": ["query", "value"],
+    "camembert": ["query", "value"],
+    "distilbert": ["q_lin", "v_lin"],
+    "mpnet": ["q", "v"],
+}
+
 
 class Lora(Trained):
     """LoRA (Hu et al., ICLR 2022) of rank 8 and alpha 16, and the head."""
@@ -30,11 +38,11 @@ class Lora(Trained):
         """
         from peft import LoraConfig, get_peft_model
 
-        # Which layers are the queries and values of a kind of model is the library's knowledge.
+        transformer = cast(Any, model)
+        layers = _QUERIES_AND_VALUES.get(transformer.config.model_type)
         try:
-            return cast(
-                "nn.Module", get_peft_model(cast(Any, model), LoraConfig(r=8, lora_alpha=16))
-            )
+            lora = LoraConfig(r=8, lora_alpha=16, target_modules=layers)
+            return cast("nn.Module", get_peft_model(transformer, lora))
         except ValueError as error:
             raise DataError(
                 f"LoRA cannot train this kind of transformer ({error}); leave lora out"
