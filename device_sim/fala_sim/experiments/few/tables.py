@@ -40,7 +40,7 @@ def few(records: pd.DataFrame) -> Table:
     each the mean of the draws [95 % t interval over people]. Less the vendor's: the difference
     from the vendor's model with words on the same people. F1 is at a threshold that each method
     chooses by one rule, the best expected F1 by its own probabilities: a device by those of its
-    labelled examples (nearer to 1/2 where they are too few to judge by), the others by those of
+    labelled examples and by the F1 that its release expects of public ones, the others by those of
     the test texts. Settings are those that validation users chose at that number of labels, or at
     all of theirs.
     """
