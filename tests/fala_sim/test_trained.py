@@ -270,9 +270,6 @@ def test_what_cannot_be_trained_is_refused_saying_why(classifier, tmp_path):
     plain = make_situation(tmp_path / "a", examples, labels, make_head(), details={"pad_id": 0})
     with pytest.raises(DataError, match="its pooling is None"):
         Full().fit(plain, SETTINGS)
-    other = make_situation(tmp_path / "b", examples, labels, make_head(), family="mpnet")
-    with pytest.raises(DataError, match="leave lora out"):
-        Lora().fit(other, SETTINGS)
     wide = write_model(tmp_path / "wide", hidden_size=48)
     with pytest.raises(ExportError, match="it has 48 dimensions"):
         Full().fit(fresh(classifier, transformer=wide), SETTINGS)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from fala import DataError
 from fala_sim.methods.method import Look
 from fala_sim.methods.trained import Trained
 
 if TYPE_CHECKING:
     from torch import nn
 
-#: The layers of queries and values of the kinds of model that the library does not know.
+#: The layers of queries and values of the kinds of model that the exporter takes, and peft does not
+#: know.
 _QUERIES_AND_VALUES = {
     "albert": ["query", "value"],
     "camembert": ["query", "value"],
@@ -31,19 +31,10 @@ class Lora(Trained):
 
     @staticmethod
     def adapt(model: nn.Module) -> nn.Module:
-        """Freeze the model and add the differences, which are zero at first.
-
-        Raises:
-            DataError: If the kind of model is not one whose queries and values are known.
-        """
+        """Freeze the model and add the differences, which are zero at first."""
         from peft import LoraConfig, get_peft_model
 
         transformer = cast(Any, model)
         layers = _QUERIES_AND_VALUES.get(transformer.config.model_type)
-        try:
-            lora = LoraConfig(r=8, lora_alpha=16, target_modules=layers)
-            return cast("nn.Module", get_peft_model(transformer, lora))
-        except ValueError as error:
-            raise DataError(
-                f"LoRA cannot train this kind of transformer ({error}); leave lora out"
-            ) from error
+        lora = LoraConfig(r=8, lora_alpha=16, target_modules=layers)
+        return cast("nn.Module", get_peft_model(transformer, lora))
