@@ -141,8 +141,8 @@ class Manifest:
         rating = self.details.get(layout.RATING)
         if rating is not None:
             return Rating(**rating)
-        by_label = self.details.get(layout.EXPECTED_F1, {})
-        expected = tuple(float(by_label[label]) for label in self.labels if by_label)
+        by_label = self.details.get(layout.EXPECTED_F1)
+        expected = () if by_label is None else tuple(float(by_label[one]) for one in self.labels)
         return (Labels if self.details.get(layout.EXCLUSIVE, True) else Tags)(expected)
 
     @property

@@ -30,8 +30,11 @@ def hook() -> None:
 
 
 def _audited(event: str, arguments: tuple[Any, ...]) -> None:
+    # First, and without a call: Python has many other events, some where its stack is nearly full.
+    if event not in ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir"):
+        return
     layer = active()
-    if layer is None or event not in ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir"):
+    if layer is None:
         return
     kind: Kind | None = None
     path, source = arguments[0], None
