@@ -14,6 +14,9 @@ from fala.errors import DataError, shown
 #: words it is white space.
 PARTING = "\x1e"
 
+#: The largest number of an embedding: a device keeps embeddings in float16.
+LARGEST = float(np.finfo(np.float16).max)
+
 
 class Pair(str):
     """A text of two segments: a sentence and its paraphrase, a question and an answer.
@@ -97,21 +100,23 @@ class Item(str):
 
         Args:
             key: The app's name of it.
-            vector: Its embedding, d finite numbers.
+            vector: Its embedding, d finite numbers within float16, which a device keeps.
             encoder: See above.
 
         Raises:
-            DataError: The key is not a text, or the vector is not one of finite numbers.
+            DataError: The key is not a text, or the vector is not one of such numbers.
         """
         if why := fault(key):
             raise DataError(f"the item's key {why}")
         try:
-            with np.errstate(over="ignore"):
-                copy = np.array(vector, dtype=np.float32)
-        except (TypeError, ValueError) as error:
+            copy = as_float32(vector).copy()
+        except Exception as error:
             raise DataError(f"the item's vector is not numbers: {shown(vector)}") from error
-        if copy.ndim != 1 or not np.isfinite(copy).all():
-            raise DataError(f"the item's vector is not finite numbers in a row: {shown(vector)}")
+        if copy.ndim != 1 or not (np.abs(copy) <= LARGEST).all():
+            raise DataError(
+                f"the item's vector is not numbers in a row, each finite and within {LARGEST:g}: "
+                f"{shown(vector)}"
+            )
         copy.flags.writeable = False
         item = super().__new__(cls, key)
         item.vector, item.encoder = copy, encoder
@@ -134,6 +139,12 @@ class Item(str):
 
     def __repr__(self) -> str:
         return f"Item({str(self)!r}, vector of {len(self.vector)})"
+
+
+def as_float32(value: ArrayLike) -> NDArray[np.float32]:
+    """Real numbers as an app gave them; an object that is to become an array may raise anything."""
+    with np.errstate(over="ignore"):
+        return np.asarray(value).astype(np.float32, casting="same_kind", copy=False)
 
 
 def _item(key: str, vector: NDArray[np.float32], encoder: str | None) -> Item:

@@ -18,6 +18,13 @@ from fala.testing.hostile import Changes, repack
 from rated import rmse
 
 
+class Tensor:
+    """As PyTorch's, where a gradient is wanted of it."""
+
+    def __array__(self, *arguments, **options):
+        raise RuntimeError("call detach() first")
+
+
 def encoder_of(release):
     backbone = Bundle.open(release).backbone()
     return backbone.encode
@@ -114,7 +121,7 @@ def test_another_encoder_is_refused(tmp_path, path, releases, external, function
     for missing in (None, {"cloud 2": functions["cloud 2"]}):
         with (
             Device.open(tmp_path / "made", encoder=missing) as device,
-            pytest.raises(EncoderError, match=r"cloud 1: pass it as encoder= to"),
+            pytest.raises(EncoderError, match=r"encoder=\{'cloud 1': function\}"),
         ):
             device.predict(PROBES)
 
@@ -129,6 +136,8 @@ def test_another_encoder_is_refused(tmp_path, path, releases, external, function
         (lambda right: right[:, :-1], "returned shape"),
         (lambda right: [["x"]] * len(right), "no array of numbers"),
         (lambda right: None, "returned"),
+        (lambda right: right * 1j, "no array of numbers"),
+        (lambda right: Tensor(), "no array of numbers"),
     ],
 )
 def test_an_encoder_that_fails_loses_nothing(tmp_path, external, functions, labels, broken, why):
@@ -148,7 +157,7 @@ def test_an_encoder_that_fails_loses_nothing(tmp_path, external, functions, labe
         fails.clear()
         assert same(state(device), before)
         assert [row.example for row in device.examples()][-1] == "kept all the same"
-        device.fit()
+        assert device.refine().labelled == len(TEXTS) + 1
 
 
 def test_items_need_no_function(tmp_path, external, functions, labels):
@@ -175,6 +184,22 @@ def test_items_need_no_function(tmp_path, external, functions, labels):
             device.learn(items[:1], ["1"])
 
 
+@pytest.mark.parametrize("keep_text", ["always", "never"])
+def test_a_vector_that_an_item_brings_is_kept_with_its_label(
+    tmp_path, external, functions, labels, keep_text
+):
+    vectors = functions["cloud 1"](TEXTS)
+    items = [Item(text, vector) for text, vector in zip(TEXTS, vectors, strict=True)]
+    with Device.create(tmp_path / "a", external["mid"], keep_text=keep_text) as device:
+        device.remember(items[:20], labels[:20])
+        with pytest.raises(EncoderError):  # there is no function for the text
+            device.learn([*items[20:], "a text"], [*labels[20:], "1"])
+        assert device.fit().fitted == len(items)
+        with pytest.raises(DataError, match="numbers"):
+            device.learn([Item("other", vectors[0][:-1])], ["1"])
+        assert len(list(device.examples())) == len(items) + 1
+
+
 def test_items_are_for_releases_without_a_model(device):
     with pytest.raises(DataError, match="old reads texts"):
         device.predict([Item("key", np.zeros(8))])
@@ -194,6 +219,9 @@ def test_an_item():
     for key, vector in ((5, [1]), ("a", ["x"]), ("a", [[1]]), ("a", [np.nan]), ("a", [1e99])):
         with pytest.raises(DataError):
             Item(key, vector)
+    for vector in ([1e5], [1j], Tensor()):
+        with pytest.raises(DataError, match="the item's vector is not numbers"):
+            Item("a", vector)
 
 
 def test_what_cannot_be_written(tmp_path, releases):

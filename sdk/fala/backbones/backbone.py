@@ -12,9 +12,6 @@ from numpy.typing import NDArray
 from fala.backbones.state import EncoderState
 from fala.errors import BundleFormatError
 
-#: The largest number of an embedding: a device keeps embeddings in float16.
-LARGEST = float(np.finfo(np.float16).max)
-
 
 class Backbone(Protocol):
     """A frozen text encoder."""

@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fala.backbones.backbone import LARGEST
 from fala.backbones.state import EncoderState
 from fala.errors import BundleFormatError, DataError, EncoderError, shown
-from fala.examples import Item, check_texts
+from fala.examples import LARGEST, Item, as_float32, check_texts
 
 #: Gives n inputs' embeddings, (n, d): inputs are texts, or the keys of ``Item`` objects.
 Encoder = Callable[[list[str]], ArrayLike]
@@ -126,8 +125,9 @@ class ExternalEncoder:
         """The embeddings by the app's function, checked."""
         if self._function is None:
             raise EncoderError(
-                f"the release is for the app's own encoder {self._name}: pass it as encoder= to "
-                "Device.create or Device.open"
+                f"the release is for the app's own encoder {self._name}: pass the function as "
+                f"encoder=, or as encoder={{{self._name!r}: function}}, to Device.create or "
+                "Device.open; or pass fala.Item objects"
             )
         try:
             returned = self._function(list(inputs))
@@ -137,9 +137,8 @@ class ExternalEncoder:
                 f"{type(error).__name__}: {error}"
             ) from error
         try:
-            with np.errstate(over="ignore"):
-                embeddings = np.asarray(returned, dtype=np.float32)
-        except (TypeError, ValueError) as error:
+            embeddings = as_float32(returned)
+        except Exception as error:
             raise EncoderError(
                 f"the app's encoder {self._name} returned no array of numbers: {shown(returned)}"
             ) from error

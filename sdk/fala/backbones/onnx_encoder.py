@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from fala.audit.graph import prompt_outputs
 from fala.audit.limits import STATE
-from fala.backbones.backbone import LARGEST
 from fala.backbones.state import (
     EncoderState,
     Shape,
@@ -27,7 +26,7 @@ from fala.backbones.state import (
     run_inputs,
 )
 from fala.errors import BundleFormatError, DataError, DimensionError, safe_line
-from fala.examples import check_texts, segments
+from fala.examples import LARGEST, check_texts, segments
 from fala.forks import keep_in_forks
 
 #: Tokens a run, padding included, where more than one text is in it: some eight short texts.

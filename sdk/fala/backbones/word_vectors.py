@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.backbones.backbone import LARGEST
 from fala.backbones.state import EncoderState
 from fala.errors import BundleFormatError
-from fala.examples import check_texts
+from fala.examples import LARGEST, check_texts
 
 _UNKNOWN_WORDS = ("<unk>", "unk")
 _BLOCK = 8192

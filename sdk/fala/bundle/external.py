@@ -8,12 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.backbones.backbone import LARGEST
 from fala.bundle import format as layout
 from fala.bundle.arrays import array_bytes, check_array, read_array
 from fala.bundle.manifest import printable_name, read_json
 from fala.errors import BundleFormatError, DataError
-from fala.examples import fault
+from fala.examples import LARGEST, fault
 
 #: How many inputs the vendor's probes may be, and characters of each.
 MOST_INPUTS, LONGEST_INPUT = 16, 1_000

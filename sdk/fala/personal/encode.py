@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from fala.backbones import Backbone
-from fala.examples import unique_texts
+from fala.examples import Example, items_of, unique_texts
 from fala.model.heads import Vectors
 from fala.personal.gather import Snapshot
 from fala.personal.run import Run
@@ -71,6 +71,24 @@ def encode_missing(
     if not missing:
         return {}
     return dict(zip(missing, backbone.encode([named[name] for name in missing]), strict=True))
+
+
+def brought(store: Store, slot: OpenSlot, examples: Sequence[Example]) -> dict[str, Vectors]:
+    """Vectors that items bring of a slot's encoder, and the store lacks, by the store's names.
+
+    Raises:
+        DataError: One is of another length.
+    """
+    items = items_of(examples)
+    if not items or not slot.bundle.external:
+        return {}
+    encoder = slot.bundle.encoder
+    items = [item for item in items if item.encoder in {None, encoder}]
+    for item in items:
+        item.check(slot.bundle.manifest.dimension)
+    named = dict(zip(store.texts.names(items), items, strict=True))
+    stored = store.embeddings.get(slot.record.backbone, list(named))
+    return {name: item.vector for name, item in named.items() if name not in stored}
 
 
 def encode_free(task: Task, slot: OpenSlot, snapshot: Snapshot) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from fala.errors import BundleError, DeviceChangedError, DeviceError
 from fala.examples import Example, unique_texts
-from fala.personal.encode import encode_free, encode_missing
+from fala.personal.encode import brought, encode_free, encode_missing
 from fala.personal.forget import forget
 from fala.personal.gather import Snapshot, Space, gather
 from fala.personal.refit import Refit, refit_active, until_committed
@@ -84,9 +84,8 @@ class Learner:
 
     def remember(self, examples: Sequence[Example], labels: Sequence[str | None]) -> list[int]:
         """Keep examples and labels; returns their ids. On the disk when it returns."""
-        store = self.task.store
-        ids = self._keep(store.texts.named(examples), labels)
-        if not store.texts.kept:  # they cannot be encoded later
+        ids = self._keep(examples, labels)
+        if not self.task.store.texts.kept:  # they cannot be encoded later
             self._encode(examples)
         return ids
 
@@ -103,7 +102,7 @@ class Learner:
                 except BundleError:  # nothing that is wrong with a release may cost an example
                     last = None
             # Kept before anything else is made: whatever happens there, the user's data is safe.
-            ids = self._keep(named, labels)
+            ids = self._keep(examples, labels)
             active = self._encode(examples)
             after = Version(before.generation, before.data + 1)
             alone = task.store.slots.version() == after and task.active is active
@@ -159,9 +158,14 @@ class Learner:
                     drop_copies(task.path)
             return Forgotten(count, overwritten=task.store.scrub())
 
-    def _keep(self, named: Sequence[Example], labels: Sequence[str | None]) -> list[int]:
-        with self.task.store.transaction():
-            return self.task.store.examples.remember(named, labels)
+    def _keep(self, examples: Sequence[Example], labels: Sequence[str | None]) -> list[int]:
+        """Keep examples with their labels, and the vectors that items bring."""
+        active, store = self.task.active, self.task.store
+        vectors, named = brought(store, active, examples), store.texts.named(examples)
+        with store.transaction():
+            ids = store.examples.remember(named, labels)
+            store.embeddings.add(active.record.backbone, vectors)
+        return ids
 
     def _encode(self, examples: Sequence[Example]) -> OpenSlot:
         """Encode texts that have no embedding, and keep the embeddings; returns the active slot."""

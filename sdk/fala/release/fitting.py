@@ -31,7 +31,7 @@ from fala.model.links import (
     rating_of,
     tags_of,
 )
-from fala.model.losses import Floats
+from fala.model.losses import Floats, check_arrays
 from fala.release.joint import Joint, fit_joint, left_out
 from fala.release.joint_rows import JointExamples
 from fala.release.paper.fit import Evidence, fit_paper
@@ -130,7 +130,10 @@ def fit_head(
         backbone, examples, embeddings = _documents(vectors)
         lexical = False
     elif labels is None:
-        raise DataError("labels are missing: fit_head(backbone, examples, labels)")
+        raise DataError(
+            "labels are missing: fit_head(backbone, examples, labels), or, of a NumPy array of "
+            "vectors, fit_head(vectors, labels)"
+        )
     rows = PublicRows.of(
         backbone, cast("Sequence[Example]", examples), labels, label_names=label_names,
         embeddings=embeddings, rating=rating, exclusive=exclusive,
@@ -143,8 +146,12 @@ def fit_head(
 
 def _documents(vectors: Vectors) -> tuple[Backbone, list[str], dict[str, Vectors]]:
     """Embeddings (n, d) as a backbone, and documents with their embeddings by name."""
-    if vectors.ndim != 2 or not np.isfinite(vectors).all():
-        raise DataError(f"vectors are finite numbers of shape (n, d), not {vectors.shape}")
+    check_arrays(vectors=vectors)
+    if vectors.ndim != 2:
+        raise DataError(f"vectors are of shape (n, d), not {vectors.shape}")
+    finite = np.isfinite(vectors).all(axis=1)
+    if not finite.all():
+        raise DataError(f"vector {finite.argmin()} has a number that is not finite")
     embeddings = {str(row): vector for row, vector in enumerate(vectors.astype(np.float32))}
     return ExternalEncoder("", vectors.shape[1], None), list(embeddings), embeddings
 
@@ -276,6 +283,8 @@ class PublicRows:
         inputs = example_inputs(distinct, embeddings, backbone.dimension)
         numbers: _Numbers | None = None
         link: Link = LABELS
+        if rating is not None and not exclusive:
+            raise DataError("labels are ratings or tags, not both: leave rating or exclusive out")
         if rating is not None:
             names, link = names or ["rating"], _UNIT
             shares, counts, numbers = _averaged(labels, positions, names, rating)
@@ -440,8 +449,15 @@ def _fit_by_folds(
 def _names(labels: Sequence[Label], names: list[str] | None, task: str) -> list[str]:
     """The names of labels that exclude one another, in the order given or sorted."""
     # Once a type: a protocol's check takes long.
-    if not all(issubclass(kind, str | SupportsIndex) for kind in set(map(type, labels))):
-        raise DataError("a label is a name, or an integer that spells it")
+    kinds = set(map(type, labels))
+    wrong = {kind for kind in kinds if not issubclass(kind, str | SupportsIndex)}
+    if wrong:
+        position = next(at for at, label in enumerate(labels) if type(label) in wrong)
+        raise DataError(
+            f"a label is a name, or an integer that spells it, and that of example {position} is "
+            f"{shown(labels[position])}; other numbers are ratings (rating=), sets of names are "
+            "tags (exclusive=False)"
+        )
     seen = {label_name(label) for label in labels}
     names = in_order(seen) if names is None else names
     if len(names) < 2 or len(seen) < 2:

@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 
 import bundles
 import fala.release
-from fala.errors import DataError
+from fala.errors import DataError, FalaError
 from fala.examples import Match
 from fala.model.losses import cross_entropy
 from fala.release import fitting as vendor
@@ -160,10 +160,29 @@ def test_what_cannot_be_fitted(backbone, examples, labels, names, message):
         fit_head(backbone, examples, labels, label_names=names)
 
 
-@pytest.mark.parametrize("number", [np.nan, np.inf])
-def test_vectors_that_are_not_finite_are_refused(number):
-    with pytest.raises(DataError):
-        fit_head(np.full((4, 3), number), [0, 1, 0, 1])
+FOUR = np.eye(4) + 1
+
+
+@pytest.mark.parametrize(
+    ("vectors", "labels", "kind", "message"),
+    [
+        (
+            FOUR * [[1], [1], [np.inf], [1]],
+            [0, 1, 0, 1],
+            {},
+            "vector 2 has a number",
+        ),
+        (FOUR[0], [0, 1, 0, 1], {}, r"of shape \(n, d\), not \(4,\)"),
+        (FOUR.astype(str), [0, 1, 0, 1], {}, "vectors is a NumPy array of numbers"),
+        (FOUR.tolist(), [0, 1, 0, 1], {}, "of a NumPy array of vectors"),
+        (FOUR, [0, 1, 0.5, 1], {}, "that of example 2 is 0.5; other numbers are ratings"),
+        (FOUR, [0, None, 0, 1], {}, "that of example 1 is None"),
+        (FOUR, [1, 2, 3, 4], {"rating": (1, 5), "exclusive": False}, "not both"),
+    ],
+)
+def test_vectors_and_labels_that_cannot_be_fitted(vectors, labels, kind, message):
+    with pytest.raises(FalaError, match=message):
+        fit_head(vectors, labels, **kind)
 
 
 def test_no_module_hides_what_the_door_gives():
