@@ -250,7 +250,7 @@ def test_a_release_of_another_kind_is_refused(tmp_path, device, releases):
     write_release(tmp_path / "labels.fala", bundle, labels, {})
     other = with_range(tmp_path / "other.fala", releases["mid"], 1, 5, ["seconds"])
     for path in (tmp_path / "labels.fala", other):
-        with pytest.raises(BundleMismatchError, match="the rating stars from 1 to 5"):
+        with pytest.raises(BundleMismatchError, match="the rating 'stars' from 1 to 5"):
             device.replace(path)
     np.testing.assert_array_equal(device.predict(PROBES), values)
 

@@ -43,7 +43,7 @@ def test_a_table_becomes_a_recipe_and_the_recipe_a_release(posts, tmp_path):
     assert result.exit_code == 0, result.output
     summary = json.loads(result.stdout)
     assert summary["columns"] == "text = Post, label = offends, user = annotator"
-    assert (summary["users"], summary["labels"]) == (8, "2: 0, 1")
+    assert (summary["users"], summary["labels"]) == (8, "2: 0 | 1")
     assert summary["split"].startswith("no splits: 2 of 8 users")
     result = run("release", out, "--out", bundle)
     assert result.exit_code == 0, result.output
@@ -95,6 +95,24 @@ def test_a_column_of_many_values_is_no_judgement(tmp_path):
     write_table(tmp_path / "posts.csv", ["text", "is_spam", "user"], rows)
     result = run("init", tmp_path / "posts.csv", "--out", tmp_path / "recipe.toml")
     assert result.exit_code == 1 and "--label" in result.output
+
+
+def test_numbers_that_would_be_classes_are_said_to_be(tmp_path):
+    rows = [[f"text {at}", 1 + at % 5, f"u{at % 4}"] for at in range(80)]
+    words = ("init", tmp_path / "films.csv", "--out", tmp_path / "recipe.toml")
+    write_table(tmp_path / "films.csv", ["text", "label", "user"], rows)
+    result = run(*words)
+    assert "--rating 1 5 uses them as ratings" in result.output
+    assert "# remark: labels: 5 numbers" in (tmp_path / "recipe.toml").read_text()
+    decimals = [[text, f"{number},5", user] for text, number, user in rows]
+    write_table(tmp_path / "films.csv", ["text", "stars", "user"], decimals)
+    result = run(*words)
+    assert result.exit_code == 1 and "decimals have a point" in result.output
+
+
+def test_a_source_that_is_not_there_is_named_at_once(posts, tmp_path):
+    result = run("init", posts, "--label", "offends", "--from", tmp_path / "no model")
+    assert result.exit_code == 2 and "does not exist" in result.output
 
 
 def test_a_recipe_counts_the_file_and_asks_for_what_is_known(tmp_path):

@@ -57,14 +57,16 @@ def released(folder):
     run("release", old)
     run("init", data, "--from", folder / "new.txt", "--out", new, *common, "--old",
         folder / "old.fala", "--publish", folder / "REPO")  # fmt: skip
-    new.write_text(new.read_text().replace("[check]", "[check]\nusers = 2"))
+    recipe = new.read_text().replace("[check]", "[check]\nusers = 2")
+    new.write_text(recipe.replace("rating = [1, 5]", "rating = [1, 6]"))  # a wider range
     return json.loads(run("release", new, "--json").stdout)
 
 
 def test_a_numeric_column_of_stars_makes_a_recipe_of_ratings(folder, released):
     recipe = (folder / "new.toml").read_text()
-    assert 'label = "stars"' in recipe and "rating = [1, 5]" in recipe
-    assert "ratings: 1 to 5" in recipe and "scales_only = false" in recipe
+    assert 'label = "stars"' in recipe and "ratings: 1 to 5" in recipe
+    assert "rating = [1, 5]" in (folder / "old.toml").read_text()
+    assert "scales_only = false" in recipe
 
 
 @pytest.mark.parametrize("stars", [["good", "bad"], ["0", "1"]])
@@ -78,7 +80,7 @@ def test_a_column_of_names_or_of_two_numbers_is_of_labels(tmp_path, stars):
 def test_a_release_of_ratings_has_all_its_parts(folder, released):
     bundle = Bundle.open(folder / "new.fala")
     head = bundle.head()
-    assert isinstance(head.link, Rating) and (head.link.low, head.link.high) == (1, 5)
+    assert isinstance(head.link, Rating) and (head.link.low, head.link.high) == (1, 6)
     assert head.labels == ("rating",) and head.lexical is not None
     assert list(bundle.bridges()) == [Bundle.open(folder / "old.fala").backbone_digest]
     assert bundle.scales == tuple(released["scales"])
@@ -90,7 +92,8 @@ def test_a_release_of_ratings_has_all_its_parts(folder, released):
     assert figures["rmse"] < 0.5 and figures["rank_correlation"] > 0.9
     assert released["prior"]["measure"] == "squared error in nats"
     assert released["published"]["version"] == 1
-    assert "RMSE" in run("release", folder / "new.toml").stdout
+    again = run("release", folder / "new.toml").stdout
+    assert "RMSE" in again and "half the squared error" in again and "entropy" not in again
 
 
 def test_a_device_learns_is_updated_and_answers_in_stars(folder, released, tmp_path):
@@ -116,7 +119,7 @@ def test_frozen_words_and_prior_take_ratings_from_json_lines_and_training_refuse
     run("prior", "--release", out, "--data", data, "--scales-only")
     assert len(Bundle.open(out).scales) == 2
     refused = run(*words, "--work", tmp_path / "work", "--rating", "1", "5", code=1)
-    assert "not for the rating rating from 1 to 5" in refused.stderr
+    assert "not for the rating 'rating' from 1 to 5" in refused.stderr
     beyond = run(*words, "--frozen", "--rating", "2", "3", code=1)
     assert "label must be a number from 2 to 3" in beyond.stderr
 

@@ -170,6 +170,17 @@ def test_a_dry_run_says_what_would_be_done(kitchen):
     assert costs == {"embedding with first": plan["texts"]}
 
 
+def test_devices_that_cannot_take_the_release_are_named_before_any_work(kitchen):
+    posts = (kitchen / "posts.csv").read_text()
+    (kitchen / "posts.csv").write_text(posts.replace(",0,", ",fine,").replace(",1,", ",rude,"))
+    why = "with labels 0, 1, and the rows are for classification with labels fine, rude;"
+    assert why in release(kitchen, "--dry-run", code=1).stderr
+    assert why in release(kitchen, code=1).stderr
+    words = ("init", kitchen / "posts.csv", "--old", kitchen / "old.fala")
+    assert why in run(*words, "--out", kitchen / "r.toml", code=1).stderr
+    assert not (kitchen / "recipe.work").exists() and not (kitchen / "r.toml").exists()
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [

@@ -91,7 +91,7 @@ def test_a_frozen_backbone_is_released_with_words(texts, tmp_path):
     words = summary["training"]["words"]
     head = Bundle.open(out).head()
     assert 0 < np.count_nonzero(head.lexical.weight) <= words["buckets"]
-    losses = words["left_out_cross_entropy"]
+    losses = words["left_out_loss"]
     assert losses["with_words"] < losses["without_words"]
     assert len(words["penalties"]) == 2
     plain = done(source, "--data", texts, "--frozen", "--out", tmp_path / "p.fala", "--no-lexical")
@@ -117,7 +117,7 @@ def test_the_manifest_tells_the_recipe_and_the_data(released):
     bundle, training = released
     assert bundle.manifest.format_version == 2
     assert bundle.head().lexical.weight.any()
-    assert set(training["words"]) == {"buckets", "penalties", "left_out_cross_entropy"}
+    assert set(training["words"]) == {"buckets", "penalties", "measure", "left_out_loss"}
     assert set(training["validation_cross_entropy"]) == {"trained_beside_words", "fitted_anew"}
     assert training["recipe"]["learning_rate"] == 3e-3
     assert training["recipe"]["seed"] == 0

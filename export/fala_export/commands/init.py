@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+import click
+
 from fala.cli.progress import progress
 from fala.release import Columns
 from fala_export.commands.command import Summary, command
@@ -28,7 +30,9 @@ class Init:
 
     data: Annotated[FileOrFolder, Argument("ROWS")]
     out: File = Path("recipe.toml")
-    source: Annotated[Path | None, "--from", "source"] = None
+    source: Annotated[Path | None, "--from", "source", click.Path(exists=True, path_type=Path)] = (
+        None
+    )
     name: str | None = None
     old: File | None = None
     publish: Folder | None = None

@@ -84,11 +84,11 @@ def _figure(value: float | None) -> str:
 
 
 def _words(words: Mapping[str, Any]) -> str:
-    losses = words["left_out_cross_entropy"]
+    losses = words["left_out_loss"]
     measured = ""
     if losses["with_words"] is not None:
         measured = (
-            f"; cross-entropy of left-out documents {losses['with_words']:.4f}, "
+            f"; {words['measure']} of left-out documents {losses['with_words']:.4f}, "
             f"{losses['without_words']:.4f} without"
         )
     return f"  words: {words['buckets']} n-grams have a weight{measured}"
@@ -100,8 +100,8 @@ def _prior(prior: Mapping[str, Any]) -> Iterator[str]:
         return
     yield f"  prior: from {prior['rows']} rows of {prior['annotators']} annotators"
     yield (
-        f"  biases differ from the vendor's by {prior['bias_mean']:.2f} in the mean, with a "
-        f"standard deviation of {prior['bias_deviation']:.2f}"
+        f"  it takes a user's bias to differ from the vendor's by {prior['bias_mean']:.2f} in the "
+        f"mean, with a standard deviation of {prior['bias_deviation']:.2f}"
     )
     yield f"  {prior['measure']} on held-out annotators:"
     for name, value in prior["held_out_loss"].items():

@@ -52,7 +52,7 @@ def play(
         ExportError: A release has no head for the rows.
     """
     old, new = Bundle.open(earlier), Bundle.open(release)
-    rows = load_rows(data, columns, link=new.manifest.link)
+    rows = load_rows(data, columns, link=old.manifest.link)
     users = list(rows.users)[: settings.users]
     texts = unique_texts(row.example for user in users for row in rows.users[user].test)
 

@@ -25,6 +25,8 @@ from fala.release import (
 )
 from fala.release.population.annotators import LEAST_ANNOTATORS, LEAST_ROWS
 from fala.release.row_files import divide, undivided_rows
+from fala.release.user_rows import numbers_as_classes
+from fala_export.training.public_rows import PublicRows
 from fala_export.training.settings import LabelSettings
 
 # Names of columns of ratings, where these are numbers, and the largest number that is looked for.
@@ -127,23 +129,26 @@ def write_recipe(
 
     Raises:
         DataError: The rows cannot be read, or not be divided.
-        ExportError: The recipe exists, or cannot be written.
+        ExportError: The recipe exists, or cannot be written; or devices with the earlier release
+            cannot take one of these rows.
         BundleError: The earlier release cannot be trusted.
     """
     columns = guess_columns(data, columns)
     if labels.link == LABELS:
         labels = LabelSettings(guess_rating(data, columns))
     rows, has_splits = undivided_rows(data, columns, labels.link)
+    counted = _counted(data, rows, labels)
     kept, divided = (rows, "the file's own") if has_splits else divide(rows, seed=0)
+    public = PublicRows.of(kept, labels.link)
+    if earlier is not None:
+        public.check_devices(Bundle.open(earlier))
     chosen = {key: value for key, value in asdict(columns).items() if value is not None}
     facts = {
         "columns": ", ".join(f"{key} = {value}" for key, value in chosen.items()),
-        **_counted(rows, labels),
-        "public_rows": sum(row.split == "public" for row in kept),
+        **counted,
+        "public_rows": len(public.rows),
         "split": divided,
     }
-    if earlier is not None:
-        Bundle.open(earlier)
     notes = "".join(f"# {key}: {_one_line(value)}\n" for key, value in facts.items())
     table = "".join(f"{key} = {_quoted(value)}\n" for key, value in chosen.items())
     recipe = (
@@ -168,7 +173,7 @@ def write_recipe(
     return {"written": str(out), **facts}
 
 
-def _counted(rows: list[Row], labels: LabelSettings) -> dict[str, Any]:
+def _counted(data: Path, rows: list[Row], labels: LabelSettings) -> dict[str, Any]:
     labelled = [row for row in rows if row.label is not None]
     if not labelled:
         raise DataError("no row has a label; name their column with --label")
@@ -179,20 +184,21 @@ def _counted(rows: list[Row], labels: LabelSettings) -> dict[str, Any]:
         "texts": len(texts),
         "near_copies": len(texts) - len(distinct),
         "users": len({row.user for row in rows if row.user is not None}),
-        **_described(labelled, labels),
+        **_described(data, labelled, labels),
     }
 
 
-def _described(rows: list[Row], labels: LabelSettings) -> dict[str, str]:
+def _described(data: Path, rows: list[Row], labels: LabelSettings) -> dict[str, str]:
     """What the labels of some rows are."""
     if labels.rating is not None:
         mean = np.array([row.label for row in rows], dtype=np.float64).mean()
         return {"ratings": f"{labels.rating[0]:g} to {labels.rating[1]:g}, {mean:.2f} in the mean"}
     names = label_names(row.label for row in rows)
-    return {
-        "tags" if labels.tags else "labels": f"{len(names)}: {', '.join(names[:10])}"
-        + (", ..." * (len(names) > 10))
-    }
+    kind = "tags" if labels.tags else "labels"
+    described = {kind: f"{len(names)}: {' | '.join(names[:10])}" + " | ..." * (len(names) > 10)}
+    if not labels.tags and (remark := numbers_as_classes(names, str(data))):
+        described["remark"] = remark
+    return described
 
 
 def _kind(labels: LabelSettings) -> str:

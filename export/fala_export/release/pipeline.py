@@ -48,8 +48,9 @@ class Pipeline:
         steps: In order; the last one's bundle is the release.
 
     Raises:
-        ExportError: A file cannot be read.
+        ExportError: A file cannot be read; or the check's devices cannot take such a release.
         BundleError: An earlier release cannot be trusted.
+        DataError: The check's rows cannot be used.
     """
 
     def __init__(self, recipe: Recipe, work: Path) -> None:
@@ -117,6 +118,7 @@ class Pipeline:
             run = partial(self._prior, prior)
             steps.add("prior and scales", "", [prior.scales_only], run)
         if (check := recipe.check) is not None:
+            self.rows.check_devices(Bundle.open(self.checked))
             inputs = [digest_of(self.checked), check.users, check.budget]
             steps.add("check", "check", inputs, partial(self._check, check))
         return steps

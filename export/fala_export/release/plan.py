@@ -89,7 +89,7 @@ def _costs_of_devices(
 ) -> list[dict[str, Any]]:
     """What the devices of the check embed: test texts, what they learn from, and their budgets."""
     old = Bundle.open(pipeline.checked)
-    rows = load_rows(pipeline.data, pipeline.recipe.columns, link=pipeline.recipe.link)
+    rows = load_rows(pipeline.data, pipeline.recipe.columns, link=old.manifest.link)
     users = [rows.users[name] for name in list(rows.users)[: check.users]]
     tests = unique_texts(row.example for user in users for row in user.test)
     learned = [unique_texts(row.example for row in user.train) for user in users]

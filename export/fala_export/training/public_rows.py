@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fala import DataError, ExportError, Match
+from fala import Bundle, DataError, ExportError, Match
 from fala.release import (
     CLASSIFICATION,
     LABELS,
@@ -79,6 +79,22 @@ class PublicRows:
                 f"{what} is for labels that exclude one another, not for "
                 f"{self.link.described(self.labels)}: fala-export train --frozen, or a recipe "
                 "without [training], fits a head"
+            )
+
+    def check_devices(self, earlier: Bundle) -> None:
+        """Check that devices with an earlier release can take one of these rows, and learn them.
+
+        Raises:
+            ExportError: The earlier release has no head for their labels.
+        """
+        head = earlier.manifest
+        same = (head.task, head.labels) == (self.task, self.labels)
+        if not (same and self.link.continues(head.link, self.labels, head.labels)):
+            asked = f"{self.task} with {self.link.described(self.labels)}"
+            has = f"a head for {head.task} with {head.link.described(head.labels)}"
+            raise ExportError(
+                f"{earlier.path}: has {has if head.task else 'no head'}, and the rows are for "
+                f"{asked}; a device cannot go from one to the other"
             )
 
     @property

@@ -355,7 +355,7 @@ class Rating:
 
     def described(self, labels: Sequence[str]) -> str:
         """See ``Labels``."""
-        return f"the rating {labels[0]} from {self.low:g} to {self.high:g}"
+        return f"the rating {labels[0]!r} from {self.low:g} to {self.high:g}"
 
     def mean(self, z: NDArray[np.floating]) -> Floats:
         """See ``Labels``."""

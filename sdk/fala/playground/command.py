@@ -27,7 +27,7 @@ from fala.playground.releases import BUILT_IN, built_in, sample_release
 from fala.playground.sample import sample_rows
 from fala.playground.walk import mean, prepare, run_user
 from fala.release.row_files import Columns, load_rows
-from fala.release.user_rows import Rows
+from fala.release.user_rows import Rows, numbers_as_classes
 
 # The mark at the start keeps click from filling the lines.
 _EXAMPLES = """\b
@@ -104,11 +104,15 @@ class Options:
         return Budget(self.budget, self.seconds)
 
 
+# Those of --data; tags, which may have several, are not played.
+_COLUMNS = [one.name for one in fields(Columns) if one.name != "labels"]
+
+
 def _column_options(command: Callable[..., None]) -> Callable[..., None]:
     """The options that name the columns of --data."""
-    for one in reversed(fields(Columns)):
+    for name in reversed(_COLUMNS):
         command = click.option(
-            f"--{one.name}", metavar="COLUMN", help=f"Of --data: the column of the {one.name}."
+            f"--{name}", metavar="COLUMN", help=f"Of --data: the column of the {name}."
         )(command)
     return command
 
@@ -203,7 +207,7 @@ def command(**arguments: Any) -> None:  # noqa: ANN401
     F1 is at a threshold that each model chooses for this user by the same rule, without a held-out
     label. Accuracy is at probability 1/2 for all. Ratings have their error and rank correlation.
     """
-    columns = Columns(**{one.name: arguments.pop(one.name) for one in fields(Columns)})
+    columns = Columns(**{name: arguments.pop(name) for name in _COLUMNS})
     options = Options(**arguments, columns=columns)
     if options.device is None:
         _walk(options)
@@ -230,7 +234,8 @@ def _walk(options: Options) -> None:
             f"--users {options.users}: {rows.source} has {len(users)} users to be tested; the "
             "others are the public"
         )
-    if remark := tables.numbers_as_classes(rows):  # at once: classes are fitted for minutes
+    # At once: classes are fitted for minutes.
+    if rows.link == LABELS and (remark := numbers_as_classes(rows.labels, rows.source)):
         click.echo(remark, err=True)
     with temporary_folder() as folder:
         old, new = prepare(old_bundle, new_bundle, rows, users, folder, _text_progress, progress)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fala.errors import DataError
-from fala.model.links import LABELS, number_of
 from fala.personal.budget import Budget
 from fala.playground.walk import MODELS, Side, mean
 from fala.release.user_rows import Rows
@@ -45,23 +42,6 @@ def heading(old: Side, new: Side, rows: Rows, users: int, budget: Budget) -> str
         f"bridge: {new.bridge}\n"
         f"population prior: {new.prior or 'as the release has it'}\n"
     )
-
-
-def numbers_as_classes(rows: Rows) -> str:
-    """A remark on labels that look like numbers, and are classes; empty where they do not.
-
-    Raises:
-        DataError: A number among them is not whole: no name of a class is one.
-    """
-    values = [number_of(label) for label in rows.labels]
-    if rows.link != LABELS or len(values) < 3 or not all(map(math.isfinite, values)):
-        return ""
-    low, high = min(values), max(values)
-    numbers = f"labels: {len(values)} numbers from {low:g} to {high:g}"
-    option = f"--rating {low:g} {high:g} uses them as ratings"
-    if any(value != int(value) for value in values):
-        raise DataError(f"{rows.source}: {numbers} are no names of classes; {option}")
-    return f"{numbers} are used as classes, none of which is near another; {option}"
 
 
 def table(users: Sequence[Mapping[str, Any]]) -> str:

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.errors import DataError
+from fala.model.links import Link, Rating
 from fala.model.losses import Floats
 from fala.release.joint_rows import JointExamples, JointProblem
 from fala.solver.threads import one_blas_thread
@@ -49,9 +50,10 @@ class Joint:
         bias: b, shape (C,).
         logits: Those of the examples, shape (n, C).
         penalties: l_k by block, in units of the mean cross-entropy.
-        loss: Mean cross-entropy on left-out documents, in nats a row; None where there is but one.
+        loss: Mean loss on left-out documents, in nats a row; None where there is but one.
         loss_without: The same of the best fit without the words.
         buckets: How many n-grams have a weight.
+        link: What the logits mean.
     """
 
     weight: Floats
@@ -62,14 +64,19 @@ class Joint:
     loss: float | None
     loss_without: float | None
     buckets: int
+    link: Link
 
     def details(self) -> dict[str, Any]:
         """The fit's record in a manifest."""
         losses = {"with_words": self.loss, "without_words": self.loss_without}
+        measure = self.link.measure
+        if isinstance(self.link, Rating):  # which the fit has in units of their deviation
+            measure = "half the squared error, by the ratings' variance,"
         return {
             "buckets": self.buckets,
             "penalties": [float(f"{penalty:.4g}") for penalty in self.penalties],
-            "left_out_cross_entropy": {
+            "measure": measure,
+            "left_out_loss": {
                 name: None if loss is None else round(loss, 5) for name, loss in losses.items()
             },
         }
@@ -94,8 +101,9 @@ def fit_joint(examples: JointExamples, step: Callable[[], None] = lambda: None) 
             kappa / (2 * scale * total) for kappa, scale in zip(problem.kappas, scales, strict=True)
         )
         return Joint(
-            *problem.weights(point), logits, tuple(penalties), loss, loss_without, len(problem.kept)
-        )
+            *problem.weights(point), logits, tuple(penalties), loss, loss_without,
+            len(problem.kept), examples.link,
+        )  # fmt: skip
 
 
 def left_out(examples: JointExamples, penalties: Sequence[float]) -> Floats:

@@ -25,7 +25,7 @@ import numpy as np
 from fala.errors import DataError, MissingExtraError, RowError
 from fala.examples import Match
 from fala.model.links import LABELS, Link, Tags
-from fala.release.user_rows import Row, Rows, alike, gather_rows, json_object, row_of
+from fala.release.user_rows import Row, Rows, alike, decode, gather_rows, json_object, row_of
 
 #: Of a file without splits: how many users play devices at most, how many documents each needs, and
 #: what share of them is held out.
@@ -128,14 +128,31 @@ def undivided_rows(
                 values = {**values, "split": "train" if values.get("user") else "public"}
             yield _row(line, values, columns, link)
 
-    try:
+    with _reading(name):
         rows = alike(parsed())
+    return rows, splits != {False}
+
+
+@contextmanager
+def _reading(name: str) -> Iterator[None]:
+    """Read a file.
+
+    Raises:
+        DataError: It cannot be read.
+        RowError: One of its lines is not UTF-8, or no row.
+    """
+    try:
+        yield
     except RowError:
         raise
+    except UnicodeDecodeError as error:
+        with Path(name).open("rb") as stream:  # again: Python tells a place in its buffer
+            for number, line in enumerate(stream, start=1):
+                decode(number, line)
+        raise DataError(f"cannot read {name!r}: {error}") from error
     except (OSError, ValueError, csv.Error) as error:  # ValueError: a NUL byte in the path
         reason = error.strerror if isinstance(error, OSError) else None
         raise DataError(f"cannot read {name!r}: {reason or error}") from error
-    return rows, splits != {False}
 
 
 def column_names(path: str | PathLike[str]) -> list[str]:
@@ -150,7 +167,7 @@ def column_names(path: str | PathLike[str]) -> list[str]:
         MissingExtraError: A Parquet file or a folder, and pyarrow is not installed.
     """
     name, ending = fspath(path), Path(path).suffix.lower()
-    try:
+    with _reading(name):
         if _is_typed(name):
             with _opened_table(name) as (header, _):
                 return header
@@ -158,11 +175,6 @@ def column_names(path: str | PathLike[str]) -> list[str]:
             with Path(name).open(encoding="utf-8-sig", newline="") as stream:
                 return next(csv.reader(stream, delimiter=_SEPARATORS[ending], strict=True), [])
         return next((list(values) for _, values in _records(name, _SAME)), [])
-    except RowError:
-        raise
-    except (OSError, ValueError, csv.Error) as error:
-        reason = error.strerror if isinstance(error, OSError) else None
-        raise DataError(f"cannot read {name!r}: {reason or error}") from error
 
 
 def divide(rows: Sequence[Row], seed: int) -> tuple[list[Row], str]:
@@ -176,7 +188,7 @@ def divide(rows: Sequence[Row], seed: int) -> tuple[list[Row], str]:
         The rows that stay, with their splits, and how they were divided, in words.
 
     Raises:
-        DataError: Nobody has documents enough to play a device.
+        DataError: Nobody has documents enough to play a device, or nobody else is left.
     """
     documents: dict[str, dict[str, set[object]]] = {}
     for row in rows:
@@ -192,8 +204,9 @@ def divide(rows: Sequence[Row], seed: int) -> tuple[list[Row], str]:
     devices = sorted(busy, key=lambda user: (-len(documents[user]), user))[:most]
     if not devices:
         raise DataError(
-            f"no user has {FEWEST} documents with two labels or more, so nobody can play a device; "
-            "name the column of users (--user), or give one of splits (--split)"
+            f"none of {len(documents)} users has {FEWEST} labelled documents with two labels or "
+            "more, so nobody can play a device; name the column of users (--user), or give one of "
+            "splits (--split)"
         )
     held_out: dict[str, set[str]] = {}
     for number, user in enumerate(devices):
@@ -212,6 +225,11 @@ def divide(rows: Sequence[Row], seed: int) -> tuple[list[Row], str]:
                 kept.append(replace(row, split="train"))
             elif row.label is not None:
                 kept.append(replace(row, split="public"))
+    if not any(row.split == "public" for row in kept):
+        raise DataError(
+            f"{len(devices)} of {len(documents)} users play devices, and no labelled row is left "
+            "to make the release of; add other users' rows, or give a column of splits (--split)"
+        )
     return kept, (
         f"no splits: {len(devices)} of {len(documents)} users play devices, with a third of their "
         f"documents held out, seed {seed}; {len(rows) - len(kept)} rows left out"
@@ -352,6 +370,11 @@ def _check_header(name: str, header: Iterable[str], columns: Columns) -> None:
         missing = missing or [name for name in columns.tags if name not in present]
     elif names["label"] not in present:
         missing = missing or [names["label"]]
+    if missing and len(present) == 1 and any(sign in present[0] for sign in ",;\t"):
+        raise DataError(
+            f"{name}: has one column, {present[0]!r:.120}: cells of a .csv file are separated by "
+            "commas, those of a .tsv file by tabs"
+        )
     if missing:
         raise DataError(
             f"{name}: no column {missing[0]!r:.60}; its columns are {', '.join(present)[:300]}; "

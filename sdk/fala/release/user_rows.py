@@ -28,7 +28,8 @@ The parser is pure: it takes lines and returns rows. ``fala.release.row_files`` 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast, get_args
 
@@ -191,17 +192,49 @@ def label_names(labels: Iterable[object]) -> tuple[str, ...]:
     return (*map(str, numbers), *sorted(name for name in names if isinstance(name, str)))
 
 
+def numbers_as_classes(names: Sequence[str], source: str) -> str:
+    """A remark on labels of which three or more look like numbers, and are classes; else empty.
+
+    Args:
+        names: The labels.
+        source: Where they are from, for the error.
+
+    Raises:
+        DataError: All are numbers, and one is not whole: no name of a class is one.
+    """
+    points = {name: number_of(name.replace(",", ".")) for name in names}
+    numbers = {name: value for name, value in points.items() if math.isfinite(value)}
+    if len(numbers) < 3:
+        return ""
+    low, high = min(numbers.values()), max(numbers.values())
+    text = f"labels: {len(numbers)} numbers from {low:g} to {high:g}"
+    option = f"--rating {low:g} {high:g} uses them as ratings"
+    if other := next((name for name in names if name not in numbers), None):
+        text += f" beside {other!r:.40}"
+        option += f", where all are numbers ({other!r:.40} is none)"
+    if comma := next((name for name in numbers if "," in name), None):
+        option += f", where decimals have a point ({comma!r:.40} has a comma)"
+    if not other and any(value != int(value) for value in numbers.values()):
+        raise DataError(f"{source}: {text} are no names of classes; {option}")
+    return f"{text} are used as classes, none of which is near another; {option}"
+
+
 def _task(row: Row) -> Task:
     return "matching" if isinstance(row.example, Match) else "classification"
 
 
-def _decode(number: int, line: str | bytes) -> str:
+def decode(number: int, line: str | bytes) -> str:
+    """A line of a file as a text.
+
+    Raises:
+        RowError: It is not UTF-8.
+    """
     if isinstance(line, bytes):
         try:
             line = line.decode("utf-8")
         except UnicodeDecodeError as error:
             raise RowError(
-                number, f"byte {error.start + 1} is not UTF-8; expected a UTF-8 file"
+                number, f"byte {error.start + 1} is not UTF-8; save the file as UTF-8"
             ) from error
     return line.removeprefix("\ufeff") if number == 1 else line
 
@@ -220,7 +253,7 @@ def json_object(number: int, line: str | bytes) -> dict[str, object] | None:
                 raise RowError(number, f"key {_show(key)} is repeated")
         return dict(pairs)
 
-    text = _decode(number, line)
+    text = decode(number, line)
     if not text.strip():
         return None
     try:
@@ -261,7 +294,11 @@ def _split(number: int, fields: Mapping[str, object]) -> Split:
     if split in get_args(Split):
         return cast(Split, split)
     value = f"got {_show(split)}" if "split" in fields else "it is missing"
-    raise RowError(number, f'split must be "public", "train" or "test"; {value}')
+    raise RowError(
+        number,
+        f'split must be "public", "train" or "test"; {value}. A file without a column of splits is '
+        "divided when it is read",
+    )
 
 
 def _user(number: int, fields: Mapping[str, object], split: Split) -> str | None:
@@ -303,7 +340,10 @@ def _label(
     label = fields.get("label")
     if label is None:
         if split != "train":
-            raise RowError(number, f"a {split} row needs a label; only train rows can lack one")
+            raise RowError(
+                number,
+                f"a {split} row needs a label; only train rows, which name a user, can lack one",
+            )
         return None
     if isinstance(link, Rating):
         value = number_of(label)

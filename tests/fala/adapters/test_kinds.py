@@ -97,7 +97,7 @@ def test_they_are_replaced_and_rolled_back_together(device, releases):
 
 def test_an_adapter_of_another_kind_is_refused(device, releases):
     wrong = {**releases["new adapters"], "stars": releases["new adapters"]["marks"]}
-    with pytest.raises(BundleMismatchError, match=r"this device does .* rating stars from 1 to 5"):
+    with pytest.raises(BundleMismatchError, match=r"this device does .* 'stars' from 1 to 5"):
         device.replace(releases["new"], Budget(0), adapters=wrong)
     with pytest.raises(DataError, match="positive is for labels that exclude one another"):
         device.load_adapter(releases["old adapters"]["stars"], name="x", positive="stars")

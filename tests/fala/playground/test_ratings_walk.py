@@ -85,5 +85,7 @@ def test_what_is_not_for_ratings_says_so(releases, backbones, table, tmp_path):
     fails(walk(releases, "--data", table, "--rating", 1, 3), "must be a number from 1 to 3")
     fails(walk(releases, "--data", table, "--rating", 5, 1), "from a lower to a higher number")
     fails(walk(releases, "--rating", 1, 5), "--rating", "--data", status=2)
+    columns = walk(backbones, "--data", table, "--labels", "a,b")
+    fails(columns, "No such option", status=2)  # tags are not played
     tags = tagged.write_releases(tmp_path / "tags", ages=("old", "mid"))
     fails(walk(tags, "--data", table), "devices of labels or of ratings, not of tags")

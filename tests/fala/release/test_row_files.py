@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +13,7 @@ from fala import DataError, Match, MissingExtraError, RowError
 from fala.playground.command import command
 from fala.release import Columns, Row, column_names, file_rows, load_rows
 from fala.release.row_files import document_of
+from fala.release.user_rows import numbers_as_classes
 
 HEADER = ("post", "hateful", "annotator", "added")
 COLUMNS = Columns(text="post", label="hateful", user="annotator")
@@ -178,7 +180,7 @@ def test_matches(tmp_path):
         (("post", "label"), ("a", 1), Columns(), "no column 'text'; its columns are post, label;"),
         (("text", "y"), ("a", 1), Columns(), "no column 'label'"),
         (("text", "label"), ("a", 1), Columns(user="who"), "no column 'who'"),
-        (("text", "label"), ("a", 1), Columns(), "no user has 12 documents"),
+        (("text", "label"), ("a", 1), Columns(), "none of 0 users has 12 labelled documents"),
         (("text", "label"), ("a",), Columns(), "line 2: has not 2 cells"),
         (("text", "label"), ("a", 1, 2), Columns(), "line 2: has not 2 cells"),
         (("text", "label"), ("", 1), Columns(), "line 2: has no text"),
@@ -205,6 +207,45 @@ def test_bytes_that_are_no_table(tmp_path):
     with pytest.raises(RowError, match="line 1"):
         (tmp_path / "x.jsonl").write_text("[")
         file_rows(tmp_path / "x.jsonl")
+
+
+def test_a_table_of_another_program_says_how_to_save_it(tmp_path):
+    path = tmp_path / "posts.csv"
+    path.write_text("post;label\na;1\n")
+    for read in (file_rows, lambda path: file_rows(path, Columns(text="post"))):
+        with pytest.raises(DataError, match=r"one column, 'post;label': cells of a \.csv file"):
+            read(path)
+    path.write_bytes("post,label\na,1\ncaf\u00e9,0\n".encode("cp1252"))
+    for read in (column_names, lambda path: file_rows(path, Columns(text="post"))):
+        with pytest.raises(RowError, match="line 3: byte 4 is not UTF-8; save the file as UTF-8"):
+            read(path)
+
+
+def test_who_plays_a_device_leaves_rows_to_others(tmp_path):
+    rows = [(f"post {at}", at % 2, "u0", "") for at in range(30)]
+    with pytest.raises(DataError, match="1 of 1 users play devices, and no labelled row is left"):
+        file_rows(write(tmp_path / "x.csv", rows), COLUMNS)
+    alike = [(post, 4, user, "") for post, _, user, _ in rows]
+    with pytest.raises(DataError, match="none of 1 users has 12 labelled documents with two lab"):
+        file_rows(write(tmp_path / "x.csv", alike), COLUMNS)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (("1", "2"), None),
+        (("a", "b", "1", "2"), None),
+        (("1", "2", "3"), "3 numbers from 1 to 3 are used as classes"),
+        (("1.0", "2.5", "3", "n/a"), "beside 'n/a' are used as classes.*all are numbers"),
+    ],
+)
+def test_labels_that_look_like_ratings(names, message):
+    assert re.search(message or "^$", numbers_as_classes(names, "x.csv"))
+
+
+def test_decimals_have_a_point():
+    with pytest.raises(DataError, match=r"0\.5 4\.5 uses them .* a point \('4,5' has a comma"):
+        numbers_as_classes(("4,5", "1", "0.5"), "x.csv")
 
 
 def test_the_command_reads_a_table(tmp_path):
