@@ -9,13 +9,29 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fala import Backbone
+from fala import Backbone, Bundle, ExportError
 from fala.cli.progress import progress
 from fala.release import Vectors
 from fala_export.writing import writing
 
 _CHUNK = 256  # texts between two steps of the progress
 _KEY = 16  # bytes of a text's digest
+
+
+def open_earlier(path: Path) -> Bundle:
+    """Open an earlier release, whose backbone embeds texts here.
+
+    Raises:
+        BundleError: It cannot be trusted.
+        ExportError: It is for the app's own encoder.
+    """
+    bundle = Bundle.open(path)
+    if bundle.external:
+        raise ExportError(
+            f"{path}: is for the app's own encoder {bundle.encoder}, and no command has it; leave "
+            "it out, and add a bridge of its embeddings by fala.fit_bridge and fala.add_bridge"
+        )
+    return bundle
 
 
 def embed(backbone: Backbone, texts: Sequence[str], label: str) -> Vectors:

@@ -110,6 +110,25 @@ def test_numbers_that_would_be_classes_are_said_to_be(tmp_path):
     assert result.exit_code == 1 and "decimals have a point" in result.output
 
 
+def test_tables_that_the_rows_are_too_few_for_are_comments(tmp_path):
+    """Scales alone take more rows of an annotator than a prior; a bridge takes texts."""
+    vectors, out = tmp_path / "vectors.txt", tmp_path / "recipe.toml"
+    numbers = {at: " ".join(str((number * at) % 7) for number in range(80)) for at in (1, 2)}
+    vectors.write_text("".join(f"w{at} {vector}\n" for at, vector in numbers.items()))
+    rows = [[f"w1 {at} {user}", at % 3, f"u{user}"] for user in range(28) for at in range(20)]
+    words = ("init", tmp_path / "posts.csv", "--from", vectors, "--out", out)
+    write_table(tmp_path / "posts.csv", ["text", "label", "user"], rows)
+    assert run(*words).exit_code == 0
+    assert run("release", out, "--out", tmp_path / "old.fala").exit_code == 0
+    for count, missing in ((560, {"prior"}), (140, {"prior", "bridge"})):
+        write_table(tmp_path / "posts.csv", ["text", "label", "user"], rows[:count])
+        out.unlink()
+        assert run(*words, "--old", tmp_path / "old.fala").exit_code == 0
+        tables = msgspec.toml.decode(out.read_bytes())
+        assert {"prior", "bridge", "check"} - tables.keys() == missing
+    assert "It takes 125 public texts; there are" in out.read_text()
+
+
 def test_a_source_that_is_not_there_is_named_at_once(posts, tmp_path):
     result = run("init", posts, "--label", "offends", "--from", tmp_path / "no model")
     assert result.exit_code == 2 and "does not exist" in result.output

@@ -3,6 +3,7 @@
 import csv
 import json
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch")
@@ -12,7 +13,8 @@ pytest.importorskip("accelerate")
 from click.testing import CliRunner
 
 import fala_export.release.pipeline
-from fala import Bundle, Device
+from fala import Bundle, Device, Head
+from fala.release import write_external
 from fala_export.cli import main
 from file_server import FileServer
 
@@ -168,6 +170,24 @@ def test_a_dry_run_says_what_would_be_done(kitchen):
     costs = {cost["work"]: cost["texts"] for cost in plan["costs"]}
     assert costs.pop("playing 3 devices, with first") == 3 * 36
     assert costs == {"embedding with first": plan["texts"]}
+
+
+def test_a_release_on_the_same_backbone_needs_no_bridge(kitchen):
+    write_recipe(kitchen, RECIPE.replace("new.txt", "old.txt"))
+    done = release(kitchen)
+    assert "bridge from first: none is needed, it has the same backbone" in done.stdout
+    assert not Bundle.open(kitchen / "recipe.fala").bridges()
+    assert "played as devices from first" in done.stdout
+
+
+def test_an_encoder_of_the_apps_is_refused_before_any_work(kitchen):
+    head = Bundle.open(kitchen / "old.fala").head()
+    plain = Head(head.task, head.labels, head.weight, head.bias)
+    write_external(kitchen / "old.fala", "cloud", "1", plain, {"a": np.ones(3)})
+    words = ("init", kitchen / "posts.csv", "--old", kitchen / "old.fala")
+    for done in (release(kitchen, code=1), run(*words, "--out", kitchen / "r.toml", code=1)):
+        assert "own encoder cloud 1, and no command has it" in done.stderr
+    assert not (kitchen / "recipe.work").exists()
 
 
 def test_devices_that_cannot_take_the_release_are_named_before_any_work(kitchen):

@@ -69,13 +69,18 @@ class LearnedMap:
     held_out: int
 
 
+def least_documents(dimension: int) -> int:
+    """How many distinct documents a map from a space of some dimension takes."""
+    return math.ceil((dimension + _SPARE) / (1 - _HELD_OUT))
+
+
 def check_enough(documents: int, dimension: int) -> None:
     """Check that there are enough documents for a map from a space of some dimension.
 
     Raises:
         ExportError: There are not.
     """
-    fewest = math.ceil((dimension + _SPARE) / (1 - _HELD_OUT))
+    fewest = least_documents(dimension)
     if documents < fewest:
         raise ExportError(
             f"{documents} distinct documents are too few: a bridge from {dimension} dimensions "

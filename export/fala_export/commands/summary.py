@@ -117,6 +117,9 @@ def _scales(scales: Sequence[float] | None) -> Iterator[str]:
 
 def _bridges(bridges: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for bridge in bridges:
+        if bridge["form"] is None:
+            yield f"  bridge from {bridge['from']}: none is needed, it has the same backbone"
+            continue
         yield (
             f"  bridge from {bridge['from']}: {bridge['form']}, explains {bridge['explained']:.1%} "
             f"of the variance of {bridge['held_out']} held-out texts"

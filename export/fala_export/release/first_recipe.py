@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections import Counter
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -18,14 +17,17 @@ from fala.release import (
     Columns,
     Link,
     Row,
+    Tags,
     column_names,
     label_names,
     rating_of,
     unique_texts,
 )
-from fala.release.population.annotators import LEAST_ANNOTATORS, LEAST_ROWS
+from fala.release.population import annotators, scales
 from fala.release.row_files import divide, undivided_rows
 from fala.release.user_rows import numbers_as_classes
+from fala_export.bridging.learning import least_documents
+from fala_export.embedding import open_earlier
 from fala_export.training.public_rows import PublicRows
 from fala_export.training.settings import LabelSettings
 
@@ -141,7 +143,7 @@ def write_recipe(
     kept, divided = (rows, "the file's own") if has_splits else divide(rows, seed=0)
     public = PublicRows.of(kept, labels.link)
     if earlier is not None:
-        public.check_devices(Bundle.open(earlier))
+        public.check_devices(open_earlier(earlier))
     chosen = {key: value for key, value in asdict(columns).items() if value is not None}
     facts = {
         "columns": ", ".join(f"{key} = {value}" for key, value in chosen.items()),
@@ -161,7 +163,7 @@ def write_recipe(
         f"[columns]\n{table}\n{_source_table(source, out)}\n"
         "# Without [training] the model stays, and the head is fitted in closed form.\n"
         "# [training]\n# epochs = 2\n\n"
-        f"{_tables(kept, labels, out, earlier, repository)}"
+        f"{_tables(public, out, earlier, repository)}"
     )
     try:
         with out.open("x", encoding="utf-8") as stream:
@@ -218,31 +220,26 @@ def _letters(text: str) -> str:
     return _NO_LETTERS.sub(" ", _NAMES.sub("", text.casefold())).strip()
 
 
-def _tables(
-    rows: list[Row],
-    labels: LabelSettings,
-    out: Path,
-    earlier: Path | None,
-    repository: Path | None,
-) -> str:
+def _tables(public: PublicRows, out: Path, earlier: Path | None, repository: Path | None) -> str:
     """The tables about devices: comments where they cannot be meant."""
-    busy = Counter(row.user for row in rows if row.split == "public" and row.user is not None)
-    annotators = sum(count >= LEAST_ROWS for count in busy.values())
-    names = label_names(row.label for row in rows)
-    one_logit = labels.rating is not None or (len(names) == 2 and not labels.tags)
+    one_logit = public.link.count(public.labels) == 1 and not isinstance(public.link, Tags)
+    least = annotators.LEAST_ROWS if one_logit else scales.LEAST_ROWS
+    busy = len(annotators.rows_by_name([row.user for row in public.rows], least))
     old = "earlier.fala" if earlier is None else _from(out, earlier)
     folder = "REPO" if repository is None else _from(out, repository)
+    about, enough = "A bridge lets devices with an earlier release answer at once.", False
+    if earlier is not None:
+        texts = len(unique_texts(row.example for row in public.rows))
+        fewest = least_documents(Bundle.open(earlier).manifest.dimension)
+        about = f"{about} It takes {fewest} public texts; there are {texts}."
+        enough = texts >= fewest
     tables = (
+        (about, f"[bridge]\nfrom = [{_quoted(old)}]\n", enough),
         (
-            "A bridge lets devices with an earlier release answer at once.",
-            f"[bridge]\nfrom = [{_quoted(old)}]\n",
-            earlier is not None,
-        ),
-        (
-            f"How people differ, from {annotators} public annotators of {LEAST_ROWS} rows or more "
-            f"({LEAST_ANNOTATORS} are needed).",
+            f"How people differ, from {busy} public annotators of {least} rows or more "
+            f"({annotators.LEAST_ANNOTATORS} are needed).",
             f"[prior]\nscales_only = {'false' if one_logit else 'true'}\n",
-            earlier is not None and annotators >= LEAST_ANNOTATORS,
+            earlier is not None and busy >= annotators.LEAST_ANNOTATORS,
         ),
         (
             "Held-out users are played as devices; below the least gain nothing is written.",

@@ -16,7 +16,7 @@ from fala import Bundle
 from fala.release import temporary_folder, unique_texts, write_atomically
 from fala_export.backbone import export_encoder
 from fala_export.bridging.building import build_bridge
-from fala_export.embedding import Embedder
+from fala_export.embedding import Embedder, open_earlier
 from fala_export.models.encoder import load_encoder
 from fala_export.population import learn_from_annotators
 from fala_export.release.check import demand, note, play
@@ -110,7 +110,7 @@ class Pipeline:
         if recipe.bridge is not None:
             seed = recipe.bridge.seed
             for earlier in recipe.bridge.from_:
-                old = Bundle.open(earlier)
+                old = open_earlier(earlier)
                 bridge = partial(self._bridge, earlier, seed)
                 name, inputs = f"bridge from {old.manifest.name}", [old.backbone_digest, seed]
                 steps.add(name, "bridges", inputs, bridge)
@@ -118,7 +118,7 @@ class Pipeline:
             run = partial(self._prior, prior)
             steps.add("prior and scales", "", [prior.scales_only], run)
         if (check := recipe.check) is not None:
-            self.rows.check_devices(Bundle.open(self.checked))
+            self.rows.check_devices(open_earlier(self.checked))
             inputs = [digest_of(self.checked), check.users, check.budget]
             steps.add("check", "check", inputs, partial(self._check, check))
         return steps
@@ -177,6 +177,10 @@ class Pipeline:
         )
 
     def _bridge(self, earlier: Path, seed: int, before: Path, out: Path) -> Mapping[str, Any]:
+        old = Bundle.open(earlier)
+        if old.backbone_digest == Bundle.open(before).backbone_digest:
+            shutil.copyfile(before, out)
+            return {"from": old.manifest.name, "form": None}
         return build_bridge(earlier, before, self.texts, out, seed, self.embedder)
 
     def _prior(self, settings: PriorSettings, before: Path, out: Path) -> Mapping[str, Any]:

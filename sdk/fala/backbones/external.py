@@ -125,9 +125,9 @@ class ExternalEncoder:
         """The embeddings by the app's function, checked."""
         if self._function is None:
             raise EncoderError(
-                f"the release is for the app's own encoder {self._name}: pass the function as "
-                f"encoder=, or as encoder={{{self._name!r}: function}}, to Device.create or "
-                "Device.open; or pass fala.Item objects"
+                f"the release is for the app's own encoder {self._name}, and no command has it: "
+                f"pass the function as encoder=, or as encoder={{{self._name!r}: function}}, to "
+                "Device.create or Device.open; or pass fala.Item objects"
             )
         try:
             returned = self._function(list(inputs))
