@@ -34,6 +34,8 @@ from fala_export.training.settings import LabelSettings
 # Names of columns of ratings, where these are numbers, and the largest number that is looked for.
 _RATINGS = ("rating", "stars", "score", "grade", "points")
 _LARGEST = 1e6
+# How many labels a recipe's notes name, and how many of their characters.
+_SHOWN, _LONGEST = 10, 30
 _USUAL = {
     "text": (
         "text", "post", "comment", "tweet", "sentence", "content", "body", "message", "review",
@@ -197,7 +199,8 @@ def _described(data: Path, rows: list[Row], labels: LabelSettings) -> dict[str, 
         return {"ratings": f"{labels.rating[0]:g} to {labels.rating[1]:g}, {mean:.2f} in the mean"}
     names = label_names(row.label for row in rows)
     kind = "tags" if labels.tags else "labels"
-    described = {kind: f"{len(names)}: {' | '.join(names[:10])}" + " | ..." * (len(names) > 10)}
+    shown = [name if len(name) <= _LONGEST else f"{name[:_LONGEST]}..." for name in names[:_SHOWN]]
+    described = {kind: f"{len(names)}: {' | '.join(shown)}" + " | ..." * (len(names) > _SHOWN)}
     if not labels.tags and (remark := numbers_as_classes(names, str(data))):
         described["remark"] = remark
     return described

@@ -150,7 +150,7 @@ def _reading(name: str) -> Iterator[None]:
             for number, line in enumerate(stream, start=1):
                 decode(number, line)
         raise DataError(f"cannot read {name!r}: {error}") from error
-    except (OSError, ValueError, csv.Error) as error:  # ValueError: a NUL byte in the path
+    except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
         reason = error.strerror if isinstance(error, OSError) else None
         raise DataError(f"cannot read {name!r}: {reason or error}") from error
 
@@ -173,7 +173,7 @@ def column_names(path: str | PathLike[str]) -> list[str]:
                 return header
         if ending in _SEPARATORS:
             with Path(name).open(encoding="utf-8-sig", newline="") as stream:
-                return next(csv.reader(stream, delimiter=_SEPARATORS[ending], strict=True), [])
+                return next(_table_lines(stream, _SEPARATORS[ending]), (1, []))[1]
         return next((list(values) for _, values in _records(name, _SAME)), [])
 
 
@@ -269,18 +269,18 @@ def _lines(stream: Iterable[bytes], columns: Columns) -> Iterator[tuple[int, Map
 def _cells(
     name: str, stream: Iterable[str], separator: str, columns: Columns
 ) -> Iterator[tuple[int, Mapping[str, object]]]:
-    reader = csv.DictReader(stream, delimiter=separator, strict=True)
-    _check_header(name, reader.fieldnames or (), columns)
-    table, line = [], reader.line_num + 1
-    for cells in reader:
-        if None in cells or None in cells.values():
-            raise RowError(line, f"has not {len(reader.fieldnames or ())} cells, as the header has")
-        values = _by_field(cells, columns.renamed())
+    lines = _table_lines(stream, separator)
+    _, header = next(lines, (1, []))
+    _check_header(name, header, columns)
+    table = []
+    for line, cells in lines:
+        if len(cells) != len(header):
+            raise RowError(line, f"has not {len(header)} cells, as the header has")
+        values = _by_field(dict(zip(header, cells, strict=True)), columns.renamed())
         # An empty cell is nothing; of labels it may be an empty set of tags.
         table.append(
             (line, {key: one for key, one in values.items() if one != "" or key == "label"})
         )
-        line = reader.line_num + 1
     labels = [label for _, values in table if (label := values.get("label"))]
     whole = all(map(_is_whole, labels))
     for line, values in table:
@@ -289,6 +289,21 @@ def _cells(
         if "history" in values:
             values["history"] = _list(line, str(values["history"]), "history")
         yield line, values
+
+
+def _table_lines(stream: Iterable[str], separator: str) -> Iterator[tuple[int, list[str]]]:
+    """The rows of a table that are not blank, with the lines that they begin on."""
+    reader = csv.reader(stream, delimiter=separator, strict=True)
+    while True:
+        line = reader.line_num + 1
+        try:
+            cells = next(reader, None)
+        except csv.Error as error:
+            raise RowError(line, f"no row of a table begins here: {error}") from error
+        if cells is None:
+            return
+        if cells:
+            yield line, cells
 
 
 @contextmanager
@@ -362,6 +377,8 @@ def _plain(key: str, value: Any) -> object:  # noqa: ANN401 - what Arrow holds
 def _check_header(name: str, header: Iterable[str], columns: Columns) -> None:
     """Check that a table has the columns that are named, and a text."""
     present = [str(column) for column in header]
+    if not present:
+        raise DataError(f"{name}: is empty")
     missing = [column for column in columns.renamed().values() if column not in present]
     names = {one.name: getattr(columns, one.name) or one.name for one in fields(columns)}
     if names["text"] not in present and names["candidate"] not in present:
@@ -370,6 +387,9 @@ def _check_header(name: str, header: Iterable[str], columns: Columns) -> None:
         missing = missing or [name for name in columns.tags if name not in present]
     elif names["label"] not in present:
         missing = missing or [names["label"]]
+    used = [*columns.tags, *(column for column in names.values() if column)]
+    if twice := [column for column in used if present.count(column) > 1]:
+        raise DataError(f"{name}: has several columns {twice[0]!r:.60}; rename all but one of them")
     if missing and len(present) == 1 and any(sign in present[0] for sign in ",;\t"):
         raise DataError(
             f"{name}: has one column, {present[0]!r:.120}: cells of a .csv file are separated by "

@@ -259,7 +259,9 @@ def json_object(number: int, line: str | bytes) -> dict[str, object] | None:
     try:
         fields: object = json.loads(text, object_pairs_hook=unique)
     except json.JSONDecodeError as error:
-        raise RowError(number, f"not JSON at column {error.colno}: {error.msg}") from error
+        kind = "; a file that is no .csv, .tsv or .parquet is read as JSON Lines" * (number == 1)
+        why = f"not JSON at column {error.colno}: {error.msg}{kind}"
+        raise RowError(number, why) from error
     except (ValueError, RecursionError) as error:
         # A number of thousands of digits, or brackets thousands deep.
         raise RowError(number, "JSON with a number too long, or nested too deep") from error

@@ -182,6 +182,8 @@ def test_matches(tmp_path):
         (("text", "label"), ("a", 1), Columns(user="who"), "no column 'who'"),
         (("text", "label"), ("a", 1), Columns(), "none of 0 users has 12 labelled documents"),
         (("text", "label"), ("a",), Columns(), "line 2: has not 2 cells"),
+        (("text", "label", "text"), ("a", 1, "b"), Columns(), "has several columns 'text'"),
+        ((), (), Columns(), "is empty"),
         (("text", "label"), ("a", 1, 2), Columns(), "line 2: has not 2 cells"),
         (("text", "label"), ("", 1), Columns(), "line 2: has no text"),
         (("text", "label", "split"), ("a", 1, "dev"), Columns(), "line 2: split must be"),
@@ -200,13 +202,16 @@ def test_a_table_that_cannot_be_used(tmp_path, header, cells, columns, message):
 
 
 def test_bytes_that_are_no_table(tmp_path):
-    for data in (b"", b"\xff\xfe", b'text,label\n"a,1', b"\0"):
+    for data in (b"", b"\xff\xfe", b"\0"):
         (tmp_path / "x.csv").write_bytes(data)
         with pytest.raises(DataError):
             file_rows(tmp_path / "x.csv")
-    with pytest.raises(RowError, match="line 1"):
-        (tmp_path / "x.jsonl").write_text("[")
-        file_rows(tmp_path / "x.jsonl")
+    (tmp_path / "x.csv").write_text('text,label\n\na,1\n"b,1\nc,1\n')
+    with pytest.raises(RowError, match="line 4: no row of a table begins here: unexpected end"):
+        file_rows(tmp_path / "x.csv")
+    (tmp_path / "x.xlsx").write_text("[")
+    with pytest.raises(RowError, match=r"line 1: not JSON .* is read as JSON Lines"):
+        file_rows(tmp_path / "x.xlsx")
 
 
 def test_a_table_of_another_program_says_how_to_save_it(tmp_path):
