@@ -129,6 +129,30 @@ def test_tables_that_the_rows_are_too_few_for_are_comments(tmp_path):
     assert "It takes 125 public texts; there are" in out.read_text()
 
 
+def test_a_recipe_for_matches_has_scales_and_no_prior(tmp_path):
+    """A matcher with words weighs the candidate by itself, too, which no prior is for."""
+    (tmp_path / "vectors.txt").write_text(VECTORS)
+    words, rows = ["good", "bad", "great", "awful"], []
+    for user in range(27):
+        for at in range(45):
+            history = json.dumps([f"the {words[user % 4]} {at % 3}"])
+            label = int(words[user % 2] in {words[at % 2]}) ^ (at % 7 == 0)
+            rows.append([history, f"the {words[at % 4]} {user} {at}", label, f"u{user}"])
+    write_table(tmp_path / "m.csv", ["history", "candidate", "label", "user"], rows)
+    first, second = tmp_path / "first.toml", tmp_path / "second.toml"
+    words = ("init", tmp_path / "m.csv", "--from", tmp_path / "vectors.txt")
+    assert run(*words, "--out", first).exit_code == 0
+    assert run("release", first).exit_code == 0
+    assert run(*words, "--old", tmp_path / "first.fala", "--out", second).exit_code == 0
+    assert msgspec.toml.decode(second.read_bytes())["prior"] == {"scales_only": True}
+    second.write_text(
+        second.read_text().replace("[check]", "[check]\nusers = 1").replace("0.0", "-1")
+    )
+    result = run("release", second)
+    assert result.exit_code == 0, result.output
+    assert "scales of a device's fit" in result.output
+
+
 def test_a_source_that_is_not_there_is_named_at_once(posts, tmp_path):
     result = run("init", posts, "--label", "offends", "--from", tmp_path / "no model")
     assert result.exit_code == 2 and "does not exist" in result.output

@@ -13,6 +13,7 @@ import numpy as np
 
 from fala import Bundle, DataError, ExportError
 from fala.release import (
+    CLASSIFICATION,
     LABELS,
     Columns,
     Link,
@@ -225,8 +226,10 @@ def _letters(text: str) -> str:
 
 def _tables(public: PublicRows, out: Path, earlier: Path | None, repository: Path | None) -> str:
     """The tables about devices: comments where they cannot be meant."""
+    # A prior is for one logit, and one weight a dimension: a matcher weighs candidates besides.
     one_logit = public.link.count(public.labels) == 1 and not isinstance(public.link, Tags)
-    least = annotators.LEAST_ROWS if one_logit else scales.LEAST_ROWS
+    has_prior = one_logit and public.task == CLASSIFICATION
+    least = annotators.LEAST_ROWS if has_prior else scales.LEAST_ROWS
     busy = len(annotators.rows_by_name([row.user for row in public.rows], least))
     old = "earlier.fala" if earlier is None else _from(out, earlier)
     folder = "REPO" if repository is None else _from(out, repository)
@@ -241,7 +244,7 @@ def _tables(public: PublicRows, out: Path, earlier: Path | None, repository: Pat
         (
             f"How people differ, from {busy} public annotators of {least} rows or more "
             f"({annotators.LEAST_ANNOTATORS} are needed).",
-            f"[prior]\nscales_only = {'false' if one_logit else 'true'}\n",
+            f"[prior]\nscales_only = {'false' if has_prior else 'true'}\n",
             earlier is not None and busy >= annotators.LEAST_ANNOTATORS,
         ),
         (

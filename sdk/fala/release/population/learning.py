@@ -124,12 +124,14 @@ def check_head(bundle: Bundle, head: Head) -> None:
     if len(head.bias) != 1 or isinstance(head.link, Tags):
         raise BundleMismatchError(
             f"{bundle.path}: its head has {head.link.described(head.labels)}; a population prior "
-            "is for heads of two labels, and of ratings (--scales-only chooses scales for any)"
+            "is for heads of two labels, and of ratings (--scales-only, or scales_only = true in a "
+            "recipe, chooses scales for any)"
         )
     if len(head.parts) > 1:
         raise BundleMismatchError(
             f"{bundle.path}: its head weighs candidates by themselves, too; a population prior is "
-            "for heads of one weight a dimension (--scales-only chooses scales for any)"
+            "for heads of one weight a dimension (--scales-only, or scales_only = true in a "
+            "recipe, chooses scales for any)"
         )
 
 
