@@ -173,9 +173,17 @@ def test_items_need_no_function(tmp_path, external, functions, labels):
         np.testing.assert_allclose(device.predict(probes), expected[0], atol=1e-6)
         assert embedded(folder, external["mid"]) == set(TEXTS)
         assert device.forget(where=lambda row: row.example == TEXTS[0]) == 1
-    with Device.open(folder, encoder=functions) as device:
+    with Device.open(folder) as device:
+        with pytest.raises(EncoderError, match=r"encoder=\{'cloud 2'"):
+            device.replace(external["new"])  # some texts are to be embedded
+        assert device.name == "cloud 1"
         report = device.replace(external["new"], Budget(0))  # over the bridge
-        assert report.decision == "personal"
+        assert (report.decision, report.new) == ("personal", "cloud 2")
+        vectors = functions["cloud 2"](PROBES)
+        new = [Item(text, vector) for text, vector in zip(PROBES, vectors, strict=True)]
+        values = device.predict(new)
+    with Device.open(folder, encoder=functions) as device:
+        np.testing.assert_allclose(device.predict(PROBES), values, atol=1e-6)
         assert device.refine(Budget(20)).forward_passes > 0
         # The vector is an earlier encoder's: the app's function is asked for the key.
         old = [Item(item, item.vector, encoder="cloud 1") for item in probes]

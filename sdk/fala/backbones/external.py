@@ -65,6 +65,11 @@ class ExternalEncoder:
         """Length of an embedding."""
         return self._dimension
 
+    @property
+    def has_function(self) -> bool:
+        """Whether the app has passed its function."""
+        return self._function is not None
+
     def encode(
         self, texts: Sequence[str], state: EncoderState | None = None
     ) -> NDArray[np.float32]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fala.backbones import Backbone
+from fala.backbones.external import ExternalEncoder
 from fala.bundle.format import WORD_VECTORS
 from fala.bundle.reading import Bundle
 from fala.bundle.signature import Trust
@@ -262,8 +263,11 @@ def check(prepared: Prepared, run: Run) -> tuple[Backbone, int]:
         if part.task.store.texts.kept:
             newest = model.rows.snapshot.examples()[-PROBES:]
             texts = unique_texts(row.known for row in newest)
-        if bundle.external and not texts:  # it has answered the vendor's probes
-            return backbone, 0
+        if isinstance(backbone, ExternalEncoder):
+            # It has answered the vendor's probes; without a function there is nothing to ask.
+            unasked = not backbone.has_function and run.budget.forward_passes == 0
+            if unasked or not texts:
+                return backbone, 0
         active_model = ActiveModel(model.model, lazy(bundle, backbone), model.verdict.threshold)
         return backbone, check_answers(active_model, bundle, texts[:PROBES])
 
