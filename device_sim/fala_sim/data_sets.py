@@ -12,7 +12,7 @@ from fala_sim.convert.conversion import Conversion, MatchRow, Row, folded
 from fala_sim.convert.format import Opened
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.data.place import Place, find_place
-from fala_sim.situation import Example, User
+from fala_sim.situation import Example, Task, User, UserLabel
 
 Role: TypeAlias = Literal["test", "validation"]
 
@@ -32,26 +32,30 @@ class Division:
 
     Attributes:
         name: The data set's.
-        task: ``"classification"``, ``"rating"`` or ``"matching"``.
+        task: Of their labels.
         labels: The labels' names, in order; of a rating its one name.
         public: What the vendor fits the global heads on.
         public_labels: Their labels.
         public_users: Whose they are: a vendor learns from them how people differ.
         users: Whose models are replaced.
         left_out: What the reader left out, in words.
-        rating: The least and the largest number of a rating, which labels spell; None of labels
-            that exclude one another.
+        rating: The least and the largest number of a rating, which labels spell; None of labels.
     """
 
     name: str
-    task: str
+    task: Task
     labels: tuple[str, ...]
     public: Sequence[Example]
-    public_labels: Sequence[str]
+    public_labels: Sequence[UserLabel]
     public_users: Sequence[str]
     users: tuple[User, ...]
     left_out: tuple[str, ...]
     rating: tuple[float, float] | None = None
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether an example has one label, and not a set of tags."""
+        return self.task != "tags"
 
 
 @dataclass(frozen=True)
@@ -143,29 +147,39 @@ def _gather(
     most: int | None = None,
 ) -> Division:
     public = [row for row in conversion.rows if row.split == "public"]
-    present = sorted({row.label for row in conversion.rows})
+    present = sorted({row.label for row in conversion.rows if not isinstance(row.label, tuple)})
     names: dict[float, str] = dict(enumerate(opened.labels))
     names = names or {label: str(label) for label in present}
-    rated = opened.rating is not None
-    text_task = "rating" if rated else "classification"
+    task: Task = "classification"
+    labels = tuple(names[label] for label in present)
+    if isinstance(conversion.rows[0], MatchRow):
+        task = "matching"
+    elif opened.rating is not None:
+        task, labels = "rating", ("rating",)
+    elif not opened.exclusive:
+        task, labels = "tags", opened.labels
+
+    def label_of(row: Row) -> UserLabel:
+        return frozenset(row.label) if isinstance(row.label, tuple) else names[row.label]
+
     by_user: dict[str, dict[str, list[Row]]] = {user: {"train": [], "test": []} for user in users}
     for row in conversion.rows:
         if row.split != "public" and row.user in by_user:
             by_user[row.user][row.split].append(row)
     return Division(
         name=name,
-        task="matching" if isinstance(conversion.rows[0], MatchRow) else text_task,
-        labels=("rating",) if rated else tuple(names[label] for label in present),
+        task=task,
+        labels=labels,
         public=[_example(row) for row in public],
-        public_labels=[names[row.label] for row in public],
+        public_labels=[label_of(row) for row in public],
         public_users=[row.user for row in public],
         users=tuple(
             User(
                 user,
                 [_example(row) for row in rows["train"][:most]],
-                [names[row.label] for row in rows["train"][:most]],
+                [label_of(row) for row in rows["train"][:most]],
                 [_example(row) for row in rows["test"][:most]],
-                [names[row.label] for row in rows["test"][:most]],
+                [label_of(row) for row in rows["test"][:most]],
             )
             for user, rows in by_user.items()
         ),

@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fala import Bundle, Head, Match, PersonalModel
-from fala.release import Rating
+from fala.release import Rating, Tags
 from fala.release.device_fit import SparseRows
 from fala_sim.meter import Meter
 
+#: What labels are of. Those of a classification, and of a matching, exclude one another.
+Task: TypeAlias = Literal["classification", "matching", "rating", "tags"]
 Example: TypeAlias = "str | Match"
+#: A label's name, a rating's number as a text, or an example's tags.
+UserLabel: TypeAlias = "str | frozenset[str]"
 Vectors: TypeAlias = NDArray[np.float32]
 Logits: TypeAlias = NDArray[np.float64]
 #: Embeddings (d,) by text.
@@ -81,16 +85,16 @@ class User:
     Attributes:
         name: As in the data set.
         train: What the device knows.
-        train_labels: Their labels' names.
+        train_labels: Their labels.
         test: Held out, in nobody's training data.
-        test_labels: Their labels' names.
+        test_labels: Their labels.
     """
 
     name: str
     train: Sequence[Example]
-    train_labels: Sequence[str]
+    train_labels: Sequence[UserLabel]
     test: Sequence[Example]
-    test_labels: Sequence[str]
+    test_labels: Sequence[UserLabel]
 
 
 @dataclass(frozen=True)
@@ -131,12 +135,12 @@ class Situation:
         return self.new.head.labels
 
     @property
-    def rated(self) -> bool:
-        """Whether the labels are a rating's numbers."""
-        return isinstance(self.new.head.link, Rating)
+    def exclusive(self) -> bool:
+        """Whether an example has one label of several: it is no rating, and has no tags."""
+        return not isinstance(self.new.head.link, Rating | Tags)
 
     def label_shares(self) -> NDArray[np.float64]:
-        """The train labels as class shares, shape (n, C); C is 1 for two labels."""
+        """The train labels as class shares, shape (n, C); C is 1 for two classes."""
         return self.new.head.label_shares(self.user.train_labels)
 
     def old_logits(self, examples: Sequence[Example] | None = None) -> Logits:

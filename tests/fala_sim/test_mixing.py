@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score, roc_auc_score
 
-from fala_sim.metric.mixing import TRIED, Examples, Weights, best, own_threshold
+from fala_sim.metric.mixing import TRIED, Examples, Weights, best
+from fala_sim.metric.quality import own_threshold
 
 
 def user(seed=0, n=80, words=True, noise=(1.0, 1.0, 1.0)):

@@ -17,6 +17,7 @@ from fala import DataError
 from fala_sim.convert.conversion import (
     TEST_SHARE,
     Conversion,
+    Label,
     TextRow,
     check_public,
     folded,
@@ -31,11 +32,11 @@ class Document:
 
     Attributes:
         text: As it is in the file.
-        labels: Label by annotator: a class, or the number of a rating.
+        labels: Label by annotator.
     """
 
     text: str
-    labels: dict[str, float]
+    labels: dict[str, Label]
 
 
 class Documents:
@@ -65,7 +66,7 @@ def convert(
     public: int | None = None,
     left_out: LeftOut | None = None,
     turn: int = 0,
-    rated: bool = False,
+    classes: bool = True,
 ) -> Conversion:
     """Make the busiest annotators users, and the other annotators the public.
 
@@ -80,7 +81,7 @@ def convert(
             be a user.
         left_out: What the reader left out; what is left out here is added.
         turn: How many of the busiest annotators come after all others.
-        rated: Whether labels are numbers of a rating.
+        classes: See ``check_public``.
 
     Raises:
         DataError: If there are too few annotators for so many users and a public, a user has too
@@ -98,7 +99,7 @@ def convert(
     chosen = [*busiest[turn:], *busiest[:turn]][:users]
     held_out = _choose_test(documents, chosen, seed)
 
-    others: list[tuple[str, str, float]] = []  # a million, of which some may be drawn: not rows yet
+    others: list[tuple[str, str, Label]] = []  # a million, of which some may be drawn: not rows yet
     tested = 0
     train: dict[str, list[TextRow]] = {user: [] for user in chosen}
     test: dict[str, list[TextRow]] = {user: [] for user in chosen}
@@ -129,7 +130,7 @@ def convert(
     shared = [TextRow(annotator, "public", text, label) for annotator, text, label in others]
     rows = [*shared, *(row for user in chosen for row in train[user] + test[user])]
     if public != 0:
-        check_public(rows, users, rated=rated)
+        check_public(rows, users, classes=classes)
     return Conversion(rows, left_out)
 
 
@@ -163,12 +164,15 @@ def _choose_test(documents: Sequence[Document], users: Iterable[str], seed: int)
 def annotated(
     read: Callable[[Path, LeftOut], Sequence[Document]],
     rating: tuple[float, float] | None = None,
+    *,
+    exclusive: bool = True,
 ) -> Callable[[Path, LeftOut], Opened]:
     """What opens a format of annotators' documents.
 
     Args:
         read: Reads them.
         rating: The range of their labels, where those are numbers.
+        exclusive: Whether a document has one label; else labels are sets of tags.
     """
 
     def open_folder(folder: Path, left_out: LeftOut) -> Opened:
@@ -177,7 +181,9 @@ def annotated(
         def people() -> int:
             return len({annotator for document in documents for annotator in document.labels})
 
-        divide = partial(convert, documents, rated=rating is not None)
-        return Opened(divide, people, left_out, rating=rating)
+        given = (label for document in documents for label in document.labels.values())
+        tags = {tag for label in given if isinstance(label, tuple) for tag in label}
+        divide = partial(convert, documents, classes=exclusive and rating is None)
+        return Opened(divide, people, left_out, tuple(sorted(tags)), rating, exclusive)
 
     return open_folder

@@ -15,6 +15,9 @@ from fala_sim.convert.left_out import LeftOut
 
 TEST_SHARE = 0.3  # of each user's documents; the paper's 70:30
 
+#: A class, the number of a rating, or the names of a document's tags.
+Label: TypeAlias = "float | tuple[str, ...]"
+
 
 @dataclass(frozen=True, slots=True)
 class TextRow:
@@ -24,13 +27,13 @@ class TextRow:
         user: Who labelled it.
         split: ``"public"``, ``"train"`` or ``"test"``.
         text: The document; a ``fala.Pair`` where it is two.
-        label: Its class, or the number of a rating.
+        label: Its class, the number of a rating, or the names of its tags.
     """
 
     user: str
     split: str
     text: str
-    label: float
+    label: Label
 
     @property
     def judged(self) -> str:
@@ -182,18 +185,23 @@ def _documents(rows: Iterable[Row]) -> int:
 
 
 def _counts(rows: Sequence[Row]) -> dict[str, Any]:
-    return {
+    counts = {
         "rows": len(rows),
         "documents": _documents(rows),
         "splits": dict(sorted(Counter(row.split for row in rows).items())),
-        "labels": {
-            str(label): count for label, count in sorted(Counter(row.label for row in rows).items())
-        },
     }
+    tags = [tag for row in rows if isinstance(row.label, tuple) for tag in row.label]
+    if tags:
+        return {**counts, "tags": dict(sorted(Counter(tags).items()))}
+    labels = Counter(row.label for row in rows if not isinstance(row.label, tuple))
+    return {**counts, "labels": {str(label): count for label, count in sorted(labels.items())}}
 
 
 def _labels(counts: dict[str, Any]) -> str:
-    rows, labels = counts["rows"], counts["labels"]
+    rows = counts["rows"]
+    if tags := counts.get("tags"):
+        return ", ".join(f"{_percent(count, rows)} {tag}" for tag, count in tags.items())
+    labels = counts["labels"]
     if not all(label.isdigit() for label in labels):
         mean = sum(float(label) * count for label, count in labels.items()) / rows
         return f"mean rating {mean:.3f}"
@@ -206,19 +214,20 @@ def _percent(part: int, whole: int) -> str:
     return f"{100 * part / whole:.1f} %"
 
 
-def check_public(rows: Sequence[Row], users: int, *, rated: bool = False) -> None:
+def check_public(rows: Sequence[Row], users: int, *, classes: bool = True) -> None:
     """Check that a global head can be fitted on the public rows.
 
     Args:
         rows: All rows.
         users: How many users they have, for the message.
-        rated: Whether labels are numbers of a rating, each of which may be a user's alone.
+        classes: Whether labels are classes; a rating's number, or a set of tags, may be a user's
+            alone.
 
     Raises:
         DataError: If a label that a user has is in no public row, or they have fewer than two.
     """
     public = Counter(row.label for row in rows if row.split == "public")
-    missing = set() if rated else {row.label for row in rows} - set(public)
+    missing = {str(row.label) for row in rows} - set(map(str, public)) if classes else set()
     if missing or len(public) < 2:
         lacking = f"label {min(missing)}" if missing else "two labels"
         raise DataError(

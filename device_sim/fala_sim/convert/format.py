@@ -21,6 +21,7 @@ class Opened:
         left_out: What reading left out; counted in every conversion.
         labels: Names of the labels, where those are no numbers of the format's own.
         rating: The least and the largest number of a rating; None of labels.
+        exclusive: Whether a document has one label; else labels are sets of tags.
     """
 
     divide: Callable[..., Conversion]
@@ -28,6 +29,7 @@ class Opened:
     left_out: LeftOut
     labels: tuple[str, ...] = ()
     rating: tuple[float, float] | None = None
+    exclusive: bool = True
 
     def convert(self, *, users: int, seed: int, **options: int) -> Conversion:
         """Make the busiest people users, and the others the public.

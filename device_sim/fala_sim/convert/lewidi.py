@@ -6,22 +6,30 @@ documents by number; of a document this module reads ``text`` and the strings ``
 text may be an object of a ``post`` and its ``reply``, and ``annotations`` an object of labels by
 annotator. The task's own three-way split is of no use here, because it is not by user; all its
 documents are pooled.
+
+HS-Brexit's annotators said of each document besides whether it is aggressive and offensive. With
+``lewidi-tags`` a label is the set of all tasks whose answer is 1: tags, which do not exclude one
+another. ``annotation task`` has the first task's name, and ``other_info`` the others' answers.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from fala import DataError
 from fala_sim.convert.annotators import Document, Documents, annotated
+from fala_sim.convert.conversion import Label
 from fala_sim.convert.format import DataSet, File, Format
 from fala_sim.convert.left_out import LeftOut
 
 PARTS = ("train", "dev", "test")
 
 _ENGLISH = "en"  # of the ``lang`` that a document may name
+_ANSWERS = {"0": 0, "1": 1, "No": 0}  # the last is thrice in HS-Brexit
+_DETECTION = " detection"  # at the end of a task's name
 
 
 def read_folder(folder: Path) -> dict[str, bytes]:
@@ -51,13 +59,16 @@ def read_folder(folder: Path) -> dict[str, bytes]:
         raise DataError(f"cannot read {str(error.filename)!r}: {error.strerror}") from error
 
 
-def parse_documents(files: Mapping[str, bytes], left_out: LeftOut | None = None) -> list[Document]:
+def parse_documents(
+    files: Mapping[str, bytes], left_out: LeftOut | None = None, *, tags: bool = False
+) -> list[Document]:
     """Parse the files of one data set.
 
     Args:
         files: Contents by file name.
         left_out: Told of documents in other languages than English, which are left out: the
             backbones here are English.
+        tags: Whether labels are the sets of an annotator's tags.
 
     Returns:
         The documents in order of first appearance.
@@ -79,7 +90,7 @@ def parse_documents(files: Mapping[str, bytes], left_out: LeftOut | None = None)
                     left_out.add("documents in another language than English")
                 continue
             try:
-                text, labels = _parse_document(entry)
+                text, labels = _parse_document(entry, tags=tags)
             except DataError as error:
                 raise DataError(f"{name}, document {number!r}: {error}") from error
             document_labels = documents.find(text).labels
@@ -88,7 +99,7 @@ def parse_documents(files: Mapping[str, bytes], left_out: LeftOut | None = None)
     return documents.all()
 
 
-def _parse_document(entry: object) -> tuple[str, dict[str, int]]:
+def _parse_document(entry: object, *, tags: bool) -> tuple[str, dict[str, Label]]:
     if not isinstance(entry, dict):
         raise DataError("expected an object")
     text = _text(entry)
@@ -102,16 +113,42 @@ def _parse_document(entry: object) -> tuple[str, dict[str, int]]:
     else:
         annotations = _string(entry, "annotations").split(",")
         annotators = [name.strip() for name in _string(entry, "annotators").split(",")]
-    if len(annotations) != len(annotators):
-        raise DataError(f"{len(annotations)} annotations by {len(annotators)} annotators")
     if not all(annotators):
         raise DataError("an annotator without a name")
-    labels: dict[str, int] = {}
+    labels = _by_annotator(annotators, annotations)
+    if not tags:
+        return text, dict(labels)
+    answers = {_string(entry, "annotation task"): labels}
+    others = _others(entry)
+    for task in others:
+        answers[task] = _by_annotator(annotators, _string(others, task).split(","))
+    return text, {
+        annotator: tuple(
+            task.removesuffix(_DETECTION) for task, of_task in answers.items() if of_task[annotator]
+        )
+        for annotator in labels
+    }
+
+
+def _by_annotator(annotators: Sequence[str], annotations: Sequence[str]) -> dict[str, int]:
+    """The answers to one task; an annotator who is named twice is held to the first."""
+    if len(annotations) != len(annotators):
+        raise DataError(f"{len(annotations)} annotations by {len(annotators)} annotators")
+    answers: dict[str, int] = {}
     for annotator, annotation in zip(annotators, annotations, strict=True):
-        if annotation.strip() not in ("0", "1"):
+        if annotation.strip() not in _ANSWERS:
             raise DataError(f"annotation {annotation!r} is neither 0 nor 1")
-        labels.setdefault(annotator, int(annotation))
-    return text, labels
+        answers.setdefault(annotator, _ANSWERS[annotation.strip()])
+    return answers
+
+
+def _others(entry: dict[str, object]) -> dict[str, object]:
+    """The answers to the other tasks, by task."""
+    info = entry.get("other_info")
+    others = info.get("other annotations") if isinstance(info, dict) else None
+    if not isinstance(others, dict) or not others:
+        raise DataError("expected other_info to have other annotations: there are no tags")
+    return others
 
 
 def _text(entry: dict[str, object]) -> str:
@@ -129,20 +166,24 @@ def _string(entry: dict[str, object], key: str) -> str:
     return value
 
 
-def _read(folder: Path, left_out: LeftOut) -> list[Document]:
-    return parse_documents(read_folder(folder), left_out)
+def _read(folder: Path, left_out: LeftOut, *, tags: bool = False) -> list[Document]:
+    return parse_documents(read_folder(folder), left_out, tags=tags)
 
 
 FORMATS = {
-    "lewidi": Format(
-        annotated(_read),
+    name: Format(
+        annotated(partial(_read, tags=tags), exclusive=not tags),
         tuple(f"*_{part}.json" for part in PARTS),
-        """Convert a Le-Wi-Di data set: the JSON files of DIR, binary labels.
+        f"""Convert a Le-Wi-Di data set: the JSON files of DIR, {labels}.
 
         A document in the test split of one user is in no rows but the test rows of those users who
         labelled it.
         """,
         users=20,
+    )
+    for name, labels, tags in (
+        ("lewidi", "binary labels", False),
+        ("lewidi-tags", "the tags of all its tasks", True),
     )
 }
 
@@ -153,9 +194,16 @@ _PUBLISHED = (
 )
 
 
-def _data_set(name: str, title: str, folder: str, checksums: Mapping[str, str]) -> DataSet:
+def _data_set(
+    name: str,
+    title: str,
+    folder: str,
+    checksums: Mapping[str, str],
+    kind: str = "lewidi",
+    place: str = "",
+) -> DataSet:
     return DataSet(
-        name, title, "lewidi", (name,),
+        name, title, kind, (place or name,),
         licence="none stated by the task; posts are their authors', for research",
         page="https://github.com/Le-Wi-Di/le-wi-di.github.io",
         files=tuple(
@@ -164,6 +212,15 @@ def _data_set(name: str, title: str, folder: str, checksums: Mapping[str, str]) 
         ),
     )  # fmt: skip
 
+
+_HS_BREXIT = {
+    "HS-Brexit_train.json":
+        "d204d83c7b1a73f037b3aff36aac61357c08a96f96292a37ac7655eb562d81fb",
+    "HS-Brexit_dev.json":
+        "77c17f95985cbb6db47ffcda637e717a9074f2660e15b5c0c1f9006f50da60a7",
+    "HS-Brexit_test.json":
+        "24e5e1615818ff6e3b96e50245cfe10636ef8ec0ea51f2c2a60acb68858fd195",
+}  # fmt: skip
 
 DATA_SETS = (
     _data_set(
@@ -183,14 +240,14 @@ DATA_SETS = (
         "hs-brexit",
         "HS-Brexit (SemEval-2023 task 11): posts, hate speech or not, by six annotators",
         "LeWiDi_2-2023/HS-Brexit_dataset",
-        {
-            "HS-Brexit_train.json":
-                "d204d83c7b1a73f037b3aff36aac61357c08a96f96292a37ac7655eb562d81fb",
-            "HS-Brexit_dev.json":
-                "77c17f95985cbb6db47ffcda637e717a9074f2660e15b5c0c1f9006f50da60a7",
-            "HS-Brexit_test.json":
-                "24e5e1615818ff6e3b96e50245cfe10636ef8ec0ea51f2c2a60acb68858fd195",
-        },
+        _HS_BREXIT,
+    ),
+    _data_set(
+        "hs-brexit-tags",
+        "HS-Brexit: the same posts, tagged as hateful, aggressive, offensive",
+        "LeWiDi_2-2023/HS-Brexit_dataset",
+        _HS_BREXIT,
+        kind="lewidi-tags", place="hs-brexit",
     ),
     _data_set(
         "multipico",

@@ -18,7 +18,7 @@ from fala_sim.engine.task import Call, Engine, Needs, Say, Task
 from fala_sim.experiments.plan import Plan
 from fala_sim.experiments.runner import Giving, OtherPlanError, prepare_all, run_tasks
 from fala_sim.methods.method import Settings
-from fala_sim.methods.registry import FIXED, RATING, TRAINED
+from fala_sim.methods.registry import ALL_TASKS, FIXED, TRAINED
 from fala_sim.metric.statistics import selection_score
 from fala_sim.records import Key, Kind, Store, read_records
 from fala_sim.vendor.releases import inputs_of, load, prepare
@@ -244,9 +244,9 @@ def first(study: Study, _method: str = "") -> Iterator[Participants]:
         people |= tested
 
 
-def first_labelled(study: Study, _method: str = "") -> Iterator[Participants]:
-    """Those of ``first`` that are no ratings: what only replacements are run on has no labels."""
-    return (division for division in first(study) if division.task != "rating")
+def first_of_classes(study: Study, _method: str = "") -> Iterator[Participants]:
+    """Those of ``first`` whose labels are classes: only replacements are of ratings and tags."""
+    return (division for division in first(study) if division.task not in ("rating", "tags"))
 
 
 def validated(study: Study, _method: str) -> Iterable[Participants]:
@@ -276,7 +276,7 @@ class Experiment:
     kind: Kind
     job: Callable[..., Giving]
     methods: Callable[[Study], Iterable[str]] = lambda study: study.methods
-    divisions: Callable[[Study, str], Iterable[Participants]] = first_labelled
+    divisions: Callable[[Study, str], Iterable[Participants]] = first_of_classes
     variants: Callable[[int], Iterable[object]] | None = None
     search: Experiment | None = None
     more: Callable[[Study, Participants], Mapping[str, Any]] = lambda study, division: {}
@@ -290,7 +290,7 @@ class Experiment:
         # Those that train come first, so that the cores end together.
         for method in sorted(methods, key=lambda name: name not in TRAINED):
             for division in self.divisions(study, method):
-                if method not in RATING and division.task == "rating":
+                if method not in ALL_TASKS and division.task in ("rating", "tags"):
                     continue
                 for user, examples in islice(division.users.items(), self.users):
                     key = Key(self.kind, division.data, method, user, division.seed)

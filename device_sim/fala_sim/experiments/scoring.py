@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from fala.release import Rating
 from fala_sim.methods.fala_shipped import Replaced
 from fala_sim.methods.frozen import shipped_scores, vendor_scores
 from fala_sim.methods.method import Scores
-from fala_sim.metric.quality import Figures, figures_of, flips
+from fala_sim.metric.quality import Figures, figures_of, flips, own_threshold
 from fala_sim.situation import Logits, Situation
 
 #: Weights of the old personal model's logit.
@@ -47,7 +48,8 @@ def outcome(
         ``scores`` and ``flips``; the same in ``blended``, of equal parts; and ``blends``, figures
         with their flips by weight. Of a device besides ``report``; ``vendor``, the figures of the
         vendor's own model of the shipped release; and ``decided``, figures and flips where labels
-        are decided at the device's own threshold. A rating has neither flips nor ``decided``.
+        are decided at the device's own threshold. ``own_threshold`` has figures at the threshold
+        that the logits themselves expect to be best. A rating has neither; flips are of classes.
     """
     before = situation.old_logits(situation.user.test)
 
@@ -64,8 +66,12 @@ def outcome(
         vendor = shipped_scores(situation)(situation.user.test)
         content["report"] = scores.report.to_dict()
         content["vendor"] = _figures(situation, vendor)
-    if isinstance(scores, Replaced) and not situation.rated:
-        decided = logits - scores.threshold
+    if isinstance(situation.new.head.link, Rating):
+        return content
+    expected = own_threshold(logits, exclusive=situation.exclusive)
+    content["own_threshold"] = _figures(situation, expected)
+    if isinstance(scores, Replaced):
+        decided = logits - np.asarray(scores.report.threshold)
         flips = _turned(situation, decided, words=True)
         content["decided"] = _figures(situation, decided) | {"flips": flips}
     return content
@@ -78,16 +84,15 @@ def truth(situation: Situation) -> dict[str, Any]:
         situation: Its user's test examples are told of.
 
     Returns:
-        ``old_logits``, and ``truth``: positions of the labels among all, or a rating's numbers.
+        ``old_logits``, and ``truth``: positions of the labels among all, or a rating's numbers; of
+        tags lists of 0 and 1.
     """
-    labels = situation.user.test_labels
-    position = {label: index for index, label in enumerate(situation.labels)}
-    return {
-        "old_logits": rounded(situation.old_logits(situation.user.test)),
-        "truth": list(map(float, labels))
-        if situation.rated
-        else [position[label] for label in labels],
-    }
+    head, labels = situation.new.head, situation.user.test_labels
+    if situation.exclusive:
+        known: list[Any] = list(map(head.labels.index, map(str, labels)))
+    else:
+        known = rounded(head.label_shares(labels))
+    return {"old_logits": rounded(situation.old_logits(situation.user.test)), "truth": known}
 
 
 def rounded(logits: Logits) -> list[Any]:
@@ -101,8 +106,8 @@ def _figures(situation: Situation, logits: Logits) -> Figures:
 
 
 def _turned(situation: Situation, logits: Logits, words: bool) -> dict[str, Any]:
-    """Flips against the old personal model and the vendor's new one; none of ratings."""
-    if situation.rated:
+    """Flips against the old personal model and the vendor's new one, of classes."""
+    if not situation.exclusive:
         return {}
     test, truth = situation.user.test, situation.user.test_labels
     vendor = shipped_scores(situation) if words else vendor_scores(situation)

@@ -30,13 +30,11 @@ class Replaced:
     Attributes:
         situation: The user's.
         model: The personal model on the new backbone.
-        threshold: The logit above which the device decides for the second of two labels.
         report: What the replacement did.
     """
 
     situation: Situation
     model: PersonalModel
-    threshold: float
     report: Report
 
     def __call__(self, examples: Sequence[Example]) -> Logits:
@@ -57,7 +55,7 @@ class Shipped(Method):
     look = Look("#d9590a", "D")
     baseline = False
     with_words = True
-    ratings = True
+    all_tasks = True
     ours = True
     budget: ClassVar[Budget] = Budget()
 
@@ -100,7 +98,7 @@ def replaced(situation: Situation, budget: Budget) -> Replaced:
                 report = replace_within(device, situation.shipped.path, budget)
             # The stages tell their own seconds; the whole adds processor time and memory.
             total, whole.seconds = whole.seconds, 0.0
-            model, threshold = device.model, device.threshold
+            model = device.model
             # Beside the bundle, which is the vendor's.
             meter.stored_bytes = _size(place) - before - situation.shipped.path.stat().st_size
     for name, seconds in report.seconds.items():
@@ -110,7 +108,7 @@ def replaced(situation: Situation, budget: Budget) -> Replaced:
     named = sum(stage.seconds for stage in meter.stages.values())
     whole.seconds = max(total - named, 0.0)
     _count(situation, report)
-    return Replaced(situation, model, threshold, report)
+    return Replaced(situation, model, report)
 
 
 def replace_within(device: Device, release: Path, budget: Budget) -> Report:

@@ -98,7 +98,8 @@ def shipped_scores(situation: Situation) -> Scores:
 def classes_of(situation: Situation) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """Positions of the train labels among the labels, shape (n,)."""
     position = {label: index for index, label in enumerate(situation.labels)}
-    return np.array([position[label] for label in situation.user.train_labels], dtype=np.int64)
+    labels = map(str, situation.user.train_labels)
+    return np.array([position[label] for label in labels], dtype=np.int64)
 
 
 def matrix_bytes(situation: Situation) -> int:

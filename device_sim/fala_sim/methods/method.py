@@ -43,7 +43,7 @@ class Method(ABC):
         baseline: It is compared with ours; the best baseline is what Table 2 tests against.
         headline: It has a row in the headline.
         with_words: Its model of the vendor's is the one with words.
-        ratings: It takes a rating's numbers as it takes labels.
+        all_tasks: It takes a rating's numbers, and tags, as it takes classes.
         look: In plots. The colours of two methods stay apart for colour-blind eyes within a family
             (Okabe and Ito's, darkened to 3:1 on white and on black); the markers tell the rest.
     """
@@ -57,7 +57,7 @@ class Method(ABC):
     baseline: ClassVar[bool] = True
     headline: ClassVar[bool] = True
     with_words: ClassVar[bool] = False
-    ratings: ClassVar[bool] = False
+    all_tasks: ClassVar[bool] = False
     look: ClassVar[Look] = PLAIN
 
     def grid(self, situation: Situation) -> Sequence[Settings]:

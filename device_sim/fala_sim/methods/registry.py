@@ -50,8 +50,8 @@ BASELINES = tuple(name for name, method in METHODS.items() if method.baseline)
 HEADLINE = tuple(name for name, method in METHODS.items() if method.headline)
 #: Those whose model of the vendor's is the one with words.
 WITH_WORDS = tuple(name for name, method in METHODS.items() if method.with_words)
-#: Those that take ratings, too.
-RATING = tuple(name for name, method in METHODS.items() if method.ratings)
+#: Those that take ratings and tags, too.
+ALL_TASKS = tuple(name for name, method in METHODS.items() if method.all_tasks)
 #: The vendor's model as it comes: with words, or without where no record has one with words.
 VENDOR = (GlobalWords.name, Global.name)
 

@@ -29,7 +29,7 @@ class Top(FrozenMethod):
     row = 23
     look = Look("#7a68c4", "P")
     headline = False
-    ratings = True
+    all_tasks = True
 
     def grid(self, situation: Situation) -> Sequence[Settings]:
         """Four learning rates by three numbers of epochs.

@@ -25,7 +25,7 @@ class Trained(Method):
 
     trained = True
     tuned = True
-    ratings = True
+    all_tasks = True
     rates: ClassVar[tuple[float, ...]]
 
     @staticmethod

@@ -14,7 +14,7 @@ class Old(Method):
     title = "Old personal"
     row = 10
     look = Look("#93704b", "<")
-    ratings = True
+    all_tasks = True
     baseline = False
 
     def fit(self, situation: Situation, settings: Settings) -> Scores:
@@ -29,7 +29,7 @@ class Global(Method):
     title = "Global"
     row = 11
     look = Look("#77808a", "o")
-    ratings = True
+    all_tasks = True
 
     def fit(self, situation: Situation, settings: Settings) -> Scores:
         """Take the release as it is."""
@@ -45,7 +45,7 @@ class GlobalWords(Method):
     look = Look("#5a7f96", "H")
     baseline = False
     with_words = True
-    ratings = True
+    all_tasks = True
 
     def fit(self, situation: Situation, settings: Settings) -> Scores:
         """Take the release as it is."""

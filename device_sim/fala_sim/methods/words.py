@@ -24,7 +24,7 @@ class Words(Method):
     headline = False
     baseline = False
     with_words = True
-    ratings = True
+    all_tasks = True
 
     def fit(self, situation: Situation, settings: Settings) -> Scores:
         """Fit the user's own weights of n-grams.

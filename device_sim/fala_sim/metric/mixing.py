@@ -10,7 +10,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fala.release import f1_threshold
 from fala.release.metrics import auc
 from fala_sim.metric.quality import Figures, f1, figures, flips
 from fala_sim.situation import Logits
@@ -89,14 +88,6 @@ def best(users: Sequence[Examples], tried: Sequence[Weights]) -> Weights:
             for user in users
         ]
     return tried[int(np.argmax([fmean(column) for column in zip(*scores, strict=True)]))]
-
-
-def own_threshold(logits: Logits) -> Logits:
-    """Logits (n, 1) less the threshold of the best F1 that they expect themselves, without a label.
-
-    Others than of two labels stay as they are: their decisions are by the largest.
-    """
-    return logits - f1_threshold(logits) if logits.shape[1] == 1 and len(logits) else logits
 
 
 def as_logits(kept: ArrayLike) -> Logits:

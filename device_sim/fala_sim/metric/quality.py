@@ -9,26 +9,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala import Head
-from fala.release import Rating, metrics
-from fala_sim.situation import Logits
+from fala.release import Rating, Tags, f1_threshold, metrics
+from fala_sim.situation import Logits, UserLabel
 
 Figures = dict[str, float | None]
 
 
-def figures_of(head: Head, logits: Logits, truth: Sequence[str]) -> Figures:
+def figures_of(head: Head, logits: Logits, truth: Sequence[UserLabel]) -> Figures:
     """How good a head's logits are: ``figures``, or of a rating ``rmse`` and ``rank_correlation``.
 
     Args:
-        head: Whose logits these are.
+        head: Whose logits these are. Of tags the figures are means over the tags.
         logits: Shape (n, C).
-        truth: n labels, or a rating's numbers as texts.
+        truth: n labels.
     """
-    if not isinstance(head.link, Rating):
-        return figures(logits, truth, head.labels)
-    return dict(head.link.scores(head.label_shares(truth), logits))
+    if isinstance(head.link, Rating):
+        return dict(head.link.scores(head.label_shares(truth), logits))
+    if isinstance(head.link, Tags):
+        given = head.label_shares(truth).astype(int).astype(str)
+        columns = range(len(head.labels))
+        return metrics.averaged(
+            figures(logits[:, [tag]], given[:, tag].tolist(), ("0", "1")) for tag in columns
+        )
+    return figures(logits, truth, head.labels)
 
 
-def figures(logits: Logits, truth: Sequence[str], labels: Sequence[str]) -> Figures:
+def figures(logits: Logits, truth: Sequence[UserLabel], labels: Sequence[str]) -> Figures:
     """AUC, F1, accuracy and loss.
 
     With two labels AUC and F1 are the second label's; with more they are means over the labels.
@@ -64,7 +70,7 @@ def figures(logits: Logits, truth: Sequence[str], labels: Sequence[str]) -> Figu
     }
 
 
-def f1(logits: Logits, truth: Sequence[str], labels: Sequence[str]) -> float:
+def f1(logits: Logits, truth: Sequence[UserLabel], labels: Sequence[str]) -> float:
     """The F1 of ``figures`` alone; labels that are neither true nor decided are left out."""
     positions, decided = _positions(truth, labels), decisions(logits)
     counted = [1] if len(labels) == 2 else np.union1d(positions, decided).tolist()
@@ -72,7 +78,7 @@ def f1(logits: Logits, truth: Sequence[str], labels: Sequence[str]) -> float:
 
 
 def flips(
-    logits: Logits, before: Logits, truth: Sequence[str], labels: Sequence[str]
+    logits: Logits, before: Logits, truth: Sequence[UserLabel], labels: Sequence[str]
 ) -> dict[str, int]:
     """Decisions that a change of model made wrong (negative) or right (positive).
 
@@ -85,6 +91,17 @@ def flips(
     positions = _positions(truth, labels)
     now, then = decisions(logits) == positions, decisions(before) == positions
     return {"negative": int((then & ~now).sum()), "positive": int((now & ~then).sum())}
+
+
+def own_threshold(logits: Logits, *, exclusive: bool = True) -> Logits:
+    """Logits (n, C) less the thresholds of the best F1 that they expect themselves.
+
+    No label is needed. Those of more than two labels that exclude one another stay as they are:
+    their decisions are by the largest.
+    """
+    if not len(logits) or (exclusive and logits.shape[1] > 1):
+        return logits
+    return logits - [f1_threshold(column[:, None]) for column in logits.T]
 
 
 def decisions(logits: Logits) -> NDArray[np.int64]:
@@ -102,6 +119,6 @@ def _cross_entropy(logits: Logits, positions: NDArray[np.int64]) -> float:
     return float(np.mean(total - logits[np.arange(len(logits)), positions]))
 
 
-def _positions(truth: Sequence[str], labels: Sequence[str]) -> NDArray[np.int64]:
-    position = {label: index for index, label in enumerate(labels)}
+def _positions(truth: Sequence[UserLabel], labels: Sequence[str]) -> NDArray[np.int64]:
+    position: dict[UserLabel, int] = {label: index for index, label in enumerate(labels)}
     return np.array([position[label] for label in truth], dtype=np.int64)

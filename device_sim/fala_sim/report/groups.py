@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,14 +14,15 @@ from fala_sim.metric.statistics import mean_over_users, splits
 from fala_sim.metric.value import Value
 from fala_sim.records import Kind
 from fala_sim.report.table import NOT_RUN, Cell
+from fala_sim.situation import Task
 
 if TYPE_CHECKING:
     import pandas as pd
 
 MB = 1e6
 
-#: The task of records whose labels are a rating's numbers.
-RATING = "rating"
+#: The tasks whose labels exclude one another.
+CLASSES: tuple[Task, ...] = ("classification", "matching")
 
 #: Metrics by name with their titles.
 METRICS = {"auc": "AUC", "f1": "F1", "accuracy": "accuracy"}
@@ -41,33 +42,33 @@ def of(records: pd.DataFrame, *kinds: Kind) -> pd.DataFrame:
     return records[records["kind"].isin(kinds)]
 
 
-def replacements(records: pd.DataFrame, *, rated: bool = False) -> pd.DataFrame:
+def replacements(records: pd.DataFrame, tasks: Collection[Task] = CLASSES) -> pd.DataFrame:
     """The replacements of users' backbones, without variants.
 
     Args:
         records: The frame.
-        rated: Whether those of ratings, and not those of labels.
+        tasks: Of which tasks.
 
     Raises:
         DataError: If there is none.
     """
-    runs = of_labels(records, "replacement", rated=rated)
+    runs = of_tasks(records, "replacement", tasks)
     runs = runs[runs["variant"] == ""]
     if runs.empty:
         raise DataError("no replacement without a variant is recorded")
     return runs
 
 
-def of_labels(records: pd.DataFrame, kind: Kind, *, rated: bool = False) -> pd.DataFrame:
-    """The records of a kind that are of labels, or of ratings.
+def of_tasks(records: pd.DataFrame, kind: Kind, tasks: Collection[Task] = CLASSES) -> pd.DataFrame:
+    """The records of a kind that are of some tasks.
 
     Raises:
         DataError: If there is none.
     """
     runs = having(of(records, kind), "task")
-    runs = runs[(runs["task"] == RATING) == rated]
+    runs = runs[runs["task"].isin(tasks)]
     if runs.empty:
-        raise DataError(f"no {kind} of {'ratings' if rated else 'labels'} is recorded")
+        raise DataError(f"no {kind} of {', '.join(tasks)} is recorded")
     return runs
 
 

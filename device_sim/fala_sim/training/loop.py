@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 import fala_export
 from fala import Head, Match, PersonalModel
-from fala.release import Rating
+from fala.release import Rating, Tags
 from fala_export import Encoder
 from fala_sim.situation import Example, Logits, Situation, distinct_texts, judged
 from fala_sim.training.torch_flops import BATCH, TOKENS, batch_flops
@@ -185,10 +185,13 @@ class Training:
         return float(loss.detach())
 
     def _losses(self, logits: Tensor, shares: Tensor) -> Tensor:
-        """Of each example, in nats; of a rating the squared error, as the device counts it."""
+        """Of each example, in nats, as the device counts it: squared errors, or sums over tags."""
         link = self._situation.new.head.link
         if isinstance(link, Rating):
             return ((logits - shares) / link.noise).square().sum(dim=1) / 2
+        if isinstance(link, Tags):
+            losses = nn.functional.binary_cross_entropy_with_logits
+            return losses(logits, shares, reduction="none").sum(dim=1)
         return fala_export.cross_entropies(logits, shares)
 
     def _warm(self, batches: int) -> None:

@@ -12,7 +12,14 @@ from fala.release import MATCHING, EncoderState
 from fala.release.added_words import add_words
 from fala_sim.convert.conversion import folded
 from fala_sim.data_sets import Division
-from fala_sim.situation import Embeddings, Example, Vectors, distinct_texts, judged
+from fala_sim.situation import (
+    Embeddings,
+    Example,
+    UserLabel,
+    Vectors,
+    distinct_texts,
+    judged,
+)
 
 
 class Nothing:
@@ -35,12 +42,13 @@ def words_head(division: Division) -> Head:
     return _words(division, division.public, division.public_labels)
 
 
-def _words(division: Division, examples: Sequence[Example], labels: Sequence[str]) -> Head:
+def _words(division: Division, examples: Sequence[Example], labels: Sequence[UserLabel]) -> Head:
     backbone, texts = Nothing(), distinct_texts(examples)
     vectors = dict(zip(texts, backbone.encode(texts), strict=True))
     return fit_head(
         backbone, examples, labels,
-        label_names=division.labels, embeddings=vectors, rating=division.rating,
+        label_names=division.labels, embeddings=vectors,
+        rating=division.rating, exclusive=division.exclusive,
     )  # fmt: skip
 
 
@@ -88,5 +96,5 @@ def tuned_head(
         for example, label in zip(division.public, division.public_labels, strict=True)
         if folded(judged(example)) not in vectors
     ]
-    examples, fresh_labels = [example for example, _ in fresh], [label for _, label in fresh]
+    examples, fresh_labels = [example for example, _ in fresh], [str(label) for _, label in fresh]
     return add_words(head, beside, examples, fresh_labels, embeddings)

@@ -260,6 +260,7 @@ def _fitted(bundle: Bundle, division: Division, embeddings: Embeddings, *, lexic
         embeddings=embeddings,
         lexical=lexical,
         rating=division.rating,
+        exclusive=division.exclusive,
     )
 
 

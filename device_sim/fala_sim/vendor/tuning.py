@@ -106,8 +106,8 @@ def public_rows(partition: Partition) -> Iterator[dict[str, Any]]:
         DataError: If the data cannot be read or divided.
     """
     tested, validated = (partition.divide(role) for role in _ROLES)
-    if tested.rating is not None:
-        raise DataError(f"{partition.name} has ratings; a backbone is trained on labels alone")
+    if tested.task in ("rating", "tags"):
+        raise DataError(f"{partition.name} is of {tested.task}; a backbone is trained on classes")
     held_out = {
         folded(judged(example))
         for division in (tested, validated)

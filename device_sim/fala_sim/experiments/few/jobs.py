@@ -6,14 +6,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from fala_sim.experiments.people import Experiment, tuned, validated
 from fala_sim.experiments.runner import Giving, Made, timed
 from fala_sim.experiments.subject import Subject, with_examples
 from fala_sim.methods.fala_shipped import Replaced
 from fala_sim.methods.method import Settings
 from fala_sim.methods.registry import find_method
-from fala_sim.metric.mixing import own_threshold
-from fala_sim.metric.quality import figures_of
+from fala_sim.metric.quality import figures_of, own_threshold
 from fala_sim.records import Key
 from fala_sim.situation import User
 
@@ -83,11 +84,11 @@ def few(key: Key, place: Path, settings: Mapping[str, Settings], done: frozenset
         head, truth = situation.new.head, part.user.test_labels
         content = part.about() | {"title": method.title, "settings": chosen}
         content["scores"] = figures_of(head, logits, truth)
-        decided = own_threshold(logits)
+        content["own_threshold"] = figures_of(head, own_threshold(logits), truth)
         if isinstance(scores, Replaced):
-            decided = logits - scores.threshold
+            decided = logits - np.asarray(scores.report.threshold)
+            content["decided"] = figures_of(head, decided, truth)
             content["decision"] = scores.report.decision
-        content["decided"] = figures_of(head, decided, truth)
         yield Made(key.of(draw), content)
 
 

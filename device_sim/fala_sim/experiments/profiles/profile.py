@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from fala_sim.csv_rows import csv_rows
 
 if TYPE_CHECKING:
-    from fala_sim.situation import Example
+    from fala_sim.situation import Example, UserLabel
 
 MIB = 1024**2
 
@@ -93,7 +93,7 @@ class Work:
     old: Path
     new: Path
     examples: Sequence[Example]
-    labels: Sequence[str]
+    labels: Sequence[UserLabel]
     transformer: Path | None = None
     seed: int = 0
 

@@ -155,8 +155,8 @@ def _rows(name: str, opened: Opened, users: int, seed: int, *, public: int | Non
     options = {} if public is None else {"public": public}
     conversion = opened.convert(users=users, seed=seed, **options)
     rows = [row for row in conversion.rows if isinstance(row, TextRow)]
-    if opened.rating is not None:
-        raise DataError(f"{name}: writers' prompts are of labels, and these are ratings")
+    if opened.rating is not None or not opened.exclusive:
+        raise DataError(f"{name}: writers' prompts are of classes, not of ratings or tags")
     if len(rows) < len(conversion.rows):
         raise DataError(f"{name}: writers' prompts are of single texts, and these are offers")
     return rows

@@ -14,7 +14,8 @@ from numpy.typing import ArrayLike
 
 from fala_sim.frame import exploded, flat, joined
 from fala_sim.methods.registry import WITH_WORDS
-from fala_sim.metric.mixing import TRIED, Examples, Weights, as_logits, best, own_threshold
+from fala_sim.metric.mixing import TRIED, Examples, Weights, as_logits, best
+from fala_sim.metric.quality import own_threshold
 from fala_sim.metric.statistics import SPLIT, mean_over_users
 from fala_sim.records import Record
 from fala_sim.report.groups import by_method, by_setting, grouped, of, parts, title

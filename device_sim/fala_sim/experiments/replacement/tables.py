@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from fala import DataError
@@ -25,7 +25,7 @@ from fala_sim.report.groups import (
     mean,
     measured,
     of,
-    of_labels,
+    of_tasks,
     parts,
     plain_mean,
     replacements,
@@ -35,6 +35,7 @@ from fala_sim.report.groups import (
 )
 from fala_sim.report.registry import table
 from fala_sim.report.table import NOT_RUN, Cell, Row, Table
+from fala_sim.situation import Task
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -174,7 +175,7 @@ def frontier(records: pd.DataFrame) -> Table:
     gain: the mean's part of the way between the two ends, over the users and seeds that all have;
     no share where there is no gain. Cost: mean over users of one whole replacement.
     """
-    runs = of_labels(records, "frontier")
+    runs = of_tasks(records, "frontier")
     replaced = _with_decided(of(records, "replacement"))
     nothing = next((name for name in VENDOR if name in set(replaced["method"])), VENDOR[-1])
     rows: list[Row] = []
@@ -256,7 +257,7 @@ def search(records: pd.DataFrame) -> Table:
     any other; those with the best mean AUC are taken (accuracy stands in for a user who has no
     AUC). Chosen: what the replacements were run with, or, before they are run, what they will be.
     """
-    runs = of_labels(records, "search")
+    runs = of_tasks(records, "search")
     replaced = having(of(records, "replacement"), "settings").dropna(subset="settings")
     rows: list[Row] = []
     for setting, name, group in grouped(runs):
@@ -295,8 +296,58 @@ def ratings(records: pd.DataFrame) -> Table:
     that validation users chose on the first division; where people take turns these are tested in
     another division, to the advantage of the methods that have settings.
     """
-    runs = replacements(records, rated=True)
-    frontier = of_labels(records, "frontier", rated=True)
+
+    def quality(group: pd.DataFrame, vendor: pd.DataFrame) -> dict[str, Cell]:
+        gain = None if group is vendor else compare(group, vendor, "scores.rmse")
+        return {
+            "RMSE": interval_only(mean(group, "scores.rmse")),
+            "rank correlation": interval_only(mean(group, "scores.rank_correlation")),
+            "RMSE less the vendor's": interval_only(gain.difference) if gain else None,
+            "people below": gain.difference.n - gain.above if gain else None,
+        }
+
+    return _of_task(records, "rating", quality)
+
+
+@table("tags", "Tags: what a replacement keeps, and what it costs", "overview",
+       "replacement", "frontier")  # fmt: skip
+def tags(records: pd.DataFrame) -> Table:
+    """What a replacement keeps of tags, which do not exclude one another, and what it costs.
+
+    AUC and F1 are means over the tags, and then over people [95 % t interval over people]. F1 is by
+    one rule for all: at the thresholds where a method's own probabilities of the test texts expect
+    the best. As decided: a device goes by its own labelled examples. AUC less the vendor's: the
+    difference from the vendor's model with words on the same people. Cost: mean over people of one
+    whole replacement. Settings: those that validation users chose.
+    """
+
+    def quality(group: pd.DataFrame, vendor: pd.DataFrame) -> dict[str, Cell]:
+        gain = None if group is vendor else compare(group, vendor, "scores.auc")
+        return {
+            "AUC": interval_only(mean(group, "scores.auc")),
+            "AUC less the vendor's": interval_only(gain.difference) if gain else None,
+            "people above": gain.above if gain else None,
+            "F1": interval_only(mean(group, "own_threshold.f1")),
+            "F1 as decided": interval_only(mean(group, "decided.f1")),
+        }
+
+    return _of_task(records, "tags", quality)
+
+
+def _of_task(
+    records: pd.DataFrame,
+    task: Task,
+    quality: Callable[[pd.DataFrame, pd.DataFrame], Mapping[str, Cell]],
+) -> Table:
+    """Rows of all methods on a task of its own, with their costs.
+
+    Args:
+        records: The frame.
+        task: The task.
+        quality: The cells of a method's runs, which are given beside the vendor's.
+    """
+    runs = replacements(records, [task])
+    frontier = of_tasks(records, "frontier", [task])
     frontier = frontier[frontier["variant"].isin(_BESIDE)]
     rows: list[Row] = []
     for setting, setting_runs in by_setting(runs):
@@ -310,24 +361,20 @@ def ratings(records: pd.DataFrame) -> Table:
         vendor = next((groups[name] for name in VENDOR if name in groups), setting_runs.iloc[:0])
         named = [(title(name, group), group) for name, group in groups.items()]
         position = 1 + list(groups).index(SHIPPED) if SHIPPED in groups else len(named)
-        for name, group in (*named[:position], *of_budget.items(), *named[position:]):
-            gain = None if group is vendor else compare(group, vendor, "scores.rmse")
-            rows.append(
-                {
-                    "data": setting.data,
-                    "method": name,
-                    "RMSE": interval_only(mean(group, "scores.rmse")),
-                    "rank correlation": interval_only(mean(group, "scores.rank_correlation")),
-                    "RMSE less the vendor's": interval_only(gain.difference) if gain else None,
-                    "people below": gain.difference.n - gain.above if gain else None,
-                    "people": group["user"].nunique(),
-                    "forward passes": plain_mean(group, "cost.total.forward_passes"),
-                    "FLOPs": plain_mean(group, "cost.total.flops"),
-                    "CPU seconds": plain_mean(group, "cost.total.cpu_seconds"),
-                    "memory growth (MB)": plain_mean(group, "cost.memory_growth", MB),
-                    "settings": _chosen(group),
-                }
-            )
+        rows += [
+            {
+                "data": setting.data,
+                "method": name,
+                **quality(group, vendor),
+                "people": group["user"].nunique(),
+                "forward passes": plain_mean(group, "cost.total.forward_passes"),
+                "FLOPs": plain_mean(group, "cost.total.flops"),
+                "CPU seconds": plain_mean(group, "cost.total.cpu_seconds"),
+                "memory growth (MB)": plain_mean(group, "cost.memory_growth", MB),
+                "settings": _chosen(group),
+            }
+            for name, group in (*named[:position], *of_budget.items(), *named[position:])
+        ]
     return Table.of(rows, described(runs), measured=measured(runs))
 
 
