@@ -68,6 +68,48 @@ def test_a_post_and_its_reply_in_english_are_a_document_and_other_languages_are_
     assert left_out.counts() == {"documents in another language than English": 1}
 
 
+def tagged(text, others, **labels):
+    return {**entry(text, **labels), "other_info": {"other annotations": others}}
+
+
+def test_an_annotators_tags_are_the_tasks_answered_with_yes(tmp_path):
+    others = {"sport detection": "1,No", "food": "1,0"}
+    write(
+        tmp_path, "X_train.json", tagged("one", others, a=0, b=1), tagged("two", others, a=1, b=0)
+    )
+    parsed = parse_documents(read_folder(tmp_path), tags=True)
+    assert parsed == [
+        Document("one", {"a": ("sport", "food"), "b": ("offensiveness",)}),
+        Document("two", {"a": ("offensiveness", "sport", "food"), "b": ()}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ({"7": entry("a text", a=0, b=1)}, "other annotations: there are no tags"),
+        ({"7": tagged("a text", {"sport": "1"}, a=0, b=1)}, "1 annotations by 2 annotators"),
+        ({"7": tagged("a text", {"sport": "1,2"}, a=0, b=1)}, "'2' is neither 0 nor 1"),
+    ],
+)
+def test_damaged_tags_end_in_one_line(tmp_path, content, words):
+    (tmp_path / "X_train.json").write_text(json.dumps(content))
+    fails(run("lewidi-tags", tmp_path, "--out", tmp_path / "out.jsonl"), words)
+
+
+def test_rows_of_tags_are_written_and_counted(tmp_path):
+    others = {"sport detection": "1,0,1"}
+    rows = [tagged(f"text {n}", others, u=n % 2, v=0, w=(n + 1) % 2) for n in range(30)]
+    write(tmp_path, "X_train.json", *rows)
+    done = run("lewidi-tags", tmp_path, "--users", 1)
+    labels = [json.loads(line)["label"] for line in done.stdout.splitlines()]
+    assert labels.count([]) == 21
+    assert {tuple(label) for label in labels} == {
+        (), ("sport",), ("offensiveness",), ("offensiveness", "sport")
+    }  # fmt: skip
+    assert "u: 30 examples, 30.0 % test, 50.0 % offensiveness, 100.0 % sport" in done.stderr
+
+
 def test_users_are_the_busiest_and_ties_go_by_name():
     docs = [
         *documents(20, "busy", "tie2", "tie1", "small"),

@@ -12,7 +12,8 @@ pytest.importorskip("adapters")
 
 import torch
 
-from fala import DataError, ExportError, Match
+from fala import DataError, ExportError, Head, Match
+from fala.release import TAGS
 from fala_sim.meter import Meter
 from fala_sim.methods.adapter import BOTTLENECK, Adapter
 from fala_sim.methods.full import Full
@@ -74,6 +75,21 @@ def test_training_beats_the_vendors_model(task, method, request):
     scores = method().fit(situation, SETTINGS)
     assert loss(scores(user.train), user.train_labels) < 0.7 * before
     assert accuracy(scores(user.test), user.test_labels) > max(0.85, chance + 0.1)
+
+
+def test_tags_are_trained_together(tmp_path):
+    """Each has a logit of its own: a text of one kind has one tag, of the other all three."""
+
+    def tags(labels):
+        return [frozenset({"a"} if label == "0" else {"a", "b", "c"}) for label in labels]
+
+    random = make_head(labels=("a", "b", "c"), scale=0.1)
+    head = Head("classification", random.labels, random.weight, random.bias, link=TAGS)
+    (train, labels), (test, held_out) = documents(96, seed=1), documents(40, seed=2)
+    where = make_situation(tmp_path / "new", train, tags(labels), head, (test, tags(held_out)))
+    logits = Full().fit(where, SETTINGS)(test)
+    right = (logits > 0) == head.label_shares(tags(held_out))
+    assert (right.mean(axis=0) > 0.85).all()
 
 
 def test_a_search_trains_once_by_rate_and_stops_where_fit_does(classifier):

@@ -152,7 +152,7 @@ def train(work: Work, _limits: Limits, tell: Tell, at: Callable[[str], None]) ->
     from fala_sim.encoding import DeviceEncoder
     from fala_sim.methods.registry import TRAINED, find_method
     from fala_sim.methods.trained import Trained
-    from fala_sim.situation import Situation, User, UserLabel
+    from fala_sim.situation import Situation, User
 
     method = find_method(work.name)
     if not isinstance(method, Trained):

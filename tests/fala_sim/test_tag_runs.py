@@ -1,0 +1,66 @@
+"""Tags in the laboratory, from a run to its table."""
+
+import json
+
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from fala_sim.records import read_records
+from laboratory import write_data
+from sim_command import call
+
+METHODS = ("old", "global-words", "words", "top", "fala-instant", "knn")
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("warm_jobs")]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    folder = write_data(tmp_path_factory.mktemp("data") / "small")
+    results = tmp_path_factory.mktemp("results")
+    done = call(
+        "table", "tags", "--run", "--data", f"lewidi-tags:{folder}", "--users", "1", "--new",
+        "bert", "--jobs", "2", "--methods", ",".join(METHODS), "--results", str(results),
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    return results
+
+
+def test_figures_are_means_over_the_tags(results):
+    records = {record["method"]: record for record in read_records(results, "replacement")}
+    assert set(records) == {*METHODS} - {"knn"}  # which takes classes alone
+    for record in records.values():
+        truth, logits = np.array(record["truth"]), np.array(record["logits"])
+        assert truth.shape == logits.shape == (record["test"], 2)
+        areas = [roc_auc_score(truth[:, tag], logits[:, tag]) for tag in range(2)]
+        assert record["scores"]["auc"] == pytest.approx(np.mean(areas), abs=1e-3)
+        right = (logits > 0) == truth
+        assert record["scores"]["accuracy"] == pytest.approx(right.mean(), abs=1e-3)
+        assert record["flips"] == {}
+        assert record["own_threshold"]["auc"] == pytest.approx(record["scores"]["auc"])
+    device = records["fala-instant"]
+    assert len(device["report"]["threshold"]) == 2
+    assert set(device["decided"]) >= {"f1", "accuracy"}
+    assert "decided" not in records["top"]
+
+
+def test_the_table_of_tags_has_the_vendor_and_the_difference_from_it(results):
+    done = call("table", "tags", "--json", "--results", str(results))
+    assert done.exit_code == 0, done.output
+    table = json.loads(done.stdout)
+    rows = [dict(zip(table["header"], row, strict=True)) for row in table["rows"]]
+    by_method = {row["method"]: row for row in rows}
+    assert by_method["Vendor with words"]["AUC less the vendor's"] is None
+    ours, vendor = by_method["FaLA, no pass"], by_method["Vendor with words"]
+    gain = ours["AUC"]["mean"] - vendor["AUC"]["mean"]
+    assert ours["AUC less the vendor's"]["mean"] == pytest.approx(gain)
+    assert ours["F1 as decided"]["mean"] >= 0
+    assert "top" not in by_method
+    assert by_method["Top"]["F1 as decided"] is None
+
+
+def test_tables_of_classes_leave_tags_out(results):
+    done = call("table", "headline", "--results", str(results))
+    assert done.exit_code == 1
+    assert "no replacement of classification, matching is recorded" in done.stderr
