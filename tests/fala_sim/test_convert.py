@@ -74,9 +74,8 @@ def tagged(text, others, **labels):
 
 def test_an_annotators_tags_are_the_tasks_answered_with_yes(tmp_path):
     others = {"sport detection": "1,No", "food": "1,0"}
-    write(
-        tmp_path, "X_train.json", tagged("one", others, a=0, b=1), tagged("two", others, a=1, b=0)
-    )
+    first, second = tagged("one", others, a=0, b=1), tagged("two", others, a=1, b=0)
+    write(tmp_path, "X_train.json", first, second)
     parsed = parse_documents(read_folder(tmp_path), tags=True)
     assert parsed == [
         Document("one", {"a": ("sport", "food"), "b": ("offensiveness",)}),
@@ -104,9 +103,8 @@ def test_rows_of_tags_are_written_and_counted(tmp_path):
     done = run("lewidi-tags", tmp_path, "--users", 1)
     labels = [json.loads(line)["label"] for line in done.stdout.splitlines()]
     assert labels.count([]) == 21
-    assert {tuple(label) for label in labels} == {
-        (), ("sport",), ("offensiveness",), ("offensiveness", "sport")
-    }  # fmt: skip
+    kinds = {tuple(label) for label in labels}
+    assert kinds == {(), ("sport",), ("offensiveness", "sport")}
     assert "u: 30 examples, 30.0 % test, 50.0 % offensiveness, 100.0 % sport" in done.stderr
 
 
