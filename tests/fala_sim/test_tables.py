@@ -242,6 +242,9 @@ def test_ratings_have_a_table_of_their_own_beside_labels():
     assert cell(table, "RMSE less the vendor's", **where).mean == pytest.approx(-0.02)
     assert cell(table, "people below", **where) == 3
     assert set(column(TABLES["headline"](records), "data")) == {"tweets"}
+    labels = frame_of({"replacement": replaced("fala"), "frontier": budgets})
+    with pytest.raises(DataError, match="name a data set of such labels with --run --data"):
+        TABLES["ratings"](labels)
 
 
 # --- our own method ----------------------------------------------------------------------------

@@ -68,7 +68,10 @@ def of_tasks(records: pd.DataFrame, kind: Kind, tasks: Collection[Task] = CLASSE
     runs = having(of(records, kind), "task")
     runs = runs[runs["task"].isin(tasks)]
     if runs.empty:
-        raise DataError(f"no {kind} of {', '.join(tasks)} is recorded")
+        raise DataError(
+            f"no {kind} of {', '.join(tasks)} is recorded; name a data set of such labels with "
+            "--run --data (`fala-sim data list`)"
+        )
     return runs
 
 

@@ -287,7 +287,7 @@ def search(records: pd.DataFrame) -> Table:
 @table("ratings", "Ratings: what a replacement keeps, and what it costs", "overview",
        "replacement", "frontier")  # fmt: skip
 def ratings(records: pd.DataFrame) -> Table:
-    """What a replacement keeps of ratings, and what it costs.
+    """What a replacement keeps of ratings (--data scale-ratings), and what it costs.
 
     RMSE and Spearman's rank correlation with the people's held-out ratings: mean over people [95 %
     t interval over people]. RMSE less the vendor's: the difference from the vendor's model with
@@ -312,7 +312,7 @@ def ratings(records: pd.DataFrame) -> Table:
 @table("tags", "Tags: what a replacement keeps, and what it costs", "overview",
        "replacement", "frontier")  # fmt: skip
 def tags(records: pd.DataFrame) -> Table:
-    """What a replacement keeps of tags, which do not exclude one another, and what it costs.
+    """What a replacement keeps of tags (--data hs-brexit-tags), and what it costs.
 
     AUC and F1 are means over the tags, and then over people [95 % t interval over people]. F1 is by
     one rule for all: at the thresholds where a method's own probabilities of the test texts expect
