@@ -113,8 +113,9 @@ def write_scales(
     bundle, head, public = _opened(release, public, trained_on)
     if len(rows_by_name([row.user for row in public.rows], LEAST_ROWS)) < LEAST_ANNOTATORS:
         raise DataError(
-            f"scales are chosen by {LEAST_ANNOTATORS} public annotators of {LEAST_ROWS} "
-            "rows or more, and there are fewer. Without scales, devices take the SDK's"
+            f"scales are chosen by {LEAST_ANNOTATORS} public annotators of {LEAST_ROWS} rows or "
+            "more (what a backbone was trained on does not count), and there are fewer. Leave them "
+            "out: devices then take the SDK's"
         )
     rows = _embedded(bundle, head, public, embedder or Embedder())
     scales = learn_scales(rows, dict.fromkeys(set(rows.names), bundle.prior()), progress)

@@ -323,6 +323,7 @@ def test_too_few_annotators_are_refused_before_their_texts_are_embedded(
     rows = write_rows(folder / "few.jsonl", named)
     before = release.path.read_bytes()
     error = failed("--release", release.path, "--data", rows)
+    assert "trained on does not count" in error and "Leave it out" in error
     assert "19 of 19 public annotators" in error and "isotropic prior" in error
     nameless = write_rows(folder / "nobody.jsonl", [{**row, "user": None} for row in named])
     assert "0 of 0 public annotators" in failed("--release", release.path, "--data", nameless)

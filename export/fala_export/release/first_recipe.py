@@ -243,7 +243,8 @@ def _tables(public: PublicRows, out: Path, earlier: Path | None, repository: Pat
         (about, f"[bridge]\nfrom = [{_quoted(old)}]\n", enough),
         (
             f"How people differ, from {busy} public annotators of {least} rows or more "
-            f"({annotators.LEAST_ANNOTATORS} are needed).",
+            f"({annotators.LEAST_ANNOTATORS} are needed; with [training], of rows that it keeps "
+            "out, a fifth).",
             f"[prior]\nscales_only = {'false' if has_prior else 'true'}\n",
             earlier is not None and busy >= annotators.LEAST_ANNOTATORS,
         ),

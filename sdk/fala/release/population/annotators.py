@@ -112,9 +112,9 @@ def enough_rows(names: Sequence[str | None]) -> dict[str, NDArray[np.int64]]:
     if len(enough) < LEAST_ANNOTATORS:
         named = len(set(names) - {None})
         raise DataError(
-            f"{len(enough)} of {named} public annotators have {LEAST_ROWS} rows or more; "
-            f"a population prior needs {LEAST_ANNOTATORS} of them. Without one, devices use the "
-            "SDK's isotropic prior"
+            f"{len(enough)} of {named} public annotators have {LEAST_ROWS} rows or more (what a "
+            "backbone was trained on does not count); a population prior needs "
+            f"{LEAST_ANNOTATORS} of them. Leave it out: devices then use the SDK's isotropic prior"
         )
     return enough
 
