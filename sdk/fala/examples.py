@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -257,6 +257,8 @@ def check_examples(examples: Iterable[Example], task: str) -> list[Example]:
     if isinstance(examples, str | bytes | Match):
         raise DataError("expected a sequence of examples, got one; wrap it in a list")
     try:
+        if isinstance(examples, Mapping):  # whose values, labels perhaps, would be lost
+            raise TypeError
         listed = list(examples)
     except TypeError as error:
         raise DataError(

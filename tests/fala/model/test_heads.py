@@ -169,6 +169,7 @@ def test_examples_of_the_right_kind_pass():
     ("examples", "task", "match"),
     [
         ("one text", CLASSIFICATION, "wrap it in a list"),
+        ({"a text": "its label"}, CLASSIFICATION, "a sequence of examples, not a dict"),
         (Match((), "c"), MATCHING, "wrap it in a list"),
         (["a", Match((), "c")], CLASSIFICATION, "example 1 is a Match"),
         ([Match((), "c"), "a"], MATCHING, "example 1 is a str"),
