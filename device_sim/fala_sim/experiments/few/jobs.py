@@ -84,11 +84,11 @@ def few(key: Key, place: Path, settings: Mapping[str, Settings], done: frozenset
         head, truth = situation.new.head, part.user.test_labels
         content = part.about() | {"title": method.title, "settings": chosen}
         content["scores"] = figures_of(head, logits, truth)
-        decided = own_threshold(logits)
+        content["own_threshold"] = figures_of(head, own_threshold(logits), truth)
         if isinstance(scores, Replaced):
             decided = logits - np.asarray(scores.report.threshold)
+            content["decided"] = figures_of(head, decided, truth)
             content["decision"] = scores.report.decision
-        content["decided"] = figures_of(head, decided, truth)
         yield Made(key.of(draw), content)
 
 
