@@ -61,8 +61,8 @@ def write_tag(folder, releases, tag):
         single[age] = folder / path.name
         opened = Bundle.open(path)
         head = opened.head()
-        f1 = 1.0, *head.link.expected_f1[at]
-        one = Head(head.task, ("0", "1"), head.weight[at], head.bias[at], link=Labels(f1))
+        link = Labels(head.link.public_logits[at])
+        one = Head(head.task, ("0", "1"), head.weight[at], head.bias[at], link=link)
         write_release(single[age], opened, one, {})
     return single
 

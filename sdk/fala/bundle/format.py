@@ -60,9 +60,11 @@ RATING = "rating"
 #: The key in the manifest's details of a head of tags, where it is False; from version 3 on.
 EXCLUSIVE = "exclusive"
 
-#: The key in the manifest's details of the F1 that a vendor expects of its own head, by label or
-#: tag, each at its best threshold. An earlier SDK ignores it.
-EXPECTED_F1 = "expected_f1"
+#: The key in the manifest's details of quantiles of the head's own logits of public rows: of the
+#: second of two labels, or of each tag. An earlier SDK ignores it.
+PUBLIC_LOGITS = "public_logits"
+#: How many they are at most.
+MOST_QUANTILES = 64
 
 ONNX = "onnx"
 ORT = "ort"

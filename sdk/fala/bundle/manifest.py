@@ -50,7 +50,7 @@ class Manifest:
             a head.
         details: Anything else worth keeping (the padding token's id, parity, provenance; the
             release's ``"product"`` and ``"version"``; a rating's ``"rating"``; of tags
-            ``"exclusive"``, which is false; a head's ``"expected_f1"``, by label or tag; an
+            ``"exclusive"``, which is false; a head's ``"public_logits"``, a list a logit; an
             adapter's ``"base"``, the digest of its backbone).
         files: SHA-256 of every file but the manifest, by name.
         format_version: Version of the layout, see ``fala.bundle.format``.
@@ -141,9 +141,8 @@ class Manifest:
         rating = self.details.get(layout.RATING)
         if rating is not None:
             return Rating(**rating)
-        by_label = self.details.get(layout.EXPECTED_F1)
-        expected = () if by_label is None else tuple(float(by_label[one]) for one in self.labels)
-        return (Labels if self.details.get(layout.EXCLUSIVE, True) else Tags)(expected)
+        public = tuple(tuple(map(float, one)) for one in self.details.get(layout.PUBLIC_LOGITS, ()))
+        return (Labels if self.details.get(layout.EXCLUSIVE, True) else Tags)(public)
 
     @property
     def product(self) -> str | None:
@@ -233,8 +232,9 @@ def _problems(raw: Mapping[str, Any]) -> list[str]:
          layout.RATING not in noted or (_rating(noted[layout.RATING]) and _one(labels))),
         ("tags are of format version 3 on, and no rating",
          noted.get(layout.EXCLUSIVE, True) is True or _tags(raw["format_version"], noted)),
-        ("the expected F1 is not a number above 0 and to 1 for each label or tag",
-         layout.EXPECTED_F1 not in noted or _expected_f1(noted[layout.EXPECTED_F1], labels)),
+        (f"the public logits are not as many rising numbers for each logit, "
+         f"{layout.MOST_QUANTILES} at most",
+         layout.PUBLIC_LOGITS not in noted or _public_logits(noted, labels)),
         ("an adapter's base is no digest, or it has no head",
          raw.get("kind") != layout.ADAPTER or (task is not None and _digest(noted.get("base")))),
         ("files are not an object of texts",
@@ -279,13 +279,19 @@ def _rating(value: object) -> bool:
     return True
 
 
-def _expected_f1(value: object, labels: object) -> bool:
-    return (
-        isinstance(value, dict)
-        and isinstance(labels, list)
-        and _texts(labels)
-        and sorted(value) == sorted(labels)
-        and all(type(one) in (int, float) and 0 < one <= 1 for one in value.values())
+def _public_logits(details: Mapping[str, Any], labels: object) -> bool:
+    columns = details[layout.PUBLIC_LOGITS]
+    if not isinstance(columns, list) or not isinstance(labels, list):
+        return False
+    tagged = details.get(layout.EXCLUSIVE, True) is False
+    if not tagged and len(labels) > 2:
+        return False
+    return len(columns) == (len(labels) if tagged else 1) and all(
+        isinstance(column, list)
+        and 1 <= len(column) == len(columns[0]) <= layout.MOST_QUANTILES
+        and all(type(one) in (int, float) and math.isfinite(one) for one in column)
+        and column == sorted(column)
+        for column in columns
     )
 
 

@@ -70,15 +70,14 @@ def write_bundle(
             check_name(name)
     if head is not None:
         _check(head, Head, "head")
-        kinds = (layout.RATING, layout.EXCLUSIVE, layout.EXPECTED_F1)
+        kinds = (layout.RATING, layout.EXCLUSIVE, layout.PUBLIC_LOGITS)
         details = {name: one for name, one in manifest.details.items() if name not in kinds}
         if isinstance(head.link, Rating):
             details[layout.RATING] = asdict(head.link)
         if isinstance(head.link, Tags):
             details[layout.EXCLUSIVE] = False
-        if not isinstance(head.link, Rating) and head.link.expected_f1:
-            expected = zip(head.labels, head.link.expected_f1, strict=True)
-            details[layout.EXPECTED_F1] = {name: round(one, 4) for name, one in expected}
+        if head.link.public_logits:
+            details[layout.PUBLIC_LOGITS] = [list(column) for column in head.link.public_logits]
         manifest = replace(manifest, task=head.task, labels=head.labels, details=details)
         files = {**files, **_head_files(head)}
     files = dict(sorted(files.items()))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fala.errors import BundleFormatError, DataError, DimensionError, UsageError
 from fala.examples import MATCHING, Example, Match
 from fala.model.lexical import Lexical
-from fala.model.links import LABELS, Label, Labels, Link, Rating, label_name
+from fala.model.links import LABELS, Columns, Label, Labels, Link, Rating, label_name
 from fala.model.losses import check_arrays, softmax
 from fala.text.lexicon import CachedRows
 from fala.text.sparse_rows import SparseRows
@@ -143,7 +143,7 @@ class Head:
 
     def without_words(self) -> Head:
         """The same head without its lexical view."""
-        return self._changed(self.labels, self.weight, self.bias, None)
+        return self._changed(self.labels, self.weight, self.bias, None, ())
 
     def in_order(self, labels: Sequence[str]) -> Head:
         """The same head with its labels in another order.
@@ -158,20 +158,27 @@ class Head:
             raise DataError(f"{', '.join(labels)} are not the labels {', '.join(self.labels)}")
         if tuple(labels) == self.labels:
             return self
+        public = self.link.public_logits
         if len(self.bias) == 1:  # of the second label
             lexical = None if self.lexical is None else self.lexical.reversed()
-            return self._changed(labels, -self.weight, -self.bias, lexical)
+            public = tuple(tuple(-one for one in reversed(column)) for column in public)
+            return self._changed(labels, -self.weight, -self.bias, lexical, public)
         rows = [self.labels.index(label) for label in labels]
         lexical = None if self.lexical is None else self.lexical.take(rows)
-        return self._changed(labels, self.weight[rows], self.bias[rows], lexical)
+        public = tuple(public[row] for row in rows) if public else ()
+        return self._changed(labels, self.weight[rows], self.bias[rows], lexical, public)
 
     def _changed(
-        self, labels: Sequence[str], weight: Vectors, bias: Vectors, lexical: Lexical | None
+        self,
+        labels: Sequence[str],
+        weight: Vectors,
+        bias: Vectors,
+        lexical: Lexical | None,
+        public: Columns,
     ) -> Head:
         link = self.link
-        if not isinstance(link, Rating) and link.expected_f1:
-            by_label = dict(zip(self.labels, link.expected_f1, strict=True))
-            link = replace(link, expected_f1=tuple(by_label[label] for label in labels))
+        if not isinstance(link, Rating):
+            link = replace(link, public_logits=public)
         return Head(self.task, labels, weight, bias, self.query, lexical, self.dimension, link)
 
     def __eq__(self, other: object) -> bool:

@@ -27,6 +27,8 @@ from fala.model.losses import (
 
 #: What an app may give as a label: a name, a number, or a set of tags; None is no label.
 Label = str | int | float | Collection[str | int] | None
+#: Columns of logits, one for each logit of a head.
+Columns: TypeAlias = "tuple[tuple[float, ...], ...]"
 #: A number for a head, or, of tags, one each.
 PerTag: TypeAlias = float | tuple[float, ...]
 
@@ -45,15 +47,15 @@ class Labels:
     Its methods take logits z (n, C), and labels as numbers y (n, C).
 
     Attributes:
-        expected_f1: Of two labels the F1 of each at its best threshold, as the vendor expects it of
-            public rows; empty where the vendor has not computed it.
+        public_logits: Of two labels quantiles of the head's own logits of public rows, in one
+            column; empty where the vendor has not told them.
         spread: How far people's logits differ from the vendor's, before any evidence: a deviation.
         width: The range of the means.
         in_json: Whether a store has the labels as JSON, not as names.
         measure: What the losses are.
     """
 
-    expected_f1: tuple[float, ...] = field(default=(), compare=False)
+    public_logits: Columns = field(default=(), compare=False)
 
     spread: ClassVar[float] = 1.0
     width: ClassVar[float] = 1.0
@@ -184,14 +186,14 @@ class Tags:
     A label is the set of an example's tags. The losses are sums over the tags.
 
     Attributes:
-        expected_f1: See ``Labels``; of each tag.
+        public_logits: See ``Labels``; a column a tag.
         spread: See ``Labels``.
         width: See ``Labels``.
         in_json: See ``Labels``.
         measure: See ``Labels``.
     """
 
-    expected_f1: tuple[float, ...] = field(default=(), compare=False)
+    public_logits: Columns = field(default=(), compare=False)
 
     spread: ClassVar[float] = 1.0
     width: ClassVar[float] = 1.0
@@ -316,6 +318,7 @@ class Rating:
     low: float
     high: float
     noise: float
+    public_logits: ClassVar[Columns] = ()
     in_json: ClassVar[bool] = True
     measure: ClassVar[str] = "squared error in nats"
 

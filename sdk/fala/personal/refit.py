@@ -20,7 +20,7 @@ from fala.personal.gather import Rows, Snapshot, Space, gather
 from fala.personal.run import Run
 from fala.slots.open_slot import OpenSlot
 from fala.slots.task import Change, Task
-from fala.solver.fit import Fit, fit
+from fala.solver.fit import Fit, fit, on_public
 from fala.solver.judge import Verdict, judge
 from fala.solver.training import personal_of
 from fala.store.records import FitRecord
@@ -148,7 +148,7 @@ def fitted(
     labels = training.labels[labelled]
     verdict = judge(
         labels, result.full.left_out[labelled], result.calibrated.left_out[labelled],
-        result.vendor[labelled], positive, training.link,
+        result.vendor[labelled], positive, training.link, on_public(training, result.calibrated),
     )  # fmt: skip
     if not len(labels):  # the old logits were judged when they were made
         verdict = replace(verdict, trust=1.0)

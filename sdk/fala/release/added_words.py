@@ -14,7 +14,7 @@ from fala.model.lexical import Lexical
 from fala.model.losses import Floats
 from fala.release.paper.fit import Evidence, fit_paper
 from fala.solver.gaussian import LEAST_SLOPE
-from fala.solver.judge import expecting
+from fala.solver.judge import with_public
 
 _CALIBRATION = 1e-6  # the pull of both scales to 1: it decides nothing, unless all rows are alike
 
@@ -71,7 +71,7 @@ def add_words(
     return Head(
         head.task, head.labels, weight, of_head[:, 0] * head.bias + bias, head.query,
         rounded(Lexical(lexical.lexicon, (of_words * lexical.weight).astype(np.float32))),
-        head.dimension, expecting(head.link, joined),
+        head.dimension, with_public(head.link, joined),
     )  # fmt: skip
 
 

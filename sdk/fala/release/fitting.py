@@ -37,7 +37,7 @@ from fala.release.joint_rows import JointExamples
 from fala.release.paper.fit import Evidence, fit_paper
 from fala.solver.design import DenseRows, Rows
 from fala.solver.inverses import over_blocks
-from fala.solver.judge import expecting
+from fala.solver.judge import with_public
 from fala.solver.newton import Evidence as Evidences
 from fala.solver.newton import Problem, apart, update
 from fala.solver.threads import one_blas_thread
@@ -231,7 +231,7 @@ class PublicRows:
             loss: Mean loss on left-out documents; None where there is none.
             words: The n-grams, and their weights (C, buckets); None without a lexical view.
         """
-        link, unit = expecting(self.link, logits, self.counts), 1.0
+        link, unit = with_public(self.link, logits, self.counts), 1.0
         if self.numbers is not None:
             link, unit = self.numbers.link(loss), self.numbers.deviation
             bias = unit * bias + self.numbers.mean

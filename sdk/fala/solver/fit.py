@@ -149,6 +149,22 @@ def fit(
     )  # fmt: skip
 
 
+def on_public(training: TrainingSet, calibrated: Candidate) -> Floats | None:
+    """The calibrated model's logits of public examples, shape (m, C); None where none are told.
+
+    Args:
+        training: The user's examples.
+        calibrated: Of a fit to them: its weights are multiples of the vendor's.
+    """
+    public = np.array(training.link.public_logits).T
+    if not public.size:
+        return None
+    vendor = np.hstack([block.weight for block in training.blocks])
+    slope = (np.hstack(calibrated.weights) * vendor).sum(axis=1)
+    slope /= np.maximum(np.square(vendor).sum(axis=1), np.finfo(np.float32).tiny)
+    return np.asarray(calibrated.bias + slope * (public - training.bias))
+
+
 @dataclass(frozen=True, eq=False)
 class State:
     """A minimum with what was minimized: further examples move it to the new minimum.

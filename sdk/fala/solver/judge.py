@@ -6,12 +6,12 @@ And the threshold at which its labels are decided. Of tags each is judged by its
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 import numpy as np
 
-from fala.model.links import LABELS, Labels, Link, PerTag, Tags
+from fala.model.links import LABELS, Labels, Link, PerTag, Rating, Tags
 from fala.model.losses import Floats, probabilities
 
 #: Labelled examples, and of each label, below which labels do not judge a model.
@@ -22,11 +22,13 @@ MIN_LABELLED, MIN_OF_A_LABEL = 10, 3
 #: which on it may go all the way.
 HALF, MANY = 0.5, 100
 
-# Positive examples that the vendor's expected F1 counts as, beside a user's own.
-_VENDORS = 2.0
-# The same of an F1 of 1, a threshold at a probability of 1/2, where the vendor expects none and
-# labels are too few to judge by.
+# Positive examples that the F1 of public ones counts as, beside that of a user's own.
+_PUBLIC = 5.0
+# The same of an F1 of 1, a threshold at a probability of 1/2, where the vendor tells of no public
+# examples and labels are too few to judge by.
 _HELD = 0.5
+#: Quantiles of public logits that a head has.
+QUANTILES = 32
 
 #: Which model answers: the personal one, the vendor's with the user's own slope and bias, or the
 #: vendor's own.
@@ -71,6 +73,7 @@ def judge(
     vendor: Floats,
     positive: int = -1,
     link: Link = LABELS,
+    public: Floats | None = None,
 ) -> Verdict:
     """Choose what answers, by logits of examples that are each left out.
 
@@ -97,20 +100,24 @@ def judge(
         vendor: The vendor's own logits.
         positive: Of two labels, the one whose F1 the threshold is for.
         link: What the logits mean.
+        public: The calibrated model's logits of public examples, (m, C); None where the release
+            tells of none.
     """
     if isinstance(link, Tags):
         verdicts = []
         for tag in range(labels.shape[1]):
             one = slice(tag, tag + 1)
-            of_tag = Labels(link.expected_f1[one])
             verdicts.append(
-                judge(labels[:, one], full[:, one], calibrated[:, one], vendor[:, one], -1, of_tag)
-            )
+                judge(
+                    labels[:, one], full[:, one], calibrated[:, one], vendor[:, one],
+                    public=None if public is None else public[:, one],
+                )
+            )  # fmt: skip
         return _joined(verdicts, link)
     half = calibrated + HALF * (full - calibrated)
     if not can_judge(labels, link):
         why = "labels are too few to judge by; what is personal is held near the vendor's model"
-        threshold = _threshold(labels, half, positive, link, judged=False)
+        threshold = _threshold(labels, half, positive, link, public, judged=False)
         return Verdict(
             "personal", f"{len(labels)} {why}", HALF, threshold=threshold,
             scores=link.scores(labels, half),
@@ -129,7 +136,7 @@ def judge(
         "calibrated": losses[2],
         "vendor": float(link.losses(labels, vendor).mean()),
     }
-    threshold = _threshold(labels, z, positive, link, judged=True)
+    threshold = _threshold(labels, z, positive, link, public, judged=True)
     decision: Decision = "personal" if trust else "calibrated"
     measure = f"{link.measure} of labels"
     reason = f"{measure} on {len(labels)} examples, each left out: {_in_words(by_candidate)}"
@@ -165,33 +172,36 @@ def can_judge(labels: Floats, link: Link = LABELS) -> bool:
     return len(labels) >= MIN_LABELLED and link.varied(labels, MIN_OF_A_LABEL)
 
 
-def expected_f1(logits: Floats, counts: Floats | None = None) -> float:
+def expected_f1(logits: Floats) -> float:
     """The F1 of the best threshold, expected by the probabilities themselves; of nothing 0.
 
     Args:
         logits: Of n examples, shape (n,).
-        counts: How many each stands for, shape (n,); None is one.
     """
-    order = np.argsort(-logits)
-    counts = np.ones(len(logits)) if counts is None else counts[order]
-    positive = counts * probabilities(logits[order, None])[:, 0]
-    f1 = 2 * np.cumsum(positive) / (np.cumsum(counts) + positive.sum())
+    positive = np.sort(probabilities(logits[:, None])[:, 0])[::-1]
+    f1 = 2 * np.cumsum(positive) / (np.arange(1, len(positive) + 1) + positive.sum())
     return float(f1.max(initial=0.0))
 
 
-def expecting(link: Link, logits: Floats, counts: Floats | None = None) -> Link:
-    """A head's link with the F1 that it expects of each label, of two, or of each tag.
+def with_public(link: Link, logits: Floats, counts: Floats | None = None) -> Link:
+    """A head's link with quantiles of its logits of public examples, of two labels or of tags.
 
     Args:
-        link: What its logits mean.
-        logits: The head's own, of public examples, shape (n, C).
-        counts: See ``expected_f1``.
+        link: What the logits mean.
+        logits: The head's own, shape (m, C).
+        counts: How many rows each example stands for, shape (m,); None is one.
     """
-    if isinstance(link, Tags):
-        return Tags(tuple(expected_f1(column, counts) for column in logits.T))
-    if isinstance(link, Labels) and logits.shape[1] == 1:
-        return Labels(tuple(expected_f1(sign * logits[:, 0], counts) for sign in (-1, 1)))
-    return link
+    if isinstance(link, Rating) or (isinstance(link, Labels) and logits.shape[1] > 1):
+        return link
+    counts = np.ones(len(logits)) if counts is None else counts
+    wanted = (np.arange(QUANTILES) + 0.5) / QUANTILES
+    columns = []
+    for column in logits.T:
+        order = np.argsort(column)
+        middle = (np.cumsum(counts[order]) - counts[order] / 2) / counts.sum()
+        quantiles = np.interp(wanted, middle, column[order])
+        columns.append(tuple(round(float(one), 4) for one in quantiles))
+    return replace(link, public_logits=tuple(columns))
 
 
 def f1_threshold(
@@ -215,17 +225,30 @@ def f1_threshold(
     return sign * float(np.log(best / (2 - best)))
 
 
-def _threshold(labels: Floats, logits: Floats, positive: int, link: Link, *, judged: bool) -> float:
+def _threshold(
+    labels: Floats,
+    logits: Floats,
+    positive: int,
+    link: Link,
+    public: Floats | None,
+    *,
+    judged: bool,
+) -> float:
     """``f1_threshold`` of a device, by the F1 of its examples and that of public ones.
 
-    The expectation of few examples is a guess, and more so the fewer of them are positive. So the
-    vendor's counts as ``_VENDORS`` positive examples beside them, and stands alone where there is
-    none. Without it few labels are held near a probability of 1/2. On 34 people who are in no
-    published figure F1 at 5 labels was .581 for .534 so held, and .469 at 1/2 (``docs/tried.md``).
+    The expectation of few examples is a guess, and more so the fewer of them are positive. So that
+    of public examples, as the user's slope and bias have them, counts as ``_PUBLIC`` positive
+    examples beside, and stands alone where there is none. Without it few labels are held near a
+    probability of 1/2. On 34 and on 51 people who are in no published figure F1 at 5 labels was
+    .591 and .440, held .534 and .329, and that of the vendor's own model .594 and .433
+    (``docs/tried.md``).
     """
     if not isinstance(link, Labels) or logits.shape[1] > 1:
         return 0.0
     count = float((labels if positive else 1 - labels).sum())
-    weight, f1 = (_VENDORS, link.expected_f1[positive]) if link.expected_f1 else (_HELD, 1.0)
-    share = 0.0 if judged and not link.expected_f1 else weight / (count + weight)
+    if public is not None:
+        sign = -1.0 if positive == 0 else 1.0
+        share, f1 = _PUBLIC / (count + _PUBLIC), expected_f1(sign * public[:, 0])
+    else:
+        share, f1 = (0.0 if judged else _HELD / (count + _HELD)), 1.0
     return f1_threshold(logits, positive, share, f1)

@@ -123,20 +123,23 @@ def test_a_release_tells_a_scale_for_every_block_and_the_slope(tmp_path, count):
             write_release(release, bundle, head, {"scales": wrong})
 
 
-def test_a_release_says_the_f1_that_its_head_expects_of_each_label(tmp_path):
+def test_a_release_tells_of_its_heads_public_logits(tmp_path):
     path, plain = tmp_path / "release.fala", make_head()
-    expecting = Head(plain.task, plain.labels, plain.weight, plain.bias, link=Labels((0.9, 0.25)))
-    write_word_vector_release(path, expecting)
+    link = Labels(((-2.5, 0.25, 1.0),))
+    telling = Head(plain.task, plain.labels, plain.weight, plain.bias, link=link)
+    write_word_vector_release(path, telling)
     bundle = Bundle.open(path)
-    assert bundle.manifest.details["expected_f1"] == {"0": 0.9, "1": 0.25}
+    assert bundle.manifest.details["public_logits"] == [[-2.5, 0.25, 1.0]]
     head = bundle.head()
-    assert head == plain and head.link.expected_f1 == (0.9, 0.25)
-    assert head.in_order(["1", "0"]).link.expected_f1 == (0.25, 0.9)
-    write_release(path, bundle, plain, {})  # another head's is not this one's
-    assert Bundle.open(path).head().link.expected_f1 == ()
+    assert head == plain and head.link.public_logits == link.public_logits
+    # Of the other label as the second they are seen from the other side.
+    assert head.in_order(["1", "0"]).link.public_logits == ((-1.0, -0.25, 2.5),)
+    write_release(path, bundle, plain, {})  # another head's are not this one's
+    assert Bundle.open(path).head().link.public_logits == ()
     details = bundle.manifest.details
     files = {name: bundle.read(name) for name in bundle.manifest.files}
-    for wrong in ({"0": 0.9}, {"0": 0.9, "1": 0}, {"0": 0.9, "1": 1.5}, {"0": 1, "1": "x"}, [1, 1]):
-        manifest = replace(bundle.manifest, details={**details, "expected_f1": wrong})
-        with pytest.raises(BundleFormatError, match="expected F1"):
+    wrongs = ([1, 2], [[]], [[2, 1]], [[1, "x"]], [[1], [2]], [[float(n) for n in range(65)]], {})
+    for wrong in wrongs:
+        manifest = replace(bundle.manifest, details={**details, "public_logits": wrong})
+        with pytest.raises(BundleFormatError, match="public logits"):
             write_bundle(tmp_path / "wrong.fala", manifest, files)

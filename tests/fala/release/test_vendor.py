@@ -75,25 +75,24 @@ def test_a_classifier_is_the_logistic_optimum(backbone, monkeypatch, names):
 
 
 @pytest.mark.parametrize("lexical", [False, True])
-def test_a_head_says_the_best_f1_that_it_expects_of_each_label_and_tag(backbone, lexical):
+def test_a_head_tells_of_its_public_logits_by_label_and_tag(backbone, lexical):
     documents = texts(80)
     labels = [str(int(words.split()[0] < words.split()[1])) for words in documents]
     rows, given = documents * 2, labels + labels[:40] + ["1"] * 40
     head = fit_head(backbone, rows, given, lexical=lexical)
     model = head.vendor_model()
     embeddings = dict(zip(documents, backbone.encode(documents), strict=True))
-    p = model.probabilities(head.inputs(rows, embeddings), head.words(rows))
-
-    def best(p):
-        decided = [p >= edge for edge in p]
-        return max(2 * p[one].sum() / (one.sum() + p.sum()) for one in decided)
-
-    assert head.link.expected_f1 == pytest.approx([best(p[:, 0]), best(p[:, 1])], abs=5e-3)
+    z = model.logits(head.inputs(rows, embeddings), head.words(rows))[:, 0]
+    (column,) = head.link.public_logits
+    expected = np.quantile(z, (np.arange(32) + 0.5) / 32, method="hazen")
+    assert column == pytest.approx(expected, abs=0.02 * float(np.ptp(z)))
     tags = [{"a"} if label == "1" else {"b"} for label in given]
     tagged = fit_head(backbone, rows, tags, lexical=lexical, exclusive=False)
-    assert tagged.link.expected_f1 == pytest.approx(head.link.expected_f1[::-1], abs=0.02)
+    of_a, of_b = tagged.link.public_logits
+    assert of_a == pytest.approx(column, abs=0.1 * float(np.ptp(z)))
+    assert of_b == pytest.approx([-one for one in column[::-1]], abs=0.1 * float(np.ptp(z)))
     three = fit_head(backbone, rows, [*given[:-1], "2"], lexical=lexical)
-    assert three.link.expected_f1 == ()
+    assert three.link.public_logits == ()
 
 
 def test_of_three_labels_that_the_texts_hardly_tell_a_head_is_no_surer_than_it_may_be():
