@@ -85,12 +85,13 @@ def test_a_head_tells_of_its_public_logits_by_label_and_tag(backbone, lexical):
     z = model.logits(head.inputs(rows, embeddings), head.words(rows))[:, 0]
     (column,) = head.link.public_logits
     expected = np.quantile(z, (np.arange(32) + 0.5) / 32, method="hazen")
-    assert column == pytest.approx(expected, abs=0.02 * float(np.ptp(z)))
+    wide = 0.1 * float(np.ptp(z)) + 1e-3
+    assert column == pytest.approx(expected, abs=wide / 5)
     tags = [{"a"} if label == "1" else {"b"} for label in given]
     tagged = fit_head(backbone, rows, tags, lexical=lexical, exclusive=False)
     of_a, of_b = tagged.link.public_logits
-    assert of_a == pytest.approx(column, abs=0.1 * float(np.ptp(z)))
-    assert of_b == pytest.approx([-one for one in column[::-1]], abs=0.1 * float(np.ptp(z)))
+    assert of_a == pytest.approx(column, abs=wide)
+    assert of_b == pytest.approx([-one for one in column[::-1]], abs=wide)
     three = fit_head(backbone, rows, [*given[:-1], "2"], lexical=lexical)
     assert three.link.public_logits == ()
 
