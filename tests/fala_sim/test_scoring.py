@@ -41,7 +41,7 @@ def where():
 
 def replaced(threshold):
     """A device's answer, of which no more is asked than its threshold and its report."""
-    return Replaced(None, None, threshold, SimpleNamespace(to_dict=dict))
+    return Replaced(None, None, SimpleNamespace(to_dict=dict, threshold=threshold))
 
 
 @pytest.mark.parametrize("threshold", [0.8, -0.8])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from fala_sim.metric.mixing import own_threshold
+from fala_sim.metric.quality import own_threshold
 from fala_sim.report.table import NOT_RUN
 from sim_tables import TABLES, about, cell, column, frame_of, replaced, scores
 
