@@ -124,7 +124,7 @@ def test_a_replaced_device_s_logits_are_what_it_predicts(place, tmp_path):
         device.replace(prepared.shipped.path, Budget(forward_passes=20))
         shares = device.predict(user.test)[:, 1]
         assert shares == pytest.approx(1 / (1 + np.exp(-logits)), abs=1e-6)
-        decided = np.where(logits > ours.threshold, "1", "0")
+        decided = np.where(logits > ours.report.threshold, "1", "0")
         assert device.decide(user.test) == decided.tolist()
 
 
