@@ -15,8 +15,10 @@ from fala.release import Rating, Tags
 from fala.release.device_fit import SparseRows
 from fala_sim.meter import Meter
 
-#: What labels are of. Those of a classification, and of a matching, exclude one another.
+#: What labels are of.
 Task: TypeAlias = Literal["classification", "matching", "rating", "tags"]
+#: The tasks whose labels exclude one another.
+CLASSES: tuple[Task, ...] = ("classification", "matching")
 Example: TypeAlias = "str | Match"
 #: A label's name, a rating's number as a text, or an example's tags.
 UserLabel: TypeAlias = "str | frozenset[str]"

@@ -9,8 +9,7 @@ from fala_sim.experiments.few.jobs import EXPERIMENTS, drawn, draws
 from fala_sim.experiments.people import Participants
 from fala_sim.records import Store, read_records
 from fala_sim.situation import User
-from laboratory import write_data
-from sim_command import call
+from sim_command import call, run_small
 
 METHODS = ("global-words", "calibrated", "top", "fala-instant")
 
@@ -19,14 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("warm_jobs")]
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    folder = write_data(tmp_path_factory.mktemp("data") / "small")
-    results = tmp_path_factory.mktemp("results")
-    done = call(
-        "table", "few", "--run", "--data", f"lewidi:{folder}", "--users", "1", "--new", "bert",
-        "--jobs", "2", "--methods", ",".join(METHODS), "--results", str(results),
-    )  # fmt: skip
-    assert done.exit_code == 0, done.output
-    return results
+    return run_small(tmp_path_factory, "few", "lewidi", METHODS)
 
 
 def test_every_method_has_a_record_of_each_draw(results):

@@ -7,8 +7,7 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from fala_sim.records import read_records
-from laboratory import write_data
-from sim_command import call
+from sim_command import call, run_small
 
 METHODS = ("old", "global-words", "words", "top", "fala-instant", "knn")
 
@@ -17,14 +16,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("warm_jobs")]
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    folder = write_data(tmp_path_factory.mktemp("data") / "small")
-    results = tmp_path_factory.mktemp("results")
-    done = call(
-        "table", "tags", "--run", "--data", f"lewidi-tags:{folder}", "--users", "1", "--new",
-        "bert", "--jobs", "2", "--methods", ",".join(METHODS), "--results", str(results),
-    )  # fmt: skip
-    assert done.exit_code == 0, done.output
-    return results
+    return run_small(tmp_path_factory, "tags", "lewidi-tags", METHODS)
 
 
 def test_figures_are_means_over_the_tags(results):

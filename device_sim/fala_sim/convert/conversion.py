@@ -227,9 +227,9 @@ def check_public(rows: Sequence[Row], users: int, *, classes: bool = True) -> No
         DataError: If a label that a user has is in no public row, or they have fewer than two.
     """
     public = Counter(row.label for row in rows if row.split == "public")
-    missing = {str(row.label) for row in rows} - set(map(str, public)) if classes else set()
+    missing = {row.label for row in rows} - set(public) if classes else set()
     if missing or len(public) < 2:
-        lacking = f"label {min(missing)}" if missing else "two labels"
+        lacking = f"label {min(map(str, missing))}" if missing else "two labels"
         raise DataError(
             f"{users} users leave {public.total()} public rows without {lacking}; take fewer users "
             "or more public rows"

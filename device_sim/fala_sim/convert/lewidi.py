@@ -28,7 +28,6 @@ from fala_sim.convert.left_out import LeftOut
 PARTS = ("train", "dev", "test")
 
 _ENGLISH = "en"  # of the ``lang`` that a document may name
-_ANSWERS = {"0": 0, "1": 1, "No": 0}  # the last is thrice in HS-Brexit
 _DETECTION = " detection"  # at the end of a task's name
 
 
@@ -121,7 +120,8 @@ def _parse_document(entry: object, *, tags: bool) -> tuple[str, dict[str, Label]
     answers = {_string(entry, "annotation task"): labels}
     others = _others(entry)
     for task in others:
-        answers[task] = _by_annotator(annotators, _string(others, task).split(","))
+        said = _string(others, task).replace("No", "0")  # which is thrice in HS-Brexit
+        answers[task] = _by_annotator(annotators, said.split(","))
     return text, {
         annotator: tuple(
             task.removesuffix(_DETECTION) for task, of_task in answers.items() if of_task[annotator]
@@ -136,9 +136,9 @@ def _by_annotator(annotators: Sequence[str], annotations: Sequence[str]) -> dict
         raise DataError(f"{len(annotations)} annotations by {len(annotators)} annotators")
     answers: dict[str, int] = {}
     for annotator, annotation in zip(annotators, annotations, strict=True):
-        if annotation.strip() not in _ANSWERS:
+        if annotation.strip() not in ("0", "1"):
             raise DataError(f"annotation {annotation!r} is neither 0 nor 1")
-        answers.setdefault(annotator, _ANSWERS[annotation.strip()])
+        answers.setdefault(annotator, int(annotation))
     return answers
 
 

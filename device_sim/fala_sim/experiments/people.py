@@ -21,6 +21,7 @@ from fala_sim.methods.method import Settings
 from fala_sim.methods.registry import ALL_TASKS, FIXED, TRAINED
 from fala_sim.metric.statistics import selection_score
 from fala_sim.records import Key, Kind, Store, read_records
+from fala_sim.situation import CLASSES
 from fala_sim.vendor.releases import inputs_of, load, prepare
 from fala_sim.vendor.sources import TUNED, Source, find_source
 
@@ -246,7 +247,7 @@ def first(study: Study, _method: str = "") -> Iterator[Participants]:
 
 def first_of_classes(study: Study, _method: str = "") -> Iterator[Participants]:
     """Those of ``first`` whose labels are classes: only replacements are of ratings and tags."""
-    return (division for division in first(study) if division.task not in ("rating", "tags"))
+    return (division for division in first(study) if division.task in CLASSES)
 
 
 def validated(study: Study, _method: str) -> Iterable[Participants]:
@@ -290,7 +291,7 @@ class Experiment:
         # Those that train come first, so that the cores end together.
         for method in sorted(methods, key=lambda name: name not in TRAINED):
             for division in self.divisions(study, method):
-                if method not in ALL_TASKS and division.task in ("rating", "tags"):
+                if method not in ALL_TASKS and division.task not in CLASSES:
                     continue
                 for user, examples in islice(division.users.items(), self.users):
                     key = Key(self.kind, division.data, method, user, division.seed)

@@ -14,15 +14,12 @@ from fala_sim.metric.statistics import mean_over_users, splits
 from fala_sim.metric.value import Value
 from fala_sim.records import Kind
 from fala_sim.report.table import NOT_RUN, Cell
-from fala_sim.situation import Task
+from fala_sim.situation import CLASSES, Task
 
 if TYPE_CHECKING:
     import pandas as pd
 
 MB = 1e6
-
-#: The tasks whose labels exclude one another.
-CLASSES: tuple[Task, ...] = ("classification", "matching")
 
 #: Metrics by name with their titles.
 METRICS = {"auc": "AUC", "f1": "F1", "accuracy": "accuracy"}

@@ -19,7 +19,7 @@ from fala_sim.convert.conversion import folded
 from fala_sim.data_sets import Partition, Role
 from fala_sim.digests import digest_of, file_digest
 from fala_sim.engine.task import Say
-from fala_sim.situation import judged
+from fala_sim.situation import CLASSES, judged
 from fala_sim.vendor.exporter import run_apart
 from fala_sim.vendor.sources import SHORT, Source
 
@@ -106,7 +106,7 @@ def public_rows(partition: Partition) -> Iterator[dict[str, Any]]:
         DataError: If the data cannot be read or divided.
     """
     tested, validated = (partition.divide(role) for role in _ROLES)
-    if tested.task in ("rating", "tags"):
+    if tested.task not in CLASSES:
         raise DataError(f"{partition.name} is of {tested.task}; a backbone is trained on classes")
     held_out = {
         folded(judged(example))

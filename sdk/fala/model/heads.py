@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fala.errors import BundleFormatError, DataError, DimensionError, UsageError
 from fala.examples import MATCHING, Example, Match
 from fala.model.lexical import Lexical
-from fala.model.links import LABELS, Columns, Label, Labels, Link, Rating, label_name
+from fala.model.links import LABELS, Label, Labels, Link, LogitColumns, Rating, label_name
 from fala.model.losses import check_arrays, softmax
 from fala.text.lexicon import CachedRows
 from fala.text.sparse_rows import SparseRows
@@ -96,7 +96,7 @@ class Head:
 
     @property
     def parts(self) -> tuple[slice, ...]:
-        """Columns of the inputs that are one block of features each."""
+        """LogitColumns of the inputs that are one block of features each."""
         starts = range(0, self.weight.shape[1], self.dimension)
         return tuple(slice(start, start + self.dimension) for start in starts)
 
@@ -174,7 +174,7 @@ class Head:
         weight: Vectors,
         bias: Vectors,
         lexical: Lexical | None,
-        public: Columns,
+        public: LogitColumns,
     ) -> Head:
         link = self.link
         if not isinstance(link, Rating):

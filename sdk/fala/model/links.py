@@ -27,8 +27,8 @@ from fala.model.losses import (
 
 #: What an app may give as a label: a name, a number, or a set of tags; None is no label.
 Label = str | int | float | Collection[str | int] | None
-#: Columns of logits, one for each logit of a head.
-Columns: TypeAlias = "tuple[tuple[float, ...], ...]"
+#: LogitColumns of logits, one for each logit of a head.
+LogitColumns: TypeAlias = "tuple[tuple[float, ...], ...]"
 #: A number for a head, or, of tags, one each.
 PerTag: TypeAlias = float | tuple[float, ...]
 
@@ -55,7 +55,7 @@ class Labels:
         measure: What the losses are.
     """
 
-    public_logits: Columns = field(default=(), compare=False)
+    public_logits: LogitColumns = field(default=(), compare=False)
 
     spread: ClassVar[float] = 1.0
     width: ClassVar[float] = 1.0
@@ -193,7 +193,7 @@ class Tags:
         measure: See ``Labels``.
     """
 
-    public_logits: Columns = field(default=(), compare=False)
+    public_logits: LogitColumns = field(default=(), compare=False)
 
     spread: ClassVar[float] = 1.0
     width: ClassVar[float] = 1.0
@@ -318,7 +318,7 @@ class Rating:
     low: float
     high: float
     noise: float
-    public_logits: ClassVar[Columns] = ()
+    public_logits: ClassVar[LogitColumns] = ()
     in_json: ClassVar[bool] = True
     measure: ClassVar[str] = "squared error in nats"
 

@@ -13,8 +13,8 @@ from fala.model.heads import Head, Vectors
 from fala.model.lexical import Lexical
 from fala.model.losses import Floats
 from fala.release.paper.fit import Evidence, fit_paper
+from fala.release.public_logits import with_public
 from fala.solver.gaussian import LEAST_SLOPE
-from fala.solver.judge import with_public
 
 _CALIBRATION = 1e-6  # the pull of both scales to 1: it decides nothing, unless all rows are alike
 

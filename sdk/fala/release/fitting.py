@@ -35,9 +35,9 @@ from fala.model.losses import Floats, check_arrays
 from fala.release.joint import Joint, fit_joint, left_out
 from fala.release.joint_rows import JointExamples
 from fala.release.paper.fit import Evidence, fit_paper
+from fala.release.public_logits import with_public
 from fala.solver.design import DenseRows, Rows
 from fala.solver.inverses import over_blocks
-from fala.solver.judge import with_public
 from fala.solver.newton import Evidence as Evidences
 from fala.solver.newton import Problem, apart, update
 from fala.solver.threads import one_blas_thread

@@ -6,12 +6,12 @@ And the threshold at which its labels are decided. Of tags each is judged by its
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 import numpy as np
 
-from fala.model.links import LABELS, Labels, Link, PerTag, Rating, Tags
+from fala.model.links import LABELS, Labels, Link, PerTag, Tags
 from fala.model.losses import Floats, probabilities
 
 #: Labelled examples, and of each label, below which labels do not judge a model.
@@ -27,8 +27,6 @@ _PUBLIC = 5.0
 # The same of an F1 of 1, a threshold at a probability of 1/2, where the vendor tells of no public
 # examples and labels are too few to judge by.
 _HELD = 0.5
-#: Quantiles of public logits that a head has.
-QUANTILES = 32
 
 #: Which model answers: the personal one, the vendor's with the user's own slope and bias, or the
 #: vendor's own.
@@ -181,27 +179,6 @@ def expected_f1(logits: Floats) -> float:
     positive = np.sort(probabilities(logits[:, None])[:, 0])[::-1]
     f1 = 2 * np.cumsum(positive) / (np.arange(1, len(positive) + 1) + positive.sum())
     return float(f1.max(initial=0.0))
-
-
-def with_public(link: Link, logits: Floats, counts: Floats | None = None) -> Link:
-    """A head's link with quantiles of its logits of public examples, of two labels or of tags.
-
-    Args:
-        link: What the logits mean.
-        logits: The head's own, shape (m, C).
-        counts: How many rows each example stands for, shape (m,); None is one.
-    """
-    if isinstance(link, Rating) or (isinstance(link, Labels) and logits.shape[1] > 1):
-        return link
-    counts = np.ones(len(logits)) if counts is None else counts
-    wanted = (np.arange(QUANTILES) + 0.5) / QUANTILES
-    columns = []
-    for column in logits.T:
-        order = np.argsort(column)
-        middle = (np.cumsum(counts[order]) - counts[order] / 2) / counts.sum()
-        quantiles = np.interp(wanted, middle, column[order])
-        columns.append(tuple(round(float(one), 4) for one in quantiles))
-    return replace(link, public_logits=tuple(columns))
 
 
 def f1_threshold(
