@@ -417,8 +417,9 @@ class Device:
         """The label of every example, by the user's own threshold; or the set of its tags.
 
         With two labels the threshold is the one with the best F1 of ``positive``, expected of the
-        labelled and of public examples. Before any label, and with more labels, the likeliest
-        label is taken. Every tag has a threshold of its own, for the tag's F1.
+        labelled examples and of public ones; before any label of public ones alone, and the
+        likeliest label where the release tells of none. With more labels the likeliest label is
+        taken. Every tag has a threshold of its own, for the tag's F1.
 
         Args:
             examples: n texts for a classifier, ``Match`` objects for a matcher.

@@ -16,7 +16,10 @@ from fala.bundle.reading import Bundle
 from fala.bundle.writing import add_bridge
 from fala.device import Device
 from fala.errors import BundleFormatError, BundleMismatchError, DeviceError
+from fala.model.heads import Head
+from fala.model.links import Labels
 from fala.personal.budget import Budget
+from fala.solver.judge import expected_f1
 
 
 @pytest.fixture
@@ -184,6 +187,36 @@ def test_decisions_are_best_at_the_positive_labels_f1(tmp_path, releases):
         with Device.open(folder) as again:
             assert again.positive == ("0" if positive == "0" else "1")
     assert thresholds[None] == thresholds["1"] == thresholds[1] < 0 < thresholds["0"]
+
+
+def test_without_a_label_a_release_decides_by_its_public_logits(tmp_path, releases):
+    """The F1 that its head expects of public rows has half of it as the best threshold."""
+    told = {}
+    for name in ("old", "mid"):
+        opened = Bundle.open(releases[name])
+        head = opened.head()
+        link = Labels(((-2.5, -1.0, 0.25),))
+        head = Head(head.task, head.labels, head.weight, head.bias, link=link)
+        told[name] = tmp_path / f"{name}.fala"
+        bundles.write_release(told[name], opened, head, {})
+    of_1, of_0 = (expected_f1(sign * np.array([-2.5, -1.0, 0.25])) for sign in (1, -1))
+    positive, negative = math.log(of_1 / (2 - of_1)), math.log((2 - of_0) / of_0)
+    assert positive < 0 < negative
+    with Device.create(tmp_path / "other", told["old"], positive="0") as device:
+        assert device.threshold == pytest.approx(negative)
+    with Device.create(tmp_path / "device", told["old"]) as device:
+        assert device.threshold == pytest.approx(positive)
+        unsure = device.predict(TEXTS)[:, 1]
+        assert device.decide(TEXTS) == [str(int(p > 1 / (1 + np.exp(-positive)))) for p in unsure]
+        ids = device.remember(TEXTS[:6], bridged.planted_labels(releases["old"], TEXTS[:6]))
+        device.fit()
+        assert device.threshold != pytest.approx(positive)
+        device.forget(ids)
+        assert device.threshold == pytest.approx(positive)
+        device.replace(told["mid"])
+        assert device.threshold == pytest.approx(positive)
+    with Device.open(tmp_path / "device") as device:
+        assert device.threshold == pytest.approx(positive)
 
 
 @pytest.mark.parametrize("bridge", [True, False])

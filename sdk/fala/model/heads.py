@@ -221,6 +221,10 @@ class Head:
             raise DataError(f"positive is one of {', '.join(self.labels)}, not {name!r:.60}")
         return name
 
+    def position(self, positive: str | None) -> int:
+        """Position of the label whose F1 thresholds are for; of one it does not have the last."""
+        return self.labels.index(positive) if positive in self.labels else len(self.labels) - 1
+
     def label_shares(self, labels: Sequence[Label]) -> NDArray[np.float64]:
         """Labels as class shares, tags, or a rating's numbers, (n, C); NaN where a label is None.
 

@@ -20,7 +20,7 @@ from fala.slots.erasing import drop_copies
 from fala.slots.open_slot import OpenSlot
 from fala.slots.task import Change, Task
 from fala.solver.fit import LARGEST, Resumed, State, resume
-from fala.solver.judge import Decision
+from fala.solver.judge import Decision, public_threshold
 from fala.solver.training import personal_of
 from fala.store.records import FitRecord, Version
 from fala.store.texts import NOT_KEPT
@@ -152,7 +152,9 @@ class Learner:
                 count = forget(task, ids)
                 if count and not self.fit().fitted:
                     # Nothing is left that anything personal is from.
-                    vendor = Change(task.active.model.head.vendor_model())
+                    head = task.active.model.head
+                    threshold = public_threshold(head.link, task.positive(head))
+                    vendor = Change(head.vendor_model(), threshold)
                     task.commit(task.active, vendor)
                 if count:
                     drop_copies(task.path)

@@ -149,7 +149,7 @@ class _Refinement:
             snapshot = Snapshot(self._task.store, self._ngrams)
             encode_free(self._task, active, snapshot)
             space = Space.of_slot(self._task.store, active, previous)
-            return unfitted(gather(snapshot, space))
+            return unfitted(gather(snapshot, space), self._task.positive(space.head))
 
     def _counted(self, result: Refit) -> Refit:
         if result.fit is not None:

@@ -21,7 +21,7 @@ from fala.personal.run import Run
 from fala.slots.open_slot import OpenSlot
 from fala.slots.task import Change, Task
 from fala.solver.fit import Fit, fit, on_public
-from fala.solver.judge import Verdict, judge
+from fala.solver.judge import Verdict, judge, public_threshold
 from fala.solver.training import personal_of
 from fala.store.records import FitRecord
 
@@ -141,7 +141,7 @@ def fitted(
 ) -> Refit:
     """Fit to rows, and judge; see ``refit`` and ``fit``."""
     if not rows.training.used.any():
-        return unfitted(rows)
+        return unfitted(rows, positive)
     training, space = rows.training, rows.space
     result = fit(training, space.scales, near, left_out_only=left_out_only)
     labelled = training.labelled
@@ -160,10 +160,12 @@ def fitted(
     return Refit(rows, model, verdict, result, left_out, loss)
 
 
-def unfitted(rows: Rows) -> Refit:
+def unfitted(rows: Rows, positive: int) -> Refit:
     """The vendor's own model, where nothing is fitted."""
+    head = rows.space.head
     reason = "there is neither a label nor an old logit to fit to"
-    return Refit(rows, rows.space.head.vendor_model(), Verdict("vendor", reason))
+    verdict = Verdict("vendor", reason, threshold=public_threshold(head.link, positive))
+    return Refit(rows, head.vendor_model(), verdict)
 
 
 def until_committed(

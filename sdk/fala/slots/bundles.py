@@ -18,6 +18,7 @@ from fala.errors import BundleError, BundleMismatchError, BundleSignatureError, 
 from fala.files import keep_private, write_atomically
 from fala.model.heads import Head, PersonalModel, Vectors
 from fala.model.links import PerTag
+from fala.solver.judge import public_threshold
 from fala.store.records import LexicalRecord, SlotRecord
 
 #: The folder of a device that holds its bundles.
@@ -178,6 +179,19 @@ def slot_record(
         loss=loss,
         prompt=None if like is None else like.prompt,
     )
+
+
+def vendor_record(name: str, bundle: Bundle, head: Head, positive: str | None = None) -> SlotRecord:
+    """A slot's row with the vendor's own model, to which nothing was fitted.
+
+    Args:
+        name: The slot.
+        bundle: The bundle.
+        head: Its head.
+        positive: The label, of two, whose F1 the threshold is for; None takes the second.
+    """
+    threshold = public_threshold(head.link, head.position(positive))
+    return slot_record(name, bundle, head.vendor_model(), threshold=threshold)
 
 
 def lexical_record(model: PersonalModel) -> LexicalRecord | None:

@@ -10,7 +10,7 @@ from fala.backbones.external import Encoders
 from fala.bundle.signature import Trust
 from fala.errors import DeviceError
 from fala.files import failure, keep_private
-from fala.slots.bundles import BUNDLES, install, open_release, slot_record
+from fala.slots.bundles import BUNDLES, install, open_release, vendor_record
 from fala.slots.erasing import finish_erasing, tidy
 from fala.slots.health import REBUILT, STORE
 from fala.slots.installed import Installed
@@ -76,7 +76,7 @@ def create(
                 (path / BUNDLES).mkdir()
                 keep_private(path / BUNDLES)
                 install(release, path)
-                store.slots.put(slot_record(SLOTS[0], release, head.vendor_model()))
+                store.slots.put(vendor_record(SLOTS[0], release, head, label))
                 store.slots.activate(SLOTS[0], None)
                 note_version(store, release.manifest)
                 if label is not None:

@@ -13,7 +13,7 @@ from fala.bundle.reading import Bundle
 from fala.errors import BundleError, DeviceError, printable
 from fala.examples import MATCHING
 from fala.model.heads import Head
-from fala.slots.bundles import BUNDLES, bundle_path, open_adapter, open_any, slot_record
+from fala.slots.bundles import BUNDLES, bundle_path, open_adapter, open_any, vendor_record
 from fala.slots.open_slot import OpenSlot
 from fala.store.encryption import Codec
 from fala.store.records import SlotRecord
@@ -45,9 +45,9 @@ class UsableSlot:
     head: Head
     opened: OpenSlot | None = None
 
-    def vendor_record(self) -> SlotRecord:
-        """Its row, with the vendor's model."""
-        return slot_record(self.name, self.bundle, self.head.vendor_model())
+    def vendor_record(self, positive: str | None = None) -> SlotRecord:
+        """See ``vendor_record``."""
+        return vendor_record(self.name, self.bundle, self.head, positive)
 
     def as_base(self) -> OpenSlot:
         """The slot on which adapters are opened."""

@@ -17,7 +17,7 @@ from fala.bundle.reading import Bundle
 from fala.errors import BundleError, DataError, DeviceChangedError, DeviceError
 from fala.files import failure
 from fala.model.heads import Head
-from fala.slots.bundles import install, model_digest, slot_record, sweep
+from fala.slots.bundles import install, model_digest, slot_record, sweep, vendor_record
 from fala.slots.erasing import drop_copies
 from fala.slots.folder import Folder
 from fala.slots.open_slot import OpenSlot
@@ -205,9 +205,8 @@ class Installed:
                         "the new one to replace"
                     )
                 slot = slots_of(name)[0]
-                task.store.slots.put(
-                    slot_record(slot, install(bundle, self.path), head.vendor_model())
-                )
+                installed = install(bundle, self.path)
+                task.store.slots.put(vendor_record(slot, installed, head, positive))
                 task.store.slots.activate(slot, None)
                 if positive is not None:
                     task.store.slots.set_positive(positive)

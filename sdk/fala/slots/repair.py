@@ -221,7 +221,7 @@ def _activate(health: Health) -> None:
                 slots.deactivate()
                 continue
             if usable.opened is None:
-                slots.put(usable.vendor_record())
+                slots.put(usable.vendor_record(slots.positive()))
                 slots.set_fit(usable.name, None)
             others = [name for name in slots_of(adapter) if name != usable.name]
             previous = next((name for name in others if health.slots.get(name) == ""), None)

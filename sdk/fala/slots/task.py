@@ -115,9 +115,8 @@ class Task:
         Args:
             head: Whose labels; None takes the active model's.
         """
-        labels = self.active.model.head.labels if head is None else head.labels
-        name = self.store.slots.positive()
-        return labels.index(name) if name in labels else len(labels) - 1
+        head = self.active.model.head if head is None else head
+        return head.position(self.store.slots.positive())
 
     def ready(self, examples: Sequence[Example] = ()) -> OpenSlot:
         """The active slot; one on trial answers probes first, or gives way to the previous one.
@@ -492,4 +491,4 @@ def changed_record(slot: OpenSlot, change: Change) -> SlotRecord:
 def never_fitted(slot: OpenSlot) -> bool:
     """Whether nothing was ever fitted in a slot: a fit leaves its loss, or a personal model."""
     record = slot.record
-    return slot.model.is_vendor and record.loss is None and not np.any(record.threshold)
+    return slot.model.is_vendor and record.loss is None
