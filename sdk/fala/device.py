@@ -38,7 +38,7 @@ from fala.examples import Example, check_examples, texts_of
 from fala.files import path_of
 from fala.model.active import ActiveModel
 from fala.model.heads import PersonalModel
-from fala.model.links import Label, Tags
+from fala.model.links import Label, Labels, Rating, Tags
 from fala.personal.adapters import load
 from fala.personal.budget import Budget, Progress
 from fala.personal.compare import Accept, compare_with_previous
@@ -352,7 +352,14 @@ class Device:
 
     @property
     def positive(self) -> str:
-        """Of two labels, the one whose F1 ``decide`` is to be best at."""
+        """Of two labels, the one whose F1 ``decide`` is to be best at.
+
+        Raises:
+            UsageError: There are tags, or ratings.
+        """
+        link = self.model.head.link
+        if not isinstance(link, Labels):
+            raise UsageError(f"{link.described(self.labels)}: no label is the positive one")
         return self.labels[self._installed.own.positive()]
 
     @property
@@ -365,7 +372,7 @@ class Device:
         """The logit above which ``decide`` decides for the second of two labels.
 
         Raises:
-            UsageError: There are tags, which have one each.
+            UsageError: There are tags, which have one each, or ratings, which have none.
         """
         if isinstance(self.model.head.link, Tags):
             raise UsageError("tags have a threshold each: Device.thresholds")
@@ -373,7 +380,13 @@ class Device:
 
     @property
     def thresholds(self) -> dict[str, float]:
-        """The logit above which ``decide`` decides for each tag; of two labels for the second."""
+        """The logit above which ``decide`` decides for each tag; of two labels for the second.
+
+        Raises:
+            UsageError: There are ratings.
+        """
+        if isinstance(self.model.head.link, Rating):
+            raise UsageError("a rating has no threshold; predict returns its value")
         return self._installed.own.active.active_model.thresholds()
 
     @property

@@ -84,6 +84,10 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
             os.fsync(stream.fileno())
         temporary.replace(path)
         sync_directory(path.parent)
+    except OSError as error:
+        if error.filename == os.fspath(temporary):  # the file that was asked for
+            error.filename = os.fspath(path)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

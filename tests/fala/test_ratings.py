@@ -217,6 +217,9 @@ def test_a_label_that_is_no_rating_is_refused(device, label, words):
 def test_a_rating_decides_for_no_label(device):
     with pytest.raises(UsageError, match="predict returns stars"):
         device.decide(PROBES)
+    for what in ("threshold", "thresholds", "positive"):
+        with pytest.raises(UsageError, match="rating"):
+            getattr(device, what)
 
 
 def test_values_beyond_the_range_are_ranked_too(tmp_path):

@@ -163,6 +163,8 @@ def test_it_decides_sets_by_a_threshold_each(device):
     assert right > 0.75
     with pytest.raises(UsageError, match=r"Device\.thresholds"):
         device.threshold  # noqa: B018
+    with pytest.raises(UsageError, match="no label is the positive one"):
+        device.positive  # noqa: B018
 
 
 def test_a_replacement_carries_the_tags_over(tmp_path, device, releases):

@@ -37,6 +37,8 @@ def plan(recipe: Recipe, work: Path) -> dict[str, Any]:
     """
     pipeline = Pipeline(recipe, work)
     steps = {one.name: "done" if one.done else "to do" for one in pipeline.steps}
+    # What is written is delivered anew each time.
+    steps |= {name: "to do" for name in ("sign", "publish") if getattr(recipe, name) is not None}
     summary: dict[str, Any] = {"recipe": recipe.name, "steps": steps}
     if recipe.data is None:
         return summary

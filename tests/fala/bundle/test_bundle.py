@@ -162,6 +162,13 @@ def test_a_written_file_has_the_mode_that_the_user_wants(tmp_path):
     assert (tmp_path / "a.fala").stat().st_mode & 0o777 == 0o600
 
 
+def test_a_file_that_cannot_be_written_is_the_one_that_was_asked_for(tmp_path):
+    path = tmp_path / "nowhere" / "a.fala"
+    with pytest.raises(FileNotFoundError) as told:
+        write_word_vectors(path)
+    assert told.value.filename == str(path)
+
+
 # Bundles that are held in memory
 
 
