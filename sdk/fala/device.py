@@ -38,8 +38,8 @@ from fala.examples import Example, check_examples, texts_of
 from fala.files import path_of
 from fala.model.active import ActiveModel
 from fala.model.heads import PersonalModel
-from fala.model.links import Label, Labels, Rating, Tags
-from fala.personal.adapters import load
+from fala.model.links import Label, Tags
+from fala.personal.adapters import described, load
 from fala.personal.budget import Budget, Progress
 from fala.personal.compare import Accept, compare_with_previous
 from fala.personal.learn import Learner
@@ -355,11 +355,9 @@ class Device:
         """Of two labels, the one whose F1 ``decide`` is to be best at.
 
         Raises:
-            UsageError: There are tags, or ratings.
+            DataError: There are tags, or a rating.
         """
-        link = self.model.head.link
-        if not isinstance(link, Labels):
-            raise UsageError(f"{link.described(self.labels)}: no label is the positive one")
+        self.model.head.check_exclusive("positive")
         return self.labels[self._installed.own.positive()]
 
     @property
@@ -372,7 +370,7 @@ class Device:
         """The logit above which ``decide`` decides for the second of two labels.
 
         Raises:
-            UsageError: There are tags, which have one each, or ratings, which have none.
+            UsageError: There are tags, which have one each, or a rating, which has none.
         """
         if isinstance(self.model.head.link, Tags):
             raise UsageError("tags have a threshold each: Device.thresholds")
@@ -380,13 +378,7 @@ class Device:
 
     @property
     def thresholds(self) -> dict[str, float]:
-        """The logit above which ``decide`` decides for each tag; of two labels for the second.
-
-        Raises:
-            UsageError: There are ratings.
-        """
-        if isinstance(self.model.head.link, Rating):
-            raise UsageError("a rating has no threshold; predict returns its value")
+        """The logit above which ``decide`` decides for each tag; of two labels for the second."""
         return self._installed.own.active.active_model.thresholds()
 
     @property
@@ -430,9 +422,8 @@ class Device:
         """The label of every example, by the user's own threshold; or the set of its tags.
 
         With two labels the threshold is the one with the best F1 of ``positive``, expected of the
-        labelled examples and of public ones; before any label of public ones alone, and the
-        likeliest label where the release tells of none. With more labels the likeliest label is
-        taken. Every tag has a threshold of its own, for the tag's F1.
+        labelled and of public examples. With more labels, and before any where the release tells
+        of no public ones, the likeliest is taken. Every tag has a threshold of its own.
 
         Args:
             examples: n texts for a classifier, ``Match`` objects for a matcher.
@@ -1000,13 +991,7 @@ class Device:
         Raises:
             UnknownAdapterError: None of this name is loaded.
         """
-        task = self._learner(name).task
-        active, (count, labelled) = task.active, task.store.examples.counts()
-        head = active.model.head
-        return AdapterInfo(
-            name, head.task, head.labels, head.labels[task.positive()],
-            active.active_model.threshold, count, labelled, active.model.is_vendor,
-        )  # fmt: skip
+        return described(self._learner(name).task)
 
     def load_adapter(
         self,

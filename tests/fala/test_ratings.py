@@ -217,9 +217,11 @@ def test_a_label_that_is_no_rating_is_refused(device, label, words):
 def test_a_rating_decides_for_no_label(device):
     with pytest.raises(UsageError, match="predict returns stars"):
         device.decide(PROBES)
-    for what in ("threshold", "thresholds", "positive"):
-        with pytest.raises(UsageError, match="rating"):
+    for what in ("threshold", "thresholds"):
+        with pytest.raises(UsageError, match="a rating has no threshold"):
             getattr(device, what)
+    with pytest.raises(DataError, match="not for the rating"):
+        device.positive  # noqa: B018
 
 
 def test_values_beyond_the_range_are_ranked_too(tmp_path):

@@ -163,7 +163,7 @@ def test_it_decides_sets_by_a_threshold_each(device):
     assert right > 0.75
     with pytest.raises(UsageError, match=r"Device\.thresholds"):
         device.threshold  # noqa: B018
-    with pytest.raises(UsageError, match="no label is the positive one"):
+    with pytest.raises(DataError, match="positive is for labels that exclude"):
         device.positive  # noqa: B018
 
 

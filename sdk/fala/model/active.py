@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from fala.backbones import LazyBackbone
-from fala.errors import BundleFormatError
+from fala.errors import BundleFormatError, UsageError
 from fala.examples import MATCHING, Example, Match, unique_texts
 from fala.model.heads import PersonalModel, Vectors
-from fala.model.links import PerTag
+from fala.model.links import PerTag, Rating
 from fala.model.losses import Floats
 
 
@@ -67,8 +67,14 @@ class ActiveModel:
         return head.link.decide(self.logits(examples), head.labels, self.threshold)
 
     def thresholds(self) -> dict[str, float]:
-        """The thresholds by tag; of two labels that of the second."""
+        """The thresholds by tag; of two labels that of the second.
+
+        Raises:
+            UsageError: There is a rating, which has none.
+        """
         head = self.model.head
+        if isinstance(head.link, Rating):
+            raise UsageError("a rating has no threshold; predict returns its value")
         values = np.broadcast_to(np.array(self.threshold), head.bias.shape)
         return dict(zip(head.labels[-len(values) :], values.tolist(), strict=True))
 

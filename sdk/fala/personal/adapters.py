@@ -13,6 +13,7 @@ from fala.errors import DataError, MissingAdapterError, UnknownAdapterError, saf
 from fala.model.active import ActiveModel
 from fala.model.heads import Head
 from fala.personal.prepare import Part, part_for
+from fala.report import AdapterInfo
 from fala.slots.bundles import open_adapter
 from fala.slots.installed import Installed
 from fala.slots.open_slot import adapted
@@ -104,6 +105,16 @@ def load(
     model = ActiveModel(head.vendor_model(), backbone)
     check_answers(model, bundle, [*FEW_EDGE_CASES, *texts])
     return installed.load(bundle, head, name, label)
+
+
+def described(task: Task) -> AdapterInfo:
+    """What an app may ask of a further task."""
+    active, (count, labelled) = task.active, task.store.examples.counts()
+    head = active.model.head
+    return AdapterInfo(
+        task.adapter, head.task, head.labels, head.labels[task.positive()],
+        active.active_model.threshold, count, labelled, active.model.is_vendor,
+    )  # fmt: skip
 
 
 def _adapted(own: Part, bundle: Bundle) -> Callable[[], Backbone]:
