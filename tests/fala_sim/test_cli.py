@@ -15,7 +15,6 @@ pytestmark = pytest.mark.slow
 #: Tables for which the records there are tell too little.
 MISSING = {
     "verdicts": "no replacement by FaLA tells what the vendor's model scores",
-    "twenty": "no learning curve has a step of twenty examples",
 }
 
 
@@ -45,7 +44,7 @@ def test_a_table_reads_and_writes_nothing(results, name):
         assert ("cola" if name.startswith("adapter") else "tweets") in done.stdout
 
 
-@pytest.mark.parametrize("name", ["curves", "3"])
+@pytest.mark.parametrize("name", ["labels", "3"])
 def test_a_figure_is_told_in_words_and_drawn_where_asked(results, name, tmp_path):
     before = everything(results)
     told = call("figure", name, "--results", results)
@@ -59,7 +58,7 @@ def test_a_figure_is_told_in_words_and_drawn_where_asked(results, name, tmp_path
 
 
 def test_what_is_missing_is_said_in_one_line_and_no_folder_is_made(tmp_path):
-    for words in (("table", "curves"), ("table", "2"), ("figure", "3")):
+    for words in (("table", "labels"), ("table", "2"), ("figure", "3")):
         done = call(*words, "--results", tmp_path / "none")
         assert done.exit_code == 1
         (line,) = done.stderr.splitlines()

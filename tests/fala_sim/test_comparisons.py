@@ -9,7 +9,7 @@ from fala_sim.frame import framed
 from fala_sim.metric.statistics import compare
 from fala_sim.report.groups import comparable
 from fala_sim.report.overview import overview
-from sim_tables import TABLES, USERS, cell, column, cost, curve, frame_of, replaced
+from sim_tables import TABLES, USERS, cell, cost, frame_of, replaced
 
 AUC = "scores.auc"
 
@@ -86,18 +86,6 @@ def test_table_2_tests_against_the_best_baseline_on_common_seeds():
     assert cell(table, "p", method="Top") == "best baseline"
     assert cell(table, "p", method="Full") == 2 / 32
     assert "against Top" in table.notes[0]
-
-
-def test_a_gain_at_twenty_examples_is_against_the_vendor_of_the_same_user():
-    runs = [
-        *curve("global", "20", [0.5, 0.8, 0.9]),
-        *curve("fala", "20", [0.6, 0.7]),
-    ]
-    table = TABLES["twenty"](frame_of({"curve": runs}))
-    assert column(table, "users", method="FaLA") == [2]
-    assert cell(table, "share above", method="FaLA") == 0.5
-    assert cell(table, "largest loss", method="FaLA") == pytest.approx(0.1)
-    assert cell(table, "difference in AUC", method="FaLA").mean == pytest.approx(0)
 
 
 def test_the_overview_s_ratios_are_of_the_users_that_both_have():

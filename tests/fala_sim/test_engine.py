@@ -17,7 +17,7 @@ from giving import STAYS, die, give, refuse, stay, threads
 
 
 def key(user, variant=""):
-    return Key("curve", "d", "m", user, 0, variant)
+    return Key("labels", "d", "m", user, 0, variant)
 
 
 def test_records_come_as_they_are_made_and_a_bad_end_loses_none(tmp_path):
@@ -33,7 +33,7 @@ def test_records_come_as_they_are_made_and_a_bad_end_loses_none(tmp_path):
         "refused: enough of this",
     ]
     assert len(said) == 4 and said[-1].startswith("[4/4]")
-    found = {(one["user"], one["variant"]): one for one in read_records(tmp_path, "curve")}
+    found = {(one["user"], one["variant"]): one for one in read_records(tmp_path, "labels")}
     good = {("good", str(n)) for n in range(3)}
     assert set(found) == {("dead", ""), ("refused", ""), ("threads", ""), *good}
     processes = {found[name]["process"] for name in good}

@@ -25,7 +25,7 @@ TIMES = {"seconds", "cpu_seconds", "peak_memory", "start_memory", "date", "prove
 
 
 def key(user, variant=""):
-    return Key("curve", "d", "m", user, 0, variant)
+    return Key("labels", "d", "m", user, 0, variant)
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def test_what_a_job_reads_travels(engine, tmp_path):
     assert len(failures) == 2
     assert any("name one with --results that all machines share" in line for line in failures)
     assert any("dead: its process ended (SIGKILL" in line for line in failures)
-    found = {one["user"]: one for one in read_records(tmp_path / "results", "curve")}
+    found = {one["user"]: one for one in read_records(tmp_path / "results", "labels")}
     assert set(found) == {"read", "dead"}
     assert (found["read"]["text"], found["read"]["files"]) == ("two", ["one"])
     assert found["read"]["moved"]
@@ -122,7 +122,7 @@ def test_a_node_that_dies_loses_nothing_and_nothing_comes_twice(cluster, engine,
     failures = run_tasks(tasks, Store(tmp_path), engine=engine, say=say)
     assert failures == []
     assert len(said) == len(tasks)
-    found = read_records(tmp_path, "curve")
+    found = read_records(tmp_path, "labels")
     assert sorted((one["user"], one["variant"]) for one in found) == sorted(
         (user, variant) for user in keys for variant in "ab"
     )

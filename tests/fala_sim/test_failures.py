@@ -9,8 +9,7 @@ from fala_sim.engine.local import LocalEngine
 from fala_sim.engine.task import Task
 from fala_sim.experiments import people
 from fala_sim.experiments.ablation import jobs as ablation
-from fala_sim.experiments.curves import jobs as curves
-from fala_sim.experiments.few import jobs as few
+from fala_sim.experiments.labels import jobs as by_labels
 from fala_sim.experiments.plan import Plan
 from fala_sim.experiments.replacement import jobs as replacement
 from fala_sim.records import Key, Store, read_records
@@ -18,7 +17,7 @@ from giving import give
 from laboratory import write_data
 from sim_command import call
 
-KEY = Key("curve", "d", "m", "u", 0)
+KEY = Key("labels", "d", "m", "u", 0)
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("warm_jobs")]
 
@@ -80,13 +79,13 @@ def asked(monkeypatch):
 @pytest.mark.thorough
 def test_without_its_search_a_method_is_not_run_and_the_others_are(folder, tmp_path, asked):
     plan = plan_of(tmp_path, folder, ("old", "fala", "top", "fala-paper"))
-    experiments = [*replacement.EXPERIMENTS, *ablation.EXPERIMENTS, *curves.EXPERIMENTS]
+    experiments = [*replacement.EXPERIMENTS, *ablation.EXPERIMENTS]
     failures = people.run(plan, experiments, LocalEngine(2), print)
     labels = [task.label for task in asked]
     assert {label.split()[2] for label in labels if label.startswith("search")} == {
         "top", "fala-paper",
     }  # fmt: skip
-    ready = {label.split()[2] for label in labels if label.startswith(("replacement", "curve"))}
+    ready = {label.split()[2] for label in labels if label.startswith("replacement")}
     assert ready == {"old", "fala"}
     assert not [label for label in labels if label.startswith("ablation")]
     assert failures[-1].endswith(
@@ -98,9 +97,9 @@ def test_few_labels_tell_what_was_not_searched_and_which_data_cannot_be_divided(
     folder, tmp_path, asked, monkeypatch
 ):
     plan = plan_of(tmp_path, folder, ("global", "top"))
-    failures = people.run(plan, few.EXPERIMENTS, LocalEngine(2), print)
+    failures = people.run(plan, by_labels.EXPERIMENTS, LocalEngine(2), print)
     assert failures[-1].endswith(": top: not run without settings; see why their search failed")
-    assert [task.label.split()[2] for task in asked if task.label.startswith("few ")] == (
+    assert [task.label.split()[2] for task in asked if task.label.startswith("labels ")] == (
         ["global"] * 2
     )
     participants = people.Study.participants
@@ -111,7 +110,7 @@ def test_few_labels_tell_what_was_not_searched_and_which_data_cannot_be_divided(
         return participants(study, data, role, seed)
 
     monkeypatch.setattr(people.Study, "participants", divide)
-    failures = people.run(plan, few.EXPERIMENTS, LocalEngine(2), print)
+    failures = people.run(plan, by_labels.EXPERIMENTS, LocalEngine(2), print)
     assert failures[0].endswith(": too few people")
 
 

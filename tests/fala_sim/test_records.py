@@ -17,7 +17,7 @@ RECORDS = 60
 
 
 def keys(count=RECORDS, start=0):
-    return [Key("curve", "d", "m", f"u{n % 7}", n, "10") for n in range(start, count)]
+    return [Key("labels", "d", "m", f"u{n % 7}", n, "10") for n in range(start, count)]
 
 
 def write(results, given):
@@ -47,7 +47,7 @@ def test_of_many_writers_one_wins(tmp_path):
     for writer in writers:
         writer.join()
     assert sorted(seed for seeds in won.values() for seed in seeds) == list(range(RECORDS))
-    found = {record["seed"]: record["writer"] for record in read_records(tmp_path, "curve")}
+    found = {record["seed"]: record["writer"] for record in read_records(tmp_path, "labels")}
     assert found == {seed: number for number, seeds in won.items() for seed in seeds}
 
 
@@ -70,12 +70,12 @@ def test_packed_records_are_read_as_they_were_and_a_run_goes_on(tmp_path):
     assert call("pack", "--results", tmp_path).exit_code == 0
     first = (tmp_path / PACKED).read_bytes()
     (tmp_path / DATABASE).unlink()
-    assert read_records(tmp_path, "curve") == before
+    assert read_records(tmp_path, "labels") == before
     with pytest.raises(DataError, match="recorded already"):
         write(tmp_path, keys(1))
     assert Store(tmp_path).pack().read_bytes() == first  # the same records, the same bytes
     write(tmp_path, keys(RECORDS + 5, start=RECORDS))
-    both = read_records(tmp_path, "curve")
+    both = read_records(tmp_path, "labels")
     assert len(both) == RECORDS + 5
     assert [r["user"] for r in both] == sorted(r["user"] for r in both)
     Store(tmp_path).pack()
@@ -87,10 +87,10 @@ def test_packed_records_are_read_as_they_were_and_a_run_goes_on(tmp_path):
 def test_damage_is_told(tmp_path):
     write(tmp_path, keys(5))
     whole = Store(tmp_path).pack().read_bytes()
-    for damaged in (whole[:-30], gzip.compress(b'{"kind": "curve"}\n')):
+    for damaged in (whole[:-30], gzip.compress(b'{"kind": "labels"}\n')):
         (tmp_path / PACKED).write_bytes(damaged)
         with pytest.raises(DataError, match=r"records\.jsonl\.gz, line \d+: damaged"):
-            read_records(tmp_path, "curve")
+            read_records(tmp_path, "labels")
         with pytest.raises(DataError, match="damaged"):
             Store(tmp_path).pack()
     (tmp_path / PACKED).unlink()
@@ -103,11 +103,11 @@ def test_damage_is_told(tmp_path):
 
 def test_a_kind_is_read_although_another_one_is_damaged(tmp_path):
     write(tmp_path, keys(1))
-    Store(tmp_path).append(Key("chain", "d", "m", "u", 0), {})
+    Store(tmp_path).append(Key("history", "d", "m", "u", 0), {})
     with sqlite3.connect(tmp_path / DATABASE) as database:
-        database.execute("UPDATE records SET record = 'damaged' WHERE kind = 'chain'")
-    assert len(read_records(tmp_path, "curve")) == 1
-    fails(call("report", "--results", tmp_path), "chain", "damaged")
+        database.execute("UPDATE records SET record = 'damaged' WHERE kind = 'history'")
+    assert len(read_records(tmp_path, "labels")) == 1
+    fails(call("report", "--results", tmp_path), "history", "damaged")
 
 
 def test_a_commit_is_that_of_the_sources_own_repository(tmp_path):

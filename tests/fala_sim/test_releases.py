@@ -10,7 +10,6 @@ from driver import write
 from fala import Budget, Bundle, DataError, Device, Match
 from fala_sim.data_sets import Division, Partition, divide
 from fala_sim.digests import folder_digest
-from fala_sim.experiments.curves import jobs as curve_jobs
 from fala_sim.experiments.replacement import jobs
 from fala_sim.experiments.subject import Subject
 from fala_sim.methods.fala_shipped import replaced
@@ -167,16 +166,6 @@ def test_all_documents_are_all_documents(place, tmp_path):
     for record in found.values():
         assert [("0", "1")[label] for label in record["truth"]] == list(user.test_labels)
         assert len(record["logits"]) == len(record["old_logits"]) == record["test"]
-
-
-def test_a_learning_curve_begins_without_an_example(place, monkeypatch):
-    monkeypatch.setattr(curve_jobs, "SIZES", {"0": 0, "all": None})
-    records = {made.key.variant: made.content for made in curve_jobs.curve(
-        key_of(place, "curve", "fala-instant"), place, {}, frozenset()
-    )}  # fmt: skip
-    assert records["0"]["train"] == 0
-    assert records["0"]["scores"] == records["0"]["vendor"]
-    assert records["all"]["scores"] != records["all"]["vendor"]
 
 
 def test_what_the_vendor_refuses_is_said_and_left_out(work, tmp_path):

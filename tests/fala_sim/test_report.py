@@ -29,7 +29,7 @@ REACH = 3.18245 * np.std(list(USERS.values()), ddof=1) / 2
 
 
 def write_rare(results):
-    """Records that few runs have: budgets, verdicts, twenty examples."""
+    """Records that few runs have: budgets and verdicts."""
     store = Store(results)
     for user, auc in USERS.items():
         content = replacement("films", "fala", user)
@@ -37,8 +37,6 @@ def write_rare(results):
         content["scores"]["loss"] = 0.6
         store.append(Key("frontier", "films", "fala", user, 0, "25"), content)
         store.append(Key("replacement", "films", "fala-all", user, 0), content | report)
-        for method in ("fala", "global"):
-            store.append(Key("curve", "films", method, user, 0, "20"), content)
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +73,7 @@ def test_one_page_and_its_plots(written):
     assert {plot.parent for plot in plots} == {out.parent / "plots"}
     assert {plot.stem for plot in plots} >= {
         "quality-tweets-auc", "quality-tweets-f1", "quality-films-auc", "figure-3-tweets-fala",
-        "figure-2-films-full", "passes-minilm", "pareto-films", "curve-tweets",
+        "figure-2-films-full", "passes-minilm", "pareto-films", "labels-minilm",
     }  # fmt: skip
     assert all(plot.read_bytes().startswith(b"\x89PNG") for plot in plots)
     assert sorted(out.parent.rglob("*.*")) == sorted([out, *plots])
@@ -94,7 +92,7 @@ def shown_or_missed(page, missed, entry):
 
 
 def test_every_table_and_figure_of_the_registries_is_shown(written, page):
-    lacking = {"1", "3", "4", "5", "6", "7", "few", "ratings", "tags"}
+    lacking = {"1", "3", "4", "5", "6", "7", "ratings", "tags"}
     missed = re.findall(r"Not here: (.*)", page)
     for entry in TABLES.values():
         there = entry.name not in lacking
@@ -111,9 +109,11 @@ def test_every_table_and_figure_of_the_registries_is_shown(written, page):
 def test_one_kind_of_records_is_enough(tmp_path):
     content = {"task": "matching", "old": "glove", "new": "minilm", "train": 9, "test": 5,
                "title": "FaLA", "scores": {"auc": 0.7, "f1": 0.7, "accuracy": 0.7}}  # fmt: skip
-    Store(tmp_path).append(Key("curve", "films", "fala", "Ann", 0, "10"), content)
+    content["own_threshold"] = content["scores"]
+    for method in ("global-words", "fala"):
+        Store(tmp_path).append(Key("labels", "films", method, "Ann", 0, "10.0"), content)
     out, *plots = write_report(tmp_path, tmp_path / "report.html")
-    assert [plot.stem for plot in plots] == ["curve-films"]
+    assert [plot.stem for plot in plots] == ["labels-minilm"]
     assert "No replacement by FaLA was run" in out.read_text(encoding="utf-8")
 
 
@@ -194,8 +194,8 @@ def test_provenance(page):
         assert f"<dt>{word}</dt>" in page
     adapters = 82  # 12 of each of two data sets and three seeds, and 5 rates of each set
     prompts = 8 * 7 - 1 + 8  # of eight trials seven writers but one, and a training each
-    rare = 4 * len(USERS)
-    count = len(TASKS) * len(USERS) * (len(METHODS) + 6) + 2 + adapters + prompts + rare
+    rare = 2 * len(USERS)
+    count = len(TASKS) * len(USERS) * (len(METHODS) + 8) + 2 + adapters + prompts + rare
     assert f"<dd>{count}: " in page
 
 
@@ -347,14 +347,12 @@ def test_pareto_joins_what_nothing_beats(plots):
 # --- lines -----------------------------------------------------------------------------------
 
 
-def test_learning_curves_are_in_order(plots):
-    axes = axes_of(plots["curve-tweets"])
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["0", "10", "all"]
-    (line,) = axes.lines
-    assert list(line.get_ydata()) == pytest.approx([MEAN, MEAN + 0.01, MEAN + 0.04])
-    (band,) = axes.collections
-    low, high = band.get_datalim(axes.transData).intervaly
-    assert (low, high) == pytest.approx((MEAN - REACH, MEAN + 0.04 + REACH), abs=1e-5)
+def test_numbers_of_labels_are_in_order(plots):
+    axes = axes_of(plots["labels-minilm"])
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["5", "10", "all"]
+    level, line = axes.lines
+    assert list(level.get_ydata()) == [0, 0]
+    assert list(line.get_ydata()) == pytest.approx([0, 0.01, 0.04])
 
 
 # --- heat maps -------------------------------------------------------------------------------

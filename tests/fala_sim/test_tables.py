@@ -21,7 +21,6 @@ from sim_tables import (
     cell,
     column,
     cost,
-    curve,
     frame_of,
     replaced,
     scores,
@@ -115,7 +114,7 @@ def test_nothing_run_says_what_is_missing_and_what_makes_it():
     tables, missing = shown(TABLES.values(), frame_of({}))
     assert not tables
     assert all(sum(f"{entry}" in line for line in missing) for entry in TABLES.values())
-    assert "no records of kind 'curve' (table curves, table cold, table twenty)" in missing
+    assert "no records of kind 'labels' (table labels)" in missing
 
 
 def test_a_table_is_asked_for_by_what_it_needs():
@@ -178,26 +177,6 @@ def test_heat_map_pairs_seeds_and_marks_what_is_missing():
 
 
 # --- the tables beyond the paper -------------------------------------------------------------
-
-
-def test_cold_users_against_the_vendors_model():
-    runs = curve("global", "0", [0.6, 0.6, 0.6, 0.6]) + curve("fala", "10", [0.5, 0.58, 0.6, 0.9])
-    table = TABLES["cold"](frame_of({"curve": runs}))
-    where = {"method": "FaLA", "examples": 10}
-    assert cell(table, "share below", **where) == 0.5
-    assert cell(table, "mean loss below", **where) == pytest.approx(0.06)
-    assert cell(table, "largest loss", **where) == pytest.approx(0.1)
-    assert cell(table, "difference in AUC", **where).mean == pytest.approx(0.045)
-
-
-def test_cold_users_take_the_vendors_model_from_replacements():
-    records = frame_of(
-        {"curve": curve("fala", "0", [0.6, 0.65]), "replacement": replaced("global")}
-    )
-    table = TABLES["cold"](records)
-    assert cell(table, "share below", method="FaLA", examples=0) == 0
-    assert cell(table, "largest loss", method="FaLA", examples=0) is None
-    assert not TABLES["cold"](frame_of({"curve": curve("fala", "0", [0.6])})).rows
 
 
 def test_search_tells_what_was_tried_and_chosen():

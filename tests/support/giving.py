@@ -37,7 +37,7 @@ def stay(key):
 def refuse(key):
     """Give a record, and what is no record, and fail."""
     yield Made(key, {"given": 0})
-    yield Made(Key("curve", "d", "m", "no json", 0), {"given": object})
+    yield Made(Key("labels", "d", "m", "no json", 0), {"given": object})
     raise DataError("enough of this")
 
 

@@ -65,15 +65,17 @@ def write_run(results):
         for number, user in enumerate(USERS):
             for method in METHODS:
                 write("replacement", data, method, user, replacement(data, method, user))
-            for size, gain in (("0", 0.0), ("10", 0.01), ("all", 0.04)):
-                content = {**about(data), "title": "FaLA", "scores": scores(USERS[user] + gain)}
-                write("curve", data, "fala", user, content, size)
+            for method, more in (("global-words", 0.0), ("fala", 1.0)):
+                for size, gain in (("5.0", 0.0), ("10.0", 0.01), ("all.0", 0.04)):
+                    found = scores(USERS[user] + more * gain)
+                    content = {**about(data), "title": method, "scores": found}
+                    content["own_threshold"] = found
+                    write("labels", data, method, user, content, size)
             steps = [
                 {"backbone": name, "scores": scores(USERS[user] - 0.01 * place),
                  "vendor": scores(0.6), "decision": "personal"}
                 for place, name in enumerate(("glove", "bert", "minilm", "glove"))
             ]  # fmt: skip
-            write("chain", data, "fala", user, {**about(data), "steps": steps})
             lived = {"labels": 40, "begun": scores(USERS[user]), "forward_passes": 20}
             content = {"steps": [{**step, **lived, "stored_bytes": 2e6} for step in steps]}
             content |= {"skipped": scores(USERS[user] - 0.02)}

@@ -77,10 +77,3 @@ def ablation(variant, auc=0.7, **fields):
         about(user, method="fala-paper", variant=variant, scores=scores(auc), **fields)
         for user in USERS
     ]
-
-
-def curve(method, size, aucs):
-    return [
-        about(user, method=method, variant=size, scores=scores(auc), kind="curve")
-        for user, auc in zip(USERS, aucs, strict=False)
-    ]

@@ -106,7 +106,7 @@ def _people(plan: Plan, kinds: Sequence[Kind], engine: Engine, say: Say) -> list
         find_method(name)  # a mistake in a name ends here, not after an hour
     jobs = (
         import_module(f"fala_sim.experiments.{room}.jobs")
-        for room in ("replacement", "ablation", "curves", "few", "history", "profiles")
+        for room in ("replacement", "ablation", "labels", "history", "profiles")
     )
     experiments = [one for module in jobs for one in module.EXPERIMENTS if one.kind in kinds]
     return run(replace(plan, methods=plan.methods or tuple(METHODS)), experiments, engine, say)
@@ -152,10 +152,12 @@ PROMPTS = Family(
     _module("prompts.plan"),
 )  # fmt: skip
 FLOPS = Family(("flops",), (), _module("replacement.jobs"))
-_FEW: tuple[Kind, ...] = ("few-search", "few")
+_LABELS: tuple[Kind, ...] = ("labels-search", "labels")
 PEOPLE = Family(
     tuple(
-        kind for kind in KINDS if kind not in ADAPTERS.kinds + PROMPTS.kinds + FLOPS.kinds + _FEW
+        kind
+        for kind in KINDS
+        if kind not in ADAPTERS.kinds + PROMPTS.kinds + FLOPS.kinds + _LABELS
     ),
     (
         _data(
@@ -182,9 +184,9 @@ PEOPLE = Family(
     _people,
 )  # fmt: skip
 # Of people, too, but hours of training that `fala-sim all` does not ask for.
-FEW = Family(_FEW, PEOPLE.options, PEOPLE.run)
+BY_LABELS = Family(_LABELS, PEOPLE.options, PEOPLE.run)
 
-FAMILIES = (PEOPLE, FEW, FLOPS, ADAPTERS, PROMPTS)
+FAMILIES = (PEOPLE, BY_LABELS, FLOPS, ADAPTERS, PROMPTS)
 
 
 def family_of(kinds: Sequence[Kind]) -> Family:

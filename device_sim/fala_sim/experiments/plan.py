@@ -16,8 +16,8 @@ class Plan:
         data_dir: Where they are; None looks in the usual places.
         users: Test users of each data set; of prompts the writers who have one.
         seeds: How many divisions of the data, or trainings of a benchmark. What trains a
-            transformer is run on the first division, as are ablations, learning curves and chains;
-            of people who take turns, on each.
+            transformer is run on the first division, as are ablations; of people who take turns,
+            on each.
         old: The backbone that devices have.
         new: The backbone that comes, or is trained; after ``tuned:``, trained on each data set's
             public first.

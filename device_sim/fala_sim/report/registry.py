@@ -29,11 +29,11 @@ Make: TypeAlias = "Callable[[pd.DataFrame], Shown]"
 
 #: Modules of ``fala_sim.experiments`` that register tables, in the order of the lists.
 _TABLES = ("replacement.tables", "replacement.cost", "ablation.tables",
-           "curves.tables", "few.tables", "history.tables", "adapters.tables", "prompts.tables",
+           "labels.tables", "history.tables", "adapters.tables", "prompts.tables",
            "profiles.tables")  # fmt: skip
 
 #: And figures.
-_FIGURES = ("replacement.plots", "curves.plots")
+_FIGURES = ("replacement.plots", "labels.plots")
 
 #: The report's parts, by anchor, in their order.
 SECTIONS = {
@@ -41,9 +41,9 @@ SECTIONS = {
     "quality": "Quality",
     "cost": "Cost",
     "budgets": "Our own method: budgets and verdicts",
-    "curves": "Learning curves and cold users",
+    "labels": "Few labels",
     "ablations": "The paper's ablations",
-    "chains": "Chains of replacements",
+    "history": "A history of releases",
     "devices": "Classes of real devices",
     "search": "How settings were chosen",
     "adapters": "Many tasks on one backbone",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
-from fala_sim.experiments.curves.tables import size, steps
+from fala_sim.frame import exploded
 from fala_sim.metric.statistics import describe, user_values
 from fala_sim.report.groups import MB, by_setting, described, mean, of, parts, plain_mean
 from fala_sim.report.registry import table
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-@table("history", "A history of releases", "chains", "history")
+@table("history", "A history of releases", "history", "history")
 def history(records: pd.DataFrame) -> Table:
     """AUC after each of a vendor's releases, carried through all of them or begun there.
 
@@ -28,9 +29,9 @@ def history(records: pd.DataFrame) -> Table:
     runs = of(records, "history")
     rows: list[Row] = []
     for setting, group in by_setting(runs):
-        for passes in sorted(group["variant"].unique(), key=size):
+        for passes in sorted(group["variant"].unique(), key=_passes):
             lives = group[group["variant"] == passes]
-            for number, here in parts(steps(lives), "step"):
+            for number, here in parts(_steps(lives), "step"):
                 here = here.assign(gain=here["steps.scores.auc"] - here["steps.begun.auc"])
                 rows.append(
                     {
@@ -56,3 +57,15 @@ def history(records: pd.DataFrame) -> Table:
                 }
             )
     return Table.of(rows, described(runs))
+
+
+def _passes(variant: str) -> float:
+    """The passes of each replacement; "all" comes last."""
+    return math.inf if variant == "all" else int(variant)
+
+
+def _steps(lives: pd.DataFrame) -> pd.DataFrame:
+    """A row for each ``step`` of some lives, counted from 0."""
+    rows = exploded(lives.rename_axis("life").reset_index(), "steps")
+    rows["step"] = rows.groupby("life").cumcount()
+    return rows

@@ -1,14 +1,12 @@
-"""Replacements of one user's backbone: by every method, by ours at every budget, and in a chain."""
+"""Replacements of one user's backbone: by every method, and by ours at every budget."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
 
-from fala import Budget, Device
+from fala import Budget
 from fala_sim.engine.task import Call, Engine, Needs, Say, Task
 from fala_sim.experiments.people import Experiment, Participants, Study, each, first
 from fala_sim.experiments.plan import Plan
@@ -21,13 +19,9 @@ from fala_sim.methods.method import Settings
 from fala_sim.methods.registry import SHIPPED, TRAINED, find_method
 from fala_sim.metric.quality import figures_of
 from fala_sim.records import Key, Kind, Store
-from fala_sim.vendor.releases import load
 
 #: Forward passes that FaLA is given, for its frontier.
 BUDGETS = (0, 10, 25, 50, 100, 200)
-
-#: The backbone of a chain of three replacements, beside the old and the new one.
-CHAIN_THROUGH = "bert"
 
 
 @timed
@@ -69,40 +63,6 @@ def frontier(key: Key, place: Path, done: frozenset[Key]) -> Giving:
 
 
 @timed
-def chain(key: Key, place: Path, through: Sequence[Path]) -> Giving:
-    """One user's device through several replacements in turn.
-
-    Args:
-        key: Of the record.
-        place: Was prepared with the first release as ``old``.
-        through: What was prepared with each next release as ``new``.
-    """
-    subject = Subject.of(key, place)
-    user, release = subject.user, subject.prepared.old
-    steps: list[dict[str, Any]] = []
-
-    def step(device: Device, more: Mapping[str, Any]) -> None:
-        models = {"scores": device.model, "vendor": release.head.vendor_model()}
-        scores = {
-            name: figures_of(release.head, release.logits(model, user.test), user.test_labels)
-            for name, model in models.items()
-        }
-        steps.append({"backbone": release.name, **scores, **more})
-
-    with (
-        TemporaryDirectory(prefix="fala-") as folder,
-        Device.create(Path(folder) / "device", release.path) as device,
-    ):
-        device.learn(user.train, user.train_labels)
-        step(device, {})
-        for each in through:
-            release = load(each).shipped
-            report = device.replace(release.path)
-            step(device, {"decision": report.decision, "forward_passes": report.forward_passes})
-    yield Made(key, subject.about() | {"steps": steps})
-
-
-@timed
 def flops(key: Key) -> Giving:
     """The paper's Table 1: one training batch of BERT-base and RoBERTa-base."""
     from fala_sim.experiments.replacement.table_1 import table1
@@ -123,18 +83,6 @@ def run(plan: Plan, kinds: Sequence[Kind], engine: Engine, say: Say) -> list[str
     return run_tasks([task], store, engine=engine, say=say)
 
 
-def _chain_of(study: Study) -> tuple[str, ...]:
-    """Old -> another -> new -> back to the old one; none where one would replace itself."""
-    names = (CHAIN_THROUGH, study.plan.new, study.plan.old)
-    return names if len(set(names)) == len(names) else ()
-
-
-def _through(study: Study, division: Participants) -> dict[str, Any]:
-    names = _chain_of(study)
-    return {"through": [study.prepared(division.data, division.seed, "test", name)
-                        for name in names]}  # fmt: skip
-
-
 def _once(study: Study, method: str) -> Iterable[Participants]:
     """All divisions, but for what trains: the first of their people."""
     return (first if method in TRAINED else each)(study)
@@ -149,11 +97,5 @@ EXPERIMENTS = (
         methods=lambda _: [SHIPPED],
         divisions=each,
         variants=lambda _: BUDGETS,
-    ),
-    Experiment(
-        "chain",
-        chain,
-        methods=lambda study: [SHIPPED] if _chain_of(study) else [],
-        more=_through,
     ),
 )

@@ -43,7 +43,7 @@ def sizes(examples: int) -> list[str]:
 
 
 @timed
-def few_search(key: Key, place: Path, done: frozenset[Key]) -> Giving:
+def labels_search(key: Key, place: Path, done: frozenset[Key]) -> Giving:
     """Try a method's whole grid on one validation user, at each number of labels."""
     subject = Subject.of(key, place)
     method = find_method(key.method)
@@ -61,7 +61,7 @@ def few_search(key: Key, place: Path, done: frozenset[Key]) -> Giving:
 
 
 @timed
-def few(key: Key, place: Path, settings: Mapping[str, Settings], done: frozenset[Key]) -> Giving:
+def labels(key: Key, place: Path, settings: Mapping[str, Settings], done: frozenset[Key]) -> Giving:
     """One user's model by one method, at every number of labels and draw.
 
     Args:
@@ -92,7 +92,10 @@ def few(key: Key, place: Path, settings: Mapping[str, Settings], done: frozenset
         yield Made(key.of(draw), content)
 
 
-FEW_SEARCH = Experiment(
-    "few-search", few_search, methods=tuned, divisions=validated, variants=sizes
+LABELS_SEARCH = Experiment(
+    "labels-search", labels_search, methods=tuned, divisions=validated, variants=sizes
 )
-EXPERIMENTS = (FEW_SEARCH, Experiment("few", few, variants=draws, search=FEW_SEARCH))
+EXPERIMENTS = (
+    LABELS_SEARCH,
+    Experiment("labels", labels, variants=draws, search=LABELS_SEARCH),
+)

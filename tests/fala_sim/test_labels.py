@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fala_sim.experiments.few.jobs import EXPERIMENTS, drawn, draws
+from fala_sim.experiments.labels.jobs import EXPERIMENTS, drawn, draws
 from fala_sim.experiments.people import Participants
 from fala_sim.records import Store, read_records
 from fala_sim.situation import User
@@ -18,11 +18,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("warm_jobs")]
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    return run_small(tmp_path_factory, "few", "lewidi", METHODS)
+    return run_small(tmp_path_factory, "labels", "lewidi", METHODS)
 
 
 def test_every_method_has_a_record_of_each_draw(results):
-    records = read_records(results, "few")
+    records = read_records(results, "labels")
     (examples,) = {record["train"] for record in records if record["variant"] == "all.0"}
     assert draws(examples) == ["5.0", "5.1", "5.2", "10.0", "10.1", "10.2", "20.0", "20.1", "20.2",
                                "50.0", "50.1", "50.2", "all.0"]  # fmt: skip
@@ -39,9 +39,9 @@ def test_every_method_has_a_record_of_each_draw(results):
 
 
 def test_settings_are_those_that_validation_users_chose_at_that_number(results):
-    searched = read_records(results, "few-search")
+    searched = read_records(results, "labels-search")
     assert {record["method"] for record in searched} == {"top"}
-    for record in read_records(results, "few"):
+    for record in read_records(results, "labels"):
         size = record["variant"].partition(".")[0]
         # At a number that validation users do not have, all of theirs.
         at = {one["variant"] for one in searched}
@@ -57,13 +57,13 @@ def test_settings_are_those_that_validation_users_chose_at_that_number(results):
 
 
 def test_the_table_has_means_of_draws_and_differences_from_the_vendor(results):
-    done = call("table", "few", "--json", "--results", str(results))
+    done = call("table", "labels", "--json", "--results", str(results))
     table = json.loads(done.stdout)
     rows = [dict(zip(table["header"], row, strict=True)) for row in table["rows"]]
     assert [row["labels"] for row in rows[:: len(METHODS)]] == ["5", "10", "20", "50", "all"]
     records = [
         record["scores"]["loss"]
-        for record in read_records(results, "few")
+        for record in read_records(results, "labels")
         if record["method"] == "calibrated" and record["variant"].startswith("20.")
     ]
     row = next(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from fala_sim.experiments.few import jobs
+from fala_sim.experiments.labels import jobs
 from fala_sim.methods.registry import VENDOR
 from fala_sim.metric.statistics import SPLIT, compare
 from fala_sim.report.groups import (
@@ -33,8 +33,8 @@ _FIGURES = {
 }
 
 
-@table("few", "Few labels", "curves", "few", reads=("few-search",))
-def few(records: pd.DataFrame) -> Table:
+@table("labels", "Few labels", "labels", "labels", reads=("labels-search",))
+def labels(records: pd.DataFrame) -> Table:
     """All methods at 5 to 100 labels of a user, each tuned at that number of labels.
 
     So many of a user's labels were drawn, {jobs.DRAWS} times; all are there once. Mean over people,
@@ -45,9 +45,9 @@ def few(records: pd.DataFrame) -> Table:
     expects of public ones. Settings are those that validation users chose at that number of labels,
     or at all of theirs.
     """
-    runs = of(records, "few")
+    runs = of(records, "labels")
     rows: list[Row] = []
-    for new, of_new in parts(_over_draws(runs), "new"):
+    for new, of_new in parts(over_draws(runs), "new"):
         sizes = dict(parts(of_new, "labels"))
         for size in (name for name in jobs.SIZES if name in sizes):
             groups = dict(by_method(sizes[size]))
@@ -64,7 +64,7 @@ def few(records: pd.DataFrame) -> Table:
     return Table.of(rows, described(runs), measured=measured(runs))
 
 
-def _over_draws(runs: pd.DataFrame) -> pd.DataFrame:
+def over_draws(runs: pd.DataFrame) -> pd.DataFrame:
     """The runs with the means of their draws, one of each person, method and number of labels."""
     figures = list(_FIGURES.values())
     runs = having(runs, *figures)

@@ -1,1 +1,0 @@
-"""Learning curves: methods with the first few of a user's examples."""

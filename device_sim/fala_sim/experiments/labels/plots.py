@@ -1,0 +1,70 @@
+"""What few labels are worth, as curves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from matplotlib.axes import Axes
+
+from fala_sim.experiments.labels.jobs import SIZES
+from fala_sim.experiments.labels.tables import over_draws
+from fala_sim.methods.registry import SHIPPED, VENDOR
+from fala_sim.metric.statistics import compare
+from fala_sim.metric.value import Value, number
+from fala_sim.report.groups import by_method, described, of, parts, title
+from fala_sim.report.plot import MUTED, Plot, draw, legend_below, line, slug
+from fala_sim.report.registry import figure
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@figure("labels", "labels", "labels")
+def labels(records: pd.DataFrame) -> list[Plot]:
+    """AUC above the vendor's model, by the number of labels."""
+    plots = [_gains(new, part) for new, part in parts(of(records, "labels"), "new")]
+    return [plot for plot in plots if plot is not None]
+
+
+def _gains(new: str, drawn: pd.DataFrame) -> Plot | None:
+    """Every method a line; None without the vendor's model."""
+    runs = over_draws(drawn)
+    sizes = [size for size in SIZES if size in set(runs["labels"])]
+    lines: dict[str, dict[str, Value]] = {}
+    titles: dict[str, str] = {}
+    for size in sizes:
+        groups = dict(by_method(runs[runs["labels"] == size]))
+        vendor = next((groups[name] for name in VENDOR if name in groups), None)
+        for name, group in groups.items():
+            gain = None if vendor is None else compare(group, vendor, "scores.auc")
+            if gain is not None and group is not vendor:
+                lines.setdefault(name, {})[size] = gain.difference
+                titles[name] = title(name, group)
+    if not lines:
+        return None
+
+    def paint(axes: Axes) -> None:
+        axes.axhline(0, color=MUTED, linewidth=0.8, linestyle=(0, (3, 3)))
+        for name, values in lines.items():
+            places = [sizes.index(size) for size in values]
+            width = 2.4 if name == SHIPPED else 1.2
+            line(axes, name, places, list(values.values()), titles[name], width)
+        axes.set_xticks(range(len(sizes)), sizes)
+        axes.set_xlabel("Labels of the user")
+        axes.set_ylabel("AUC above the vendor's")
+        legend_below(axes)
+
+    return Plot(
+        f"labels-{slug(new)}",
+        "",
+        "Few labels",
+        f"{described(drawn)} AUC less that of the vendor's model with words, by the number of a "
+        "user's labels. Bands: 95% t intervals over people. Steps are evenly spaced, whatever "
+        "their size; people with fewer labels than a step are not in it.",
+        "AUC above the vendor's by labels: "
+        + "; ".join(
+            f"{titles[name]} " + ", ".join(f"{s}: {number(v.mean)}" for s, v in values.items())
+            for name, values in lines.items()
+        ),
+        draw(3.3, paint),
+    )
