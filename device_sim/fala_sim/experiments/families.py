@@ -6,7 +6,7 @@ What a family runs is imported when it is run: a command that fails early should
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import import_module
 from typing import TypeAlias
 
@@ -100,7 +100,7 @@ _TO_TRAIN = "What is trained: minilm, mpnet, or a Hugging Face folder."
 
 def _people(plan: Plan, kinds: Sequence[Kind], engine: Engine, say: Say) -> list[str]:
     from fala_sim.experiments.people import run
-    from fala_sim.methods.registry import METHODS, find_method
+    from fala_sim.methods.registry import find_method
 
     for name in plan.methods:
         find_method(name)  # a mistake in a name ends here, not after an hour
@@ -109,7 +109,7 @@ def _people(plan: Plan, kinds: Sequence[Kind], engine: Engine, say: Say) -> list
         for room in ("replacement", "ablation", "labels", "history", "profiles")
     )
     experiments = [one for module in jobs for one in module.EXPERIMENTS if one.kind in kinds]
-    return run(replace(plan, methods=plan.methods or tuple(METHODS)), experiments, engine, say)
+    return run(plan, experiments, engine, say)
 
 
 def _module(name: str) -> Run:
@@ -152,12 +152,9 @@ PROMPTS = Family(
     _module("prompts.plan"),
 )  # fmt: skip
 FLOPS = Family(("flops",), (), _module("replacement.jobs"))
-_LABELS: tuple[Kind, ...] = ("labels-search", "labels")
 PEOPLE = Family(
     tuple(
-        kind
-        for kind in KINDS
-        if kind not in ADAPTERS.kinds + PROMPTS.kinds + FLOPS.kinds + _LABELS
+        kind for kind in KINDS if kind not in ADAPTERS.kinds + PROMPTS.kinds + FLOPS.kinds
     ),
     (
         _data(
@@ -183,10 +180,8 @@ PEOPLE = Family(
     ),
     _people,
 )  # fmt: skip
-# Of people, too, but hours of training that `fala-sim all` does not ask for.
-BY_LABELS = Family(_LABELS, PEOPLE.options, PEOPLE.run)
 
-FAMILIES = (PEOPLE, BY_LABELS, FLOPS, ADAPTERS, PROMPTS)
+FAMILIES = (PEOPLE, FLOPS, ADAPTERS, PROMPTS)
 
 
 def family_of(kinds: Sequence[Kind]) -> Family:

@@ -18,7 +18,7 @@ from fala_sim.engine.task import Call, Engine, Needs, Say, Task
 from fala_sim.experiments.plan import Plan
 from fala_sim.experiments.runner import Giving, OtherPlanError, prepare_all, run_tasks
 from fala_sim.methods.method import Settings
-from fala_sim.methods.registry import ALL_TASKS, FIXED, TRAINED
+from fala_sim.methods.registry import ALL_TASKS, FIXED, METHODS, TRAINED
 from fala_sim.metric.statistics import selection_score
 from fala_sim.records import Key, Kind, Store, read_records
 from fala_sim.situation import CLASSES
@@ -85,8 +85,9 @@ class Study:
     @cached_property
     def methods(self) -> list[str]:
         """Those that can be run: without a transformer's folder nothing trains it."""
-        methods = [name for name in self.plan.methods if name not in TRAINED or self.trainable]
-        if missing := set(self.plan.methods) - set(methods):
+        asked = self.plan.methods or tuple(METHODS)
+        methods = [name for name in asked if name not in TRAINED or self.trainable]
+        if missing := set(asked) - set(methods):
             self.say(
                 f"{self.plan.new} is a graph alone: {', '.join(sorted(missing))} train a "
                 "transformer and are left out; name its Hugging Face folder with --new to have them"

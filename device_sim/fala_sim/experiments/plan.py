@@ -21,7 +21,7 @@ class Plan:
         old: The backbone that devices have.
         new: The backbone that comes, or is trained; after ``tuned:``, trained on each data set's
             public first.
-        methods: Which methods.
+        methods: Which methods; none takes all.
         extent: How much of the data; a name of ``prompts.rows.EXTENTS``.
     """
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from fala_sim.experiments.people import Experiment, tuned, validated
+from fala_sim.experiments.people import Experiment, Study, validated
 from fala_sim.experiments.runner import Giving, Made, timed
 from fala_sim.experiments.subject import Subject, with_examples
 from fala_sim.methods.fala_shipped import Replaced
 from fala_sim.methods.method import Settings
-from fala_sim.methods.registry import find_method
+from fala_sim.methods.registry import FIXED, TRAINED, find_method
 from fala_sim.metric.quality import figures_of, own_threshold
 from fala_sim.records import Key
 from fala_sim.situation import User
@@ -92,10 +92,19 @@ def labels(key: Key, place: Path, settings: Mapping[str, Settings], done: frozen
         yield Made(key.of(draw), content)
 
 
+def _methods(study: Study) -> list[str]:
+    """Those that are asked for by name, or all that train no transformer: that takes hours."""
+    return [name for name in study.methods if study.plan.methods or name not in TRAINED]
+
+
 LABELS_SEARCH = Experiment(
-    "labels-search", labels_search, methods=tuned, divisions=validated, variants=sizes
+    "labels-search",
+    labels_search,
+    methods=lambda study: [name for name in _methods(study) if name not in FIXED],
+    divisions=validated,
+    variants=sizes,
 )
 EXPERIMENTS = (
     LABELS_SEARCH,
-    Experiment("labels", labels, variants=draws, search=LABELS_SEARCH),
+    Experiment("labels", labels, methods=_methods, variants=draws, search=LABELS_SEARCH),
 )
