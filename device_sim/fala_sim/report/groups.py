@@ -90,6 +90,17 @@ def by_setting(runs: pd.DataFrame) -> Iterator[tuple[Setting, pd.DataFrame]]:
         yield Setting(*setting), group
 
 
+def by_data(runs: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:
+    """Each data set's runs to each new backbone, and those of ``"all"`` together if there are more.
+
+    Returns:
+        The data set, the new backbone, and the runs.
+    """
+    sets = [(data, new, part) for (data, new), part in parts(runs, ["data", "new"])]
+    more = [(new, part) for new, part in parts(runs, "new") if part["data"].nunique() > 1]
+    return sets + [("all", new, part) for new, part in more]
+
+
 def by_method(
     runs: pd.DataFrame, expected: Sequence[str] = ()
 ) -> Iterator[tuple[str, pd.DataFrame]]:

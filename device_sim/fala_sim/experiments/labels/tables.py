@@ -8,6 +8,7 @@ from fala_sim.experiments.labels import jobs
 from fala_sim.methods.registry import VENDOR
 from fala_sim.metric.statistics import SPLIT, compare
 from fala_sim.report.groups import (
+    by_data,
     by_method,
     described,
     having,
@@ -47,13 +48,18 @@ def labels(records: pd.DataFrame) -> Table:
     """
     runs = of(records, "labels")
     rows: list[Row] = []
-    for new, of_new in parts(over_draws(runs), "new"):
-        sizes = dict(parts(of_new, "labels"))
+    for data, new, part in by_data(over_draws(runs)):
+        sizes = dict(parts(part, "labels"))
         for size in (name for name in jobs.SIZES if name in sizes):
             groups = dict(by_method(sizes[size]))
             vendor = next((groups[name] for name in VENDOR if name in groups), None)
             for name, group in groups.items():
-                row: dict[str, Cell] = {"new": new, "labels": size, "method": title(name, group)}
+                row: dict[str, Cell] = {
+                    "data": data,
+                    "new": new,
+                    "labels": size,
+                    "method": title(name, group),
+                }
                 for words, figure in _FIGURES.items():
                     gain = None if vendor is None else compare(group, vendor, figure)
                     row[words] = interval_only(mean(group, figure))

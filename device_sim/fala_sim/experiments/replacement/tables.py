@@ -15,6 +15,7 @@ from fala_sim.methods.registry import BASELINES, HEADLINE, METHODS, OURS, SHIPPE
 from fala_sim.metric.statistics import Comparison, compare, holm, mean_over_users
 from fala_sim.report.groups import (
     MB,
+    by_data,
     by_method,
     by_setting,
     comparable,
@@ -137,10 +138,8 @@ def comparisons(records: pd.DataFrame) -> Table:
     correction over the data set's rows, and the smallest p that so many users can give.
     """
     runs = blends.best_blends(blends.with_blends(replacements(records), records))
-    sets = [(setting.data, setting.new, part) for setting, part in by_setting(runs)]
-    sets += [("all", new, part) for new, part in parts(runs, "new") if part["data"].nunique() > 1]
     rows: list[Row] = []
-    for data, new, part in sets:
+    for data, new, part in by_data(runs):
         methods = dict(by_method(part))
         tests = _tests(methods, methods.pop(SHIPPED, None), ours_first=True)
         corrected = holm({name: test.p for name, test in tests.items()})
