@@ -12,6 +12,7 @@ import argparse
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -24,12 +25,20 @@ import fala
 from fala.playground.sample import sample_rows
 from fala.release import words
 from fala_sim import frame
+from fala_sim.experiments.labels.plots import labels as few_labels
+from fala_sim.experiments.replacement import blends
 from fala_sim.metric.statistics import describe, mean_over_users, over_users
 from fala_sim.metric.value import Value
 from fala_sim.report.groups import by_setting, parts, replacements
 from fala_sim.report.plot import INK, MUTED, Plot, draw, look
 
-RESULTS = Path(__file__).parents[1] / "device_sim" / "results" / "replacement"
+RESULTS = Path(__file__).parents[1] / "device_sim" / "results"
+
+#: The studies of the first picture, and on whom they are.
+STUDIES: Mapping[str, str] = {
+    "replacement": "MiniLM, 14 people",
+    "trained": "MPNet, 5 people",
+}
 
 #: What the first picture shows, from its top: methods, and what they are called there.
 SHOWN: Mapping[str, str] = {
@@ -91,48 +100,99 @@ def interval(value: Value) -> tuple[float, float]:
     return value.low, value.high
 
 
-def quality(runs: pd.DataFrame) -> Plot:
-    """AUC beside the vendor's new model as it is shipped, with intervals over people.
+@dataclass(frozen=True)
+class Gain:
+    """What a method is above the vendor's new model, in AUC.
 
-    Args:
-        runs: Replacements.
+    Attributes:
+        method: The method.
+        title: Its name, with the passes of a replacement.
+        alone: As it is.
+        blended: With the user's words and the old model blended in; None where it reads words, or
+            too little is recorded.
     """
-    groups = {name: runs[runs["method"] == name] for name in SHOWN}
+
+    method: str
+    title: str
+    alone: Value
+    blended: Value | None
+
+
+def gains(study: str) -> list[Gain]:
+    """The methods of a study beside the vendor's new model as it is shipped."""
+    records = frame(RESULTS / study, "replacement", "search")
+    runs = replacements(records)
     vendor = over_users(runs[runs["method"] == "global-words"], "scores.auc")
-    gains = {
-        name: describe([auc - vendor[user] for user, auc in over_users(one, "scores.auc").items()])
-        for name, one in groups.items()
-    }
-    titles = {}
-    for name, one in groups.items():
-        passes = f"{mean(one, 'cost.total.forward_passes'):,.0f}"
-        both = f"{passes} + {passes}" if name in TRAINED else passes
-        titles[name] = f"{SHOWN[name]}: {both} passes"
+    both = blends.best_blends(blends.with_blends(runs, records))
+
+    def above(name: str) -> Value | None:
+        by_user = over_users(both[both["method"] == name], "scores.auc")
+        return describe([auc - vendor[user] for user, auc in by_user.items()]) if by_user else None
+
+    shown = []
+    for name, title in SHOWN.items():
+        if (alone := above(name)) is not None:
+            passes = f"{mean(runs[runs['method'] == name], 'cost.total.forward_passes'):,.0f}"
+            passes = f"{passes} + {passes}" if name in TRAINED else passes
+            blended = above(name + blends.BEST)
+            shown.append(Gain(name, f"{title}: {passes} passes", alone, blended))
+    return shown
+
+
+def quality() -> Plot:
+    """AUC beside the vendor's new model as it is shipped, with intervals over people."""
+    studies = {title: gains(study) for study, title in STUDIES.items()}
 
     def paint(axes: Axes) -> None:
         axes.axvline(0, color=MUTED, linewidth=0.9, linestyle="--")
-        for row, (name, gain) in enumerate(gains.items()):
-            colour, marker = look(name)
-            axes.hlines(row, *interval(gain), color=colour, linewidth=1.6)
-            axes.plot(gain.mean, row, marker, color=colour, markersize=8, zorder=3)
-        labels = [title.replace(": ", "\n") for title in titles.values()]
-        axes.set_yticks(range(len(titles)), labels, fontsize=9)
-        axes.invert_yaxis()
+        rows: list[str] = []
+        for title, shown in studies.items():
+            rows.append(title)
+            for gain in shown:
+                colour, marker = look(gain.method)
+                marks = [(gain.alone, 0.0, 8, colour), (gain.blended, 0.32, 6, "none")]
+                for value, below, size, filled in marks:
+                    if value is not None:
+                        row = len(rows) + below
+                        axes.hlines(row, *interval(value), color=colour, linewidth=size / 5)
+                        axes.plot(value.mean, row, marker, color=colour, markersize=size,
+                                  markerfacecolor=filled, zorder=3)  # fmt: skip
+                rows.append(gain.title.replace(": ", "\n"))
+        axes.set_yticks(range(len(rows)), rows, fontsize=9)
+        for label in axes.get_yticklabels():
+            if label.get_text() in studies:
+                label.set_fontweight("bold")
+        axes.set_ylim(len(rows) - 0.3, -0.5)
+        axes.grid(visible=False, axis="y")
         axes.tick_params(labelsize=9)
-        people = f"means of {len(vendor)} people, 95 % intervals"
-        label = f"AUC above the vendor's new model with words\n({people})"
-        axes.set_xlabel(label, fontsize=9.5, loc="right")
+        axes.set_xlabel(
+            "AUC above the vendor's new model with words\n"
+            "means over people, 95 % intervals; hollow: with the\n"
+            "user's words and the old model blended in",
+            fontsize=9, loc="right",
+        )  # fmt: skip
 
-    told = "; ".join(
-        "{}, {:+.3f} ({:.3f} to {:.3f})".format(titles[name], gain.mean, *interval(gain))
-        for name, gain in gains.items()
+    told = " ".join(
+        f"{title}: "
+        + "; ".join(
+            "{}, {:+.3f} ({:.3f} to {:.3f})".format(
+                gain.title, gain.alone.mean, *interval(gain.alone)
+            )
+            + (
+                ""
+                if gain.blended is None
+                else f", with words and the old model {gain.blended.mean:+.3f}"
+            )
+            for gain in shown
+        )
+        + "."
+        for title, shown in studies.items()
     )
     return Plot(
         "quality", "all", "Quality and forward passes", "",
-        f"AUC above the vendor's new model with words, means of {len(vendor)} people of three data "
-        "sets with 95 % intervals over people, and passes of a replacement, forward + backward. "
-        f"{told}.",
-        draw(3.5, paint),
+        "AUC above the vendor's new model with words, means with 95 % intervals over people, and "
+        f"passes of a replacement, forward + backward. {told}",
+        draw(6.0, paint),
     )  # fmt: skip
 
 
@@ -304,8 +364,9 @@ def drawn() -> list[Plot]:
     (_, user), *_ = sample_rows(users=1, seed=0).users.items()
     texts, labels = [str(row.example) for row in user.train], [str(row.label) for row in user.train]
     return [
-        quality(replacements(frame(RESULTS, "replacement"))),
-        budgets(frame(RESULTS, "frontier")),
+        quality(),
+        budgets(frame(RESULTS / "replacement", "frontier")),
+        *few_labels(frame(RESULTS / "labels", "labels")),
         clusters(texts, labels),
         bridge(texts),
         moved_words(texts, labels),

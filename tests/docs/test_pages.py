@@ -10,8 +10,6 @@ import fala.release
 import fala.testing
 import pictures
 from checkout import ROOT
-from fala_sim import frame
-from fala_sim.report.groups import replacements
 from snippets import PAGES
 
 REFERENCE = ROOT / "docs" / "reference"
@@ -70,10 +68,11 @@ def test_the_first_pages_models_predict_what_its_snippet_prints():
 
 
 @pytest.mark.skipif(
-    not (pictures.RESULTS / "records.jsonl.gz").exists(), reason="a source archive has no records"
+    not (pictures.RESULTS / "replacement/records.jsonl.gz").exists(),
+    reason="a source archive has no records",
 )
 def test_the_first_picture_is_of_the_records():
-    plot = pictures.quality(replacements(frame(pictures.RESULTS, "replacement")))
+    plot = pictures.quality()
     drawn = ElementTree.parse(ROOT / "docs/images/quality.svg").getroot()
     assert drawn.get("aria-label") == plot.alt
     told = {figure[1:] for figure in re.findall(r"0\.\d{3}", plot.alt)}

@@ -10,7 +10,7 @@ from fala_sim.experiments.labels.jobs import SIZES
 from fala_sim.experiments.labels.tables import over_draws
 from fala_sim.methods.registry import SHIPPED, VENDOR
 from fala_sim.metric.statistics import compare
-from fala_sim.metric.value import Value, number
+from fala_sim.metric.value import Value
 from fala_sim.report.groups import by_method, described, of, parts, title
 from fala_sim.report.plot import MUTED, Plot, draw, legend_below, line, slug
 from fala_sim.report.registry import figure
@@ -63,7 +63,7 @@ def _gains(new: str, drawn: pd.DataFrame) -> Plot | None:
         "their size; people with fewer labels than a step are not in it.",
         "AUC above the vendor's by labels: "
         + "; ".join(
-            f"{titles[name]} " + ", ".join(f"{s}: {number(v.mean)}" for s, v in values.items())
+            f"{titles[name]} " + ", ".join(f"{v.mean:+.3f} at {s}" for s, v in values.items())
             for name, values in lines.items()
         ),
         draw(3.3, paint),
