@@ -2,6 +2,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from transformers import AutoConfig, AutoModel
 
 from fala import Counts, Head, PersonalModel, Report
@@ -10,6 +11,7 @@ from fala.release.device_fit import Work
 from fala_export.models.encoder import FAMILY
 from fala_sim.meter import Stage
 from fala_sim.methods import fala_paper
+from fala_sim.methods.adapter import Adapter
 from fala_sim.methods.fala_shipped import joined
 from fala_sim.methods.lora import Lora
 from fala_sim.methods.matrix import Matrix
@@ -312,15 +314,39 @@ def test_neighbours_count_the_smoothed_votes_of_the_nearest():
     assert scores([text])[0, 0] == pytest.approx(expected, abs=1e-4)
 
 
+def small_model(kind):
+    """A transformer of two layers and 64 dimensions, with random weights."""
+    sizes = {"dim": 64, "hidden_dim": 64, "n_layers": 2, "n_heads": 2}
+    if kind != "distilbert":
+        names = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
+        sizes = {**dict(zip(names, sizes.values(), strict=True)), "embedding_size": 64}
+    return AutoModel.from_config(AutoConfig.for_model(kind, vocab_size=50, **sizes))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", FAMILY)
+def test_adapters_are_in_every_layer_of_every_kind_and_begin_near_the_identity(kind):
+    model = small_model(kind).eval()
+    ids = torch.arange(5, 15)[None]
+    before = model(ids).last_hidden_state
+    adapted = Adapter.adapt(model)
+    trained = {name for name, one in adapted.named_parameters() if one.requires_grad}
+    bottlenecks = [name for name in trained if "adapter" in name]
+    layers = 1 if kind == "albert" else 2  # whose layers share their weights
+    assert len(bottlenecks) == layers * 2 * 4
+    after = adapted.eval()(ids).last_hidden_state
+    assert 0 < (after - before).abs().max() < 0.05
+    adapted.train()(ids).last_hidden_state.square().sum().backward()
+    for name, one in adapted.named_parameters():
+        assert name not in bottlenecks or one.grad.abs().sum() > 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", FAMILY)
 def test_lora_trains_queries_and_values_of_every_kind_that_is_exported(kind):
-    sizes = {"dim": 8, "hidden_dim": 8, "n_layers": 2, "n_heads": 2}
-    if kind != "distilbert":
-        names = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
-        sizes = {**dict(zip(names, sizes.values(), strict=True)), "embedding_size": 8}
-    model = AutoModel.from_config(AutoConfig.for_model(kind, vocab_size=50, **sizes))
-    trained = [name for name, one in Lora.adapt(model).named_parameters() if one.requires_grad]
+    trained = [
+        name for name, one in Lora.adapt(small_model(kind)).named_parameters() if one.requires_grad
+    ]
     layers = 1 if kind == "albert" else 2  # whose layers share their weights
     assert len(trained) == layers * 2 * 2
     assert all("lora_" in name for name in trained)

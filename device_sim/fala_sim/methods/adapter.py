@@ -17,6 +17,13 @@ BOTTLENECK = 64
 
 _NAME = "personal"
 
+#: Where a layer's attention is in the kinds of model that the exporter takes and the library does
+#: not know, and its queries', keys', values' and output's projections within.
+_ATTENTION = {
+    "camembert": ("attention", "self.query", "self.key", "self.value", "output.dense"),
+    "mpnet": ("attention.attn", "q", "k", "v", "o"),
+}
+
 
 class Adapter(Trained):
     """Adapters after attention and after feed-forward, inside the residual, of every layer.
@@ -45,8 +52,15 @@ class Adapter(Trained):
         shape = adapters.DoubleSeqBnConfig(
             reduction_factor=dimension / BOTTLENECK, non_linearity="gelu", init_weights="houlsby"
         )
+        interface = None
+        if (found := _ATTENTION.get(cast(Any, model).config.model_type)) is not None:
+            attention, queries, keys, values, output = found
+            interface = adapters.AdapterModelInterface(
+                ["bottleneck"], "embeddings", "encoder.layer", attention, None, output,
+                "intermediate.dense", "output.dense", keys, queries, values,
+            )  # fmt: skip
         try:
-            adapters.init(model)
+            adapters.init(model, interface=interface)
         except ValueError as error:
             raise DataError(
                 f"there are no adapters for this kind of transformer ({error}); leave adapter out"
