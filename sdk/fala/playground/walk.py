@@ -201,7 +201,9 @@ class Truth:
         self, device: Device, inputs: tuple[Vectors, SparseRows | None]
     ) -> dict[str, float | None]:
         """Score a device's model at its own thresholds, by n examples' inputs and words."""
-        return self.scores(device.model.logits(*inputs), [*device.thresholds.values()])
+        rated = isinstance(self.head.link, Rating)
+        thresholds = None if rated else [*device.thresholds.values()]
+        return self.scores(device.model.logits(*inputs), thresholds)
 
     def scores(
         self, logits: Vectors, thresholds: Sequence[float] | None = None
