@@ -96,7 +96,7 @@ class TestArbitrarySoftware:
 
     @pytest.fixture
     def no_collection(self):
-        """No finalizer runs where a parser has reached the end of the stack: it would fail there."""
+        """No finalizer runs, and fails, where a parser has reached the end of the stack."""
         gc.collect()
         gc.disable()
         yield
