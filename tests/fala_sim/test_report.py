@@ -353,6 +353,9 @@ def test_numbers_of_labels_are_in_order(plots):
     level, line = axes.lines
     assert list(level.get_ydata()) == [0, 0]
     assert list(line.get_ydata()) == pytest.approx([0, 0.01, 0.04])
+    (band,) = axes.collections
+    low, high = band.get_datalim(axes.transData).intervaly
+    assert (low, high) == pytest.approx((0, 0.04), abs=1e-5)  # all people gain the same
 
 
 # --- heat maps -------------------------------------------------------------------------------

@@ -266,7 +266,7 @@ class Experiment:
             there are variants, the key has none, and ``done`` says which records there are. Where
             settings are searched, ``settings`` are the chosen ones, by variant where the search
             has any; of a method without settings there are none.
-        methods: Which are run.
+        methods: Which are run; a search those of them whose settings are not fixed.
         divisions: On whom a method is run.
         variants: Of the records of a user with so many train examples.
         search: What the settings are chosen by; None of an experiment whose methods have none.
@@ -372,11 +372,6 @@ def run(plan: Plan, experiments: Sequence[Experiment], engine: Engine, say: Say)
     failures += run_each(tasks[False], engine=engine)
     failures += run_each(tasks[True], engine=LocalEngine(1))
     return [*study.failures, *failures]
-
-
-def tuned(study: Study) -> list[str]:
-    """Of the methods those whose settings are searched."""
-    return [name for name in study.methods if name not in FIXED]
 
 
 def _chosen(study: Study, search: Experiment, methods: Sequence[str]) -> tuple[Chosen, list[str]]:

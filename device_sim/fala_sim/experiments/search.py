@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fala_sim.experiments.people import Experiment, tuned, validated
+from fala_sim.experiments.people import Experiment, validated
 from fala_sim.experiments.runner import Giving, Made, timed
 from fala_sim.experiments.scoring import rounded, tried, truth
 from fala_sim.experiments.subject import Subject
@@ -33,4 +33,4 @@ def search(key: Key, place: Path) -> Giving:
 
 
 #: What the settings of whole replacements are chosen by.
-SEARCH = Experiment("search", search, methods=tuned, divisions=validated)
+SEARCH = Experiment("search", search, divisions=validated)

@@ -96,7 +96,7 @@ class Head:
 
     @property
     def parts(self) -> tuple[slice, ...]:
-        """LogitColumns of the inputs that are one block of features each."""
+        """Columns of the inputs that are one block of features each."""
         starts = range(0, self.weight.shape[1], self.dimension)
         return tuple(slice(start, start + self.dimension) for start in starts)
 

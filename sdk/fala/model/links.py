@@ -27,7 +27,7 @@ from fala.model.losses import (
 
 #: What an app may give as a label: a name, a number, or a set of tags; None is no label.
 Label = str | int | float | Collection[str | int] | None
-#: LogitColumns of logits, one for each logit of a head.
+#: Columns of logits, one for each logit of a head.
 LogitColumns: TypeAlias = "tuple[tuple[float, ...], ...]"
 #: A number for a head, or, of tags, one each.
 PerTag: TypeAlias = float | tuple[float, ...]

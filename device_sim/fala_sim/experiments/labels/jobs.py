@@ -13,7 +13,7 @@ from fala_sim.experiments.runner import Giving, Made, timed
 from fala_sim.experiments.subject import Subject, with_examples
 from fala_sim.methods.fala_shipped import Replaced
 from fala_sim.methods.method import Settings
-from fala_sim.methods.registry import FIXED, TRAINED, find_method
+from fala_sim.methods.registry import TRAINED, find_method
 from fala_sim.metric.quality import figures_of, own_threshold
 from fala_sim.records import Key
 from fala_sim.situation import User
@@ -100,7 +100,7 @@ def _methods(study: Study) -> list[str]:
 LABELS_SEARCH = Experiment(
     "labels-search",
     labels_search,
-    methods=lambda study: [name for name in _methods(study) if name not in FIXED],
+    methods=_methods,
     divisions=validated,
     variants=sizes,
 )

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 from matplotlib.axes import Axes
 
-from fala_sim.experiments.labels.jobs import SIZES
-from fala_sim.experiments.labels.tables import over_draws
-from fala_sim.methods.registry import SHIPPED, VENDOR
+from fala_sim.experiments.labels.tables import by_size, over_draws
+from fala_sim.methods.registry import SHIPPED
 from fala_sim.metric.statistics import compare
 from fala_sim.metric.value import Value
-from fala_sim.report.groups import by_method, described, of, parts, title
+from fala_sim.report.groups import described, of, parts, title
 from fala_sim.report.plot import MUTED, Plot, draw, legend_below, line, slug
 from fala_sim.report.registry import figure
 
@@ -28,13 +27,11 @@ def labels(records: pd.DataFrame) -> list[Plot]:
 
 def _gains(new: str, drawn: pd.DataFrame) -> Plot | None:
     """Every method a line; None without the vendor's model."""
-    runs = over_draws(drawn)
-    sizes = [size for size in SIZES if size in set(runs["labels"])]
+    sizes: list[str] = []
     lines: dict[str, dict[str, Value]] = {}
     titles: dict[str, str] = {}
-    for size in sizes:
-        groups = dict(by_method(runs[runs["labels"] == size]))
-        vendor = next((groups[name] for name in VENDOR if name in groups), None)
+    for size, groups, vendor in by_size(over_draws(drawn)):
+        sizes.append(size)
         for name, group in groups.items():
             gain = None if vendor is None else compare(group, vendor, "scores.auc")
             if gain is not None and group is not vendor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fala_sim.experiments.labels import jobs
@@ -49,10 +50,7 @@ def labels(records: pd.DataFrame) -> Table:
     runs = of(records, "labels")
     rows: list[Row] = []
     for data, new, part in by_data(over_draws(runs)):
-        sizes = dict(parts(part, "labels"))
-        for size in (name for name in jobs.SIZES if name in sizes):
-            groups = dict(by_method(sizes[size]))
-            vendor = next((groups[name] for name in VENDOR if name in groups), None)
+        for size, groups, vendor in by_size(part):
             for name, group in groups.items():
                 row: dict[str, Cell] = {
                     "data": data,
@@ -68,6 +66,20 @@ def labels(records: pd.DataFrame) -> Table:
                     )
                 rows.append({**row, "people": group["user"].nunique()})
     return Table.of(rows, described(runs), measured=measured(runs))
+
+
+def by_size(
+    runs: pd.DataFrame,
+) -> Iterator[tuple[str, dict[str, pd.DataFrame], pd.DataFrame | None]]:
+    """Of each number of labels the runs by method, and the vendor's; None where they are missing.
+
+    Args:
+        runs: Of ``over_draws``.
+    """
+    sizes = dict(parts(runs, "labels"))
+    for size in (name for name in jobs.SIZES if name in sizes):
+        groups = dict(by_method(sizes[size]))
+        yield size, groups, next((groups[name] for name in VENDOR if name in groups), None)
 
 
 def over_draws(runs: pd.DataFrame) -> pd.DataFrame:
