@@ -35,9 +35,11 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def results(folder, tmp_path_factory):
-    """The records that table 2 needs, from one run."""
+    """The records that table 2 needs, from one run; those that resume it name another path."""
     results = tmp_path_factory.mktemp("results")
-    done = call("table", "2", "--run", *arguments(folder, results))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(results.parent)
+        done = call("table", "2", "--run", *arguments(folder, results.name))
     assert done.exit_code == 0, done.output
     return results
 

@@ -37,7 +37,8 @@ class Plan:
 
     def work(self) -> Path:
         """Where what a run makes on the way is kept; it may be deleted."""
-        work = self.results / "work"
+        # Absolute: what is kept there names files, and the run may be resumed from another folder.
+        work = self.results.absolute() / "work"
         work.mkdir(parents=True, exist_ok=True)
         (work / ".gitignore").write_text("*\n", encoding="utf-8")
         return work
