@@ -25,14 +25,20 @@ LATER = ["good film", "bad plot", "a film I love", "dull and bad"]
 
 
 @pytest.fixture
-def replaced(path, releases):
-    """A folder whose new release is on trial, and what the earlier model answered."""
+def before(path):
+    """What the earlier model answers."""
     with Device.open(path) as device:
-        before = state(device)
+        return state(device)
+
+
+@pytest.fixture
+def replaced(path, before, releases):
+    """The folder, whose new release is on trial."""
+    with Device.open(path) as device:
         assert not device.on_trial and device.fell_back is None
         device.replace(releases["mid"], Budget(5))
         assert device.on_trial and device.fell_back is None
-    return path, before
+    return path
 
 
 def kept(path):
@@ -61,18 +67,17 @@ def die(path, times=TRIES, point="load", name="SIGKILL"):
     ("point", "name"),
     [("load", "SIGKILL"), ("answer", "SIGABRT")],
 )
-def test_a_release_that_kills_processes_gives_way(replaced, releases, point, name, caplog):
-    path, before = replaced
-    die(path, TRIES, point, name)
-    assert kept(path).tries == TRIES
-    with Device.open(path) as device:
+def test_a_release_that_kills_processes_gives_way(replaced, before, releases, point, name, caplog):
+    die(replaced, TRIES, point, name)
+    assert kept(replaced).tries == TRIES
+    with Device.open(replaced) as device:
         assert same(state(device), before)
         assert device.name == "old" and not device.on_trial and not device.can_roll_back
         assert "3 processes in a row ended" in device.fell_back
         assert "fell back to old" in caplog.text
         with pytest.raises(DeviceError, match="no earlier model"):
             device.rollback()
-    with Device.open(path) as device:
+    with Device.open(replaced) as device:
         assert same(state(device), before) and device.fell_back
         assert len(list(device.examples())) == len(TEXTS)
         # The next release is tried all the same.
@@ -80,12 +85,11 @@ def test_a_release_that_kills_processes_gives_way(replaced, releases, point, nam
         assert device.on_trial and device.fell_back is None
 
 
-def test_what_was_said_on_trial_counts_after_the_fall(replaced):
-    path, before = replaced
-    with Device.open(path) as device:
+def test_what_was_said_on_trial_counts_after_the_fall(replaced, before):
+    with Device.open(replaced) as device:
         device.learn(LATER, ["1", "0", "1", "0"])
-    die(path)
-    with Device.open(path) as device:
+    die(replaced)
+    with Device.open(replaced) as device:
         assert not np.array_equal(device.predict(PROBES), before[0])
         here = state(device)
         assert device.name == "old" and device.fit().labelled == len(TEXTS) + len(LATER)
@@ -95,52 +99,48 @@ def test_what_was_said_on_trial_counts_after_the_fall(replaced):
 
 @pytest.mark.parametrize("kind", [MemoryError, KeyboardInterrupt, OSError])
 def test_a_try_that_its_process_survives_does_not_count(replaced, monkeypatch, kind):
-    path, _ = replaced
-
     def encode(self, texts):
         if kind is KeyboardInterrupt:
             signal.raise_signal(signal.SIGINT)
         raise kind
 
-    with monkeypatch.context() as patch, Device.open(path) as device:
+    with monkeypatch.context() as patch, Device.open(replaced) as device:
         patch.setattr(OnnxEncoder, "encode", encode)
         for _ in range(TRIES):
             with pytest.raises(kind):
                 device.predict(PROBES)
-    assert kept(path).tries == 0
-    with Device.open(path) as device:
+    assert kept(replaced).tries == 0
+    with Device.open(replaced) as device:
         device.predict(PROBES)
         assert device.name == "mid" and device.on_trial and device.fell_back is None
 
 
 def test_processes_that_try_at_once_do_not_count_each_other(replaced):
-    path, _ = replaced
     waiting = [
-        subprocess.Popen(command(path, "load", "none", 0), stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(command(replaced, "load", "none", 0), stdout=subprocess.PIPE, text=True)
         for _ in range(2)
     ]
     try:
         for process in waiting:
             assert process.stdout.readline() == "waiting\n"
-        assert kept(path).tries == 1
-        with Device.open(path) as device:
+        assert kept(replaced).tries == 1
+        with Device.open(replaced) as device:
             device.predict(PROBES)
             assert device.name == "mid"
-        assert kept(path).tries == 1
+        assert kept(replaced).tries == 1
     finally:
         for process in waiting:
             process.kill()
             process.wait()
             process.stdout.close()
-    assert kept(path).tries == 1  # the one that tried is dead
-    with Device.open(path) as device:
+    assert kept(replaced).tries == 1  # the one that tried is dead
+    with Device.open(replaced) as device:
         device.predict(PROBES)
-    assert kept(path).tries == 0
+    assert kept(replaced).tries == 0
 
 
 def test_a_try_asks_odd_texts_the_devices_own_and_the_apps_first(replaced, encoded):
-    path, _ = replaced
-    with Device.open(path) as device:
+    with Device.open(replaced) as device:
         assert device.name == "mid" and encoded == []
         device.predict(PROBES)
         own = encoded[len(FEW_EDGE_CASES) : 2 * len(FEW_EDGE_CASES)]
@@ -152,18 +152,16 @@ def test_a_try_asks_odd_texts_the_devices_own_and_the_apps_first(replaced, encod
         assert encoded == [PROBES[0], LATER[0]]
 
 
-def test_a_damaged_release_on_trial_gives_way_when_it_is_opened(replaced):
-    path, before = replaced
-    (name,) = sql(path, "SELECT bundle FROM slots WHERE name = 'b'")[0]
-    file = path / "bundles" / f"{name}.fala"
+def test_a_damaged_release_on_trial_gives_way_when_it_is_opened(replaced, before):
+    (name,) = sql(replaced, "SELECT bundle FROM slots WHERE name = 'b'")[0]
+    file = replaced / "bundles" / f"{name}.fala"
     file.write_bytes(file.read_bytes()[:-200])
-    with Device.open(path) as device:
+    with Device.open(replaced) as device:
         assert same(state(device), before)
         assert device.name == "old" and file.name in device.fell_back
 
 
-def test_a_release_that_cannot_answer_gives_way_in_the_same_call(replaced, monkeypatch):
-    path, before = replaced
+def test_a_release_that_cannot_answer_gives_way_in_the_same_call(replaced, before, monkeypatch):
     real = OnnxEncoder.encode
 
     def encode(self, texts):
@@ -172,14 +170,13 @@ def test_a_release_that_cannot_answer_gives_way_in_the_same_call(replaced, monke
         return real(self, texts)
 
     monkeypatch.setattr(OnnxEncoder, "encode", encode)
-    with Device.open(path) as device:
+    with Device.open(replaced) as device:
         assert np.isfinite(device.predict(PROBES[:5])).all() and device.name == "mid"
         assert np.array_equal(device.predict(PROBES), before[0])
         assert device.fell_back == "the model fails on this text"
 
 
 def test_learn_goes_back_as_predict_does(replaced, monkeypatch):
-    path, _ = replaced
     real = OnnxEncoder.encode
 
     def encode(self, texts):
@@ -187,7 +184,7 @@ def test_learn_goes_back_as_predict_does(replaced, monkeypatch):
             raise BundleFormatError("the model fails on this text")
         return real(self, texts)
 
-    with Device.open(path) as device:
+    with Device.open(replaced) as device:
         mid = device.model.head.dimension
         device.predict(PROBES[:5])
         monkeypatch.setattr(OnnxEncoder, "encode", encode)
@@ -198,8 +195,7 @@ def test_learn_goes_back_as_predict_does(replaced, monkeypatch):
 
 
 def test_what_has_proved_itself_is_not_left_for_one_text(replaced, monkeypatch):
-    path, _ = replaced
-    with Device.open(path) as device:
+    with Device.open(replaced) as device:
         device.confirm()
 
         def encode(self, texts):
@@ -212,66 +208,61 @@ def test_what_has_proved_itself_is_not_left_for_one_text(replaced, monkeypatch):
 
 
 def test_answers_confirm_and_are_counted_in_memory(replaced):
-    path, _ = replaced
-    with Device.open(path) as device:
+    with Device.open(replaced) as device:
         device.predict(PROBES[:30])
-        lies = (path / "store.sqlite3-wal").read_bytes()
+        lies = (replaced / "store.sqlite3-wal").read_bytes()
         device.decide(PROBES[:20])
-        assert (path / "store.sqlite3-wal").read_bytes() == lies
-        assert kept(path).answered == 0
-    assert kept(path).answered == 50
-    with Device.open(path) as device:
+        assert (replaced / "store.sqlite3-wal").read_bytes() == lies
+        assert kept(replaced).answered == 0
+    assert kept(replaced).answered == 50
+    with Device.open(replaced) as device:
         for _ in range(ANSWERS - 50):
             assert device.on_trial
             device.predict(PROBES[:1])
         assert not device.on_trial
         assert np.isfinite(device.predict(PROBES)).all()
-        assert kept(path) is None
-    with Device.open(path) as device:
+        assert kept(replaced) is None
+    with Device.open(replaced) as device:
         assert not device.on_trial and device.can_roll_back
 
 
 def test_another_process_that_confirms_ends_it_here(replaced):
-    path, _ = replaced
-    with Device.open(path) as device, Device.open(path) as other:
+    with Device.open(replaced) as device, Device.open(replaced) as other:
         device.predict(PROBES)
         other.confirm()
         assert not device.on_trial
         device.predict(PROBES * 3)
-        assert not other.on_trial and kept(path) is None
+        assert not other.on_trial and kept(replaced) is None
 
 
-def test_a_rollback_ends_the_trial_and_coming_back_begins_it_anew(replaced):
-    path, before = replaced
-    die(path, 1)
-    with Device.open(path) as device:
+def test_a_rollback_ends_the_trial_and_coming_back_begins_it_anew(replaced, before):
+    die(replaced, 1)
+    with Device.open(replaced) as device:
         device.rollback()  # loads nothing of what is left
         assert not device.on_trial and same(state(device), before)
         device.confirm()  # of the other one, which has nothing to prove
-    with Device.open(path) as device:
+    with Device.open(replaced) as device:
         device.rollback()
-        assert device.on_trial and device.name == "mid" and kept(path).tries == 0
-    die(path)
-    with Device.open(path) as device:
+        assert device.on_trial and device.name == "mid" and kept(replaced).tries == 0
+    die(replaced)
+    with Device.open(replaced) as device:
         assert same(state(device), before) and device.fell_back and not device.can_roll_back
 
 
 def test_a_replacement_on_trial_confirms_what_it_replaces(replaced, releases):
-    path, _ = replaced
-    with Device.open(path) as device:
+    with Device.open(replaced) as device:
         mid = state(device)
         device.replace(releases["new"], Budget(5))
         assert device.on_trial
-    die(path)
-    with Device.open(path) as device:
+    die(replaced)
+    with Device.open(replaced) as device:
         assert same(state(device), mid) and not device.on_trial
 
 
 def test_a_device_that_cannot_write_its_tries_answers(replaced, monkeypatch):
-    path, _ = replaced
     monkeypatch.setattr("fala.store.database.BUSY_TIMEOUT_MS", 10)
-    other = sqlite3.connect(path / "store.sqlite3", isolation_level=None)
-    with Device.open(path) as device:
+    other = sqlite3.connect(replaced / "store.sqlite3", isolation_level=None)
+    with Device.open(replaced) as device:
         other.execute("BEGIN IMMEDIATE")
         assert np.isfinite(device.predict(PROBES * 3)).all()
         assert device.on_trial
@@ -283,9 +274,8 @@ def test_a_device_that_cannot_write_its_tries_answers(replaced, monkeypatch):
 
 @pytest.mark.parametrize("column", ["slot", "began", "tries", "answered"])
 def test_a_damaged_record_of_a_trial_is_none(replaced, column):
-    path, _ = replaced
-    sql(path, f"UPDATE device SET trial_{column} = x'00'")
-    with Device.open(path) as device:
+    sql(replaced, f"UPDATE device SET trial_{column} = x'00'")
+    with Device.open(replaced) as device:
         assert not device.on_trial and device.name == "mid"
         assert np.isfinite(device.predict(PROBES)).all()
 

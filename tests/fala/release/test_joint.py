@@ -8,6 +8,7 @@ from scipy.sparse import csr_array, hstack
 from sklearn.linear_model import LogisticRegression
 
 import bundles
+from bundles import texts
 from fala.bundle.lexical import rounded
 from fala.bundle.reading import Bundle
 from fala.bundle.writing import write_release
@@ -22,8 +23,6 @@ from fala.text.lexicon import Lexicon
 
 pytestmark = pytest.mark.slow
 
-WORDS = bundles.WORDS[1:]
-
 
 @pytest.fixture(scope="module")
 def released(tmp_path_factory):
@@ -33,12 +32,6 @@ def released(tmp_path_factory):
 @pytest.fixture(scope="module")
 def backbone(released):
     return released.backbone()
-
-
-def texts(n, seed=0):
-    random = np.random.default_rng(seed)
-    found = {" ".join(random.choice(WORDS, size=5)) for _ in range(2 * n)}
-    return sorted(found)[:n]
 
 
 def told_by_words(documents, seed=1):

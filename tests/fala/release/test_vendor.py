@@ -10,13 +10,12 @@ from sklearn.linear_model import LogisticRegression
 
 import bundles
 import fala.release
+from bundles import texts
 from fala.errors import DataError, FalaError
 from fala.examples import Match
 from fala.model.losses import cross_entropy
 from fala.release import fitting as vendor
 from fala.release.fitting import fit_head
-
-WORDS = bundles.WORDS[1:]
 
 
 @pytest.fixture(scope="module")
@@ -32,12 +31,6 @@ class Silent:
 
     def encode(self, texts):
         raise AssertionError("embeddings are given")
-
-
-def texts(n, seed=0):
-    random = np.random.default_rng(seed)
-    found = {" ".join(random.choice(WORDS, size=5)) for _ in range(2 * n)}
-    return sorted(found)[:n]
 
 
 def chosen_lambda(monkeypatch):

@@ -308,8 +308,6 @@ def test_what_is_no_device_and_what_was_never_finished(tmp_path, folder):
 
 
 def test_files_are_for_their_user_alone(tmp_path, releases, folder):
-    import os
-
     before = os.umask(0)
     try:
         (tmp_path / "empty").mkdir(mode=0o777)

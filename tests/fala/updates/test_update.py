@@ -25,7 +25,6 @@ from fala.errors import (
 )
 from fala.personal.budget import Budget
 from fala.updates.limits import UpdateLimits
-from file_server import FileServer
 from vendors import Threshold, Vendor, target_in
 
 LARGE = 500_000
@@ -42,18 +41,11 @@ def large(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def offering_vendor(tmp_path_factory, large):
+def large_vendor(tmp_path_factory, large):
+    """A vendor who offers the large release."""
     vendor = Vendor(tmp_path_factory.mktemp("offering") / "vendor")
     vendor.publish(large)
     return vendor
-
-
-@pytest.fixture
-def offering(offering_vendor):
-    """A vendor who offers the large release, and the server."""
-    vendor = offering_vendor
-    with FileServer(vendor.files()) as server:
-        yield vendor, server
 
 
 class TestVersions:
@@ -150,27 +142,28 @@ class TestConnections:
 class TestInterrupted:
     """The part that came stays; the rest is downloaded."""
 
+    @pytest.fixture
+    def vendor(self, large_vendor):
+        return large_vendor
+
     def starts(self, server):
         asked = [given for path, given in server.requests if path.startswith("targets/")]
         return [0 if given is None else int(given[6:-1]) for given in asked]
 
-    def test_connections_that_break(self, device, offering):
-        vendor, server = offering
+    def test_connections_that_break(self, device, vendor, server):
         server.cut_after = 150_000
         assert device.update(server.address, root=vendor.root).new == "tiny vectors"
         starts = self.starts(server)
         assert starts[:3] == [0, 150_000, 300_000]
         assert len(starts) > 3
 
-    def test_a_connection_that_the_server_closed_between_two_files(self, device, offering):
-        vendor, server = offering
+    def test_a_connection_that_the_server_closed_between_two_files(self, device, vendor, server):
         path = "metadata/2.targets.json"
         server.special[path] = lambda handler: server.special.pop(path)
         assert device.update(server.address, root=vendor.root).new == "tiny vectors"
         assert [name for name, _ in server.requests].count(path) == 2
 
-    def test_a_server_without_ranges(self, device, offering):
-        vendor, server = offering
+    def test_a_server_without_ranges(self, device, vendor, server):
         server.cut_after, server.ranges = 150_000, False
         with pytest.raises(DownloadError, match="broke"):
             device.update(server.address, root=vendor.root)
@@ -178,8 +171,7 @@ class TestInterrupted:
         server.cut_after = None
         assert device.update(server.address, root=vendor.root).new == "tiny vectors"
 
-    def test_a_server_that_goes_on_elsewhere(self, device, offering):
-        vendor, server = offering
+    def test_a_server_that_goes_on_elsewhere(self, device, vendor, server):
         path = target_in(server.files)
         (device._installed.path / "updates").mkdir()
         part = device._installed.path / "updates" / f"{path.split('/')[-1].split('.')[0]}.part"
@@ -195,8 +187,7 @@ class TestInterrupted:
         with pytest.raises(DownloadError, match="other bytes than from 1000 on"):
             device.update(server.address, root=vendor.root)
 
-    def test_by_the_app(self, device, offering):
-        vendor, server = offering
+    def test_by_the_app(self, device, vendor, server):
         told = []
 
         def progress(stage, done, total):
@@ -220,8 +211,7 @@ class TestInterrupted:
         assert self.starts(server) == [0, told[-1][1]]
 
     @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no such signal")
-    def test_by_a_kill(self, path, offering):
-        vendor, server = offering
+    def test_by_a_kill(self, path, vendor, server):
         code = """
 import os, signal, sys
 import fala
@@ -245,8 +235,7 @@ with fala.Device.open(folder) as device:
         assert first == 0
         assert second > 100_000
 
-    def test_a_damaged_part_is_begun_anew(self, device, offering):
-        vendor, server = offering
+    def test_a_damaged_part_is_begun_anew(self, device, vendor, server):
         path = target_in(server.files)
         part = device._installed.path / "updates" / f"{path.split('/')[-1].split('.')[0]}.part"
         part.parent.mkdir()
@@ -254,9 +243,8 @@ with fala.Device.open(folder) as device:
         assert device.update(server.address, root=vendor.root).new == "tiny vectors"
         assert self.starts(server) == [200_000, 0]
 
-    def test_a_crumb_at_a_time(self, device, offering):
+    def test_a_crumb_at_a_time(self, device, vendor, server):
         """Connections that bring next to nothing are counted."""
-        vendor, server = offering
         path = target_in(server.files)
         asked = []
 
@@ -273,8 +261,7 @@ with fala.Device.open(folder) as device:
         assert asked == [0, 1, 2, 3, 4]
 
 
-def test_one_update_at_a_time(device, offering):
-    vendor, server = offering
+def test_one_update_at_a_time(device, vendor, server):
     inside, leave, found = threading.Event(), threading.Event(), []
 
     def progress(stage, done, total):
@@ -294,7 +281,7 @@ def test_one_update_at_a_time(device, offering):
     finally:
         leave.set()
         thread.join()
-    assert found[0].new == "tiny vectors"
+    assert found[0].new == "mid"
     assert device.update(server.address, root=vendor.root) is None
 
 
