@@ -7,11 +7,10 @@ import subprocess
 import sys
 
 import pytest
-from click.testing import CliRunner
 
 from checkout import ROOT
-from fala_sim.cli import main
 from laboratory import write_data
+from sim_command import works
 from snippets import blocks
 
 pytestmark = pytest.mark.slow
@@ -40,11 +39,7 @@ def extended(tmp_path_factory):
     (text,) = [one for one in page if "def read(" in one]
     (package / "convert/answers.py").write_text(text)
     rows = root / "users.jsonl"
-    converted = CliRunner().invoke(
-        main,
-        ["convert", "lewidi", str(write_data(root / "data")), "--users", "2", "--out", str(rows)],
-    )
-    assert converted.exit_code == 0, converted.output
+    works("convert", "lewidi", write_data(root / "data"), "--users", 2, "--out", rows)
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join([str(root), str(ROOT / "sdk"), str(ROOT / "export")])
     }

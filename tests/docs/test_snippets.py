@@ -13,16 +13,17 @@ from pathlib import Path
 import click
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 import fala
 from adapter_releases import TEXTS, write_adapter_for, write_release_for_adapters
 from bundles import make_head
 from checkout import ROOT
+from export_command import works
 from fala.playground.sample import sample_rows
 from fala_export.vectors.table import bundle_table
 from fala_sim.report.registry import tables
 from file_server import FileServer
+from program import Program
 from sim_tables import frame_of, replaced
 from snippets import blocks, commands
 
@@ -101,8 +102,7 @@ def cookbook(names):
         write_adapter_for(Path(f"{name}.fala"), base, name)
     shutil.copy(fala.sample_release("bert"), "new.fala")
     for words in (["repository", "begin", "REPO"], ["publish", "REPO", "new.fala"]):
-        done = CliRunner().invoke(command_of("fala-export"), words)
-        assert done.exit_code == 0, done.output
+        works(*words)
 
 
 #: What a page takes for granted, beside what it shows itself.
@@ -159,9 +159,7 @@ def test_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch, capsys, req
                 continue
             if block.language == "sh":
                 for program, *words in commands(block):
-                    done = CliRunner().invoke(command_of(program), words, prog_name=program)
-                    assert done.exit_code == 0, (str(block), words, done.output)
-                    output = done.output
+                    output = Program(command_of(program), program).works(*words).output
                 continue
             text = block.text
             if ADDRESS in text:

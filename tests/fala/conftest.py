@@ -7,6 +7,7 @@ import pytest
 import bridged
 from bridged import PROBES, TEXTS
 from fala.device import Device
+from word_releases import without_words
 
 
 @pytest.fixture(scope="module")
@@ -18,6 +19,12 @@ def releases(tmp_path_factory):
 def unbridged(tmp_path_factory):
     """The same releases without bridges."""
     return bridged.write_releases(tmp_path_factory.mktemp("unbridged"), bridges=False)
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory, releases):
+    """The same releases without words."""
+    return without_words(releases, tmp_path_factory.mktemp("plain"))
 
 
 @pytest.fixture(scope="module")

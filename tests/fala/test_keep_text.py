@@ -20,12 +20,6 @@ KEY = bytes(range(32))
 
 
 @pytest.fixture(scope="module")
-def apart(tmp_path_factory):
-    """Releases without bridges."""
-    return bridged.write_releases(tmp_path_factory.mktemp("apart"), bridges=False)
-
-
-@pytest.fixture(scope="module")
 def worded(tmp_path_factory):
     """Releases with words, and without bridges."""
     return word_releases.write_releases(tmp_path_factory.mktemp("worded"), bridges=False)
@@ -100,17 +94,17 @@ def test_matches(tmp_path):
     assert_no_text(tmp_path / "never", TEXTS)
 
 
-def test_a_replacement_without_a_bridge_says_what_is_lost(tmp_path, apart, labels):
-    with Device.create(tmp_path / "device", apart["old"], keep_text="never") as device:
+def test_a_replacement_without_a_bridge_says_what_is_lost(tmp_path, unbridged, labels):
+    with Device.create(tmp_path / "device", unbridged["old"], keep_text="never") as device:
         device.learn(TEXTS, labels)
         before = state(device)
-        preview = device.preview(apart["mid"])
-        report = device.replace(apart["mid"])
+        preview = device.preview(unbridged["mid"])
+        report = device.replace(unbridged["mid"])
         assert (report.decision, preview.decision) == ("vendor", "vendor")
         assert report.forward_passes == preview.forward_passes == 0
         assert NOT_KEPT in report.sentence and "a bridge" in report.sentence
         assert report.waiting == len(TEXTS) and report.stopped == NOT_KEPT
-        assert same([device.predict(PROBES)], [vendor_of(apart["mid"])])
+        assert same([device.predict(PROBES)], [vendor_of(unbridged["mid"])])
         refined = device.refine(Budget(50))
         assert refined.forward_passes == 0 and NOT_KEPT in refined.sentence
         # Texts that are learned again are known again, and are no new examples.

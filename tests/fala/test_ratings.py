@@ -23,18 +23,12 @@ from fala.model.links import Rating
 from fala.release import fit_head, write_external
 from fala.testing.hostile import Changes, repack
 from rated import RANGE, STARS, TRUTH, rmse
-from word_releases import PROBES, PUBLIC, SHARED, TEXTS, without_words
+from word_releases import PROBES, PUBLIC, SHARED, TEXTS
 
 
 @pytest.fixture(scope="module")
 def releases(tmp_path_factory):
     return rated.write_releases(tmp_path_factory.mktemp("rated"))
-
-
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory, releases):
-    """The same releases without words."""
-    return without_words(releases, tmp_path_factory.mktemp("plain"))
 
 
 @pytest.fixture(scope="module")

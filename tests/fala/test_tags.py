@@ -27,18 +27,12 @@ from fala.release.added_words import add_words
 from fala.release.population.learning import check_head
 from fala.testing.hostile import Changes, repack
 from tagged import OWN, TAGS, TRUTH, loss
-from word_releases import PROBES, PUBLIC, SHARED, TEXTS, without_words
+from word_releases import PROBES, PUBLIC, SHARED, TEXTS
 
 
 @pytest.fixture(scope="module")
 def releases(tmp_path_factory):
     return tagged.write_releases(tmp_path_factory.mktemp("tagged"))
-
-
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory, releases):
-    """The same releases without words."""
-    return without_words(releases, tmp_path_factory.mktemp("plain"))
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,9 @@
 import pytest
 
+from encoders import make_encoder
+from fala_export.families.distillation.texts import Texts
+from public_data import sentences
+
 
 @pytest.fixture(scope="module", autouse=True)
 def one_round():
@@ -7,3 +11,15 @@ def one_round():
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("fala_export.graph.parity._ROUNDS", 1)
         yield
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    """A tiny random teacher."""
+    return make_encoder(texts=sentences(100, 1), pieces=200)
+
+
+@pytest.fixture(scope="module")
+def texts():
+    """What a teacher is distilled on."""
+    return Texts(sentences(200, 2), sentences(40, 3), sentences(200, 2))

@@ -1,4 +1,4 @@
-import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -7,12 +7,10 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 
-from click.testing import CliRunner
-
+import export_command
 from bundles import write_word_vectors
 from encoders import make_encoder, write_encoder
 from fala import Bundle
-from fala_export.cli import main
 from public_data import FILLERS, matching_rows, text_rows, write_rows
 
 pytestmark = pytest.mark.slow
@@ -49,9 +47,7 @@ def model(tmp_path_factory):
 def base(tmp_path_factory, model):
     """A backbone in int8 that takes adapters."""
     path = tmp_path_factory.mktemp("base") / "base.fala"
-    options = ("--adapters", "--max-length", "32", "--out", str(path))
-    result = CliRunner().invoke(main, ["backbone", str(model), *options])
-    assert result.exit_code == 0, result.output
+    export_command.works("backbone", model, "--adapters", "--max-length", 32, "--out", path)
     return path
 
 
@@ -64,20 +60,8 @@ def task(tmp_path_factory, model, base, pairs):
     return folder / "task.fala", summary
 
 
-def run(*arguments):
-    return CliRunner().invoke(main, ["adapter", *map(str, arguments)], prog_name="fala-export")
-
-
-def done(*arguments):
-    result = run(*arguments, "--json")
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
-
-
-def failed(*arguments):
-    result = run(*arguments)
-    assert result.exit_code == 1, result.output
-    return result.stderr.strip().splitlines()[-1]
+done = partial(export_command.done, "adapter")
+failed = partial(export_command.failed, "adapter")
 
 
 def test_an_adapter_is_trained_on_a_backbone_that_stays(task, model, base):
@@ -161,16 +145,14 @@ def test_another_model_or_no_transformer_is_refused(model, base, pairs, tmp_path
 def test_a_matcher_has_no_accuracy_to_choose_by(tmp_path):
     data = write_rows(tmp_path / "matching.jsonl", matching_rows())
     files = ("--base", tmp_path / "b", "--model", tmp_path, "--data", data, "--out", tmp_path / "o")
-    result = run(*files, "--task", "x", "--work", tmp_path / "w", "--best", "accuracy")
-    assert result.exit_code == 2
-    assert "a matcher learns an order" in result.stderr
+    options = ("--task", "x", "--work", tmp_path / "w", "--best", "accuracy")
+    assert "a matcher learns an order" in failed(*files, *options, status=2)
 
 
 def test_inspect_shows_an_adapter(task):
-    result = CliRunner().invoke(main, ["inspect", str(task[0])])
-    assert result.exit_code == 0, result.output
-    assert "4 bottlenecks of 6" in result.output
-    assert "swish" in result.output and "base digest" in result.output
-    told = json.loads(CliRunner().invoke(main, ["inspect", str(task[0]), "--json"]).stdout)
+    shown = export_command.works("inspect", task[0]).output
+    assert "4 bottlenecks of 6" in shown
+    assert "swish" in shown and "base digest" in shown
+    told = export_command.done("inspect", task[0])
     assert told["kind"] == "adapter" and told["measured"] is None
     assert told["adapter"]["config"]["config"]["init_weights"] == "houlsby"

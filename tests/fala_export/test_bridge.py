@@ -2,14 +2,15 @@ import json
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from scipy import linalg
 
+import export_command
 from bundles import WORDS, write_onnx, write_onnx_release, write_word_vectors
+from export_command import fails
 from fala import Bundle, ExportError
 from fala_export.bridging.forms import Centre, Moments, Ridge, errors_by_rank, procrustes
 from fala_export.bridging.learning import STRENGTHS, learn_map
-from fala_export.cli import main
+from public_data import write_rows
 
 
 def embeddings(count, dimension, seed=0):
@@ -170,17 +171,8 @@ def encoder(tmp_path):
 
 def run(old, new, text, *options):
     """The command, on bundles or on paths."""
-    paths = [str(getattr(bundle, "path", bundle)) for bundle in (old, new)]
-    arguments = ["bridge", "--from", paths[0], "--to", paths[1], "--text", str(text), *options]
-    return CliRunner().invoke(main, list(map(str, arguments)))
-
-
-def refused(result, *words):
-    assert result.exit_code == 1
-    assert result.stderr.startswith("fala-export: ")
-    assert result.stderr.count("\n") == 1
-    for word in words:
-        assert str(word) in result.stderr
+    old, new = (getattr(bundle, "path", bundle) for bundle in (old, new))
+    return export_command.run("bridge", "--from", old, "--to", new, "--text", text, *options)
 
 
 def test_the_new_bundle_has_the_bridge(glove, encoder, text):
@@ -248,28 +240,27 @@ def test_public_rows_alone_are_read(tmp_path, glove, encoder, text):
         {"user": f"u{n % 3}", "split": "public" if n < 150 else "train", "text": line, "label": 0}
         for n, line in enumerate(lines)
     ]
-    path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    path = write_rows(tmp_path / "rows.jsonl", rows)
     assert json.loads(run(glove, encoder, path, "--json").output)["documents"] == 150
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows[150:]))
-    refused(run(glove, encoder, path), path, "public")
+    write_rows(path, rows[150:])
+    fails(run(glove, encoder, path), path, "public")
     path.write_text("\n{}\n")
-    refused(run(glove, encoder, path), path, "line 2")
-    refused(run(glove, encoder, tmp_path / "absent.jsonl"), "absent.jsonl", "No such file")
+    fails(run(glove, encoder, path), path, "line 2")
+    fails(run(glove, encoder, tmp_path / "absent.jsonl"), "absent.jsonl", "No such file")
 
 
 def test_mistakes_are_named(tmp_path, glove, encoder, text):
     before = encoder.path.read_bytes()
     few = tmp_path / "few.txt"
     few.write_text("\n".join(f"film {n}" for n in range(32)))
-    refused(run(glove, encoder, few), "32 distinct documents are too few", "at least 33")
-    refused(run(encoder, encoder, text), "the same backbone")
-    refused(run(text, encoder, text), text, "not a bundle")
-    refused(run(glove, tmp_path / "absent.fala", text), "absent.fala", "no such file")
-    refused(run(glove, encoder, tmp_path / "absent.txt"), "absent.txt", "No such file")
+    fails(run(glove, encoder, few), "32 distinct documents are too few", "at least 33")
+    fails(run(encoder, encoder, text), "the same backbone")
+    fails(run(text, encoder, text), text, "not a bundle")
+    fails(run(glove, tmp_path / "absent.fala", text), "absent.fala", "no such file")
+    fails(run(glove, encoder, tmp_path / "absent.txt"), "absent.txt", "No such file")
     (tmp_path / "empty.txt").write_text("\n \n")
-    refused(run(glove, encoder, tmp_path / "empty.txt"), "empty.txt", "no text in it")
+    fails(run(glove, encoder, tmp_path / "empty.txt"), "empty.txt", "no text in it")
     unknown = tmp_path / "unknown.txt"
     unknown.write_text("\n".join(f"word{n}" for n in range(40)))
-    refused(run(glove, encoder, unknown), "the old backbone embeds all documents alike")
+    fails(run(glove, encoder, unknown), "the old backbone embeds all documents alike")
     assert encoder.path.read_bytes() == before

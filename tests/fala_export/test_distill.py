@@ -24,17 +24,6 @@ from public_data import sentences
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def encoder():
-    """A tiny random teacher."""
-    return make_encoder(texts=sentences(100, 1), pieces=200)
-
-
-@pytest.fixture(scope="module")
-def texts():
-    return Texts(sentences(200, 2), sentences(40, 3), sentences(200, 2))
-
-
 def test_the_layers_of_a_copied_student_are_the_teachers(tmp_path, encoder, texts):
     student = distil(encoder, texts, Distillation(layers=1, epochs=0), tmp_path, 0)
     layers = student.encoder.module.transformer.encoder.layer

@@ -1,5 +1,4 @@
 import gzip
-import json
 
 import numpy as np
 import pytest
@@ -7,30 +6,16 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from click.testing import CliRunner
-
-from encoders import DIMENSION, make_encoder, write_encoder
+from encoders import DIMENSION, write_encoder
+from export_command import done, failed, works
 from fala import Bundle, fit_head
 from fala.release.user_rows import Row
-from fala_export.cli import main
 from fala_export.commands.distill import table
 from fala_export.families.distillation.evaluation import Scored, Task, load_task, score, survival
-from fala_export.families.distillation.texts import Texts
 from fala_export.training.public_rows import divide, load_public_rows
-from public_data import sentences
+from public_data import sentences, write_rows
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def encoder():
-    """A tiny random teacher."""
-    return make_encoder(texts=sentences(100, 1), pieces=200)
-
-
-@pytest.fixture(scope="module")
-def texts():
-    return Texts(sentences(200, 2), sentences(40, 3), sentences(200, 2))
 
 
 @pytest.fixture(scope="module")
@@ -50,21 +35,14 @@ def text_file(tmp_path, texts):
 def rows(tmp_path):
     """Rows of thirty annotators who mind what was broken, lost or heard, but for slips."""
     rng = np.random.default_rng(5)
-    lines = []
+    rows = []
     for user in range(30):
         for text in sentences(8, 100 + user):
             minded = any(verb in text for verb in ("broke", "lost", "heard"))
             label = int(minded ^ (rng.random() < 0.1))
-            row = {"user": f"u{user}", "split": "public", "text": text, "label": label}
-            lines.append(json.dumps(row))
-    lines.append(json.dumps({"user": "x", "split": "train", "text": "not the public's"}))
-    path = tmp_path / "rows.jsonl"
-    path.write_text("\n".join(lines), encoding="utf-8")
-    return path
-
-
-def run(*arguments):
-    return CliRunner().invoke(main, ["distill", *map(str, arguments)])
+            rows.append({"user": f"u{user}", "split": "public", "text": text, "label": label})
+    rows.append({"user": "x", "split": "train", "text": "not the public's"})
+    return write_rows(tmp_path / "rows.jsonl", rows)
 
 
 def test_the_command_reports_what_its_bundle_does(tmp_path, teacher, text_file, rows):
@@ -72,10 +50,8 @@ def test_the_command_reports_what_its_bundle_does(tmp_path, teacher, text_file, 
 
     out = tmp_path / "student.fala"
     options = ["--text", text_file, "--layers", 1, "--dim", 8, "--vocab", 150, "--trim", 120]
-    options += ["--data", rows, "--epochs", 1, "--batch", 16, "--json"]
-    done = run(teacher, *options, "--work", tmp_path / "work", "--out", out)
-    assert done.exit_code == 0, done.output
-    summary = json.loads(done.stdout)
+    options += ["--data", rows, "--epochs", 1, "--batch", 16, "--work", tmp_path / "work"]
+    summary = done("distill", teacher, *options, "--out", out)
     bundle = Bundle.open(out)
     details = bundle.manifest.details
     assert (bundle.manifest.name, bundle.manifest.dimension) == ("student", 8)
@@ -109,8 +85,7 @@ def test_the_command_reports_what_its_bundle_does(tmp_path, teacher, text_file, 
         )
     assert report["student"]["megabytes"] == pytest.approx(out.stat().st_size / 1e6, abs=0.01)
 
-    again = run(teacher, *options[:-1], "--work", tmp_path / "work", "--out", tmp_path / "b.fala")
-    assert again.exit_code == 0, again.output
+    again = works("distill", teacher, *options, "--out", tmp_path / "b.fala")
     assert "continuing from" in again.stderr
     other = Bundle.open(tmp_path / "b.fala")
     assert other.manifest.files == bundle.manifest.files
@@ -154,11 +129,7 @@ def test_mistakes_end_in_one_line_and_leave_nothing(
     if "SHORT" not in options:
         options = ["--text", text_file, *options]
     given = ["--work", "work", "--out", "x.fala", "--epochs", 1, *options]
-    done = run(teacher, *given)
-    assert done.exit_code == 1, done.output
-    assert message in done.stderr
-    assert done.stderr.startswith("fala-export: ")
-    assert "Traceback" not in done.stderr
+    assert message in failed("distill", teacher, *given)
     assert not (tmp_path / "x.fala").exists()
 
 
@@ -201,7 +172,7 @@ def test_a_matching_task_is_measured_too(tmp_path):
     rng = np.random.default_rng(0)
     topics = rng.normal(size=(2, 8))
     words = [(f"{'ab'[topic]}{number}", topic) for topic in (0, 1) for number in range(40)]
-    lines = []
+    rows = []
     for user in range(40):
         liked = user % 2
         history = [f"{'ab'[liked]}{number}" for number in rng.integers(0, 40, 4)]
@@ -209,9 +180,8 @@ def test_a_matching_task_is_measured_too(tmp_path):
             text, topic = words[index]
             label = int(topic == liked)
             row = {"history": history, "candidate": text, "label": label}
-            lines.append(json.dumps({"user": f"u{user}", "split": "public", **row}))
-    (tmp_path / "rows.jsonl").write_text("\n".join(lines))
-    task = load_task(tmp_path / "rows.jsonl", seed=1)
+            rows.append({"user": f"u{user}", "split": "public", **row})
+    task = load_task(write_rows(tmp_path / "rows.jsonl", rows), seed=1)
     near = {
         text: (topics[topic] + rng.normal(size=8) / 2).astype(np.float32) for text, topic in words
     }

@@ -12,20 +12,19 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 import huggingface_hub
-from click.testing import CliRunner
 from huggingface_hub import constants, file_download
 from huggingface_hub.utils import reset_sessions
 
 import warm
-from command_lines import said
+from export_command import fails, run
 from fala import Bundle, ExportError
 from fala_export import models
-from fala_export.cli import main
 from fala_export.models.encoder import load_encoder
 from fala_export.models.folder import read_modules
 from fala_export.models.hub import find_model
 from families import CORPUS, write_early_folder, write_model
 from hub_server import Hub, Model, files_in
+from program import without_progress
 
 pytestmark = pytest.mark.slow
 
@@ -96,15 +95,7 @@ ARGUMENTS = ("backbone", NAME, "--quantize", "none", "--max-length", "32", "--ou
 def backbone(hub, home, out, *options, offline=False):
     """Run the export command."""
     with settings(hub, home, offline):
-        return CliRunner().invoke(main, [*ARGUMENTS, str(out), *options], prog_name="fala-export")
-
-
-def fails(done, *parts):
-    """Check that a command ended in one line that says each of some parts."""
-    assert (done.exit_code, done.stdout) == (1, ""), done.output
-    assert said(done.stderr).count("\n") == 1, done.stderr
-    for part in parts:
-        assert part in done.stderr, done.stderr
+        return run(*ARGUMENTS, out, *options)
 
 
 def exported(folders, folder, out):
@@ -123,7 +114,7 @@ def test_a_name_is_exported_at_the_revision_that_was_asked_for(hub, folders, tmp
     places = {"HF_ENDPOINT": hub.address, "HF_HOME": str(home), "TMPDIR": str(temporary)}
     arguments = (*ARGUMENTS, tmp_path / "v1.fala", "--revision", "v1")
     done = warm.run(PROGRAM, *arguments, folder=tmp_path, environment={**os.environ, **places})
-    assert (done.returncode, said(done.stderr)) == (0, "")
+    assert (done.returncode, without_progress(done.stderr)) == (0, "")
     # torch makes an empty folder for its compiled kernels, and uses it the next time.
     assert not [path for path in temporary.rglob("*") if path.is_file()]
     commit, old = exported(folders, "old", tmp_path / "v1.fala")
@@ -132,7 +123,7 @@ def test_a_name_is_exported_at_the_revision_that_was_asked_for(hub, folders, tmp
     find(hub, home)
     asked = len(hub.requests)
     done = backbone(hub, home, tmp_path / "main.fala", offline=True)
-    assert (done.exit_code, said(done.stderr)) == (0, "")
+    assert (done.exit_code, without_progress(done.stderr)) == (0, "")
     commit, new = exported(folders, "new", tmp_path / "main.fala")
     assert commit == branches["main"]
     assert len(hub.requests) == asked

@@ -1,4 +1,3 @@
-import csv
 import json
 
 import msgspec
@@ -8,63 +7,46 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 
-from click.testing import CliRunner
-
+from export_command import done, failed, works
 from fala import Bundle
-from fala_export.cli import main
 from fala_export.release.recipe import read_recipe
+from public_data import write_table
 
 VECTORS = "the 1 0 0.5\ngood 1 0 0\nbad 0 1 0\ngreat 0.9 0.1 0\nawful 0.1 0.9 0\n"
-
-
-def run(*words):
-    return CliRunner().invoke(main, [*map(str, words)], prog_name="fala-export")
 
 
 @pytest.fixture
 def posts(tmp_path):
     """A vendor's table, and word vectors beside it."""
     (tmp_path / "vectors.txt").write_text(VECTORS)
-    path = tmp_path / "posts.csv"
-    with path.open("w", newline="") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(["Post", "offends", "annotator"])
-        for user in range(8):
-            for at in range(20):
-                word = ["good", "bad", "great", "awful"][at % 4]
-                writer.writerow([f"the {word} {user * 20 + at}", at % 2, f"u{user}"])
-    return path
+    words = ["good", "bad", "great", "awful"]
+    rows = [
+        [f"the {words[at % 4]} {user * 20 + at}", at % 2, f"u{user}"]
+        for user in range(8)
+        for at in range(20)
+    ]
+    return write_table(tmp_path / "posts.csv", ["Post", "offends", "annotator"], rows)
 
 
 def test_a_table_becomes_a_recipe_and_the_recipe_a_release(posts, tmp_path):
     out, bundle = tmp_path / "recipe.toml", tmp_path / "release.fala"
     words = ("init", posts, "--from", tmp_path / "vectors.txt", "--label", "offends", "--out", out)
-    result = run(*words, "--json")
-    assert result.exit_code == 0, result.output
-    summary = json.loads(result.stdout)
+    summary = done(*words)
     assert summary["columns"] == "text = Post, label = offends, user = annotator"
     assert (summary["users"], summary["labels"]) == (8, "2: 0 | 1")
     assert summary["split"].startswith("no splits: 2 of 8 users")
-    result = run("release", out, "--out", bundle)
-    assert result.exit_code == 0, result.output
+    works("release", out, "--out", bundle)
     manifest = Bundle.open(bundle).manifest
     assert list(manifest.labels) == ["0", "1"]
     kept = out.read_bytes()
-    result = run(*words)
-    assert result.exit_code == 1 and "exists" in result.output
+    assert "exists" in failed(*words)
     assert out.read_bytes() == kept
 
 
 def test_a_column_that_is_not_found_is_asked_for(posts, tmp_path):
-    result = run("init", posts, "--out", tmp_path / "recipe.toml")
-    assert result.exit_code == 1
-    assert "no column 'label'" in result.output and "--label" in result.output
+    message = failed("init", posts, "--out", tmp_path / "recipe.toml")
+    assert "no column 'label'" in message and "--label" in message
     assert not (tmp_path / "recipe.toml").exists()
-
-
-def write_table(path, header, rows):
-    with path.open("w", newline="") as stream:
-        csv.writer(stream).writerows([header, *rows])
 
 
 @pytest.mark.parametrize(
@@ -83,31 +65,28 @@ def test_a_column_of_two_judgements_is_guessed_where_nothing_else_fits(tmp_path,
         for at in range(20)
     ]
     write_table(tmp_path / "posts.csv", header, rows)
-    result = run("init", tmp_path / "posts.csv", "--out", tmp_path / "recipe.toml", "--json")
+    words = ("init", tmp_path / "posts.csv", "--out", tmp_path / "recipe.toml")
     if label is None:
-        assert result.exit_code == 1 and "--label" in result.output
+        assert "--label" in failed(*words)
     else:
-        assert f"label = {label}," in json.loads(result.stdout)["columns"]
+        assert f"label = {label}," in done(*words)["columns"]
 
 
 def test_a_column_of_many_values_is_no_judgement(tmp_path):
     rows = [[f"text {at}", at, f"u{at % 4}"] for at in range(80)]
     write_table(tmp_path / "posts.csv", ["text", "is_spam", "user"], rows)
-    result = run("init", tmp_path / "posts.csv", "--out", tmp_path / "recipe.toml")
-    assert result.exit_code == 1 and "--label" in result.output
+    assert "--label" in failed("init", tmp_path / "posts.csv", "--out", tmp_path / "recipe.toml")
 
 
 def test_numbers_that_would_be_classes_are_said_to_be(tmp_path):
     rows = [[f"text {at}", 1 + at % 5, f"u{at % 4}"] for at in range(80)]
     words = ("init", tmp_path / "films.csv", "--out", tmp_path / "recipe.toml")
     write_table(tmp_path / "films.csv", ["text", "label", "user"], rows)
-    result = run(*words)
-    assert "--rating 1 5 uses them as ratings" in result.output
+    assert "--rating 1 5 uses them as ratings" in works(*words).output
     assert "# remark: labels: 5 numbers" in (tmp_path / "recipe.toml").read_text()
     decimals = [[text, f"{number},5", user] for text, number, user in rows]
     write_table(tmp_path / "films.csv", ["text", "stars", "user"], decimals)
-    result = run(*words)
-    assert result.exit_code == 1 and "decimals have a point" in result.output
+    assert "decimals have a point" in failed(*words)
 
 
 def test_tables_that_the_rows_are_too_few_for_are_comments(tmp_path):
@@ -118,12 +97,12 @@ def test_tables_that_the_rows_are_too_few_for_are_comments(tmp_path):
     rows = [[f"w1 {at} {user}", at % 3, f"u{user}"] for user in range(28) for at in range(20)]
     words = ("init", tmp_path / "posts.csv", "--from", vectors, "--out", out)
     write_table(tmp_path / "posts.csv", ["text", "label", "user"], rows)
-    assert run(*words).exit_code == 0
-    assert run("release", out, "--out", tmp_path / "old.fala").exit_code == 0
+    works(*words)
+    works("release", out, "--out", tmp_path / "old.fala")
     for count, missing in ((560, {"prior"}), (140, {"prior", "bridge"})):
         write_table(tmp_path / "posts.csv", ["text", "label", "user"], rows[:count])
         out.unlink()
-        assert run(*words, "--old", tmp_path / "old.fala").exit_code == 0
+        works(*words, "--old", tmp_path / "old.fala")
         tables = msgspec.toml.decode(out.read_bytes())
         assert {"prior", "bridge", "check"} - tables.keys() == missing
     assert "It takes 125 public texts; there are" in out.read_text()
@@ -141,21 +120,19 @@ def test_a_recipe_for_matches_has_scales_and_no_prior(tmp_path):
     write_table(tmp_path / "m.csv", ["history", "candidate", "label", "user"], rows)
     first, second = tmp_path / "first.toml", tmp_path / "second.toml"
     words = ("init", tmp_path / "m.csv", "--from", tmp_path / "vectors.txt")
-    assert run(*words, "--out", first).exit_code == 0
-    assert run("release", first).exit_code == 0
-    assert run(*words, "--old", tmp_path / "first.fala", "--out", second).exit_code == 0
+    works(*words, "--out", first)
+    works("release", first)
+    works(*words, "--old", tmp_path / "first.fala", "--out", second)
     assert msgspec.toml.decode(second.read_bytes())["prior"] == {"scales_only": True}
     second.write_text(
         second.read_text().replace("[check]", "[check]\nusers = 1").replace("0.0", "-1")
     )
-    result = run("release", second)
-    assert result.exit_code == 0, result.output
-    assert "scales of a device's fit" in result.output
+    assert "scales of a device's fit" in works("release", second).output
 
 
 def test_a_source_that_is_not_there_is_named_at_once(posts, tmp_path):
-    result = run("init", posts, "--label", "offends", "--from", tmp_path / "no model")
-    assert result.exit_code == 2 and "does not exist" in result.output
+    words = ("init", posts, "--label", "offends", "--from", tmp_path / "no model")
+    assert "does not exist" in failed(*words, status=2)
 
 
 def test_a_recipe_counts_the_file_and_asks_for_what_is_known(tmp_path):
@@ -168,14 +145,13 @@ def test_a_recipe_counts_the_file_and_asks_for_what_is_known(tmp_path):
     (tmp_path / "vectors.txt").write_text(VECTORS)
     out = tmp_path / "recipe.toml"
     words = ("init", tmp_path / "posts.csv", "--from", tmp_path / "vectors.txt", "--out", out)
-    summary = json.loads(run(*words, "--json").stdout)
+    summary = done(*words)
     assert (summary["rows"], summary["texts"], summary["near_copies"]) == (562, 562, 2)
     plain = msgspec.toml.decode(out.read_bytes())
     assert {"bridge", "prior", "check", "sign", "publish"}.isdisjoint(plain)
-    assert run("release", out, "--out", tmp_path / "old.fala").exit_code == 0
+    works("release", out, "--out", tmp_path / "old.fala")
     out.unlink()
-    result = run(*words, "--old", tmp_path / "old.fala", "--publish", tmp_path / "REPO")
-    assert result.exit_code == 0, result.output
+    works(*words, "--old", tmp_path / "old.fala", "--publish", tmp_path / "REPO")
     tables = msgspec.toml.decode(out.read_bytes())
     assert tables["bridge"] == {"from": ["old.fala"]}
     assert tables["check"] == {"from": "old.fala", "minimum_gain": 0.0}

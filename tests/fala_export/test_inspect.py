@@ -1,11 +1,9 @@
-import json
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from bundles import (
     DIMENSION,
@@ -18,10 +16,9 @@ from bundles import (
     write_onnx_release,
     write_word_vectors,
 )
-from command_lines import said
+from export_command import done, failed, works
 from fala import BundleDigestError, BundleFormatError, write_bundle
 from fala.release import write_external
-from fala_export.cli import main
 from fala_export.release import inspection
 from fala_export.release.footprint import measure
 from fala_export.release.inspection import inspect
@@ -37,10 +34,6 @@ def unmeasured(monkeypatch):
     """Spare a test that is about something else the second that measuring takes."""
     measured = {"milliseconds": {}, "megabytes": None}
     monkeypatch.setattr(inspection, "measure", lambda bundle, texts: measured)
-
-
-def command(*arguments):
-    return CliRunner().invoke(main, ["inspect", *map(str, arguments)], prog_name="fala-export")
 
 
 def write_noted(path, **details):
@@ -80,9 +73,8 @@ def test_what_was_noted_at_export_is_shown(tmp_path, unmeasured):
     report = inspect(tmp_path / "x.fala")
     assert (report["parity"], report["cost"]) == (PARITY, COST)
     assert (report["versions"], report["details"]) == ({"torch": "2.13"}, {"pad_id": 0, "seed": 7})
-    done = command(tmp_path / "x.fala")
-    assert done.exit_code == 0, done.stderr
-    lines = [line.split() for line in done.stdout.splitlines()]
+    shown = works("inspect", tmp_path / "x.fala").stdout
+    lines = [line.split() for line in shown.splitlines()]
     assert ["GFLOP", "a", "text", "0.68", "2.7", "5.5"] in lines
     assert ["parameters", "22.70", "million"] in lines
     assert ["mean", "cosine:", "0.9912"] in lines
@@ -102,7 +94,7 @@ def test_a_noted_cost_that_is_none_is_not_believed(tmp_path, unmeasured, cost):
 
 def test_word_vectors_cost_their_sum(tmp_path):
     write_word_vectors(tmp_path / "w.fala", words=["a", "b", "c"], dimension=5)
-    report = json.loads(command(tmp_path / "w.fala", "--json").stdout)
+    report = done("inspect", tmp_path / "w.fala")
     assert report["cost"] == {"parameters": 15, "flops": {"16": 80, "64": 320, "128": 640}}
     assert list(report["measured"]["milliseconds"]) == ["16", "64", "128"]
 
@@ -148,19 +140,17 @@ def test_a_cost_that_was_not_noted_is_counted_in_the_model(tmp_path, unmeasured,
 def test_without_onnx_the_cost_is_unknown_and_says_why(tmp_path, unmeasured, monkeypatch):
     write_noted(tmp_path / "x.fala")
     monkeypatch.setitem(sys.modules, "onnx", None)
-    done = command(tmp_path / "x.fala")
-    assert done.exit_code == 0, done.stderr
-    assert "unknown: not noted at export; pip install 'fala-sdk[export]'" in done.stdout
+    shown = works("inspect", tmp_path / "x.fala").stdout
+    assert "unknown: not noted at export; pip install 'fala-sdk[export]'" in shown
 
 
 def test_control_characters_of_a_strangers_bundle_do_not_reach_the_terminal(tmp_path, unmeasured):
     # A name with such characters is refused; what the details say is the vendor's own affair.
     manifest = word_vector_manifest(details={"note": "\x07bell \x1b[2J"})
     write_bundle(tmp_path / "x.fala", manifest, word_vector_files())
-    done = command(tmp_path / "x.fala")
-    assert done.exit_code == 0, done.stderr
-    assert "bell" in done.stdout
-    assert all(character.isprintable() or character == "\n" for character in done.stdout)
+    shown = works("inspect", tmp_path / "x.fala").stdout
+    assert "bell" in shown
+    assert all(character.isprintable() or character == "\n" for character in shown)
 
 
 def test_a_damaged_or_foreign_file_gives_one_line(tmp_path):
@@ -176,9 +166,7 @@ def test_a_damaged_or_foreign_file_gives_one_line(tmp_path):
         with pytest.raises(BundleFormatError, match="not a bundle"):
             inspect(bad)
     bad.unlink()
-    done = command(bad)
-    assert (done.exit_code, said(done.stderr).count("\n")) == (1, 1)
-    assert "bad.fala: no such file" in done.stderr
+    assert "bad.fala: no such file" in failed("inspect", bad)
 
 
 def test_the_process_that_measures_loads_fala_alone():
@@ -193,6 +181,4 @@ def test_the_process_that_measures_loads_fala_alone():
 def test_a_release_for_the_apps_own_encoder(tmp_path):
     path = tmp_path / "own.fala"
     write_external(path, "photos", "2", make_head(), {"a": np.ones(DIMENSION)})
-    done = command(path)
-    assert done.exit_code == 0, done.stderr
-    assert "the app's own: photos 2" in done.stdout
+    assert "the app's own: photos 2" in works("inspect", path).stdout

@@ -1,7 +1,5 @@
 """An ONNX file that somebody else exported becomes a bundle."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -9,11 +7,10 @@ pytest.importorskip("torch")
 pytest.importorskip("onnx")
 
 import onnx
-from click.testing import CliRunner
 
 from bundles import WORDS, onnx_model, tokenizer_json
+from export_command import done, failed
 from fala import Bundle
-from fala_export.cli import main
 from fala_export.graph.runtime import session
 
 TEXTS = [" ".join(WORDS[:3]), WORDS[1], "", " ".join(WORDS * 3)]
@@ -47,12 +44,6 @@ def write(path, pooled=True, types=False):
     return path
 
 
-def run(source, tokenizer, out, *options):
-    arguments = ["backbone", str(source), "--out", str(out), "--quantize", "none", "--json"]
-    arguments += [] if tokenizer is None else ["--tokenizer", str(tokenizer)]
-    return CliRunner().invoke(main, [*arguments, *options], prog_name="fala-export")
-
-
 def expected(path, output, tokenizer, pooling=None):
     """What the file itself gives, a text at a time."""
     from tokenizers import Tokenizer
@@ -83,9 +74,8 @@ def test_a_file_becomes_a_bundle_that_embeds_as_it_does(
     tokenizer, tmp_path, pooled, types, options, output, pooling
 ):
     file, out = write(tmp_path / "model.onnx", pooled, types), tmp_path / "x.fala"
-    result = run(file, tokenizer, out, *options)
-    assert result.exit_code == 0, result.output
-    summary = json.loads(result.stdout)
+    arguments = ("backbone", file, "--tokenizer", tokenizer, "--out", out, "--quantize", "none")
+    summary = done(*arguments, *options)
     assert summary["pooling"] == (pooling or "none")
     assert summary["parity"]["worst_cosine"] > 0.99999
     backbone = Bundle.open(out).backbone()
@@ -103,15 +93,14 @@ def test_what_is_no_encoder_is_one_line(tokenizer, tmp_path):
     onnx.save(other, tmp_path / "inputs.onnx")
     small = onnx_model(words=WORDS[:2])
     onnx.save(small, tmp_path / "small.onnx")
-    for source, reader, options, part in (
-        (file, None, (), "--tokenizer"),
-        (tmp_path / "bad.onnx", tokenizer, (), "cannot be read as ONNX"),
-        (file, tmp_path / "bad.json", (), "cannot be read as a tokenizer"),
-        (tmp_path / "inputs.onnx", tokenizer, (), "its inputs are input_ids, mask_of_theirs"),
-        (tmp_path / "small.onnx", tokenizer, (), "tokens of its tokenizer"),
-        (tmp_path / "small.onnx", file, (), "cannot be read as a tokenizer"),
+    common = ("backbone", "--out", out, "--quantize", "none")
+    assert "--tokenizer" in failed(*common, file)
+    for source, reader, part in (
+        (tmp_path / "bad.onnx", tokenizer, "cannot be read as ONNX"),
+        (file, tmp_path / "bad.json", "cannot be read as a tokenizer"),
+        (tmp_path / "inputs.onnx", tokenizer, "its inputs are input_ids, mask_of_theirs"),
+        (tmp_path / "small.onnx", tokenizer, "tokens of its tokenizer"),
+        (tmp_path / "small.onnx", file, "cannot be read as a tokenizer"),
     ):
-        result = run(source, reader, out, *options)
-        assert result.exit_code == 1, result.output
-        assert part in result.stderr and result.stderr.count("\n") == 1, result.stderr
+        assert part in failed(*common, source, "--tokenizer", reader)
     assert not out.exists()

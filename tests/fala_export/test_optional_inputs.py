@@ -8,13 +8,11 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from click.testing import CliRunner
-
 from bundles import onnx_model
+from export_command import works
 from fala import Bundle, BundleFormatError, ExportError
 from fala.audit.model import audit_model
 from fala.release import EncoderState, OnnxEncoder
-from fala_export.cli import main
 from fala_export.graph.optional.surgery import add_optional_inputs
 from fala_export.graph.ort_format import to_ort
 from fala_export.graph.quantization.calibration import token_sequences
@@ -224,12 +222,10 @@ def test_a_state_for_another_backbone_is_refused(backbone, graphs, encoder):
 
 
 def test_the_command_adds_them_and_the_manifest_says_so(folder, tmp_path):
-    arguments = ["backbone", str(folder), "--quantize", "none", "--max-length", "32"]
     out, texts = tmp_path / "x.fala", tmp_path / "texts.txt"
     texts.write_text("one two\n")
-    arguments += ["--parity-text", str(texts), "--out", str(out), *OPTIONS]
-    done = CliRunner().invoke(main, arguments)
-    assert done.exit_code == 0, done.output
+    files = (folder, "--parity-text", texts, "--out", out)
+    works("backbone", *files, "--quantize", "none", "--max-length", 32, *OPTIONS)
     bundle = Bundle.open(out)
     assert bundle.manifest.details["optional_inputs"] == [
         "adapters", "prompts", "hard-prompts",

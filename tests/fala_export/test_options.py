@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import pytest
-from click.testing import CliRunner
 
 pytest.importorskip("msgspec")
 
 from fala import ExportError
 from fala_export.commands.command import command
 from fala_export.options import Argument, Count, File, Only, Options
+from program import Program
 
 
 @dataclass(frozen=True)
@@ -72,15 +72,14 @@ def work(settings: Settings):
     return {"done": True}
 
 
-def run(*arguments):
-    return CliRunner().invoke(work, list(arguments))
+PROGRAM = Program(work, "work")
 
 
 def test_a_command_line_becomes_settings():
-    assert run("a").stdout == "done: True\n"
+    assert PROGRAM.run("a").stdout == "done: True\n"
     assert GIVEN[-1] == Settings(source="a", pace=Pace(), model=None)
     options = ("--no-words", "--texts", "1", "--texts", "2", "--rate", "0.5", "--batch-size", "4")
-    assert run("a", *options, "--folder", "f", "--kind", "large", "--json").exit_code == 0
+    assert PROGRAM.done("a", *options, "--folder", "f", "--kind", "large") == {"done": True}
     assert GIVEN[-1] == Settings(
         source="a", texts=(Path("1"), Path("2")), words=False, pace=Pace(0.5, 4),
         model=Model(folder=Path("f"), kind="large"),
@@ -98,8 +97,7 @@ def test_a_command_line_becomes_settings():
     ],
 )
 def test_mistakes_on_a_command_line_are_told(arguments, message):
-    result = run(*arguments)
-    assert (result.exit_code, message in result.stderr) == (2, True), result.stderr
+    assert message in PROGRAM.failed(*arguments, status=2)
 
 
 def test_an_output_in_no_folder_is_refused_before_the_work(tmp_path):
@@ -107,14 +105,12 @@ def test_an_output_in_no_folder_is_refused_before_the_work(tmp_path):
     def write(settings: Model):
         raise AssertionError(settings)
 
-    missing = str(tmp_path / "no" / "x.fala")
-    done = CliRunner().invoke(write, ["--folder", "f", "--kind", "small", "--out", missing])
-    assert done.exit_code == 1
-    assert "x.fala: its folder does not exist" in done.stderr
+    arguments = ("--folder", "f", "--kind", "small", "--out", tmp_path / "no" / "x.fala")
+    assert "x.fala: its folder does not exist" in Program(write, "write").failed(*arguments)
 
 
 def test_the_help_is_the_docstrings():
-    text = " ".join(run("--help").stdout.split())
+    text = " ".join(PROGRAM.run("--help").stdout.split())
     for part in (
         "[OPTIONS] SOURCE Work on something.", "--rate FLOAT At its peak, and nowhere else.",
         "--batch-size INTEGER RANGE Texts a step. [default: 32; x>=1]",

@@ -1,12 +1,12 @@
-import json
 import re
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from scipy.special import expit
 
+import export_command
 from bundles import make_head, write_onnx, write_word_vector_release
 from fala import Bundle, DataError, add_prior
 from fala.release import BIAS_DEVIATION, Rating
@@ -14,7 +14,6 @@ from fala.release.device_fit import Inputs, TrainingSet, blocks_of, fit_device
 from fala.release.population.annotators import gather_annotators
 from fala.release.population.choice import ESTIMATES, _devices_loss, choose_prior, cut
 from fala.release.population.estimation import Gaussian, find_mode, isotropic, whiten
-from fala_export.cli import main
 from fala_export.embedding import Embedder
 from fala_export.population import in_processes
 from public_data import write_rows
@@ -251,23 +250,14 @@ def rows(folder, release):
     return write_rows(folder / "rows.jsonl", verdicts(release))
 
 
-def run(*arguments):
-    return CliRunner().invoke(main, ["prior", *map(str, arguments)], prog_name="fala-export")
-
-
-def failed(*arguments):
-    result = run(*arguments)
-    assert result.exit_code == 1, result.output
-    assert result.stderr.startswith("fala-export: ")
-    assert result.stderr.count("\n") == 1, result.stderr
-    return result.stderr
+works = partial(export_command.works, "prior")
+failed = partial(export_command.failed, "prior")
 
 
 def test_a_release_gets_a_prior(folder, release, rows):
     out = folder / "with prior.fala"
-    result = run("--release", release.path, "--data", rows, "--out", out, "--json")
-    assert result.exit_code == 0, result.output
-    summary = json.loads(result.stdout)
+    command = ("prior", "--release", release.path, "--data", rows, "--out", out)
+    summary = export_command.done(*command)
     written = Bundle.open(out)
     prior = written.prior()
     details = written.manifest.details["prior"]
@@ -283,21 +273,19 @@ def test_a_release_gets_a_prior(folder, release, rows):
 def test_the_release_itself_is_written_again_without_out(folder, release, rows):
     copy = folder / "copy.fala"
     copy.write_bytes(release.path.read_bytes())
-    result = run("--release", copy, "--data", rows)
-    assert result.exit_code == 0, result.output
-    assert "450 rows of 30 annotators" in result.stdout
-    assert [line.endswith("chosen") for line in result.stdout.splitlines()].count(True) == 1
+    shown = works("--release", copy, "--data", rows).stdout
+    assert "450 rows of 30 annotators" in shown
+    assert [line.endswith("chosen") for line in shown.splitlines()].count(True) == 1
     first = copy.read_bytes()
     assert Bundle.open(copy).prior() is not None
-    assert run("--release", copy, "--data", rows).exit_code == 0
+    works("--release", copy, "--data", rows)
     assert copy.read_bytes() == first
 
 
 def test_a_matcher_gets_a_prior(folder):
     release = write_word_vector_release(folder / "matcher.fala", make_head("matching"))
     rows = write_rows(folder / "matches.jsonl", verdicts(release, matching=True))
-    result = run("--release", release.path, "--data", rows)
-    assert result.exit_code == 0, result.output
+    works("--release", release.path, "--data", rows)
     assert Bundle.open(release.path).prior() is not None
 
 
@@ -306,9 +294,8 @@ def test_a_release_stays_without_a_prior_where_none_is_better(folder, release):
     rows = write_rows(folder / "alike.jsonl", verdicts(release, rows_each=30, spread=0))
     earlier = write_word_vector_release(folder / "alike.fala", make_head())
     add_prior(earlier.path, earlier, make_prior(d=earlier.manifest.dimension), {})
-    result = run("--release", earlier.path, "--data", rows)
-    assert result.exit_code == 0, result.output
-    assert "no prior: no population prior serves held-out annotators better" in result.stdout
+    shown = works("--release", earlier.path, "--data", rows).stdout
+    assert "no prior: no population prior serves held-out annotators better" in shown
     written = Bundle.open(earlier.path)
     assert written.prior() is None
     assert "cross-entropy" in written.manifest.details["prior"]["refused"]

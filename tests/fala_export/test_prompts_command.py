@@ -1,5 +1,6 @@
 import json
 import shutil
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,12 +10,11 @@ pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 
 import torch
-from click.testing import CliRunner
 
+import export_command
 import kill_training
 from fala import Bundle, ExportError
 from fala.release import prompt_state, read_rows
-from fala_export.cli import main
 from fala_export.families.prompts.evaluation import evaluate
 from fala_export.families.prompts.inputs import PLAIN, UNKNOWN
 from fala_export.families.prompts.masked import MaskedModule
@@ -41,6 +41,9 @@ pytestmark = pytest.mark.slow
 SETTINGS_OF_ALL = TrainingSettings(epochs=3, learning_rate=1e-3)
 FAST = ("--max-length", 16, "--epochs", 3, "--learning-rate", 1e-3)
 
+works = partial(export_command.works, "prompts")
+failed = partial(export_command.failed, "prompts")
+
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
@@ -61,18 +64,6 @@ def asked(tmp_path_factory):
         *writers_rows(texts=4, split="train", seed=3, first=50),
     ]
     return write_rows(tmp_path_factory.mktemp("data") / "asked.jsonl", rows)
-
-
-def run(*arguments):
-    return CliRunner().invoke(main, ["prompts", *map(str, arguments)], prog_name="fala-export")
-
-
-def failed(*arguments, status=1):
-    result = run(*arguments)
-    assert result.exit_code == status, result.output
-    if status == 1:
-        assert len(result.stderr.strip().splitlines()) == 1, result.stderr
-    return result.stderr
 
 
 def trained(model, data, work, kind, *, resume=False, **settings):
@@ -98,9 +89,8 @@ def released(model, data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("released")
     arguments = ("--data", data, "--kind", "soft-all", "--length", 3, "--count", 4)
     places = ("--work", folder / "work", "--out", folder / "x.fala")
-    result = run(model, *arguments, *places, *FAST, "--quantize", "none", "--json")
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout), folder
+    command = ("prompts", model, *arguments, *places, *FAST, "--quantize", "none")
+    return export_command.done(*command), folder
 
 
 def test_a_release_brings_the_unknown_writer_s_prompt_and_others(released):
@@ -166,8 +156,7 @@ def test_writers_who_are_as_they_started_share_a_prompt(released):
 def test_a_trained_folder_answers_for_known_and_new_writers(released, asked, tmp_path):
     _, folder = released
     out = tmp_path / "answers.jsonl"
-    result = run(folder / "work" / "model", "--evaluate", asked, "--out", out)
-    assert result.exit_code == 0, result.output
+    result = works(folder / "work" / "model", "--evaluate", asked, "--out", out)
     assert "128 rows, 120 of them of known writers" in result.output
     lines = [json.loads(line) for line in out.read_text().splitlines()]
     rows = [json.loads(line) for line in asked.read_text().splitlines()]
@@ -332,4 +321,4 @@ def test_a_damaged_folder_is_one_clear_line(released, asked, tmp_path):
         (folder / name).write_bytes(data)
         assert "cannot load its prompts" in failed(folder, *options)
         (folder / name).write_bytes(whole)
-    assert run(folder, *options).exit_code == 0
+    works(folder, *options)

@@ -1,37 +1,23 @@
 """A vendor's repository: from its first key to its next release, whatever dies on the way."""
 
-import json
 import re
 import subprocess
 import sys
 
 import pytest
-from click.testing import CliRunner
 from tuf.api.metadata import Metadata
 
 from bundles import make_head, write_onnx_release, write_word_vector_release, write_word_vectors
 from checkout import SUPPORT
+from export_command import done, failed, fails, run, works
 from fala.bundle.reading import Bundle
 from fala.bundle.writing import add_version
 from fala.device import Device
 from fala.errors import ExportError
-from fala_export.cli import main
 from fala_export.updates import publishing, repository
 from fala_export.updates.keys import Keyring, make_key, read_key
 from file_server import FileServer
 from vendors import Threshold, Vendor
-
-
-def export(*arguments, status=0, stdin=None):
-    """What ``fala-export`` prints, in this process."""
-    done = CliRunner().invoke(main, list(map(str, arguments)), input=stdin)
-    assert done.exit_code == status, (done.output, done.exception)
-    assert isinstance(done.exception, SystemExit | None)
-    return done.stdout if status == 0 else done.stderr
-
-
-def result(*arguments):
-    return json.loads(export(*arguments, "--json"))
 
 
 @pytest.fixture(scope="module")
@@ -67,23 +53,23 @@ def installed(tmp_path, vendor, root=None, releases=None, product=None):
 class TestCommands:
     def test_from_the_first_key_to_a_device(self, tmp_path, releases):
         repo = tmp_path / "repo"
-        begun = result("repository", "begin", repo, "--threshold", "root=2/2", "--days", "root=99")
+        begun = done("repository", "begin", repo, "--threshold", "root=2/2", "--days", "root=99")
         assert begun["roles"]["root"]["threshold"] == "2/2"
         assert begun["roles"]["timestamp"]["threshold"] == "1/1"
-        first = result("publish", repo, releases / "old.fala")
+        first = done("publish", repo, releases / "old.fala")
         assert (first["product"], first["version"]) == ("model", 1)
-        result("repository", "delegate", repo, "news", "--threshold", "2/3")
-        published = result("publish", repo, releases / "new.fala", "--product", "news")
+        done("repository", "delegate", repo, "news", "--threshold", "2/3")
+        published = done("publish", repo, releases / "new.fala", "--product", "news")
         assert (published["product"], published["version"]) == ("news", 1)
-        assert result("repository", "rotate", repo, "--role", "news")["rotated"] == "news"
-        rotated = result("repository", "rotate", repo, "--role", "root", "--threshold", "1/2")
+        assert done("repository", "rotate", repo, "--role", "news")["rotated"] == "news"
+        rotated = done("repository", "rotate", repo, "--role", "root", "--threshold", "1/2")
         assert rotated["roles"]["root"] | {"expires": ""} == {
             "version": 2, "expires": "", "expired": False, "threshold": "1/2",
         }  # fmt: skip
-        assert result("repository", "renew", repo)["renewed"] == ["timestamp"]
-        shown = result("repository", "show", repo)
+        assert done("repository", "renew", repo)["renewed"] == ["timestamp"]
+        shown = done("repository", "show", repo)
         assert shown["releases"] == {"model": 1, "news": 1}
-        printed = export("repository", "show", repo)
+        printed = works("repository", "show", repo).stdout
         assert "release: version 1 of news" in printed
         assert re.search(r"news +3 +2/3 ", printed)
         vendor = Vendor.__new__(Vendor)
@@ -93,9 +79,9 @@ class TestCommands:
 
     def test_sign(self, tmp_path, releases):
         bundle = add_version(tmp_path / "x.fala", Bundle.open(releases / "old.fala"), 7, "model")
-        made = result("key", tmp_path / "my.pem")
+        made = done("key", tmp_path / "my.pem")
         assert made["public"] == str(tmp_path / "my.pub")
-        signed = result("sign", tmp_path / "x.fala", "--key", tmp_path / "my.pem")
+        signed = done("sign", tmp_path / "x.fala", "--key", tmp_path / "my.pem")
         assert (signed["product"], signed["version"]) == (bundle.product, 7)
         assert signed["key"] == made["hexadecimal"]
         trust = bytes.fromhex(made["hexadecimal"])
@@ -140,9 +126,8 @@ class TestCommands:
             ("exists already", "key", keys / "root-1.pem"),
             ("cannot be read as a private key", "sign", new, "--key", keys / "root-1.pub"),
         ):  # fmt: skip
-            printed = export(*arguments, status=1)
+            printed = failed(*arguments)
             assert re.search(message, printed), printed
-            assert printed.count("\n") == 1
         assert not (tmp_path / "r").exists()
         assert repository.load(folder).release("model/release.fala")[1].custom["version"] == 1
 
@@ -157,17 +142,15 @@ class TestKeys:
     def test_a_passphrase(self, tmp_path, releases):
         phrase, repo = tmp_path / "phrase", tmp_path / "repo"
         phrase.write_text("a long one\nand a second line\n")
-        export("repository", "begin", repo, "--passphrase-file", phrase)
+        works("repository", "begin", repo, "--passphrase-file", phrase)
         pem = (tmp_path / "repo.keys" / "timestamp-1.pem").read_text()
         assert "ENCRYPTED PRIVATE KEY" in pem
-        printed = export("publish", repo, releases / "old.fala", status=1)
-        assert "passphrase" in printed.lower() or "password" in printed.lower()
-        export("publish", repo, releases / "old.fala", "--passphrase-file", phrase)
-        export("publish", repo, releases / "old.fala", "--passphrase-file", "-",
-               stdin="a long one\n")  # fmt: skip
-        wrong = export("publish", repo, releases / "old.fala", "--passphrase-file", "-",
-                       stdin="another\n", status=1)  # fmt: skip
-        assert "must sign; 0 did" in wrong
+        message = fails(run("publish", repo, releases / "old.fala"), notices=True)
+        assert "passphrase" in message.lower() or "password" in message.lower()
+        publish = ("publish", repo, releases / "old.fala", "--passphrase-file")
+        works(*publish, phrase)
+        works(*publish, "-", stdin="a long one\n")
+        fails(run(*publish, "-", stdin="another\n"), "must sign; 0 did", notices=True)
 
     def test_a_key_is_never_written_over(self, tmp_path):
         key = make_key(tmp_path / "k.pem").private_bytes_raw()

@@ -1,28 +1,18 @@
 """Ratings at the vendor: from a table of stars to a device that answers in stars."""
 
-import csv
-import json
-
 import pytest
 
 pytest.importorskip("torch")
 
-from click.testing import CliRunner
-
 from checkout import real_data
+from export_command import done, failed, works
 from fala import Bundle, Device
 from fala.release import Rating
-from fala_export.cli import main
+from public_data import write_rows, write_table
 
 pytestmark = pytest.mark.slow
 
 WORDS = ("awful", "bad", "dull", "fine", "good", "great")
-
-
-def run(*words, code=0):
-    done = CliRunner().invoke(main, [*map(str, words)], prog_name="fala-export")
-    assert done.exit_code == code, (done.output, done.exception)
-    return done
 
 
 def rated(user, at):
@@ -40,11 +30,8 @@ def folder(tmp_path_factory):
     for name, shift in (("old", 0.0), ("new", 0.3)):
         lines = [f"{word} {at - 2.5} {shift * at * at} 1" for at, word in enumerate(WORDS)]
         (folder / f"{name}.txt").write_text("\n".join([*lines, "plot 0 0 0.5", "songs 0 0 0\n"]))
-    with (folder / "films.csv").open("w", newline="") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(["review", "stars", "user"])
-        for user in range(32):
-            writer.writerows([*rated(user, at), f"u{user}"] for at in range(36))
+    rows = [[*rated(user, at), f"u{user}"] for user in range(32) for at in range(36)]
+    write_table(folder / "films.csv", ["review", "stars", "user"], rows)
     return folder
 
 
@@ -53,13 +40,13 @@ def released(folder):
     """The old release, and the summary of the new one."""
     data, old, new = (folder / name for name in ("films.csv", "old.toml", "new.toml"))
     common = ("--name", "films")
-    run("init", data, "--from", folder / "old.txt", "--out", old, *common)
-    run("release", old)
-    run("init", data, "--from", folder / "new.txt", "--out", new, *common, "--old",
+    works("init", data, "--from", folder / "old.txt", "--out", old, *common)
+    works("release", old)
+    works("init", data, "--from", folder / "new.txt", "--out", new, *common, "--old",
         folder / "old.fala", "--publish", folder / "REPO")  # fmt: skip
     recipe = new.read_text().replace("[check]", "[check]\nusers = 2")
     new.write_text(recipe.replace("rating = [1, 5]", "rating = [1, 6]"))  # a wider range
-    return json.loads(run("release", new, "--json").stdout)
+    return done("release", new)
 
 
 def test_a_numeric_column_of_stars_makes_a_recipe_of_ratings(folder, released):
@@ -73,7 +60,7 @@ def test_a_numeric_column_of_stars_makes_a_recipe_of_ratings(folder, released):
 def test_a_column_of_names_or_of_two_numbers_is_of_labels(tmp_path, stars):
     rows = [f"a film {at},{stars[at % 2]},u{at % 5}" for at in range(120)]
     (tmp_path / "films.csv").write_text("\n".join(["text,rating,user", *rows]))
-    run("init", tmp_path / "films.csv", "--out", tmp_path / "recipe.toml")
+    works("init", tmp_path / "films.csv", "--out", tmp_path / "recipe.toml")
     assert 'label = "rating"' in (tmp_path / "recipe.toml").read_text()
 
 
@@ -92,7 +79,7 @@ def test_a_release_of_ratings_has_all_its_parts(folder, released):
     assert figures["rmse"] < 0.5 and figures["rank_correlation"] > 0.9
     assert released["prior"]["measure"] == "squared error in nats"
     assert released["published"]["version"] == 1
-    again = run("release", folder / "new.toml").stdout
+    again = works("release", folder / "new.toml").stdout
     assert "RMSE" in again and "half the squared error" in again and "entropy" not in again
 
 
@@ -110,39 +97,37 @@ def test_frozen_words_and_prior_take_ratings_from_json_lines_and_training_refuse
         {"user": f"u{user}", "split": "public", "text": text, "label": stars}
         for user in range(24) for text, stars in (rated(user, at) for at in range(32))
     ]  # fmt: skip
-    data, out = tmp_path / "rows.jsonl", tmp_path / "out.fala"
-    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    run("word-vectors", folder / "new.txt", "--out", tmp_path / "words.fala")
+    data, out = write_rows(tmp_path / "rows.jsonl", rows), tmp_path / "out.fala"
+    works("word-vectors", folder / "new.txt", "--out", tmp_path / "words.fala")
     words = ("train", tmp_path / "words.fala", "--data", data, "--out", out)
-    run(*words, "--frozen", "--no-lexical", "--rating", "0", "10")
+    works(*words, "--frozen", "--no-lexical", "--rating", "0", "10")
     assert Bundle.open(out).head().link.high == 10
-    run("prior", "--release", out, "--data", data, "--scales-only")
+    works("prior", "--release", out, "--data", data, "--scales-only")
     assert len(Bundle.open(out).scales) == 2
-    refused = run(*words, "--work", tmp_path / "work", "--rating", "1", "5", code=1)
-    assert "not for the rating 'rating' from 1 to 5" in refused.stderr
-    beyond = run(*words, "--frozen", "--rating", "2", "3", code=1)
-    assert "label must be a number from 2 to 3" in beyond.stderr
+    refused = failed(*words, "--work", tmp_path / "work", "--rating", "1", "5")
+    assert "not for the rating 'rating' from 1 to 5" in refused
+    beyond = failed(*words, "--frozen", "--rating", "2", "3")
+    assert "label must be a number from 2 to 3" in beyond
 
 
 def test_of_real_reviews_a_writers_device_is_better_by_rmse(tmp_path):
     """Four writers' own ratings: the busiest one's device against the release as shipped."""
     reviews = real_data("scale-reviews")
     vectors = next(real_data("glove-sample").glob("*.txt"))
-    with (tmp_path / "reviews.csv").open("w", newline="") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(["review", "rating", "author"])
-        for folder in sorted(path for path in reviews.iterdir() if path.is_dir()):
-            texts, ratings = (
-                (folder / f"{name}.{folder.name}").read_text("latin-1").splitlines()
-                for name in ("subj", "rating")
-            )
-            rows = list(zip(texts, ratings, strict=True))[::12]
-            writer.writerows([text[:2000], rating, folder.name] for text, rating in rows)
+    rows = []
+    for folder in sorted(path for path in reviews.iterdir() if path.is_dir()):
+        texts, ratings = (
+            (folder / f"{name}.{folder.name}").read_text("latin-1").splitlines()
+            for name in ("subj", "rating")
+        )
+        some = list(zip(texts, ratings, strict=True))[::12]
+        rows += [[text[:2000], rating, folder.name] for text, rating in some]
+    write_table(tmp_path / "reviews.csv", ["review", "rating", "author"], rows)
     data, old, new = (tmp_path / name for name in ("reviews.csv", "old.toml", "new.toml"))
-    run("init", data, "--from", vectors, "--name", "old", "--out", old)
-    run("release", old)
-    run("init", data, "--from", vectors, "--name", "new", "--old", tmp_path / "old.fala",
+    works("init", data, "--from", vectors, "--name", "old", "--out", old)
+    works("release", old)
+    works("init", data, "--from", vectors, "--name", "new", "--old", tmp_path / "old.fala",
         "--out", new)  # fmt: skip
     new.write_text(new.read_text().replace("[bridge]", "# [bridge]").replace("\nfrom = [", "\n# ["))
-    check = json.loads(run("release", new, "--json").stdout)["check"]
+    check = done("release", new)["check"]
     assert check["gain"] > 0 and check["rmse"]["fala"] < 0.25

@@ -12,16 +12,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+import export_command
 import warm
 from fala import Bundle
 from fala.cli import progress
 from fala_export import backbone
-from fala_export.cli import main
 from fala_export.models import folder as model_folder
 from fala_export.models.encoder import load_encoder
 from families import CORPUS, write_early_folder, write_model
@@ -85,11 +84,8 @@ def refused(out, temporary, capfd):
 
     def run(source, *parts, options=(), out=out):
         capfd.readouterr()
-        arguments = ["backbone", str(source), "--out", str(out), "--max-length", "32", *options]
-        result = CliRunner().invoke(main, arguments, prog_name="fala-export")
-        assert result.exit_code == 1, result.output
-        assert result.stdout == ""
-        check(result.stderr, parts, out, temporary)
+        common = ("backbone", "--out", out, "--max-length", 32)
+        check(export_command.failed(*common, source, *options), parts, out, temporary)
         captured = capfd.readouterr()
         assert (captured.out, captured.err) == ("", "")  # no library wrote past click either
 
@@ -345,18 +341,17 @@ def test_a_place_that_takes_no_bundle_is_told(refused, model, out, tmp_path, mon
 
 
 def test_a_disk_that_fills_leaves_the_bundle_that_was_there(
-    refused, model, out, temporary, monkeypatch
+    refused, model, command, out, temporary, monkeypatch
 ):
-    with_the_writing_in(lambda: files_of_at_most(10_000), monkeypatch)
-    refused(model, "x.fala: cannot be written: File too large")
-    monkeypatch.undo()
-    arguments = ["backbone", str(model), "--out", str(out), "--max-length", "32"]
-    done = CliRunner().invoke(main, arguments)
-    assert (done.exit_code, done.stderr, left_in(temporary)) == (0, "", [])
-    assert done.stdout.startswith(f"{out}:\n")
+    with monkeypatch.context() as patch:
+        with_the_writing_in(lambda: files_of_at_most(10_000), patch)
+        refused(model, "x.fala: cannot be written: File too large")
+    result = export_command.works(*command)
+    assert (result.stderr, left_in(temporary)) == ("", [])
+    assert result.stdout.startswith(f"{out}:\n")
     before = out.read_bytes()
     with_the_writing_in(lambda: files_of_at_most(10_000), monkeypatch)
-    assert CliRunner().invoke(main, arguments).exit_code == 1
+    assert "File too large" in export_command.failed(*command)
     assert out.read_bytes() == before
     assert left_in(out.parent) == ["x.fala"]
     assert Bundle.open(out).manifest.name == "bert"

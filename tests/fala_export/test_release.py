@@ -1,4 +1,5 @@
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -7,17 +8,17 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 
-from click.testing import CliRunner
-
+import export_command
 from encoders import make_encoder, write_encoder
 from fala import Bundle
 from fala.release import ORT
-from fala_export.cli import main
 from fala_export.release.recipe import read_recipe
 from public_data import text_rows, write_rows
 
 pytestmark = pytest.mark.slow
 
+done = partial(export_command.done, "release")
+failed = partial(export_command.failed, "release")
 VECTORS = "the 1 0 0.5\ngood 1 0 0\nbad 0 1 0\ngreat 0.9 0.1 0\nawful 0.1 0.9 0\n"
 
 
@@ -36,16 +37,6 @@ def recipe(kitchen, text, name="recipe"):
     path = kitchen / f"{name}.toml"
     path.write_text(text)
     return path
-
-
-def run(*arguments):
-    return CliRunner().invoke(main, ["release", *map(str, arguments)], prog_name="fala-export")
-
-
-def made(*arguments):
-    result = run(*arguments, "--json")
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
 
 
 TRAINED = """
@@ -70,7 +61,7 @@ def test_the_same_recipe_gives_the_same_bytes(kitchen, tmp_path):
     path = recipe(kitchen, TRAINED)
     for number in (1, 2):
         out, work = tmp_path / f"{number}.fala", tmp_path / f"work{number}"
-        summary = made(path, "--out", out, "--work", work)
+        summary = done(path, "--out", out, "--work", work)
         assert summary["parity"]["speed"]["ratio"] > 0
     assert (tmp_path / "1.fala").read_bytes() == (tmp_path / "2.fala").read_bytes()
     bundle = Bundle.open(tmp_path / "1.fala")
@@ -91,7 +82,7 @@ def test_the_same_recipe_gives_the_same_bytes(kitchen, tmp_path):
 def test_a_recipe_without_training_fits_the_head_in_closed_form(kitchen):
     path = recipe(kitchen, 'name = "f"\ndata = "rows.jsonl"\n[backbone]\nsource = "tiny"\n'
                            'precision = "none"\nmax_length = 32\n', "frozen")  # fmt: skip
-    made(path)
+    done(path)
     bundle = Bundle.open(kitchen / "frozen.fala")
     head = bundle.head()
     rows = text_rows()
@@ -101,10 +92,7 @@ def test_a_recipe_without_training_fits_the_head_in_closed_form(kitchen):
     assert np.mean(decided == [row["label"] for row in rows]) > 0.7
     # The option is as good as the recipe's own key.
     silent = kitchen / "silent.fala"
-    result = CliRunner().invoke(
-        main, ["release", str(path), "--out", str(silent), "--no-lexical"], prog_name="fala-export"
-    )
-    assert result.exit_code == 0, result.output
+    export_command.works("release", path, "--out", silent, "--no-lexical")
     manifest = Bundle.open(silent).manifest
     assert manifest.details["recipe"]["lexical"] is False
     assert Bundle.open(silent).head().lexical is None
@@ -113,7 +101,7 @@ def test_a_recipe_without_training_fits_the_head_in_closed_form(kitchen):
 def test_a_recipe_without_data_gives_a_backbone(kitchen):
     path = recipe(kitchen, 'name = "b"\n[backbone]\nsource = "tiny"\nmax_length = 32\n'
                            'min_cosine = 0.5\nort = true\nprompts = true\n', "bare")  # fmt: skip
-    made(path)
+    done(path)
     bundle = Bundle.open(kitchen / "bare.fala")
     assert (bundle.manifest.kind, bundle.manifest.task) == (ORT, None)
     assert bundle.manifest.details["optional_inputs"] == ["prompts"]
@@ -127,7 +115,7 @@ def test_a_recipe_without_data_gives_a_backbone(kitchen):
 def test_a_recipe_of_word_vectors(kitchen, data):
     path = recipe(kitchen, f'name = "v"\n{data}[word-vectors]\nsource = "vectors.txt"\ntop = 4\n'
                            'precision = "float16"\n', "words")  # fmt: skip
-    made(path)
+    done(path)
     bundle = Bundle.open(kitchen / "words.fala")
     assert bundle.manifest.details["words"] == 4
     assert (bundle.head() is not None) == bool(data)
@@ -156,10 +144,7 @@ def test_a_recipe_of_word_vectors(kitchen, data):
     ],
 )  # fmt: skip
 def test_a_mistake_in_a_recipe_is_one_line_and_leaves_nothing(kitchen, tmp_path, text, message):
-    result = run(recipe(kitchen, text, "bad"), "--out", tmp_path / "x.fala")
-    assert result.exit_code == 1
-    assert message in result.stderr
-    assert len(result.stderr.splitlines()) == 1
+    assert message in failed(recipe(kitchen, text, "bad"), "--out", tmp_path / "x.fala")
     assert not list(tmp_path.iterdir())
 
 
@@ -172,21 +157,18 @@ version = 3
 [word-vectors]
 source = "vectors.txt"
 """
-    made(recipe(kitchen, text, "counted"), "--out", tmp_path / "v.fala")
+    done(recipe(kitchen, text, "counted"), "--out", tmp_path / "v.fala")
     manifest = Bundle.open(tmp_path / "v.fala").manifest
     assert (manifest.task, manifest.product, manifest.version) == ("classification", "model", 3)
     for wrong, message in (
         ("version = 0", ">= 1"), ("version = 1.5", "`int | null`"), ('product = "A b"', "matching"),
     ):  # fmt: skip
-        result = run(recipe(kitchen, f'name = "v"\n{wrong}\n[word-vectors]\nsource = "v"', "bad"))
-        assert result.exit_code == 1
-        assert message in result.stderr
+        text = f'name = "v"\n{wrong}\n[word-vectors]\nsource = "v"'
+        assert message in failed(recipe(kitchen, text, "bad"))
 
 
 def test_a_missing_recipe_is_named(tmp_path):
-    result = run(tmp_path / "none.toml")
-    assert result.exit_code == 1
-    assert "none.toml" in result.stderr
+    assert "none.toml" in failed(tmp_path / "none.toml")
 
 
 def test_a_recipe_keeps_the_settings_of_its_training(kitchen):

@@ -1,8 +1,5 @@
 """From a table to a signed update: the steps of a recipe, and what is not done again."""
 
-import csv
-import json
-
 import numpy as np
 import pytest
 
@@ -10,13 +7,12 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 
-from click.testing import CliRunner
-
 import fala_export.release.pipeline
+from export_command import done, failed, run, works
 from fala import Bundle, Device, Head
 from fala.release import write_external
-from fala_export.cli import main
 from file_server import FileServer
+from public_data import write_table
 
 pytestmark = pytest.mark.slow
 
@@ -46,14 +42,10 @@ repository = "REPO"
 """
 
 
-def run(*words, code=0):
-    done = CliRunner().invoke(main, [*map(str, words)], prog_name="fala-export")
-    assert done.exit_code == code, (done.output, done.exception)
-    return done
-
-
 def release(kitchen, *words, code=0):
-    return run("release", kitchen / "recipe.toml", *words, code=code)
+    result = run("release", kitchen / "recipe.toml", *words)
+    assert result.exit_code == code, result.output
+    return result
 
 
 def write_recipe(kitchen, text=RECIPE):
@@ -61,7 +53,7 @@ def write_recipe(kitchen, text=RECIPE):
 
 
 def planned(kitchen):
-    return json.loads(release(kitchen, "--dry-run", "--json").stdout)
+    return done("release", kitchen / "recipe.toml", "--dry-run")
 
 
 def steps(kitchen):
@@ -78,17 +70,16 @@ def begun(tmp_path_factory):
     for name, shift in (("old", 0.0), ("new", 0.3)):
         lines = [f"{word} {at - 2.5} {shift * at * at} 1" for at, word in enumerate(WORDS)]
         (folder / f"{name}.txt").write_text("\n".join([*lines, "post 0 0 0.5\n"]))
-    with (folder / "posts.csv").open("w", newline="") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(["text", "label", "user"])
-        for user in range(32):
-            for at in range(36):
-                own = user % 3 == 0 and at % 6 == 2  # a third of the users dislike what is kind
-                text = f"{WORDS[at % 6]} {WORDS[(at * 5 + user) % 6]} post {user * 36 + at}"
-                writer.writerow([text, int(at % 6 > 2 or own), f"u{user}"])
+    rows = []
+    for user in range(32):
+        for at in range(36):
+            own = user % 3 == 0 and at % 6 == 2  # a third of the users dislike what is kind
+            text = f"{WORDS[at % 6]} {WORDS[(at * 5 + user) % 6]} post {user * 36 + at}"
+            rows.append([text, int(at % 6 > 2 or own), f"u{user}"])
+    write_table(folder / "posts.csv", ["text", "label", "user"], rows)
     write_recipe(folder, 'name = "first"\ndata = "posts.csv"\n[word-vectors]\nsource = "old.txt"\n')
     release(folder, "--out", folder / "old.fala")
-    run("key", folder / "vendor.pem")
+    works("key", folder / "vendor.pem")
     return folder
 
 
@@ -103,7 +94,7 @@ def kitchen(begun, tmp_path):
 
 
 def test_a_recipe_makes_a_signed_update_that_a_device_takes(kitchen):
-    summary = json.loads(release(kitchen, "--json").stdout)
+    summary = done("release", kitchen / "recipe.toml")
     bundle = Bundle.open(kitchen / "recipe.fala")
     old = Bundle.open(kitchen / "old.fala")
     assert list(bundle.bridges()) == [old.backbone_digest]
@@ -186,8 +177,8 @@ def test_an_encoder_of_the_apps_is_refused_before_any_work(kitchen):
     plain = Head(head.task, head.labels, head.weight, head.bias)
     write_external(kitchen / "old.fala", "cloud", "1", plain, {"a": np.ones(3)})
     words = ("init", kitchen / "posts.csv", "--old", kitchen / "old.fala")
-    for done in (release(kitchen, code=1), run(*words, "--out", kitchen / "r.toml", code=1)):
-        assert "own encoder cloud 1, and no command has it" in done.stderr
+    for command in (("release", kitchen / "recipe.toml"), (*words, "--out", kitchen / "r.toml")):
+        assert "own encoder cloud 1, and no command has it" in failed(*command)
     assert not (kitchen / "recipe.work").exists()
 
 
@@ -198,7 +189,7 @@ def test_devices_that_cannot_take_the_release_are_named_before_any_work(kitchen)
     assert why in release(kitchen, "--dry-run", code=1).stderr
     assert why in release(kitchen, code=1).stderr
     words = ("init", kitchen / "posts.csv", "--old", kitchen / "old.fala")
-    assert why in run(*words, "--out", kitchen / "r.toml", code=1).stderr
+    assert why in failed(*words, "--out", kitchen / "r.toml")
     assert not (kitchen / "recipe.work").exists() and not (kitchen / "r.toml").exists()
 
 

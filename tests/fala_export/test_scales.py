@@ -1,12 +1,10 @@
-import json
-
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from scipy.special import expit
 from threadpoolctl import threadpool_info
 
 from bundles import make_head, write_word_vector_release
+from export_command import done, failed, works
 from fala import Bundle, Head, PopulationPrior
 from fala.release import cross_entropy
 from fala.release.device_fit import Inputs, LeftOut, TrainingSet, blocks_of, fit_device
@@ -15,7 +13,6 @@ from fala.release.population.annotators import gather_annotators
 from fala.release.population.choice import FOLDS, choose_prior
 from fala.release.population.estimation import estimate, isotropic
 from fala.release.population.scales import GRID, SLOPES, choose_scales, training_sets, trials
-from fala_export.cli import main
 from public_data import write_rows
 from public_people import verdicts
 
@@ -143,16 +140,12 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("scales")
 
 
-def run(*arguments):
-    return CliRunner().invoke(main, ["prior", *map(str, arguments)], prog_name="fala-export")
-
-
 def written(folder, name, head, *options, **kind):
-    """A release with a head, rows about it, and what the command says."""
+    """A release with a head, the command for rows about it, and what the command says."""
     release = write_word_vector_release(folder / f"{name}.fala", head)
     rows = write_rows(folder / f"{name}.jsonl", verdicts(release, rows_each=32, people=22, **kind))
-    result = run("--release", release.path, "--data", rows, "--json", *options)
-    return release.path, rows, result
+    command = ("prior", "--release", release.path, "--data", rows)
+    return release.path, command, done(*command, *options)
 
 
 def test_a_release_gets_scales_beside_its_prior(folder, monkeypatch):
@@ -164,10 +157,8 @@ def test_a_release_gets_scales_beside_its_prior(folder, monkeypatch):
         return choose_prior(*arguments)
 
     monkeypatch.setattr(commands, "choose_prior", choose)
-    path, _, result = written(folder, "both", make_head(words=True))
-    assert result.exit_code == 0, result.output
+    path, _, summary = written(folder, "both", make_head(words=True))
     assert set(threads) == {1}  # several threads take each other's cores on such small systems
-    summary = json.loads(result.stdout)
     bundle = Bundle.open(path)
     assert bundle.prior() is not None
     assert bundle.manifest.details["scales"] == summary["scales"]
@@ -175,22 +166,19 @@ def test_a_release_gets_scales_beside_its_prior(folder, monkeypatch):
     assert len(blocks) == 2 and set(blocks) <= set(GRID) and slope in SLOPES
 
     fewer = write_rows(folder / "fewer.jsonl", verdicts(bundle))
-    result = run("--release", path, "--data", fewer, "--json")
-    assert json.loads(result.stdout)["scales"] is None
+    assert done("prior", "--release", path, "--data", fewer)["scales"] is None
     assert "scales" not in Bundle.open(path).manifest.details  # those were under another prior
 
 
 def test_scales_alone_leave_the_prior_as_it_is(folder):
-    path, rows, result = written(folder, "first", make_head(), "--scales-only")
-    assert result.exit_code == 0, result.output
-    summary = json.loads(result.stdout)
+    path, command, summary = written(folder, "first", make_head(), "--scales-only")
     bundle = Bundle.open(path)
     assert bundle.manifest.details["scales"] == summary["scales"]
     assert "prior" not in summary and bundle.prior() is None
-    assert run("--release", path, "--data", rows).exit_code == 0
+    works(*command)
     prior = Bundle.open(path).prior()
-    result = run("--release", path, "--data", rows, "--scales-only")
-    assert "scales of a device's fit: " in result.stdout and "annotators" not in result.stdout
+    shown = works(*command, "--scales-only").stdout
+    assert "scales of a device's fit: " in shown and "annotators" not in shown
     assert Bundle.open(path).prior() == prior
 
 
@@ -198,12 +186,10 @@ def test_a_matcher_of_two_blocks_gets_scales_and_no_prior(folder):
     dimension = make_head().dimension
     weight = np.random.default_rng(4).normal(size=(1, 2 * dimension)).astype(np.float32)
     head = Head("matching", ("0", "1"), weight, np.zeros(1, np.float32), dimension=dimension)
-    path, rows, result = written(folder, "matcher", head, "--scales-only", matching=True)
-    assert result.exit_code == 0, result.output
-    assert len(json.loads(result.stdout)["scales"]) == 3
-    refused = run("--release", path, "--data", rows)
-    assert refused.exit_code == 1
-    assert "weighs candidates" in refused.stderr and "--scales-only" in refused.stderr
+    _, command, summary = written(folder, "matcher", head, "--scales-only", matching=True)
+    assert len(summary["scales"]) == 3
+    message = failed(*command)
+    assert "weighs candidates" in message and "--scales-only" in message
 
 
 @pytest.mark.parametrize("labels", [("0", "1"), ("a", "b", "c")])

@@ -1,27 +1,17 @@
 """Tags at the vendor: from a table with several labels a row to a device that answers in sets."""
 
-import csv
-import json
-
 import pytest
 
 pytest.importorskip("torch")
 
-from click.testing import CliRunner
-
+from export_command import done, failed, works
 from fala import Bundle, Device
 from fala.release import TAGS, Columns, file_rows
-from fala_export.cli import main
+from public_data import write_table
 
 pytestmark = pytest.mark.slow
 
 WORDS = {"goal": ["sport"], "budget": ["money"], "transfer": ["sport", "money"], "rain": []}
-
-
-def run(*words, code=0):
-    done = CliRunner().invoke(main, [*map(str, words)], prog_name="fala-export")
-    assert done.exit_code == code, (done.output, done.exception)
-    return done
 
 
 @pytest.fixture(scope="module")
@@ -31,23 +21,18 @@ def folder(tmp_path_factory):
     for name, shift in (("old", 0.0), ("new", 0.3)):
         lines = [f"{word} {at - 1.5} {shift * at * at} 1" for at, word in enumerate(WORDS)]
         (folder / f"{name}.txt").write_text("\n".join([*lines, "news 0 0 0.5\n"]))
-    with (
-        (folder / "names.csv").open("w", newline="") as names,
-        (folder / "columns.csv").open("w", newline="") as columns,
-    ):
-        by_name, by_column = csv.writer(names), csv.writer(columns)
-        by_name.writerow(["text", "label", "user"])
-        by_column.writerow(["text", "sport", "money", "user"])
-        for user in range(32):
-            for at in range(32):
-                word = [*WORDS][at % 4]
-                text = f"{word} {[*WORDS][(at + user) % 4]} news {user * 32 + at}"
-                tags = set(WORDS[word])
-                if user % 3 == 0 and at % 8 == 3:  # a third of the users see money in rain
-                    tags.add("money")
-                by_name.writerow([text, " | ".join(sorted(tags)), f"u{user}"])
-                by_column.writerow([text, *(int(tag in tags) for tag in ("sport", "money")),
-                                    f"u{user}"])  # fmt: skip
+    by_name, by_column = [], []
+    for user in range(32):
+        for at in range(32):
+            word = [*WORDS][at % 4]
+            text = f"{word} {[*WORDS][(at + user) % 4]} news {user * 32 + at}"
+            tags = set(WORDS[word])
+            if user % 3 == 0 and at % 8 == 3:  # a third of the users see money in rain
+                tags.add("money")
+            by_name.append([text, " | ".join(sorted(tags)), f"u{user}"])
+            by_column.append([text, int("sport" in tags), int("money" in tags), f"u{user}"])
+    write_table(folder / "names.csv", ["text", "label", "user"], by_name)
+    write_table(folder / "columns.csv", ["text", "sport", "money", "user"], by_column)
     return folder
 
 
@@ -60,13 +45,13 @@ def test_a_column_of_names_and_a_column_a_tag_are_the_same_rows(folder):
 
 def test_a_release_of_tags_is_checked_and_its_devices_decide_sets(folder, tmp_path):
     old, new = folder / "old.toml", folder / "new.toml"
-    run("init", folder / "names.csv", "--tags", "--from", folder / "old.txt", "--out", old)
-    run("release", old)
-    run("init", folder / "columns.csv", "--tags", "--labels", "sport,money", "--from",
+    works("init", folder / "names.csv", "--tags", "--from", folder / "old.txt", "--out", old)
+    works("release", old)
+    works("init", folder / "columns.csv", "--tags", "--labels", "sport,money", "--from",
         folder / "new.txt", "--old", folder / "old.fala", "--out", new)  # fmt: skip
     assert "tags = true" in new.read_text() and "scales_only = true" in new.read_text()
     new.write_text(new.read_text().replace("[check]", "[check]\nusers = 2"))
-    summary = json.loads(run("release", new, "--json").stdout)
+    summary = done("release", new)
     bundle = Bundle.open(folder / "new.fala")
     assert bundle.head().link == TAGS and bundle.head().labels == ("money", "sport")
     assert summary["check"]["auc"]["fala"] > 0.9 and len(bundle.scales) == 3
@@ -79,21 +64,21 @@ def test_a_release_of_tags_is_checked_and_its_devices_decide_sets(folder, tmp_pa
 
 def test_train_and_scales_take_tags_and_a_prior_is_refused(folder, tmp_path):
     words, out = tmp_path / "words.fala", tmp_path / "out.fala"
-    run("word-vectors", folder / "new.txt", "--out", words)
+    works("word-vectors", folder / "new.txt", "--out", words)
     data = ("--data", folder / "columns.csv", "--labels", "sport,money")
     train = ("train", words, *data, "--out", out)
-    assert "several columns" in run(*train, "--frozen", code=1).stderr
-    run(*train, "--frozen", "--tags")
+    assert "several columns" in failed(*train, "--frozen")
+    works(*train, "--frozen", "--tags")
     prior = ("prior", "--release", out, *data)
-    assert "has tags money, sport" in run(*prior, code=1).stderr
-    run(*prior, "--scales-only")
-    refused = run(*train, "--tags", "--work", tmp_path / "work", code=1).stderr
+    assert "has tags money, sport" in failed(*prior)
+    works(*prior, "--scales-only")
+    refused = failed(*train, "--tags", "--work", tmp_path / "work")
     assert "not for tags money, sport" in refused
 
 
 def test_a_tag_that_is_neither_0_nor_1_names_its_line(folder, tmp_path):
     rows = (folder / "columns.csv").read_text().splitlines()
     (tmp_path / "rows.csv").write_text("\n".join([*rows[:2], "goal,2,0,u1"]))
-    done = run("init", tmp_path / "rows.csv", "--tags", "--labels", "sport,money", "--out",
-               tmp_path / "r.toml", code=1)  # fmt: skip
-    assert "line 3: a column of a tag has 0 or 1; sport has '2'" in done.stderr
+    files = (tmp_path / "rows.csv", "--out", tmp_path / "r.toml")
+    refused = failed("init", *files, "--tags", "--labels", "sport,money")
+    assert "line 3: a column of a tag has 0 or 1; sport has '2'" in refused

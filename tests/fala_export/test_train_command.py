@@ -1,4 +1,4 @@
-import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -7,14 +7,12 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 
-from click.testing import CliRunner
-
+import export_command
 import kill_training
 from bundles import write_onnx, write_word_vectors
 from encoders import DIMENSION, make_encoder, write_encoder
 from fala import Bundle
 from fala_export import backbone
-from fala_export.cli import main
 from fala_export.models.encoder import load_encoder
 from fala_export.training import classifier
 from public_data import matching_rows, text_rows, write_rows
@@ -47,22 +45,9 @@ def model(tmp_path_factory, texts, titles):
     return write_encoder(tmp_path_factory.mktemp("model") / "tiny", encoder)
 
 
-def run(*arguments):
-    return CliRunner().invoke(main, ["train", *map(str, arguments)], prog_name="fala-export")
-
-
-def done(*arguments):
-    result = run(*arguments, "--json")
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
-
-
-def failed(*arguments):
-    result = run(*arguments)
-    assert result.exit_code == 1, result.output
-    assert len(result.stderr.strip().splitlines()) == 1, result.stderr
-    return result.stderr
-
+run = partial(export_command.run, "train")
+done = partial(export_command.done, "train")
+failed = partial(export_command.failed, "train")
 
 FAST = ("--max-length", 32, "--epochs", 3, "--learning-rate", 3e-3)
 
@@ -254,6 +239,5 @@ def test_mistakes_end_in_one_line(model, texts, tmp_path):
         assert f"is a bundle; {option[0]} is for a model" in failed(
             graph, "--data", texts, "--frozen", "--out", out, *option
         )
-    neither = run(model, "--data", texts, "--out", out)
-    assert neither.exit_code == 2 and "--frozen" in neither.stderr
+    assert "--frozen" in failed(model, "--data", texts, "--out", out, status=2)
     assert not out.exists()

@@ -1,5 +1,3 @@
-import json
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -7,6 +5,7 @@ from hypothesis import strategies as st
 from fala import DataError, Match
 from fala.release.user_rows import Row
 from fala_export.training.public_rows import PublicRows, divide, document_of, load_public_rows
+from public_data import write_rows
 
 
 def row(user, example, label=0, split="public"):
@@ -99,19 +98,13 @@ def _fits(rows, seed):
         return False
 
 
-def write(path, *rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
 def test_only_public_rows_are_read(tmp_path):
-    path = write(
-        tmp_path / "rows.jsonl",
+    rows = [
         {"user": None, "split": "public", "text": "a", "label": 10},
         {"user": "x", "split": "public", "text": "b", "label": 2},
         {"user": "y", "split": "train", "text": "c", "label": 3},
-    )
-    rows = load_public_rows(path)
+    ]
+    rows = load_public_rows(write_rows(tmp_path / "rows.jsonl", rows))
     assert (rows.task, rows.labels) == ("classification", ("2", "10"))
     assert [row.example for row in rows.rows] == ["a", "b"]
 
@@ -141,4 +134,4 @@ def test_the_digest_is_of_the_public_rows_alone():
 )
 def test_rows_that_nothing_can_be_learned_from_are_refused(tmp_path, rows, message):
     with pytest.raises(DataError, match=message):
-        load_public_rows(write(tmp_path / "rows.jsonl", *rows))
+        load_public_rows(write_rows(tmp_path / "rows.jsonl", rows))

@@ -1,4 +1,3 @@
-import json
 from collections import Counter
 from pathlib import Path
 
@@ -8,21 +7,15 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("accelerate")
 
-from click.testing import CliRunner
-
 from bundles import make_head, write_word_vector_release
+from export_command import done, works
 from fala import Bundle, ExportError
-from fala_export.cli import main
 from fala_export.training.public_rows import divide, document_of, load_public_rows
 from fala_export.training.unseen import unseen_rows
 from public_data import write_rows
 from public_people import verdicts
 
 pytestmark = pytest.mark.slow
-
-
-def run(*arguments):
-    return CliRunner().invoke(main, [*map(str, arguments)], prog_name="fala-export")
 
 
 @pytest.fixture(scope="module")
@@ -43,9 +36,8 @@ def rows(folder, base):
 @pytest.fixture(scope="module")
 def trained(folder, base, rows):
     out = folder / "trained.fala"
-    result = run("train", base.path, "--data", rows, "--work", folder / "work", "--out", out,
-                 "--epochs", 1, "--seed", 3)  # fmt: skip
-    assert result.exit_code == 0, result.output
+    files = ("--data", rows, "--work", folder / "work", "--out", out)
+    works("train", base.path, *files, "--epochs", 1, "--seed", 3)
     return Bundle.open(out)
 
 
@@ -74,11 +66,10 @@ def test_other_rows_lose_the_training_s_documents(folder, base, trained, rows):
 
 def test_a_prior_is_learned_on_what_the_backbone_has_not_seen(folder, trained, rows):
     out = folder / "with prior.fala"
-    result = run("prior", "--release", trained.path, "--data", rows, "--out", out, "--json")
-    assert result.exit_code == 0, result.output
+    summary = done("prior", "--release", trained.path, "--data", rows, "--out", out)
     public = load_public_rows(rows)
     known = unseen_rows(trained, public, None)
     counts = Counter(row.user for row in known.rows)
     enough = sum(count for count in counts.values() if count >= 10)
-    assert json.loads(result.stdout)["prior"]["rows"] == enough
+    assert summary["prior"]["rows"] == enough
     assert unseen_rows(trained, public, rows) == known

@@ -9,7 +9,6 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 
-from encoders import make_encoder
 from fala_export.families.distillation.settings import Distillation
 from fala_export.families.distillation.texts import Texts
 from fala_export.families.distillation.training import distil
@@ -19,17 +18,6 @@ from fala_export.families.distillation.vocabulary import (
     trim_vocabulary,
 )
 from public_data import sentences
-
-
-@pytest.fixture(scope="module")
-def encoder():
-    """A tiny random teacher."""
-    return make_encoder(texts=sentences(100, 1), pieces=200)
-
-
-@pytest.fixture(scope="module")
-def texts():
-    return Texts(sentences(200, 2), sentences(40, 3), sentences(200, 2))
 
 
 def test_training_a_vocabulary_repeats_in_another_process(texts):

@@ -1,6 +1,5 @@
 import gzip
 import io
-import json
 import os
 import pty
 import resource
@@ -10,28 +9,14 @@ import sys
 import zipfile
 
 import numpy as np
-from click.testing import CliRunner
 
-from command_lines import said
+from export_command import done, fails, run, works
 from fala import Bundle
-from fala_export.cli import main
 from fala_export.vectors.table import bundle_table
 from vector_files import good_lines, names_in, write
 
 #: What a process runs.
 PROGRAM = [sys.executable, "-c", "from fala_export.cli import main; main()", "word-vectors"]
-
-
-def command(*arguments):
-    """Run the command in this process."""
-    return CliRunner().invoke(main, ["word-vectors", *map(str, arguments)])
-
-
-def refused(done, *parts):
-    """Check that it ended in one line that says some parts."""
-    assert (done.exit_code, said(done.stderr).count("\n")) == (1, 1), done.stderr
-    for part in parts:
-        assert part in done.stderr
 
 
 def test_a_file_cut_short_leaves_no_half_bundle(tmp_path):
@@ -49,8 +34,8 @@ def test_a_file_cut_short_leaves_no_half_bundle(tmp_path):
         "flipped.zip": bytes(flipped),
     }.items():
         (tmp_path / name).write_bytes(content)
-        done = command(tmp_path / name, "--out", tmp_path / "g.fala")
-        refused(done, "damaged or cut short")
+        result = run("word-vectors", tmp_path / name, "--out", tmp_path / "g.fala")
+        fails(result, "damaged or cut short")
         (tmp_path / name).unlink()
         assert names_in(tmp_path) == []
 
@@ -64,20 +49,18 @@ def test_a_pipe_is_read(tmp_path):
 
 def test_the_command_prints_json(tmp_path):
     source = write(tmp_path / "v.txt", [*good_lines(), b"broken"])
-    arguments = (source, "--out", tmp_path / "g.fala", "--max-damaged", "0.5")
-    done = command(*arguments, "--json")
-    assert done.exit_code == 0, done.stderr
-    summary = json.loads(done.stdout)
+    arguments = ("word-vectors", source, "--out", tmp_path / "g.fala", "--max-damaged", "0.5")
+    summary = done(*arguments)
     assert (summary["words"], summary["damaged_lines"]) == (4, 1)
     assert summary["damage"].startswith("line 5:")
-    assert "damaged lines left out: 1 (line 5: " in command(*arguments).stdout
+    assert "damaged lines left out: 1 (line 5: " in works(*arguments).stdout
 
 
 def test_the_command_reports_a_bad_input_in_one_line(tmp_path):
-    refused(command(tmp_path / "none.txt", "--out", tmp_path / "g.fala"), "none.txt")
+    fails(run("word-vectors", tmp_path / "none.txt", "--out", tmp_path / "g.fala"), "none.txt")
     source = write(tmp_path / "v.txt", good_lines())
     missing = tmp_path / "no" / "folder" / "g.fala"
-    refused(command(source, "--out", missing), "folder does not exist")
+    fails(run("word-vectors", source, "--out", missing), "folder does not exist")
 
 
 def test_a_disk_that_fills_leaves_nothing(tmp_path):
@@ -89,10 +72,10 @@ def test_a_disk_that_fills_leaves_nothing(tmp_path):
     # The kernel's signal for the limit is ignored by Python: the write fails as on a full disk.
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
     try:
-        done = command(source, "--out", tmp_path / "g.fala")
+        result = run("word-vectors", source, "--out", tmp_path / "g.fala")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    refused(done, "g.fala: cannot be written: File too large")
+    fails(result, "g.fala: cannot be written: File too large")
     assert names_in(tmp_path) == ["v.txt"]
 
 

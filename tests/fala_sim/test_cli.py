@@ -6,7 +6,7 @@ import sqlite3
 import pytest
 
 from fala_sim.records import DATABASE
-from sim_command import call
+from sim_command import failed, fails, run, works
 from sim_records import write_run
 from sim_tables import FIGURES, TABLES
 
@@ -32,25 +32,21 @@ def everything(folder):
 @pytest.mark.parametrize("name", ["2", "adapters", "1", *MISSING])
 def test_a_table_reads_and_writes_nothing(results, name):
     before = everything(results)
-    done = call("table", name, "--results", results)
+    result = run("table", name, "--results", results)
     assert everything(results) == before
     if name in ("1", *MISSING):
-        assert done.exit_code == 1
-        (line,) = done.stderr.splitlines()
-        assert MISSING.get(name, f"`fala-sim table {name} --run` makes them") in line
-        assert done.stdout == ""
+        fails(result, MISSING.get(name, f"`fala-sim table {name} --run` makes them"))
     else:
-        assert done.exit_code == 0, done.output
-        assert ("cola" if name.startswith("adapter") else "tweets") in done.stdout
+        assert result.exit_code == 0, result.output
+        assert ("cola" if name.startswith("adapter") else "tweets") in result.stdout
 
 
 @pytest.mark.parametrize("name", ["labels", "3"])
 def test_a_figure_is_told_in_words_and_drawn_where_asked(results, name, tmp_path):
     before = everything(results)
-    told = call("figure", name, "--results", results)
-    assert told.exit_code == 0
+    told = works("figure", name, "--results", results)
     assert ": " in told.stdout.splitlines()[0]
-    drawn = call("figure", name, "--results", results, "--out", tmp_path / "out")
+    drawn = works("figure", name, "--results", results, "--out", tmp_path / "out")
     assert everything(results) == before
     files = drawn.stdout.split()
     assert len(files) == len(told.stdout.splitlines()) > 0
@@ -59,9 +55,7 @@ def test_a_figure_is_told_in_words_and_drawn_where_asked(results, name, tmp_path
 
 def test_what_is_missing_is_said_in_one_line_and_no_folder_is_made(tmp_path):
     for words in (("table", "labels"), ("table", "2"), ("figure", "3")):
-        done = call(*words, "--results", tmp_path / "none")
-        assert done.exit_code == 1
-        (line,) = done.stderr.splitlines()
+        line = failed(*words, "--results", tmp_path / "none")
         assert line.startswith(f"fala-sim: {tmp_path / 'none'}: no records of kind ")
         assert f"`fala-sim {words[0]} {words[1]} --run` makes them" in line
     assert not (tmp_path / "none").exists()
@@ -71,26 +65,24 @@ def test_a_figure_of_nothing_says_so(results, tmp_path):
     shutil.copyfile(results / DATABASE, tmp_path / DATABASE)
     with sqlite3.connect(tmp_path / DATABASE) as database:
         database.execute("DELETE FROM records WHERE key LIKE '%films%'")
-    done = call("figure", "2", "--results", tmp_path)
-    assert done.exit_code == 1
-    assert "figure 2 is empty: no record has what it shows: Each user's model" in done.stderr
+    message = failed("figure", "2", "--results", tmp_path)
+    assert "figure 2 is empty: no record has what it shows: Each user's model" in message
 
 
 @pytest.mark.parametrize("option", [("--users", "3"), ("--data-dir", "."), ("--methods", "fala")])
 def test_options_of_a_run_need_one(results, option):
-    done = call("table", "2", "--results", results, *option)
-    assert done.exit_code == 2
-    assert f"{option[0]}: for --run alone" in done.stderr
+    message = failed("table", "2", "--results", results, *option, status=2)
+    assert f"{option[0]}: for --run alone" in message
 
 
 def test_the_folder_of_data_in_the_environment_is_no_option(results, monkeypatch):
     monkeypatch.setenv("FALA_DATA", "/nowhere")
-    assert call("table", "2", "--results", results).exit_code == 0
+    works("table", "2", "--results", results)
 
 
 def test_help_lists_every_name_with_its_line():
     for command, registry in (("table", TABLES), ("figure", FIGURES)):
-        words = " ".join(call(command, "--help").stdout.split())
+        words = " ".join(run(command, "--help").stdout.split())
         for entry in registry.values():
             assert f"{entry.name} {entry.about}" in words
 
@@ -99,7 +91,7 @@ def test_the_options_of_a_table_are_those_of_its_experiments():
     """What trains by benchmarks or by writers has neither users to replace nor methods."""
     takes = {
         name: {word for word in ("--users", "--methods", "--extent", "--old", "--seeds")
-               if word in call("table", name, "-h").stdout}
+               if word in run("table", name, "-h").stdout}
         for name in ("1", "headline", "adapters", "prompts")
     }  # fmt: skip
     assert takes == {

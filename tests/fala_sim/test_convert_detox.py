@@ -1,10 +1,11 @@
 import pytest
 
-from conversions import fails, run
+from conversions import run
 from fala.errors import DataError
 from fala_sim.convert.annotators import Document
 from fala_sim.convert.detox import read_folder
 from fala_sim.convert.left_out import LeftOut
+from sim_command import fails
 
 COMMENTS = "rev_id\tcomment\tyear\tlogged_in\tns\tsample\tsplit\n"
 VERDICTS = {

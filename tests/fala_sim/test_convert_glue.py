@@ -3,11 +3,12 @@ import json
 import pytest
 
 from checkout import real_data
-from conversions import fails, run
+from conversions import run
 from fala import Pair
 from fala.errors import DataError
 from fala_sim.convert.glue import convert, read_cola, read_mrpc
 from fala_sim.convert.left_out import LeftOut
+from sim_command import fails
 
 
 def write_cola(folder):

@@ -4,10 +4,11 @@ from datetime import datetime
 import pytest
 
 from checkout import real_data
-from conversions import check, fails, run, split
+from conversions import check, run, split
 from fala.errors import DataError
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.mind import Impression, convert, read_impressions, read_news
+from sim_command import fails
 
 
 def article(number, title):

@@ -4,10 +4,11 @@ from unittest.mock import ANY
 import pytest
 
 from checkout import real_data
-from conversions import check, fails, run, split
+from conversions import check, run, split
 from fala.errors import DataError
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.movielens import Rating, _Offers, convert, read_folder
+from sim_command import fails
 
 
 def write(folder, movies, ratings):

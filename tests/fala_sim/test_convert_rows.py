@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from conversions import fails, run
+from conversions import run
 from fala.errors import DataError
 from fala_sim.convert.conversion import Conversion, MatchRow, TextRow, folded
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.output import save
 from fala_sim.convert.tables import read_lines, read_table
+from sim_command import fails
 
 
 @pytest.mark.parametrize("split", ["public", "train"])

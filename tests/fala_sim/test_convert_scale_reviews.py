@@ -1,11 +1,12 @@
 import pytest
 
 from checkout import real_data
-from conversions import check, fails, run, split
+from conversions import check, run, split
 from fala.errors import DataError
 from fala_sim.convert.annotators import Document, convert
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.scale_reviews import read_folder
+from sim_command import fails
 
 
 def write(folder, writer, reviews, labels, kind="label.3class"):

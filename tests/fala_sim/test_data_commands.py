@@ -9,20 +9,22 @@ import random
 import tarfile
 import zipfile
 from dataclasses import replace
+from functools import partial
 
 import pytest
-from click.testing import CliRunner
 
+import sim_command
 from fala import DataError
-from fala_sim.cli import main
 from fala_sim.convert.formats import CATALOGUE
 from fala_sim.data.bring import unpack
 from fala_sim.data.place import find_place
 from fala_sim.data_sets import divide
 from file_server import FileServer
 from laboratory import write_data
+from sim_command import done, run, works
 
 LARGE = 300_000
+fails = partial(sim_command.fails, notices=True)
 
 
 @pytest.fixture
@@ -37,20 +39,11 @@ def folder(tmp_path):
 
 
 def get(name, folder, *more):
-    return CliRunner().invoke(main, ["data", "get", name, "--data-dir", str(folder), *more])
+    return run("data", "get", name, "--data-dir", folder, *more)
 
 
 def listed(folder):
-    done = CliRunner().invoke(main, ["data", "list", "--data-dir", str(folder), "--json"])
-    return {row["name"]: row for row in json.loads(done.stdout)["data_sets"]}
-
-
-def fails(result, *words):
-    assert result.exit_code == 1, result.output
-    last = result.stderr.splitlines()[-1]
-    assert last.startswith("fala-sim: ")
-    for word in words:
-        assert str(word) in last
+    return {row["name"]: row for row in done("data", "list", "--data-dir", folder)["data_sets"]}
 
 
 def publish(monkeypatch, server, name, contents, *, pinned=False, md5=False):
@@ -102,12 +95,12 @@ def movie_lens():
 def test_what_comes_is_read_by_name(server, folder, tmp_path, monkeypatch):
     publish(monkeypatch, server, "hs-brexit", hate_speech(tmp_path), pinned=True)
     assert listed(folder)["hs-brexit"]["path"] is None
-    done = get("hs-brexit", folder, "--json")
-    assert done.exit_code == 0, done.output
-    said = json.loads(done.stdout)
+    result = get("hs-brexit", folder, "--json")
+    assert result.exit_code == 0, result.output
+    said = json.loads(result.stdout)
     assert said["new"] is True
     assert set(said["checked"].values()) == {"sha256"}
-    assert "its licence: none stated" in done.stderr
+    assert "its licence: none stated" in result.stderr
     assert divide("hs-brexit", folder, users=1, seed=0, role="test").users[0].test
     assert listed(folder)["hs-brexit"]["path"] == str(folder / "hs-brexit")
     asked = len(server.requests)
@@ -121,8 +114,7 @@ def test_without_a_folder_it_comes_where_runs_look(server, tmp_path, monkeypatch
     monkeypatch.delenv("FALA_DATA", raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "own"))
     publish(monkeypatch, server, "hs-brexit", hate_speech(tmp_path), pinned=True)
-    done = CliRunner().invoke(main, ["data", "get", "hs-brexit"])
-    assert done.exit_code == 0, done.output
+    works("data", "get", "hs-brexit")
     assert find_place("hs-brexit", None).path.is_relative_to(tmp_path / "own")
 
 
@@ -135,8 +127,8 @@ def test_an_interrupted_download_goes_on(server, folder, tmp_path, monkeypatch, 
     assert not (folder / "hs-brexit").exists()
     server.cut_after = None
     server.requests.clear()
-    done = get("hs-brexit", folder)
-    assert done.exit_code == 0, done.output
+    result = get("hs-brexit", folder)
+    assert result.exit_code == 0, result.output
     name, asked = server.requests[0]
     assert name == "HS-Brexit_train.json"
     start = int(asked.removeprefix("bytes=").removesuffix("-"))
@@ -171,8 +163,8 @@ def test_the_first_download_is_trusted_and_held_to(server, folder, tmp_path, mon
     contents = hate_speech(tmp_path)
     publish(monkeypatch, server, "hs-brexit", contents)
     assert listed(folder)["hs-brexit"]["pinned"] == "none"
-    done = get("hs-brexit", folder)
-    assert "no checksum is published; that of this first download is kept" in done.stderr
+    result = get("hs-brexit", folder)
+    assert "no checksum is published; that of this first download is kept" in result.stderr
     assert listed(folder)["hs-brexit"]["pinned"] == "first"
     kept = json.loads((folder / "hs-brexit.json").read_text())
     assert kept["downloads"] == {
@@ -182,9 +174,9 @@ def test_the_first_download_is_trusted_and_held_to(server, folder, tmp_path, mon
     server.files["HS-Brexit_dev.json"] += b"\n"
     fails(get("hs-brexit", folder), "HS-Brexit_dev.json: not the file that was expected")
     server.files.update(contents)
-    done = get("hs-brexit", folder)
-    assert done.exit_code == 0, done.output
-    assert "HS-Brexit_dev.json: its checksum is that of the first download" in done.stderr
+    result = get("hs-brexit", folder)
+    assert result.exit_code == 0, result.output
+    assert "HS-Brexit_dev.json: its checksum is that of the first download" in result.stderr
     (folder / "hs-brexit" / "HS-Brexit_dev.json").write_text("{}")
     fails(get("hs-brexit", folder), "not as it came")
 
@@ -196,8 +188,8 @@ def test_an_archive_is_held_to_the_publishers_own_checksum(server, folder, monke
     server.files["ml-latest-small.zip.md5"] = b"0" * 32 + b"  ml-latest-small.zip\n"
     fails(get("movielens", folder), "not the file that was expected (md5:000")
     server.files["ml-latest-small.zip.md5"] = f"MD5 (ml-latest-small.zip) = {md5}\n".encode()
-    done = get("movielens", folder, "--json")
-    assert json.loads(done.stdout)["checked"] == {"ml-latest-small.zip": "md5"}
+    result = get("movielens", folder, "--json")
+    assert json.loads(result.stdout)["checked"] == {"ml-latest-small.zip": "md5"}
     assert sorted(path.name for path in (folder / "movielens-small").iterdir()) == [
         "movies.csv", "ratings.csv",
     ]  # fmt: skip
@@ -205,16 +197,15 @@ def test_an_archive_is_held_to_the_publishers_own_checksum(server, folder, monke
     # A publisher that tells no checksum any more: that of the first download holds.
     (folder / "movielens-small").rename(folder / "before")
     del server.files["ml-latest-small.zip.md5"]
-    done = get("movielens", folder, "--json")
-    assert json.loads(done.stdout)["checked"] == {"ml-latest-small.zip": "first"}
+    result = get("movielens", folder, "--json")
+    assert json.loads(result.stdout)["checked"] == {"ml-latest-small.zip": "first"}
 
 
 def test_offline_one_line_says_what_to_do(folder, tmp_path, monkeypatch):
     with FileServer() as server:
         publish(monkeypatch, server, "hs-brexit", hate_speech(tmp_path), pinned=True)
-    done = get("hs-brexit", folder)
     fails(
-        done, "cannot be reached", f"put {server.address}/HS-Brexit_train.json",
+        get("hs-brexit", folder), "cannot be reached", f"put {server.address}/HS-Brexit_train.json",
         "none stated by the task", f"into {folder / 'hs-brexit'}",
     )  # fmt: skip
     assert not [path for path in folder.rglob("*") if path.is_file()]
@@ -252,10 +243,10 @@ def test_an_archive_of_something_else_is_no_data_set(server, folder, monkeypatch
 
 
 def test_the_list_tells_licences(folder):
-    done = CliRunner().invoke(main, ["data", "list", "--data-dir", str(folder)])
+    shown = works("data", "list", "--data-dir", folder).stdout
     for data_set in CATALOGUE.values():
-        assert f"{data_set.name}: {data_set.title}" in done.stdout
-        assert data_set.licence in done.stdout
+        assert f"{data_set.name}: {data_set.title}" in shown
+        assert data_set.licence in shown
     assert listed(folder)["md-agreement"]["pinned"] == "sha256"
     assert listed(folder)["movielens"]["pinned"] == "md5"
     assert listed(folder)["mind"]["pinned"] == "by hand"

@@ -4,7 +4,6 @@ import os
 import shutil
 
 import pytest
-from click.testing import CliRunner
 
 pytest.importorskip("ray", reason="Ray comes with the extra [cluster]")
 
@@ -12,13 +11,13 @@ import ray
 from ray.cluster_utils import Cluster
 
 from driver import run, task_of
-from fala_sim.cli import main
 from fala_sim.engine.cluster import RayEngine
 from fala_sim.engine.task import Call, Task
 from fala_sim.experiments.runner import run_tasks
 from fala_sim.records import Key, Store, read_records
 from giving import die, give, read
 from laboratory import write_data
+from sim_command import works
 
 #: What differs between two runs of the same job, by the name of its field.
 TIMES = {"seconds", "cpu_seconds", "peak_memory", "start_memory", "date", "provenance", "cost"}
@@ -82,9 +81,7 @@ def test_records_are_those_of_one_machine(cluster, engine, tmp_path):
         results = tmp_path / name
         if made:  # the vendor's part is the same
             shutil.copytree(tmp_path / "local" / "work", results / "work")
-        command = ["table", "2", "--run", *given, "--results", str(results), *more]
-        done = CliRunner().invoke(main, command, catch_exceptions=False)
-        assert done.exit_code == 0, done.output
+        works("table", "2", "--run", *given, "--results", results, *more)
         found = [without(one) for one in read_records(results, "replacement")]
         passes = [one["cost"]["total"]["forward_passes"]
                   for one in read_records(results, "replacement")]  # fmt: skip

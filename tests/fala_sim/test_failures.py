@@ -2,6 +2,7 @@
 
 import pytest
 
+import sim_command
 from driver import InProcess, run, task_of
 from fala import DataError
 from fala_sim import engine
@@ -15,7 +16,6 @@ from fala_sim.experiments.replacement import jobs as replacement
 from fala_sim.records import Key, Store, read_records
 from giving import give
 from laboratory import write_data
-from sim_command import call
 
 KEY = Key("labels", "d", "m", "u", 0)
 
@@ -43,7 +43,7 @@ def test_one_bad_data_set_does_not_keep_the_others_from_being_run(folder, tmp_pa
     bad = [f"lewidi:{tmp_path / name}" for name in ("broken", "nowhere")]
     results = tmp_path / "results"
     given = options(results, bad[0], f"lewidi:{folder}", bad[1])
-    done = call("table", "2", "--run", *given, "--methods", "old,global")
+    done = sim_command.run("table", "2", "--run", *given, "--methods", "old,global")
     assert done.exit_code == 1
     last = done.stderr.splitlines()[-1]
     assert last.startswith(f"fala-sim: 2 failed, the first: {bad[0]}: ")
@@ -56,8 +56,8 @@ def test_one_bad_data_set_does_not_keep_the_others_from_being_run(folder, tmp_pa
 
 @pytest.mark.thorough
 def test_table_4_is_of_the_papers_method_whichever_others_are_asked_for(folder, tmp_path):
-    done = call("table", "4", "--run", *options(tmp_path, f"lewidi:{folder}"), "--methods", "fala")
-    assert done.exit_code == 0, done.output
+    given = (*options(tmp_path, f"lewidi:{folder}"), "--methods", "fala")
+    done = sim_command.works("table", "4", "--run", *given)
     assert "K-means" in done.stdout
     assert {record["method"] for record in read_records(tmp_path, "search")} == {"fala-paper"}
 

@@ -5,22 +5,26 @@ import math
 import random
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 pytest.importorskip("pyarrow", reason="Parquet comes with the extra [cluster]")
 
+import sim_command
 from driver import InProcess
 from fala import Device
 from fala_sim import engine
-from fala_sim.cli import main
 from fala_sim.engine import inputs
 from fala_sim.experiments.fleet import life, report, rows, run, world
 from fala_sim.experiments.fleet.life import live
+from sim_command import fails
 
 pytestmark = pytest.mark.slow
+
+fleet = partial(sim_command.run, "fleet")
+works = partial(sim_command.works, "fleet")
 
 #: Figures that no seed decides.
 TIMED = {"seconds", "spent", "learned", "start"}
@@ -112,10 +116,6 @@ def test_a_user_who_leaves_is_offered_nothing_more(shared, tmp_path, monkeypatch
     assert math.isnan(columns["auc_90"][0]) and columns["transformer_passes"][0] == 0
 
 
-def call(*given):
-    return CliRunner().invoke(main, ["fleet", *map(str, given)], catch_exceptions=False)
-
-
 def test_chunks_are_kept_and_a_larger_fleet_goes_on(small, place, tmp_path, monkeypatch):
     here = InProcess()
     monkeypatch.setattr(engine, "open_engine", lambda *_, **__: here)
@@ -128,38 +128,31 @@ def test_chunks_are_kept_and_a_larger_fleet_goes_on(small, place, tmp_path, monk
     )
     (tmp_path / place.name).symlink_to(place)  # the vendor's part is made
     given = ("--chunk", 2, "--out", tmp_path)
-    assert call("--devices", 3, *given).exit_code == 0
+    works("--devices", 3, *given)
     assert here.labels == ["devices 0 to 1", "devices 2 to 2"]
     kept = {path: path.stat().st_mtime_ns for path in tmp_path.glob("rows/*")}
-    done = call("--devices", 4, *given, "--json")
+    result = works("--devices", 4, *given, "--json")
     assert here.labels[2:] == ["devices 2 to 3"]  # the last one had too few
     first = min(kept)
     assert first.stat().st_mtime_ns == kept[first]
-    assert "1 of 2 are recorded already" in done.stderr
-    found = json.loads(done.stdout)
+    assert "1 of 2 are recorded already" in result.stderr
+    found = json.loads(result.stdout)
     assert (found["devices"], found["chunks"]) == (4, 2)
     assert found["cost"]["projected_core_hours"] > 1
     # Everything is read, and nothing run.
-    told = call("--report", "--out", tmp_path)
-    assert told.exit_code == 0 and len(here.labels) == 3
+    shown = works("--report", "--out", tmp_path).stdout
+    assert len(here.labels) == 3
     for words in ("4 devices", "Quality (mean AUC", "Release 'transformer'", "core-hours"):
-        assert words in told.stdout
+        assert words in shown
     columns, about = rows.read(sorted(kept))
     assert sorted(columns["device"]) == [0, 1, 2, 3]
     assert json.loads(about[0]["provenance"])["machine"]["node"] == "local"
-    fails(call("--devices", 4, "--chunk", 3, "--out", tmp_path), "another size of chunks")
+    fails(fleet("--devices", 4, "--chunk", 3, "--out", tmp_path), "another size of chunks")
     first.write_bytes(b"PAR1 and no more")
-    fails(call("--report", "--out", tmp_path), "delete it to run its devices again")
-    fails(call("--report", "--out", tmp_path / "none"), "no devices were run there yet")
+    fails(fleet("--report", "--out", tmp_path), "delete it to run its devices again")
+    fails(fleet("--report", "--out", tmp_path / "none"), "no devices were run there yet")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    fails(call("--report", "--out", tmp_path), "with the extra [cluster]")
-
-
-def fails(done, *parts):
-    assert done.exit_code == 1
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("fala-sim: ")
-    assert all(part in line for part in parts), line
+    fails(fleet("--report", "--out", tmp_path), "with the extra [cluster]")
 
 
 def made_up(count):

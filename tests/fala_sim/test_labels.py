@@ -1,6 +1,5 @@
 """Methods at few labels, from a run to its table."""
 
-import json
 from types import SimpleNamespace
 
 import pytest
@@ -9,7 +8,7 @@ from fala_sim.experiments.labels.jobs import EXPERIMENTS, drawn, draws
 from fala_sim.experiments.people import Participants
 from fala_sim.records import Store, read_records
 from fala_sim.situation import User
-from sim_command import call, run_small
+from sim_command import done, run_small
 
 METHODS = ("global-words", "calibrated", "top", "fala-instant")
 
@@ -57,8 +56,7 @@ def test_settings_are_those_that_validation_users_chose_at_that_number(results):
 
 
 def test_the_table_has_means_of_draws_and_differences_from_the_vendor(results):
-    done = call("table", "labels", "--json", "--results", str(results))
-    table = json.loads(done.stdout)
+    table = done("table", "labels", "--results", results)
     rows = [dict(zip(table["header"], row, strict=True)) for row in table["rows"]]
     assert [row["labels"] for row in rows[:: len(METHODS)]] == ["5", "10", "20", "50", "all"]
     records = [

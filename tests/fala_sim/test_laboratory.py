@@ -8,16 +8,19 @@ import sqlite3
 import subprocess
 import sys
 import time
+from functools import partial
 
 import numpy as np
 import pytest
 
+import sim_command
 from fala_sim.data_sets import divide
 from fala_sim.records import DATABASE, Key, Store, key_of, read_records
 from laboratory import write_data
-from sim_command import call
+from sim_command import done, failed, run, works
 
 METHODS = "old,global,fala-paper,fala"
+fails = partial(sim_command.fails, notices=True)
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("warm_jobs")]
 
@@ -39,8 +42,7 @@ def results(folder, tmp_path_factory):
     results = tmp_path_factory.mktemp("results")
     with pytest.MonkeyPatch.context() as patched:
         patched.chdir(results.parent)
-        done = call("table", "2", "--run", *arguments(folder, results.name))
-    assert done.exit_code == 0, done.output
+        works("table", "2", "--run", *arguments(folder, results.name))
     return results
 
 
@@ -117,17 +119,16 @@ def test_settings_are_those_that_validation_users_chose(results):
 
 def test_what_is_recorded_is_not_run_again(folder, results):
     before = appended(results)
-    again = call("table", "2", "--run", *arguments(folder, results), "--json")
-    assert again.exit_code == 0
+    again = done("table", "2", "--run", *arguments(folder, results))
     assert appended(results) == before
-    assert json.loads(again.stdout)["name"] == "table-2"
+    assert again["name"] == "table-2"
 
 
 def test_a_lost_record_alone_is_made_again(folder, results, tmp_path):
     """Also where the others are packed; tables read both alike."""
     copied = tmp_path / "copied"
     shutil.copytree(results, copied)
-    before = call("table", "2", "--run", *arguments(folder, copied), "--json").stdout
+    before = done("table", "2", "--run", *arguments(folder, copied))
     kept = read_records(copied)
     lost = Key("replacement", f"lewidi:{folder}", "global", "a1", 0)
     with sqlite3.connect(copied / DATABASE) as database:
@@ -135,8 +136,8 @@ def test_a_lost_record_alone_is_made_again(folder, results, tmp_path):
     assert lost not in Store(copied).keys
     Store(copied).pack()
     (copied / DATABASE).unlink()
-    done = call("table", "2", "--run", *arguments(folder, copied), "--json")
-    assert json.loads(done.stdout)["rows"] == json.loads(before)["rows"]
+    after = done("table", "2", "--run", *arguments(folder, copied))
+    assert after["rows"] == before["rows"]
     (again,) = map(json.loads, appended(copied).values())
     (earlier,) = (record for record in kept if key_of(record) == lost)
     assert key_of(again) == lost
@@ -166,16 +167,15 @@ def test_a_killed_run_leaves_whole_records_and_goes_on(folder, results, tmp_path
     kept = appended(results)
     time.sleep(1.0)
     assert appended(results) == kept
-    assert call("table", "2", "--run", *fewer).exit_code == 0
+    works("table", "2", "--run", *fewer)
     after = appended(results)
     assert len(after) == 1 + 6  # a division, and three methods of two users
     assert {key: after[key] for key in kept} == kept
 
 
 def test_a_folder_is_of_one_plan(folder, results):
-    done = call("table", "2", "--run", *arguments(folder, results), "--users", "3")
-    assert done.exit_code == 1
-    assert "has records with --users 2, where --users 3 is asked" in done.stderr
+    message = failed("table", "2", "--run", *arguments(folder, results), "--users", "3")
+    assert "has records with --users 2, where --users 3 is asked" in message
 
 
 @pytest.mark.thorough
@@ -185,9 +185,8 @@ def test_a_folder_of_the_same_name_is_another_data_set(folder, results, tmp_path
     (tmp_path / "copied").mkdir()
     shutil.copyfile(results / DATABASE, tmp_path / "copied" / DATABASE)
     few = ["--methods", "global"]
-    done = call("table", "2", "--run", *arguments(other, tmp_path / "copied"), *few)
-    assert done.exit_code == 0
-    assert "are recorded already" not in done.stderr
+    first = works("table", "2", "--run", *arguments(other, tmp_path / "copied"), *few)
+    assert "are recorded already" not in first.stderr
     found = read_records(tmp_path / "copied", "replacement")
     new = [record for record in found if record["data"] == f"lewidi:{other}"]
     assert {record["user"] for record in new} == {"a0", "a1"}
@@ -196,8 +195,7 @@ def test_a_folder_of_the_same_name_is_another_data_set(folder, results, tmp_path
     monkey = pytest.MonkeyPatch()
     with monkey.context() as patched:
         patched.chdir(other.parent)
-        again = call("table", "2", "--run", *arguments(other.name, tmp_path / "copied"), *few)
-    assert again.exit_code == 0, again.output
+        works("table", "2", "--run", *arguments(other.name, tmp_path / "copied"), *few)
     assert appended(tmp_path / "copied") == before
 
 
@@ -206,11 +204,11 @@ def test_data_that_changed_is_told(folder, results, tmp_path):
     shutil.copytree(results, copied)
     write_data(folder, seed=1)
     try:
-        done = call("table", "2", "--run", *arguments(folder, copied))
+        result = run("table", "2", "--run", *arguments(folder, copied))
     finally:
         write_data(folder)
-    assert done.exit_code == 1
-    assert "has records of other data of this name" in done.stderr
+    assert result.exit_code == 1
+    assert "has records of other data of this name" in result.stderr
 
 
 def test_records_are_read_without_the_data(folder, results, tmp_path):
@@ -220,43 +218,34 @@ def test_records_are_read_without_the_data(folder, results, tmp_path):
     shutil.copyfile(results / DATABASE, copied / DATABASE)
     moved = folder.rename(tmp_path / "moved")
     try:
-        done = call("table", "2", "--run", *arguments(folder, copied))
+        shown = works("table", "2", "--run", *arguments(folder, copied)).stdout
     finally:
         moved.rename(folder)
-    assert done.exit_code == 0
-    assert "FaLA" in done.stdout
+    assert "FaLA" in shown
 
 
 def test_a_bundle_alone_cannot_be_trained(folder, results):
-    done = call("table", "2", "--run", *arguments(folder, results), "--methods", "global,lora")
-    assert done.exit_code == 0
-    assert "lora train a transformer and are left out" in done.stderr
+    fewer = ("--methods", "global,lora")
+    result = works("table", "2", "--run", *arguments(folder, results), *fewer)
+    assert "lora train a transformer and are left out" in result.stderr
 
 
 def test_mistakes_are_one_line(folder, tmp_path):
     base = arguments(folder, tmp_path)
 
-    def fails(result, *words):
-        assert result.exit_code == 1
-        assert "Traceback" not in result.stderr
-        last = result.stderr.splitlines()[-1]
-        assert last.startswith("fala-sim: ")
-        for word in words:
-            assert word in last
-
     fails(
-        call("table", "2", "--run", *base, "--methods", "magic"), "no method 'magic'", "fala-paper"
+        run("table", "2", "--run", *base, "--methods", "magic"), "no method 'magic'", "fala-paper"
     )
     fails(
-        call("table", "2", "--run", *base, "--data", "nowhere"),
+        run("table", "2", "--run", *base, "--data", "nowhere"),
         "no data set 'nowhere'",
         "md-agreement",
     )
     fails(
-        call("table", "2", "--run", *base, "--data", "lewidi:/nowhere"), "/nowhere: no such folder"
+        run("table", "2", "--run", *base, "--data", "lewidi:/nowhere"), "/nowhere: no such folder"
     )
-    fails(call("table", "2", "--run", *base, "--new", "nothing"), "no backbone 'nothing'", "minilm")
-    fails(call("table", "2", "--run", *base, "--data-dir", tmp_path / "none"), "no such folder")
+    fails(run("table", "2", "--run", *base, "--new", "nothing"), "no backbone 'nothing'", "minilm")
+    fails(run("table", "2", "--run", *base, "--data-dir", tmp_path / "none"), "no such folder")
 
 
 @pytest.mark.parametrize("role", ["test", "validation"])

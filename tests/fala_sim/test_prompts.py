@@ -10,6 +10,7 @@ pytest.importorskip("torch")
 
 import pytest
 
+import public_data
 from bundles import DIMENSION, make_head, write_word_vector_release, write_word_vectors
 from driver import write
 from fala import Bundle
@@ -28,7 +29,7 @@ from fala_sim.records import Key, Store, read_records
 from fala_sim.report.table import NOT_RUN
 from laboratory import write_data
 from prompt_records import write_prompts
-from sim_command import call, fails
+from sim_command import fails, run
 from sim_tables import TABLES, cell, column
 
 SMALL = Extent("small", 12, 6, (4, 4), False, (48, 128), 1)
@@ -122,7 +123,7 @@ def task(tmp_path):
         (folder / "training" / "model" / "config.json").write_text("{}")
         (folder / "training" / "task" / "checkpoint-9").mkdir(parents=True)
         write_word_vector_release(folder / "prompts.fala", head)
-        (folder / "answers.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+        public_data.write_rows(folder / "answers.jsonl", lines)
         training = {
             "parameters": {"all": 1000, "trained": 100},
             "recipe": {"writers": 2, "prompts_length": 8},
@@ -206,8 +207,8 @@ def test_the_exporters_command_takes_every_trial():
 def test_what_cannot_be_tried_is_refused(tmp_path):
     common = ("table", "prompts", "--run", "--results", tmp_path / "results")
     write_word_vectors(tmp_path / "x.fala")
-    fails(call(*common, "--new", tmp_path / "x.fala"), "a graph alone")
-    fails(call(*common, "--data", "cola"), "name md-agreement with --data")
+    fails(run(*common, "--new", tmp_path / "x.fala"), "a graph alone")
+    fails(run(*common, "--data", "cola"), "name md-agreement with --data")
     assert not list(tmp_path.rglob("*.json"))
 
 

@@ -11,7 +11,7 @@ import pytest
 from fala import DataError
 from fala_sim.origin import commit_of
 from fala_sim.records import DATABASE, PACKED, Key, Store, read_records
-from sim_command import call, fails
+from sim_command import fails, run, works
 
 RECORDS = 60
 
@@ -67,7 +67,7 @@ def test_a_record_is_appended_once_and_with_its_origin(tmp_path):
 def test_packed_records_are_read_as_they_were_and_a_run_goes_on(tmp_path):
     write(tmp_path, keys())
     before = read_records(tmp_path)
-    assert call("pack", "--results", tmp_path).exit_code == 0
+    works("pack", "--results", tmp_path)
     first = (tmp_path / PACKED).read_bytes()
     (tmp_path / DATABASE).unlink()
     assert read_records(tmp_path, "labels") == before
@@ -80,7 +80,7 @@ def test_packed_records_are_read_as_they_were_and_a_run_goes_on(tmp_path):
     assert [r["user"] for r in both] == sorted(r["user"] for r in both)
     Store(tmp_path).pack()
     assert gzip.decompress((tmp_path / PACKED).read_bytes()).count(b"\n") == RECORDS + 5
-    fails(call("pack", "--results", tmp_path / "none"), "no records to pack")
+    fails(run("pack", "--results", tmp_path / "none"), "no records to pack")
     assert not (tmp_path / "none").exists()
 
 
@@ -107,7 +107,7 @@ def test_a_kind_is_read_although_another_one_is_damaged(tmp_path):
     with sqlite3.connect(tmp_path / DATABASE) as database:
         database.execute("UPDATE records SET record = 'damaged' WHERE kind = 'history'")
     assert len(read_records(tmp_path, "labels")) == 1
-    fails(call("report", "--results", tmp_path), "history", "damaged")
+    fails(run("report", "--results", tmp_path), "history", "damaged")
 
 
 def test_a_commit_is_that_of_the_sources_own_repository(tmp_path):

@@ -1,13 +1,11 @@
 """Tags in the laboratory, from a run to its table."""
 
-import json
-
 import numpy as np
 import pytest
 from sklearn.metrics import roc_auc_score
 
 from fala_sim.records import read_records
-from sim_command import call, run_small
+from sim_command import done, failed, run_small
 
 METHODS = ("old", "global-words", "words", "top", "fala-instant", "knn")
 
@@ -38,9 +36,7 @@ def test_figures_are_means_over_the_tags(results):
 
 
 def test_the_table_of_tags_has_the_vendor_and_the_difference_from_it(results):
-    done = call("table", "tags", "--json", "--results", str(results))
-    assert done.exit_code == 0, done.output
-    table = json.loads(done.stdout)
+    table = done("table", "tags", "--results", results)
     rows = [dict(zip(table["header"], row, strict=True)) for row in table["rows"]]
     by_method = {row["method"]: row for row in rows}
     assert by_method["Vendor with words"]["AUC less the vendor's"] is None
@@ -53,6 +49,5 @@ def test_the_table_of_tags_has_the_vendor_and_the_difference_from_it(results):
 
 
 def test_tables_of_classes_leave_tags_out(results):
-    done = call("table", "headline", "--results", str(results))
-    assert done.exit_code == 1
-    assert "no replacement of classification, matching is recorded" in done.stderr
+    message = failed("table", "headline", "--results", results)
+    assert "no replacement of classification, matching is recorded" in message

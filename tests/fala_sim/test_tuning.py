@@ -1,6 +1,5 @@
 """A new backbone that the vendor trained on the public first, by its own command."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -9,12 +8,10 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from click.testing import CliRunner
 
 from checkout import real_data
 from encoders import write_encoder
 from fala import Bundle, DataError, Match
-from fala_sim.cli import main
 from fala_sim.convert.conversion import folded
 from fala_sim.data_sets import Partition, divide
 from fala_sim.digests import file_digest
@@ -28,6 +25,8 @@ from fala_sim.vendor.releases import load, prepare
 from fala_sim.vendor.sources import find_source
 from fala_sim.vendor.tuning import public_rows, tune
 from laboratory import write_data
+from public_data import write_rows
+from sim_command import fails, run
 
 pytestmark = pytest.mark.slow
 
@@ -203,7 +202,7 @@ def test_histories_lack_what_a_user_is_tested_on(tmp_path):
              "candidate": f"{user} {n}", "label": n % 2}
             for n in range(10)
         ]  # fmt: skip
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(tmp_path / "rows.jsonl", rows)
     found, _ = check_rows(f"rows:{tmp_path}/rows.jsonl", None, 1)
     assert [row["history"] for row in found] == [["seen"]] * 12
     assert [row["candidate"] for row in found] == [f"film {n}" for n in range(12)]
@@ -241,6 +240,4 @@ def test_what_cannot_be_tuned_is_said_at_once(tmp_path, name, words):
 )
 def test_a_mistake_after_tuned_ends_the_command(folder, tmp_path, option, words):
     options = ("--data", f"lewidi:{folder}", option, "tuned:bert", "--results", tmp_path / "r")
-    result = CliRunner().invoke(main, ["table", "2", "--run", *map(str, options)], prog_name="x")
-    assert result.exit_code == 1
-    assert words in result.stderr
+    fails(run("table", "2", "--run", *options), words)

@@ -1,65 +1,24 @@
-"""Runs the command lines as a shell does, and rows of a small data set for them."""
+"""``fala-replace`` as a user calls it, and rows of a small data set for it."""
 
 import json
 import random
-import re
-import subprocess
 import sysconfig
 from pathlib import Path
 
-from click.testing import CliRunner
-
 from fala.playground.command import command
+from program import Program
 
 SCRIPTS = Path(sysconfig.get_path("scripts"))
-_PROGRESS = re.compile(r"(: \d+%| \.\.\.)$")
 GOOD, BAD = ("good", "great", "love", "well made"), ("bad", "awful", "hate", "boring")
+PROGRAM = Program(command, "fala-replace")
+run, works, fails = PROGRAM.run, PROGRAM.works, PROGRAM.fails
 
 
-def run(*arguments, program="fala-replace", stdin=None):
-    return subprocess.run(
-        [SCRIPTS / program, *map(str, arguments)],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=120,
-    )
-
-
-def told(*arguments, stdin=None):
-    """What ``fala-replace`` says, and how it ends, called in this process."""
-    arguments = [str(argument) for argument in arguments]
-    done = CliRunner().invoke(
-        command, arguments, input=stdin, prog_name="fala-replace", catch_exceptions=False
-    )
-    return subprocess.CompletedProcess(arguments, done.exit_code, done.stdout, done.stderr)
-
-
-def said(errors):
-    """What a command said but how far it is: a busy machine makes any step long enough for it."""
-    kept = [line for line in errors.splitlines(keepends=True) if not _PROGRESS.search(line)]
-    return "".join(kept)
-
-
-def result_of(*arguments, stdin=None):
-    """The one JSON object that a run prints."""
-    done = told(*arguments, "--json", stdin=stdin)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("\n") == 1
-    return json.loads(done.stdout)
-
-
-def fails(done, *parts, status=1, program="fala-replace"):
-    """Check that a run ended as a user's mistake does, and said each of some parts."""
-    assert done.returncode == status, (done.stdout, done.stderr)
-    assert done.stdout == ""
-    assert "Traceback" not in done.stderr
-    if status == 1:
-        assert said(done.stderr).count("\n") == 1
-        assert said(done.stderr).startswith(f"{program}: ")
-    for part in parts:
-        assert str(part) in done.stderr
+def done(*arguments, stdin=None):
+    """The JSON object that a run prints, on one line."""
+    result = works(*arguments, "--json", stdin=stdin)
+    assert result.stdout.count("\n") == 1
+    return json.loads(result.stdout)
 
 
 def review(rng, label):

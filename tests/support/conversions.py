@@ -1,9 +1,11 @@
 """What every converter's tests need."""
 
-from click.testing import CliRunner
+from functools import partial
 
+import sim_command
 from fala.release.user_rows import gather_rows, read_rows
-from fala_sim.cli import main
+
+run = partial(sim_command.run, "convert")
 
 
 def check(conversion):
@@ -28,16 +30,3 @@ def check(conversion):
 
 def split(rows, name):
     return [row for row in rows if row.split == name]
-
-
-def run(*arguments):
-    return CliRunner().invoke(main, ["convert", *map(str, arguments)])
-
-
-def fails(result, *words):
-    """The command ended in one line that has these words."""
-    assert result.exit_code == 1
-    assert result.stderr.startswith("fala-sim: ")
-    assert result.stderr.count("\n") == 1
-    for word in words:
-        assert str(word) in result.stderr

@@ -1,5 +1,6 @@
 """Texts and public rows of both tasks for tests, such that a tiny model can learn something."""
 
+import csv
 import json
 
 import numpy as np
@@ -48,6 +49,13 @@ def matching_rows():
 def write_rows(path, rows):
     """Write rows as JSON lines; gives the path."""
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def write_table(path, header, rows):
+    """Write rows as a CSV; gives the path."""
+    with path.open("w", newline="") as stream:
+        csv.writer(stream).writerows([header, *rows])
     return path
 
 

@@ -4,11 +4,10 @@ import sqlite3
 from contextlib import closing
 
 import numpy as np
-from click.testing import CliRunner
 
 from adapter_releases import NAMES, PROBES, answers, equal
+from device_command import run
 from fala import Bundle, Device
-from fala.cli.device import command
 
 
 def repaired(folder):
@@ -43,7 +42,7 @@ def test_examples_wait_for_an_adapter_that_is_gone(folder, releases):
         after = {name: device.predict(PROBES, adapter=name or None) for name in ("", "three")}
         assert equal(after, {name: before[name] for name in after})
     report, device = repaired(folder)
-    told = CliRunner().invoke(command, ["doctor", str(folder)]).output
+    told = run("doctor", folder).output
     assert "adapter one: load it again; its examples are kept" in told
     assert "slot three/a (active): whole" in told
     with device:

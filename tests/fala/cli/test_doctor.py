@@ -3,20 +3,15 @@
 import json
 
 import pytest
-from click.testing import CliRunner
 
+from device_command import failed, run, works
 from devices import sql
-from fala.cli.device import command
 from fala.device import Device
 
 
-def run(*arguments):
-    return CliRunner().invoke(command, [*map(str, arguments)], prog_name="fala-device")
-
-
 def test_a_doctor_looks_and_repairs(path):
-    done = run("doctor", path)
-    assert (done.exit_code, done.output.splitlines()[0]) == (0, "examples: 90, 90 with a label")
+    done = works("doctor", path)
+    assert done.output.splitlines()[0] == "examples: 90, 90 with a label"
     assert done.output.endswith("\nwhole\n") and "slot a (active): whole" in done.output
     sql(path, "UPDATE examples SET label = x'ff' WHERE id = 1")
     done = run("doctor", path)
@@ -24,10 +19,10 @@ def test_a_doctor_looks_and_repairs(path):
     done = run("doctor", path, "--json")
     said = json.loads(done.output)
     assert (done.exit_code, said["whole"], said["labelled"]) == (1, False, 89)
-    done = run("doctor", path, "--repair")
-    assert done.exit_code == 0 and "done: write store.sqlite3 anew" in done.output
+    done = works("doctor", path, "--repair")
+    assert "done: write store.sqlite3 anew" in done.output
     assert "kept aside: damaged-" in done.output
-    assert run("doctor", path).exit_code == 0
+    works("doctor", path)
     with Device.open(path) as device:
         assert len(list(device.examples())) == 90
 
@@ -41,9 +36,7 @@ def test_a_doctor_looks_and_repairs(path):
 )  # fmt: skip
 def test_mistakes_end_in_one_line(arguments, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    done = run("doctor", *arguments)
-    assert done.exit_code == 1 and message in done.output
-    assert done.output.startswith("fala-device: ") and done.output.count("\n") == 1
+    assert message in failed("doctor", *arguments)
 
 
 def test_a_name_cannot_speak_to_the_terminal(path):
@@ -52,8 +45,8 @@ def test_a_name_cannot_speak_to_the_terminal(path):
     done = run("doctor", path)
     assert done.exit_code == 1 and "\x1b" not in done.output and "?" not in done.output
     assert "bundle two lines\\x07.fala: not a bundle" in done.output
-    done = run("doctor", path / "\x1b[31mred")
-    assert done.exit_code == 1 and "\x1b" not in done.output and "\\x1b[31mred" in done.output
+    message = failed("doctor", path / "\x1b[31mred")
+    assert "\x1b" not in message and "\\x1b[31mred" in message
 
 
 def test_an_encrypted_device_needs_its_key(tmp_path, path):
@@ -61,7 +54,6 @@ def test_an_encrypted_device_needs_its_key(tmp_path, path):
     (tmp_path / "short").write_bytes(b"short")
     with Device.open(path) as device:
         device.rotate_key((tmp_path / "key").read_bytes)
-    assert run("doctor", path, "--key-file", tmp_path / "key").exit_code == 0
+    works("doctor", path, "--key-file", tmp_path / "key")
     for arguments in ([], ["--key-file", tmp_path / "short"], ["--key-file", tmp_path / "none"]):
-        done = run("doctor", path, *arguments)
-        assert done.exit_code == 1 and done.output.count("\n") == 1
+        failed("doctor", path, *arguments)

@@ -7,15 +7,13 @@ import time
 import click
 import pytest
 from click.shell_completion import BashComplete
-from click.testing import CliRunner
 
 import fala_command
 from fala.cli.commands import Command
 from fala.playground.releases import BUILT_IN
+from program import Program
 
-
-def told(*arguments):
-    return CliRunner().invoke(fala_command.command, [*arguments], prog_name="fala")
+PROGRAM = Program(fala_command.command, "fala")
 
 
 def offered(*words):
@@ -43,10 +41,10 @@ except SystemExit:
 @pytest.mark.parametrize("part", fala_command.PARTS, ids=lambda part: part.name)
 def test_a_command_is_described_in_one_way(part):
     assert part.load().help.partition("\n")[0] == part.short_help
-    done = told(part.name, "-h")
-    assert (done.exit_code, done.stderr) == (0, "")
-    assert done.stdout.startswith(f"Usage: fala {part.name} ")
-    assert told(part.name, "--version").exit_code == 0
+    shown = PROGRAM.works(part.name, "-h")
+    assert shown.stderr == ""
+    assert shown.stdout.startswith(f"Usage: fala {part.name} ")
+    PROGRAM.works(part.name, "--version")
 
 
 @pytest.mark.parametrize(
@@ -64,11 +62,7 @@ def test_a_command_is_described_in_one_way(part):
 def test_mistakes_end_alike(arguments, status, message):
     if arguments[:2] == ("sim", "data"):
         pytest.importorskip("pooch")  # without its extra the command says so, and that alone
-    done = told(*arguments)
-    assert done.exit_code == status
-    assert message in done.stderr
-    assert done.stdout == ""
-    assert status == 2 or done.stderr.count("\n") == 1
+    assert message in PROGRAM.failed(*arguments, status=status)
 
 
 @pytest.mark.parametrize(
@@ -85,12 +79,12 @@ def test_mistakes_end_alike(arguments, status, message):
 def test_a_mistyped_name_gets_a_suggestion(arguments, suggested):
     if arguments[:2] == ("sim", "data"):
         pytest.importorskip("pooch")
-    said = told(*arguments).stderr
+    said = PROGRAM.run(*arguments).stderr
     assert "Did you mean" in said and repr(suggested) in said
 
 
 def test_a_name_that_is_like_no_other_gets_none():
-    assert "Did you mean" not in told("sim", "table", "99").stderr
+    assert "Did you mean" not in PROGRAM.run("sim", "table", "99").stderr
 
 
 def test_a_shell_is_offered_commands_and_names():
@@ -104,7 +98,7 @@ def test_a_shell_is_offered_commands_and_names():
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_is_for_all_programs(shell):
-    printed = told("completion", shell).stdout
+    printed = PROGRAM.works("completion", shell).stdout
     for program in ("fala", "fala-replace", "fala-device", "fala-export", "fala-sim"):
         assert f"_{program.replace('-', '_').upper()}_COMPLETE" in printed
 
@@ -120,5 +114,5 @@ def test_a_ctrl_c_that_python_drops_in_a_callback_ends_the_command():
         for _ in range(1000):
             time.sleep(0.01)
 
-    result = CliRunner().invoke(slow, prog_name="fala-slow")
+    result = Program(slow, "fala-slow").run()
     assert (result.exit_code, result.stderr) == (130, "fala-slow: interrupted\n")

@@ -1,6 +1,5 @@
 """``fala-device update``, as a vendor's users see it."""
 
-import json
 import os
 import signal
 import subprocess
@@ -8,18 +7,17 @@ import sys
 import time
 
 import pytest
-from click.testing import CliRunner
 
 from adapter_releases import TEXTS
 from bundles import write_word_vector_release
-from command_lines import said
+from device_command import done, failed, works
 from fala.bundle.reading import Bundle
 from fala.bundle.writing import write_release
-from fala.cli.device import command
 from fala.device import Device
 from fala.errors import DataError
 from fala.model.heads import Head
 from file_server import FileServer
+from program import without_progress
 from prompt_releases import labels_behind, write_compiling, write_plain
 from vendors import Vendor, target_in
 
@@ -52,23 +50,18 @@ def server(vendor):
         yield server
 
 
-def run(*arguments):
-    return CliRunner().invoke(command, [*map(str, arguments)], prog_name="fala-device")
-
-
 def test_an_update_and_nothing_newer(path, vendor, server):
-    done = run("update", path, server.address, "--root", vendor.root)
-    assert (done.exit_code, said(done.stderr)) == (0, "")
-    assert done.stdout.startswith("old -> tiny vectors: ")
-    done = run("update", path, server.address, "--root", vendor.root)
-    assert (done.exit_code, done.stdout) == (0, "tiny vectors: nothing newer\n")
-    done = run("update", path, server.address, "--root", vendor.root, "--json")
-    assert json.loads(done.stdout) is None
+    command = ("update", path, server.address, "--root", vendor.root)
+    updated = works(*command)
+    assert without_progress(updated.stderr) == ""
+    assert updated.stdout.startswith("old -> tiny vectors: ")
+    assert works(*command).stdout == "tiny vectors: nothing newer\n"
+    assert done(*command) is None
 
 
 def test_json(path, vendor, server):
-    done = run("update", path, server.address, "--root", vendor.root, "--json", "--budget", 3)
-    assert json.loads(done.stdout)["new"] == "tiny vectors"
+    report = done("update", path, server.address, "--root", vendor.root, "--budget", 3)
+    assert report["new"] == "tiny vectors"
 
 
 def test_an_update_compiles_a_prompt(tmp_path, learned_of_telling):
@@ -76,9 +69,8 @@ def test_an_update_compiles_a_prompt(tmp_path, learned_of_telling):
     path, vendor = learned_of_telling
     with FileServer(vendor.files()) as server:
         asked = ["update", path, server.address, "--root", vendor.root, "--budget", 200]
-        done = run(*asked, "--prompts", "auto", "--json")
-    told = json.loads(done.stdout)
-    assert told["new"] == "compiling encoder" and told["prompt"]["taken"]
+        report = done(*asked, "--prompts", "auto")
+    assert report["new"] == "compiling encoder" and report["prompt"]["taken"]
     with Device.open(path) as device:
         assert device.on_trial
         device.rollback()
@@ -101,11 +93,10 @@ def test_a_release_that_labels_prove_worse_is_refused_where_asked(path, releases
     vendor.publish(tmp_path / "turned.fala")
     with FileServer(vendor.files()) as server:
         options = ("update", path, server.address, "--root", vendor.root)
-        done = run(*options, "--accept", "better-than-old")
-        assert done.exit_code == 1 and "contradicts" in done.stderr
+        assert "contradicts" in failed(*options, "--accept", "better-than-old")
         with Device.open(path) as device:
             assert device.name == "old"
-        assert run(*options).exit_code == 0
+        works(*options)
 
 
 def test_mistakes(path, vendor, server, tmp_path):
@@ -116,12 +107,8 @@ def test_mistakes(path, vendor, server, tmp_path):
         ("answers 404", path, f"{server.address}/none", "--root", vendor.root),
         ("no release of x", path, server.address, "--root", vendor.root, "--product", "x"),
     ):
-        done = run("update", *arguments)
-        assert done.exit_code == 1
-        assert message in done.stderr
-        assert done.stderr.startswith("fala-device: ")
-        assert said(done.stderr).count("\n") == 1
-    assert "repository" in run("update", "--help").stdout
+        assert message in failed("update", *arguments)
+    assert "repository" in works("update", "--help").stdout
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Ctrl-C is sent otherwise there")
@@ -157,7 +144,7 @@ def test_ctrl_c_in_a_download(path, vendor, server):
     assert "Traceback" not in told
     server.special.clear()
     server.requests.clear()
-    assert run("update", path, server.address, "--root", vendor.root).exit_code == 0
+    works("update", path, server.address, "--root", vendor.root)
     (asked,) = [given for path, given in server.requests if path == name]
     assert asked is not None
     with Device.open(path) as device:

@@ -4,15 +4,14 @@ import json
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 import bridged
 import bundles
 from bridged import PROBES, TEXTS
+from device_command import done, failed, works
 from devices import same, state
 from fala.bundle.reading import Bundle
 from fala.bundle.writing import write_release
-from fala.cli.device import command
 from fala.device import Device
 from fala.errors import BudgetError, BundleError, DataError, FalaError, WorseModelError
 from fala.model.heads import Head
@@ -257,21 +256,15 @@ def test_a_head_for_something_else_is_refused_by_twenty_texts(device, releases, 
 
 
 def test_the_commands(device, path, releases, tmp_path):
-    def run(name, arguments):
-        return CliRunner().invoke(command, [name, *map(str, arguments)])
-
-    done = run("preview", [path, releases["mid"], "--budget", "5", "--json"])
-    assert json.loads(done.output)["forward_passes"] == 5
-    done = run("preview", [path, releases["mid"]])
-    assert done.exit_code == 0 and "mid, the vendor's model" in done.output
+    assert done("preview", path, releases["mid"], "--budget", 5)["forward_passes"] == 5
+    assert "mid, the vendor's model" in works("preview", path, releases["mid"]).output
     device.replace(releases["mid"], Budget(5))
-    assert run("confirm", [path]).output == "mid is confirmed\n"
-    assert run("confirm", [path]).output == "mid was not on trial\n"
-    assert run("rollback", [path]).output == "mid -> old\n"
+    assert works("confirm", path).output == "mid is confirmed\n"
+    assert works("confirm", path).output == "mid was not on trial\n"
+    assert works("rollback", path).output == "mid -> old\n"
     assert device.name == "old" and np.isfinite(device.predict(PROBES)).all()
-    for name, arguments in (
-        ("preview", [tmp_path / "none", releases["mid"]]), ("preview", [path, tmp_path / "none"]),
-        ("confirm", [tmp_path / "none"]), ("rollback", [tmp_path / "none"]),
+    for arguments in (
+        ("preview", tmp_path / "none", releases["mid"]), ("preview", path, tmp_path / "none"),
+        ("confirm", tmp_path / "none"), ("rollback", tmp_path / "none"),
     ):  # fmt: skip
-        done = run(name, arguments)
-        assert done.exit_code == 1 and len(done.stderr.splitlines()) == 1
+        failed(*arguments)

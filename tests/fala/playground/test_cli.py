@@ -10,7 +10,8 @@ import time
 import pytest
 
 from bundles import make_head, write_onnx_release, write_word_vectors
-from command_lines import SCRIPTS, data_rows, fails, jsonl, result_of, said, told
+from command_lines import SCRIPTS, data_rows, done, fails, jsonl, run, works
+from program import without_progress
 
 METRICS = ("auc", "f1", "accuracy")
 MODELS = ["old_personal", "new_global", "instant", "fala"]
@@ -48,30 +49,29 @@ def check_result(result, budget, bridged=True):
 
 
 def test_a_walk_as_a_table(tiny, data):
-    done = told(*tiny, "--users", 1)
-    assert done.returncode == 0
+    walk = works(*tiny, "--users", 1)
     for part in (
         "synthetic", "AUC", "F1", "accuracy", "instant", "forwards", "decision",
         "at most 20 forward passes", "bridge: learned on 2000", "\nu1 ", "\nmean ",
     ):  # fmt: skip
-        assert part in done.stdout
-    assert said(done.stderr) == ""
-    assert "paper" not in done.stdout
-    done = told(*tiny, "--data", data, "--budget", 7, "--paper")
-    assert "at most 7 forward passes" in done.stdout
-    assert str(data) in done.stdout and "synthetic" not in done.stdout
-    assert "\nThe personal model is kept for " in done.stdout and " of 2 users" in done.stdout
-    assert "FaLA paper" in done.stdout and "strong queries, 7 forward passes" in done.stdout
+        assert part in walk.stdout
+    assert without_progress(walk.stderr) == ""
+    assert "paper" not in walk.stdout
+    shown = works(*tiny, "--data", data, "--budget", 7, "--paper").stdout
+    assert "at most 7 forward passes" in shown
+    assert str(data) in shown and "synthetic" not in shown
+    assert "\nThe personal model is kept for " in shown and " of 2 users" in shown
+    assert "FaLA paper" in shown and "strong queries, 7 forward passes" in shown
 
 
 def test_a_walk_without_a_bridge_says_so(tiny, tmp_path):
     (tmp_path / "few.jsonl").write_text(jsonl(data_rows(public=8)))
     command = *tiny, "--data", tmp_path / "few.jsonl"
-    check_result(result_of(*command), 100, bridged=False)
-    done = told(*command)
-    assert "at most 100 forward passes" in done.stdout
-    assert "bridge: none: 8 distinct public texts are too few" in done.stdout
-    (row,) = [line for line in done.stdout.splitlines() if line.startswith("u0 ")]
+    check_result(done(*command), 100, bridged=False)
+    shown = works(*command).stdout
+    assert "at most 100 forward passes" in shown
+    assert "bridge: none: 8 distinct public texts are too few" in shown
+    (row,) = [line for line in shown.splitlines() if line.startswith("u0 ")]
     assert row.split().count("-") == 4
 
 
@@ -83,10 +83,10 @@ def test_data_from_a_file_and_from_standard_input(tmp_path, matching):
     command = "--old", tmp_path / "old.fala", "--new", tmp_path / "new.fala", "--budget", 13
     content = jsonl(data_rows(matching))
     (tmp_path / "rows.jsonl").write_text(content)
-    read = result_of(*command, "--data", tmp_path / "rows.jsonl")
+    read = done(*command, "--data", tmp_path / "rows.jsonl")
     check_result(read, 13)
     assert [(user["user"], user["documents"]) for user in read["users"]] == [("u0", 30), ("u1", 30)]
-    piped = result_of(*command, "--data", "-", "--users", 1, stdin=content)
+    piped = done(*command, "--data", "-", "--users", 1, stdin=content)
     assert piped["data"] == "standard input"
     (first,) = piped["users"]
     for figures in (first, read["users"][0]):
@@ -103,21 +103,21 @@ def test_a_bad_row_names_its_line(tiny, data, line):
     content = data.read_text() + line + "\n"
     number = content.count("\n")
     data.write_text(content)
-    fails(told(*tiny, "--data", data), f"line {number}: ")
-    fails(told(*tiny, "--data", "-", stdin=content), f"line {number}: ")
+    fails(run(*tiny, "--data", data), f"line {number}: ")
+    fails(run(*tiny, "--data", "-", stdin=content), f"line {number}: ")
 
 
 def test_mistakes_are_one_line(tiny, data, tmp_path):
-    fails(told(*tiny, "--data", "-", stdin=""), "no rows")
-    fails(told(*tiny, "--data", tmp_path / "none.jsonl"), "none.jsonl", "No such file")
-    fails(told(*tiny, "--data", tmp_path), tmp_path)
-    fails(told(*tiny, "--data", data, "--users", 3), "--users 3", "2 users")
-    fails(told(*tiny, "--users", 1000), "1000")
-    fails(told(*tiny, "--data", data, "--seconds", "nan"), "seconds")
-    fails(told("--old", data, "--new", "bert"), data)
+    fails(run(*tiny, "--data", "-", stdin=""), "no rows")
+    fails(run(*tiny, "--data", tmp_path / "none.jsonl"), "none.jsonl", "No such file")
+    fails(run(*tiny, "--data", tmp_path), tmp_path)
+    fails(run(*tiny, "--data", data, "--users", 3), "--users 3", "2 users")
+    fails(run(*tiny, "--users", 1000), "1000")
+    fails(run(*tiny, "--data", data, "--seconds", "nan"), "seconds")
+    fails(run("--old", data, "--new", "bert"), data)
     for name in ("roberta", "missing/file.fala"):
         for command in (("--old", name, "--new", "bert"), ("--old", "glove", "--new", name)):
-            fails(told(*command), repr(name), "bert", "glove", "fala-export")
+            fails(run(*command), repr(name), "bert", "glove", "fala-export")
 
 
 def test_usage_errors(tiny, data, tmp_path):
@@ -140,7 +140,7 @@ def test_usage_errors(tiny, data, tmp_path):
         ((*device, "--new", "bert", "--users", 2), ["--users", "--device"]),
         ((*device, "--new", "bert", "--paper"), ["--paper", "--device"]),
     ):
-        fails(told(*arguments), *parts, status=2)
+        fails(run(*arguments), *parts, status=2)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows sends no SIGINT to one process")
@@ -170,21 +170,21 @@ def test_ctrl_c_leaves_nothing_behind(tiny, tmp_path):
 @pytest.mark.skipif(os.name == "nt", reason="needs a shell of POSIX")
 def test_a_closed_pipe_is_no_error(tiny, data):
     command = shlex.join(map(str, [SCRIPTS / "fala-replace", *tiny, "--data", data]))
-    done = subprocess.run(f"{command} | true", shell=True, capture_output=True, text=True)
-    assert said(done.stderr) == ""
+    result = subprocess.run(f"{command} | true", shell=True, capture_output=True, text=True)
+    assert without_progress(result.stderr) == ""
 
 
 def test_help_is_complete():
-    done = told("--help")
-    assert (done.returncode, done.stderr) == (0, "")
+    shown = works("--help")
+    assert shown.stderr == ""
     for part in (
         "--old", "--new", "--data", "--device", "--refine", "--budget", "--seconds", "--users",
         "--seed", "--json", "--version", "synthetic", "threshold", "bridge",
         "\n    fala-replace --device DIR --refine\n",
     ):  # fmt: skip
-        assert part in done.stdout
+        assert part in shown.stdout
 
 
 def test_an_operating_system_error_is_one_line(tiny, data, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", "/nonexistent")
-    fails(told(*tiny, "--data", data), "/nonexistent")
+    fails(run(*tiny, "--data", data), "/nonexistent")

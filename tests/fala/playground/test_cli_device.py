@@ -3,17 +3,16 @@
 import shutil
 
 import pytest
-from click.testing import CliRunner
 
 import fala
 from bundles import make_head, write_onnx_release, write_word_vector_release, write_word_vectors
-from command_lines import data_rows, fails, result_of, told
+from command_lines import data_rows, done, fails, run, works
 from fala.backbones import OnnxEncoder
 from fala.bundle.writing import add_version
-from fala.playground.command import command as cli
 from fala.slots.validation import EDGE_CASES, PROBES
 from fala_export.updates.keys import make_key
 from fala_export.updates.signing import sign_file
+from program import without_progress
 
 
 @pytest.fixture
@@ -38,7 +37,7 @@ def bridged(tmp_path, tiny):
 
 
 def test_a_real_device_as_json(device, tiny):
-    report = result_of("--device", device, *tiny[2:], "--budget", 10)
+    report = done("--device", device, *tiny[2:], "--budget", 10)
     assert (report["old"], report["new"]) == ("tiny vectors", "tiny encoder")
     assert report["decision"] in ("personal", "calibrated", "vendor")
     assert report["reason"]
@@ -50,12 +49,11 @@ def test_a_real_device_as_json(device, tiny):
 
 
 def test_a_built_in_name_is_the_sample_release(device):
-    assert result_of("--device", device, "--new", "bert", "--budget", 0)["new"] == "bert"
+    assert done("--device", device, "--new", "bert", "--budget", 0)["new"] == "bert"
 
 
 def test_a_device_answers_at_once_and_goes_on(device, bridged):
-    done = told("--device", device, "--new", bridged, "--budget", 0)
-    assert done.returncode == 0
+    shown = works("--device", device, "--new", bridged, "--budget", 0).stdout
     with fala.Device.open(device) as opened:
         threshold = opened.threshold
     for part in (
@@ -67,16 +65,16 @@ def test_a_device_answers_at_once_and_goes_on(device, bridged):
         "\nforward passes   0;",
         f"\nthreshold        1 above logit {threshold:.3f}\n",
     ):
-        assert part in done.stdout
-    report = result_of("--device", device, "--refine", "--budget", 10)
+        assert part in shown
+    report = done("--device", device, "--refine", "--budget", 10)
     assert (report["old"], report["new"]) == ("tiny encoder", "tiny encoder")
     assert report["forward_passes"] == report["counts"]["representatives"] == 10
     assert report["instant"] is None
-    done = told("--device", device, "--refine", "--budget", 10)
-    assert done.stdout.startswith("tiny encoder: personal model\n")
+    shown = works("--device", device, "--refine", "--budget", 10).stdout
+    assert shown.startswith("tiny encoder: personal model\n")
     for part in ("\nforward passes   10;", " 20 through the new backbone", "\nstopped          "):
-        assert part in done.stdout
-    assert "\ninstant " not in done.stdout
+        assert part in shown
+    assert "\ninstant " not in shown
     with fala.Device.open(device) as opened:
         assert opened.threshold != threshold
 
@@ -84,7 +82,7 @@ def test_a_device_answers_at_once_and_goes_on(device, bridged):
 @pytest.mark.parametrize("options", [("--refine",), ("--new", None)])
 def test_ctrl_c_keeps_what_was_encoded(device, bridged, monkeypatch, options):
     if options == ("--refine",):
-        assert told("--device", device, "--new", bridged, "--budget", 0).returncode == 0
+        works("--device", device, "--new", bridged, "--budget", 0)
     else:
         options = "--new", bridged
     real, calls = OnnxEncoder.encode, []
@@ -100,15 +98,13 @@ def test_ctrl_c_keeps_what_was_encoded(device, bridged, monkeypatch, options):
     with monkeypatch.context() as patched:
         patched.setattr(OnnxEncoder, "encode", encode)
         patched.setattr("fala.personal.refine.LEAST_MOVE", 0)
-        done = CliRunner().invoke(
-            cli, ["--device", str(device), "--budget", "50", *map(str, options)]
-        )
-    assert done.exit_code == 130
-    hint, last = done.stderr.splitlines()
+        result = run("--device", device, "--budget", 50, *options)
+    assert result.exit_code == 130
+    hint, last = without_progress(result.stderr).splitlines()
     assert last.endswith(": interrupted")
     assert f"{device}: the active release is tiny encoder" in hint
     assert f"--device {device} --refine" in hint
-    report = result_of("--device", device, "--refine", "--budget", 5)
+    report = done("--device", device, "--refine", "--budget", 5)
     assert report["counts"]["representatives"] == calls[0] + 5
 
 
@@ -118,9 +114,9 @@ def test_ctrl_c_before_the_change_changes_nothing(device, bridged, monkeypatch):
 
     with monkeypatch.context() as patched:
         patched.setattr("fala.personal.refit.gather", stop)
-        done = CliRunner().invoke(cli, ["--device", str(device), "--new", str(bridged)])
-    assert done.exit_code == 130
-    hint, last = done.stderr.splitlines()
+        result = run("--device", device, "--new", bridged)
+    assert result.exit_code == 130
+    hint, last = without_progress(result.stderr).splitlines()
     assert (hint, last.endswith(": interrupted")) == (
         f"{device}: the active model is unchanged",
         True,
@@ -131,13 +127,13 @@ def test_ctrl_c_before_the_change_changes_nothing(device, bridged, monkeypatch):
 
 def test_a_device_refuses_what_is_not_for_it(device, tmp_path, tiny):
     write_word_vector_release(tmp_path / "other.fala", make_head(labels=("no", "yes")))
-    fails(told("--device", device, "--new", tmp_path / "other.fala"), "other.fala", "no, yes")
+    fails(run("--device", device, "--new", tmp_path / "other.fala"), "other.fala", "no, yes")
     write_word_vectors(tmp_path / "headless.fala")
-    fails(told("--device", device, "--new", tmp_path / "headless.fala"), "without a head")
+    fails(run("--device", device, "--new", tmp_path / "headless.fala"), "without a head")
     with fala.Device.open(device) as opened:
         assert (opened.name, opened.can_roll_back) == ("tiny vectors", False)
     for folder in (tmp_path, tmp_path / "none"):
-        fails(told("--device", folder, *tiny[2:]), folder, "not a device")
+        fails(run("--device", folder, *tiny[2:]), folder, "not a device")
     assert not (tmp_path / "none").exists()
 
 
@@ -148,10 +144,10 @@ def test_an_older_release_and_a_wrong_signature_are_refused(tmp_path):
     sign_file(tmp_path / "1.fala", tmp_path / "vendor.pem")
     fala.Device.create(tmp_path / "device", tmp_path / "2.fala").close()
     command = "--device", tmp_path / "device", "--new", tmp_path / "1.fala"
-    fails(told(*command), "version 1, and this device has had version 2 already")
+    fails(run(*command), "version 1, and this device has had version 2 already")
     trusted = *command, "--trust", tmp_path / "vendor.pub"
-    assert told(*trusted, "--allow-older").returncode == 0
+    works(*trusted, "--allow-older")
     with fala.Device.open(tmp_path / "device") as device:
         assert device.name == "tiny encoder"
     add_version(tmp_path / "1.fala", fala.Bundle.open(tmp_path / "2.fala"), 3)
-    fails(told(*trusted), "its signature is not of this bundle")
+    fails(run(*trusted), "its signature is not of this bundle")

@@ -1,14 +1,13 @@
 """``fala-replace`` on ratings: their error and rank correlation, and when numbers are classes."""
 
-import csv
 import json
 
 import pytest
 
-import bridged
 import rated
 import tagged
-from command_lines import fails, told
+from command_lines import fails, run
+from public_data import write_rows, write_table
 from word_releases import PERSONAL, PROBES, PUBLIC, SHARED, TEXTS
 
 
@@ -18,38 +17,29 @@ def releases(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def backbones(tmp_path_factory):
-    return bridged.write_releases(tmp_path_factory.mktemp("backbones"), bridges=False)
-
-
-@pytest.fixture(scope="module")
 def table(tmp_path_factory):
     """A CSV of public stars, and those of a user."""
+    public = rated.stars_of(PUBLIC, SHARED)
+    rows = [(text, star, "", "public") for text, star in zip(PUBLIC, public, strict=True)]
+    for split, texts in (("train", TEXTS), ("test", PROBES)):
+        stars = rated.stars_of(texts, SHARED, PERSONAL)
+        rows += [(text, star, "u0", split) for text, star in zip(texts, stars, strict=True)]
     path = tmp_path_factory.mktemp("data") / "stars.csv"
-    with path.open("w", newline="") as stream:
-        writer = csv.writer(stream)
-        writer.writerow(["text", "stars", "user", "split"])
-        for text, star in zip(PUBLIC, rated.stars_of(PUBLIC, SHARED), strict=True):
-            writer.writerow([text, star, "", "public"])
-        for split, texts in (("train", TEXTS), ("test", PROBES)):
-            stars = rated.stars_of(texts, SHARED, PERSONAL)
-            for text, star in zip(texts, stars, strict=True):
-                writer.writerow([text, star, "u0", split])
-    return path
+    return write_table(path, ["text", "stars", "user", "split"], rows)
 
 
 def walk(pair, *arguments):
-    return told("--old", pair["old"], "--new", pair["mid"], "--label", "stars", *arguments)
+    return run("--old", pair["old"], "--new", pair["mid"], "--label", "stars", *arguments)
 
 
-def test_ratings_have_their_error_and_rank_correlation(releases, backbones, table):
+def test_ratings_have_their_error_and_rank_correlation(releases, unbridged, table):
     """Of heads that are fitted to the public rows, and of the releases' own."""
     done = walk(releases, "--data", table)
-    assert done.returncode == 0, done.stderr
+    assert done.exit_code == 0, done.stderr
     for part in ("RMSE", "rank correlation", "old   new instant  FaLA", "less is better"):
         assert part in done.stdout
     assert "AUC" not in done.stdout and "classes" not in done.stdout
-    fitted = json.loads(walk(backbones, "--data", table, "--rating", 1, 5, "--json").stdout)
+    fitted = json.loads(walk(unbridged, "--data", table, "--rating", 1, 5, "--json").stdout)
     (user,) = fitted["users"]
     error, correlation = user["rmse"], user["rank_correlation"]
     assert error["fala"] < error["new_global"] and error["instant"] < error["new_global"]
@@ -57,7 +47,7 @@ def test_ratings_have_their_error_and_rank_correlation(releases, backbones, tabl
     assert "auc" not in user
 
 
-def test_numbers_that_are_classes_are_said_to_be(backbones, tmp_path):
+def test_numbers_that_are_classes_are_said_to_be(unbridged, tmp_path):
     rows = [
         {"user": user, "split": split, "text": text, "stars": 1 + at % 3}
         for user, split, texts in (
@@ -65,9 +55,8 @@ def test_numbers_that_are_classes_are_said_to_be(backbones, tmp_path):
         )
         for at, text in enumerate(texts)
     ]  # fmt: skip
-    path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    done = walk(backbones, "--data", path)
+    path = write_rows(tmp_path / "rows.jsonl", rows)
+    done = walk(unbridged, "--data", path)
     assert "3 numbers from 1 to 3 are used as classes" in done.stderr
     assert "--rating 1 3 uses them as ratings" in done.stderr
     table = tmp_path / "rows.tsv"
@@ -75,17 +64,17 @@ def test_numbers_that_are_classes_are_said_to_be(backbones, tmp_path):
         f"{row['user'] or ''}\t{row['split']}\t{row['text']}\t{row['stars'] / 2}" for row in rows
     ]
     table.write_text("\n".join(["user\tsplit\ttext\tstars", *lines]))
-    fails(walk(backbones, "--data", table), "3 numbers from 0.5 to 1.5", "--rating 0.5 1.5")
+    fails(walk(unbridged, "--data", table), "3 numbers from 0.5 to 1.5", "--rating 0.5 1.5")
     path.write_text(path.read_text() + json.dumps({**rows[0], "stars": 1.5}))
-    fails(walk(backbones, "--data", path), "line 151", "got 1.5; other numbers are ratings")
+    fails(walk(unbridged, "--data", path), "line 151", "got 1.5; other numbers are ratings")
 
 
-def test_what_is_not_for_ratings_says_so(releases, backbones, table, tmp_path):
+def test_what_is_not_for_ratings_says_so(releases, unbridged, table, tmp_path):
     fails(walk(releases, "--data", table, "--paper"), "--paper is for labels that exclude")
     fails(walk(releases, "--data", table, "--rating", 1, 3), "must be a number from 1 to 3")
     fails(walk(releases, "--data", table, "--rating", 5, 1), "from a lower to a higher number")
     fails(walk(releases, "--rating", 1, 5), "--rating", "--data", status=2)
-    columns = walk(backbones, "--data", table, "--labels", "a,b")
+    columns = walk(unbridged, "--data", table, "--labels", "a,b")
     fails(columns, "No such option", status=2)  # tags are not played
     tags = tagged.write_releases(tmp_path / "tags", ages=("old", "mid"))
     fails(walk(tags, "--data", table), "devices of labels or of ratings, not of tags")

@@ -2,13 +2,12 @@
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 from adapter_releases import TEXTS, write_adapter_for
+from command_lines import fails, run, works
 from devices import sql
 from fala import Budget, DataError, Device
 from fala.backbones import OnnxEncoder
-from fala.playground.command import command as cli
 from prompt_releases import KNOWN
 
 #: One pass compiles, two read the texts in the prompt, and the newest ten are to judge it.
@@ -104,12 +103,9 @@ def test_the_arguments_are_checked_first(folder, release):
 
 
 def test_the_command_reports_the_attempt(folder):
-    def run(*arguments):
-        return CliRunner().invoke(cli, [str(one) for one in arguments])
-
-    done = run("--device", folder, "--refine", "--prompts", "auto", "--budget", 10)
-    assert "none taken: 10 forward passes are left" in done.output and done.exit_code == 0
-    done = run("--device", folder, "--refine", "--prompts", "auto", "--budget", 200)
-    assert "prompt           taken: with the prompt the personal model is better" in done.output
-    done = run("--old", "glove", "--new", "bert", "--prompts", "auto")
-    assert done.exit_code == 2 and "--prompts needs --device" in done.output
+    refine = ("--device", folder, "--refine", "--prompts", "auto", "--budget")
+    assert "none taken: 10 forward passes are left" in works(*refine, 10).output
+    shown = works(*refine, 200).output
+    assert "prompt           taken: with the prompt the personal model is better" in shown
+    wrong = run("--old", "glove", "--new", "bert", "--prompts", "auto")
+    fails(wrong, "--prompts needs --device", status=2)

@@ -7,10 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
+from command_lines import done, fails, run
 from fala import DataError, Match, MissingExtraError, RowError
-from fala.playground.command import command
 from fala.release import Columns, Row, column_names, file_rows, load_rows
 from fala.release.row_files import document_of
 from fala.release.user_rows import numbers_as_classes
@@ -255,12 +254,7 @@ def test_decimals_have_a_point():
 
 def test_the_command_reads_a_table(tmp_path):
     path = write(tmp_path / "posts.csv", posts(each=60))
-    options = ["--text", "post", "--label", "hateful", "--user", "annotator", "--json"]
-    done = CliRunner().invoke(
-        command, ["--old", "glove", "--new", "glove", "--data", str(path), *options]
-    )
-    assert done.exit_code == 0, done.output
-    values = json.loads(done.stdout)
+    command = ("--old", "glove", "--new", "glove", "--data", path)
+    values = done(*command, "--text", "post", "--label", "hateful", "--user", "annotator")
     assert len(values["users"]) == 2 and "no splits: 2 of 8" in values["data"]
-    wrong = CliRunner().invoke(command, ["--old", "glove", "--new", "glove", "--data", str(path)])
-    assert wrong.exit_code == 1 and "--text" in wrong.stderr
+    fails(run(*command), "--text")

@@ -9,12 +9,12 @@ from importlib import resources
 from urllib.request import urlopen
 
 import pytest
-from click.testing import CliRunner
 from starlette.testclient import TestClient
 
 from fala.playground.page.command import command
 from fala.playground.page.guard import HEADERS, LARGEST_BODY
 from fala.playground.page.server import make_app
+from program import Program
 from visits import opened, served
 
 pytestmark = pytest.mark.slow
@@ -22,6 +22,7 @@ pytestmark = pytest.mark.slow
 
 TOKEN, PORT = "a-token-of-the-tests", 8123
 OWN = f"http://127.0.0.1:{PORT}"
+PROGRAM = Program(command, "fala demo")
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
 
 
@@ -166,17 +167,10 @@ def test_a_page_that_is_left_in_mid_post_prints_nothing(tmp_path):
     assert (tmp_path / "errors").read_text() == ""
 
 
-def run(*arguments):
-    return CliRunner().invoke(command, [str(one) for one in arguments], prog_name="fala demo")
-
-
 def test_without_the_extra_one_line_says_so(monkeypatch):
     monkeypatch.delitem(sys.modules, "fala.playground.page.server", raising=False)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    done = run()
-    assert done.exit_code == 1
-    assert "pip install 'fala-sdk[demo]'" in done.output
-    assert len(done.output.splitlines()) == 1
+    assert "pip install 'fala-sdk[demo]'" in PROGRAM.failed()
 
 
 def test_a_foreign_folder_or_a_taken_port_is_refused(tmp_path):
@@ -186,6 +180,4 @@ def test_a_foreign_folder_or_a_taken_port_is_refused(tmp_path):
             ("--device-dir", tmp_path, "not a folder of this command"),
             ("--port", taken.getsockname()[1], "cannot be opened"),
         ):
-            done = run("--no-browser", option, value)
-            assert (done.exit_code, len(done.output.splitlines())) == (1, 1)
-            assert why in done.output
+            assert why in PROGRAM.failed("--no-browser", option, value)
