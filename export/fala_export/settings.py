@@ -1,4 +1,4 @@
-"""What a vendor may say of a release: options of commands, keys of recipes."""
+"""Settings of a release: options of commands, keys of recipes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fala_export.options import Argument, Cosine, Count, File, FileOrFolder, Fol
 
 #: How the states of a text's tokens become its embedding.
 Pooling: TypeAlias = Literal["mean", "cls"]
-#: Attention is trained, so only a training has it.
+#: Attention is learned, so only a training offers it.
 TrainedPooling: TypeAlias = Literal["mean", "cls", "attention"]
 
 
@@ -78,13 +78,13 @@ class ExportOptions:
 
     @property
     def optional(self) -> list[str]:
-        """What the graph takes beside texts."""
-        wanted = {
+        """Names of the graph's optional inputs."""
+        inputs = {
             "adapters": self.adapters,
             "prompts": self.prompts,
             "hard-prompts": self.hard_prompts,
         }
-        return [name for name, asked in wanted.items() if asked]
+        return [name for name, enabled in inputs.items() if enabled]
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class VectorOptions:
 
 @dataclass(frozen=True)
 class PriorSettings:
-    """What is learned from public annotators.
+    """What to learn from public annotators.
 
     Attributes:
         scales_only: Leave the prior as it is, and choose the scales of the devices' fit alone.
@@ -118,7 +118,7 @@ class PriorSettings:
 
 @dataclass(frozen=True)
 class Passphrase:
-    """What encrypts private keys.
+    """The passphrase of private keys.
 
     Attributes:
         passphrase_file: File whose first line en- and decrypts the keys; '-' asks for it.
@@ -127,7 +127,7 @@ class Passphrase:
     passphrase_file: File | None = None
 
     def read(self, *, new: bool = False) -> bytes | None:
-        """The passphrase; None where none was asked for."""
+        """The passphrase; None where none is set."""
         file = self.passphrase_file
         if file is None:
             return None
@@ -141,14 +141,14 @@ class Passphrase:
 
 
 def keys_beside(repository: Path) -> Path:
-    """Where a repository's private keys lie unless the vendor says otherwise: beside it."""
+    """The default folder of a repository's private keys, beside it."""
     resolved = repository.resolve()
     return resolved.with_name(f"{resolved.name}.keys")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Keys:
-    """The private keys at hand.
+    """The available private keys.
 
     Attributes:
         keys: A private key's file, or a folder of them; again for more (default: REPO.keys).
@@ -164,7 +164,7 @@ class Keys:
 
 @dataclass(frozen=True, kw_only=True)
 class SignSettings:
-    """What signs a release as a single file.
+    """The key that signs a release as a single file.
 
     Attributes:
         key: The private key, as fala-export key makes it.

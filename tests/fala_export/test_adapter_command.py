@@ -163,7 +163,7 @@ def test_a_matcher_has_no_accuracy_to_choose_by(tmp_path):
     files = ("--base", tmp_path / "b", "--model", tmp_path, "--data", data, "--out", tmp_path / "o")
     result = run(*files, "--task", "x", "--work", tmp_path / "w", "--best", "accuracy")
     assert result.exit_code == 2
-    assert "a matcher learns an order" in result.stderr
+    assert "a matcher has no accuracy" in result.stderr
 
 
 def test_inspect_shows_an_adapter(task):

@@ -187,7 +187,7 @@ def test_an_encoder_of_the_apps_is_refused_before_any_work(kitchen):
     write_external(kitchen / "old.fala", "cloud", "1", plain, {"a": np.ones(3)})
     words = ("init", kitchen / "posts.csv", "--old", kitchen / "old.fala")
     for done in (release(kitchen, code=1), run(*words, "--out", kitchen / "r.toml", code=1)):
-        assert "own encoder cloud 1, and no command has it" in done.stderr
+        assert "own encoder cloud 1, which no command can run" in done.stderr
     assert not (kitchen / "recipe.work").exists()
 
 

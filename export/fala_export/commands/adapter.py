@@ -30,6 +30,6 @@ def adapter(settings: TaskRelease) -> Summary:
         rows = load_public_rows(settings.run.data)
         division = divide(rows.rows, settings.training.seed, validation=True)
     if settings.best == "accuracy" and rows.task == MATCHING:
-        raise click.UsageError("--best accuracy: a matcher learns an order, which has no accuracy")
+        raise click.UsageError("--best accuracy: a matcher has no accuracy, as it learns an order")
     base = open_base(settings)
     return write_task(train_task(base, rows, division, settings), base, settings)

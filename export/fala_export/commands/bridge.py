@@ -10,7 +10,7 @@ from fala_export.options import File, FileOrFolder, Seed
 
 
 def table(summary: Summary) -> str:
-    """What a bridge explains, for people."""
+    """The summary of a bridge, as text."""
     lines = [
         f"{summary['bundle']}: {summary['name']}, with a bridge from {summary['from']}",
         f"  learned on {summary['documents']} documents; "

@@ -41,7 +41,7 @@ def key(settings: NewKey) -> Summary:
 
 @dataclass(frozen=True, kw_only=True)
 class Sign:
-    """What is signed.
+    """The release to sign.
 
     Attributes:
         bundle: The release.
@@ -56,8 +56,8 @@ def sign(settings: Sign) -> Summary:
     """Sign a release as a single file: writes x.fala.sig beside it.
 
     Devices that are given the public half take no release without such a signature:
-    Device.replace("x.fala", trust="KEY.pub"). It needs no repository; but it cannot say that a
-    newer release exists, nor take a key back: for that there is fala-export publish.
+    Device.replace("x.fala", trust="KEY.pub"). It needs no repository; but it cannot announce
+    a newer release, nor revoke a key: use fala-export publish for that.
     """
     from fala_export.updates.signing import sign_file
 

@@ -15,7 +15,7 @@ from fala_export.commands.summary import text_of
 from fala_export.families.prompts.settings import PromptedRelease
 
 
-def _shown(summary: Summary) -> str:
+def _to_text(summary: Summary) -> str:
     if "answers" in summary:
         lines = [
             f"{summary['answers']}:",
@@ -46,7 +46,7 @@ def _figures(figures: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
         )
 
 
-@command(PromptedRelease, _shown)
+@command(PromptedRelease, _to_text)
 def prompts(settings: PromptedRelease) -> Summary:
     """Train one backbone and head for all writers, with what tells the writers apart.
 
@@ -84,8 +84,8 @@ def prompts(settings: PromptedRelease) -> Summary:
     return write_prompted(trained, settings.out, options, settings.count)
 
 
-def _evaluate(folder: Path, asked: Path, out: Path, embeddings: bool) -> Summary:
+def _evaluate(folder: Path, data: Path, out: Path, embeddings: bool) -> Summary:
     from fala_export.families.prompts.evaluation import evaluate
     from fala_export.families.prompts.release import load_prompts
 
-    return evaluate(load_prompts(folder), asked, out, embeddings=embeddings)
+    return evaluate(load_prompts(folder), data, out, embeddings=embeddings)
