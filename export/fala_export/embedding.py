@@ -14,7 +14,7 @@ from fala.cli.progress import progress
 from fala.release import Vectors
 from fala_export.writing import writing
 
-_CHUNK = 256  # texts between two steps of the progress
+_CHUNK = 256  # texts between two updates of the progress bar
 _KEY = 16  # bytes of a text's digest
 
 

@@ -26,7 +26,7 @@ def read_public_texts(path: Path) -> list[str]:
         return _of_rows(path)
     if lines := text_lines(path):
         return list(dict.fromkeys(lines))
-    raise ExportError(f"{path}: the file has no text; expected one a line")
+    raise ExportError(f"{path}: no text in it; expected one a line")
 
 
 def _of_rows(path: Path) -> list[str]:
