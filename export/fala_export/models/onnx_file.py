@@ -109,7 +109,7 @@ class OnnxFile:
             count = edit.add("Max", [count, edit.constant(np.float32(_TINY))])
             pooled = edit.add("Div", [total, count])
         (shape,) = self.encode([""], self.longest).shape[1:]
-        edit.give(pooled, "embedding", ["batch_size", shape])
+        edit.add_output(pooled, "embedding", ["batch_size", shape])
         return edit.finish()
 
 
