@@ -1,4 +1,4 @@
-"""How well a global head does on rows that it was not trained on."""
+"""Score a global head on rows that it was not trained on."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def measure(head: Head, rows: Sequence[Row], embeddings: Mapping[str, Vectors]) 
         embeddings: Embedding by text.
 
     Returns:
-        AUC, F1 and accuracy (of tags in the mean over the tags), or the ``scores`` of a rating:
-        ``pooled`` over all rows, and as ``mean_over_users`` of the users with rows of both (or all)
-        labels, or of two ratings; None where there are none.
+        AUC, F1 and accuracy (for tags their mean over the tags), or the ``scores`` of a rating:
+        ``pooled`` over all rows, and as ``mean_over_users`` the mean over users with rows of two
+        or more labels or ratings; None where there are none.
     """
     examples = [row.example for row in rows]
     inputs, words, model = (
@@ -55,7 +55,7 @@ def measure(head: Head, rows: Sequence[Row], embeddings: Mapping[str, Vectors]) 
 def measure_answers(
     labels: Sequence[str], rows: Sequence[Row], probabilities: NDArray[np.float64]
 ) -> dict[str, Any]:
-    """Score answers as ``measure`` does.
+    """Score probabilities as ``measure`` does.
 
     Args:
         labels: The labels' names, in order.
@@ -70,7 +70,7 @@ def measure_answers(
 def _measure(
     rows: Sequence[Row], score: Callable[[list[int]], Mapping[str, float | None]]
 ) -> dict[str, Any]:
-    """Figures of all rows, and their means over users; ``score`` takes positions of rows."""
+    """Figures of all rows, and their means over users; ``score`` takes the positions of rows."""
     users: dict[str, list[int]] = {}
     for index, row in enumerate(rows):
         if row.user is not None:

@@ -1,4 +1,4 @@
-"""How a training runs: the vendor's settings, and those of the loop."""
+"""Settings of a training: the vendor's, and those of the loop."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from fala_export.options import Count, FileOrFolder, Folder, Only, Positive, See
 if TYPE_CHECKING:
     from fala.release import Link
 
-#: Whether a head weighs words.
+#: Whether a head has weights of words.
 Lexical: TypeAlias = Annotated[bool, "--lexical/--no-lexical"]
 
-#: What the best of a training's epochs is chosen by, on its validation examples.
+#: The metric of the validation examples that chooses the best epoch.
 Best: TypeAlias = Literal["loss", "accuracy"]
 
 
@@ -62,23 +62,25 @@ class TrainingSettings:
     seed: Seed = 0
     annotators: Annotated[bool | None, "--annotators/--no-annotators"] = None
 
-    def over(self, own: LoopSettings) -> LoopSettings:
-        """A way of training, with what the vendor says otherwise."""
+    def over(self, defaults: LoopSettings) -> LoopSettings:
+        """The default settings, changed where the vendor's settings are set."""
         return replace(
-            own,
-            epochs=own.epochs if self.epochs is None else self.epochs,
-            learning_rate=own.learning_rate if self.learning_rate is None else self.learning_rate,
+            defaults,
+            epochs=defaults.epochs if self.epochs is None else self.epochs,
+            learning_rate=defaults.learning_rate
+            if self.learning_rate is None
+            else self.learning_rate,
             warm_up=self.warm_up,
         )
 
 
-#: Of these settings, those of a training without annotators' heads.
+#: The settings of a training without annotators' heads.
 SCHEDULE = Only("epochs", "batch", "learning_rate", "warm_up", "seed")
 
 
 @dataclass(frozen=True)
 class LabelSettings:
-    """What the rows' labels are, unless they are names that exclude one another.
+    """The kind of the rows' labels; by default names that exclude one another.
 
     Attributes:
         rating: The labels are numbers within this range.
@@ -91,11 +93,11 @@ class LabelSettings:
 
     @property
     def link(self) -> Link:
-        """What a label is.
+        """The kind of labels.
 
         Raises:
-            BundleFormatError: The range is none.
-            DataError: They are both.
+            BundleFormatError: The range is empty.
+            DataError: They are ratings and tags.
         """
         from fala.release import LABELS, TAGS, rating_of
 

@@ -189,7 +189,7 @@ def train_task(base: Base, rows: PublicRows, division: Division, settings: TaskR
     }
     details = details_of(f"{method.name} and head", rows, division, figures)
     details["training"] |= {
-        "recipe": training.noted,
+        "recipe": training.provenance,
         "history": history_of(history),
         "parameters": parameters(module),
         "measured_on": "the torch model" if backbone is learner else "the base's graph",

@@ -204,7 +204,7 @@ def train_prompts(
     figures = _figures(model, Inputs(learner, division.held_out, writers, contexts), division)
     details = details_of("backbone, head and writers' prompts", rows, division, figures)
     details["training"] |= {
-        "recipe": task.noted,
+        "recipe": task.provenance,
         "history": history,
         "parameters": counts,
     }
