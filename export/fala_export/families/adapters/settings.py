@@ -1,4 +1,4 @@
-"""What a vendor may say of how much of a model a task trains."""
+"""Settings of a task's training: which part of a model is trained."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ METHODS = {
     "norms": "the norms alone; writes a whole release",
 }
 
-#: How each is trained unless the vendor says otherwise. Every epoch is run: the rate falls to zero
-#: in the last, and of all the best is taken (the paper, section 3.1).
+#: The default settings of each. All epochs run, as the rate falls to zero in the last; the best
+#: epoch is taken (the paper, section 3.1).
 _LOOPS = {
     "adapters": LoopSettings(epochs=10, learning_rate=1e-3, patience=10),
     "full": LoopSettings(epochs=5, learning_rate=5e-5, patience=5),
@@ -47,11 +47,11 @@ class Method:
 
     @property
     def loop(self) -> LoopSettings:
-        """How it is trained by default."""
+        """Its default settings."""
         return _LOOPS[self.name]
 
     def recipe(self) -> dict[str, Any]:
-        """Itself and the settings that it uses, for a manifest."""
+        """Its name and the settings that it uses, for a manifest."""
         if self.name == "adapters":
             return {"name": self.name, "size": self.size, "init_scale": self.init_scale}
         return {"name": self.name, **({"layers": self.layers} if self.name == "top-k" else {})}

@@ -1,4 +1,4 @@
-"""What a vendor may say of a distillation."""
+"""Settings of a distillation."""
 
 from __future__ import annotations
 

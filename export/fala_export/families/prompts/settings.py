@@ -1,4 +1,4 @@
-"""What a vendor may say about a training of writers' prompts."""
+"""Settings of a training of writers' prompts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KINDS = {
     HARD_STATIC: "the writer's own texts, in the data's order",
     HARD_DYNAMIC: "the writer's own texts, the most similar ones first",
 }
-"""What tells writers apart; the first two, nothing and a bias, are what prompts compare with."""
+"""How writers are distinguished; the first two, nothing and a bias, are the baselines."""
 
 MOST_SOFT, MOST_HARD = 256, 4096
 """The most vectors of a soft prompt, and tokens of a hard one."""
@@ -62,7 +62,7 @@ class PromptSettings:
     plain: float = 0.1
 
     def mistake(self) -> str | None:
-        """What is asked of a kind that only another has; None where nothing is."""
+        """A message about an option that the kind does not have; None where all fit."""
         soft = self.kind in SOFT
         most = MOST_SOFT if soft else MOST_HARD if self.kind in HARD else 0
         if not (self.mlp or soft):
@@ -84,7 +84,7 @@ class PromptSettings:
         return usual if self.length is None else self.length
 
     def recipe(self) -> dict[str, Any]:
-        """All of it, as JSON can hold it."""
+        """All settings, as JSON values."""
         return {**asdict(self), "length": self.tokens}
 
 
