@@ -34,7 +34,7 @@ def learn_from_annotators(
     settings: PriorSettings,
     embedder: Embedder | None = None,
 ) -> dict[str, Any]:
-    """``write_prior``, or ``write_scales`` where the settings ask for scales only."""
+    """``write_prior``, or ``write_scales`` where the settings are for scales only."""
     write = write_scales if settings.scales_only else write_prior
     return write(release, public, out, settings.trained_on, embedder)
 

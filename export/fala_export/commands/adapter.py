@@ -12,10 +12,10 @@ from fala_export.families.adapters.settings import TaskRelease
 
 @command(TaskRelease)
 def adapter(settings: TaskRelease) -> Summary:
-    """Train a task's adapter on a backbone that stays as it is, and write it as a bundle.
+    """Train a task's adapter on a frozen backbone, and write it as a bundle.
 
-    Of the model the adapters, the norms behind them and the task's head are trained (Houlsby et
-    al., "Parameter-Efficient Transfer Learning for NLP", ICML 2019).
+    The adapters, the norms after them and the task's head are trained (Houlsby et al.,
+    "Parameter-Efficient Transfer Learning for NLP", ICML 2019).
     """
     if not settings.task.strip():
         raise click.UsageError("--task is blank")

@@ -52,8 +52,8 @@ def distill(settings: StudentRelease) -> Summary:
     """Distil a large encoder into a small one; a rerun continues.
 
     A student of the teacher's dimension and tokenizer starts as the teacher with fewer layers and
-    pieces; any other is a new BERT. With --trim alone the teacher only loses rare pieces; its
-    embeddings of texts without them stay as they are if --epochs is 0.
+    pieces; any other is a new BERT. With --trim alone the teacher only loses rare pieces; with
+    --epochs 0 its embeddings of texts without such pieces do not change.
     """
     with progress("loading libraries"):
         from fala_export.families.distillation.release import release_student

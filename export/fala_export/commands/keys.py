@@ -26,8 +26,8 @@ class NewKey:
 def key(settings: NewKey) -> Summary:
     """Make an Ed25519 key that signs releases as single files.
 
-    KEY.pem is the private half, and readable by its owner alone; KEY.pub beside it is the public
-    half, which an app pins: Device.replace(release, trust="KEY.pub").
+    KEY.pem is the private half, readable by its owner only; KEY.pub beside it is the public half,
+    which an app pins: Device.replace(release, trust="KEY.pub").
     """
     from fala_export.updates.keys import PUBLIC, make_key
 
@@ -55,7 +55,7 @@ class Sign:
 def sign(settings: Sign) -> Summary:
     """Sign a release as a single file: writes x.fala.sig beside it.
 
-    Devices that are given the public half take no release without such a signature:
+    Devices with the public half reject releases without such a signature:
     Device.replace("x.fala", trust="KEY.pub"). It needs no repository; but it cannot announce
     a newer release, nor revoke a key: use fala-export publish for that.
     """

@@ -216,7 +216,7 @@ class Delegate:
 
 @command(Delegate, _to_text)
 def delegate(settings: Delegate) -> Summary:
-    """Give a product keys of its own, which sign its releases and nobody else's."""
+    """Give a product keys of its own, which sign its releases only."""
     from fala_export.updates import publishing
 
     return _with_new_keys(publishing.delegate, settings.product, settings)

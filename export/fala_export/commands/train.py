@@ -25,16 +25,16 @@ _FOR_MODELS = ("pooling", "revision", "max_length", "quantize", "min_cosine", "o
 
 @dataclass(frozen=True, kw_only=True)
 class Train:
-    """What is trained and released.
+    """A training and its release.
 
     Attributes:
         data: Rows as of fala-replace --data; the public ones are read.
         out: Bundle to write.
         work: Folder of the checkpoints, and of the trained model.
-        frozen: Keep the backbone; fit the head in closed form.
+        frozen: Keep the backbone, and fit the head in closed form.
         resume: Continue from the last whole checkpoint in --work.
-        pooling: Default: as the model's sentence-transformers files say, or the mean.
-        lexical: Whether the head weighs words, too: about 130 kB for two labels.
+        pooling: Default: that of the model's sentence-transformers files, or the mean.
+        lexical: Whether the head has weights of words, too: about 130 kB for two labels.
     """
 
     model: ModelSource

@@ -19,7 +19,7 @@ class GraphEdit:
     returns the new graph. Unused constants are left out.
 
     Args:
-        model: An ONNX model, its constants inside; left as it is.
+        model: An ONNX model, its constants inside; not changed.
 
     Attributes:
         source: The nodes, in an order in which they can run.
@@ -100,7 +100,7 @@ class GraphEdit:
         del self._tensors[name]
 
     def keep(self, node: NodeProto) -> None:
-        """Put a node back as it is."""
+        """Put a node back unchanged."""
         self._nodes.append(node)
 
     def add(

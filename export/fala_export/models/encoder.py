@@ -217,7 +217,7 @@ def _note_unused_cuda() -> None:
     if torch.version.cuda is not None and not torch.cuda.is_available():
         click.echo(
             f"this PyTorch is built for CUDA {torch.version.cuda}, and there is no GPU: its CPU "
-            "build takes less than a gigabyte (the selector on pytorch.org gives the line)",
+            "build takes less than a gigabyte (see the selector on pytorch.org)",
             err=True,
         )
 

@@ -193,7 +193,7 @@ def _model_info(name: str, revision: str) -> ModelInfo | str:
     except HFValidationError as error:
         raise ExportError("no such folder, and no name for a model") from error
     except OfflineModeIsEnabled:
-        return "the hub is not asked (HF_HUB_OFFLINE is set)"
+        return "the hub is not used (HF_HUB_OFFLINE is set)"
     except HfHubHTTPError as error:
         if (status := _status(error)) == _TOO_MANY_REQUESTS or status >= 500:
             return f"the hub fails with status {status}"

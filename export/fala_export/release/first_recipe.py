@@ -255,7 +255,7 @@ def _tables(public: PublicRows, out: Path, earlier: Path | None, repository: Pat
         ),
         ("fala-export key vendor.pem makes a key.", '[sign]\nkey = "vendor.pem"\n', False),
         (
-            "A repository that is not there is begun, with new keys beside it.",
+            "A missing repository is created, with new keys beside it.",
             f"[publish]\nrepository = {_quoted(folder)}\n",
             repository is not None,
         ),

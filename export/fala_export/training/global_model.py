@@ -94,7 +94,7 @@ def fit_frozen(
     lexical: bool = True,
     embedder: Embedder | None = None,
 ) -> Trained:
-    """Keep a backbone as it is, and fit its head by the SDK's closed form.
+    """Keep a backbone frozen, and fit its head by the SDK's closed form.
 
     Args:
         source: A loaded encoder, or any bundle, whose head is ignored.

@@ -43,7 +43,7 @@ from fala_export.training.settings import Best, LoopSettings
 #: Set by ``accelerate launch --mixed_precision``; the Trainer reads it on a CPU.
 PRECISION_VARIABLE = "ACCELERATE_MIXED_PRECISION"
 
-_CHECKPOINT_SECONDS = 120.0  # between checkpoints; there is one after each epoch besides
+_CHECKPOINT_SECONDS = 120.0  # between checkpoints, besides those after each epoch
 _KEPT = 3  # checkpoints: the best, the newest, and the previous one while that is being written
 _TITLES = {
     "loss": "loss",

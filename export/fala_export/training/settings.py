@@ -26,10 +26,10 @@ class LoopSettings:
         epochs: Passes over the examples, at most.
         learning_rate: At its peak; it rises linearly, and falls linearly to zero.
         warm_up: Share of the steps in which it rises.
-        weight_decay: AdamW's; biases and norms are spared.
-        patience: Epochs without a better validation after which the training ends.
-        best: Which epoch is the best: that of the lowest ``"loss"`` on the validation examples, or
-            of the highest ``"accuracy"``, the earliest of equals. Only a classifier has one.
+        weight_decay: AdamW's; not for biases and norms.
+        patience: Epochs without improvement on the validation examples before an early stop.
+        best: How the best epoch is chosen: by the lowest ``"loss"`` on the validation examples, or
+            by the highest ``"accuracy"``, which only a classifier has; the earliest of equals.
     """
 
     epochs: int
@@ -49,10 +49,9 @@ class TrainingSettings:
         batch: Texts a step; for a matcher, opened candidates a step.
         learning_rate: At its peak (default: what suits the backbone).
         warm_up: Share of the steps in which the rate rises.
-        seed: Of everything random.
-        annotators: Train a head for each user of five rows or more beside the shared one, at half
-            of the loss; only the shared one is released. Default: where a classifier has two such
-            users.
+        seed: Seed of everything random.
+        annotators: Also train a head for each user of five rows or more, at half of the loss; only
+            the shared head is released. Default: where a classifier has two such users.
     """
 
     epochs: Count | None = None
@@ -110,13 +109,13 @@ class LabelSettings:
 
 @dataclass(frozen=True)
 class Run:
-    """What a training reads, and where it works.
+    """The input and the work folder of a training.
 
     Attributes:
         data: Rows as of fala-replace --data; the public ones are read.
         work: Folder of the checkpoints, and of the trained model.
         resume: Continue from the last whole checkpoint in --work.
-        lexical: Whether the head weighs words, too: about 130 kB for two labels.
+        lexical: Whether the head has weights of words, too: about 130 kB for two labels.
     """
 
     data: FileOrFolder

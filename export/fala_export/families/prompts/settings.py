@@ -35,18 +35,18 @@ _SOFT_LENGTH, _HARD_LENGTH = 8, 64
 
 @dataclass(frozen=True)
 class PromptSettings:
-    """How writers are told apart.
+    """How writers are distinguished.
 
     Attributes:
-        kind: What tells writers apart.
+        kind: The kind of prompts.
         length: Vectors of a soft prompt (default 8), or tokens of a hard one (default 64).
         mlp: Whether soft prompts go through an MLP that all writers share.
-        fixed: Train prompts and head alone.
-        mlm: Guess masked words of the writers' texts first.
+        fixed: Train only prompts and head.
+        mlm: First train on masked words of the writers' texts.
         mlm_epochs: Most passes of that stage.
-        both_ways: A hard prompt's texts look at the input, too, as in the paper; a device cannot
-            keep what is made of such.
-        writer_dropout: Share of the rows whose writer is unknown.
+        both_ways: A hard prompt's texts attend to the input, too, as in the paper; a device cannot
+            compile such prompts.
+        writer_dropout: Share of the training rows whose writer is replaced by the unknown one.
         plain: Share of a soft kind's training rows without any prompt, so that the one head also
             serves the backbone alone.
     """
@@ -90,14 +90,14 @@ class PromptSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class PromptedRelease:
-    """What is trained and released, or asked of what was trained.
+    """A training and its release, or an evaluation.
 
     Attributes:
-        out: Bundle to write, or answers.
+        out: Bundle to write, or file of logits.
         evaluate: Write a trained model's logits for this file's test rows, a JSON object a line;
             DIR is model in the training's --work.
-        embeddings: With --evaluate: answer train rows, too, and write every row's embedding.
-        count: Prompts that a release of soft-all brings, at most.
+        embeddings: With --evaluate: include train rows, and write every row's embedding.
+        count: Most prompts of a release of soft-all.
         pooling: Default: the model's own.
     """
 

@@ -16,7 +16,7 @@ from fala import ExportError
 from fala_export.graph.edit import GraphEdit
 from fala_export.graph.optional.structure import Attention, Scale, Site, Structure
 
-#: Products are computed in this type, whatever a graph's weights are stored in.
+#: Products are computed in this type, in any precision of the weights.
 _FLOAT = np.float32
 
 
@@ -45,7 +45,7 @@ def add_optional_inputs(
     some 3 % longer, even without reading them, as the runtime cannot reuse their memory.
 
     Args:
-        model: An ONNX model, quantized or not, as ``quantize`` gives it.
+        model: An ONNX model, from ``quantize``, in any precision.
         adapters: Whether to add inputs of adapters.
         prompts: Whether to add inputs of prompts.
         hard_prompts: Whether to add outputs of keys and values; only with ``prompts``.

@@ -15,7 +15,7 @@ from fala.cli.progress import progress
 from fala_export.graph.runtime import session
 from fala_export.graph.sentences import calibration_texts
 
-_RANDOM = 96  # sequences of random tokens beside the texts
+_RANDOM = 96  # sequences of random tokens, besides the texts
 _LONGEST_RANDOM = 64
 _FREQUENT = 1000  # ranks over which random tokens are about equally frequent
 _BATCH = 8

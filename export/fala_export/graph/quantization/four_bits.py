@@ -96,7 +96,7 @@ def add_lookup(edit: GraphEdit, table: NDArray[np.float32], indices: str, output
         edit: The graph.
         table: Shape (V, D), D a multiple of ``TABLE_BLOCK``.
         indices: Name of the rows' numbers, of any shape.
-        output: Name of what is looked up, that shape with D at its end.
+        output: Name of the looked-up rows, of the shape of ``indices`` plus D.
     """
     width = table.shape[1]
     packed, multipliers, scales = _round_table(table)
