@@ -62,7 +62,7 @@ class Embedder:
     embedding. A killed process leaves whole entries, and perhaps a part of one, which is cut off.
 
     Args:
-        folder: Where embeddings are kept; None keeps none.
+        folder: Folder of stored embeddings; None stores none.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -102,7 +102,7 @@ class Embedder:
         """The distinct texts that a backbone has not encoded yet.
 
         Args:
-            dimension: Of its embeddings.
+            dimension: Length of its embeddings.
             digest: See ``embed``.
             texts: The texts.
         """

@@ -62,7 +62,7 @@ def write_prior(
         devices without a prior.
 
     Raises:
-        BundleMismatchError: The release has no head, or not one of that kind for these rows.
+        BundleMismatchError: The release has no head, or not such a head for these rows.
         DataError: The rows are of too few annotators.
         ExportError: ``trained_on`` are not the rows of the release's training.
         RowError: A row has a label that is not the head's.
@@ -125,7 +125,7 @@ def write_scales(
 
 
 def in_processes(function: Callable[[int], Fold], folds: Iterable[int]) -> Iterable[Fold]:
-    """As ``map``, on all cores: small fits hold Python's lock most of the time."""
+    """Like ``map``, in processes on all cores: small fits hold Python's lock most of the time."""
     from joblib import Parallel, cpu_count, delayed
 
     calls = [delayed(function)(fold) for fold in folds]

@@ -34,7 +34,7 @@ class ModelSource:
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """How an encoder becomes a bundle.
+    """Options of exporting an encoder.
 
     Attributes:
         name: Name in the manifest (default: the source's; of a student the file's).
@@ -87,7 +87,7 @@ class ExportOptions:
 
 @dataclass(frozen=True)
 class VectorOptions:
-    """How static word vectors become a bundle.
+    """Options of exporting static word vectors.
 
     Attributes:
         precision: How numbers are stored.

@@ -134,7 +134,7 @@ def errors_by_rank(moments: Moments, fit: Matrix, directions: Matrix) -> Matrix:
     Args:
         moments: Moments of the held-out documents.
         fit: The map of full rank, (d_old, d_new).
-        directions: As of ``Ridge.directions``, (d_new, ranks).
+        directions: From ``Ridge.directions``, (d_new, ranks).
     """
     projected = fit @ directions
     # Directions are orthonormal, so their reductions of the error add up.

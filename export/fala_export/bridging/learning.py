@@ -33,7 +33,7 @@ class Trial:
 
     Attributes:
         form: ``"procrustes"``, ``"reduced rank"`` or ``"ridge"``.
-        strength: Of the ridge, see ``STRENGTHS``; Procrustes has none.
+        strength: Strength of the ridge, see ``STRENGTHS``; None for Procrustes.
         rank: Rank of the map.
         explained: Share of the held-out documents' variance over all coordinates of the new
             space that it explains; predicting the training mean explains 0.
@@ -173,7 +173,7 @@ def _near_best(trials: Sequence[Trial]) -> list[Trial]:
 
 
 def _simplest(trials: Sequence[Trial]) -> Trial:
-    """Of a form's trials near the best, the one of least rank, then of strongest penalty."""
+    """The trial of least rank, then of strongest penalty, among those near a form's best."""
     return min(_near_best(trials), key=lambda trial: (trial.rank, -(trial.strength or 0.0)))
 
 

@@ -1,4 +1,4 @@
-"""Build a command from a dataclass of settings, a function of them, and a text of its summary."""
+"""Build a command from a dataclass of settings and a function from these to a summary."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ class NewKey:
     """A key to make.
 
     Attributes:
-        file: Of the private half.
+        file: File of the private half.
     """
 
     file: Annotated[File, Argument("KEY.pem")]

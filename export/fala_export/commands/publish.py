@@ -54,7 +54,7 @@ class Repository:
 
 @dataclass(frozen=True)
 class NewKeys:
-    """Where new private keys go.
+    """The folder of new private keys.
 
     Attributes:
         keys_to: Folder for the new private keys, outside REPO (default: REPO.keys).

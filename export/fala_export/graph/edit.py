@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-_FEW = 8  # a constant of at most so many numbers is stored once
+_FEW = 8  # equal constants of at most 8 numbers are stored once
 
 
 class GraphEdit:

@@ -82,7 +82,7 @@ class Encoder:
 
     @property
     def pooling(self) -> str:
-        """How the states of a text's tokens become its embedding."""
+        """The pooling of the states of a text's tokens."""
         return self.module.pooling
 
     @property
@@ -190,7 +190,7 @@ def load_encoder_of(bundle: Bundle, source: str, revision: str | None = None) ->
     """Load the encoder that a bundle was exported from, to embed as the bundle does.
 
     Args:
-        bundle: Of a transformer.
+        bundle: A bundle of a transformer.
         source: As for ``load_encoder``.
         revision: As for ``load_encoder``.
 

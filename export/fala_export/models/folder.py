@@ -115,7 +115,7 @@ def check_configuration(folder: Path, family: Sequence[str]) -> None:
         family: Model types, as ``transformers`` names them.
 
     Raises:
-        ExportError: It is something else.
+        ExportError: It is not.
     """
     config = read_json(folder / CONFIGURATION)
     if config is None:
@@ -135,7 +135,7 @@ def check_tokenizer(folder: Path) -> None:
     """Check that a transformer's folder holds a tokenizer that can be read here.
 
     Raises:
-        ExportError: None of its files is there, or a package is missing to read them.
+        ExportError: It has none of these files, or a package is missing to read them.
     """
     files = [name for name in (TOKENIZER[0], *VOCABULARIES) if (folder / name).is_file()]
     if not files:

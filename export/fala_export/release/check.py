@@ -17,7 +17,7 @@ from fala_export.embedding import Embedder
 from fala_export.settings import CheckSettings
 from fala_export.writing import writing
 
-#: What counts as worse than the new release as shipped: of AUC, or of a rating's range by RMSE.
+#: A loss of AUC, or of RMSE as a share of the range, above which a device counts as worse.
 WORSE = 0.005
 _COMPARED = ("old_personal", "new_global", "fala")
 _DIGITS = 4
@@ -41,7 +41,7 @@ def play(
         release: The one that replaces it, as it would be shipped.
         data: The rows.
         columns: The names of their columns.
-        settings: How many devices, and their budget.
+        settings: Number of devices, and their budget.
         embedder: Embeds the test rows' texts.
 
     Returns:
@@ -83,8 +83,8 @@ def verdict(users: Sequence[Mapping[str, Any]], link: Link = LABELS) -> dict[str
     """Summarize a walk's figures of a new release.
 
     Args:
-        users: As of ``run_user``.
-        link: Of the release's head.
+        users: Results of ``run_user``.
+        link: Link of the release's head.
 
     Returns:
         ``devices``, those with test rows of two labels; their mean ``auc`` with the old personal

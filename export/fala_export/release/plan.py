@@ -52,12 +52,8 @@ def plan(recipe: Recipe, work: Path) -> dict[str, Any]:
 
 
 def _costs(pipeline: Pipeline) -> list[dict[str, Any]]:
-    recipe, first, texts, embedder = (
-        pipeline.recipe,
-        pipeline.steps[0],
-        pipeline.texts,
-        pipeline.embedder,
-    )
+    recipe, first = pipeline.recipe, pipeline.steps[0]
+    texts, embedder = pipeline.texts, pipeline.embedder
     table, costs = recipe.source, []
     backbone: Backbone | None = None
     new, digest = "the exported model", ""

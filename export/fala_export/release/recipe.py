@@ -39,7 +39,7 @@ class BackboneTable:
         model: Its folder, or its name on the hub with the full commit as revision, since a branch
             moves.
         pooling: None takes the model's own.
-        export: How it becomes a bundle.
+        export: The export options.
     """
 
     model: ModelSource

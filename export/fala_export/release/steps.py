@@ -65,7 +65,7 @@ class Steps(list[Step]):
     """Steps in order.
 
     Args:
-        folder: Where their bundles are kept.
+        folder: Folder of their bundles.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -81,6 +81,9 @@ class TransformerLearner(Learner):
     Args:
         encoder: A loaded encoder.
         max_length: Tokens of a text that are read.
+
+    Attributes:
+        tokenizer: The encoder's tokenizer, with truncation at ``max_length``.
     """
 
     is_transformer = True
@@ -91,8 +94,8 @@ class TransformerLearner(Learner):
         super().__init__(encoder.module, encoder.pad_id, LoopSettings(epochs=2, learning_rate=5e-5))
         self.encoder = encoder
         self.max_length = max_length
-        self._tokenizer = Tokenizer.from_str(encoder.tokenizer.decode())
-        self._tokenizer.enable_truncation(max_length)
+        self.tokenizer = Tokenizer.from_str(encoder.tokenizer.decode())
+        self.tokenizer.enable_truncation(max_length)
 
     @property
     def dimension(self) -> int:
@@ -105,11 +108,6 @@ class TransformerLearner(Learner):
         encoder = self.encoder
         form = [self.digest, self.max_length, encoder.pooling, encoder.normalized]
         return hashlib.sha256(encoder.tokenizer + json.dumps(form).encode()).hexdigest()
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """The encoder's tokenizer, with truncation at ``max_length``."""
-        return self._tokenizer
 
     def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """The tokens of each text; a padding token for one without any."""

@@ -29,12 +29,8 @@ def measure(head: Head, rows: Sequence[Row], embeddings: Mapping[str, Vectors]) 
         or more labels or ratings; None where there are none.
     """
     examples = [row.example for row in rows]
-    inputs, words, model = (
-        head.inputs(examples, embeddings),
-        head.words(examples),
-        head.vendor_model(),
-    )
-    link, z = head.link, model.logits(inputs, words).astype(np.float64)
+    inputs, words, link = head.inputs(examples, embeddings), head.words(examples), head.link
+    z = head.vendor_model().logits(inputs, words).astype(np.float64)
     if link == LABELS:
         return measure_answers(head.labels, rows, link.answers(z))
     truth = head.label_shares([row.label for row in rows])

@@ -20,7 +20,7 @@ Best: TypeAlias = Literal["loss", "accuracy"]
 
 @dataclass(frozen=True)
 class LoopSettings:
-    """How a module is trained.
+    """Settings of the training loop.
 
     Attributes:
         epochs: Passes over the examples, at most.

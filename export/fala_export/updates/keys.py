@@ -1,4 +1,4 @@
-"""Ed25519 keys as PEM files, and rings of them that sign."""
+"""Ed25519 keys as PEM files, and keyrings of signers."""
 
 from __future__ import annotations
 

@@ -45,11 +45,11 @@ _PRODUCT_DAYS = PERIODS[TARGETS]
 
 @dataclass(frozen=True)
 class Threshold:
-    """How many of a role's keys must sign.
+    """The threshold of a role's signatures.
 
     Attributes:
-        needed: How many signatures are needed.
-        keys: How many keys the role has.
+        needed: Number of keys that must sign.
+        keys: Number of keys that the role has.
     """
 
     needed: int

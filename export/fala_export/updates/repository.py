@@ -3,9 +3,9 @@
     metadata/N.root.json  N.snapshot.json  N.targets.json  N.PRODUCT.json  timestamp.json
     targets/PRODUCT/SHA256.release.fala
 
-Files are only ever added, but for ``timestamp.json``, which names the rest and is written last,
-and a new root, which comes after what its keys have signed: a process that is killed midway leaves
-the repository as it was.
+Files are only added, except ``timestamp.json``, which names the others. It is written after them,
+and a new root after all metadata that its keys have signed: a process that is killed midway leaves
+a valid repository.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ class Header:
     """The first line of word2vec's and fastText's files.
 
     Attributes:
-        words: How many follow.
+        words: Number of words.
         dimension: Length of a vector.
     """
 
@@ -36,7 +36,7 @@ def find_header(line: bytes) -> Header | None:
 def find_dimension(lines: Sequence[bytes]) -> int:
     """The vector length of most lines; 1 without lines."""
     counts = Counter(max(_trimmed(line).count(b" "), 1) for line in lines)
-    # Of equally frequent counts the larger: damaged lines are too short, hardly ever too long.
+    # The larger of equally frequent counts: damaged lines are too short, hardly ever too long.
     return max(((votes, count) for count, votes in counts.items()), default=(0, 1))[1]
 
 

@@ -131,12 +131,8 @@ def _by_structure(transformer: nn.Module) -> Iterator[tuple[nn.LayerNorm, nn.Mod
                 yield norm, module, "dropout"
         elif {"sa_layer_norm", "output_layer_norm", "ffn", "attention"} <= set(children):
             # DistilBERT's, with the sums in the layer itself.
-            yield _norm(children["sa_layer_norm"]), _child(module, "attention"), "out_lin"
-            yield _norm(children["output_layer_norm"]), _child(module, "ffn"), "dropout"
-
-
-def _child(module: nn.Module, name: str) -> nn.Module:
-    return module.get_submodule(name)
+            yield _norm(children["sa_layer_norm"]), children["attention"], "out_lin"
+            yield _norm(children["output_layer_norm"]), children["ffn"], "dropout"
 
 
 def _norm(module: nn.Module) -> nn.LayerNorm:

@@ -15,7 +15,7 @@ from fala_export.writing import megabytes, writing
 
 
 def write_task(task: Task, base: Base, settings: TaskRelease) -> dict[str, Any]:
-    """Write a trained task: adapters as such, anything else as a whole release.
+    """Write a trained task: adapters alone, other methods as a whole release.
 
     Args:
         task: The trained task.

@@ -31,11 +31,11 @@ _LOOPS = {
 
 @dataclass(frozen=True)
 class Method:
-    """How much of a model a task trains.
+    """The part of a model that a task trains.
 
     Attributes:
-        name: What is trained.
-        size: Of the adapters' bottlenecks.
+        name: The part to train.
+        size: Size of the adapters' bottlenecks.
         layers: K of top-k.
         init_scale: Deviation of the adapters' first weights.
     """
@@ -68,8 +68,8 @@ class TaskRelease:
         revision: Branch, tag or commit of a model on the hub.
         task: The task's name, in the manifest.
         out: Bundle to write.
-        best: What the best epoch is chosen by, on the validation rows (default: accuracy, as in
-            the paper; of matching, which has none, loss).
+        best: The metric of the validation rows that chooses the best epoch (default: accuracy, as
+            in the paper; for matching, which has none, loss).
         own_splits: Validate on the file's train rows, and measure on its test rows, in place of a
             tenth of the public rows each.
         min_cosine: Mean cosine of the model's embeddings to the base's below which it is another

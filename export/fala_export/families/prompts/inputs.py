@@ -228,8 +228,8 @@ class WriterBatches:
         inputs: The rows' texts and writers.
         batch: Rows a batch.
         seed: Seed of their order and of the dropping.
-        dropping: How often a row's writer is the unknown one, or has no prompt; None for never,
-            to validate.
+        dropping: Rates of replacing a row's writer by the unknown one, or by no prompt; None to
+            validate.
         labels: Position of each row's label, and how many labels there are; None for no target.
     """
 

@@ -47,8 +47,8 @@ class PromptSettings:
         both_ways: A hard prompt's texts attend to the input, too, as in the paper; a device cannot
             compile such prompts.
         writer_dropout: Share of the training rows whose writer is replaced by the unknown one.
-        plain: Share of a soft kind's training rows without any prompt, so that the one head also
-            serves the backbone alone.
+        plain: Share of a soft kind's training rows without a prompt, so that the head also fits
+            the backbone alone.
     """
 
     kind: Annotated[str, Described(KINDS)]

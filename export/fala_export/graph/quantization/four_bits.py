@@ -25,7 +25,7 @@ TABLE_BLOCK = 32
 
 _LOW, _HIGH = -8, 7  # the range of four bits
 _LARGEST = 14  # multiplier: 14 * 8 leaves int8 some room, see ``integers.WEIGHT_LIMIT``
-_TRIED = 4  # multipliers tried, from the one that clips nothing downwards, with either sign
+_TRIED = 4  # multipliers to try, with either sign: the one that clips nothing, and smaller ones
 _DAMPING = 0.05  # of the moments' mean diagonal, added to it (GPTQ's own default is 0.01)
 _LEAST_DAMPING = 1e-30  # where all inputs are 0
 _ROWS = 4096  # of a table that are rounded at a time
@@ -77,8 +77,8 @@ def add_product(
 
     Args:
         edit: The graph.
-        q: As from ``round_product``.
-        multipliers: As from ``round_product``.
+        q: From ``round_product``.
+        multipliers: From ``round_product``.
     """
     rows, columns = q.shape
     unpacked = _add_unpacked(edit, edit.constant(_packed(q, axis=0)), axis=0)
