@@ -58,7 +58,7 @@ FAMILY = (
 
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _LOCAL = {"local_files_only": True, "trust_remote_code": False}
-_DEFAULT_LENGTH = 128  # enough for headlines, posts and comments; the cost grows with the length
+DEFAULT_LENGTH = 128  # enough for headlines, posts and comments; the cost grows with the length
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Encoder:
             ExportError: It reads fewer than wanted.
         """
         if wanted is None:
-            return min(_DEFAULT_LENGTH, self.longest)
+            return min(DEFAULT_LENGTH, self.longest)
         if not 0 < wanted <= self.longest:
             raise ExportError(f"the model reads 1 to {self.longest} tokens of a text, not {wanted}")
         return wanted

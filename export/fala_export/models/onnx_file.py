@@ -18,12 +18,11 @@ from tokenizers import Tokenizer
 from fala import ExportError
 from fala_export.graph.edit import GraphEdit
 from fala_export.graph.runtime import session
-from fala_export.models.encoder import token_ids
+from fala_export.models.encoder import DEFAULT_LENGTH, token_ids
 from fala_export.models.onnx_graph import OPSET
 from fala_export.quiet import first_line
 
 _IDS, _MASK, _TYPES = "input_ids", "attention_mask", "token_type_ids"
-_DEFAULT_LENGTH = 128
 _PADDING = ("[PAD]", "<pad>")
 _UNTRAINED = "pooler_output"  # of BERT's pre-training; the embedding of hardly any encoder
 _TINY = 1e-9  # keeps the mean of a row without tokens finite
@@ -142,7 +141,7 @@ def load_onnx(
             f"{path}: its inputs are {', '.join(sorted(names))}; those of an encoder are {_IDS}, "
             f"{_MASK} and perhaps {_TYPES}"
         )
-    longest = max_length or _DEFAULT_LENGTH
+    longest = max_length or DEFAULT_LENGTH
     last = max(reader.get_vocab(with_added_tokens=True).values())
     # The largest token id at full length: a file that runs these texts runs any.
     values = _run(path, runner, np.full((2, longest), last))

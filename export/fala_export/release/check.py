@@ -23,7 +23,7 @@ _COMPARED = ("old_personal", "new_global", "fala")
 _DIGITS = 4
 
 
-def play(
+def play_devices(
     earlier: Path,
     release: Path,
     data: Path,
@@ -119,28 +119,28 @@ def verdict(users: Sequence[Mapping[str, Any]], link: Link = LABELS) -> dict[str
     }
 
 
-def demand(figures: Mapping[str, Any], settings: CheckSettings) -> None:
+def check_limits(figures: Mapping[str, Any], settings: CheckSettings) -> None:
     """Check a verdict against the recipe's limits.
 
     Raises:
         ExportError: It is outside of them.
     """
-    least, most = settings.minimum_gain, settings.maximum_worse
-    if least is not None and figures["gain"] < least:
+    minimum_gain, maximum_worse = settings.minimum_gain, settings.maximum_worse
+    if minimum_gain is not None and figures["gain"] < minimum_gain:
         raise ExportError(
-            f"[check] demands minimum_gain = {least:g}, and {figures['devices']} held-out "
+            f"[check] demands minimum_gain = {minimum_gain:g}, and {figures['devices']} held-out "
             f"annotators gain {figures['gain']:+.4f} of {figures['metric']} over the new release "
             "as shipped"
         )
-    if most is not None and figures["worse"] > most:
+    if maximum_worse is not None and figures["worse"] > maximum_worse:
         raise ExportError(
-            f"[check] demands maximum_worse = {most:g}, and {figures['worse']:.0%} of "
+            f"[check] demands maximum_worse = {maximum_worse:g}, and {figures['worse']:.0%} of "
             f"{figures['devices']} held-out annotators lose more than {WORSE} of "
             f"{figures['metric']}"
         )
 
 
-def note(release: Path, figures: Mapping[str, Any], out: Path) -> None:
+def write_verdict(release: Path, figures: Mapping[str, Any], out: Path) -> None:
     """Write a release again, with the verdict in its manifest.
 
     Raises:

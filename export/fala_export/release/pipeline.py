@@ -19,12 +19,12 @@ from fala_export.bridging.building import build_bridge
 from fala_export.embedding import Embedder, open_earlier
 from fala_export.models.encoder import load_encoder
 from fala_export.population import learn_from_annotators
-from fala_export.release.check import demand, note, play
+from fala_export.release.check import check_limits, play_devices, write_verdict
 from fala_export.release.recipe import BackboneTable, Recipe, VectorsTable
 from fala_export.release.steps import Steps, digest_of
 from fala_export.settings import CheckSettings, PriorSettings
 from fala_export.training.backbones import attentive
-from fala_export.training.checkpoints import alone
+from fala_export.training.checkpoints import locked
 from fala_export.training.global_model import fit_frozen, train
 from fala_export.training.public_rows import PublicRows, load_public_rows
 from fala_export.training.release import write_trained
@@ -187,10 +187,10 @@ class Pipeline:
         return learn_from_annotators(before, self.rows, out, settings, self.embedder)
 
     def _check(self, settings: CheckSettings, before: Path, out: Path) -> Mapping[str, Any]:
-        figures = play(
+        figures = play_devices(
             self.earlier_release, before, self.data, self.recipe.columns, settings, self.embedder
         )
-        note(before, figures, out)
+        write_verdict(before, figures, out)
         return figures
 
 
@@ -218,7 +218,7 @@ def build_release(recipe: Recipe, out: Path, work: Path) -> dict[str, Any]:
     """
     check_folder(out)
     pipeline, deliveries = Pipeline(recipe, work), _deliveries(recipe)
-    with alone(work, first=True):
+    with locked(work, first=True):
         summary: dict[str, Any] = {"bundle": str(out)}
         for number, step in enumerate(pipeline.steps, start=1):
             note = ", done before" if step.done else ""
@@ -229,7 +229,7 @@ def build_release(recipe: Recipe, out: Path, work: Path) -> dict[str, Any]:
             else:
                 summary |= {step.part: result} if step.part else result
         if recipe.check is not None:
-            demand(summary["check"], recipe.check)
+            check_limits(summary["check"], recipe.check)
         release = pipeline.steps[-1].bundle
         with writing(out):
             write_atomically(out, partial(shutil.copyfile, release))

@@ -32,7 +32,7 @@ def state_of(checkpoint: Path) -> TrainerState | None:
 
 
 @contextmanager
-def alone(folder: Path, first: bool) -> Iterator[None]:
+def locked(folder: Path, first: bool) -> Iterator[None]:
     """Lock a work folder against other trainings; a kill releases the lock.
 
     Another training would take a checkpoint that is being written for interrupted, and remove it.
@@ -68,7 +68,7 @@ def open_work(folder: Path, recipe: Mapping[str, Any], resume: bool) -> Path | N
     """Open a work folder.
 
     Args:
-        folder: The folder, locked by ``alone``.
+        folder: The folder, inside ``locked``.
         recipe: Everything that a training depends on, by readable names, as JSON values.
         resume: Whether to continue from its checkpoints.
 

@@ -32,14 +32,14 @@ def measure(head: Head, rows: Sequence[Row], embeddings: Mapping[str, Vectors]) 
     inputs, words, link = head.inputs(examples, embeddings), head.words(examples), head.link
     z = head.vendor_model().logits(inputs, words).astype(np.float64)
     if link == LABELS:
-        return measure_answers(head.labels, rows, link.answers(z))
+        return measure_probabilities(head.labels, rows, link.answers(z))
     truth = head.label_shares([row.label for row in rows])
 
-    def score(chosen: list[int]) -> Mapping[str, float | None]:
-        y, answers = truth[chosen], z[chosen]
+    def score(positions: list[int]) -> Mapping[str, float | None]:
+        y, logits = truth[positions], z[positions]
         if isinstance(link, Rating):
-            return link.scores(y, answers)
-        shares = link.answers(answers)
+            return link.scores(y, logits)
+        shares = link.answers(logits)
         return averaged(
             scores(tag.astype(np.int64), np.column_stack([1 - share, share]))
             for tag, share in zip(y.T, shares.T, strict=True)
@@ -48,7 +48,7 @@ def measure(head: Head, rows: Sequence[Row], embeddings: Mapping[str, Vectors]) 
     return _measure(rows, score)
 
 
-def measure_answers(
+def measure_probabilities(
     labels: Sequence[str], rows: Sequence[Row], probabilities: NDArray[np.float64]
 ) -> dict[str, Any]:
     """Score probabilities as ``measure`` does.
@@ -58,9 +58,9 @@ def measure_answers(
         rows: n labelled rows.
         probabilities: Shape (n, number of labels).
     """
-    position = {label: index for index, label in enumerate(labels)}
-    truth = np.array([position[str(row.label)] for row in rows], dtype=np.int64)
-    return _measure(rows, lambda chosen: scores(truth[chosen], probabilities[chosen]))
+    column = {label: number for number, label in enumerate(labels)}
+    truth = np.array([column[str(row.label)] for row in rows], dtype=np.int64)
+    return _measure(rows, lambda positions: scores(truth[positions], probabilities[positions]))
 
 
 def _measure(
@@ -68,14 +68,14 @@ def _measure(
 ) -> dict[str, Any]:
     """Figures of all rows, and their means over users; ``score`` takes the positions of rows."""
     users: dict[str, list[int]] = {}
-    for index, row in enumerate(rows):
+    for position, row in enumerate(rows):
         if row.user is not None:
-            users.setdefault(row.user, []).append(index)
+            users.setdefault(row.user, []).append(position)
     pooled = score(list(range(len(rows))))
     by_user = [
-        score(chosen)
-        for chosen in users.values()
-        if len({rows[index].label for index in chosen}) > 1
+        score(positions)
+        for positions in users.values()
+        if len({rows[position].label for position in positions}) > 1
     ]
     mean = {
         metric: _mean([value for user in by_user if (value := user.get(metric)) is not None])

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fala import Backbone, DataError, fit_head
 from fala.release import scores, unique_texts
-from fala_export.training.metrics import measure_answers
+from fala_export.training.metrics import measure_probabilities
 from fala_export.training.public_rows import Division, divide, document_of, load_public_rows
 
 _CHANCE = 0.5  # the AUC of guessing
@@ -90,7 +90,7 @@ def score(
     )
     inputs = head.inputs([row.example for row in held_out], embeddings)
     probabilities = head.vendor_model().probabilities(inputs)
-    pooled = measure_answers(task.labels, held_out, probabilities)["pooled"]
+    pooled = measure_probabilities(task.labels, held_out, probabilities)["pooled"]
     figures = {name: value for name, value in pooled.items() if value is not None}
     return Scored(probabilities, figures, megabytes)
 

@@ -12,7 +12,7 @@ from fala_export.families.prompts.inputs import UNKNOWN
 from fala_export.families.prompts.model import predict
 from fala_export.families.prompts.settings import HARD, NONE
 from fala_export.families.prompts.training import Model, new_writers
-from fala_export.training.metrics import measure_answers
+from fala_export.training.metrics import measure_probabilities
 from fala_export.writing import writing
 
 
@@ -88,7 +88,7 @@ def evaluate(model: Model, data: Path, out: Path, *, embeddings: bool = False) -
         "known": sum(is_known[position] for position in tested_rows),
         "new_writers": len(added),
         "figures": {
-            name: measure_answers(labels, tested, label_probabilities(values[tested_rows]))
+            name: measure_probabilities(labels, tested, label_probabilities(values[tested_rows]))
             for name, values in (("own", logits), ("unknown", unknown_logits))
         },
     }

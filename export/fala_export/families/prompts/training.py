@@ -39,7 +39,7 @@ from fala_export.models.encoder import Encoder
 from fala_export.training.backbones import TransformerLearner, embed_rows
 from fala_export.training.closed_form import closed_form, with_words
 from fala_export.training.loop import Training
-from fala_export.training.metrics import measure_answers
+from fala_export.training.metrics import measure_probabilities
 from fala_export.training.public_rows import Division, PublicRows, divide
 from fala_export.training.release import Trained, details_of, history_of, parity_examples
 from fala_export.training.settings import LoopSettings, TrainingSettings
@@ -275,5 +275,6 @@ def _figures(model: Model, inputs: Inputs, division: Division) -> dict[str, Any]
     for name, numbers in cases.items():
         logits, _ = predict(model.module, inputs, numbers, "measuring on held-out rows")
         labels = model.module.labels
-        figures[name] = measure_answers(labels, rows, label_probabilities(logits[with_prompt]))
+        probabilities = label_probabilities(logits[with_prompt])
+        figures[name] = measure_probabilities(labels, rows, probabilities)
     return figures
