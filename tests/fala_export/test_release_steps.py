@@ -132,7 +132,7 @@ def test_what_is_done_is_not_done_again(kitchen, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(fala_export.release.pipeline, "play", killed)
+        patched.setattr(fala_export.release.pipeline, "play_devices", killed)
         assert "the same command continues" in release(kitchen, code=130).stderr
     assert not (kitchen / "recipe.fala").exists()
     before = steps(kitchen)
