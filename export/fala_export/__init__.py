@@ -49,7 +49,7 @@ _MODULES = {
 if not TYPE_CHECKING:  # for a type checker the module would have every name
 
     def __getattr__(name: str) -> object:
-        """A name, loaded when it is first asked for: a command's help needs none of them."""
+        """A name, loaded at its first use: a command's help needs none of them."""
         from importlib import import_module
 
         if name not in _MODULES:

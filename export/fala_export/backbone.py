@@ -39,7 +39,7 @@ from fala_export.models.onnx_file import OnnxFile
 from fala_export.settings import ExportOptions
 from fala_export.writing import MEGABYTE, check_folder, megabytes, writing
 
-#: What a bundle is made of.
+#: The encoder that becomes a bundle.
 Source: TypeAlias = Encoder | OnnxFile
 
 _NAMES = {"none": "fp32"}  # a precision in the manifest
@@ -51,16 +51,16 @@ class Export:
     """An encoder as a device will run it, not yet packed.
 
     Attributes:
-        encoder: Where it came from.
-        options: How it was made.
+        encoder: The exported encoder.
+        options: The export options.
         max_length: Tokens of a text that are read.
         precision: One of ``PRECISIONS``.
         float_model: The ONNX graph in float32.
-        model: The file of the same in ``precision``.
-        backbone: What runs it.
-        examples: What parity is measured on.
-        exported: The texts of the examples, embedded by the backbone.
-        reference: The same by the encoder in float32.
+        model: The graph in ``precision``, serialized.
+        backbone: Runs ``model``.
+        examples: Examples to measure parity on.
+        exported: Embeddings of the examples' texts by the backbone, by text.
+        reference: Embeddings of the same texts by the encoder in float32.
     """
 
     encoder: Source
@@ -76,20 +76,20 @@ class Export:
 
     @property
     def megabytes(self) -> float:
-        """Size of the files that a device needs of it."""
+        """Size of the files that a device needs."""
         return round((len(self.model) + len(self.encoder.tokenizer)) / MEGABYTE, 2)
 
 
 def convert(encoder: Source, options: ExportOptions, examples: Sequence[Example]) -> Export:
-    """Turn an encoder into what a device runs, and hold it against the original.
+    """Convert an encoder to the model that a device runs, and compare both.
 
     Args:
         encoder: A loaded or trained encoder, or the ONNX file of one.
-        options: How.
-        examples: What to measure parity on.
+        options: The export options.
+        examples: Examples to measure parity on.
 
     Raises:
-        ExportError: The model cannot be exported so, or loses more than it may.
+        ExportError: The model cannot be exported so, or its mean cosine is below the floor.
     """
     max_length = encoder.length(options.max_length)
     texts = unique_texts(examples)
@@ -98,9 +98,9 @@ def convert(encoder: Source, options: ExportOptions, examples: Sequence[Example]
     with progress("tracing the graph"):
         float_model = encoder.graph()
     sequences = token_sequences(encoder.tokenizer, max_length)
-    wanted = reversed(PRECISIONS) if options.precision == "auto" else (options.precision,)
+    precisions = reversed(PRECISIONS) if options.precision == "auto" else (options.precision,)
     cosines = {}
-    for precision in wanted:
+    for precision in precisions:
         graph = add_optional_inputs(
             quantize(float_model, precision, sequences),
             adapters=options.adapters,
@@ -126,9 +126,9 @@ def convert(encoder: Source, options: ExportOptions, examples: Sequence[Example]
                 dict(zip(texts, exported, strict=True)),
                 dict(zip(texts, reference, strict=True)),
             )
-    seen = ", ".join(f"{cosine:.4f} in {precision}" for precision, cosine in cosines.items())
+    measured = ", ".join(f"{cosine:.4f} in {precision}" for precision, cosine in cosines.items())
     raise ExportError(
-        f"{options.name}: the mean cosine to the model in float32 is {seen}, and should be at "
+        f"{options.name}: the mean cosine to the model in float32 is {measured}, and should be at "
         f"least {options.min_cosine}; choose a finer precision, or a lower floor"
     )
 
@@ -168,7 +168,7 @@ def pack(
     }
     if head is not None:
         parity["head"] = compare_logits(head, export.examples, export.exported, export.reference)
-    # One by one, as an app asks: a batch of unlike lengths would time its padding.
+    # One text a pass, as an app encodes them: a batch of unlike lengths would time its padding.
     timed = encoder.token_ids(texts[:: -(-len(texts) // _TIMED_TEXTS)], export.max_length)
     passes = [
         {"input_ids": np.array([ids]), "attention_mask": np.ones((1, len(ids)), np.int64)}
@@ -222,11 +222,11 @@ def export_encoder(
     Args:
         encoder: A loaded or trained encoder, or the ONNX file of one.
         out: The bundle to write; left alone when anything fails.
-        options: How.
+        options: The export options.
         parity_text: File with a text a line to measure parity on; None for built-in texts.
 
     Raises:
-        ExportError: As they do.
+        ExportError: See ``convert`` and ``pack``.
     """
     texts = parity_texts(parity_text)
     check_folder(out)

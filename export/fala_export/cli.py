@@ -46,10 +46,10 @@ def run(*words: str) -> dict[str, Any]:
     """Run a command in this process; it prints nothing on standard output.
 
     Args:
-        words: The command's, as they stand on the command line.
+        words: The command and its arguments, as on the command line.
 
     Returns:
-        What it says of what it made, as ``--json`` prints it.
+        The command's summary, as ``--json`` prints it.
 
     Raises:
         click.ClickException: If it fails.

@@ -14,7 +14,7 @@ from fala.cli.progress import progress
 from fala.release import Vectors
 from fala_export.writing import writing
 
-_CHUNK = 256  # texts between two steps of the progress
+_CHUNK = 256  # texts between two updates of the progress bar
 _KEY = 16  # bytes of a text's digest
 
 
@@ -28,14 +28,14 @@ def open_earlier(path: Path) -> Bundle:
     bundle = Bundle.open(path)
     if bundle.external:
         raise ExportError(
-            f"{path}: is for the app's own encoder {bundle.encoder}, and no command has it; leave "
-            "it out, and add a bridge of its embeddings by fala.fit_bridge and fala.add_bridge"
+            f"{path}: is for the app's own encoder {bundle.encoder}, which no command can run; "
+            "leave it out, and add a bridge by fala.fit_bridge and fala.add_bridge"
         )
     return bundle
 
 
 def embed(backbone: Backbone, texts: Sequence[str], label: str) -> Vectors:
-    """Embed n texts, and show how far it is; shape (n, dimension)."""
+    """Embed n texts, with a progress bar; shape (n, dimension)."""
     embeddings = np.empty((len(texts), backbone.dimension), dtype=np.float32)
     for positions, vectors in _chunks(backbone, texts, label):
         embeddings[positions] = vectors
@@ -45,7 +45,7 @@ def embed(backbone: Backbone, texts: Sequence[str], label: str) -> Vectors:
 def _chunks(
     backbone: Backbone, texts: Sequence[str], label: str
 ) -> Iterator[tuple[list[int], Vectors]]:
-    """Positions of some texts and their embeddings; texts of one length are padded least."""
+    """Positions of some texts and their embeddings; texts of similar length need little padding."""
     order = sorted(range(len(texts)), key=lambda position: -len(texts[position]))
     with progress(label, sum(map(len, texts))) as bar:
         for start in range(0, len(order), _CHUNK):
@@ -62,7 +62,7 @@ class Embedder:
     embedding. A killed process leaves whole entries, and perhaps a part of one, which is cut off.
 
     Args:
-        folder: Where embeddings are kept; None keeps none.
+        folder: Folder of stored embeddings; None stores none.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -72,10 +72,10 @@ class Embedder:
         """Embed n texts, of which the pending ones are encoded; shape (n, dimension).
 
         Args:
-            backbone: What embeds them.
-            digest: Of all that its embeddings depend on.
+            backbone: The backbone.
+            digest: Digest of everything that its embeddings depend on.
             texts: The texts.
-            label: Of the progress.
+            label: Title of the progress bar.
 
         Raises:
             ExportError: The folder cannot be written.
@@ -99,10 +99,10 @@ class Embedder:
         return np.ascontiguousarray(entries["embedding"][[row[_key(text)] for text in texts]])
 
     def pending(self, dimension: int, digest: str, texts: Sequence[str]) -> list[str]:
-        """Those of some texts that a backbone has not encoded yet.
+        """The distinct texts that a backbone has not encoded yet.
 
         Args:
-            dimension: Of its embeddings.
+            dimension: Length of its embeddings.
             digest: See ``embed``.
             texts: The texts.
         """

@@ -1,7 +1,7 @@
 """Settings as dataclasses: one declaration is a command's options, a recipe's keys, and the docs.
 
-A field's name, type, default and line under ``Attributes:`` are the option's. What a command line
-needs besides stands in the annotation::
+A field's name, type, default and line under ``Attributes:`` are the option's. What only a command
+line needs is in the annotation::
 
     layers: Count | None = None                           # --layers, at least 1
     dimension: Annotated[Count | None, "--dim"] = None    # by another name
@@ -9,7 +9,7 @@ needs besides stands in the annotation::
     source: Annotated[str, Argument("DIR_OR_NAME")]       # an argument
     texts: tuple[File, ...]                               # may be given again
     rating: tuple[float, float] | None = None             # --rating FLOAT FLOAT: two values
-    from_: File                                           # --from: a word that Python keeps
+    from_: File                                           # --from: a keyword of Python
     training: TrainingSettings                            # all options of another dataclass
     export: Annotated[ExportOptions, Only("name", "ort")] # some of them
 
@@ -43,7 +43,7 @@ import click
 
 from fala import ExportError
 
-if TYPE_CHECKING:  # the type of all dataclasses exists for type checkers alone
+if TYPE_CHECKING:  # the type of all dataclasses exists only for type checkers
     from _typeshed import DataclassInstance
 
 T = TypeVar("T", bound="DataclassInstance")
@@ -65,7 +65,7 @@ class Argument:
     """Marks a field that is an argument.
 
     Attributes:
-        metavar: What it is called in the usage line.
+        metavar: Its name in the usage line.
     """
 
     metavar: str
@@ -84,8 +84,8 @@ class Options(Generic[T]):
 
     Args:
         settings: The dataclass.
-        only: Its fields that are taken; none takes all.
-        optional: Whether a command line may leave all of it out.
+        only: The fields to take; None takes all.
+        optional: Whether a command line may omit the whole group.
     """
 
     def __init__(
@@ -95,19 +95,19 @@ class Options(Generic[T]):
         self._hints = get_type_hints(settings, include_extras=True)
         self._needed: list[str] = []
         self._parts: dict[str, click.Parameter | Options[Any]] = {}
-        about = described(settings)
+        helps = described(settings)
         for field in dataclasses.fields(settings):
             name = field.name
             if only is not None and name not in only:
                 continue
-            kind, notes, may_miss = _unwrapped(self._hints[name])
+            kind, notes, nullable = _unwrap(self._hints[name])
             if isinstance(kind, type) and dataclasses.is_dataclass(kind):
                 part = next((note for note in notes if isinstance(note, Only)), None)
-                self._parts[name] = Options(kind, part, optional=may_miss)
+                self._parts[name] = Options(kind, part, optional=nullable)
                 continue
             if field.default is field.default_factory is MISSING:
                 self._needed.append(name)
-            self._parts[name] = _parameter(field, kind, notes, about[name], required=not optional)
+            self._parts[name] = _parameter(field, kind, notes, helps[name], required=not optional)
 
     def parameters(self) -> Iterator[click.Parameter]:
         """The options and arguments, in the order of the fields."""
@@ -117,30 +117,30 @@ class Options(Generic[T]):
             else:
                 yield part
 
-    def made(self, values: Mapping[str, Any]) -> T:
+    def build(self, values: Mapping[str, Any]) -> T:
         """The settings of a command line.
 
         Args:
             values: By the parameters' names, as click passes them.
 
         Raises:
-            click.UsageError: It has some of what an optional group needs, and not all.
+            click.UsageError: A required option of a group is missing.
         """
-        given: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         for name, part in self._parts.items():
             if not isinstance(part, Options):
-                given[name] = values[str(part.name)]
+                fields[name] = values[str(part.name)]
             elif part._optional and all(values[needed] is None for needed in part._needed):
-                given[name] = None
+                fields[name] = None
             else:
-                given[name] = part.made(values)
+                fields[name] = part.build(values)
         for name in self._needed:
-            if given[name] is None:
+            if fields[name] is None:
                 raise click.UsageError(f"Missing option '--{_key(name)}'.")
-        return self._settings(**given)
+        return self._settings(**fields)
 
     def names(self) -> list[str]:
-        """The keys of a table; those of groups stand among them."""
+        """The keys of a table, with those of its groups."""
         names = []
         for name, part in self._parts.items():
             names += part.names() if isinstance(part, Options) else [_key(name)]
@@ -152,14 +152,14 @@ class Options(Generic[T]):
         Args:
             table: Values by key.
             title: Of the table, for messages.
-            folder: Where paths count from; None leaves them as they are.
+            folder: Folder of relative paths; None leaves them as they are.
 
         Raises:
-            ExportError: A key is missing or none of the table's, or a value is wrong.
+            ExportError: A key is missing or unknown, or a value is wrong.
         """
-        if unknown := sorted(table.keys() - set(self.names())):
+        if unknown_keys := sorted(table.keys() - set(self.names())):
             raise ExportError(
-                f"[{title}] has no key {unknown[0]}; it has {', '.join(self.names())}"
+                f"[{title}] has no key {unknown_keys[0]}; it has {', '.join(self.names())}"
             )
         values: dict[str, Any] = {}
         for name, part in self._parts.items():
@@ -168,22 +168,22 @@ class Options(Generic[T]):
                 inner = {key: table[key] for key in part.names() if key in table}
                 values[name] = part.read(inner, title, folder)
             elif key in table:
-                value = _checked(table[key], self._hints[name], part, f"{title}.{key}")
-                values[name] = value if folder is None else _from(folder, value)
+                value = _convert(table[key], self._hints[name], part, f"{title}.{key}")
+                values[name] = value if folder is None else _resolve(folder, value)
             elif name in self._needed:
                 raise ExportError(f"[{title}] needs {key}")
         return self._settings(**values)
 
 
 def _key(name: str) -> str:
-    """A field's name without the sign that parts it from a word of Python's."""
+    """A field's name without the underscore that avoids a keyword of Python."""
     return name.removesuffix("_")
 
 
-def _from(folder: Path, value: Any) -> Any:  # noqa: ANN401
-    """A value whose paths count from a folder; ``-`` is no path."""
+def _resolve(folder: Path, value: Any) -> Any:  # noqa: ANN401
+    """A value with its relative paths resolved from a folder; ``-`` is not a path."""
     if isinstance(value, tuple):
-        return tuple(_from(folder, one) for one in value)
+        return tuple(_resolve(folder, item) for item in value)
     return folder / value if isinstance(value, Path) and str(value) != "-" else value
 
 
@@ -191,15 +191,15 @@ def _parameter(
     field: dataclasses.Field[Any],
     kind: Any,  # noqa: ANN401
     notes: list[Any],
-    about: str,
+    help_text: str,
     *,
     required: bool,
 ) -> click.Parameter:
     parts = get_args(kind) if get_origin(kind) is tuple else ()
     several, values = Ellipsis in parts, 1
     if several:
-        kind, more, _ = _unwrapped(parts[0])
-        notes = [*notes, *more]
+        kind, item_notes, _ = _unwrap(parts[0])
+        notes = [*notes, *item_notes]
     elif parts:
         kind, values = parts[0], len(parts)
     declared = next((note for note in notes if isinstance(note, click.ParamType)), kind)
@@ -220,15 +220,15 @@ def _parameter(
         required=needed and required,
         default=default,
         show_default=default is not False and default not in (None, ""),
-        help=about,
+        help=help_text,
     )
 
 
-def _checked(value: object, hint: object, parameter: click.Parameter, title: str) -> object:
-    """A value of a table, of the type and in the range of its option.
+def _convert(value: object, hint: object, parameter: click.Parameter, title: str) -> object:
+    """Convert a table's value to the type of its option, and check its range.
 
     Raises:
-        ExportError: It is another.
+        ExportError: It has another type, or is out of range.
     """
     import msgspec  # of an extra, and needed by recipes alone
 
@@ -239,9 +239,9 @@ def _checked(value: object, hint: object, parameter: click.Parameter, title: str
 
     try:
         value = msgspec.convert(value, hint, dec_hook=path)
-        for one in value if isinstance(value, tuple) else (value,):
-            if one is not None:
-                parameter.type.convert(one, None, None)
+        for item in value if isinstance(value, tuple) else (value,):
+            if item is not None:
+                parameter.type.convert(item, None, None)
         return value
     except (msgspec.ValidationError, click.BadParameter) as error:
         raise ExportError(f"{title}: {error}") from error
@@ -255,16 +255,16 @@ def described(settings: type) -> dict[str, str]:
     }
 
 
-def _unwrapped(hint: Any) -> tuple[Any, list[Any], bool]:  # noqa: ANN401
-    """A type without its annotations and without None, these annotations, and whether None was."""
+def _unwrap(hint: Any) -> tuple[Any, list[Any], bool]:  # noqa: ANN401
+    """A type without annotations and None; its annotations; and whether None is allowed."""
     notes: list[Any] = []
     optional = False
     while True:
         if get_origin(hint) is Annotated:
-            hint, *more = get_args(hint)
-            notes += more
+            hint, *annotations = get_args(hint)
+            notes += annotations
         elif get_origin(hint) in (Union, UnionType):
-            (hint,) = (one for one in get_args(hint) if one is not NoneType)
+            (hint,) = (inner for inner in get_args(hint) if inner is not NoneType)
             optional = True
         else:
             return hint, notes, optional

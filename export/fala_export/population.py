@@ -1,4 +1,4 @@
-"""What a release tells of public annotators, from the rows of a data file."""
+"""Learn a release's population prior and scales from public annotators' rows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def learn_from_annotators(
     settings: PriorSettings,
     embedder: Embedder | None = None,
 ) -> dict[str, Any]:
-    """``write_prior``, or ``write_scales`` where the settings ask for scales only."""
+    """``write_prior``, or ``write_scales`` where the settings are for scales only."""
     write = write_scales if settings.scales_only else write_prior
     return write(release, public, out, settings.trained_on, embedder)
 
@@ -46,31 +46,31 @@ def write_prior(
     trained_on: Path | None = None,
     embedder: Embedder | None = None,
 ) -> dict[str, Any]:
-    """Estimate a prior and write the release again with it, and with the fit's scales under it.
+    """Estimate a prior, and write the release again with it and with the fit's scales for it.
 
     Args:
         release: Bundle with a head of two labels, or of ratings, and one weight a dimension.
-        public: Those that name a user are used.
+        public: Public rows; those without a user are skipped.
         out: Where to write; it may be ``release``.
-        trained_on: See ``unseen_rows``: rows on what the backbone was trained on are left out.
+        trained_on: See ``unseen_rows``: rows on documents of the backbone's training are skipped.
         embedder: Embeds the texts; None keeps no embeddings.
 
     Returns:
-        ``bundle``, ``bytes_added``, what the manifest says of the ``prior``, and the ``scales``:
-        None where too few annotators have rows enough to choose them by. Where no prior serves
-        annotators better than none at all, ``prior`` says so under ``refused``, and the release
-        has the scales of a device without one.
+        ``bundle``, ``bytes_added``, the manifest's details of the ``prior``, and the ``scales``:
+        None where too few annotators have enough rows. Where no prior is better for annotators
+        than none, ``prior`` has the reason under ``refused``, and the release has the scales for
+        devices without a prior.
 
     Raises:
-        BundleMismatchError: The release has no head, or not one of that kind for these rows.
+        BundleMismatchError: The release has no head, or not such a head for these rows.
         DataError: The rows are of too few annotators.
         ExportError: ``trained_on`` are not the rows of the release's training.
         RowError: A row has a label that is not the head's.
     """
-    bundle, head, public = _opened(release, public, trained_on)
+    bundle, head, public = _open(release, public, trained_on)
     check_head(bundle, head)
     enough_rows([row.user for row in public.rows])  # before minutes of embedding
-    rows = _embedded(bundle, head, public, embedder or Embedder())
+    rows = _annotate(bundle, head, public, embedder or Embedder())
     learned = learn_prior(rows, progress, in_processes)
     details = {**learned.details, "data": public.digest}
     before = release.stat().st_size
@@ -90,13 +90,13 @@ def write_scales(
     trained_on: Path | None = None,
     embedder: Embedder | None = None,
 ) -> dict[str, Any]:
-    """Write a release again with the scales that serve public annotators best, and nothing else.
+    """Write a release again with the scales that are best for public annotators.
 
     Its population prior stays, if it has one.
 
     Args:
         release: Bundle with a head.
-        public: Those that name a user are used.
+        public: Public rows; those without a user are skipped.
         out: Where to write; it may be ``release``.
         trained_on: See ``write_prior``.
         embedder: See ``write_prior``.
@@ -110,31 +110,31 @@ def write_scales(
         ExportError: See ``write_prior``.
         RowError: A row has a label that is not the head's.
     """
-    bundle, head, public = _opened(release, public, trained_on)
+    bundle, head, public = _open(release, public, trained_on)
     if len(rows_by_name([row.user for row in public.rows], LEAST_ROWS)) < LEAST_ANNOTATORS:
         raise DataError(
-            f"scales are chosen by {LEAST_ANNOTATORS} public annotators of {LEAST_ROWS} rows or "
-            "more (what a backbone was trained on does not count), and there are fewer. Leave them "
-            "out: devices then take the SDK's"
+            f"scales need {LEAST_ANNOTATORS} public annotators of {LEAST_ROWS} rows or more, "
+            "without the rows that the backbone was trained on. A release without scales is "
+            "valid: devices then take the SDK's"
         )
-    rows = _embedded(bundle, head, public, embedder or Embedder())
+    rows = _annotate(bundle, head, public, embedder or Embedder())
     scales = learn_scales(rows, dict.fromkeys(set(rows.names), bundle.prior()), progress)
     before = release.stat().st_size
     write_again(out, bundle, {"scales": scales})
     return {"bundle": str(out), "bytes_added": out.stat().st_size - before, "scales": scales}
 
 
-def in_processes(function: Callable[[int], Fold], of: Iterable[int]) -> Iterable[Fold]:
-    """As ``map``, on all cores: thousands of small fits hold Python's lock most of their time."""
+def in_processes(function: Callable[[int], Fold], folds: Iterable[int]) -> Iterable[Fold]:
+    """Like ``map``, in processes on all cores: small fits hold Python's lock most of the time."""
     from joblib import Parallel, cpu_count, delayed
 
-    calls = [delayed(function)(one) for one in of]
+    calls = [delayed(function)(fold) for fold in folds]
     workers = min(cpu_count(), len(calls))
     results: Iterable[Fold] = Parallel(workers, return_as="generator")(calls)
     return results
 
 
-def _opened(
+def _open(
     release: Path, public: PublicRows, trained_on: Path | None
 ) -> tuple[Bundle, Head, PublicRows]:
     """A release, its head, and the public rows that its backbone was not trained on."""
@@ -142,17 +142,17 @@ def _opened(
     head = bundle.head()
     if head is None:
         raise BundleMismatchError(
-            f"{bundle.path}: has no head; a population prior is about a head. "
+            f"{bundle.path}: has no head, which a population prior needs; "
             "fala-export train makes a release with one"
         )
     return bundle, head, unseen_rows(bundle, public, trained_on)
 
 
-def _embedded(bundle: Bundle, head: Head, public: PublicRows, embedder: Embedder) -> AnnotatedRows:
+def _annotate(bundle: Bundle, head: Head, public: PublicRows, embedder: Embedder) -> AnnotatedRows:
     if (public.task, type(public.link)) != (head.task, type(head.link)):
-        asked = f"{public.task} with {public.link.described(public.labels)}"
+        rows_kind = f"{public.task} with {public.link.described(public.labels)}"
         raise BundleMismatchError(
-            f"the rows are for {asked}, the release's head is for {head.asks}"
+            f"the rows are for {rows_kind}, the release's head is for {head.asks}"
         )
     _, examples = annotated(public.rows, head)
     texts = unique_texts(examples)

@@ -1,4 +1,4 @@
-"""Public texts of a file: what a bridge and a distillation are learned on."""
+"""Read the public texts that a bridge or a distillation learns from."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def read_public_texts(path: Path) -> list[str]:
 
     Raises:
         ExportError: The file cannot be read, or has no text.
-        DataError: A row of it cannot be used; names its line.
+        DataError: A row cannot be used; the message names its line.
     """
     if path.suffix in {".jsonl", ".csv", ".tsv", ".parquet"} or path.is_dir():
         return _of_rows(path)
     if lines := text_lines(path):
         return list(dict.fromkeys(lines))
-    raise ExportError(f"{path}: no text in it; a file of texts has one a line")
+    raise ExportError(f"{path}: no text in it; expected one a line")
 
 
 def _of_rows(path: Path) -> list[str]:
@@ -36,7 +36,7 @@ def _of_rows(path: Path) -> list[str]:
         raise DataError(f"{path}: {error}") from error
     if texts := unique_texts(row.example for row in rows if row.split == "public"):
         return texts
-    raise ExportError(f'{path}: no row of split "public"; no other is read')
+    raise ExportError(f'{path}: no row of split "public"; rows of other splits are not read')
 
 
 def text_lines(path: Path) -> list[str]:

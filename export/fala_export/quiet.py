@@ -1,4 +1,4 @@
-"""Other libraries' remarks, kept off the screen and the disk."""
+"""Silence other libraries' log messages, warnings and telemetry."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from collections.abc import Iterator
 
 
 def first_line(error: Exception) -> str:
-    """What a library's error says, in one line."""
+    """The first line of a library's error message."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Silence what libraries say to their authors, while they are imported and while they work.
+    """Silence libraries' log messages and warnings, while they are imported and while they run.
 
-    What goes wrong is raised, as our own errors; a user who reads ten lines of remarks
-    about a tracer before the one that matters does not find it.
+    Failures are raised as our own errors; among ten lines of a tracer's warnings a user would
+    overlook them.
     """
-    # Some builds of onnxruntime keep notes of their use in files.
+    # Some builds of onnxruntime write telemetry to files.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     level = logging.root.manager.disable
     logging.disable(logging.ERROR)

@@ -1,4 +1,4 @@
-"""What a vendor may say of a release: options of commands, keys of recipes."""
+"""Settings of a release: options of commands, keys of recipes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fala_export.options import Argument, Cosine, Count, File, FileOrFolder, Fol
 
 #: How the states of a text's tokens become its embedding.
 Pooling: TypeAlias = Literal["mean", "cls"]
-#: Attention is trained, so only a training has it.
+#: Attention is learned, so only a training offers it.
 TrainedPooling: TypeAlias = Literal["mean", "cls", "attention"]
 
 
@@ -34,7 +34,7 @@ class ModelSource:
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """How an encoder becomes a bundle.
+    """Options of exporting an encoder.
 
     Attributes:
         name: Name in the manifest (default: the source's; of a student the file's).
@@ -43,13 +43,11 @@ class ExportOptions:
         max_length: Tokens of a text that are read (default: 128, or all it can).
         ort: Store the model in ONNX Runtime's format, with its operators; fp16 and int4 save
             little there.
-        adapters: Give the graph optional inputs for tasks' adapters, and for the norms behind
-            them.
-        prompts: Give the graph optional inputs for writers' prompts: keys and values in front of
-            a text.
-        hard_prompts: With --prompts: let the graph give keys and values, so that a device can
-            make a prompt of a writer's texts; some 3 % slower.
-        keep_speed: Whether the manifest keeps the measured speed, which no two runs agree on.
+        adapters: Add optional inputs for tasks' adapters, and for the norms after them.
+        prompts: Add optional inputs for writers' prompts: keys and values in front of a text.
+        hard_prompts: With --prompts: add outputs of keys and values, so that a device can compile
+            a prompt from a writer's texts; some 3 % slower.
+        keep_speed: Whether the manifest has the measured speed, which differs between runs.
         details: More to note in the manifest.
     """
 
@@ -63,7 +61,7 @@ class ExportOptions:
                 "none": "float32, as the model is",
                 "fp16": "half the size",
                 "int8": "a quarter of it, and about twice as fast",
-                "int4": "an eighth, less what stays finer; a little less faithful",
+                "int4": "an eighth, plus the parts that stay finer; a little less accurate",
             }
         ),
     ] = "int8"
@@ -78,18 +76,18 @@ class ExportOptions:
 
     @property
     def optional(self) -> list[str]:
-        """What the graph takes beside texts."""
-        wanted = {
+        """Names of the graph's optional inputs."""
+        inputs = {
             "adapters": self.adapters,
             "prompts": self.prompts,
             "hard-prompts": self.hard_prompts,
         }
-        return [name for name, asked in wanted.items() if asked]
+        return [name for name, enabled in inputs.items() if enabled]
 
 
 @dataclass(frozen=True)
 class VectorOptions:
-    """How static word vectors become a bundle.
+    """Options of exporting static word vectors.
 
     Attributes:
         precision: How numbers are stored.
@@ -104,12 +102,12 @@ class VectorOptions:
 
 @dataclass(frozen=True)
 class PriorSettings:
-    """What is learned from public annotators.
+    """What to learn from public annotators.
 
     Attributes:
-        scales_only: Leave the prior as it is, and choose the scales of the devices' fit alone.
-        trained_on: The --data that the release's backbone was trained on, where these rows are
-            others: their documents are left out.
+        scales_only: Keep the prior, and choose only the scales of the devices' fit.
+        trained_on: The --data of the backbone's training, if it is another file: its documents are
+            left out.
     """
 
     scales_only: bool = False
@@ -118,7 +116,7 @@ class PriorSettings:
 
 @dataclass(frozen=True)
 class Passphrase:
-    """What encrypts private keys.
+    """The passphrase of private keys.
 
     Attributes:
         passphrase_file: File whose first line en- and decrypts the keys; '-' asks for it.
@@ -127,7 +125,7 @@ class Passphrase:
     passphrase_file: File | None = None
 
     def read(self, *, new: bool = False) -> bytes | None:
-        """The passphrase; None where none was asked for."""
+        """The passphrase; None where none is set."""
         file = self.passphrase_file
         if file is None:
             return None
@@ -141,14 +139,14 @@ class Passphrase:
 
 
 def keys_beside(repository: Path) -> Path:
-    """Where a repository's private keys lie unless the vendor says otherwise: beside it."""
+    """The default folder of a repository's private keys, beside it."""
     resolved = repository.resolve()
     return resolved.with_name(f"{resolved.name}.keys")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Keys:
-    """The private keys at hand.
+    """The available private keys.
 
     Attributes:
         keys: A private key's file, or a folder of them; again for more (default: REPO.keys).
@@ -164,10 +162,10 @@ class Keys:
 
 @dataclass(frozen=True, kw_only=True)
 class SignSettings:
-    """What signs a release as a single file.
+    """The key that signs a release as a single file.
 
     Attributes:
-        key: The private key, as fala-export key makes it.
+        key: The private key, made by fala-export key.
     """
 
     key: File
@@ -192,10 +190,11 @@ class CheckSettings:
     """Held-out annotators, played as devices that replace an earlier release by the new one.
 
     Attributes:
-        from_: The earlier release (default: the first that there is a bridge from).
-        users: How many annotators take part, the first of the rows (default: all).
-        budget: Forward passes of a replacement, at most (default: a device's).
-        minimum_gain: Mean AUC over the new release as shipped, below which the command fails.
+        from_: The earlier release (default: the first one with a bridge).
+        users: Number of annotators, the first ones of the rows (default: all).
+        budget: Most forward passes of a replacement (default: a device's).
+        minimum_gain: Least gain of mean AUC over the new release as shipped; below it the command
+            fails.
         maximum_worse: Share of the annotators who may lose more than .005 of AUC against it.
     """
 
@@ -208,10 +207,10 @@ class CheckSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class PublishSettings:
-    """Where a release is published.
+    """The repository of a release.
 
     Attributes:
-        repository: Its public folder; begun, with new keys beside it, where there is none.
+        repository: Its public folder; created, with new keys beside it, where there is none.
         keys: The private keys.
     """
 

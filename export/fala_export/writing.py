@@ -1,4 +1,4 @@
-"""Writing files: errors name the file that was asked for."""
+"""Write files; errors name the output file."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def megabytes(path: Path, digits: int = 2) -> float:
 
 
 def check_folder(out: Path) -> None:
-    """Refuse an output in a folder that does not exist, before the work is done.
+    """Check that an output's folder exists, before the work starts.
 
     Raises:
-        ExportError: There is none.
+        ExportError: It does not exist.
     """
     if not out.parent.is_dir():
         raise ExportError(f"{out}: its folder does not exist")

@@ -146,7 +146,7 @@ def test_a_matcher_has_no_accuracy_to_choose_by(tmp_path):
     data = write_rows(tmp_path / "matching.jsonl", matching_rows())
     files = ("--base", tmp_path / "b", "--model", tmp_path, "--data", data, "--out", tmp_path / "o")
     options = ("--task", "x", "--work", tmp_path / "w", "--best", "accuracy")
-    assert "a matcher learns an order" in failed(*files, *options, status=2)
+    assert "a matcher has no accuracy" in failed(*files, *options, status=2)
 
 
 def test_inspect_shows_an_adapter(task):

@@ -164,7 +164,7 @@ def test_on_few_documents_no_share_is_claimed():
     task, truth = task_of(45)
     report = survival(task, scored(truth, 8, 20.0, 1), scored(truth, 1, 4.0, 2))
     assert (report["share"], report["interval"], report["share_per_megabyte"]) == (None, None, None)
-    assert "not known" in table(report) and "%" not in table(report)
+    assert "unknown how much" in table(report) and "%" not in table(report)
 
 
 def test_a_matching_task_is_measured_too(tmp_path):

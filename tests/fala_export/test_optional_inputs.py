@@ -243,5 +243,5 @@ def test_a_graph_without_a_place_is_refused():
     with pytest.raises(ExportError, match="no attention"):
         add_optional_inputs(model, adapters=False, prompts=True)
     assert add_optional_inputs(model, adapters=False, prompts=False) == model
-    with pytest.raises(ExportError, match="ask for those"):
+    with pytest.raises(ExportError, match="need prompts"):
         add_optional_inputs(model, adapters=True, prompts=False, hard_prompts=True)

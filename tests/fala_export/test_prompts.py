@@ -139,7 +139,7 @@ def test_other_backbones_and_positions_are_refused(tmp_path):
         prompted(encoder, "soft-all")
     settings = {"position_embedding_type": "relative_key"}
     encoder = load_encoder(str(write_model(tmp_path / "r", "bert", **settings)))
-    with pytest.raises(ExportError, match="positions by relative_key"):
+    with pytest.raises(ExportError, match="positions are relative_key"):
         prompted(encoder, "soft-one")
 
 

@@ -279,7 +279,7 @@ def test_mistakes_end_in_one_line(model, data, asked, released, tmp_path):
         ((*told, *soft, "--length", 300), "soft-all has 256 at most"),
         ((*told, "--kind", "none", "--length", 1), "none has 0 at most"),
         ((*told, "--kind", "none", "--mlm", "--fixed-backbone"), "is for soft-one and soft-all"),
-        ((*told, *soft, "--evaluate", asked), "asks a trained model"),
+        ((*told, *soft, "--evaluate", asked), "is for a trained model"),
         ((*told, *soft, "--embeddings"), "--embeddings is for --evaluate"),
     ):
         assert part in failed(model, *options, status=2)

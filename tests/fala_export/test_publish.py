@@ -105,7 +105,7 @@ class TestCommands:
             ("without a head", "publish", folder, tmp_path / "backbone.fala", "--key", keys),
             ("version 1 is published", "publish", folder, new, "--version", 1, "--key", keys),
             ("version 1 is published", "publish", folder, tmp_path / "first.fala", "--key", keys),
-            ("says that it is version 1", "publish", folder, tmp_path / "first.fala", "--version",
+            ("is version 1, not", "publish", folder, tmp_path / "first.fala", "--version",
              5, "--key", keys),
             ("of news, not of model", "publish", folder, tmp_path / "news.fala", "--product",
              "model", "--key", keys),
@@ -114,9 +114,9 @@ class TestCommands:
             ("name of a role", "repository", "delegate", folder, "root", "--key", keys),
             ("there is no role x", "repository", "rotate", folder, "--role", "x", "--key", keys),
             ("there is no role x", "repository", "renew", folder, "--role", "x", "--key", keys),
-            ("lies in the repository", "repository", "rotate", folder, "--role", "root", "--key",
+            ("is inside the repository", "repository", "rotate", folder, "--role", "root", "--key",
              keys, "--keys-to", folder / "metadata" / "keys"),
-            ("lies in the repository", "repository", "begin", tmp_path / "r", "--keys-to",
+            ("is inside the repository", "repository", "begin", tmp_path / "r", "--keys-to",
              tmp_path / "r"),
             ("not empty", "repository", "begin", folder),
             ("is not ROLE=K/N", "repository", "begin", tmp_path / "r", "--threshold", "2/3"),
@@ -154,7 +154,7 @@ class TestKeys:
 
     def test_a_key_is_never_written_over(self, tmp_path):
         key = make_key(tmp_path / "k.pem").private_bytes_raw()
-        with pytest.raises(ExportError, match="never written over"):
+        with pytest.raises(ExportError, match="never overwritten"):
             make_key(tmp_path / "k.pem")
         assert read_key(tmp_path / "k.pem").private_bytes_raw() == key
 

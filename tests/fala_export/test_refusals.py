@@ -161,7 +161,7 @@ def test_a_tokenizer_of_no_use_is_told(refused, model, tmp_path, monkeypatch):
     refused(changed(model, tmp_path / "none", **tokenizer), "has no tokenizer")
     folder = changed(model, tmp_path / "pieces", **tokenizer, spm__model=b"pieces")
     monkeypatch.setattr(model_folder, "find_spec", lambda name: None)
-    refused(folder, "only there as spm.model: pip install 'fala-sdk[export]'")
+    refused(folder, "exists only as spm.model: pip install 'fala-sdk[export]'")
     refused(changed(model, tmp_path / "cut", tokenizer__json=b'{"version'), "its tokenizer")
     slow = {"tokenizer_class": "BertJapaneseTokenizer", "word_tokenizer_type": "basic"}
     folder = changed(model, tmp_path / "slow", tokenizer_config__json=slow)
@@ -210,7 +210,7 @@ def test_weights_of_no_use_are_told(refused, model, tmp_path):
     refused(folder, "only points to the weights: run git lfs pull there")
     for case, change, part in (
         ("lost", lost, "the weights lack encoder.layer.1"),
-        ("wider", wider, f"the weights of {name} are not of the shape"),
+        ("wider", wider, f"the weights of {name} have another shape"),
         ("spoilt", spoilt, f"the weights of {name} hold NaN or infinity"),
     ):
         content = save(change, {"format": "pt"})

@@ -124,8 +124,8 @@ def test_a_recipe_of_word_vectors(kitchen, data):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('name = "x"', "[backbone] or of [word-vectors]"),
-        ('name = "x"\n[backbone]\nsource = "a"\n[word-vectors]\nsource = "b"', "one of them"),
+        ('name = "x"', "either [backbone] or [word-vectors]"),
+        ('name = "x"\n[backbone]\nsource = "a"\n[word-vectors]\nsource = "b"', "needs either"),
         ('[backbone]\nsource = "tiny"', "name"),
         ('name = "x"\n[backbone]\nsource = "tiny"\nmax_lenght = 3', "max_lenght"),
         ('name = "x"\n[backbone]\nsource = "tiny"\nmax_length = "long"', "backbone.max_length"),

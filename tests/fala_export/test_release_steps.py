@@ -123,7 +123,7 @@ def test_what_is_done_is_not_done_again(kitchen, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(fala_export.release.pipeline, "play", killed)
+        patched.setattr(fala_export.release.pipeline, "play_devices", killed)
         assert "the same command continues" in release(kitchen, code=130).stderr
     assert not (kitchen / "recipe.fala").exists()
     before = steps(kitchen)
@@ -178,7 +178,7 @@ def test_an_encoder_of_the_apps_is_refused_before_any_work(kitchen):
     write_external(kitchen / "old.fala", "cloud", "1", plain, {"a": np.ones(3)})
     words = ("init", kitchen / "posts.csv", "--old", kitchen / "old.fala")
     for command in (("release", kitchen / "recipe.toml"), (*words, "--out", kitchen / "r.toml")):
-        assert "own encoder cloud 1, and no command has it" in failed(*command)
+        assert "own encoder cloud 1, which no command can run" in failed(*command)
     assert not (kitchen / "recipe.work").exists()
 
 

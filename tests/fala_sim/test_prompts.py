@@ -194,7 +194,7 @@ def test_the_exporters_command_takes_every_trial():
         more = ("--quantize", "none", "--seed", "0", "--max-length", "48", "--json")
         given = [*needed, "--kind", trial.method, *trial.options, *more]
         params = exporters_command.make_context("prompts", given).params
-        assert Options(PromptedRelease).made(params).prompts.mistake() is None
+        assert Options(PromptedRelease).build(params).prompts.mistake() is None
         assert params["fixed_backbone"] == (trial.variant == "fixed")
         assert params["mlm"] == (trial.variant == "mlm")
     assert not any("hard" in trial.method for trial in trials(KINDS, hard=False))

@@ -33,8 +33,7 @@ def build_bridge(
         embedder: Embeds the documents; None keeps no embeddings.
 
     Returns:
-        What was learned, as the manifest notes it; how many ``bridges`` the bundle now has, and
-        its size.
+        The manifest's details of the bridge; the bundle's number of ``bridges``, and its size.
 
     Raises:
         BundleError: A file is no bundle.
@@ -46,7 +45,7 @@ def build_bridge(
         raise ExportError(
             f"{earlier} and {later} have the same backbone: its embeddings need no bridge"
         )
-    # Learning checks this again; here it is before the embedding, which takes minutes.
+    # Checked again while learning; here it is before the embedding, which takes minutes.
     check_enough(len(texts), old.manifest.dimension)
 
     embedder = embedder or Embedder()
@@ -61,10 +60,10 @@ def build_bridge(
     bridge = Bridge(old.backbone_digest, learned.matrix, learned.offset, learned.variance)
     details = {
         "from": old.manifest.name,
-        **_noted(learned.chosen),
+        **_details(learned.chosen),
         "documents": learned.documents,
         "held_out": learned.held_out,
-        "trials": [_noted(trial) for trial in learned.trials],
+        "trials": [_details(trial) for trial in learned.trials],
     }
     before = later.stat().st_size
     with writing(out):
@@ -79,5 +78,5 @@ def build_bridge(
     }
 
 
-def _noted(trial: Trial) -> dict[str, Any]:
+def _details(trial: Trial) -> dict[str, Any]:
     return {**asdict(trial), "explained": round(trial.explained, 4)}

@@ -1,6 +1,6 @@
 """Forms of a linear map from old embeddings to new ones, both less their means.
 
-Sums of squares and products are all that they need to know of the documents.
+They need only sums of squares and products over the documents.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fala.release import Vectors
 Matrix: TypeAlias = NDArray[np.float64]
 Rows: TypeAlias = NDArray[np.int64]
 
-_BLOCK = 4_096  # documents that are in float64 at a time
+_BLOCK = 4_096  # documents that are converted to float64 at a time
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Moments:
     """Sums over documents of products of coordinates, each less its centre.
 
     Attributes:
-        documents: How many they are.
+        documents: Number of documents.
         old: Old by old, shape (d_old, d_old).
         cross: Old by new, shape (d_old, d_new).
         new: Squares of the new, shape (d_new,).
@@ -71,10 +71,10 @@ class Moments:
         return sums
 
     def errors(self, matrix: Matrix) -> Matrix:
-        """What a map (d_old, d_new) of centred embeddings leaves: sums of squares, (d_new,)."""
-        left = self.new - 2 * (matrix * self.cross).sum(axis=0)
+        """Sums of squared errors (d_new,) of a map (d_old, d_new) of centred embeddings."""
+        errors = self.new - 2 * (matrix * self.cross).sum(axis=0)
         # The difference of near equals may fall below zero by rounding.
-        return np.maximum(left + (matrix * (self.old @ matrix)).sum(axis=0), 0.0)
+        return np.maximum(errors + (matrix * (self.old @ matrix)).sum(axis=0), 0.0)
 
 
 def _blocks(rows: Rows) -> list[Rows]:
@@ -82,24 +82,24 @@ def _blocks(rows: Rows) -> list[Rows]:
 
 
 class Ridge:
-    """Least squares with a penalty, at any strength from one eigendecomposition.
+    """Ridge regression at any strength, from one eigendecomposition.
 
     Args:
-        moments: Of the documents to learn from.
+        moments: Moments of the training documents.
     """
 
     def __init__(self, moments: Moments) -> None:
         self._values, self._vectors = linalg.eigh(moments.old)
-        self._turned = self._vectors.T @ moments.cross
+        self._rotated = self._vectors.T @ moments.cross
         self._unit = moments.old.trace() / len(moments.old) / moments.documents
 
     def fit(self, strength: float) -> Matrix:
         """The map (d_old, d_new) with the least squared error plus penalty.
 
         Args:
-            strength: How many documents of mean variance the pull to zero weighs.
+            strength: Weight of the penalty, in documents of mean variance.
         """
-        return self._vectors @ (self._turned / self._penalized(strength))
+        return self._vectors @ (self._rotated / self._penalized(strength))
 
     def directions(self, strength: float) -> Matrix:
         """Orthonormal directions of the new space, shape (d_new, min(d_old, d_new)).
@@ -108,11 +108,11 @@ class Ridge:
         of them, is the best map of rank r under the same penalty (Mukherjee and Zhu, "Reduced rank
         ridge regression and its kernel extensions", Statistical Analysis and Data Mining 2011).
         """
-        fitted = self._turned / np.sqrt(self._penalized(strength))
+        fitted = self._rotated / np.sqrt(self._penalized(strength))
         return linalg.svd(fitted, full_matrices=False)[2].T
 
     def _penalized(self, strength: float) -> Matrix:
-        # Values of what has no variance may fall below zero by rounding.
+        # Eigenvalues without variance may fall below zero by rounding.
         return (np.maximum(self._values, 0.0) + strength * self._unit)[:, None]
 
 
@@ -120,8 +120,8 @@ def procrustes(moments: Moments) -> Matrix:
     """The rotation times a scale (d_old, d_new) that brings old nearest to new.
 
     Schönemann, "A generalized solution of the orthogonal Procrustes problem", Psychometrika 1966.
-    Where dimensions differ, the smaller space is filled up with zeros, and what a rotation makes
-    of it is cut to the dimensions that there are; the scale is the best one for what is left.
+    Where dimensions differ, the smaller space is padded with zeros, and the rotation is cut to the
+    existing dimensions; the scale is the best one for the cut rotation.
     """
     left, values, right = linalg.svd(moments.cross, full_matrices=False)
     rotation: Matrix = left @ right
@@ -129,15 +129,15 @@ def procrustes(moments: Moments) -> Matrix:
 
 
 def errors_by_rank(moments: Moments, fit: Matrix, directions: Matrix) -> Matrix:
-    """Squared errors of a ridge fit kept in its first directions, one for each number of them.
+    """Squared errors of a ridge fit by rank: projected on its first 1, 2, ... directions.
 
     Args:
-        moments: Of the documents to measure on.
+        moments: Moments of the held-out documents.
         fit: The map of full rank, (d_old, d_new).
-        directions: As of ``Ridge.directions``, (d_new, ranks).
+        directions: From ``Ridge.directions``, (d_new, ranks).
     """
-    kept = fit @ directions
-    # Directions are orthonormal, so what each takes off the error adds up.
-    taken = 2 * ((moments.cross @ directions) * kept).sum(axis=0)
-    taken -= (kept * (moments.old @ kept)).sum(axis=0)
-    return np.maximum(moments.new.sum() - np.cumsum(taken), 0.0)
+    projected = fit @ directions
+    # Directions are orthonormal, so their reductions of the error add up.
+    reductions = 2 * ((moments.cross @ directions) * projected).sum(axis=0)
+    reductions -= (projected * (moments.old @ projected)).sum(axis=0)
+    return np.maximum(moments.new.sum() - np.cumsum(reductions), 0.0)

@@ -1,7 +1,7 @@
-"""Learning the linear map between two backbones' spaces; its form is chosen on held-out text.
+"""Learn the linear map between two backbones' spaces; its form is chosen on held-out text.
 
-No document is looked at twice: the moments of the training documents give every fit, and those of
-the held-out ones every error.
+Every document is read once: all fits come from the moments of the training documents, and all
+errors from those of the held-out ones.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from fala_export.bridging.forms import Centre, Matrix, Moments, Ridge, errors_by
 
 PROCRUSTES, REDUCED_RANK, RIDGE = "procrustes", "reduced rank", "ridge"
 
-#: Strengths of a ridge: how many documents of mean variance its pull to zero weighs. From next to
-#: nothing to more than most texts have, in half decades.
+#: Strengths of a ridge: its penalty in documents of mean variance. In half decades, from
+#: nearly none to more documents than most corpora have.
 STRENGTHS = tuple(10 ** (power / 2) for power in range(-4, 13))
 
 _HELD_OUT = 0.2  # share of the documents
-_NEAR = 1.001  # errors within this factor of the least are near enough for a simpler map
+_NEAR = 1.001  # a simpler map is preferred if its error is within this factor of the least
 _SPARE = 20  # training documents beyond those that a map of full rank fits exactly
 
 
@@ -33,7 +33,7 @@ class Trial:
 
     Attributes:
         form: ``"procrustes"``, ``"reduced rank"`` or ``"ridge"``.
-        strength: Of the ridge, see ``STRENGTHS``; Procrustes has none.
+        strength: Strength of the ridge, see ``STRENGTHS``; None for Procrustes.
         rank: Rank of the map.
         explained: Share of the held-out documents' variance over all coordinates of the new
             space that it explains; predicting the training mean explains 0.
@@ -54,10 +54,10 @@ class LearnedMap:
         offset: Shape (d_new,).
         variance: Mean squared error of each coordinate on held-out documents, (d_new,), by the
             map of the same form that was learned without them.
-        chosen: The form that it has.
+        chosen: The chosen form.
         trials: Every form at its best; simplest first.
-        documents: How many it was learned on.
-        held_out: How many of them chose the form.
+        documents: Number of documents.
+        held_out: Number of held-out ones, which chose the form.
     """
 
     matrix: Vectors
@@ -70,7 +70,7 @@ class LearnedMap:
 
 
 def least_documents(dimension: int) -> int:
-    """How many distinct documents a map from a space of some dimension takes."""
+    """The number of distinct documents that a map from a space of some dimension needs."""
     return math.ceil((dimension + _SPARE) / (1 - _HELD_OUT))
 
 
@@ -84,7 +84,7 @@ def check_enough(documents: int, dimension: int) -> None:
     if documents < fewest:
         raise ExportError(
             f"{documents} distinct documents are too few: a bridge from {dimension} dimensions "
-            f"takes at least {fewest}, and a good one thousands"
+            f"needs at least {fewest}, and a good one thousands"
         )
 
 
@@ -94,7 +94,7 @@ def learn_map(
     """Learn the map from old embeddings to new ones of the same documents.
 
     A fifth of the documents, drawn at random, chooses form, strength and rank by squared error;
-    of those within 0.1 % of the least, the simplest. What was chosen is then fitted on all.
+    of those within 0.1 % of the least, the simplest. The chosen form is then fitted to all.
 
     Args:
         old: Shape (n, d_old), of distinct documents.
@@ -110,13 +110,13 @@ def learn_map(
     order = np.random.default_rng(seed).permutation(count)
     held_out, training = np.split(order, [round(_HELD_OUT * count)])
     centre = Centre.of(old, new, training)
-    known = Moments.of(old, new, training, centre)
-    unknown = Moments.of(old, new, held_out, centre)
-    for moments in (known, unknown):
+    training_moments = Moments.of(old, new, training, centre)
+    held_out_moments = Moments.of(old, new, held_out, centre)
+    for moments in (training_moments, held_out_moments):
         _check_varied(moments)
-    trials = _try_all(known, unknown, step)
+    trials = _try_all(training_moments, held_out_moments, step)
     chosen = _near_best(trials)[0]
-    variance = unknown.errors(_fit(known, chosen)) / unknown.documents
+    variance = held_out_moments.errors(_fit(training_moments, chosen)) / held_out_moments.documents
 
     centre = Centre.of(old, new, order)
     matrix = _fit(Moments.of(old, new, order, centre), chosen)
@@ -127,7 +127,7 @@ def learn_map(
         chosen=chosen,
         trials=trials,
         documents=count,
-        held_out=unknown.documents,
+        held_out=held_out_moments.documents,
     )
 
 
@@ -136,28 +136,28 @@ def _check_varied(moments: Moments) -> None:
         if variance <= 0:
             raise ExportError(
                 f"the {name} backbone embeds all documents alike; "
-                "is the text in a language that it knows?"
+                "is the text in one of its languages?"
             )
 
 
 def _try_all(
-    known: Moments, unknown: Moments, step: Callable[[], object]
+    training: Moments, held_out: Moments, step: Callable[[], object]
 ) -> tuple[Trial, Trial, Trial]:
-    """Every form at its best, simplest first."""
-    total = float(unknown.new.sum())
+    """The best trial of every form, simplest form first."""
+    total = float(held_out.new.sum())
 
     def explained(matrix: Matrix) -> float:
-        return 1 - float(unknown.errors(matrix).sum()) / total
+        return 1 - float(held_out.errors(matrix).sum()) / total
 
-    full = min(known.cross.shape)
-    rotated = Trial(PROCRUSTES, None, full, explained(procrustes(known)))
+    full = min(training.cross.shape)
+    rotated = Trial(PROCRUSTES, None, full, explained(procrustes(training)))
     penalized: list[Trial] = []
     reduced: list[Trial] = []
-    ridge = Ridge(known)
+    ridge = Ridge(training)
     for strength in STRENGTHS:
         fit = ridge.fit(strength)
         penalized.append(Trial(RIDGE, strength, full, explained(fit)))
-        errors = errors_by_rank(unknown, fit, ridge.directions(strength))
+        errors = errors_by_rank(held_out, fit, ridge.directions(strength))
         shares = (1 - errors / total).tolist()
         reduced += [
             Trial(REDUCED_RANK, strength, rank, share) for rank, share in enumerate(shares, start=1)
@@ -167,13 +167,13 @@ def _try_all(
 
 
 def _near_best(trials: Sequence[Trial]) -> list[Trial]:
-    """Those of some trials that are near the one of least squared error, in order."""
+    """The trials whose squared error is near the least, in order."""
     least = 1 - max(trial.explained for trial in trials)
     return [trial for trial in trials if 1 - trial.explained <= _NEAR * least]
 
 
 def _simplest(trials: Sequence[Trial]) -> Trial:
-    """Of a form's trials that are near the best, that of least rank, then of most penalty."""
+    """The trial of least rank, then of strongest penalty, among those near a form's best."""
     return min(_near_best(trials), key=lambda trial: (trial.rank, -(trial.strength or 0.0)))
 
 

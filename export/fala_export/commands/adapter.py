@@ -12,10 +12,10 @@ from fala_export.families.adapters.settings import TaskRelease
 
 @command(TaskRelease)
 def adapter(settings: TaskRelease) -> Summary:
-    """Train a task's adapter on a backbone that stays as it is, and write it as a bundle.
+    """Train a task's adapter on a frozen backbone, and write it as a bundle.
 
-    Of the model the adapters, the norms behind them and the task's head are trained (Houlsby et
-    al., "Parameter-Efficient Transfer Learning for NLP", ICML 2019).
+    The adapters, the norms after them and the task's head are trained (Houlsby et al.,
+    "Parameter-Efficient Transfer Learning for NLP", ICML 2019).
     """
     if not settings.task.strip():
         raise click.UsageError("--task is blank")
@@ -30,6 +30,6 @@ def adapter(settings: TaskRelease) -> Summary:
         rows = load_public_rows(settings.run.data)
         division = divide(rows.rows, settings.training.seed, validation=True)
     if settings.best == "accuracy" and rows.task == MATCHING:
-        raise click.UsageError("--best accuracy: a matcher learns an order, which has no accuracy")
+        raise click.UsageError("--best accuracy: a matcher has no accuracy, as it learns an order")
     base = open_base(settings)
     return write_task(train_task(base, rows, division, settings), base, settings)

@@ -15,13 +15,13 @@ from fala_export.settings import ExportOptions, ModelSource, Pooling
 
 @dataclass(frozen=True, kw_only=True)
 class Backbone:
-    """What becomes a bundle.
+    """A model to export.
 
     Attributes:
         out: Bundle to write.
-        pooling: Default: as the model's sentence-transformers files say, or the mean.
-        tokenizer: Of an ONNX file: its tokenizer.json.
-        parity_text: Texts, one a line, to compare the bundle with the model on.
+        pooling: Default: that of the model's sentence-transformers files, or the mean.
+        tokenizer: The tokenizer.json of an ONNX file.
+        parity_text: Texts, one a line, to compare the bundle with the model.
     """
 
     model: ModelSource
@@ -50,7 +50,7 @@ def backbone(settings: Backbone) -> Summary:
     encoder: Source
     if model.source.endswith(".onnx") and Path(model.source).is_file():
         if settings.tokenizer is None:
-            raise ExportError(f"{model.source}: give its tokenizer.json, too (--tokenizer)")
+            raise ExportError(f"{model.source}: its tokenizer.json is needed, too (--tokenizer)")
         encoder = load_onnx(
             Path(model.source), settings.tokenizer, settings.pooling, export.max_length
         )

@@ -10,7 +10,7 @@ from fala_export.options import File, FileOrFolder, Seed
 
 
 def table(summary: Summary) -> str:
-    """What a bridge explains, for people."""
+    """The summary of a bridge, as text."""
     lines = [
         f"{summary['bundle']}: {summary['name']}, with a bridge from {summary['from']}",
         f"  learned on {summary['documents']} documents; "
@@ -34,7 +34,7 @@ def table(summary: Summary) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Bridge:
-    """The backbones, and the text that they are compared on.
+    """The backbones, and the text to learn from.
 
     Attributes:
         earlier: Bundle of the backbone on devices.
@@ -55,11 +55,11 @@ class Bridge:
 def bridge(settings: Bridge) -> Summary:
     """Learn the map from an earlier backbone's embeddings to a new one's, on public text.
 
-    The new bundle carries it, so that a device has estimates of the new embeddings of all its
-    documents before it has run the new backbone on one. A bundle may carry bridges from several
-    backbones, a run each; a second run for the same one replaces its bridge.
+    The new bundle contains the bridge, so that a device can estimate the new embeddings of all its
+    documents without running the new backbone. A bundle may contain bridges from several
+    backbones, one a run; a second run for the same backbone replaces its bridge.
 
-    The text should be of the kind that users have: other texts lie elsewhere in both spaces.
+    The text should be similar to users' texts: other texts are elsewhere in both spaces.
 
     A fifth of the documents chooses the map's form and strength: of those within 0.1 % of the
     least squared error, the simplest.

@@ -1,4 +1,4 @@
-"""A command as its settings, a function of them, and a text of what it returns."""
+"""Build a command from a dataclass of settings and a function from these to a summary."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ Summary: TypeAlias = Mapping[str, Any]
 
 
 def command(
-    settings: type[T], shown: Callable[[Summary], str] = text_of, name: str | None = None
+    settings: type[T], to_text: Callable[[Summary], str] = text_of, name: str | None = None
 ) -> Callable[[Callable[[T], Summary]], Command]:
     """Make a function of settings a command, whose help is the function's docstring.
 
     Args:
         settings: A dataclass; see ``fala_export.options``.
-        shown: What the function returns, for people; ``--json`` prints it as it is.
-        name: The command's; None takes the function's.
+        to_text: Formats the function's summary; ``--json`` prints it as it is.
+        name: The command's name; None takes the function's.
     """
     options = Options(settings)
 
-    def made(function: Callable[[T], Summary]) -> Command:
+    def decorate(function: Callable[[T], Summary]) -> Command:
         def run(as_json: bool, **values: Any) -> Summary:  # noqa: ANN401
             if values.get("out") is not None:
                 check_folder(values["out"])
             try:
-                summary = function(options.made(values))
+                summary = function(options.build(values))
             except KeyboardInterrupt as error:
                 if "work" not in values:
                     raise
-                again = " with --resume" if "resume" in values else ""
-                raise ExportError(f"interrupted; the same command{again} continues") from error
-            click.echo(json.dumps(summary, indent=2) if as_json else shown(summary))
+                option = " with --resume" if "resume" in values else ""
+                raise ExportError(f"interrupted; the same command{option} continues") from error
+            click.echo(json.dumps(summary, indent=2) if as_json else to_text(summary))
             return summary
 
         as_json = click.Option(
@@ -55,19 +55,19 @@ def command(
             help=inspect.getdoc(function),
         )
 
-    return made
+    return decorate
 
 
 def name_of(source: str) -> str:
-    """A model's name unless the vendor gives one: its folder's, its file's, or the hub's.
+    """A model's default name: of its folder, of its file, or on the hub.
 
     Args:
-        source: As it stands on the command line; a folder may be ``.`` or ``..``.
+        source: As on the command line; a folder may be ``.`` or ``..``.
     """
     path = Path(source)
     if path.is_file():
         return path.stem
-    # Only then: a link that was named on purpose keeps its own name.
+    # Not always: a link that was named on purpose keeps its own name.
     if path.is_dir() and path.name in ("", ".."):
         path = path.resolve()
     return path.name

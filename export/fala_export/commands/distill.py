@@ -8,9 +8,9 @@ from fala_export.commands.summary import text_of
 from fala_export.families.distillation.settings import StudentRelease
 
 
-def _shown(summary: Summary) -> str:
-    apart = ("survival", "figures")
-    text = text_of({key: value for key, value in summary.items() if key not in apart})
+def _to_text(summary: Summary) -> str:
+    separate = ("survival", "figures")
+    text = text_of({key: value for key, value in summary.items() if key not in separate})
     figures = summary["figures"]
     text += (
         f"\n  on held-out texts: cosine {figures['held_out_cosine']:.4f} to the teacher, "
@@ -20,7 +20,7 @@ def _shown(summary: Summary) -> str:
 
 
 def table(survival: Summary) -> str:
-    """The report on a real task, for people."""
+    """The report on a real task, as text."""
     lines = [
         f"  on {survival['held_out_rows']} rows of {survival['held_out_documents']} documents, "
         f"held out by {survival['held_out_by']}; heads in closed form on "
@@ -35,7 +35,7 @@ def table(survival: Summary) -> str:
         )
     if survival["share"] is None:
         lines.append(
-            "  how much survives is not known: so few documents do not show that the teacher is "
+            "  unknown how much survives: on so few documents the teacher is not shown to be "
             "better than chance"
         )
     else:
@@ -47,13 +47,13 @@ def table(survival: Summary) -> str:
     return "\n".join(lines)
 
 
-@command(StudentRelease, _shown)
+@command(StudentRelease, _to_text)
 def distill(settings: StudentRelease) -> Summary:
     """Distil a large encoder into a small one; a rerun continues.
 
     A student of the teacher's dimension and tokenizer starts as the teacher with fewer layers and
-    pieces; any other is a new BERT. With --trim alone the teacher only loses rare pieces; its
-    embeddings of texts without them stay as they are if --epochs is 0.
+    pieces; any other is a new BERT. With --trim alone the teacher only loses rare pieces; with
+    --epochs 0 its embeddings of texts without such pieces do not change.
     """
     with progress("loading libraries"):
         from fala_export.families.distillation.release import release_student

@@ -16,7 +16,7 @@ _MILLION = 1_000_000
 _FLOPS = {"GFLOP": 1_000_000_000, "MFLOP": 1_000_000, "kFLOP": 1_000}
 
 
-def _shown(report: Mapping[str, Any]) -> str:
+def _to_text(report: Mapping[str, Any]) -> str:
     lines = [*_identity(report), "", *_parts(report)]
     if report["measured"] is not None:
         lines += ["", *_cost(report)]
@@ -27,20 +27,20 @@ def _shown(report: Mapping[str, Any]) -> str:
     }.items():
         if report[key]:
             lines += ["", title, *(f"  {line}" for line in _tree(report[key]))]
-    # What a stranger's manifest says may hold control characters.
+    # The manifest of a foreign bundle may hold control characters.
     return "\n".join("".join(c if c.isprintable() else "?" for c in line) for line in lines)
 
 
 def _identity(report: Mapping[str, Any]) -> Iterator[str]:
     yield f"{report['bundle']}: {report['name']}"
     unit = "words" if report["kind"] == "word-vectors" else "tokens"
-    reads = f"{report['max_length']} {unit}" if report["max_length"] else "all of a text"
+    length = f"{report['max_length']} {unit}" if report["max_length"] else "all of a text"
     labels = ", ".join(report["labels"])
     for title, value in {
         "kind": f"{report['kind']}, {report['precision']}",
         "encoder": report["encoder"] and f"the app's own: {report['encoder']}",
         "dimension": report["dimension"],
-        "reads": reads,
+        "reads": length,
         "task": f"{report['task']}: {labels}" if report["task"] else "none: it has no head",
         "words": _words(report["lexical"]),
         "adapter": _adapter(report["adapter"]),
@@ -125,7 +125,7 @@ def _leaf(value: object) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Inspect:
-    """What is looked at.
+    """The bundle to inspect.
 
     Attributes:
         bundle: The bundle.
@@ -134,7 +134,7 @@ class Inspect:
     bundle: Annotated[File, Argument("BUNDLE")]
 
 
-@command(Inspect, _shown)
+@command(Inspect, _to_text)
 def inspect(settings: Inspect) -> Summary:
     """Show what a bundle is, how large its parts are, and what it costs a device.
 

@@ -15,7 +15,7 @@ class NewKey:
     """A key to make.
 
     Attributes:
-        file: Of the private half.
+        file: File of the private half.
     """
 
     file: Annotated[File, Argument("KEY.pem")]
@@ -26,8 +26,8 @@ class NewKey:
 def key(settings: NewKey) -> Summary:
     """Make an Ed25519 key that signs releases as single files.
 
-    KEY.pem is the private half, and readable by its owner alone; KEY.pub beside it is the public
-    half, which an app pins: Device.replace(release, trust="KEY.pub").
+    KEY.pem is the private half, readable by its owner only; KEY.pub beside it is the public half,
+    which an app pins: Device.replace(release, trust="KEY.pub").
     """
     from fala_export.updates.keys import PUBLIC, make_key
 
@@ -41,7 +41,7 @@ def key(settings: NewKey) -> Summary:
 
 @dataclass(frozen=True, kw_only=True)
 class Sign:
-    """What is signed.
+    """The release to sign.
 
     Attributes:
         bundle: The release.
@@ -55,9 +55,9 @@ class Sign:
 def sign(settings: Sign) -> Summary:
     """Sign a release as a single file: writes x.fala.sig beside it.
 
-    Devices that are given the public half take no release without such a signature:
-    Device.replace("x.fala", trust="KEY.pub"). It needs no repository; but it cannot say that a
-    newer release exists, nor take a key back: for that there is fala-export publish.
+    Devices with the public half reject releases without such a signature:
+    Device.replace("x.fala", trust="KEY.pub"). It needs no repository; but it cannot announce
+    a newer release, nor revoke a key: use fala-export publish for that.
     """
     from fala_export.updates.signing import sign_file
 

@@ -13,7 +13,7 @@ from fala_export.settings import PriorSettings
 
 @dataclass(frozen=True, kw_only=True)
 class Prior:
-    """A release, and the annotators that its devices' users are likened to.
+    """A release, and rows of public annotators.
 
     Attributes:
         release: Bundle with a head of two labels, or of ratings.
@@ -30,18 +30,18 @@ class Prior:
 
 @command(Prior)
 def prior(settings: Prior) -> Summary:
-    """Put into a release how public annotators differ from its head.
+    """Add a population prior to a release: how public annotators differ from its head.
 
-    Devices start a personal model from this population prior, and need fewer examples. Twenty
-    annotators with ten rows or more are needed. Of several priors the one is written that serves
-    held-out annotators best, beside the words and the slope that a device fits, too.
+    Devices start a personal model from this prior, and need fewer examples. It needs twenty
+    annotators with ten rows or more. Several priors are compared on held-out annotators, together
+    with the words and the slope that a device fits; the best one is written.
 
-    Where twenty have thirty rows or more, the scales that serve these best are written, too: of
-    the fit's blocks, and of the slope. Devices take them as they are.
+    Where twenty annotators have thirty rows or more, the best scales for them are written, too: of
+    the fit's blocks, and of the slope. Devices take them without change.
 
-    A head knows the rows that it was fitted to too well to be measured on them: both are judged by
-    heads that are fitted again without a third of the documents, each on that third. A trained
-    backbone knows its rows so, too: of those only what the training kept out is read.
+    Head and backbone overfit their own training rows. So priors and scales are measured with heads
+    that are refitted without a third of the documents, on that third; and of the rows of a trained
+    backbone only those that its training held out are used.
     """
     from fala_export.population import learn_from_annotators
     from fala_export.training.public_rows import load_public_rows

@@ -15,7 +15,7 @@ from fala_export.commands.summary import text_of
 from fala_export.families.prompts.settings import PromptedRelease
 
 
-def _shown(summary: Summary) -> str:
+def _to_text(summary: Summary) -> str:
     if "answers" in summary:
         lines = [
             f"{summary['answers']}:",
@@ -46,24 +46,26 @@ def _figures(figures: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
         )
 
 
-@command(PromptedRelease, _shown)
+@command(PromptedRelease, _to_text)
 def prompts(settings: PromptedRelease) -> Summary:
-    """Train one backbone and head for all writers, with what tells the writers apart.
+    """Train one backbone and head for all writers, with a prompt for each writer.
 
     Soft prompts are learnt vectors of each writer, before the text (soft-one) or as keys and
     values of every layer (soft-all); hard prompts are the writer's own texts, in the data's order
-    (hard-static) or the most similar by n-grams first (hard-dynamic). A user's bias, or none, is
-    what they compare with. A release of soft-all brings a few of its prompts.
+    (hard-static) or the most similar by n-grams first (hard-dynamic). The baselines are a bias of
+    each user, and nothing. A release of soft-all includes a few of its prompts.
     """
     model, run, prompts, export = settings.model, settings.run, settings.prompts, settings.export
     if settings.evaluate is not None:
         if run is not None or prompts is not None:
-            raise click.UsageError("--evaluate asks a trained model: no --data, --kind or --work")
+            raise click.UsageError("--evaluate is for a trained model: no --data, --kind or --work")
         return _evaluate(Path(model.source), settings.evaluate, settings.out, settings.embeddings)
     if settings.embeddings:
         raise click.UsageError("--embeddings is for --evaluate")
     if run is None or prompts is None:
-        raise click.UsageError("a training needs --data, --kind and --work; else give --evaluate")
+        raise click.UsageError(
+            "a training needs --data, --kind and --work, an evaluation --evaluate"
+        )
     if mistake := prompts.mistake():
         raise click.UsageError(mistake)
     with progress("loading libraries"):
@@ -84,8 +86,8 @@ def prompts(settings: PromptedRelease) -> Summary:
     return write_prompted(trained, settings.out, options, settings.count)
 
 
-def _evaluate(folder: Path, asked: Path, out: Path, embeddings: bool) -> Summary:
+def _evaluate(folder: Path, data: Path, out: Path, embeddings: bool) -> Summary:
     from fala_export.families.prompts.evaluation import evaluate
     from fala_export.families.prompts.release import load_prompts
 
-    return evaluate(load_prompts(folder), asked, out, embeddings=embeddings)
+    return evaluate(load_prompts(folder), data, out, embeddings=embeddings)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _ROLES = "root, targets, snapshot or timestamp"
 
 
-def _shown(summary: Summary) -> str:
+def _to_text(summary: Summary) -> str:
     lines = [f"{summary['repository']}:"]
     for name, value in summary.items():
         if name not in ("repository", "roles", "releases"):
@@ -54,7 +54,7 @@ class Repository:
 
 @dataclass(frozen=True)
 class NewKeys:
-    """Where new private keys go.
+    """The folder of new private keys.
 
     Attributes:
         keys_to: Folder for the new private keys, outside REPO (default: REPO.keys).
@@ -69,7 +69,7 @@ class NewKeys:
 
 @dataclass(frozen=True, kw_only=True)
 class Publish:
-    """A release, and whose it is.
+    """A release, and its product.
 
     Attributes:
         bundle: The release.
@@ -84,13 +84,13 @@ class Publish:
     keys: Keys
 
 
-@command(Publish, _shown)
+@command(Publish, _to_text)
 def publish(settings: Publish) -> Summary:
     """Publish a release to the devices that follow a repository.
 
     REPO is a folder that any web server can serve as it is; 'fala-export repository begin' makes
-    it. Devices install the release with Device.update, or 'fala-device update'. It is written so
-    that devices may look at any instant: new files first, what names them last.
+    it. Devices install the release with Device.update, or 'fala-device update'. New files are
+    written before the metadata that name them, so that devices may read at any time.
     """
     from fala_export.updates import publishing
 
@@ -120,7 +120,7 @@ class Begin:
     passphrase: Passphrase
 
 
-@command(Begin, _shown)
+@command(Begin, _to_text)
 def begin(settings: Begin) -> Summary:
     """Begin a repository, with new keys.
 
@@ -143,7 +143,7 @@ def begin(settings: Begin) -> Summary:
 
 @dataclass(frozen=True, kw_only=True)
 class Renew:
-    """What is signed again.
+    """The metadata to sign again.
 
     Attributes:
         roles: Renew root, targets, snapshot or timestamp, or a product with keys of its own, and
@@ -155,12 +155,12 @@ class Renew:
     keys: Keys
 
 
-@command(Renew, _shown)
+@command(Renew, _to_text)
 def renew(settings: Renew) -> Summary:
-    """Sign metadata for another period: run it daily, or devices stop to believe them.
+    """Sign metadata for another period: run it daily, or devices reject it as expired.
 
     Without --role the timestamp is renewed, and of the others those that have less than half of
-    their period left and whose keys are at hand.
+    their period left and whose keys are available.
     """
     from fala_export.updates import publishing
 
@@ -185,13 +185,13 @@ class Rotate:
     keys: Keys
 
 
-@command(Rotate, _shown)
+@command(Rotate, _to_text)
 def rotate(settings: Rotate) -> Summary:
-    """Give a role new keys, and let the old ones count no more.
+    """Give a role new keys, and revoke the old ones.
 
-    The root must sign, by its old keys and by its new ones. Of another role the old keys sign
-    once more where they are at hand, so that devices believe at every instant; where they are
-    lost or stolen, leave them out of --key.
+    The root must sign, by its old keys and by its new ones. Another role's old keys sign once
+    more where they are available, so that devices accept the metadata at every moment; if they
+    are lost or stolen, leave them out of --key.
     """
     from fala_export.updates import publishing
 
@@ -214,15 +214,15 @@ class Delegate:
     keys: Keys
 
 
-@command(Delegate, _shown)
+@command(Delegate, _to_text)
 def delegate(settings: Delegate) -> Summary:
-    """Give a product keys of its own, which sign its releases and nobody else's."""
+    """Give a product keys of its own, which sign its releases only."""
     from fala_export.updates import publishing
 
     return _with_new_keys(publishing.delegate, settings.product, settings)
 
 
-@command(Repository, _shown)
+@command(Repository, _to_text)
 def show(settings: Repository) -> Summary:
     """Show a repository's roles, how long they last, and its releases."""
     from fala_export.updates import publishing
@@ -236,7 +236,7 @@ def repository() -> None:
     """Keep the repository that devices get signed updates from.
 
     It follows The Update Framework. Its public folder REPO is served by any web server; its
-    private keys lie elsewhere, those of the root best on no machine at all.
+    private keys are kept elsewhere, those of the root best on no machine at all.
     """
 
 
@@ -283,7 +283,7 @@ def _threshold(text: str) -> Threshold:
 
     match = re.fullmatch(r"([1-9][0-9]?)/([1-9][0-9]?)", text)
     if match is None or int(match[1]) > int(match[2]):
-        raise ExportError(f"{text!r:.80} is not K/N, as 2/3: two of three keys must sign")
+        raise ExportError(f"{text!r:.80} is not K/N, for example 2/3: two of three keys must sign")
     return Threshold(int(match[1]), int(match[2]))
 
 

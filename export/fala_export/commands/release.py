@@ -13,14 +13,14 @@ from fala_export.training.settings import Lexical
 
 @dataclass(frozen=True, kw_only=True)
 class Release:
-    """A recipe, and where its release goes.
+    """A recipe, and the output.
 
     Attributes:
         recipe: The recipe.
         out: Bundle to write (default: the recipe's name, beside it).
-        work: Folder of what is done, which is not done again (default: beside the recipe).
-        dry_run: Say what would be done, and about how long it takes.
-        lexical: Whether the head weighs words, too (default: as the recipe says).
+        work: Folder of finished steps, which do not run again (default: beside the recipe).
+        dry_run: Print the steps and an estimate of their time, without running them.
+        lexical: Whether the head has weights of words, too (default: the recipe's setting).
     """
 
     recipe: Annotated[File, Argument("RECIPE.toml")]
@@ -32,14 +32,14 @@ class Release:
 
 @command(Release)
 def release(settings: Release) -> Summary:
-    """Make a release as a recipe says, from rows to a signed update.
+    """Make a release from a recipe: from rows to a signed update.
 
-    Its steps are backbone and head, bridges, prior and scales, and the check on held-out
-    annotators; then it is signed and published. What is done is kept in --work: an interrupted
-    command continues where it was, and a changed recipe repeats what the change concerns.
+    The steps are backbone and head, bridges, prior and scales, and the check on held-out
+    annotators; then the release is signed and published. Finished steps are kept in --work: an
+    interrupted command resumes, and after a change of the recipe only the changed steps run again.
 
-    The same recipe and files give the same bytes on one machine, but for a model in ONNX Runtime's
-    own format.
+    The same recipe and files give the same bytes on one machine, except for a model in ONNX
+    Runtime's own format.
     """
     with progress("loading libraries"):
         from fala_export.release.pipeline import build_release

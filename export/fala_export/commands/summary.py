@@ -1,4 +1,4 @@
-"""What a command prints of what it did, a line a figure."""
+"""A command's summary as text, a line a figure."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _METRICS = {
 
 
 def text_of(summary: Mapping[str, Any]) -> str:
-    """A summary for people; its first value is the file that was written."""
-    (_, written), *_ = summary.items()
-    return "\n".join([f"{written}:", *_lines(summary)])
+    """A summary as text; its first value is the path of the written file."""
+    (_, path), *_ = summary.items()
+    return "\n".join([f"{path}:", *_lines(summary)])
 
 
 def _lines(summary: Mapping[str, Any]) -> Iterator[str]:
@@ -63,20 +63,20 @@ def _training(training: Mapping[str, Any]) -> Iterator[str]:
     if not figures:
         yield "  too few rows to keep users out, so no figures"
         return
-    kept = data["held_out"]
+    held_out = data["held_out"]
     yield (
-        f"  measured on {kept['rows']} rows of held-out {training['divided_by']}, about "
-        f"{kept['documents']} documents that are in nobody's training rows:"
+        f"  measured on {held_out['rows']} rows of held-out {training['divided_by']}, about "
+        f"{held_out['documents']} documents that are in nobody's training rows:"
     )
-    metrics = [one for one in _METRICS if one in figures["frozen"]["pooled"]]
-    titles = "".join(f"  {_METRICS[one]:>16}" for one in metrics)
+    metrics = [metric for metric in _METRICS if metric in figures["frozen"]["pooled"]]
+    titles = "".join(f"  {_METRICS[metric]:>16}" for metric in metrics)
     yield f"  {'':<32}{titles}"
     for model, title in _MODELS.items():
-        for part, of in (("pooled", "all rows"), ("mean_over_users", "mean user")):
+        for part, scope in (("pooled", "all rows"), ("mean_over_users", "mean user")):
             if model in figures:
-                values = [figures[model][part][one] for one in metrics]
+                values = [figures[model][part][metric] for metric in metrics]
                 cells = "".join(f"  {_figure(value):>16}" for value in values)
-                yield f"  {title + ', ' + of:<32}{cells}"
+                yield f"  {title + ', ' + scope:<32}{cells}"
 
 
 def _figure(value: float | None) -> str:
@@ -100,8 +100,8 @@ def _prior(prior: Mapping[str, Any]) -> Iterator[str]:
         return
     yield f"  prior: from {prior['rows']} rows of {prior['annotators']} annotators"
     yield (
-        f"  it takes a user's bias to differ from the vendor's by {prior['bias_mean']:.2f} in the "
-        f"mean, with a standard deviation of {prior['bias_deviation']:.2f}"
+        f"  a user's bias differs from the vendor's by {prior['bias_mean']:.2f} in the mean, "
+        f"with a standard deviation of {prior['bias_deviation']:.2f}"
     )
     yield f"  {prior['measure']} on held-out annotators:"
     for name, value in prior["held_out_loss"].items():

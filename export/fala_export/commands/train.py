@@ -25,16 +25,16 @@ _FOR_MODELS = ("pooling", "revision", "max_length", "quantize", "min_cosine", "o
 
 @dataclass(frozen=True, kw_only=True)
 class Train:
-    """What is trained and released.
+    """A training and its release.
 
     Attributes:
         data: Rows as of fala-replace --data; the public ones are read.
         out: Bundle to write.
         work: Folder of the checkpoints, and of the trained model.
-        frozen: Keep the backbone; fit the head in closed form.
+        frozen: Keep the backbone, and fit the head in closed form.
         resume: Continue from the last whole checkpoint in --work.
-        pooling: Default: as the model's sentence-transformers files say, or the mean.
-        lexical: Whether the head weighs words, too: about 130 kB for two labels.
+        pooling: Default: that of the model's sentence-transformers files, or the mean.
+        lexical: Whether the head has weights of words, too: about 130 kB for two labels.
     """
 
     model: ModelSource
@@ -89,8 +89,8 @@ def train(settings: Train) -> Summary:
 def _load(settings: Train) -> Encoder | Bundle:
     source, revision = settings.model.source, settings.model.revision
     if Path(source).is_file():
-        if given := _given(*_FOR_MODELS):
-            raise ExportError(f"{source}: is a bundle; {given} is for a model")
+        if flag := _flag_in_use(*_FOR_MODELS):
+            raise ExportError(f"{source}: is a bundle; {flag} is for a model")
         return Bundle.open(source)
     from fala_export.models.encoder import load_encoder
     from fala_export.training.backbones import attentive
@@ -100,11 +100,11 @@ def _load(settings: Train) -> Encoder | Bundle:
     return attentive(load_encoder(source, None, revision), settings.training.seed)
 
 
-def _given(*names: str) -> str | None:
-    """The first of some options that stands on the command line, as it stands there."""
+def _flag_in_use(*names: str) -> str | None:
+    """The first of some options that is on the command line, as a flag; None without any."""
     context = click.get_current_context()
-    spelled = {option.name: option.opts[0] for option in context.command.params}
+    flags = {option.name: option.opts[0] for option in context.command.params}
     for name in names:
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            return spelled[name]
+            return flags[name]
     return None

@@ -13,7 +13,7 @@ from fala_export.vectors.word_vectors import MAX_DAMAGED, export_word_vectors
 
 @dataclass(frozen=True, kw_only=True)
 class WordVectors:
-    """A file of vectors, and what is taken of it.
+    """A file of vectors, and the vectors to take.
 
     Attributes:
         source: Text file of vectors.
@@ -33,8 +33,8 @@ class WordVectors:
 def word_vectors(settings: WordVectors) -> Summary:
     """Export static word vectors: a text file of GloVe, word2vec or fastText.
 
-    The file may be packed in a .gz or a .zip, and may begin with word2vec's header line. Take
-    vectors of lower-case words: a device lower-cases texts, so that it never looks up others.
+    The file may be a .gz or a .zip, and may begin with word2vec's header line. Take vectors of
+    lower-case words: a device lower-cases texts, and never finds other words.
     """
     return export_word_vectors(
         settings.source,

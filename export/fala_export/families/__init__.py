@@ -1,4 +1,4 @@
-"""Three ways to train beside the whole model: adapters, prompts, distillation.
+"""Three ways to train other than the whole model: adapters, prompts, distillation.
 
 Each has ``settings``, ``model``, ``training`` and ``release``.
 """

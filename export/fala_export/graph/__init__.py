@@ -1,1 +1,1 @@
-"""The graph that devices run: fewer bits, optional inputs, and how near it is to its model."""
+"""The graph that devices run: quantization, optional inputs, parity with the model, and cost."""

@@ -1,4 +1,4 @@
-"""What a forward pass through a graph costs, counted on the graph itself."""
+"""Count the cost of a forward pass on the graph itself."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
 LENGTHS = (16, 64, 128)
-"""Tokens of the texts that costs are given for."""
+"""Numbers of tokens that costs are counted for."""
 
 
 def cost(model: ModelProto, longest: int = LENGTHS[-1]) -> dict[str, Any]:
     """Count a float32 graph's parameters, and a forward pass's operations by length.
 
-    The graph is run on one text of each length, and says of what shapes its matrix products were.
-    Only they are counted, two operations a multiply-add, as the field does; the rest is a
-    hundredth of a transformer.
+    The graph runs on one text of each length, to record the shapes of its matrix products. Only
+    these are counted, two operations a multiply-add, as is usual; the rest is about 1 % of a
+    transformer.
 
     Args:
         model: An ONNX model from ``encoder_graph``, before its precision is lowered.
@@ -48,22 +48,22 @@ def _operations(model: ModelProto, lengths: list[int]) -> dict[str, int]:
     if not products:  # a session without outputs cannot run
         return {str(length): 0 for length in lengths}
     inner = {node.input[0] for node in products} | {node.output[0] for node in products}
-    watched = sorted(inner - constants - {entry.name for entry in graph.input})
-    # Fused with what follows, products are there no longer.
-    opened = session(model, watched, fused=False)
+    outputs = sorted(inner - constants - {entry.name for entry in graph.input})
+    # Fusion would remove the products.
+    runner = session(model, outputs, fused=False)
     operations = {}
     for length in lengths:
         tokens = np.ones((1, length), dtype=np.int64)
-        values = opened.run(watched, {entry.name: tokens for entry in opened.get_inputs()})
-        shapes = {name: value.shape for name, value in zip(watched, values, strict=True)}
+        values = runner.run(outputs, {entry.name: tokens for entry in runner.get_inputs()})
+        shapes = {name: value.shape for name, value in zip(outputs, values, strict=True)}
         operations[str(length)] = sum(
-            2 * prod(shapes[node.output[0]]) * _summed(node, shapes[node.input[0]])
+            2 * prod(shapes[node.output[0]]) * _sum_length(node, shapes[node.input[0]])
             for node in products
         )
     return operations
 
 
-def _summed(node: NodeProto, shape: tuple[int, ...]) -> int:
+def _sum_length(node: NodeProto, shape: tuple[int, ...]) -> int:
     """Length of the axis that a product sums over."""
     transposed = any(entry.name == "transA" and entry.i for entry in node.attribute)
     return shape[0] if transposed else shape[-1]

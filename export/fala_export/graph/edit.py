@@ -9,17 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-_FEW = 8  # numbers of a constant that may stand in the graph twice
+_FEW = 8  # equal constants of at most 8 numbers are stored once
 
 
 class GraphEdit:
-    """A graph's nodes, taken out in order and put back as they are or as others.
+    """A graph's nodes, removed in order and put back unchanged or replaced.
 
-    Put every node of ``source`` back with ``keep``, or put others in its place with ``add``;
-    ``finish`` then gives the new graph. Constants that no node takes any more are left out.
+    Put every node of ``source`` back with ``keep``, or replace it with ``add``; ``finish`` then
+    returns the new graph. Unused constants are left out.
 
     Args:
-        model: An ONNX model, its constants inside; left as it is.
+        model: An ONNX model, its constants inside; not changed.
 
     Attributes:
         source: The nodes, in an order in which they can run.
@@ -33,40 +33,40 @@ class GraphEdit:
         nodes = [_copy(node) for node in graph.node]
         self.source: list[NodeProto] = _without_aliases(nodes, set(self._tensors))
         self._nodes: list[NodeProto] = []
-        # A graph that was edited before has names of this kind already.
-        self._taken = {*self._tensors, *(name for node in self.source for name in node.output)}
+        # A graph that was edited before already has such names.
+        self._used_names = {*self._tensors, *(name for node in self.source for name in node.output)}
         self._names = 0
-        self._known: dict[tuple[str, tuple[int, ...], bytes] | None, str] = {}
+        self._constants: dict[tuple[str, tuple[int, ...], bytes] | None, str] = {}
 
     def array(self, name: str) -> NDArray[Any] | None:
-        """Give a constant by its name; None where the name is not a constant's."""
+        """A constant by its name; None where there is none."""
         tensor = self._tensors.get(name)
         return None if tensor is None else _array(tensor)
 
     def names(self) -> list[str]:
-        """Give the constants' names."""
+        """The constants' names."""
         return list(self._tensors)
 
     def constant(self, value: NDArray[Any] | np.generic) -> str:
-        """Add a constant, or find the same short one added before, and give its name."""
+        """Add a constant, or find an equal short one, and return its name."""
         array = np.asarray(value, order="C")
         key = (array.dtype.str, array.shape, array.tobytes()) if array.size <= _FEW else None
-        if key in self._known:
-            return self._known[key]
-        name = self._name()
+        if key in self._constants:
+            return self._constants[key]
+        name = self._new_name()
         self._tensors[name] = numpy_helper.from_array(array, name)
         if key is not None:
-            self._known[key] = name
+            self._constants[key] = name
         return name
 
     def optional(
         self, name: str, default: NDArray[np.float32], shape: Sequence[int | str] | None = None
     ) -> str:
-        """Add an input that a run may leave out, and give its name.
+        """Add an input that a run may leave out, and return its name.
 
         Args:
-            name: Of the input; the finished graph keeps it.
-            default: What stands for it then.
+            name: Name of the input; the finished graph keeps it.
+            default: Its value where it is left out.
             shape: Lengths of its axes, or names where they are free; None for the default's own.
         """
         self._tensors[name] = numpy_helper.from_array(np.ascontiguousarray(default), name)
@@ -75,20 +75,20 @@ class GraphEdit:
         )
         return name
 
-    def give(self, name: str, output: str, shape: Sequence[int | str]) -> None:
-        """Let the graph give a float value that is put back already, under a new name.
+    def add_output(self, name: str, output: str, shape: Sequence[int | str]) -> None:
+        """Make a float value of nodes that are put back an output, under a new name.
 
         Args:
-            name: Of the value.
+            name: The value's name.
             output: Its new name.
             shape: Lengths of its axes, or names where they vary.
         """
         swapped = {name: output, output: name}  # another value may have the new name already
-        _rename(self._nodes, lambda one: swapped.get(one, one))
+        _rename(self._nodes, lambda value: swapped.get(value, value))
         self._graph_outputs.append(helper.make_tensor_value_info(output, TensorProto.FLOAT, shape))
 
     def varying(self) -> set[str]:
-        """Give the names of the values that depend on the graph's inputs."""
+        """The names of the values that depend on the graph's inputs."""
         names = {value.name for value in self._graph_inputs}
         for node in self.source:
             if not names.isdisjoint(_inputs(node)):
@@ -96,11 +96,11 @@ class GraphEdit:
         return names
 
     def remove(self, name: str) -> None:
-        """Take a constant out, so that a node may give the value of its name."""
+        """Remove a constant, so that a node may have an output of its name."""
         del self._tensors[name]
 
     def keep(self, node: NodeProto) -> None:
-        """Put a node back as it is."""
+        """Put a node back unchanged."""
         self._nodes.append(node)
 
     def add(
@@ -110,28 +110,28 @@ class GraphEdit:
         output: str | None = None,
         **attributes: int | str | list[int] | GraphProto,
     ) -> str:
-        """Put a node with one output in, and give the output's name."""
-        output = output or self._name()
+        """Add a node with one output, and return the output's name."""
+        output = output or self._new_name()
         self._nodes.append(helper.make_node(operator, inputs, [output], **attributes))
         return output
 
-    def again(self, node: NodeProto, inputs: list[str]) -> str:
-        """Put a node with one output in that is like another, and give the output's name."""
+    def add_copy(self, node: NodeProto, inputs: list[str]) -> str:
+        """Add a copy of a node with one output, with other inputs, and return the output's name."""
         copy = _copy(node)
-        copy.input[:], copy.output[:] = inputs, [self._name()]
+        copy.input[:], copy.output[:] = inputs, [self._new_name()]
         self._nodes.append(copy)
         return copy.output[0]
 
     def choose(
         self, condition: str, output: str, *, then: Callable[[], str], otherwise: Callable[[], str]
     ) -> None:
-        """Put in a node that runs one of two inner graphs.
+        """Add a node that runs one of two inner graphs.
 
         Args:
             condition: Name of a truth value.
-            output: Name of the float value that the node gives.
-            then: Puts in the nodes that run where it is true, and gives the name of their result.
-            otherwise: The same, where it is not.
+            output: Name of the node's float output.
+            then: Adds the nodes that run where it is true, and returns the name of their result.
+            otherwise: The same where it is false.
         """
         self.add(
             "If",
@@ -141,46 +141,46 @@ class GraphEdit:
             else_branch=self._inner(otherwise),
         )
 
-    def _inner(self, put: Callable[[], str]) -> GraphProto:
-        """The nodes that a function puts in, as a graph of their own; constants stay outside."""
+    def _inner(self, build: Callable[[], str]) -> GraphProto:
+        """The nodes that a function adds, as an inner graph; constants stay outside."""
         outer, self._nodes = self._nodes, []
-        result = helper.make_tensor_value_info(put(), TensorProto.FLOAT, None)
+        result = helper.make_tensor_value_info(build(), TensorProto.FLOAT, None)
         inner, self._nodes = self._nodes, outer
         return helper.make_graph(inner, "branch", [], [result])
 
     def finish(self) -> ModelProto:
-        """Give the new model, without what only people and debuggers read.
+        """Return the new model, with short names and without debugging information.
 
-        Nodes' names and the shapes of inner values are a twentieth of a small encoder's file.
+        Nodes' names and the shapes of inner values are 5 % of a small encoder's file.
         """
-        used = {name for node in self._nodes for name in _inputs(node)}
-        used |= {value.name for value in self._graph_outputs}
+        used_names = {name for node in self._nodes for name in _inputs(node)}
+        used_names |= {value.name for value in self._graph_outputs}
         model: ModelProto = helper.make_model(
             helper.make_graph(
                 self._nodes,
                 self._model.graph.name,
                 self._graph_inputs,
                 self._graph_outputs,
-                [tensor for name, tensor in self._tensors.items() if name in used],
+                [tensor for name, tensor in self._tensors.items() if name in used_names],
             ),
             ir_version=self._model.ir_version,
             opset_imports=self._model.opset_import,
         )
         short: dict[str, str] = {}
-        kept = {value.name for value in [*self._graph_inputs, *self._graph_outputs]}
+        outer = {value.name for value in [*self._graph_inputs, *self._graph_outputs]}
         _rename(
             model.graph.node,
-            lambda name: name if name in kept else short.setdefault(name, f"t{len(short)}"),
+            lambda name: name if name in outer else short.setdefault(name, f"t{len(short)}"),
         )
         for tensor in model.graph.initializer:
             tensor.name = short.get(tensor.name, tensor.name)
         _clear(model.graph)
         return model
 
-    def _name(self) -> str:
+    def _new_name(self) -> str:
         while True:
             self._names += 1
-            if (name := f"edit_{self._names}") not in self._taken:
+            if (name := f"edit_{self._names}") not in self._used_names:
                 return name
 
 
@@ -190,21 +190,21 @@ def _copy(node: NodeProto) -> NodeProto:
     return copy
 
 
-def _rename(nodes: Iterable[NodeProto], named: Callable[[str], str]) -> None:
-    """Give the values of nodes other names, in inner graphs too, which name outer values."""
+def _rename(nodes: Iterable[NodeProto], new_name: Callable[[str], str]) -> None:
+    """Rename the values of nodes, in inner graphs, too, which use outer values."""
     for node in nodes:
         for names in (node.input, node.output):
             for position, name in enumerate(names):
                 if name:  # an empty name is an optional input that is left out
-                    names[position] = named(name)
+                    names[position] = new_name(name)
         for graph in _graphs(node):
             for value in [*graph.input, *graph.output, *graph.initializer]:
-                value.name = named(value.name)
-            _rename(graph.node, named)
+                value.name = new_name(value.name)
+            _rename(graph.node, new_name)
 
 
 def _clear(graph: GraphProto) -> None:
-    """Take out what only people and debuggers read."""
+    """Remove debugging information."""
     for node in graph.node:
         node.ClearField("name")
         node.ClearField("doc_string")
@@ -219,8 +219,8 @@ def _array(tensor: TensorProto) -> NDArray[Any]:
 
 
 def _without_aliases(nodes: list[NodeProto], constants: set[str]) -> list[NodeProto]:
-    """Let nodes take shared constants by their own name: tracing gives each use an Identity."""
-    # An alias that an inner graph takes stays: an inner name may hide an outer one.
+    """Make nodes use shared constants directly: tracing adds an Identity for each use."""
+    # An alias that an inner graph uses stays: an inner name may hide an outer one.
     inner = {name for node in nodes for name in _inputs(node)[len(node.input) :]}
     names: dict[str, str] = {}
     rest = []
@@ -245,7 +245,7 @@ def _graphs(node: NodeProto) -> list[GraphProto]:
 
 
 def _inputs(node: NodeProto) -> list[str]:
-    """What a node takes, in its inner graphs too."""
+    """The inputs of a node, with those of its inner graphs."""
     return [
         *node.input,
         *(name for graph in _graphs(node) for inner in graph.node for name in _inputs(inner)),

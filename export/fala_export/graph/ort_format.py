@@ -1,4 +1,4 @@
-"""ONNX Runtime's own format, for devices that build the runtime with only what they need."""
+"""ONNX Runtime's own format, for devices with a reduced build of the runtime."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class OrtModel:
 
     Attributes:
         model: Its bytes.
-        operators: What ``--include_ops_by_config`` of a reduced build of the runtime reads.
+        operators: The file for ``--include_ops_by_config`` of a reduced build of the runtime.
     """
 
     model: bytes
@@ -23,18 +23,18 @@ class OrtModel:
 
 
 def to_ort(model: bytes) -> OrtModel:
-    """Convert a model; the runtime's optimizations are made here, once, and not on the device.
+    """Convert a model, with the runtime's optimizations done here, not on the device.
 
-    None of them depends on the processor. What the runtime computes from constants while it loads
-    an ONNX file is stored as its result: weights kept in half precision come out in float32, and
-    those in four bits come out in eight.
+    None of them depends on the processor. Results that the runtime computes from constants while
+    it loads an ONNX file are stored: weights in half precision become float32, and weights in four
+    bits become eight.
 
     Args:
         model: A serialized ONNX model.
 
     Returns:
-        The converted model. Its bytes differ from one conversion to the next, because the runtime
-        writes its table of kernels in the order of a hash map that is seeded at random.
+        The converted model. Its bytes differ between conversions, because the runtime writes its
+        table of kernels in the order of a randomly seeded hash map.
 
     Raises:
         ExportError: The runtime cannot convert it.
@@ -48,17 +48,17 @@ def to_ort(model: bytes) -> OrtModel:
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
     options.add_session_config_entry("session.save_model_format", "ORT")
     with temporary_folder() as folder, quiet():
-        path, listed = folder / "model.ort", folder / "operators.config"
+        path, config = folder / "model.ort", folder / "operators.config"
         options.optimized_model_filepath = str(path)
         try:
             onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-            create_config_from_models([path], listed, enable_type_reduction=False)
-            lines = listed.read_text().splitlines()
+            create_config_from_models([path], config, enable_type_reduction=False)
+            lines = config.read_text().splitlines()
             converted = path.read_bytes()
         except Exception as error:  # onnxruntime has no base class for its errors
             raise ExportError(
                 f"onnxruntime cannot write the model in its format: {first_line(error)}"
             ) from error
-    # Its comments name the temporary file.
+    # The file's comments name the temporary file.
     operators = "".join(f"{line}\n" for line in lines if not line.startswith("#"))
     return OrtModel(converted, operators.encode())

@@ -1,4 +1,4 @@
-"""How near an exported graph stays to the model that it was made from, and how fast it is."""
+"""Compare an exported graph with its model: parity of embeddings and logits, and speed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fala.release import Example, Vectors
 from fala_export.graph.runtime import session
 
 _ROUNDS = 7
-_SECONDS = 20.0  # after which no further round begins
+_SECONDS = 20.0  # no round starts later
 
 
 def compare(exported: NDArray[np.float32], reference: NDArray[np.float32]) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def compare_logits(
     exported: Mapping[str, Vectors],
     reference: Mapping[str, Vectors],
 ) -> dict[str, Any]:
-    """Compare what a head makes of the embeddings.
+    """Compare a head's logits of the embeddings.
 
     Args:
         head: The vendor's head.
@@ -55,20 +55,20 @@ def compare_logits(
 
     Returns:
         Number of examples; the logits' mean and worst absolute error, and their standard
-        deviation to judge it by; and how many examples change their label, or their rating by its
-        noise, with their share.
+        deviation for comparison; and the number and the share of examples whose label changes, or
+        whose rating changes by its noise.
     """
     model = head.vendor_model()
     words = head.words(examples)
     inputs = [head.inputs(examples, embeddings) for embeddings in (exported, reference)]
-    ours, theirs = (model.logits(part, words).astype(np.float64) for part in inputs)
-    errors = np.abs(ours - theirs)
-    flips = int((head.link.classes(ours) != head.link.classes(theirs)).sum())
+    logits, expected = (model.logits(part, words).astype(np.float64) for part in inputs)
+    errors = np.abs(logits - expected)
+    flips = int((head.link.classes(logits) != head.link.classes(expected)).sum())
     return {
         "examples": len(examples),
         "mean_logit_error": round(float(errors.mean()), 5),
         "worst_logit_error": round(float(errors.max()), 5),
-        "logit_deviation": round(float(theirs.std()), 5),
+        "logit_deviation": round(float(expected.std()), 5),
         "label_flips": flips,
         "label_flip_share": round(flips / len(examples), 5),
     }
@@ -79,24 +79,24 @@ def speed(
     model: ModelProto | bytes,
     passes: Sequence[Mapping[str, NDArray[np.int64]]],
 ) -> dict[str, float]:
-    """Time a model against itself in float32, on one thread, in turns.
+    """Time a model and its float32 version in turns, on one thread.
 
     Args:
         float_model: The ONNX graph in float32.
-        model: The same in another precision, or the file of it.
+        model: The same in another precision, or its serialized file.
         passes: The inputs of forward passes, one text or a batch each.
 
     Returns:
-        ``ratio``: how many times as fast the model is, the median over rounds in which both run;
-        and the milliseconds a text of both, the fastest of the rounds.
+        ``ratio``: float32's time divided by the model's, the median over rounds; and the
+        milliseconds a text of both, the fastest of the rounds.
     """
     sessions = [session(part, threads=1) for part in (float_model, model)]
     texts = sum(len(feeds["input_ids"]) for feeds in passes)
     rounds: list[list[float]] = []
-    began = time.monotonic()
+    start = time.monotonic()
     # The first round warms up.
-    while len(rounds) < 2 or (len(rounds) <= _ROUNDS and time.monotonic() - began < _SECONDS):
-        rounds.append([_seconds(opened, passes) for opened in sessions])
+    while len(rounds) < 2 or (len(rounds) <= _ROUNDS and time.monotonic() - start < _SECONDS):
+        rounds.append([_seconds(runner, passes) for runner in sessions])
     times = np.array(rounds[1:])
     best = 1000 * times.min(axis=0) / texts
     return {
@@ -106,8 +106,8 @@ def speed(
     }
 
 
-def _seconds(opened: InferenceSession, passes: Sequence[Mapping[str, NDArray[np.int64]]]) -> float:
-    began = time.perf_counter()
+def _seconds(runner: InferenceSession, passes: Sequence[Mapping[str, NDArray[np.int64]]]) -> float:
+    start = time.perf_counter()
     for feeds in passes:
-        opened.run(None, feeds)
-    return time.perf_counter() - began
+        runner.run(None, feeds)
+    return time.perf_counter() - start

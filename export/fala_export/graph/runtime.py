@@ -1,4 +1,4 @@
-"""ONNX Runtime as the exporter starts it: on the processor, and without its remarks."""
+"""Start ONNX Runtime for the exporter: on the CPU, without warnings."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ def session(
     """Open a model.
 
     Args:
-        model: An ONNX model, or the file of one.
-        outputs: Names of inner float values to return, in place of the model's own outputs; of a
-            model that is no file yet.
-        fused: Whether the runtime may put nodes together, which takes inner values away.
-        threads: That a node runs on; 0 leaves it to the runtime.
+        model: An ONNX model, or its serialized file.
+        outputs: Names of inner float values to return instead of the model's outputs; not for a
+            serialized file.
+        fused: Whether the runtime may fuse nodes, which removes inner values.
+        threads: Threads of a node; 0 takes the runtime's default.
     """
     import onnx
     import onnxruntime
 
     if not isinstance(model, bytes):
         if outputs:
-            watched = onnx.ModelProto()
-            watched.CopyFrom(model)
-            del watched.graph.output[:]
-            watched.graph.output.extend(
+            copy = onnx.ModelProto()
+            copy.CopyFrom(model)
+            del copy.graph.output[:]
+            copy.graph.output.extend(
                 onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None)
                 for name in outputs
             )
-            model = watched
+            model = copy
         model = model.SerializeToString()
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3

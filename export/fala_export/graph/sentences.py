@@ -10,12 +10,12 @@ from fala_export.public_texts import text_lines
 
 
 def parity_texts(path: Path | None) -> list[str]:
-    """Give the texts to compare on: a file's lines, or 192 texts of one to five sentences.
+    """The texts to compare on: a file's lines, or 192 texts of one to five sentences.
 
     Raises:
         ExportError: The file cannot be read, or has no text.
     """
-    if path is None:  # as long as remarks, headlines with a line below, paragraphs
+    if path is None:  # as long as comments, headlines with a line below, paragraphs
         return _passages("parity.txt", (1, 2, 5))
     if texts := text_lines(path):
         return texts
@@ -23,12 +23,12 @@ def parity_texts(path: Path | None) -> list[str]:
 
 
 def calibration_texts() -> list[str]:
-    """Give 128 texts: each sentence alone, and with the two that follow it."""
+    """128 texts: each sentence alone, and with the two that follow it."""
     return _passages("calibration.txt", (1, 3))
 
 
 def _passages(name: str, lengths: tuple[int, ...]) -> list[str]:
-    """Texts of so many sentences from each sentence of a file on."""
+    """Texts of some lengths in sentences, from each sentence of a file on."""
     file = resources.files("fala_export.graph") / name
     sentences = file.read_text(encoding="utf-8").splitlines()
     return [

@@ -1,1 +1,1 @@
-"""Hugging Face models: where they come from, what is in their files, and how they embed texts."""
+"""Hugging Face models: find, read and load them, and embed texts by them."""

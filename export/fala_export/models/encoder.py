@@ -54,11 +54,11 @@ FAMILY = (
     "roberta",
     "xlm-roberta",
 )
-"""Model types that read a text both ways and give one state a token."""
+"""Model types that read a text in both directions and return one state a token."""
 
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
-_HERE = {"local_files_only": True, "trust_remote_code": False}
-_USUAL_LENGTH = 128  # headlines, posts and remarks fit; a forward pass costs by length
+_LOCAL = {"local_files_only": True, "trust_remote_code": False}
+DEFAULT_LENGTH = 128  # enough for headlines, posts and comments; the cost grows with the length
 
 
 @dataclass(frozen=True)
@@ -67,11 +67,11 @@ class Encoder:
 
     Attributes:
         module: The transformer with its pooling, in evaluation mode.
-        tokenizer: The ``tokenizers`` library's tokenizer as JSON, neither cutting nor padding.
+        tokenizer: The ``tokenizers`` library's tokenizer as JSON, without truncation and padding.
         pad_id: The padding token's id.
-        longest: Most tokens of a text that the model reads: as many as it has positions for, or
-            the fewer that its makers let it read.
-        revision: The hub's commit that it came from; None for a folder.
+        longest: Most tokens of a text that the model reads: its number of positions, or the lower
+            limit in its files.
+        revision: Its commit on the hub; None for a folder.
     """
 
     module: SentenceEncoder
@@ -82,7 +82,7 @@ class Encoder:
 
     @property
     def pooling(self) -> str:
-        """How the states of a text's tokens become its embedding."""
+        """The pooling of the states of a text's tokens."""
         return self.module.pooling
 
     @property
@@ -95,13 +95,13 @@ class Encoder:
         return encoder_graph(self.module)
 
     def length(self, wanted: int | None) -> int:
-        """Tokens of a text to read: as many as wanted, or 128, if the model reads so many.
+        """Tokens of a text to read: ``wanted``, or by default 128 or the model's most.
 
         Raises:
             ExportError: It reads fewer than wanted.
         """
         if wanted is None:
-            return min(_USUAL_LENGTH, self.longest)
+            return min(DEFAULT_LENGTH, self.longest)
         if not 0 < wanted <= self.longest:
             raise ExportError(f"the model reads 1 to {self.longest} tokens of a text, not {wanted}")
         return wanted
@@ -116,12 +116,12 @@ class Encoder:
         max_length: int,
         step: Callable[[int], None] = lambda _: None,
     ) -> NDArray[np.float32]:
-        """Embed texts with torch in float32: what every export is compared with.
+        """Embed texts with torch in float32, the reference of every export.
 
         Args:
             texts: n texts.
             max_length: Tokens of a text that are read.
-            step: Told after every batch how many texts were in it.
+            step: Called after every batch with its number of texts.
 
         Returns:
             Shape (n, dim).
@@ -133,7 +133,7 @@ class Encoder:
 def token_ids(
     tokenizer: bytes, pad_id: int, texts: Sequence[str], max_length: int
 ) -> list[list[int]]:
-    """The tokens of each text, as many as are read; a padding token for one without any."""
+    """The first ``max_length`` tokens of each text; a padding token for a text without any."""
     reader = Tokenizer.from_str(tokenizer.decode())
     reader.enable_truncation(max_length)
     return [encoding.ids or [pad_id] for encoding in reader.encode_batch(tokenizer_inputs(texts))]
@@ -142,12 +142,12 @@ def token_ids(
 def load_encoder(source: str, pooling: str | None = None, revision: str | None = None) -> Encoder:
     """Load an encoder of the BERT family from a folder or from the hub.
 
-    No code of a model's own is run, and no pickle that holds more than weights.
+    A model's own code never runs, and neither does a pickle that holds more than weights.
 
     Args:
         source: A local folder, or a name on the Hugging Face hub.
-        pooling: ``"mean"`` or ``"cls"``; None takes what the model's sentence-transformers
-            files say, and the mean if it has none.
+        pooling: ``"mean"`` or ``"cls"``; None takes the pooling of the model's
+            sentence-transformers files, or the mean if it has none.
         revision: The hub's branch, tag or commit; None takes the newest. A folder has none.
 
     Raises:
@@ -167,7 +167,7 @@ def _load(source: str, pooling: str | None, revision: str | None) -> Encoder:
     check_configuration(inner, FAMILY)
     settings = read_sentence_settings(folder, modules)
     with loading("configuration"):
-        config = AutoConfig.from_pretrained(inner, **_HERE)
+        config = AutoConfig.from_pretrained(inner, **_LOCAL)
         dimension, positions = int(config.hidden_size), _positions(config)
     pooler = pooling or read_pooling(folder, modules, dimension)
     check_tokenizer(inner)
@@ -190,9 +190,9 @@ def load_encoder_of(bundle: Bundle, source: str, revision: str | None = None) ->
     """Load the encoder that a bundle was exported from, to embed as the bundle does.
 
     Args:
-        bundle: Of a transformer.
+        bundle: A bundle of a transformer.
         source: As for ``load_encoder``.
-        revision: The same.
+        revision: As for ``load_encoder``.
 
     Raises:
         ExportError: See ``load_encoder``; or the encoder's embeddings have another length.
@@ -213,17 +213,17 @@ def load_encoder_of(bundle: Bundle, source: str, revision: str | None = None) ->
 
 
 def _note_unused_cuda() -> None:
-    """Say where PyTorch brings CUDA's libraries and there is no GPU: gigabytes for nothing."""
+    """Print a hint where PyTorch has gigabytes of CUDA's libraries, and there is no GPU."""
     if torch.version.cuda is not None and not torch.cuda.is_available():
         click.echo(
             f"this PyTorch is built for CUDA {torch.version.cuda}, and there is no GPU: its CPU "
-            "build takes less than a gigabyte (the selector on pytorch.org gives the line)",
+            "build takes less than a gigabyte (see the selector on pytorch.org)",
             err=True,
         )
 
 
 def _find(source: str, revision: str | None) -> tuple[Path, HubModel | None]:
-    """Find a model's folder, and its place on the hub if it came from there."""
+    """Find a model's folder, and its entry on the hub unless ``source`` is a folder."""
     folder = Path(source)
     if folder.is_dir():
         if revision is not None:
@@ -240,20 +240,20 @@ def _find(source: str, revision: str | None) -> tuple[Path, HubModel | None]:
 
 
 def _positions(config: PretrainedConfig) -> int:
-    """Most tokens that a model has positions for."""
+    """The number of tokens that a model has positions for."""
     positions = int(config.max_position_embeddings)
     if config.model_type in ("roberta", "camembert", "xlm-roberta"):
-        return positions - config.pad_token_id - 1  # they count from after the padding token's
+        return positions - config.pad_token_id - 1  # positions start after the padding token's id
     if config.model_type == "mpnet":
-        return positions - 2  # as they do, but whatever the padding token's id
+        return positions - 2  # the same, with a fixed id of 1
     return positions
 
 
 def _load_tokenizer(
     folder: Path, config: PretrainedConfig, lowercase: bool
 ) -> PreTrainedTokenizerFast:
-    """Load a tokenizer whose backend neither cuts nor pads."""
-    tokenizer = AutoTokenizer.from_pretrained(folder, use_fast=True, **_HERE)
+    """Load a tokenizer whose backend neither truncates nor pads."""
+    tokenizer = AutoTokenizer.from_pretrained(folder, use_fast=True, **_LOCAL)
     if not tokenizer.is_fast:
         raise ExportError(f"its tokenizer, {type(tokenizer).__name__}, has no tokenizer.json form")
     if tokenizer.pad_token_id is None:
@@ -269,28 +269,28 @@ def _load_tokenizer(
     backend.no_truncation()
     backend.no_padding()
     if lowercase:
-        given = [] if backend.normalizer is None else [backend.normalizer]
-        backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *given])
+        normalizer = [] if backend.normalizer is None else [backend.normalizer]
+        backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *normalizer])
     return tokenizer
 
 
 def _load_weights(folder: Path) -> PreTrainedModel:
-    """Load a transformer in float32; every weight is there, and finite."""
+    """Load a transformer in float32, and check that its weights are complete and finite."""
     path = find_weights(folder)
     try:
         model, report = AutoModel.from_pretrained(
-            folder, output_loading_info=True, ignore_mismatched_sizes=True, **_HERE
+            folder, output_loading_info=True, ignore_mismatched_sizes=True, **_LOCAL
         )
-    except Exception as error:  # of the pickle's own making, for instance
+    except Exception as error:  # a pickle may raise anything
         if path.suffix != ".bin":
             raise
         raise ExportError(
-            f"{path.name} cannot be read as weights alone, and nothing else in a pickle "
-            f"is ever run: save the model as {WEIGHTS[0]}"
+            f"{path.name} cannot be read as weights alone, and other content of a pickle "
+            f"never runs: save the model as {WEIGHTS[0]}"
         ) from error
     for entry in report["mismatched_keys"]:
         name = entry if isinstance(entry, str) else entry[0]  # older versions add the shapes
-        raise ExportError(f"the weights of {name} are not of the shape that its configuration says")
+        raise ExportError(f"the weights of {name} have another shape than its configuration")
     missing = [name for name in report["missing_keys"] if not name.startswith("pooler.")]
     if missing:
         raise ExportError(f"the weights lack {missing[0]} and {len(missing) - 1} more")

@@ -1,6 +1,6 @@
-"""A model's folder: a transformer's own files, and what sentence-transformers notes beside them.
+"""A model's folder: a transformer's files, and the files of sentence-transformers beside them.
 
-Messages here name no model: who loads one puts its name before them, see ``naming``.
+Messages here do not name the model; ``naming`` puts its name before them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TOKENIZER = (
     "special_tokens_map.json",
     "added_tokens.json",
 )
-"""Names of a tokenizer's files; the first one holds all that others repeat."""
+"""Names of a tokenizer's files; the first one holds everything in the others."""
 
 VOCABULARIES = (
     "vocab.txt",
@@ -36,7 +36,7 @@ VOCABULARIES = (
     "spm.model",
     "sentencepiece.bpe.model",
 )
-"""Names of the files that older models have in place of the tokenizer's first one."""
+"""Names of the files that older models have instead of ``tokenizer.json``."""
 
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin")
 """Names of the files that hold weights, best first; the second one names its parts."""
@@ -52,20 +52,20 @@ SENTENCE_SETTINGS = (
     "sentence_albert_config.json",
     "sentence_xlm-roberta_config.json",
 )
-"""Names of the settings that sentence-transformers keeps beside a transformer, newest first."""
+"""Names of sentence-transformers' settings of a transformer, newest first."""
 
 TYPES = "sentence_transformers."
-"""How sentence-transformers names the types of its own steps."""
+"""Prefix of the types of sentence-transformers' own steps."""
 
 ATTENTION_TYPE = "fala_export.models.sentence_encoder.AttentionPooling"
-"""The type of our attention pooling: the library has none."""
+"""The type of our attention pooling, which the library does not have."""
 
 _STEPS = ("Transformer", "Pooling", "Normalize")
 
 
 @contextlib.contextmanager
 def naming(model: str) -> Iterator[None]:
-    """Begin the errors about a model's files with its name."""
+    """Put a model's name before the errors about its files."""
     try:
         yield
     except ExportError as error:
@@ -74,7 +74,7 @@ def naming(model: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def loading(part: str) -> Iterator[None]:
-    """Turn whatever a library raises for a bad model into one line."""
+    """Turn any error of a library about a bad model into an ExportError of one line."""
     try:
         yield
     except ExportError:
@@ -87,7 +87,7 @@ def read_any_json(path: Path) -> Any:  # noqa: ANN401  # JSON is of any type
     """Read a JSON file of a model; None where there is no such file.
 
     Raises:
-        ExportError: It is no JSON.
+        ExportError: It is not JSON.
     """
     if not path.is_file():
         return None
@@ -99,7 +99,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
     """Read a JSON object of a model; None where there is no such file.
 
     Raises:
-        ExportError: It is no JSON, or no object.
+        ExportError: It is not a JSON object.
     """
     content = read_any_json(path)
     if content is None or isinstance(content, dict):
@@ -108,14 +108,14 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def check_configuration(folder: Path, family: Sequence[str]) -> None:
-    """Check that a transformer is an encoder of a family, and brings no code of its own.
+    """Check that a transformer is an encoder of a family, without code of its own.
 
     Args:
         folder: The transformer's.
         family: Model types, as ``transformers`` names them.
 
     Raises:
-        ExportError: It is something else.
+        ExportError: It is not.
     """
     config = read_json(folder / CONFIGURATION)
     if config is None:
@@ -135,14 +135,14 @@ def check_tokenizer(folder: Path) -> None:
     """Check that a transformer's folder holds a tokenizer that can be read here.
 
     Raises:
-        ExportError: None of its files is there, or a package is missing to read them.
+        ExportError: It has none of these files, or a package is missing to read them.
     """
     files = [name for name in (TOKENIZER[0], *VOCABULARIES) if (folder / name).is_file()]
     if not files:
         raise ExportError(f"has no tokenizer: neither {TOKENIZER[0]} nor a vocabulary")
     if files[0].endswith(".model") and find_spec("sentencepiece") is None:
         raise ExportError(
-            f"its tokenizer is only there as {files[0]}: pip install "
+            f"its tokenizer exists only as {files[0]}: pip install "
             "'fala-sdk[export]' to read it (sentencepiece is missing), or save the tokenizer as "
             f"{TOKENIZER[0]}"
         )
@@ -152,8 +152,8 @@ def find_weights(folder: Path) -> Path:
     """Find the file with a transformer's weights, or with the names of their parts.
 
     Raises:
-        ExportError: There is none, a part is missing or outside the folder, or there is only what
-            git leaves of a file without its extension for large files.
+        ExportError: There is none, a part is missing or outside the folder, or a file is only a
+            pointer of Git LFS.
     """
     path = next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
     if path is None:
@@ -171,10 +171,10 @@ def find_weights(folder: Path) -> Path:
 
 
 def weight_parts(index: Path) -> list[str]:
-    """Read which files beside it hold the weights, from the file that says so.
+    """Read the names of the files of weights from their index, which is beside them.
 
     Raises:
-        ExportError: It does not, or it names files of other folders.
+        ExportError: It names none, or files of other folders.
     """
     with loading(index.name):
         parts = sorted(set((read_json(index) or {})["weight_map"].values()))
@@ -189,7 +189,7 @@ class Modules:
 
     Attributes:
         transformer: Folder of the transformer and its tokenizer; empty for the model's own.
-        pooling: Folder of the pooling; None where nothing names one.
+        pooling: Folder of the pooling; None without one.
         attention: Whether it is our attention pooling.
         normalize: Whether embeddings are scaled to length 1.
         sentence: Whether sentence-transformers wrote the folder.
@@ -204,10 +204,10 @@ class Modules:
 
 @dataclass(frozen=True)
 class SentenceSettings:
-    """What sentence-transformers notes about the texts that a model reads.
+    """Sentence-transformers' settings of the texts that a model reads.
 
     Attributes:
-        longest: Tokens of a text that are read; None where it does not say.
+        longest: Tokens of a text that are read; None where it is not set.
         lowercase: Whether texts are read in lower case.
     """
 
@@ -216,7 +216,7 @@ class SentenceSettings:
 
 
 def read_modules(folder: Path) -> Modules:
-    """Read the steps of a model; those of a plain transformer, where nothing says more.
+    """Read the steps of a model; by default those of a plain transformer.
 
     Args:
         folder: The model's.
@@ -253,7 +253,7 @@ def read_modules(folder: Path) -> Modules:
 def read_pooling(
     folder: Path, modules: Modules, dimension: int
 ) -> str | Pooling | AttentionPooling:
-    """Read how a model pools: by the mean, where nothing says more.
+    """Read how a model pools; by default by the mean.
 
     Args:
         folder: The model's.
@@ -275,7 +275,7 @@ def read_pooling(
 
 
 def read_sentence_settings(folder: Path, modules: Modules) -> SentenceSettings:
-    """Read what sentence-transformers notes about a model's texts.
+    """Read sentence-transformers' settings of a model's texts.
 
     Raises:
         ExportError: The texts are read in a way that cannot be exported.
@@ -289,10 +289,10 @@ def read_sentence_settings(folder: Path, modules: Modules) -> SentenceSettings:
         if prompt:
             raise ExportError(
                 f"puts its prompt {name!r} before every text, which cannot be exported; "
-                f"if texts shall go without it, set default_prompt_name to null in {PROMPTS}"
+                f"to export without it, set default_prompt_name to null in {PROMPTS}"
             )
     names = (folder / modules.transformer / name for name in SENTENCE_SETTINGS)
-    settings = next((found for name in names if (found := read_json(name))), {})
+    settings = next((content for name in names if (content := read_json(name))), {})
     task = settings.get("transformer_task", "feature-extraction")
     if task != "feature-extraction":
         raise ExportError(f"a transformer for {task} cannot be exported")

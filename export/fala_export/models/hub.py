@@ -1,8 +1,8 @@
 """A model on the Hugging Face hub: its files, all of one commit, in the hub's local cache.
 
-``huggingface_hub`` fetches and keeps them. Ours is which files a model needs, that its weights
-come last, when the cache alone may be trusted, and which errors are raised; ``naming`` begins them
-with the model's name.
+``huggingface_hub`` fetches and caches them. This module chooses the files that a model needs,
+fetches the weights last, decides when the cache is complete, and turns errors into ExportErrors;
+``naming`` puts the model's name before them.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from huggingface_hub.errors import HfHubHTTPError
     from huggingface_hub.hf_api import ModelInfo
 
-_PATIENCE = 10.0  # seconds after which a hub that does not answer counts as out of reach
-_TOO_MANY = 429  # the status of an answer to who asked too often
-# The hub puts it into every model. It comes after the settings, be it by us or by whoever fetched
-# the whole model: without it the cache may lack a file of which nothing else tells.
-_SIGN_OF_SETTINGS = ".gitattributes"
+_PATIENCE = 10.0  # seconds after which a hub that does not respond counts as unreachable
+_TOO_MANY_REQUESTS = 429  # HTTP status
+# A file of every model on the hub. It is fetched after the settings: where the cache lacks it, the
+# cache may lack settings, too.
+_LAST_SETTINGS_FILE = ".gitattributes"
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class HubModel:
     Attributes:
         name: The model's.
         folder: The cache's folder with the files fetched so far, in the layout of the model.
-        files: Names of all files of the commit; empty where only the cache is asked.
-        unreachable: Why only the cache is asked; None where the hub answers.
+        files: Names of all files of the commit; empty where only the cache is used.
+        unreachable: Why only the cache is used; None where the hub responds.
     """
 
     name: str
@@ -57,11 +57,11 @@ class HubModel:
 
     @property
     def commit(self) -> str:
-        """The commit that all files are of."""
+        """The commit of all files."""
         return self.folder.name
 
     def fetch_weights(self, folder: str) -> None:
-        """Fetch the best of a model's weights: the last to come, and only if it has a use.
+        """Fetch the best of a model's files of weights, and its parts.
 
         Args:
             folder: The transformer's, within the model; empty for the model's own.
@@ -79,13 +79,13 @@ class HubModel:
             self._fetch(_inside(folder, part) for part in parts)
 
     def _fetch(self, files: Iterable[str]) -> None:
-        """Fetch those of some files that the model has."""
-        wanted = self.files.intersection(files)
-        if not wanted:
+        """Fetch some files, if the model has them."""
+        names = self.files.intersection(files)
+        if not names:
             return
-        _snapshot(self.name, self.commit, wanted)
-        for file in wanted:
-            # The library is content with what the cache has, where the hub falls silent.
+        _snapshot(self.name, self.commit, names)
+        for file in names:
+            # The library takes the cache's files where the hub stops responding.
             if not (self.folder / file).is_file():
                 raise ExportError(f"the hub did not give {file}: try again later")
 
@@ -93,33 +93,33 @@ class HubModel:
 def find_model(name: str, revision: str | None) -> HubModel:
     """Find a model's commit, and fetch all but the weights or find it in the hub's local cache.
 
-    The first answer says which commit a branch or tag stands for; everything is fetched at that
-    commit, should the branch move meanwhile. Without a network the cache alone has to do.
+    The first response has the commit of a branch or tag; all files are fetched at that commit, even
+    if the branch moves meanwhile. Without a network only the cache is used.
 
     Args:
-        name: The model's, as ``bert-base-uncased`` or ``organization/model``.
+        name: The model's name, as ``bert-base-uncased`` or ``organization/model``.
         revision: A branch, tag or commit; None takes the main branch.
 
     Raises:
-        ExportError: An unknown name or revision, a model that the hub refuses to give, no
-            network and no copy in the cache, or a transfer that broke.
+        ExportError: An unknown name or revision, a model without access, no network and no copy in
+            the cache, or an interrupted transfer.
     """
     revision = revision or "main"
-    answer = _ask(name, revision)
-    if isinstance(answer, str):
-        return HubModel(name, _cached(name, revision, answer), frozenset(), answer)
+    info = _model_info(name, revision)
+    if isinstance(info, str):
+        return HubModel(name, _cached(name, revision, info), frozenset(), info)
     folder = _snapshot(name, revision, [MODULES])
-    if folder.name != answer.sha:  # the branch moved between the two questions
+    if folder.name != info.sha:  # the branch moved between the two requests
         return find_model(name, revision)
-    files = frozenset(file.rfilename for file in answer.siblings or ())
+    files = frozenset(file.rfilename for file in info.siblings or ())
     model = HubModel(name, folder, files, None)
     model._fetch(_settings(read_modules(folder)))
-    model._fetch([_SIGN_OF_SETTINGS])
+    model._fetch([_LAST_SETTINGS_FILE])
     return model
 
 
 def _settings(modules: Modules) -> list[str]:
-    """Names of the files of a model but its weights."""
+    """Names of a model's files except its weights."""
     inner = [CONFIGURATION, *TOKENIZER, *VOCABULARIES]
     files = [MODULES]
     if modules.sentence:
@@ -135,7 +135,7 @@ def _inside(folder: str, file: str) -> str:
 
 
 def _snapshot(name: str, revision: str, files: Iterable[str]) -> Path:
-    """Fetch some files into the hub's cache; gives its folder of the commit."""
+    """Fetch some files into the hub's cache; returns its folder of the commit."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
     from huggingface_hub.utils.tqdm import disable_progress_bars
@@ -148,14 +148,14 @@ def _snapshot(name: str, revision: str, files: Iterable[str]) -> Path:
                 name, revision=revision, allow_patterns=sorted(files), etag_timeout=_PATIENCE
             )
     except OSError as error:
-        # Of an answer that did not come, the library tells that it is not in the cache either.
-        silent = isinstance(error, LocalEntryNotFoundError)
-        raise _told(revision, (error.__cause__ if silent else None) or error) from error
+        # Where the hub does not respond, the library reports a missing cache entry; see its cause.
+        no_response = isinstance(error, LocalEntryNotFoundError)
+        raise _hub_error(revision, (error.__cause__ if no_response else None) or error) from error
     return Path(folder)
 
 
 def _cached(name: str, revision: str, unreachable: str) -> Path:
-    """Find the cache's folder of a commit whose settings are all there."""
+    """Find the cache's folder of a commit, with all settings."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
@@ -166,8 +166,8 @@ def _cached(name: str, revision: str, unreachable: str) -> Path:
             f"{unreachable}, and the local cache has no {revision} of it: run this once "
             "where the hub can be reached, or give a model's folder"
         ) from error
-    if not (folder / _SIGN_OF_SETTINGS).is_file():
-        raise _only_parts(unreachable, _SIGN_OF_SETTINGS)
+    if not (folder / _LAST_SETTINGS_FILE).is_file():
+        raise _only_parts(unreachable, _LAST_SETTINGS_FILE)
     return folder
 
 
@@ -178,10 +178,10 @@ def _only_parts(unreachable: str, file: str) -> ExportError:
     )
 
 
-def _ask(name: str, revision: str) -> ModelInfo | str:
-    """What the hub tells about a model, or why it is not to be asked for any file.
+def _model_info(name: str, revision: str) -> ModelInfo | str:
+    """The hub's information about a model, or the reason why only the cache can be used.
 
-    It is asked once, without the long retries that files are fetched with.
+    One request, without the long retries of fetching files.
     """
     from huggingface_hub import HfApi
     from huggingface_hub.constants import ENDPOINT
@@ -193,17 +193,17 @@ def _ask(name: str, revision: str) -> ModelInfo | str:
     except HFValidationError as error:
         raise ExportError("no such folder, and no name for a model") from error
     except OfflineModeIsEnabled:
-        return "the hub is not asked (HF_HUB_OFFLINE is set)"
+        return "the hub is not used (HF_HUB_OFFLINE is set)"
     except HfHubHTTPError as error:
-        if (status := _status(error)) == _TOO_MANY or status >= 500:
+        if (status := _status(error)) == _TOO_MANY_REQUESTS or status >= 500:
             return f"the hub fails with status {status}"
-        raise _told(revision, error) from error
+        raise _hub_error(revision, error) from error
     except OSError as error:
         return f"the hub at {ENDPOINT} cannot be reached ({type(error).__name__})"
 
 
-def _told(revision: str, error: BaseException) -> ExportError:
-    """Say in one line why the hub does not give a model, and what to do."""
+def _hub_error(revision: str, error: BaseException) -> ExportError:
+    """An error of one line: why the hub does not serve a model, and what to do."""
     from huggingface_hub.errors import (
         GatedRepoError,
         HfHubHTTPError,
@@ -224,7 +224,7 @@ def _told(revision: str, error: BaseException) -> ExportError:
             f"the hub refuses to give its files (status {status}): accept the model's "
             "terms on its page and put a token into HF_TOKEN, or give a folder with a copy"
         )
-    if isinstance(error, OSError) and error.errno is not None:  # of requests' own, none has one
+    if isinstance(error, OSError) and error.errno is not None:  # requests' own errors have none
         return ExportError(f"cannot be kept in the hub's cache: {error.strerror}")
     reason = f"it answers {status}" if status else f"the connection broke, {type(error).__name__}"
     return ExportError(f"the hub did not give all of its files ({reason}): try again later")

@@ -1,4 +1,4 @@
-"""An encoder that somebody else exported: one ONNX file, and its tokenizer."""
+"""An encoder that was exported elsewhere: one ONNX file, and its tokenizer."""
 
 from __future__ import annotations
 
@@ -18,29 +18,28 @@ from tokenizers import Tokenizer
 from fala import ExportError
 from fala_export.graph.edit import GraphEdit
 from fala_export.graph.runtime import session
-from fala_export.models.encoder import token_ids
+from fala_export.models.encoder import DEFAULT_LENGTH, token_ids
 from fala_export.models.onnx_graph import OPSET
 from fala_export.quiet import first_line
 
 _IDS, _MASK, _TYPES = "input_ids", "attention_mask", "token_type_ids"
-_USUAL_LENGTH = 128
 _PADDING = ("[PAD]", "<pad>")
-_UNTRAINED = "pooler_output"  # of BERT's pre-training; hardly any encoder is meant to be read so
-_TINY = 1e-9  # keeps an all-masked row's division finite
-_UNIT = 1e-3  # what a length may be off 1 where embeddings are scaled to it
+_UNTRAINED = "pooler_output"  # of BERT's pre-training; the embedding of hardly any encoder
+_TINY = 1e-9  # keeps the mean of a row without tokens finite
+_UNIT = 1e-3  # tolerance of an embedding's length, if embeddings are scaled to 1
 
 
 @dataclass(frozen=True)
 class OnnxFile:
-    """A file's graph, and how a text becomes its embedding; in the place of an ``Encoder``.
+    """A file's graph, and how a text becomes its embedding; used like an ``Encoder``.
 
     Attributes:
-        tokenizer: The ``tokenizers`` library's tokenizer as JSON, neither cutting nor padding.
+        tokenizer: The ``tokenizers`` library's tokenizer as JSON, without truncation and padding.
         pad_id: The padding token's id.
         longest: Most tokens of a text that are read here.
         pooling: ``"none"`` where the file pools by itself, else ``"mean"`` or ``"cls"``.
         normalized: Whether embeddings have length 1.
-        revision: Of a model on the hub alone.
+        revision: None; only a model on the hub has one.
     """
 
     tokenizer: bytes
@@ -54,7 +53,7 @@ class OnnxFile:
     revision: None = None
 
     def length(self, wanted: int | None) -> int:
-        """Tokens of a text to read, as the file was tried with."""
+        """Tokens of a text to read: ``wanted``, or the length that the file was tested with."""
         return self.longest if wanted is None else wanted
 
     def token_ids(self, texts: Sequence[str], max_length: int) -> list[list[int]]:
@@ -67,7 +66,7 @@ class OnnxFile:
         max_length: int,
         step: Callable[[int], None] = lambda _: None,
     ) -> NDArray[np.float32]:
-        """Embed texts by the file as it came, one by one: what the export is compared with."""
+        """Embed texts one by one by the original file, the reference of the export."""
         embeddings = []
         for ids in self.token_ids(texts, max_length):
             (values,) = self._session.run([self._output], _feeds(self._session, np.array([ids])))
@@ -80,20 +79,20 @@ class OnnxFile:
         return np.array(embeddings, dtype=np.float32)
 
     def graph(self) -> ModelProto:
-        """The graph from token ids and mask to ``embedding``, as ``encoder_graph`` gives one.
+        """The graph from token ids and mask to ``embedding``, like that of ``encoder_graph``.
 
         Raises:
-            ExportError: Its operators cannot be brought to the version that is written here.
+            ExportError: Its operators cannot be converted to ``OPSET``.
         """
         model = ModelProto()
         model.CopyFrom(self._model)
         del model.graph.output[:]
-        kept = [value for value in model.graph.input if value.name != _TYPES]
-        types = len(kept) < len(model.graph.input)
+        inputs = [value for value in model.graph.input if value.name != _TYPES]
+        has_types = len(inputs) < len(model.graph.input)
         del model.graph.input[:]
-        model.graph.input.extend(kept)
+        model.graph.input.extend(inputs)
         edit = GraphEdit(model)
-        if types:  # a single text is all of the first type
+        if has_types:  # a single text is all of the first type
             edit.add("Sub", [_IDS, _IDS], _TYPES)
         for node in edit.source:
             edit.keep(node)
@@ -109,14 +108,14 @@ class OnnxFile:
             count = edit.add("Max", [count, edit.constant(np.float32(_TINY))])
             pooled = edit.add("Div", [total, count])
         (shape,) = self.encode([""], self.longest).shape[1:]
-        edit.give(pooled, "embedding", ["batch_size", shape])
+        edit.add_output(pooled, "embedding", ["batch_size", shape])
         return edit.finish()
 
 
 def load_onnx(
     path: Path, tokenizer: Path, pooling: str | None = None, max_length: int | None = None
 ) -> OnnxFile:
-    """Load an ONNX file that gives a text's embedding, or its tokens' states.
+    """Load an ONNX file that returns a text's embedding, or the states of its tokens.
 
     Args:
         path: The file; its inputs are ``input_ids``, ``attention_mask`` and perhaps
@@ -133,20 +132,20 @@ def load_onnx(
     reader, pad_id = _read_tokenizer(tokenizer)
     model = _read_model(path)
     try:
-        opened = session(model)
+        runner = session(model)
     except Exception as error:  # onnxruntime has no base class for its errors
         raise ExportError(f"{path}: cannot be run: {first_line(error)}") from error
-    names = {value.name for value in opened.get_inputs()}
+    names = {value.name for value in runner.get_inputs()}
     if not {_IDS, _MASK} <= names <= {_IDS, _MASK, _TYPES}:
         raise ExportError(
             f"{path}: its inputs are {', '.join(sorted(names))}; those of an encoder are {_IDS}, "
             f"{_MASK} and perhaps {_TYPES}"
         )
-    longest = max_length or _USUAL_LENGTH
+    longest = max_length or DEFAULT_LENGTH
     last = max(reader.get_vocab(with_added_tokens=True).values())
-    # Two texts, all of the last token: what can be read so can be read at all.
-    values = _try(path, opened, np.full((2, longest), last))
-    output, mode = _choose(path, values, pooling, longest)
+    # The largest token id at full length: a file that runs these texts runs any.
+    values = _run(path, runner, np.full((2, longest), last))
+    output, mode = _choose_output(path, values, pooling, longest)
     pooled = values[output] if mode == "none" else values[output].mean(axis=1)
     lengths = np.linalg.norm(pooled, axis=1)
     return OnnxFile(
@@ -156,13 +155,13 @@ def load_onnx(
         pooling=mode,
         normalized=mode == "none" and bool((np.abs(lengths - 1) < _UNIT).all()),
         _model=model,
-        _session=opened,
+        _session=runner,
         _output=output,
     )
 
 
 def _read_tokenizer(path: Path) -> tuple[Tokenizer, int]:
-    """A tokenizer that neither cuts nor pads, and the id of what it pads with."""
+    """A tokenizer without truncation and padding, and the id of its padding token."""
     try:
         tokenizer = Tokenizer.from_str(path.read_text(encoding="utf-8"))
     except Exception as error:  # the library has no class for its errors
@@ -176,7 +175,7 @@ def _read_tokenizer(path: Path) -> tuple[Tokenizer, int]:
 
 
 def _read_model(path: Path) -> ModelProto:
-    """Read a graph, its operators in the version that is written here or a later one."""
+    """Read a graph, and convert operators older than ``OPSET``."""
     try:
         model = onnx.load(path, load_external_data=False)
         if any(uses_external_data(tensor) for tensor in model.graph.initializer):
@@ -186,21 +185,21 @@ def _read_model(path: Path) -> ModelProto:
         onnx.checker.check_model(model)
     except ExportError:
         raise
-    except Exception as error:  # of protocol buffers, of the file, of the converter
+    except Exception as error:  # of protocol buffers, the file or the converter
         raise ExportError(f"{path}: cannot be read as ONNX: {first_line(error)}") from error
     return model
 
 
-def _feeds(opened: InferenceSession, ids: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
+def _feeds(runner: InferenceSession, ids: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
     values = {_IDS: ids, _MASK: np.ones_like(ids), _TYPES: np.zeros_like(ids)}
-    return {value.name: values[value.name] for value in opened.get_inputs()}
+    return {value.name: values[value.name] for value in runner.get_inputs()}
 
 
-def _try(path: Path, opened: InferenceSession, ids: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
-    """What a file gives of some tokens, by its outputs' names."""
-    names = [value.name for value in opened.get_outputs()]
+def _run(path: Path, runner: InferenceSession, ids: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+    """A file's outputs for some tokens, by name."""
+    names = [value.name for value in runner.get_outputs()]
     try:
-        values = opened.run(None, _feeds(opened, ids))
+        values = runner.run(None, _feeds(runner, ids))
     except Exception as error:  # onnxruntime has no base class for its errors
         raise ExportError(
             f"{path}: cannot read {ids.shape[1]} tokens of its tokenizer (--max-length gives "
@@ -209,7 +208,7 @@ def _try(path: Path, opened: InferenceSession, ids: NDArray[np.int64]) -> dict[s
     return dict(zip(names, values, strict=True))
 
 
-def _choose(
+def _choose_output(
     path: Path, values: dict[str, NDArray[Any]], pooling: str | None, length: int
 ) -> tuple[str, str]:
     """The output to take, and how it is pooled."""
@@ -218,9 +217,9 @@ def _choose(
     states = [
         name for name, value in floats.items() if value.ndim == 3 and value.shape[:2] == (2, length)
     ]
-    named = [name for name in embeddings if name != _UNTRAINED]
-    if pooling is None and named:
-        return named[-1], "none"
+    trained = [name for name in embeddings if name != _UNTRAINED]
+    if pooling is None and trained:
+        return trained[-1], "none"
     if states:
         return states[0], pooling or "mean"
     raise ExportError(

@@ -15,17 +15,17 @@ from fala_export.models.sentence_encoder import SentenceEncoder
 from fala_export.quiet import first_line, quiet
 
 OPSET = 18
-"""Version of ONNX's operators; onnxruntime has run it since 1.14."""
+"""Version of ONNX's operators; onnxruntime supports it since 1.14."""
 
-_LARGEST = 2**31  # bytes that protocol buffers can count in a message
+_LARGEST = 2**31  # bytes of the largest message of protocol buffers
 
 
 def encoder_graph(encoder: SentenceEncoder) -> ModelProto:
     """Trace an encoder into a graph from token ids to one embedding a text.
 
     The inputs are ``input_ids`` and ``attention_mask``, int64 of shape (n, length), both
-    dynamic. Token types are no input: a single text is all of the first type, which the
-    models fill in by themselves. The output is ``embedding``, float32 of shape (n, dim).
+    dynamic. Token types are not an input: a single text has the first type only, which the
+    models take by default. The output is ``embedding``, float32 of shape (n, dim).
 
     Args:
         encoder: In evaluation mode.
@@ -60,9 +60,9 @@ def encoder_graph(encoder: SentenceEncoder) -> ModelProto:
             f"the graph cannot be written to the temporary folder {tempfile.gettempdir()}: "
             f"{error.strerror or error} (TMPDIR names another)"
         ) from error
-    except Exception as error:  # tracing runs the model's own code: anything may come out
+    except Exception as error:  # tracing runs the model's code, which may raise anything
         raise ExportError(f"the model cannot be traced to ONNX: {first_line(error)}") from error
-    # Tracing loses it where pooling joins its modes.
+    # Tracing loses the dimension where pooling joins several modes.
     graph.graph.output[0].type.tensor_type.shape.dim[1].dim_value = encoder.dimension
     _fold_lengths(graph)
     onnx.checker.check_model(graph, full_check=True)
@@ -70,27 +70,27 @@ def encoder_graph(encoder: SentenceEncoder) -> ModelProto:
 
 
 def _fold_lengths(model: ModelProto) -> None:
-    """Put constants where a graph asks for lengths that are the same for all texts.
+    """Replace lengths that are the same for all texts by constants.
 
-    A traced attention works out its scale from how wide the heads of what it is given are, layer by
-    layer: 2 to 3 % of a small model's pass in int8.
+    A traced attention computes its scale from the width of its heads, layer by layer: 2 to 3 % of
+    a small model's pass in int8.
     """
     graph = model.graph
     inferred = shape_inference.infer_shapes(model, data_prop=True).graph.value_info
     axes = {value.name: value.type.tensor_type.shape.dim for value in inferred}
-    makers = {output: node for node in graph.node for output in node.output}
+    producers = {output: node for node in graph.node for output in node.output}
     constants = {
-        name: node.attribute[0].t for name, node in makers.items() if node.op_type == "Constant"
+        name: node.attribute[0].t for name, node in producers.items() if node.op_type == "Constant"
     }
     for node in [node for node in graph.node if node.op_type == "Slice"]:
-        shape, bounds = makers.get(node.input[0]), node.input[1:3]
+        shape, bounds = producers.get(node.input[0]), node.input[1:3]
         if shape is None or shape.op_type != "Shape" or shape.attribute or len(node.input) == 5:
             continue
         if any(name not in constants for name in bounds):
             continue
         start, end = (int(numpy_helper.to_array(constants[name]).item()) for name in bounds)
-        asked = axes.get(shape.input[0], [])[start:end]
-        if asked and all(axis.HasField("dim_value") for axis in asked):
-            lengths = np.array([axis.dim_value for axis in asked], np.int64)
+        sliced_axes = axes.get(shape.input[0], [])[start:end]
+        if sliced_axes and all(axis.HasField("dim_value") for axis in sliced_axes):
+            lengths = np.array([axis.dim_value for axis in sliced_axes], np.int64)
             graph.initializer.append(numpy_helper.from_array(lengths, node.output[0]))
             graph.node.remove(node)

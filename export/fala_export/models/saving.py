@@ -13,11 +13,11 @@ from fala_export.models.folder import ATTENTION_TYPE, MODULES, TYPES
 
 
 def save_encoder(encoder: Encoder, folder: Path) -> None:
-    """Write a model that ``load_encoder`` reads; sentence-transformers does, but for attention.
+    """Write a model for ``load_encoder``; without attention, sentence-transformers reads it, too.
 
     Args:
         encoder: A loaded or trained encoder.
-        folder: Made if missing.
+        folder: Created if missing.
     """
     module = encoder.module
     module.transformer.save_pretrained(folder)

@@ -1,7 +1,6 @@
 """A transformer and its pooling as one torch module: the model that is trained and exported.
 
-Pooling is sentence-transformers' own module; it has none that learns its weights, so that one is
-ours.
+Pooling is sentence-transformers' module; attention pooling is ours, as the library has none.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class AttentionPooling(nn.Module):
 
     @classmethod
     def load(cls, folder: str, **_: object) -> AttentionPooling:
-        """Read them back."""
+        """Read the weights."""
         state = load_file(Path(folder) / _WEIGHTS)
         pooling = cls(state["projection.weight"].shape[1], len(state["query"]))
         pooling.load_state_dict(state)
@@ -60,7 +59,7 @@ class AttentionPooling(nn.Module):
 
 
 class SentenceEncoder(nn.Module):
-    """Token ids to one embedding a text.
+    """A module from token ids to one embedding a text.
 
     Args:
         transformer: A ``transformers`` encoder.
@@ -83,7 +82,7 @@ class SentenceEncoder(nn.Module):
 
     @property
     def pooling(self) -> str:
-        """How it pools: ``"attention"``, or the library's modes."""
+        """``"attention"``, or the library's modes."""
         if isinstance(self.pooler, AttentionPooling):
             return "attention"
         mode = self.pooler.pooling_mode
@@ -112,14 +111,14 @@ class SentenceEncoder(nn.Module):
         return self.pool(states, attention_mask)
 
     def pool(self, states: Tensor, attention_mask: Tensor) -> Tensor:
-        """Bring the states of texts' tokens (n, length, dim) to embeddings (n, dim)."""
+        """Pool the states of texts' tokens (n, length, dim) to embeddings (n, dim)."""
         features = self.pooler({"token_embeddings": states, "attention_mask": attention_mask})
         pooled = features["sentence_embedding"]
         return nn.functional.normalize(pooled, dim=1) if self.normalize else pooled
 
 
 def drop_pooler(transformer: PreTrainedModel) -> None:
-    """Drop the layer after the last state: no embedding uses it, so nothing should train it.
+    """Drop the layer after the last state, which no embedding uses.
 
     Where the model's files lack it, it is random at every load.
     """
@@ -128,7 +127,7 @@ def drop_pooler(transformer: PreTrainedModel) -> None:
 
 
 def pad(ids: Sequence[Sequence[int]], pad_id: int) -> tuple[Tensor, Tensor]:
-    """Bring token ids to one length.
+    """Pad token ids to one length.
 
     Returns:
         The ids and the mask, both of shape (n, longest).
@@ -149,14 +148,14 @@ def embed_tokens(
     dimension: int,
     step: Callable[[int], None],
 ) -> NDArray[np.float32]:
-    """Embed tokenized texts, in batches of similar length so that little is spent on padding.
+    """Embed tokenized texts, in batches of similar length to save padding.
 
     Args:
-        module: Token ids and mask to embeddings; on a GPU meanwhile, where there is one.
+        module: From token ids and mask to embeddings; it runs on a GPU where there is one.
         ids: Token ids of n texts.
-        pad_id: A token id for the mask to hide.
+        pad_id: Token id of the padding.
         dimension: Length of an embedding.
-        step: Told after every batch how many texts were in it.
+        step: Called after every batch with its number of texts.
 
     Returns:
         Shape (n, dimension).

@@ -1,1 +1,1 @@
-"""From a recipe to a release, and what is in one."""
+"""Make a release from a recipe, and inspect bundles."""

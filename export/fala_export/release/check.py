@@ -17,13 +17,13 @@ from fala_export.embedding import Embedder
 from fala_export.settings import CheckSettings
 from fala_export.writing import writing
 
-#: What counts as worse than the new release as shipped: of AUC, or of a rating's range by RMSE.
+#: A loss of AUC, or of RMSE as a share of the range, above which a device counts as worse.
 WORSE = 0.005
 _COMPARED = ("old_personal", "new_global", "fala")
 _DIGITS = 4
 
 
-def play(
+def play_devices(
     earlier: Path,
     release: Path,
     data: Path,
@@ -41,11 +41,11 @@ def play(
         release: The one that replaces it, as it would be shipped.
         data: The rows.
         columns: The names of their columns.
-        settings: How many devices, and their budget.
+        settings: Number of devices, and their budget.
         embedder: Embeds the test rows' texts.
 
     Returns:
-        The verdict, as a manifest notes it.
+        The verdict, for the manifest.
 
     Raises:
         DataError: The rows name no held-out annotators.
@@ -60,8 +60,8 @@ def play(
         head, name = bundle.head(), bundle.manifest.name
         if head is None or not fits(head, rows):
             raise ExportError(
-                f"{bundle.path}: has no head for the rows' {', '.join(rows.labels)}, so that its "
-                "devices cannot be played"
+                f"{bundle.path}: has no head for the rows' {', '.join(rows.labels)}: its devices "
+                "cannot be played"
             )
         vectors = embedder.embed(
             bundle.backbone(), bundle.backbone_digest, texts, f"embedding test texts with {name}"
@@ -80,18 +80,18 @@ def play(
 
 
 def verdict(users: Sequence[Mapping[str, Any]], link: Link = LABELS) -> dict[str, Any]:
-    """What a walk's figures say of a new release.
+    """Summarize a walk's figures of a new release.
 
     Args:
-        users: As of ``run_user``.
-        link: Of the release's head.
+        users: Results of ``run_user``.
+        link: Link of the release's head.
 
     Returns:
-        ``devices``, of whose test rows some have two labels; their mean ``auc`` with the old
-        personal model, with the new release as shipped, and with the new personal model, or of
-        ratings their ``rmse`` and ``rank_correlation``; the mean ``gain`` of the last over the one
-        before, by AUC or by what RMSE falls (``metric``), with Student's 95 % ``interval`` over
-        annotators (None of fewer than two); and the share who are ``worse``, by more than
+        ``devices``, those with test rows of two labels; their mean ``auc`` with the old personal
+        model, with the new release as shipped, and with the new personal model, or for ratings
+        their ``rmse`` and ``rank_correlation``; the mean ``gain`` of the new personal model over
+        the new release, in AUC or as a fall of RMSE (``metric``), with Student's 95 % ``interval``
+        over annotators (None for fewer than two); and the share who are ``worse`` by more than
         ``WORSE``.
 
     Raises:
@@ -102,12 +102,12 @@ def verdict(users: Sequence[Mapping[str, Any]], link: Link = LABELS) -> dict[str
     metric = metrics[0]
     scored = [user for user in users if user[metric]["fala"] is not None]
     if not scored:
-        raise DataError("no held-out annotator has test rows of two labels, so nothing is checked")
+        raise DataError("no held-out annotator has test rows of two labels: nothing is checked")
     gains = sign * np.array([user[metric]["fala"] - user[metric]["new_global"] for user in scored])
     interval = None
     if len(gains) > 1:
-        half = stdtrit(len(gains) - 1, 0.975) * gains.std(ddof=1) / np.sqrt(len(gains))
-        interval = [_rounded(gains.mean() - half), _rounded(gains.mean() + half)]
+        margin = stdtrit(len(gains) - 1, 0.975) * gains.std(ddof=1) / np.sqrt(len(gains))
+        interval = [_rounded(gains.mean() - margin), _rounded(gains.mean() + margin)]
     means = mean(scored)
     return {
         "devices": len(scored),
@@ -119,29 +119,29 @@ def verdict(users: Sequence[Mapping[str, Any]], link: Link = LABELS) -> dict[str
     }
 
 
-def demand(figures: Mapping[str, Any], settings: CheckSettings) -> None:
-    """Hold a verdict against what the recipe demands.
+def check_limits(figures: Mapping[str, Any], settings: CheckSettings) -> None:
+    """Check a verdict against the recipe's limits.
 
     Raises:
-        ExportError: It is below that.
+        ExportError: It is outside of them.
     """
-    least, most = settings.minimum_gain, settings.maximum_worse
-    if least is not None and figures["gain"] < least:
+    minimum_gain, maximum_worse = settings.minimum_gain, settings.maximum_worse
+    if minimum_gain is not None and figures["gain"] < minimum_gain:
         raise ExportError(
-            f"[check] demands minimum_gain = {least:g}, and {figures['devices']} held-out "
+            f"[check] demands minimum_gain = {minimum_gain:g}, and {figures['devices']} held-out "
             f"annotators gain {figures['gain']:+.4f} of {figures['metric']} over the new release "
             "as shipped"
         )
-    if most is not None and figures["worse"] > most:
+    if maximum_worse is not None and figures["worse"] > maximum_worse:
         raise ExportError(
-            f"[check] demands maximum_worse = {most:g}, and {figures['worse']:.0%} of "
+            f"[check] demands maximum_worse = {maximum_worse:g}, and {figures['worse']:.0%} of "
             f"{figures['devices']} held-out annotators lose more than {WORSE} of "
             f"{figures['metric']}"
         )
 
 
-def note(release: Path, figures: Mapping[str, Any], out: Path) -> None:
-    """Write a release again with the verdict in its manifest.
+def write_verdict(release: Path, figures: Mapping[str, Any], out: Path) -> None:
+    """Write a release again, with the verdict in its manifest.
 
     Raises:
         ExportError: It cannot be written.

@@ -32,10 +32,10 @@ from fala_export.embedding import open_earlier
 from fala_export.training.public_rows import PublicRows
 from fala_export.training.settings import LabelSettings
 
-# Names of columns of ratings, where these are numbers, and the largest number that is looked for.
+# Names of columns of ratings, if they hold numbers, and the largest number accepted there.
 _RATINGS = ("rating", "stars", "score", "grade", "points")
 _LARGEST = 1e6
-# How many labels a recipe's notes name, and how many of their characters.
+# How many labels a recipe's comments list, and how many characters of each.
 _SHOWN, _LONGEST = 10, 30
 _USUAL = {
     "text": (
@@ -48,23 +48,23 @@ _USUAL = {
     ),
     "split": ("split",),
 }  # fmt: skip
-# What a column of two labels is named after; the names of others begin with one of these.
+# Usual names of a column of two labels, and prefixes of others.
 _JUDGED = ("hateful", "toxic", "offensive", "abusive", "spam", "positive")
 _JUDGES = ("is_", "has_")
 
-# What makes no difference between near copies: addresses and names, and all that is no letter.
+# Ignored between near copies: addresses, user names, and everything but letters.
 _NAMES, _NO_LETTERS = re.compile(r"https?://\S+|@\w+"), re.compile(r"[\W\d_]+")
 
 
 def guess_columns(path: Path, columns: Columns) -> Columns:
     """Guess the columns that are not named, by the usual names.
 
-    A column whose name says what texts may be (``hateful``, ``is_spam``) is that of the labels
-    where it has two values and no other column is in question.
+    A column named after a property of texts (``hateful``, ``is_spam``) is taken for the labels if
+    it has two values and is the only one of its kind.
 
     Args:
         path: A file of rows.
-        columns: Those that the vendor names.
+        columns: The columns that the vendor names.
 
     Raises:
         DataError: The file cannot be read.
@@ -79,18 +79,18 @@ def guess_columns(path: Path, columns: Columns) -> Columns:
         guessed["label"] = None
     columns = replace(columns, **guessed)
     if columns.label is None and not columns.tags:
-        judged = [
+        candidates = [
             name
             for key, name in present.items()
             if (key in _JUDGED or key.startswith(_JUDGES))
             and len(_labels(path, replace(columns, label=name))) == 2
         ]
-        columns = replace(columns, label=judged[0] if len(judged) == 1 else None)
+        columns = replace(columns, label=candidates[0] if len(candidates) == 1 else None)
     return columns
 
 
 def guess_rating(path: Path, columns: Columns) -> tuple[float, float] | None:
-    """The range of a column that is named as ratings are, if it has more than two numbers."""
+    """The range of a column with a usual name of ratings, if it has more than two numbers."""
     if (columns.label or "").casefold() not in _RATINGS:
         return None
     numbers = _labels(path, columns, rating_of(-_LARGEST, _LARGEST))
@@ -98,7 +98,7 @@ def guess_rating(path: Path, columns: Columns) -> tuple[float, float] | None:
 
 
 def _labels(path: Path, columns: Columns, link: Link = LABELS) -> set[Any]:
-    """The labels of a file; none where it cannot be read so."""
+    """The labels of a file; empty where it cannot be read with this link."""
     try:
         rows, _ = undivided_rows(path, columns, link)
     except DataError:
@@ -122,46 +122,46 @@ def write_recipe(
     Args:
         data: The rows.
         out: The recipe.
-        columns: Those that the vendor names; the others are guessed.
-        labels: What a label is, as far as the vendor says.
+        columns: The columns that the vendor names; the others are guessed.
+        labels: The vendor's settings of labels.
         source: Folder of a model, or file of word vectors; None leaves it to be filled in.
-        name: The release's; None takes that of the rows' file.
-        earlier: The release that devices have; without it the tables about it are comments.
-        repository: Where the release is published; without it that table is a comment.
+        name: The release's name; None takes that of the rows' file.
+        earlier: The release that devices have; without it its tables are commented out.
+        repository: Where to publish the release; without it its table is commented out.
 
     Returns:
-        What was written, and what the rows are.
+        The recipe's path, and facts about the rows.
 
     Raises:
-        DataError: The rows cannot be read, or not be divided.
-        ExportError: The recipe exists, or cannot be written; or devices with the earlier release
-            cannot take one of these rows.
+        DataError: The rows cannot be read or divided.
+        ExportError: The recipe exists or cannot be written, or devices with the earlier release
+            cannot take a release of these rows.
         BundleError: The earlier release cannot be trusted.
     """
     columns = guess_columns(data, columns)
     if labels.link == LABELS:
         labels = LabelSettings(guess_rating(data, columns))
     rows, has_splits = undivided_rows(data, columns, labels.link)
-    counted = _counted(data, rows, labels)
-    kept, divided = (rows, "the file's own") if has_splits else divide(rows, seed=0)
-    public = PublicRows.of(kept, labels.link)
+    counts = _count(data, rows, labels)
+    used_rows, split = (rows, "the file's own") if has_splits else divide(rows, seed=0)
+    public = PublicRows.of(used_rows, labels.link)
     if earlier is not None:
         public.check_devices(open_earlier(earlier))
-    chosen = {key: value for key, value in asdict(columns).items() if value is not None}
+    used_columns = {key: value for key, value in asdict(columns).items() if value is not None}
     facts = {
-        "columns": ", ".join(f"{key} = {value}" for key, value in chosen.items()),
-        **counted,
+        "columns": ", ".join(f"{key} = {value}" for key, value in used_columns.items()),
+        **counts,
         "public_rows": len(public.rows),
-        "split": divided,
+        "split": split,
     }
     notes = "".join(f"# {key}: {_one_line(value)}\n" for key, value in facts.items())
-    table = "".join(f"{key} = {_quoted(value)}\n" for key, value in chosen.items())
+    table = "".join(f"{key} = {_quoted(value)}\n" for key, value in used_columns.items())
     recipe = (
         f"# A release's recipe: fala-export release {_one_line(out.name)}\n"
         "# Paths count from this file's folder.\n"
         f"name = {_quoted(name or data.stem)}\n\n"
         f"# Rows; the public ones make the release.\n{notes}"
-        f"data = {_quoted(_from(out, data))}\n"
+        f"data = {_quoted(_relative(out, data))}\n"
         f"{_kind(labels)}\n"
         f"[columns]\n{table}\n{_source_table(source, out)}\n"
         "# Without [training] the model stays, and the head is fitted in closed form.\n"
@@ -178,7 +178,7 @@ def write_recipe(
     return {"written": str(out), **facts}
 
 
-def _counted(data: Path, rows: list[Row], labels: LabelSettings) -> dict[str, Any]:
+def _count(data: Path, rows: list[Row], labels: LabelSettings) -> dict[str, Any]:
     labelled = [row for row in rows if row.label is not None]
     if not labelled:
         raise DataError("no row has a label; name their column with --label")
@@ -189,26 +189,26 @@ def _counted(data: Path, rows: list[Row], labels: LabelSettings) -> dict[str, An
         "texts": len(texts),
         "near_copies": len(texts) - len(distinct),
         "users": len({row.user for row in rows if row.user is not None}),
-        **_described(data, labelled, labels),
+        **_describe_labels(data, labelled, labels),
     }
 
 
-def _described(data: Path, rows: list[Row], labels: LabelSettings) -> dict[str, str]:
-    """What the labels of some rows are."""
+def _describe_labels(data: Path, rows: list[Row], labels: LabelSettings) -> dict[str, str]:
+    """Describe the labels of some rows."""
     if labels.rating is not None:
         mean = np.array([row.label for row in rows], dtype=np.float64).mean()
         return {"ratings": f"{labels.rating[0]:g} to {labels.rating[1]:g}, {mean:.2f} in the mean"}
     names = label_names(row.label for row in rows)
     kind = "tags" if labels.tags else "labels"
-    shown = [name if len(name) <= _LONGEST else f"{name[:_LONGEST]}..." for name in names[:_SHOWN]]
-    described = {kind: f"{len(names)}: {' | '.join(shown)}" + " | ..." * (len(names) > _SHOWN)}
+    short = [name if len(name) <= _LONGEST else f"{name[:_LONGEST]}..." for name in names[:_SHOWN]]
+    summary = {kind: f"{len(names)}: {' | '.join(short)}" + " | ..." * (len(names) > _SHOWN)}
     if not labels.tags and (remark := numbers_as_classes(names, str(data))):
-        described["remark"] = remark
-    return described
+        summary["remark"] = remark
+    return summary
 
 
 def _kind(labels: LabelSettings) -> str:
-    """The keys that say what a label is."""
+    """The recipe's keys for the kind of labels."""
     if labels.tags:
         return "# A text may have several labels, or none.\ntags = true\n"
     if labels.rating is None:
@@ -220,33 +220,33 @@ def _kind(labels: LabelSettings) -> str:
 
 
 def _letters(text: str) -> str:
-    """A text's words, which its near copies share."""
+    """A text's letters, which its near copies share."""
     return _NO_LETTERS.sub(" ", _NAMES.sub("", text.casefold())).strip()
 
 
 def _tables(public: PublicRows, out: Path, earlier: Path | None, repository: Path | None) -> str:
-    """The tables about devices: comments where they cannot be meant."""
-    # A prior is for one logit, and one weight a dimension: a matcher weighs candidates besides.
+    """The tables about devices; commented out where the vendor has to decide."""
+    # A prior needs one logit and one weight a dimension; a matcher also has weights of candidates.
     one_logit = public.link.count(public.labels) == 1 and not isinstance(public.link, Tags)
     has_prior = one_logit and public.task == CLASSIFICATION
     least = annotators.LEAST_ROWS if has_prior else scales.LEAST_ROWS
-    busy = len(annotators.rows_by_name([row.user for row in public.rows], least))
-    old = "earlier.fala" if earlier is None else _from(out, earlier)
-    folder = "REPO" if repository is None else _from(out, repository)
-    about, enough = "A bridge lets devices with an earlier release answer at once.", False
+    count = len(annotators.rows_by_name([row.user for row in public.rows], least))
+    old = "earlier.fala" if earlier is None else _relative(out, earlier)
+    folder = "REPO" if repository is None else _relative(out, repository)
+    comment, has_texts = "A bridge lets devices with an earlier release answer at once.", False
     if earlier is not None:
         texts = len(unique_texts(row.example for row in public.rows))
         fewest = least_documents(Bundle.open(earlier).manifest.dimension)
-        about = f"{about} It takes {fewest} public texts; there are {texts}."
-        enough = texts >= fewest
+        comment = f"{comment} It takes {fewest} public texts; there are {texts}."
+        has_texts = texts >= fewest
     tables = (
-        (about, f"[bridge]\nfrom = [{_quoted(old)}]\n", enough),
+        (comment, f"[bridge]\nfrom = [{_quoted(old)}]\n", has_texts),
         (
-            f"How people differ, from {busy} public annotators of {least} rows or more "
+            f"How people differ, from {count} public annotators of {least} rows or more "
             f"({annotators.LEAST_ANNOTATORS} are needed; with [training], of rows that it keeps "
             "out, a fifth).",
             f"[prior]\nscales_only = {'false' if has_prior else 'true'}\n",
-            earlier is not None and busy >= annotators.LEAST_ANNOTATORS,
+            earlier is not None and count >= annotators.LEAST_ANNOTATORS,
         ),
         (
             "Held-out users are played as devices; below the least gain nothing is written.",
@@ -255,14 +255,14 @@ def _tables(public: PublicRows, out: Path, earlier: Path | None, repository: Pat
         ),
         ("fala-export key vendor.pem makes a key.", '[sign]\nkey = "vendor.pem"\n', False),
         (
-            "A repository that is not there is begun, with new keys beside it.",
+            "A missing repository is created, with new keys beside it.",
             f"[publish]\nrepository = {_quoted(folder)}\n",
             repository is not None,
         ),
     )
     return "\n".join(
-        f"# {_one_line(about)}\n{table if active else _commented(table)}"
-        for about, table, active in tables
+        f"# {_one_line(comment)}\n{table if active else _commented(table)}"
+        for comment, table, active in tables
     )
 
 
@@ -277,10 +277,10 @@ def _source_table(source: Path | None, out: Path) -> str:
             '[backbone]\nsource = "path/to/model"\n'
         )
     kind = "backbone" if source.is_dir() else "word-vectors"
-    return f"[{kind}]\nsource = {_quoted(_from(out, source))}\n"
+    return f"[{kind}]\nsource = {_quoted(_relative(out, source))}\n"
 
 
-def _from(out: Path, path: Path) -> str:
+def _relative(out: Path, path: Path) -> str:
     return Path(os.path.relpath(path, out.parent)).as_posix()
 
 

@@ -1,4 +1,4 @@
-"""What a bundle takes of a device: memory and time, measured in a process with fala alone."""
+"""Measure a bundle's memory and time on a device, in a process with fala alone."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ def measure(bundle: Bundle, texts: Mapping[str, str]) -> dict[str, Any]:
 
     Returns:
         ``milliseconds``: the median of a forward pass, by the texts' names; ``megabytes``:
-        resident memory of Python with fala and its runtime (``runtime``), what loading the
-        backbone adds to it (``loading``), and the most that was added at any time until the last
-        pass (``peak``). The memory is None where the system has no /proc.
+        resident memory of Python with fala and its runtime (``runtime``), the memory added by
+        loading the backbone (``loading``), and the most added until the last pass (``peak``).
+        ``megabytes`` is None where the system has no /proc.
 
     Raises:
-        ExportError: The backbone cannot be loaded, or the process was ended from outside.
+        ExportError: The backbone cannot be loaded, or the process was killed.
     """
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "fala_export.release.footprint", bundle.path, bundle.manifest.kind],
         input=json.dumps(dict(texts)),
         capture_output=True,
         encoding="utf-8",
         errors="replace",
-        # Before NumPy is imported: its BLAS keeps to one thread, too.
+        # Set before NumPy is imported, so that its BLAS uses one thread, too.
         env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
     )
-    if done.returncode:
-        lines = done.stderr.strip().splitlines() or [f"ended with status {done.returncode}"]
+    if process.returncode:
+        lines = process.stderr.strip().splitlines() or [f"ended with status {process.returncode}"]
         raise ExportError(f"{bundle.path}: cannot be measured: {lines[-1]}")
-    measured: dict[str, Any] = json.loads(done.stdout)
+    measured: dict[str, Any] = json.loads(process.stdout)
     if "error" in measured:
         raise ExportError(measured["error"])
     return measured
@@ -85,7 +85,7 @@ def _measure_here(path: str, kind: str, texts: Mapping[str, str]) -> dict[str, A
 
 
 def _import_runtime() -> None:
-    """Import what fala would, so that it counts as the runtime; and hold it to one thread."""
+    """Import fala's libraries, so that they count as the runtime; limit them to one thread."""
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     import onnxruntime
     import tokenizers  # noqa: F401
@@ -95,7 +95,7 @@ def _import_runtime() -> None:
             super().__init__()
             self.intra_op_num_threads = 1
 
-    # The SDK leaves the number of threads to onnxruntime, which reads no environment for it.
+    # The SDK leaves the number of threads to onnxruntime, which has no environment variable.
     onnxruntime.SessionOptions = OneThread
 
 

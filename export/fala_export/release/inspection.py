@@ -1,4 +1,4 @@
-"""What a bundle is, how large its parts are, and what it costs a device."""
+"""Inspect a bundle: its manifest, the size of its parts, and its cost on a device."""
 
 from __future__ import annotations
 
@@ -15,25 +15,24 @@ from fala.release.adapters import config_of
 from fala_export.graph.cost import LENGTHS, cost
 from fala_export.release.footprint import measure
 
-# Of the manifest's details, those with a place of their own in the report.
+# Details of the manifest that have a section of their own in the report.
 _APART = ("cost", "parity", "versions")
 
 
 def inspect(path: Path) -> dict[str, Any]:
-    """Describe a bundle. Loading it in a fresh process, for memory and time, takes seconds.
+    """Describe a bundle; measuring memory and time in a fresh process takes seconds.
 
     Args:
         path: The bundle's file.
 
     Returns:
-        What the manifest says; of a ``lexical`` view its ``n_grams`` and ``bytes``, or None;
-        of an ``adapter`` its base's digest, sites, size, parameters and configuration, or None;
-        ``digests``; ``bytes`` in all and ``parts`` with theirs;
-        ``parity``, ``versions`` and other ``details`` as they were stored at export; ``cost``
-        (parameters, and FLOPs of a forward pass by length; None, with ``cost_unknown`` to say
-        why); ``encoder``, the app's own that an external release is for, or None; and ``measured``
-        as ``footprint.measure`` gives it, None of an external release, and of an
-        adapter, which costs nothing by itself.
+        The manifest's fields; ``n_grams`` and ``bytes`` of a ``lexical`` view, or None; the base's
+        digest, sites, size, parameters and configuration of an ``adapter``, or None; ``digests``;
+        ``bytes`` in all, and of each of the ``parts``; ``parity``, ``versions`` and other
+        ``details`` as stored at export; ``cost`` (parameters, and FLOPs of a forward pass by
+        length; None, with the reason as ``cost_unknown``); ``encoder``, the app's own encoder of
+        an external release, or None; and ``measured``, the result of ``footprint.measure``, None
+        for external releases and adapters, which cost nothing by themselves.
 
     Raises:
         BundleError: Not a bundle, or a damaged one.
@@ -73,7 +72,7 @@ def inspect(path: Path) -> dict[str, Any]:
 
 
 def _adapter(bundle: Bundle) -> dict[str, Any] | None:
-    """What an adapter is; None of a bundle that is none."""
+    """The facts of an adapter; None for other bundles."""
     if bundle.base is None:
         return None
     inputs = bundle.state().inputs
@@ -87,7 +86,7 @@ def _adapter(bundle: Bundle) -> dict[str, Any] | None:
 
 
 def _lexical(bundle: Bundle) -> dict[str, int] | None:
-    """How many n-grams the head has weights of, and their bytes; None without a lexical view."""
+    """The number of n-grams with weights, and their bytes; None without a lexical view."""
     head = bundle.head()
     if head is None or head.lexical is None:
         return None
@@ -109,32 +108,32 @@ def _parts(path: Path) -> list[dict[str, Any]]:
 
 
 def _cost(bundle: Bundle) -> dict[str, Any]:
-    """Parameters and FLOPs: as noted at export, or else from the backbone itself."""
+    """Parameters and FLOPs, as stored at export or else counted on the backbone."""
     stored = bundle.manifest.details.get("cost")
     if _is_cost(stored):
         return {"cost": stored}
     if bundle.base is not None:
-        return _unknown("it is its base's, with two small products more a sub-layer")
+        return _no_cost("it is the base's, plus two small products a sub-layer")
     if bundle.external:
-        return _unknown("it is the app's own encoder's")
+        return _no_cost("it is the app's own encoder's")
     if bundle.manifest.kind == WORD_VECTORS:
         return {"cost": _cost_of_word_vectors(bundle)}
     if bundle.manifest.kind != ONNX:
-        return _unknown(f"it cannot be counted in {bundle.manifest.kind}")
+        return _no_cost(f"it cannot be counted in {bundle.manifest.kind}")
     try:
         import onnx
 
         return {"cost": cost(onnx.load_from_string(bundle.read(ONNX_MODEL)))}
     except ImportError as error:
-        return _unknown(f"pip install 'fala-sdk[export]' to count it ({error})")
+        return _no_cost(f"pip install 'fala-sdk[export]' to count it ({error})")
 
 
-def _unknown(reason: str) -> dict[str, Any]:
+def _no_cost(reason: str) -> dict[str, Any]:
     return {"cost": None, "cost_unknown": f"not noted at export; {reason}"}
 
 
 def _is_cost(stored: object) -> bool:
-    # The details are the vendor's own: nothing has checked them.
+    # The vendor's details are not validated.
     return (
         isinstance(stored, Mapping)
         and isinstance(stored.get("parameters"), int)
@@ -157,9 +156,9 @@ def _texts(bundle: Bundle, lengths: Sequence[int]) -> dict[str, str]:
     """A text of each length, by its length."""
     if bundle.manifest.kind == WORD_VECTORS:
         vocabulary = bundle.read(VOCABULARY).decode(errors="replace").split("\n")
-        known = [word for word in vocabulary[: 10 * max(lengths)] if words(word) == [word]] or ["a"]
+        terms = [word for word in vocabulary[: 10 * max(lengths)] if words(word) == [word]] or ["a"]
         return {
-            str(length): " ".join(known[i % len(known)] for i in range(length))
+            str(length): " ".join(terms[i % len(terms)] for i in range(length))
             for length in lengths
         }
     from tokenizers import Tokenizer

@@ -19,12 +19,12 @@ from fala_export.bridging.building import build_bridge
 from fala_export.embedding import Embedder, open_earlier
 from fala_export.models.encoder import load_encoder
 from fala_export.population import learn_from_annotators
-from fala_export.release.check import demand, note, play
+from fala_export.release.check import check_limits, play_devices, write_verdict
 from fala_export.release.recipe import BackboneTable, Recipe, VectorsTable
 from fala_export.release.steps import Steps, digest_of
 from fala_export.settings import CheckSettings, PriorSettings
 from fala_export.training.backbones import attentive
-from fala_export.training.checkpoints import alone
+from fala_export.training.checkpoints import locked
 from fala_export.training.global_model import fit_frozen, train
 from fala_export.training.public_rows import PublicRows, load_public_rows
 from fala_export.training.release import write_trained
@@ -39,11 +39,11 @@ class Pipeline:
     """A recipe with its files, and the steps to its release.
 
     Args:
-        recipe: What to make.
+        recipe: The recipe.
         work: Folder of the steps' bundles, of embeddings and of a training's checkpoints.
 
     Attributes:
-        recipe: What to make.
+        recipe: The recipe.
         embedder: Embeds the texts for all steps.
         steps: In order; the last one's bundle is the release.
 
@@ -74,14 +74,14 @@ class Pipeline:
 
     @property
     def data(self) -> Path:
-        """The file of rows, of a recipe that has one."""
+        """The file of rows, which the recipe must have."""
         if self.recipe.data is None:
             raise TypeError("a recipe without rows")
         return self.recipe.data
 
     @property
-    def checked(self) -> Path:
-        """The earlier release of the devices that are played."""
+    def earlier_release(self) -> Path:
+        """The earlier release of the check's devices."""
         recipe = self.recipe
         if recipe.check is not None and recipe.check.from_ is not None:
             return recipe.check.from_
@@ -106,7 +106,7 @@ class Pipeline:
         recipe, steps = self.recipe, Steps(self._work / "steps")
         inputs: list[Any] = [fala.__version__, recipe.details, *map(digest_of, self._files())]
         name = "backbone and head" if recipe.data else "backbone"
-        steps.add(name, "", inputs, self._make)
+        steps.add(name, "", inputs, self._make_backbone)
         if recipe.bridge is not None:
             seed = recipe.bridge.seed
             for earlier in recipe.bridge.from_:
@@ -118,13 +118,13 @@ class Pipeline:
             run = partial(self._prior, prior)
             steps.add("prior and scales", "", [prior.scales_only], run)
         if (check := recipe.check) is not None:
-            self.rows.check_devices(open_earlier(self.checked))
-            inputs = [digest_of(self.checked), check.users, check.budget]
+            self.rows.check_devices(open_earlier(self.earlier_release))
+            inputs = [digest_of(self.earlier_release), check.users, check.budget]
             steps.add("check", "check", inputs, partial(self._check, check))
         return steps
 
     def _files(self) -> list[Path]:
-        """All that the first step reads."""
+        """The files that the first step reads."""
         table, data = self.recipe.source, self.recipe.data
         files: list[Path | None] = [data]
         if isinstance(table, VectorsTable):
@@ -133,14 +133,14 @@ class Pipeline:
             files.append(model)
         return [file for file in files if file is not None]
 
-    def _make(self, _: Path, out: Path) -> Mapping[str, Any]:
+    def _make_backbone(self, _: Path, out: Path) -> Mapping[str, Any]:
         """Backbone, training, precision, parity, pack."""
         recipe, options, table = self.recipe, self.recipe.export, self.recipe.source
         if recipe.data is None:
             if isinstance(table, VectorsTable):
                 return self._export_vectors(table, out)
             return export_encoder(self.load(table), out, options)
-        rows = self.rows  # before the model: a mistake in the rows should not wait for it
+        rows = self.rows  # before the model, so that errors in the rows come early
         with temporary_folder() as scratch:
             source: Encoder | Bundle
             if isinstance(table, VectorsTable):
@@ -187,10 +187,10 @@ class Pipeline:
         return learn_from_annotators(before, self.rows, out, settings, self.embedder)
 
     def _check(self, settings: CheckSettings, before: Path, out: Path) -> Mapping[str, Any]:
-        figures = play(
-            self.checked, before, self.data, self.recipe.columns, settings, self.embedder
+        figures = play_devices(
+            self.earlier_release, before, self.data, self.recipe.columns, settings, self.embedder
         )
-        note(before, figures, out)
+        write_verdict(before, figures, out)
         return figures
 
 
@@ -200,41 +200,41 @@ def build_release(recipe: Recipe, out: Path, work: Path) -> dict[str, Any]:
     The manifest therefore keeps no time and no measured speed. A backbone in ONNX Runtime's own
     format is the exception: the runtime writes one table of such a file in random order.
 
-    Every step's bundle is kept in ``work`` by the digest of all that it depends on, so that what
-    is done is not done again: after a kill, nor after a change that concerns later steps alone.
+    Every step's bundle is kept in ``work`` by the digest of everything that it depends on. A
+    finished step does not run again after a kill, or after a change to later steps.
 
     Args:
-        recipe: What to make.
+        recipe: The recipe.
         out: The bundle; left alone when anything fails.
         work: See ``Pipeline``.
 
     Returns:
-        What was written, with parity, speed and the training's figures; ``bridges``, ``prior``
-        and ``scales``, ``check``, ``signature`` and ``published``, where the recipe has them.
+        The bundle, with parity, speed and the training's figures; ``bridges``, ``prior`` and
+        ``scales``, ``check``, ``signature`` and ``published``, where the recipe has them.
 
     Raises:
-        ExportError: A source, a step or the output does not work, or the check fails.
+        ExportError: A source, a step, the check or the output fails.
         DataError: The rows cannot be used.
     """
     check_folder(out)
     pipeline, deliveries = Pipeline(recipe, work), _deliveries(recipe)
-    with alone(work, first=True):
+    with locked(work, first=True):
         summary: dict[str, Any] = {"bundle": str(out)}
-        for number, one in enumerate(pipeline.steps, start=1):
-            kept = ", done before" if one.done else ""
-            click.echo(f"step {number} of {len(pipeline.steps)}: {one.name}{kept}", err=True)
-            result = {key: value for key, value in one.run().items() if key != "bundle"}
-            if one.part == "bridges":
+        for number, step in enumerate(pipeline.steps, start=1):
+            note = ", done before" if step.done else ""
+            click.echo(f"step {number} of {len(pipeline.steps)}: {step.name}{note}", err=True)
+            result = {key: value for key, value in step.run().items() if key != "bundle"}
+            if step.part == "bridges":
                 summary.setdefault("bridges", []).append(result)
             else:
-                summary |= {one.part: result} if one.part else result
+                summary |= {step.part: result} if step.part else result
         if recipe.check is not None:
-            demand(summary["check"], recipe.check)
+            check_limits(summary["check"], recipe.check)
         release = pipeline.steps[-1].bundle
         with writing(out):
             write_atomically(out, partial(shutil.copyfile, release))
-        used = {one.bundle.stem for one in pipeline.steps}
-        for file in release.parent.iterdir():  # those of earlier recipes
+        used = {step.bundle.stem for step in pipeline.steps}
+        for file in release.parent.iterdir():  # remove those of earlier recipes
             if file.stem not in used:
                 file.unlink()
     summary["megabytes"] = megabytes(out)
@@ -242,7 +242,7 @@ def build_release(recipe: Recipe, out: Path, work: Path) -> dict[str, Any]:
 
 
 def _deliveries(recipe: Recipe) -> dict[str, Callable[[Path], Any]]:
-    """What is done with a release that is written; keys are read now, before the work.
+    """Functions that sign and publish the finished release; keys are read now, before the work.
 
     Raises:
         ExportError: A key cannot be used, or the extra is missing.
@@ -260,8 +260,8 @@ def _deliveries(recipe: Recipe) -> dict[str, Callable[[Path], Any]]:
 
         repository = publish.repository
         keys = publish.keys.of(repository)
-        secret = publish.keys.passphrase.read(new=not repository.is_dir())
+        publish_passphrase = publish.keys.passphrase.read(new=not repository.is_dir())
         deliveries["published"] = lambda out: publish_or_begin(
-            repository, out, keys, secret, datetime.now(timezone.utc)
+            repository, out, keys, publish_passphrase, datetime.now(timezone.utc)
         )
     return deliveries

@@ -1,4 +1,4 @@
-"""What a recipe's steps would do, and about what they cost."""
+"""Plan a recipe's steps, and estimate their cost."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from fala_export.settings import CheckSettings
 from fala_export.training.backbones import TransformerLearner
 
 _TIMED = 32  # texts that are embedded to measure a backbone
-_TOGETHER = 8  # texts of similar length
-_BACKWARD = 3  # times a forward pass: what a training takes for a text
+_BATCH = 8  # texts of similar length that are timed together
+_BACKWARD = 3  # forward passes that a training step of a text costs
 
 
 def plan(recipe: Recipe, work: Path) -> dict[str, Any]:
-    """Say what ``build_release`` would do; nothing is written.
+    """Report what ``build_release`` would do; nothing is written.
 
     Args:
-        recipe: What to make.
-        work: Folder of what is done.
+        recipe: The recipe.
+        work: Folder of finished steps.
 
     Returns:
-        The ``steps``, done or not; ``rows``, ``users`` and distinct ``texts`` that are public; and
-        the texts that are still to be embedded, with the seconds that this takes: measured of a
-        few texts, and multiplied.
+        The ``steps``, done or to do; the numbers of ``public_rows``, ``users`` and distinct
+        ``texts``; and ``costs``, the texts to embed, with an estimate of the seconds from timing a
+        few of them.
 
     Raises:
-        ExportError: As ``build_release``, as far as it can be told.
+        ExportError: As ``build_release``, as far as it is known beforehand.
         DataError: The rows cannot be used.
     """
     pipeline = Pipeline(recipe, work)
-    steps = {one.name: "done" if one.done else "to do" for one in pipeline.steps}
-    # What is written is delivered anew each time.
+    steps = {step.name: "done" if step.done else "to do" for step in pipeline.steps}
+    # Signing and publishing run each time.
     steps |= {name: "to do" for name in ("sign", "publish") if getattr(recipe, name) is not None}
     summary: dict[str, Any] = {"recipe": recipe.name, "steps": steps}
     if recipe.data is None:
@@ -52,12 +52,8 @@ def plan(recipe: Recipe, work: Path) -> dict[str, Any]:
 
 
 def _costs(pipeline: Pipeline) -> list[dict[str, Any]]:
-    recipe, first, texts, embedder = (
-        pipeline.recipe,
-        pipeline.steps[0],
-        pipeline.texts,
-        pipeline.embedder,
-    )
+    recipe, first = pipeline.recipe, pipeline.steps[0]
+    texts, embedder = pipeline.texts, pipeline.embedder
     table, costs = recipe.source, []
     backbone: Backbone | None = None
     new, digest = "the exported model", ""
@@ -89,16 +85,16 @@ def _costs(pipeline: Pipeline) -> list[dict[str, Any]]:
 def _costs_of_devices(
     pipeline: Pipeline, check: CheckSettings, backbone: Backbone | None, new: str
 ) -> list[dict[str, Any]]:
-    """What the devices of the check embed: test texts, what they learn from, and their budgets."""
-    old = Bundle.open(pipeline.checked)
+    """The cost of the check's devices: test texts, training texts, and budgets."""
+    old = Bundle.open(pipeline.earlier_release)
     rows = load_rows(pipeline.data, pipeline.recipe.columns, link=old.manifest.link)
     users = [rows.users[name] for name in list(rows.users)[: check.users]]
     tests = unique_texts(row.example for user in users for row in user.test)
-    learned = [unique_texts(row.example for row in user.train) for user in users]
+    training = [unique_texts(row.example for row in user.train) for user in users]
     budget = Budget(check.budget).passes(True)
-    encoded = [*tests, *(text for texts in learned for text in texts[:budget])]
+    encoded = [*tests, *(text for texts in training for text in texts[:budget])]
     label = f"playing {len(users)} devices"
-    earlier = [*tests, *(text for texts in learned for text in texts)]
+    earlier = [*tests, *(text for texts in training for text in texts)]
     costs = [_cost(f"{label}, with {old.manifest.name}", old.backbone(), earlier)]
     if backbone is not None:
         costs.append(_cost(f"{label}, with {new}", backbone, encoded))
@@ -106,10 +102,10 @@ def _costs_of_devices(
 
 
 def _cost(label: str, backbone: Backbone, texts: Sequence[str], times: int = 1) -> dict[str, Any]:
-    few = sorted(texts[:: max(1, len(texts) // _TIMED)][:_TIMED], key=len)
-    backbone.encode(few[:1])  # the first time is slower
+    sample = sorted(texts[:: max(1, len(texts) // _TIMED)][:_TIMED], key=len)
+    backbone.encode(sample[:1])  # the first time is slower
     start = time.perf_counter()
-    for position in range(0, len(few), _TOGETHER):
-        backbone.encode(few[position : position + _TOGETHER])
-    seconds = (time.perf_counter() - start) / max(1, len(few)) * len(texts) * times
+    for position in range(0, len(sample), _BATCH):
+        backbone.encode(sample[position : position + _BATCH])
+    seconds = (time.perf_counter() - start) / max(1, len(sample)) * len(texts) * times
     return {"work": label, "texts": len(texts), "seconds": round(seconds, 1)}

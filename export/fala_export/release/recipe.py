@@ -1,4 +1,4 @@
-"""A recipe: everything that decides a release's bytes, in one TOML file."""
+"""A recipe: everything that determines a release's bytes, in one TOML file."""
 
 from __future__ import annotations
 
@@ -36,30 +36,30 @@ class BackboneTable:
     """``[backbone]``: a transformer.
 
     Attributes:
-        model: Its folder, or its name on the hub; then the revision is the commit in full, for a
-            branch would move under the recipe.
+        model: Its folder, or its name on the hub with the full commit as revision, since a branch
+            moves.
         pooling: None takes the model's own.
-        export: How it becomes a bundle.
+        export: The export options.
     """
 
     model: ModelSource
     pooling: TrainedPooling | None = None
     export: Annotated[ExportOptions, _EXPORT]
 
-    def under(self, folder: Path) -> BackboneTable:
-        """The same, where a folder of this name counts from another."""
+    def resolve(self, folder: Path) -> BackboneTable:
+        """The table with the path of a local model resolved from a folder."""
         local = folder / self.model.source
         if not local.is_dir():
             return self
         return replace(self, model=replace(self.model, source=str(local)))
 
-    def noted(self) -> dict[str, Any]:
+    def to_details(self) -> dict[str, Any]:
         """Its keys and values, for a manifest."""
         export = asdict(self.export)
-        # A recipe without a newer key has the bytes that it had before there was such a key.
+        # A newer key that is not set is left out, so that older recipes keep their bytes.
         keys = [key for key in _EXPORT if key not in _GRAPH or export[key]]
-        chosen = {key: export[key] for key in keys}
-        return {**asdict(self.model), "pooling": self.pooling, **chosen}
+        options = {key: export[key] for key in keys}
+        return {**asdict(self.model), "pooling": self.pooling, **options}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,19 +68,19 @@ class VectorsTable:
 
     Attributes:
         source: A text file of vectors.
-        vectors: What is taken of it.
+        vectors: Which vectors to take, and in which precision.
     """
 
     source: str
     vectors: VectorOptions
 
-    def under(self, folder: Path) -> VectorsTable:
-        """The same, where its files' names count from a folder."""
+    def resolve(self, folder: Path) -> VectorsTable:
+        """The table with its paths resolved from a folder."""
         vocab = self.vectors.vocab
         vectors = replace(self.vectors, vocab=None if vocab is None else folder / vocab)
         return VectorsTable(source=str(folder / self.source), vectors=vectors)
 
-    def noted(self) -> dict[str, Any]:
+    def to_details(self) -> dict[str, Any]:
         """Its keys and values, for a manifest."""
         vocab = self.vectors.vocab
         vectors = {**asdict(self.vectors), "vocab": None if vocab is None else str(vocab)}
@@ -88,7 +88,7 @@ class VectorsTable:
 
 
 class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="kebab"):
-    """The file's keys, and its tables as they stand."""
+    """The file's keys, with its tables unparsed."""
 
     name: str
     backbone: dict[str, Any] | None = None
@@ -110,25 +110,25 @@ class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """A release; the recipe's paths, which count from its folder, are whole here.
+    """A parsed recipe; its paths are resolved from the file's folder.
 
     Attributes:
         name: In the manifest.
-        source: What it is made of.
+        source: The backbone's table.
         data: File of rows, whose public ones the head is fitted on; None gives no head.
         columns: The names of the file's columns.
-        link: What a label is.
+        link: The kind of labels.
         training: How the backbone is trained; None keeps it as it is, and fits the head in closed
             form.
-        lexical: Whether the head weighs words.
-        details: What a manifest notes of the recipe; with ``product`` and ``version``, where the
+        lexical: Whether the head has weights of words.
+        details: The recipe in the manifest's details; with ``product`` and ``version``, where the
             file has them.
-        bridge: Earlier releases that devices have; as the others below, None where the file does
-            not ask for it.
-        prior: What is learned from public annotators.
-        check: The devices that are played.
-        sign: What signs the release.
-        publish: Where it goes.
+        bridge: Earlier releases that devices have; None, as below, where the file has no such
+            table.
+        prior: Settings of the population prior.
+        check: Settings of the check on held-out annotators.
+        sign: The key that signs the release.
+        publish: The repository to publish in.
     """
 
     name: str
@@ -147,7 +147,7 @@ class Recipe:
 
     @property
     def export(self) -> ExportOptions:
-        """How its backbone becomes a bundle."""
+        """The export options of its backbone."""
         export = self.source.export if isinstance(self.source, BackboneTable) else ExportOptions()
         # Without the speed the same recipe gives the same bytes.
         return replace(export, name=self.name, details=self.details, keep_speed=False)
@@ -158,10 +158,10 @@ def read_recipe(path: Path, *, lexical: bool | None = None) -> Recipe:
 
     Args:
         path: The TOML file.
-        lexical: Whether the head weighs words; None leaves it to the recipe.
+        lexical: Whether the head has weights of words; None takes the recipe's setting.
 
     Raises:
-        ExportError: It cannot be read, or a table, key or value of it is wrong; says which.
+        ExportError: It cannot be read, or a table, key or value is wrong; the message names it.
     """
     try:
         file = msgspec.toml.decode(path.read_bytes(), type=_File)
@@ -189,32 +189,32 @@ def _recipe_of(file: _File, folder: Path) -> Recipe:
     elif file.word_vectors is not None and file.backbone is None:
         source = Options(VectorsTable).read(file.word_vectors, "word-vectors")
     else:
-        raise ExportError("a release is made of [backbone] or of [word-vectors], of one of them")
-    counted = {"product": file.product, "version": file.version}
-    counted = {key: value for key, value in counted.items() if value is not None}
-    # A recipe without a newer key has the bytes that it had before there was such a key.
+        raise ExportError("a recipe needs either [backbone] or [word-vectors]")
+    numbering = {"product": file.product, "version": file.version}
+    numbering = {key: value for key, value in numbering.items() if value is not None}
+    # A newer key that is not set is left out, so that older recipes keep their bytes.
     newer = {"columns": file.columns, "rating": file.rating, "tags": file.tags or None}
     newer = {key: value for key, value in newer.items() if value is not None}
     is_backbone = isinstance(source, BackboneTable)
-    noted = {
+    details = {
         "name": file.name,
-        "backbone": source.noted() if is_backbone else None,
-        "word-vectors": None if is_backbone else source.noted(),
+        "backbone": source.to_details() if is_backbone else None,
+        "word-vectors": None if is_backbone else source.to_details(),
         "data": file.data,
         "training": file.training,
         "lexical": file.lexical,
         **newer,
-        **counted,
+        **numbering,
     }
     return Recipe(
         name=file.name,
-        source=source.under(folder),
+        source=source.resolve(folder),
         data=None if file.data is None else folder / file.data,
         columns=Options(Columns).read(file.columns or {}, "columns"),
         link=LabelSettings(file.rating, file.tags).link,
         training=table(TrainingSettings, file.training, "training"),
         lexical=file.lexical,
-        details={"recipe": noted, **counted},
+        details={"recipe": details, **numbering},
         bridge=table(BridgeSettings, file.bridge, "bridge"),
         prior=table(PriorSettings, file.prior, "prior", Only("scales_only")),
         check=table(CheckSettings, file.check, "check"),
@@ -239,6 +239,6 @@ def _check(recipe: Recipe) -> None:
     source, revision = table.model.source, table.model.revision
     if not Path(source).is_dir() and not _COMMIT.fullmatch(revision or ""):
         raise ExportError(
-            f"{source} is no folder here, and for a model on the hub the release can only be "
-            "repeated if revision is its commit, 40 hexadecimal digits"
+            f"{source} is not a folder here, and a model on the hub needs revision = its commit, "
+            "40 hexadecimal digits: only then can the release be repeated"
         )

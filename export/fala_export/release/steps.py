@@ -1,4 +1,4 @@
-"""Steps that make a bundle one after another; what was done is not done again."""
+"""Steps that make a bundle one after another; a finished step does not run again."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from fala_export.writing import writing
 
 @dataclass(frozen=True)
 class Step:
-    """A step, which makes a bundle of the one before.
+    """A step, which makes a bundle from the previous one.
 
     Attributes:
-        name: For people.
-        part: Of the release's summary that its own is; "" where it is that of the whole.
-        make: Takes the bundle of the step before (the first takes its own), and where to write;
+        name: For messages.
+        part: Key of its summary in the release's summary; "" merges its summary there.
+        make: Takes the previous step's bundle (the first step its own) and the output path;
             returns a summary.
         bundle: The file of its bundle, named by the digest.
-        before: That of the step before.
-        digest: Of all that its result depends on.
+        before: The bundle of the previous step.
+        digest: Digest of everything that its result depends on.
     """
 
     name: str
@@ -37,16 +37,16 @@ class Step:
 
     @property
     def summary_file(self) -> Path:
-        """Holds the step's summary; written last."""
+        """The file of the step's summary; written last."""
         return self.bundle.with_suffix(".json")
 
     @property
     def done(self) -> bool:
-        """Whether it need not run again."""
+        """Whether it has run."""
         return self.bundle.is_file() and self.summary_file.is_file()
 
     def run(self) -> dict[str, Any]:
-        """The step's summary; it is made unless it is done.
+        """Run the step unless it is done, and return its summary.
 
         Raises:
             ExportError: The step fails, or its folder cannot be written.
@@ -65,7 +65,7 @@ class Steps(list[Step]):
     """Steps in order.
 
     Args:
-        folder: Where their bundles are kept.
+        folder: Folder of their bundles.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -79,12 +79,12 @@ class Steps(list[Step]):
         inputs: Sequence[Any],
         make: Callable[[Path, Path], Mapping[str, Any]],
     ) -> None:
-        """Put a step behind the others; ``inputs`` are what it depends on beside the one before."""
-        last = self[-1] if self else None
-        content = json.dumps([last.digest if last else "", name, inputs])
+        """Append a step; ``inputs`` is all that it depends on besides the previous step."""
+        previous = self[-1] if self else None
+        content = json.dumps([previous.digest if previous else "", name, inputs])
         digest = hashlib.sha256(content.encode()).hexdigest()
         bundle = self._folder / f"{digest[:32]}.fala"
-        self.append(Step(name, part, make, bundle, last.bundle if last else bundle, digest))
+        self.append(Step(name, part, make, bundle, previous.bundle if previous else bundle, digest))
 
 
 def digest_of(path: Path) -> str:

@@ -1,1 +1,1 @@
-"""Global training: what a vendor does with public rows and PyTorch (the paper's first phase)."""
+"""Global training: by the vendor, on public rows, with PyTorch (the paper's first phase)."""

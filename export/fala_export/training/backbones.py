@@ -1,4 +1,4 @@
-"""Backbones that learn: a torch module, and how texts become its input."""
+"""Trainable backbones: a torch module, and the tokens of texts as its input."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ _UNKNOWN_WORDS = ("<unk>", "unk")
 
 
 class Learner(ABC):
-    """A backbone that is to be trained; the SDK's ``Backbone`` too, as it is now.
+    """A trainable backbone; also a ``Backbone`` of the SDK, with its current weights.
 
     Args:
         module: Token ids and mask, (n, length) each, to embeddings (n, dim).
         pad_id: A token id for the mask to hide.
-        settings: How such a backbone is trained unless the vendor says otherwise.
+        settings: Default settings of its training.
     """
 
     is_transformer: bool
@@ -68,7 +68,7 @@ class Learner(ABC):
         return digest.hexdigest()
 
     def encode(self, texts: Sequence[str], state: EncoderState | None = None) -> Floats:
-        """Embed texts; shape (n, dim). There is no state to take."""
+        """Embed texts; shape (n, dim). No state is accepted."""
         if state is not None:
             raise ExportError("a model that is being trained takes no adapter or prompt")
         ids = self.token_ids(texts)
@@ -76,23 +76,26 @@ class Learner(ABC):
 
 
 class TransformerLearner(Learner):
-    """A transformer with its pooling, all of which is trained in place.
+    """A transformer with its pooling, trained in place.
 
     Args:
         encoder: A loaded encoder.
         max_length: Tokens of a text that are read.
+
+    Attributes:
+        tokenizer: The encoder's tokenizer, with truncation at ``max_length``.
     """
 
     is_transformer = True
 
     def __init__(self, encoder: Encoder, max_length: int) -> None:
         drop_pooler(encoder.module.transformer)
-        # Four epochs reach no lower a loss on validation users than two, in twice the time.
+        # Four epochs reach no lower loss on validation users than two, in twice the time.
         super().__init__(encoder.module, encoder.pad_id, LoopSettings(epochs=2, learning_rate=5e-5))
         self.encoder = encoder
         self.max_length = max_length
-        self._tokenizer = Tokenizer.from_str(encoder.tokenizer.decode())
-        self._tokenizer.enable_truncation(max_length)
+        self.tokenizer = Tokenizer.from_str(encoder.tokenizer.decode())
+        self.tokenizer.enable_truncation(max_length)
 
     @property
     def dimension(self) -> int:
@@ -101,15 +104,10 @@ class TransformerLearner(Learner):
 
     @property
     def embedding_digest(self) -> str:
-        """SHA-256 over all that an embedding depends on."""
+        """SHA-256 over everything that an embedding depends on."""
         encoder = self.encoder
         form = [self.digest, self.max_length, encoder.pooling, encoder.normalized]
         return hashlib.sha256(encoder.tokenizer + json.dumps(form).encode()).hexdigest()
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """The encoder's, which cuts at ``max_length``."""
-        return self._tokenizer
 
     def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """The tokens of each text; a padding token for one without any."""
@@ -119,12 +117,12 @@ class TransformerLearner(Learner):
 def attentive(encoder: Encoder, seed: int) -> Encoder:
     """Pool an encoder by attention.
 
-    It starts as the mean: a query of zeros weighs all tokens alike. An encoder that pools by
-    attention already stays as it is.
+    It starts as the mean: a query of zeros gives all tokens the same weight. An encoder that
+    already pools by attention stays as it is.
 
     Args:
         encoder: A loaded encoder.
-        seed: Of the attention's other weights.
+        seed: Seed of the attention's other weights.
     """
     module = encoder.module
     if module.pooling == "attention":
@@ -139,11 +137,11 @@ def attentive(encoder: Encoder, seed: int) -> Encoder:
 
 
 class WordLearner(Learner):
-    """Static word vectors, of which those of the words in some texts are trained.
+    """Static word vectors; the vectors of some texts' words are trained.
 
     Args:
-        bundle: Of word vectors; its head, if any, is not read.
-        texts: All texts that will ever be encoded here.
+        bundle: A bundle of word vectors; its head, if any, is not read.
+        texts: All texts that are encoded later.
 
     Attributes:
         manifest: The bundle's.
@@ -159,15 +157,15 @@ class WordLearner(Learner):
         self.manifest = bundle.manifest
         self._words, self._vectors = bundle_table(bundle)
         index = {word: row for row, word in reversed(list(enumerate(self._words)))}
-        unknown = next((index[word] for word in _UNKNOWN_WORDS if word in index), None)
-        self._index, self._unknown = index, unknown
+        unknown_row = next((index[word] for word in _UNKNOWN_WORDS if word in index), None)
+        self._index, self._unknown_row = index, unknown_row
         self._rows = sorted({row for text in texts for row in self._table_rows(text)})
-        self._place = {row: place for place, row in enumerate(self._rows)}
-        # One row at least: a module without parameters could not be trained.
-        known = self._vectors[self._rows or [0]]
-        # Decay would shrink the words of held-out texts alone, which no gradient holds.
+        self._positions = {row: position for position, row in enumerate(self._rows)}
+        # At least one row: a module without parameters cannot be trained.
+        trained = self._vectors[self._rows or [0]]
+        # Decay would shrink only the words of held-out texts, which have no gradient.
         settings = LoopSettings(epochs=20, learning_rate=1e-3, weight_decay=0.0)
-        super().__init__(_MeanOfVectors(torch.from_numpy(known)), 0, settings)
+        super().__init__(_MeanOfVectors(torch.from_numpy(trained)), 0, settings)
 
     @property
     def dimension(self) -> int:
@@ -175,18 +173,18 @@ class WordLearner(Learner):
         return int(self._vectors.shape[1])
 
     def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """The words of each text, as places in the module's table."""
-        return [[self._place[row] for row in self._table_rows(text)] for text in texts]
+        """The words of each text, as rows of the module's table."""
+        return [[self._positions[row] for row in self._table_rows(text)] for text in texts]
 
     def table(self) -> tuple[list[str], Floats]:
-        """All words and their vectors, the trained ones as they are now."""
+        """All words and their vectors, with the current trained ones."""
         vectors = self._vectors.copy()
         if self._rows:
             vectors[self._rows] = self.module.state_dict()["vectors"].numpy()
         return self._words, vectors
 
     def _table_rows(self, text: str) -> list[int]:
-        """As ``fala.WordVectors`` looks words up."""
+        """The rows of a text's words, looked up as in ``fala.WordVectors``."""
         rows: list[int] = []
         for word in words(text):
             if word in self._index:
@@ -194,8 +192,8 @@ class WordLearner(Learner):
             else:
                 parts = word.split("-") if "-" in word else []
                 rows.extend(self._index[part] for part in parts if part in self._index)
-        if not rows and self._unknown is not None:
-            rows.append(self._unknown)
+        if not rows and self._unknown_row is not None:
+            rows.append(self._unknown_row)
         return rows
 
 

@@ -1,4 +1,4 @@
-"""A training's work folder: what it was started with, and the Trainer's checkpoints."""
+"""A training's work folder: its recipe, and the Trainer's checkpoints."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LOCK = ".lock"
 
 
 def state_of(checkpoint: Path) -> TrainerState | None:
-    """How a training stood; None of a checkpoint in whose writing the process was killed.
+    """The Trainer's state in a checkpoint; None if a kill interrupted its writing.
 
     The Trainer writes this file last.
     """
@@ -32,18 +32,17 @@ def state_of(checkpoint: Path) -> TrainerState | None:
 
 
 @contextmanager
-def alone(folder: Path, first: bool) -> Iterator[None]:
-    """Let no other training into a work folder meanwhile; a kill frees it.
+def locked(folder: Path, first: bool) -> Iterator[None]:
+    """Lock a work folder against other trainings; a kill releases the lock.
 
-    Another one would take a checkpoint that is being written for one of a killed training, and
-    remove it.
+    Another training would take a checkpoint that is being written for interrupted, and remove it.
 
     Args:
-        folder: Made if missing.
-        first: Of several processes that train together the first holds the folder.
+        folder: Created if missing.
+        first: Whether this is the first of the processes that train together, which locks.
 
     Raises:
-        ExportError: Another one is there, or the folder cannot be written.
+        ExportError: Another training holds the lock, or the folder cannot be written.
     """
     if not first:
         yield
@@ -69,16 +68,16 @@ def open_work(folder: Path, recipe: Mapping[str, Any], resume: bool) -> Path | N
     """Open a work folder.
 
     Args:
-        folder: As ``alone`` made it.
-        recipe: All that a training depends on, by a name for people, as JSON can hold it.
-        resume: Whether to continue what is there.
+        folder: The folder, inside ``locked``.
+        recipe: Everything that a training depends on, by readable names, as JSON values.
+        resume: Whether to continue from its checkpoints.
 
     Returns:
-        The checkpoint to continue from; None starts anew.
+        The checkpoint to continue from; None for a new start.
 
     Raises:
-        ExportError: There are checkpoints and ``resume`` is false, or they were made by another
-            recipe, or the folder cannot be written.
+        ExportError: There are checkpoints and ``resume`` is false, or they are of another recipe,
+            or the folder cannot be written.
     """
     try:
         checkpoint = _newest(folder)
@@ -97,7 +96,7 @@ def open_work(folder: Path, recipe: Mapping[str, Any], resume: bool) -> Path | N
 
 
 def _newest(folder: Path) -> Path | None:
-    """Find the latest whole checkpoint, and remove what a kill left of later ones."""
+    """Find the latest whole checkpoint, and remove later ones that a kill interrupted."""
     while (latest := get_last_checkpoint(str(folder))) is not None:
         if state_of(Path(latest)) is not None:
             return Path(latest)
@@ -111,19 +110,19 @@ def _unusable(folder: Path, error: OSError) -> ExportError:
 
 def _compare(folder: Path, recipe: Mapping[str, Any]) -> None:
     try:
-        before = json.loads((folder / _RECIPE).read_text())
+        stored = json.loads((folder / _RECIPE).read_text())
     except (OSError, ValueError) as error:
         raise ExportError(
-            f"{folder}: nothing tells what its checkpoints are of; remove it, and start anew"
+            f"{folder}: the recipe of its checkpoints cannot be read; remove it, and start anew"
         ) from error
-    now = json.loads(json.dumps(recipe))
+    current = json.loads(json.dumps(recipe))
     changed = [
-        f"{name} was {before.get(name)!r}, and is {now.get(name)!r}"
-        for name in sorted(before.keys() | now.keys())
-        if before.get(name) != now.get(name)
+        f"{name} was {stored.get(name)!r}, and is {current.get(name)!r}"
+        for name in sorted(stored.keys() | current.keys())
+        if stored.get(name) != current.get(name)
     ]
     if changed:
         raise ExportError(
-            f"{folder}: cannot be continued, because its checkpoints are of another training: "
+            f"{folder}: cannot be continued, its checkpoints are of another training: "
             f"{'; '.join(changed)}"
         )

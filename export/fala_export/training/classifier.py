@@ -1,9 +1,9 @@
 """The classifier's global training: cross-entropy of the label shares of distinct texts.
 
-Half of the loss may be that of annotators' own heads, one for each, which are thrown away when the
-training ends: what explains how people differ need not be squeezed into what they share (Davani et
-al., "Dealing with Disagreements: Looking Beyond the Majority Vote in Subjective Annotations", TACL
-2022, train a head an annotator; here the shared head is what is kept).
+Half of the loss may be that of one head an annotator. These heads are dropped after the training:
+they take up the differences between people, so that the shared head need not (Davani et al.,
+"Dealing with Disagreements: Looking Beyond the Majority Vote in Subjective Annotations", TACL 2022,
+train a head an annotator; here only the shared head is kept).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from fala.release import CLASSIFICATION, Row, Vectors
 from fala_export.training.backbones import Learner
 from fala_export.training.texts import EpochPlan, Texts, length_batches
 
-#: AdamW moves every number by about its learning rate a step, whatever the gradient, and an
-#: annotator's numbers have a few dozen steps: at a layer's own pace they would stay at nothing.
+#: AdamW moves every number by about its learning rate a step, whatever the gradient. An annotator's
+#: numbers have only a few dozen steps, so they move faster than the layers, by these factors.
 WEIGHT_PACE, BIAS_PACE = 30.0, 300.0
 
 
@@ -32,8 +32,8 @@ class ClassifierModule(nn.Module):
 
     Args:
         learner: The backbone.
-        head: Where the head starts.
-        annotators: How many have a head of their own, z_a = z + w_a . h + b_a, from 0 on.
+        head: The initial head.
+        annotators: Number of annotators' heads, z_a = z + w_a . h + b_a, which start at 0.
     """
 
     def __init__(self, learner: Learner, head: Head, annotators: int = 0) -> None:
@@ -65,24 +65,24 @@ class ClassifierModule(nn.Module):
             mask: The same.
             shares: Of the labels, shape (n, C); of the second label alone where C = 1.
             counts: Rows of each text, shape (n,).
-            own: Of the m rows of annotators with a head: the place of their ``text`` among the n,
-                their ``annotator``, shape (m,) each, and ``shares``, shape (m, C). None, or no
-                row, leaves the shared head's loss whole.
+            own: The m rows of annotators with a head: the position of their ``text`` among the n
+                and their ``annotator``, shape (m,) each, and ``shares``, shape (m, C). None or no
+                rows give the shared head's loss alone.
         """
         states = self.backbone(ids, mask)
         logits = states @ self.weight.T + self.bias
         loss = (cross_entropies(logits, shares) * counts).sum() / counts.sum()
         if own is not None and len(own["text"]):
-            of_whom, states = own["annotator"], states[own["text"]]
-            offsets = torch.einsum("mcd,md->mc", self.own_weight[of_whom], states)
+            annotator, states = own["annotator"], states[own["text"]]
+            offsets = torch.einsum("mcd,md->mc", self.own_weight[annotator], states)
             personal = logits[own["text"]] + WEIGHT_PACE * offsets
-            personal = personal + BIAS_PACE * self.own_bias[of_whom]
+            personal = personal + BIAS_PACE * self.own_bias[annotator]
             loss = (loss + cross_entropies(personal, own["shares"]).mean()) / 2
-        right = (_right(logits, shares) * counts).sum() / counts.sum()
-        return {"loss": loss, "weight": counts.sum(), "accuracy": right}
+        accuracy = (_accuracy(logits, shares) * counts).sum() / counts.sum()
+        return {"loss": loss, "weight": counts.sum(), "accuracy": accuracy}
 
     def head(self, rows: Sequence[Row], embeddings: Mapping[str, Vectors]) -> Head:
-        """The head as the SDK computes it; cross-entropy needs no rows to calibrate it on."""
+        """The head in the SDK's form; cross-entropy needs no calibration on the rows."""
         return Head(
             CLASSIFICATION,
             self.labels,
@@ -105,8 +105,8 @@ def cross_entropies(logits: Tensor, shares: Tensor) -> Tensor:
     return functional.cross_entropy(logits, shares, reduction="none")
 
 
-def _right(logits: Tensor, shares: Tensor) -> Tensor:
-    """The share of each text's rows that have the label that is decided for, shape (n,)."""
+def _accuracy(logits: Tensor, shares: Tensor) -> Tensor:
+    """The share of each text's rows that have the predicted label, shape (n,)."""
     if logits.shape[1] == 1:
         return torch.where(logits > 0, shares, 1 - shares).squeeze(1)
     return shares.gather(1, logits.argmax(dim=1, keepdim=True)).squeeze(1)
@@ -116,12 +116,12 @@ class ClassifierBatches:
     """Distinct texts with the shares of their labels.
 
     Args:
-        learner: What reads the texts.
+        learner: The backbone.
         rows: Rows of the classifier's task.
         labels: The labels' names.
         batch: Texts a batch.
-        seed: Of their order.
-        annotators: Users with a head of their own, whose rows come one by one besides.
+        seed: Seed of their order.
+        annotators: Users with their own head; batches have their rows, too.
     """
 
     def __init__(
@@ -137,15 +137,15 @@ class ClassifierBatches:
         self._texts = Texts(learner, [str(text) for text in distinct])
         column = {label: position for position, label in enumerate(labels)}
         counts = np.zeros((len(distinct), len(labels)), dtype=np.float32)
-        number = {user: place for place, user in enumerate(annotators)}
-        self._own: list[list[tuple[int, int]]] | None = None  # annotator and label, by text
+        annotator_numbers = {user: position for position, user in enumerate(annotators)}
+        self._votes: list[list[tuple[int, int]]] | None = None  # annotator and label, by text
         if annotators:
-            self._own = [[] for _ in distinct]
+            self._votes = [[] for _ in distinct]
         for row in rows:
             text, label = self._texts.position[str(row.example)], column[str(row.label)]
             counts[text, label] += 1
-            if self._own is not None and row.user in number:
-                self._own[text].append((number[row.user], label))
+            if self._votes is not None and row.user in annotator_numbers:
+                self._votes[text].append((annotator_numbers[row.user], label))
         self._counts = counts.sum(axis=1)
         shares = counts / self._counts[:, None]
         self._shares = shares[:, 1:] if len(labels) == 2 else shares
@@ -164,11 +164,11 @@ class ClassifierBatches:
             "shares": torch.from_numpy(self._shares[chosen]),
             "counts": torch.from_numpy(self._counts[chosen]),
         }
-        if self._own is not None:
-            own = self._own
-            rows = [(place, *row) for place, text in enumerate(chosen) for row in own[text]]
-            place, annotator, label = torch.tensor(rows, dtype=torch.long).reshape(-1, 3).T
+        if self._votes is not None:
+            by_text = self._votes
+            rows = [(index, *row) for index, text in enumerate(chosen) for row in by_text[text]]
+            texts, annotator, label = torch.tensor(rows, dtype=torch.long).reshape(-1, 3).T
             shares = functional.one_hot(label, self._labels).to(torch.float32)
             shares = shares[:, 1:] if self._labels == 2 else shares
-            batch["own"] = {"text": place, "annotator": annotator, "shares": shares}
+            batch["own"] = {"text": texts, "annotator": annotator, "shares": shares}
         return batch

@@ -1,4 +1,4 @@
-"""Heads that are fitted, not trained: where a training starts, and with words after it."""
+"""Heads in closed form: the start of a training, and the head with words after it."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _DIGITS = 5
 
 @dataclass(frozen=True)
 class Start:
-    """Where a training starts: heads in closed form, on the backbone as it is.
+    """The start of a training: heads in closed form, on the untrained backbone.
 
     Attributes:
-        frozen: What the figures compare with.
-        initial: What is trained on: of the embeddings alone.
-        embeddings: Of the training and the held-out rows' texts, by text.
+        frozen: The head that the figures compare with.
+        initial: The head to train, without words.
+        embeddings: Embeddings of the training and the held-out rows' texts, by text.
     """
 
     frozen: Head
@@ -37,20 +37,20 @@ class Start:
 
 
 class Finishing(Protocol):
-    """A module that was trained."""
+    """A trained module."""
 
     def head(self, rows: Sequence[Row], embeddings: Mapping[str, Vectors]) -> Head:
-        """Its head, finished on validation rows."""
+        """Its head, calibrated on validation rows."""
 
 
 def start_of(backbone: Backbone, division: Division, public: PublicRows, *, lexical: bool) -> Start:
     """Fit the heads that a training starts from.
 
     Args:
-        backbone: As it is.
-        division: Of the rows.
-        public: All of them.
-        lexical: Whether the head that is compared with has a lexical view.
+        backbone: The untrained backbone.
+        division: The divided rows.
+        public: All rows.
+        lexical: Whether the frozen head has a lexical view.
 
     Raises:
         DataError: See ``fit_head``.
@@ -72,21 +72,21 @@ def finish(
     *,
     lexical: bool,
 ) -> tuple[Head, dict[str, Vectors], dict[str, Any]]:
-    """Take the head of a module that was trained, with words if they are asked for.
+    """Take the head of a trained module, on request with words.
 
     Args:
-        module: What was trained.
-        backbone: What embeds from now on.
-        division: Of the rows.
-        public: All of them.
+        module: The trained module.
+        backbone: The trained backbone.
+        division: The divided rows.
+        public: All rows.
         lexical: Whether the head has a lexical view; see ``with_words``.
 
     Returns:
-        The head; embeddings of all that it is measured on, by text; and what the manifest says
-        of its words.
+        The head; embeddings of the texts that it is measured on, by text; and the manifest's
+        details of its words.
     """
-    known = division.training if lexical else []
-    embeddings = embed_rows(backbone, [*known, *division.held_out, *division.validation])
+    training = division.training if lexical else []
+    embeddings = embed_rows(backbone, [*training, *division.held_out, *division.validation])
     head = module.head(division.validation, embeddings)
     if not lexical:
         return head, embeddings, {}
@@ -105,14 +105,14 @@ def closed_form(
     """Fit a head to rows.
 
     Args:
-        backbone: What embedded their texts.
+        backbone: The backbone that embedded their texts.
         rows: Some of the public rows.
-        public: All of them, which say what is fitted.
+        public: All public rows, with the task, the labels and the link.
         embeddings: Embedding by text.
         lexical: Whether the head has a lexical view.
 
     Returns:
-        The head, and what the manifest says of its words.
+        The head, and the manifest's details of its words.
 
     Raises:
         DataError: See ``fit_head``.
@@ -142,49 +142,49 @@ def with_words(
     public: PublicRows,
     embeddings: Mapping[str, Vectors],
 ) -> tuple[Head, dict[str, Any]]:
-    """A trained backbone's head with words: of two, what predicts the validation rows better.
+    """A trained backbone's head with words: the better of two on the validation rows.
 
-    One is the trained head beside words that were fitted by themselves, weighed by three numbers
-    on the validation rows. The other is fitted anew to the training rows, on the trained
-    embeddings and words together: these know their training rows too well, but a matcher's
-    training, which asks for an order among a few candidates, leaves more to be learnt from the
-    candidates themselves than that costs.
+    One is the trained head plus words that were fitted alone, combined by three weights that are
+    fitted on the validation rows. The other is refitted to the training rows, on the trained
+    embeddings and words together. The trained embeddings overfit these rows. But a matcher is
+    trained only to order a few candidates, so refitting on the candidates may gain more than
+    overfitting costs.
 
     Args:
-        head: As it was trained, without words.
-        backbone: As it was trained.
-        division: Of the rows.
-        public: All of them; they have labels.
-        embeddings: Of the training and the validation rows' texts, by text.
+        head: The trained head, without words.
+        backbone: The trained backbone.
+        division: The divided rows.
+        public: All rows; they have labels.
+        embeddings: Embeddings of the training and the validation rows' texts, by text.
 
     Returns:
-        The head, and what the manifest says of it.
+        The head, and the manifest's details of it.
     """
-    texts = unique_texts(row.example for row in division.training)
-    nothing = dict.fromkeys(texts, np.zeros(1, dtype=np.float32))
-    alone, of_alone = closed_form(_Silent(), division.training, public, nothing, lexical=True)
-    anew, of_anew = closed_form(backbone, division.training, public, embeddings, lexical=True)
-    if alone.lexical is None:
-        return anew, of_anew
+    rows = division.training
+    texts = unique_texts(row.example for row in rows)
+    zeros = dict.fromkeys(texts, np.zeros(1, dtype=np.float32))
+    words_head, words_details = closed_form(_ZeroBackbone(), rows, public, zeros, lexical=True)
+    refitted, refitted_details = closed_form(backbone, rows, public, embeddings, lexical=True)
+    if words_head.lexical is None:
+        return refitted, refitted_details
     examples = [row.example for row in division.validation]
-    known = [str(row.label) for row in division.validation]
-    beside = add_words(head, alone.lexical, examples, known, embeddings)
+    labels = [str(row.label) for row in division.validation]
+    combined = add_words(head, words_head.lexical, examples, labels, embeddings)
     losses = []
-    for one in (beside, anew):
-        logits = one.vendor_model().logits(one.inputs(examples, embeddings), one.words(examples))
-        losses.append(
-            float(cross_entropy(one.label_shares(known), logits.astype(np.float64)).mean())
-        )
+    for candidate in (combined, refitted):
+        inputs, words = candidate.inputs(examples, embeddings), candidate.words(examples)
+        logits = candidate.vendor_model().logits(inputs, words).astype(np.float64)
+        losses.append(float(cross_entropy(candidate.label_shares(labels), logits).mean()))
     compared = {
         "trained_beside_words": round(losses[0], _DIGITS),
         "fitted_anew": round(losses[1], _DIGITS),
     }
-    chosen = (beside, of_alone) if losses[0] <= losses[1] else (anew, of_anew)
+    chosen = (combined, words_details) if losses[0] <= losses[1] else (refitted, refitted_details)
     return chosen[0], {**chosen[1], "validation_cross_entropy": compared}
 
 
-class _Silent:
-    """A backbone that tells nothing of any text: what is fitted beside it are words alone."""
+class _ZeroBackbone:
+    """A backbone of zero embeddings, so that a head is fitted to words alone."""
 
     dimension = 1
     is_transformer = False

@@ -1,4 +1,4 @@
-"""The paper's first phase: a backbone and its head, trained on what the public labelled."""
+"""The paper's first phase: a backbone and its head, trained on public rows."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from fala_export.training.public_rows import Division, PublicRows, divide
 from fala_export.training.release import Trained, details_of, history_of, parity_examples
 from fala_export.training.settings import TrainingSettings
 
-_FEWEST_ANNOTATORS = 2  # one annotator's head would be the shared one
-_FEWEST_ROWS = 5  # below, an annotator's own head learns single rows by heart
+_FEWEST_ANNOTATORS = 2  # a single annotator's head would equal the shared one
+_FEWEST_ROWS = 5  # with fewer rows an annotator's head overfits
 
 
 def train(
@@ -36,15 +36,15 @@ def train(
 ) -> Trained:
     """Train a backbone and its head together.
 
-    The head starts from the closed form on the backbone as it is, so that the first steps do not
-    spoil what the backbone knows (Kumar et al., "Fine-Tuning can Distort Pretrained Features and
-    Underperform Out-of-Distribution", ICLR 2022); that start is what the figures compare with.
-    Of the epochs the one with the lowest loss on validation users is kept.
+    The head starts from the closed form on the untrained backbone, so that the first steps do not
+    distort the backbone's features (Kumar et al., "Fine-Tuning can Distort Pretrained Features and
+    Underperform Out-of-Distribution", ICLR 2022); the figures compare with this start. The epoch
+    with the lowest loss on validation users is kept.
 
     Args:
         source: A loaded encoder, which is trained in place; or a bundle of word vectors.
         rows: The public rows.
-        settings: How.
+        settings: Settings of the training.
         work: Folder of the checkpoints.
         max_length: Tokens of a text that an encoder reads.
         resume: Continue from the last whole checkpoint in ``work``, if there is one.
@@ -70,14 +70,14 @@ def train(
     module, start, history = train_from_start(
         training, learner, division, rows, settings.batch, annotators=annotators, lexical=lexical
     )
-    head, after, words = finish(module, learner, division, rows, lexical=lexical)
+    head, embeddings, words = finish(module, learner, division, rows, lexical=lexical)
     figures = {
         "frozen": measure(start.frozen, division.held_out, start.embeddings),
-        "trained": measure(head, division.held_out, after),
+        "trained": measure(head, division.held_out, embeddings),
     }
     details = details_of("backbone and head", rows, division, figures)
     details["training"] |= {
-        "recipe": training.noted,
+        "recipe": training.provenance,
         "history": history_of(history),
         **words,
     }
@@ -94,12 +94,12 @@ def fit_frozen(
     lexical: bool = True,
     embedder: Embedder | None = None,
 ) -> Trained:
-    """Keep a backbone as it is, and fit its head by the SDK's closed form.
+    """Keep a backbone frozen, and fit its head by the SDK's closed form.
 
     Args:
-        source: A loaded encoder, or any bundle; a head in it is left behind.
+        source: A loaded encoder, or any bundle, whose head is ignored.
         rows: The public rows.
-        seed: Of the choice of the held-out users, the same as in ``train``.
+        seed: Seed of the choice of held-out users, the same as in ``train``.
         max_length: Tokens of a text that an encoder reads; a bundle has its own.
         lexical: Whether the head has a lexical view.
         embedder: Embeds the texts; None keeps no embeddings.
@@ -140,24 +140,24 @@ def _learner(
 def _annotators(
     rows: PublicRows, division: Division, settings: TrainingSettings
 ) -> tuple[str, ...]:
-    """The users with a head of their own while a classifier is trained, the busiest first.
+    """The users with their own head while a classifier is trained, by falling number of rows.
 
     Raises:
-        DataError: They are asked for, and there are none, or it is matching.
+        DataError: The settings require annotators, and there are too few, or the task is matching.
     """
-    asked = settings.annotators
+    enabled = settings.annotators
     if rows.task == MATCHING:
-        if asked:
+        if enabled:
             raise DataError("annotators' own heads are a classifier's; these rows are of matching")
         return ()
     counts = Counter(row.user for row in division.training if row.user is not None)
     users = tuple(user for user, count in counts.most_common() if count >= _FEWEST_ROWS)
-    if asked and len(users) < _FEWEST_ANNOTATORS:
+    if enabled and len(users) < _FEWEST_ANNOTATORS:
         raise DataError(
             f"the training rows have {len(users)} users of {_FEWEST_ROWS} rows or more, and "
             f"annotators' own heads need {_FEWEST_ANNOTATORS}; leave out --annotators"
         )
-    return users if asked is not False and len(users) >= _FEWEST_ANNOTATORS else ()
+    return users if enabled is not False and len(users) >= _FEWEST_ANNOTATORS else ()
 
 
 def train_from_start(
@@ -173,16 +173,16 @@ def train_from_start(
     """Fit the heads that a training starts from, and train the backbone with its head in place.
 
     Args:
-        training: Of them.
+        training: The training.
         learner: The backbone.
-        division: Of the rows.
-        rows: All of them.
+        division: The divided rows.
+        rows: All rows.
         batch: Texts a step; for a matcher, opened candidates.
-        annotators: Users with a head of their own meanwhile.
+        annotators: Users with their own head during the training.
         lexical: See ``start_of``.
 
     Returns:
-        What was trained, where it started, and how it went.
+        The trained module, its start, and the history of the training.
 
     Raises:
         DataError: The rows are too few, or nothing can be learned from them.
@@ -207,18 +207,18 @@ def _objective(
 ) -> tuple[ClassifierModule | MatcherModule, Batches, Batches]:
     """The module with its loss, and the batches to train and to validate on.
 
-    What validates is the shared head, which is what is kept.
+    Only the shared head is validated, as only it is kept.
     """
-    known, validation = division.training, division.validation
+    training, validation = division.training, division.validation
     if rows.task == MATCHING:
         label = rows.labels[1]
         return (
             MatcherModule(learner, start),
-            MatcherBatches(learner, Opened(known, label), batch, seed),
+            MatcherBatches(learner, Opened(training, label), batch, seed),
             MatcherBatches(learner, Opened(validation, label), batch, seed),
         )
     return (
         ClassifierModule(learner, start, len(annotators)),
-        ClassifierBatches(learner, known, rows.labels, batch, seed, annotators),
+        ClassifierBatches(learner, training, rows.labels, batch, seed, annotators),
         ClassifierBatches(learner, validation, rows.labels, batch, seed),
     )

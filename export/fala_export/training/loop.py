@@ -1,9 +1,9 @@
 """The training loop: a module, batches and settings in; the best epoch's weights out.
 
 ``transformers.Trainer`` is the loop: AdamW, linear warm-up and decay, clipped gradients, half
-precision, checkpoints and their resuming, and several processes through accelerate. Ours are the
-batches, which depend on the epoch's number alone, checkpoints within long epochs, and the choice of
-the best epoch by what the checkpoint itself remembers.
+precision, checkpoints and resuming, and several processes through accelerate. This module adds the
+batches, which depend only on the epoch's number, checkpoints within long epochs, and the choice of
+the best epoch by the checkpoint's own history.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from fala.cli.progress import progress
 from fala_export.training import checkpoints
 from fala_export.training.settings import Best, LoopSettings
 
-#: What ``accelerate launch --mixed_precision`` sets, and the Trainer reads on a processor.
+#: Set by ``accelerate launch --mixed_precision``; the Trainer reads it on a CPU.
 PRECISION_VARIABLE = "ACCELERATE_MIXED_PRECISION"
 
-_CHECKPOINT_SECONDS = 120.0  # between checkpoints; there is one after each epoch besides
-_KEPT = 3  # checkpoints: the best, the newest, and one before it while that is being written
-_SHOWN = {
+_CHECKPOINT_SECONDS = 120.0  # between checkpoints, besides those after each epoch
+_KEPT = 3  # checkpoints: the best, the newest, and the previous one while that is being written
+_TITLES = {
     "loss": "loss",
     "eval_loss": "validation loss",
     "eval_accuracy": "validation accuracy",
@@ -53,7 +53,7 @@ _SHOWN = {
 
 
 class Batches(Protocol):
-    """Examples in batches: the same at every call, so that a training can be continued."""
+    """Batches of examples: the same at every call, so that a training can be resumed."""
 
     def __len__(self) -> int:
         """Batches an epoch."""
@@ -63,20 +63,20 @@ class Batches(Protocol):
 
         Args:
             epoch: Counted from 0.
-            position: In the epoch.
+            position: Position in the epoch.
         """
 
 
 @dataclass(frozen=True)
 class History:
-    """How a training went.
+    """The history of a training.
 
     Attributes:
-        steps: Steps of AdamW that were made.
-        best_step: The step whose weights the module has now; 0 is where it started.
+        steps: Number of steps of AdamW.
+        best_step: The step whose weights the module has; 0 is the start.
         validation: Loss on the validation examples by step, from 0 on; empty without any.
-        accuracy: The same of the accuracy, of a classifier alone.
-        precision: What its products were computed in, in accelerate's words.
+        accuracy: Accuracy on them by step; only for a classifier.
+        precision: Precision of its products, as accelerate names it.
     """
 
     steps: int
@@ -88,14 +88,14 @@ class History:
 
 @dataclass(frozen=True)
 class Training:
-    """A training that can be continued.
+    """A training that can be resumed.
 
     Attributes:
-        settings: How a module is trained.
-        folder: Of the checkpoints; made if missing.
-        seed: Of what the module draws (dropout). Batches have their own.
-        recipe: What else the result depends on (data, model, batches), by names for people, as
-            JSON can hold it.
+        settings: Settings of the loop.
+        folder: Folder of the checkpoints; created if missing.
+        seed: Seed of the module's dropout. Batches have their own.
+        recipe: Everything else that the result depends on (data, model, batches), by readable
+            names, as JSON values.
         resume: Continue from the folder's last whole checkpoint, if there is one.
     """
 
@@ -106,19 +106,19 @@ class Training:
     resume: bool = False
 
     @property
-    def noted(self) -> dict[str, Any]:
-        """All that the result depends on, for a manifest."""
+    def provenance(self) -> dict[str, Any]:
+        """Everything that the result depends on, for a manifest."""
         return {**self.recipe, **asdict(self.settings), "seed": self.seed}
 
     def open(self) -> None:
-        """Open the folder: what ``run`` does first.
+        """Open the folder, which is the first step of ``run``.
 
-        Whoever has long preparations calls it before them, so that a refusal does not wait.
+        Call it before long preparations, so that its errors come early.
 
         Raises:
             ExportError: See ``checkpoints.open_work``.
         """
-        with checkpoints.alone(self.folder, _is_first()):
+        with checkpoints.locked(self.folder, _is_first()):
             self._open()
 
     def run(
@@ -126,31 +126,31 @@ class Training:
     ) -> History:
         """Train a module in place; it ends on the CPU, in evaluation mode.
 
-        A training that was killed at any instant and resumed ends with the weights that it would
-        have had on the same machine. Of several processes that train together, as ``accelerate
-        launch`` and ``torchrun`` start them, the first alone comes back.
+        A training that was killed at any time and resumed ends with the same weights as without
+        the kill, on the same machine. Of several processes that train together, as started by
+        ``accelerate launch`` or ``torchrun``, only the first returns.
 
         Args:
-            module: Its ``forward`` takes a batch, and gives a mapping of ``loss`` (a scalar, the
-                mean over the batch) and ``weight`` (how much the batch counts in the mean over
-                batches); a classifier's of ``accuracy`` too.
-                On a resume it must come with the weights that it was first started with.
-            batches: To train on.
-            validation: To choose the best epoch on, and to stop early; None takes the last epoch's
-                weights.
+            module: Its ``forward`` takes a batch, and returns a mapping of ``loss`` (a scalar, the
+                mean over the batch) and ``weight`` (the batch's weight in the mean over batches);
+                a classifier's also of ``accuracy``.
+                To resume, it must have the weights of the first start.
+            batches: Batches to train on.
+            validation: Batches to choose the best epoch on, and to stop early; None takes the last
+                epoch's weights.
 
         Raises:
-            ExportError: The folder cannot be used (see ``open``), or is full, or the training
-                diverges or needs more memory than there is.
+            ExportError: The folder cannot be used (see ``open``) or is full, the training diverges,
+                or memory runs out.
         """
-        with checkpoints.alone(self.folder, _is_first()):
+        with checkpoints.locked(self.folder, _is_first()):
             checkpoint = self._open()
             start = {name: value.clone() for name, value in module.state_dict().items()}
             try:
                 state = self._run(module, batches, validation, checkpoint)
             except torch.OutOfMemoryError as error:
                 raise ExportError("out of memory on the GPU; try a smaller batch") from error
-            _leave_the_rest_to_the_first()
+            _exit_other_processes()
             steps = int(state.global_step)
             best_step = _best_step(state, self.settings.best)
             best = steps if best_step is None else best_step
@@ -162,7 +162,7 @@ class Training:
         return History(steps, best, loss, accuracy, _precision())
 
     def _open(self) -> Path | None:
-        recipe = self.noted
+        recipe = self.provenance
         if _processes() > 1:
             recipe["processes"] = _processes()
         if _precision() != "no":
@@ -176,7 +176,7 @@ class Training:
         validation: Batches | None,
         checkpoint: Path | None,
     ) -> TrainerState:
-        """Train to the end. The module is left as the last step made it."""
+        """Train to the end. The module keeps the weights of the last step."""
         trainer = _Trainer(
             model=module,
             args=self._arguments(validation, checkpoint),
@@ -187,14 +187,14 @@ class Training:
         trainer.add_callback(_Flow(self.settings))
         if checkpoint is not None:
             click.echo(f"continuing from {checkpoint}", err=True)
-            # It may be the last one, of a training that was killed after it.
+            # The checkpoint may be of the last step, if the training was killed after it.
             state = checkpoints.state_of(checkpoint)
             if state is not None and (
                 state.global_step >= state.max_steps or _is_over(state, self.settings)
             ):
                 return state
         with warnings.catch_warnings():
-            # Of checkpoints written within a second, which it then sorts by their numbers.
+            # About checkpoints written within a second, which are then sorted by number.
             warnings.filterwarnings("ignore", "mtime may not be reliable")
             trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
         return trainer.state
@@ -218,54 +218,54 @@ class Training:
             bf16=on_gpu and _precision() == "bf16",
             fp16=on_gpu and _precision() == "fp16",
             seed=self.seed,
-            # Without it processes on a machine without GPUs would each train alone.
+            # Otherwise processes on a machine without GPUs would each train alone.
             use_cpu=_processes() > 1 and not on_gpu,
-            # An annotator's own head learns from the processes alone that have rows of theirs.
+            # Only the processes with rows of an annotator compute gradients of that head.
             ddp_find_unused_parameters=_processes() > 1,
             report_to="none",
             disable_tqdm=True,
             remove_unused_columns=False,
         )
-        # Several GPUs would each get a slice of every tensor; batches here are no stacks of rows.
+        # Several GPUs would each get a slice of every tensor, but batches here are not row by row.
         arguments._n_gpu = min(arguments.n_gpu, 1)
         return arguments
 
 
 def _precision() -> Literal["no", "bf16", "fp16"]:
-    """What products are computed in; ``"no"`` is float32 throughout.
+    """The precision of products; ``"no"`` is float32 throughout.
 
-    A GPU computes in half precision, bfloat16 where it can. A processor does so where
-    ``PRECISION_VARIABLE`` asks for it, since only one with instructions for bfloat16 (AMX,
-    AVX512-BF16) gains by it.
+    A GPU computes in half precision, bfloat16 where it can. A CPU does so only if
+    ``PRECISION_VARIABLE`` is set, since only CPUs with instructions for bfloat16 (AMX,
+    AVX512-BF16) get faster.
 
     Raises:
-        ExportError: The variable asks for what a processor cannot do.
+        ExportError: The variable has a value that a CPU does not support.
     """
     if torch.cuda.is_available():
         return "bf16" if torch.cuda.is_bf16_supported() else "fp16"
-    asked = os.environ.get(PRECISION_VARIABLE, "no")
-    if asked == "bf16":
+    precision = os.environ.get(PRECISION_VARIABLE, "no")
+    if precision == "bf16":
         return "bf16"
-    if asked != "no":
-        raise ExportError(f"{PRECISION_VARIABLE}={asked}: without a GPU it is bf16, or no")
+    if precision != "no":
+        raise ExportError(f"{PRECISION_VARIABLE}={precision}: without a GPU it is bf16, or no")
     return "no"
 
 
 def _processes() -> int:
-    """How many processes train together; 1 where nothing started several."""
+    """The number of processes that train together."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def _is_first() -> bool:
-    """Whether this process is the one that writes and tells."""
+    """Whether this process is the one that writes and prints."""
     return int(os.environ.get("RANK", "0")) == 0
 
 
-def _leave_the_rest_to_the_first() -> None:
-    """End all processes but the first, once all have come here.
+def _exit_other_processes() -> None:
+    """Exit all processes but the first, after all have finished.
 
     Raises:
-        click.exceptions.Exit: This is another one; all is well.
+        click.exceptions.Exit: In the other processes, with status 0.
     """
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.barrier()
@@ -295,7 +295,7 @@ def _is_over(state: TrainerState, settings: LoopSettings) -> bool:
 
 
 class _Epochs(Dataset[Mapping[str, Any]]):
-    """One epoch at a time, a batch an item; accelerate says which epoch it is."""
+    """One epoch at a time, a batch an item; accelerate sets the epoch."""
 
     def __init__(self, batches: Batches) -> None:
         self._batches = batches
@@ -321,10 +321,10 @@ class _Trainer(Trainer):  # type: ignore[misc]  # mypy does not look into transf
             self.train_dataset,
             batch_size=1,
             collate_fn=itemgetter(0),
-            # One of its own: else it draws from the global one, once an epoch.
+            # Otherwise it draws from the global generator, once an epoch.
             generator=torch.Generator(),
         )
-        return self.accelerator.prepare(loader)  # which gives each process its share
+        return self.accelerator.prepare(loader)  # each process gets its share
 
     def evaluate(self, **_: object) -> dict[str, float]:
         totals: dict[str, float] = {}
@@ -348,7 +348,7 @@ class _Trainer(Trainer):  # type: ignore[misc]  # mypy does not look into transf
     def _save_checkpoint(self, *arguments: object) -> None:
         try:
             super()._save_checkpoint(*arguments)
-        # Of a full disk torch makes a RuntimeError, with a message that does not say so.
+        # For a full disk torch raises a RuntimeError with an unrelated message.
         except (OSError, RuntimeError, SafetensorError) as error:
             reason = (isinstance(error, OSError) and error.strerror) or str(error).splitlines()[0]
             raise ExportError(
@@ -362,7 +362,7 @@ class _Flow(TrainerCallback):  # type: ignore[misc]  # as above
 
     def __init__(self, settings: LoopSettings) -> None:
         self._settings = settings
-        self._saved = time.monotonic()
+        self._last_save = time.monotonic()
         self._steps = 0
 
     def on_epoch_begin(
@@ -370,16 +370,16 @@ class _Flow(TrainerCallback):  # type: ignore[misc]  # as above
     ) -> None:
         self._steps = state.max_steps // state.num_train_epochs
         number, done = divmod(state.global_step, self._steps)
-        self._shown = progress(f"epoch {number + 1} of {state.num_train_epochs}", self._steps)
-        self._bar = self._shown.__enter__()
+        self._progress = progress(f"epoch {number + 1} of {state.num_train_epochs}", self._steps)
+        self._bar = self._progress.__enter__()
         self._bar.update(done)
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
     ) -> None:
         self._bar.update(1)
-        # At the end of an epoch it waits for the validation, which a checkpoint has to know.
-        due = time.monotonic() - self._saved >= _CHECKPOINT_SECONDS
+        # At the end of an epoch the checkpoint waits for the validation, which it stores.
+        due = time.monotonic() - self._last_save >= _CHECKPOINT_SECONDS
         due = due and _processes() == 1  # several processes have clocks of their own
         if due and state.global_step % self._steps:
             control.should_save = True
@@ -387,7 +387,7 @@ class _Flow(TrainerCallback):  # type: ignore[misc]  # as above
     def on_epoch_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
     ) -> None:
-        self._shown.__exit__(None, None, None)
+        self._progress.__exit__(None, None, None)
 
     def on_log(
         self,
@@ -397,17 +397,16 @@ class _Flow(TrainerCallback):  # type: ignore[misc]  # as above
         logs: Mapping[str, float],
         **_: object,
     ) -> None:
-        for name, words in _SHOWN.items():
+        for name, title in _TITLES.items():
             if name not in logs:
                 continue
             if not math.isfinite(logs[name]):
                 raise ExportError(
-                    "the training diverges: its loss is no number any more; "
-                    "try a lower learning rate"
+                    "the training diverges: its loss is not finite; try a lower learning rate"
                 )
             if _is_first():
                 epochs = f"epoch {state.epoch or 0:.0f} of {state.num_train_epochs}"
-                click.echo(f"{epochs}: {words} {logs[name]:.4f}", err=True)
+                click.echo(f"{epochs}: {title} {logs[name]:.4f}", err=True)
 
     def on_evaluate(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
@@ -418,4 +417,4 @@ class _Flow(TrainerCallback):  # type: ignore[misc]  # as above
     def on_save(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: object
     ) -> None:
-        self._saved = time.monotonic()
+        self._last_save = time.monotonic()

@@ -1,4 +1,4 @@
-"""How well a global head does on rows that it was not trained on."""
+"""Score a global head on rows that it was not trained on."""
 
 from __future__ import annotations
 
@@ -24,26 +24,22 @@ def measure(head: Head, rows: Sequence[Row], embeddings: Mapping[str, Vectors]) 
         embeddings: Embedding by text.
 
     Returns:
-        AUC, F1 and accuracy (of tags in the mean over the tags), or the ``scores`` of a rating:
-        ``pooled`` over all rows, and as ``mean_over_users`` of the users with rows of both (or all)
-        labels, or of two ratings; None where there are none.
+        AUC, F1 and accuracy (for tags their mean over the tags), or the ``scores`` of a rating:
+        ``pooled`` over all rows, and as ``mean_over_users`` the mean over users with rows of two
+        or more labels or ratings; None where there are none.
     """
     examples = [row.example for row in rows]
-    inputs, words, model = (
-        head.inputs(examples, embeddings),
-        head.words(examples),
-        head.vendor_model(),
-    )
-    link, z = head.link, model.logits(inputs, words).astype(np.float64)
+    inputs, words, link = head.inputs(examples, embeddings), head.words(examples), head.link
+    z = head.vendor_model().logits(inputs, words).astype(np.float64)
     if link == LABELS:
-        return measure_answers(head.labels, rows, link.answers(z))
+        return measure_probabilities(head.labels, rows, link.answers(z))
     truth = head.label_shares([row.label for row in rows])
 
-    def score(chosen: list[int]) -> Mapping[str, float | None]:
-        y, answers = truth[chosen], z[chosen]
+    def score(positions: list[int]) -> Mapping[str, float | None]:
+        y, logits = truth[positions], z[positions]
         if isinstance(link, Rating):
-            return link.scores(y, answers)
-        shares = link.answers(answers)
+            return link.scores(y, logits)
+        shares = link.answers(logits)
         return averaged(
             scores(tag.astype(np.int64), np.column_stack([1 - share, share]))
             for tag, share in zip(y.T, shares.T, strict=True)
@@ -52,34 +48,34 @@ def measure(head: Head, rows: Sequence[Row], embeddings: Mapping[str, Vectors]) 
     return _measure(rows, score)
 
 
-def measure_answers(
+def measure_probabilities(
     labels: Sequence[str], rows: Sequence[Row], probabilities: NDArray[np.float64]
 ) -> dict[str, Any]:
-    """Score answers as ``measure`` does.
+    """Score probabilities as ``measure`` does.
 
     Args:
         labels: The labels' names, in order.
         rows: n labelled rows.
         probabilities: Shape (n, number of labels).
     """
-    position = {label: index for index, label in enumerate(labels)}
-    truth = np.array([position[str(row.label)] for row in rows], dtype=np.int64)
-    return _measure(rows, lambda chosen: scores(truth[chosen], probabilities[chosen]))
+    column = {label: number for number, label in enumerate(labels)}
+    truth = np.array([column[str(row.label)] for row in rows], dtype=np.int64)
+    return _measure(rows, lambda positions: scores(truth[positions], probabilities[positions]))
 
 
 def _measure(
     rows: Sequence[Row], score: Callable[[list[int]], Mapping[str, float | None]]
 ) -> dict[str, Any]:
-    """Figures of all rows, and their means over users; ``score`` takes positions of rows."""
+    """Figures of all rows, and their means over users; ``score`` takes the positions of rows."""
     users: dict[str, list[int]] = {}
-    for index, row in enumerate(rows):
+    for position, row in enumerate(rows):
         if row.user is not None:
-            users.setdefault(row.user, []).append(index)
+            users.setdefault(row.user, []).append(position)
     pooled = score(list(range(len(rows))))
     by_user = [
-        score(chosen)
-        for chosen in users.values()
-        if len({rows[index].label for index in chosen}) > 1
+        score(positions)
+        for positions in users.values()
+        if len({rows[position].label for position in positions}) > 1
     ]
     mean = {
         metric: _mean([value for user in by_user if (value := user.get(metric)) is not None])

@@ -1,4 +1,4 @@
-"""The public rows of a data file, and which of them are kept out of the training."""
+"""The public rows of a data file, and their division into training, validation and held-out."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from fala.release import (
     label_names,
 )
 
-_SHARE = 0.1  # of the documents: as many for validation as for the report
-_MOST = 0.15  # a user who brings the documents above this is passed over
+_SHARE = 0.1  # of the documents, for validation and again for the report
+_MOST = 0.15  # a user who brings the documents above this share is skipped
 
 
 @dataclass(frozen=True)
 class PublicRows:
-    """What a vendor trains on.
+    """Public rows to train on.
 
     Attributes:
         task: ``"classification"`` or ``"matching"``.
-        labels: The labels' names, numbers in their order; of ratings their one name.
-        rows: Of split ``"public"``.
-        link: What a label is.
+        labels: The labels' names, numbers in their order; for ratings their one name.
+        rows: Rows of split ``"public"``.
+        link: The kind of labels.
     """
 
     task: str
@@ -47,11 +47,11 @@ class PublicRows:
         """Take the public rows of a data set of one task.
 
         Args:
-            rows: The data set's.
-            link: What a label is, as the rows were read.
+            rows: All rows of the data set.
+            link: The kind of labels, as the rows were read.
 
         Raises:
-            DataError: There are none, or they are of fewer than two labels.
+            DataError: There are no public rows, or fewer than two labels.
         """
         public = [row for row in rows if row.split == "public"]
         if not public:
@@ -66,13 +66,13 @@ class PublicRows:
         return cls(task, names, public, link)
 
     def needs_labels(self, what: str) -> None:
-        """Refuse ratings and tags.
+        """Check that the labels are not ratings or tags.
 
         Args:
-            what: What is for labels that exclude one another.
+            what: The operation that needs labels, for the message.
 
         Raises:
-            ExportError: These are others.
+            ExportError: They are.
         """
         if self.link != LABELS:
             raise ExportError(
@@ -82,7 +82,7 @@ class PublicRows:
             )
 
     def check_devices(self, earlier: Bundle) -> None:
-        """Check that devices with an earlier release can take one of these rows, and learn them.
+        """Check that devices with an earlier release can take a release of these rows.
 
         Raises:
             ExportError: The earlier release has no head for their labels.
@@ -90,11 +90,11 @@ class PublicRows:
         head = earlier.manifest
         same = (head.task, head.labels) == (self.task, self.labels)
         if not (same and self.link.continues(head.link, self.labels, head.labels)):
-            asked = f"{self.task} with {self.link.described(self.labels)}"
-            has = f"a head for {head.task} with {head.link.described(head.labels)}"
+            rows_kind = f"{self.task} with {self.link.described(self.labels)}"
+            kind = f"a head for {head.task} with {head.link.described(head.labels)}"
             raise ExportError(
-                f"{earlier.path}: has {has if head.task else 'no head'}, and the rows are for "
-                f"{asked}; a device cannot go from one to the other"
+                f"{earlier.path}: has {kind if head.task else 'no head'}, and the rows are for "
+                f"{rows_kind}; a device cannot go from one to the other"
             )
 
     @property
@@ -114,11 +114,11 @@ def load_public_rows(path: Path, columns: Columns | None = None, link: Link = LA
 
     Args:
         path: The file.
-        columns: The names of its columns; None takes the fields' own.
-        link: What a label is.
+        columns: The names of its columns; None takes the default names.
+        link: The kind of labels.
 
     Raises:
-        DataError: The file cannot be read, or ``PublicRows.of`` refuses its rows.
+        DataError: The file cannot be read, or see ``PublicRows.of``.
         RowError: For the first bad row.
     """
     return PublicRows.of(file_rows(path, columns or Columns(), link=link)[0], link)
@@ -127,10 +127,11 @@ def load_public_rows(path: Path, columns: Columns | None = None, link: Link = LA
 def load_own_splits(path: Path) -> tuple[PublicRows, Division]:
     """Read a file whose train rows are for validation, and whose test rows are for the report.
 
-    Public benchmarks are divided so: by their makers, and nobody's device has a part of it.
+    Public benchmarks come with such splits, without rows of devices.
 
     Raises:
-        DataError: See ``load_public_rows``; or a split is empty, or has a label of its own.
+        DataError: See ``load_public_rows``; or a split is empty, or has a label that no public row
+            has.
         RowError: For the first bad row.
     """
     rows = file_rows(path)[0]
@@ -140,8 +141,8 @@ def load_own_splits(path: Path) -> tuple[PublicRows, Division]:
         part = [row for row in rows if row.split == split and row.label is not None]
         if not part:
             raise DataError(f'{path}: no labelled rows of split "{split}"')
-        if strange := {str(row.label) for row in part} - set(public.labels):
-            raise DataError(f"{path}: label {min(strange)!r:.60} is in no public row")
+        if unknown_labels := {str(row.label) for row in part} - set(public.labels):
+            raise DataError(f"{path}: label {min(unknown_labels)!r:.60} is in no public row")
         parts.append(part)
     return public, Division(public.rows, parts[0], parts[1], "the file's own splits")
 
@@ -152,11 +153,11 @@ class Division:
 
     Attributes:
         training: Rows to train on.
-        validation: Rows of the validation users; empty where none were asked for.
-        held_out: Rows of the users that only the report sees; empty where there are too few.
-        by: ``"users"``; ``"documents"``, where rows have no users, or these labelled so much in
-            common that one user's documents are too many to spare; or ``"nothing"``, where even
-            documents are too few and all is trained on.
+        validation: Rows of the validation users; empty on request.
+        held_out: Rows of the users for the report only; empty where there are too few.
+        by: ``"users"``; ``"documents"``, where rows have no users or each user shares too many
+            documents with others; or ``"nothing"``, where even documents are too few and all rows
+            are for the training.
     """
 
     training: list[Row]
@@ -179,19 +180,18 @@ def divide(
 ) -> Division:
     """Choose held-out and validation users at random, each with a tenth of the documents.
 
-    Their documents are then in nobody's training rows: rows about them are left out, and so are
-    they from other users' histories. A row without a user belongs to an unknown user who labelled
-    its document and nothing else.
+    Their documents are removed from the training rows, and from other users' histories. A row
+    without a user counts as the only row of a user of its own document.
 
     Args:
         rows: Public rows.
-        seed: Of the choice.
-        validation: Whether validation users are wanted besides.
-        owners: Whose rows are kept together, the best first; documents alone leave every user in
-            all parts.
+        seed: Seed of the choice.
+        validation: Whether to choose validation users, too.
+        owners: Whose rows are kept together, in order of preference; with documents alone every
+            user may be in all parts.
 
     Raises:
-        DataError: There are too few documents for validation, or the rest lacks a label.
+        DataError: There are too few documents for validation, or the training rows lack a label.
     """
     for by in owners:
         division = _divide(rows, seed, validation, by)
@@ -209,52 +209,52 @@ def divide(
 def _divide(rows: Sequence[Row], seed: int, validation: bool, by: str) -> Division | None:
     owned: dict[str, list[Row]] = {}
     for row in rows:
-        # A document is no user's name: names and documents are told apart by the first letter.
-        known = by == "users" and row.user is not None
-        owned.setdefault(f"u{row.user}" if known else f"d{document_of(row)}", []).append(row)
+        # The first letter distinguishes names of users and documents.
+        is_user = by == "users" and row.user is not None
+        owned.setdefault(f"u{row.user}" if is_user else f"d{document_of(row)}", []).append(row)
     total = len({document_of(row) for row in rows})
     order = list(owned)
     random.Random(f"public users {seed}").shuffle(order)
     parts: list[list[Row]] = []
-    taken: set[str] = set()
+    used: set[str] = set()
     for _ in range(2 if validation else 1):
-        part, documents = _choose(owned, order, taken, total)
+        part, documents = _choose(owned, order, used, total)
         if not part:
             return None
         parts.append(part)
-        taken |= documents
+        used |= documents
     rest = [
-        _without(row, taken)
+        _without(row, used)
         for owner in order
         for row in owned[owner]
-        if document_of(row) not in taken
+        if document_of(row) not in used
     ]
     if _labels(rest) < _labels(rows):
         return None
     held_out = {document_of(row) for row in parts[0]}
-    kept = [_without(row, held_out) for row in parts[1]] if validation else []
-    named = any(key.startswith("u") for key in owned)
-    return Division(rest, kept, parts[0], "users" if named else "documents")
+    validation_rows = [_without(row, held_out) for row in parts[1]] if validation else []
+    has_users = any(key.startswith("u") for key in owned)
+    return Division(rest, validation_rows, parts[0], "users" if has_users else "documents")
 
 
 def _labels(rows: Sequence[Row]) -> set[str]:
-    """The names of some rows' labels; of ratings none."""
+    """The names of some rows' labels; none for ratings."""
     return set(label_names(row.label for row in rows))
 
 
 def _choose(
-    owned: dict[str, list[Row]], order: list[str], taken: set[str], total: int
+    owned: dict[str, list[Row]], order: list[str], used: set[str], total: int
 ) -> tuple[list[Row], set[str]]:
-    """Take owners out of ``order`` until their documents are a tenth; none if they cannot be."""
+    """Remove owners from ``order`` until they have a tenth of the documents; none on failure."""
     part: list[Row] = []
     documents: set[str] = set()
     for owner in list(order):
-        rows = [row for row in owned[owner] if document_of(row) not in taken]
-        more = documents | {document_of(row) for row in rows}
-        if not rows or len(more) > _MOST * total:
+        rows = [row for row in owned[owner] if document_of(row) not in used]
+        extended = documents | {document_of(row) for row in rows}
+        if not rows or len(extended) > _MOST * total:
             continue
         part += rows
-        documents = more
+        documents = extended
         order.remove(owner)
         if len(documents) >= _SHARE * total:
             return part, documents

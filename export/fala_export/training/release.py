@@ -1,4 +1,4 @@
-"""From a trained backbone and head to a release, and to a folder that trains on."""
+"""Write a trained backbone and head as a release, and as a model folder."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Trained:
 
     Attributes:
         source: The backbone: an encoder, trained in place; a learner of word vectors; or the
-            bundle that was kept as it is.
-        head: Made for it.
-        examples: Some that were not trained on, if any, to measure an export's parity on.
-        details: For the manifest: how it was made, of what, and how good it is.
+            unchanged bundle.
+        head: The head for it.
+        examples: Examples to measure an export's parity on, held-out ones if there are any.
+        details: The manifest's details: method, data and figures.
     """
 
     source: Encoder | WordLearner | Bundle
@@ -44,7 +44,7 @@ class Trained:
 
 
 def parity_examples(division: Division) -> list[Example]:
-    """Some examples that were not trained on, if any, to measure an export's parity on."""
+    """Examples to measure an export's parity on, held-out ones if there are any."""
     examples = list(dict.fromkeys(row.example for row in division.held_out or division.training))
     return examples[:: -(-len(examples) // _MOST_EXAMPLES)]
 
@@ -52,7 +52,7 @@ def parity_examples(division: Division) -> list[Example]:
 def details_of(
     method: str, rows: PublicRows, division: Division, figures: dict[str, Any]
 ) -> dict[str, Any]:
-    """What the manifest says of a training: neither times nor dates, so that it can be repeated."""
+    """The manifest's details of a training, without times and dates, so that it is repeatable."""
     parts = {
         "training": division.training,
         "validation": division.validation,
@@ -78,7 +78,7 @@ def details_of(
 
 
 def history_of(history: History) -> dict[str, Any]:
-    """What the manifest says of how a training went."""
+    """The manifest's details of a training's history."""
     losses = {str(step): round(loss, _LOSS_DIGITS) for step, loss in history.validation.items()}
     entry: dict[str, Any] = {
         "steps": history.steps,
@@ -97,13 +97,13 @@ def write_trained(trained: Trained, out: Path, options: ExportOptions) -> dict[s
     """Write a backbone with its global head as a release.
 
     Args:
-        trained: What was trained.
+        trained: The backbone and its head.
         out: The bundle; left alone when anything fails.
-        options: How to export an encoder. Word vectors take their name and details from it, and
-            keep their precision; a bundle that was kept as it is takes nothing.
+        options: Export options of an encoder. Word vectors take only name and details from them;
+            an unchanged bundle takes nothing.
 
     Returns:
-        What was written: as ``pack`` or ``write_vectors``, with the training's details.
+        As ``pack`` or ``write_vectors``, with the training's details.
 
     Raises:
         ExportError: The backbone cannot be exported so, or the output cannot be written.
@@ -133,19 +133,19 @@ def _release(out: Path, bundle: Bundle, trained: Trained) -> dict[str, Any]:
     }
 
 
-def save_model(encoder: Encoder, folder: Path, beside: Mapping[str, bytes] | None = None) -> None:
-    """Write a model folder, whole or not at all; what had the name is replaced.
+def save_model(encoder: Encoder, folder: Path, extra: Mapping[str, bytes] | None = None) -> None:
+    """Write a model folder, whole or not at all; an existing folder is replaced.
 
     Args:
         encoder: The model.
-        folder: Where.
-        beside: More files, by their paths in the folder.
+        folder: The folder.
+        extra: More files, by their paths in the folder.
     """
     part = folder.with_name(f".{folder.name}.part")
     with writing(folder):
         shutil.rmtree(part, ignore_errors=True)
         save_encoder(encoder, part)
-        for name, data in (beside or {}).items():
+        for name, data in (extra or {}).items():
             (part / name).parent.mkdir(exist_ok=True)
             (part / name).write_bytes(data)
         if folder.exists():

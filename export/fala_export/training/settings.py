@@ -1,4 +1,4 @@
-"""How a training runs: the vendor's settings, and those of the loop."""
+"""Settings of a training: the vendor's, and those of the loop."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from fala_export.options import Count, FileOrFolder, Folder, Only, Positive, See
 if TYPE_CHECKING:
     from fala.release import Link
 
-#: Whether a head weighs words.
+#: Whether a head has weights of words.
 Lexical: TypeAlias = Annotated[bool, "--lexical/--no-lexical"]
 
-#: What the best of a training's epochs is chosen by, on its validation examples.
+#: The metric of the validation examples that chooses the best epoch.
 Best: TypeAlias = Literal["loss", "accuracy"]
 
 
 @dataclass(frozen=True)
 class LoopSettings:
-    """How a module is trained.
+    """Settings of the training loop.
 
     Attributes:
         epochs: Passes over the examples, at most.
         learning_rate: At its peak; it rises linearly, and falls linearly to zero.
         warm_up: Share of the steps in which it rises.
-        weight_decay: AdamW's; biases and norms are spared.
-        patience: Epochs without a better validation after which the training ends.
-        best: Which epoch is the best: that of the lowest ``"loss"`` on the validation examples, or
-            of the highest ``"accuracy"``, the earliest of equals. Only a classifier has one.
+        weight_decay: AdamW's; not for biases and norms.
+        patience: Epochs without improvement on the validation examples before an early stop.
+        best: How the best epoch is chosen: by the lowest ``"loss"`` on the validation examples, or
+            by the highest ``"accuracy"``, which only a classifier has; the earliest of equals.
     """
 
     epochs: int
@@ -49,10 +49,9 @@ class TrainingSettings:
         batch: Texts a step; for a matcher, opened candidates a step.
         learning_rate: At its peak (default: what suits the backbone).
         warm_up: Share of the steps in which the rate rises.
-        seed: Of everything random.
-        annotators: Train a head for each user of five rows or more beside the shared one, at half
-            of the loss; only the shared one is released. Default: where a classifier has two such
-            users.
+        seed: Seed of everything random.
+        annotators: Also train a head for each user of five rows or more, at half of the loss; only
+            the shared head is released. Default: where a classifier has two such users.
     """
 
     epochs: Count | None = None
@@ -62,23 +61,25 @@ class TrainingSettings:
     seed: Seed = 0
     annotators: Annotated[bool | None, "--annotators/--no-annotators"] = None
 
-    def over(self, own: LoopSettings) -> LoopSettings:
-        """A way of training, with what the vendor says otherwise."""
+    def over(self, defaults: LoopSettings) -> LoopSettings:
+        """The default settings, changed where the vendor's settings are set."""
         return replace(
-            own,
-            epochs=own.epochs if self.epochs is None else self.epochs,
-            learning_rate=own.learning_rate if self.learning_rate is None else self.learning_rate,
+            defaults,
+            epochs=defaults.epochs if self.epochs is None else self.epochs,
+            learning_rate=defaults.learning_rate
+            if self.learning_rate is None
+            else self.learning_rate,
             warm_up=self.warm_up,
         )
 
 
-#: Of these settings, those of a training without annotators' heads.
+#: The settings of a training without annotators' heads.
 SCHEDULE = Only("epochs", "batch", "learning_rate", "warm_up", "seed")
 
 
 @dataclass(frozen=True)
 class LabelSettings:
-    """What the rows' labels are, unless they are names that exclude one another.
+    """The kind of the rows' labels; by default names that exclude one another.
 
     Attributes:
         rating: The labels are numbers within this range.
@@ -91,11 +92,11 @@ class LabelSettings:
 
     @property
     def link(self) -> Link:
-        """What a label is.
+        """The kind of labels.
 
         Raises:
-            BundleFormatError: The range is none.
-            DataError: They are both.
+            BundleFormatError: The range is empty.
+            DataError: They are ratings and tags.
         """
         from fala.release import LABELS, TAGS, rating_of
 
@@ -108,13 +109,13 @@ class LabelSettings:
 
 @dataclass(frozen=True)
 class Run:
-    """What a training reads, and where it works.
+    """The input and the work folder of a training.
 
     Attributes:
         data: Rows as of fala-replace --data; the public ones are read.
         work: Folder of the checkpoints, and of the trained model.
         resume: Continue from the last whole checkpoint in --work.
-        lexical: Whether the head weighs words, too: about 130 kB for two labels.
+        lexical: Whether the head has weights of words, too: about 130 kB for two labels.
     """
 
     data: FileOrFolder

@@ -10,14 +10,14 @@ from torch import Tensor
 from fala_export.models.sentence_encoder import pad
 from fala_export.training.backbones import Learner
 
-_POOL = 50  # batches that share a sorting by length: little padding, still random enough
+_POOL = 50  # batches whose texts are sorted by length together: little padding, still random
 
 
 class Texts:
     """Token ids of distinct texts.
 
     Args:
-        learner: What reads them.
+        learner: The backbone.
         texts: n distinct texts.
     """
 
@@ -42,10 +42,10 @@ class Texts:
 
 
 class EpochPlan:
-    """Batches, divided anew for every epoch.
+    """Batches, with a new random division for every epoch.
 
     Args:
-        seed: Of the order.
+        seed: Seed of the order.
         plan: Divides positions into batches at random, such as ``length_batches``.
     """
 

@@ -1,8 +1,8 @@
 """Public rows on documents that a release's backbone was not trained on.
 
-A backbone knows the documents of its training too well: there its embeddings tell nearly all of
-the labels, and words and people seem to add nothing. On 20 people who are in no published figure,
-what was learned on such rows took a default replacement from AUC .850 to .842 (vendor .837).
+On the documents of its training a backbone's embeddings predict nearly all labels, so that words
+and users seem to add nothing. On 20 people who are in no published figure, learning on such rows
+lowered a default replacement from AUC .850 to .842 (vendor .837).
 """
 
 from __future__ import annotations
@@ -20,37 +20,37 @@ from fala_export.training.public_rows import (
     load_public_rows,
 )
 
-# What a manifest says a training was divided by -> the owners to try, as ``divide`` tried them.
+# ``divided_by`` of a manifest -> the owners that ``divide`` tried.
 _OWNERS = {"users": ("users", "documents"), "documents": ("documents",)}
 
 
 def unseen_rows(bundle: Bundle, rows: PublicRows, trained_on: Path | None) -> PublicRows:
-    """The rows on documents that were kept out of a backbone's training.
+    """The rows on documents that were not in a backbone's training.
 
     Args:
         bundle: A release.
         rows: Public rows.
-        trained_on: The rows of its training; None where they are these, or share no document.
+        trained_on: The rows of its training; None where they are ``rows``, or share no document.
 
     Returns:
-        All rows, where the release's backbone was not trained on public rows.
+        These rows; all, where the release's backbone was not trained on public rows.
 
     Raises:
         DataError: No row is left, or see ``load_public_rows``.
         ExportError: ``trained_on`` are not the rows of the training.
     """
-    seen = {document_of(row) for row in _training_rows(bundle, rows, trained_on)}
-    if not seen:
+    trained_documents = {document_of(row) for row in _training_rows(bundle, rows, trained_on)}
+    if not trained_documents:
         return rows
-    unseen = (row for row in rows.rows if document_of(row) not in seen)
+    unseen = (row for row in rows.rows if document_of(row) not in trained_documents)
     return PublicRows.of(unseen, rows.link)
 
 
 def _training_rows(bundle: Bundle, rows: PublicRows, trained_on: Path | None) -> Sequence[Row]:
-    """What a backbone was trained on; nothing where it is not known to have seen any of these."""
+    """The rows of a backbone's training; empty where it was not trained, or on other rows."""
     details = bundle.manifest.details.get("training")
     training: Mapping[str, Any] = details if isinstance(details, dict) else {}
-    if "history" not in training:  # of a head alone
+    if "history" not in training:  # only a head was fitted
         return []
     if trained_on is not None:
         rows = load_public_rows(trained_on)

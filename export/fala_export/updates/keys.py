@@ -1,4 +1,4 @@
-"""Ed25519 keys as PEM files, and who of them may sign for what."""
+"""Ed25519 keys as PEM files, and keyrings of signers."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ PRIVATE, PUBLIC = ".pem", ".pub"
 
 
 def make_key(path: Path, passphrase: bytes | None = None) -> Ed25519PrivateKey:
-    """Make a key: the private half as PEM, for its owner's eyes alone, and the public beside it.
+    """Make a key: the private half as PEM, readable by its owner only, and the public half beside.
 
     Args:
-        path: Of the private half, which must not exist; the public half's ends in ``.pub``.
+        path: File of the private half, which must not exist; the public half's ends in ``.pub``.
         passphrase: Encrypts the private half.
 
     Raises:
@@ -39,20 +39,20 @@ def make_key(path: Path, passphrase: bytes | None = None) -> Ed25519PrivateKey:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     public = path.with_suffix(PUBLIC)
     if public.exists():
-        raise ExportError(f"{public}: exists already; a key is never written over")
+        raise ExportError(f"{public}: exists already; a key is never overwritten")
     try:
-        # Never readable by others, not even for a moment.
+        # The mode is set at creation, so that the file is never readable by others.
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError as error:
-        raise ExportError(f"{path}: exists already; a key is never written over") from error
+        raise ExportError(f"{path}: exists already; a key is never overwritten") from error
     with os.fdopen(handle, "wb") as stream:
         stream.write(pem)
         stream.flush()
         os.fsync(stream.fileno())
-    halved = key.public_key().public_bytes(
+    public_pem = key.public_key().public_bytes(
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
     )
-    write_atomically(public, lambda temporary: temporary.write_bytes(halved))
+    write_atomically(public, lambda temporary: temporary.write_bytes(public_pem))
     return key
 
 
@@ -60,7 +60,7 @@ def read_key(path: Path, passphrase: bytes | None = None) -> Ed25519PrivateKey:
     """Read a private key.
 
     Raises:
-        ExportError: It is none, or the passphrase is not its own.
+        ExportError: It is not a private key, or the passphrase is wrong.
         OSError: It cannot be read.
     """
     try:
@@ -73,10 +73,10 @@ def read_key(path: Path, passphrase: bytes | None = None) -> Ed25519PrivateKey:
 
 
 class Keyring:
-    """The private keys that are at hand, by their ids.
+    """The available private keys, by their ids.
 
     Attributes:
-        signers: By id.
+        signers: Signers by key id.
         unread: Files that could not be read, with the reason.
     """
 
@@ -90,7 +90,7 @@ class Keyring:
 
         Args:
             paths: Files of keys, and folders of them.
-            passphrase: Of those that are encrypted.
+            passphrase: Decrypts the encrypted ones.
 
         Raises:
             ExportError: A path does not exist.
@@ -101,25 +101,25 @@ class Keyring:
                 raise ExportError(f"{path}: no such key, nor a folder of keys")
             files = sorted(path.glob(f"*{PRIVATE}")) if path.is_dir() else [path]
             for file in files:
-                ring.take(file, passphrase)
+                ring.add_file(file, passphrase)
         return ring
 
-    def take(self, file: Path, passphrase: bytes | None) -> None:
-        """Take a file's key in; one that cannot be read is noted."""
+    def add_file(self, file: Path, passphrase: bytes | None) -> None:
+        """Add a file's key; note a file that cannot be read."""
         try:
             self.add(read_key(file, passphrase))
-        except ExportError as error:  # another role's, with another passphrase, say
+        except ExportError as error:  # for example another role's, with another passphrase
             self.unread.append(str(error))
 
     def add(self, key: Ed25519PrivateKey) -> CryptoSigner:
-        """Take a key in."""
+        """Add a key."""
         signer = CryptoSigner(key)
         self.signers[signer.public_key.keyid] = signer
         return signer
 
-    def those(self, ids: Iterable[str]) -> list[CryptoSigner]:
-        """The signers of some ids that are at hand."""
-        return [self.signers[one] for one in ids if one in self.signers]
+    def find(self, ids: Iterable[str]) -> list[CryptoSigner]:
+        """The available signers of some key ids."""
+        return [self.signers[key_id] for key_id in ids if key_id in self.signers]
 
 
 def _load(pem: bytes, passphrase: bytes | None) -> object:
@@ -128,4 +128,4 @@ def _load(pem: bytes, passphrase: bytes | None) -> object:
     except TypeError:
         if not passphrase:
             raise
-        return serialization.load_pem_private_key(pem, None)  # one that is not encrypted
+        return serialization.load_pem_private_key(pem, None)  # the key is not encrypted

@@ -1,4 +1,4 @@
-"""What a vendor does with a repository: begin, publish, renew, rotate, delegate."""
+"""A vendor's operations on a repository: begin, publish, renew, rotate, delegate."""
 
 from __future__ import annotations
 
@@ -33,30 +33,30 @@ from fala_export.updates.state import (
     TOP_ROLES,
     State,
     add_product,
-    give_keys,
     new_state,
     period_of,
+    set_keys,
     sign,
 )
 
-#: Days after which a product's releases are signed again.
+#: Days for which a product's metadata are signed.
 _PRODUCT_DAYS = PERIODS[TARGETS]
 
 
 @dataclass(frozen=True)
 class Threshold:
-    """How many of a role's keys must sign.
+    """The threshold of a role's signatures.
 
     Attributes:
-        needed: That many.
-        keys: Of so many.
+        needed: Number of keys that must sign.
+        keys: Number of keys that the role has.
     """
 
     needed: int
     keys: int
 
 
-#: Two of three for the root, which can then outlive a key that is lost or stolen.
+#: Two of three for the root, which then survives the loss or theft of one key.
 THRESHOLDS = {
     ROOT: Threshold(2, 3), TARGETS: Threshold(1, 1), SNAPSHOT: Threshold(1, 1),
     TIMESTAMP: Threshold(1, 1),
@@ -76,25 +76,25 @@ def begin(
 
     Args:
         folder: The repository, which does not exist or is empty.
-        keys: Folder for the private keys; never one that is served.
+        keys: Folder for the private keys, outside the repository.
         now: The time.
         thresholds: By role; see ``THRESHOLDS``.
         periods: Days for which a role's metadata are signed; see ``PERIODS``.
         passphrase: Encrypts the keys.
 
     Returns:
-        What is there now, as of ``show``, and where.
+        The paths, and the state as of ``show``.
 
     Raises:
-        ExportError: The folder is not empty, or the keys would lie in it.
+        ExportError: The folder is not empty, or the keys' folder is inside it.
     """
     if folder.exists() and any(folder.iterdir()):
         raise ExportError(f"{folder}: not empty; a repository begins in a new folder")
     _check_outside(folder, keys)
     state = new_state({**PERIODS, **(periods or {})})
     ring = Keyring()
-    for role, wanted in {**THRESHOLDS, **(thresholds or {})}.items():
-        _new_keys(state, role, wanted, keys, passphrase, ring)
+    for role, threshold in {**THRESHOLDS, **(thresholds or {})}.items():
+        _new_keys(state, role, threshold, keys, passphrase, ring)
     metadata = sign(state, TOP_ROLES, ring, now)
     for part in (METADATA, TARGETS):
         (folder / part).mkdir(parents=True, exist_ok=True)
@@ -119,7 +119,7 @@ def publish(
 ) -> dict[str, Any]:
     """Make a release the newest of its product.
 
-    A bundle that does not say its product and version is published as one that does.
+    Where a bundle has no product or no version, the published copy has them.
 
     Args:
         folder: The repository.
@@ -127,43 +127,43 @@ def publish(
         keys: Of the product (or of the targets), of the snapshot and of the timestamp.
         now: The time.
         product: None takes the bundle's, or ``DEFAULT_PRODUCT``.
-        version: None takes the bundle's, or the one after the last.
+        version: None takes the bundle's, or the next one.
 
     Returns:
-        What was published.
+        The published file and version, and the state as of ``show``.
 
     Raises:
-        ExportError: It is no release, or of another product, or not newer than what is published;
-            or keys are missing.
+        ExportError: It is not a release, is of another product, or is not newer than the published
+            one; or keys are missing.
         BundleError: The bundle cannot be trusted.
     """
     opened = Bundle.open(bundle)
     manifest = opened.manifest
     if manifest.task is None:
         raise ExportError(f"{bundle}: a backbone without a head, which no device can install")
-    named = _product(product or manifest.product or DEFAULT_PRODUCT)
-    if manifest.product not in (None, named):
-        raise ExportError(f"{bundle}: a release of {manifest.product}, not of {named}")
+    product_name = _product(product or manifest.product or DEFAULT_PRODUCT)
+    if manifest.product not in (None, product_name):
+        raise ExportError(f"{bundle}: a release of {manifest.product}, not of {product_name}")
     with repository.locked(folder), temporary_folder() as scratch:
         state = repository.load(folder)
-        path = release_path(named)
+        path = release_path(product_name)
         published = state.release(path)
         last = 0 if published is None else _version(published[1])
         number = version or manifest.version or last + 1
         if manifest.version not in (None, number):
-            raise ExportError(f"{bundle}: says that it is version {manifest.version}")
+            raise ExportError(f"{bundle}: is version {manifest.version}, not {number}")
         if number <= last:
             raise ExportError(
-                f"{bundle}: version {number} of {named}, and version {last} is published; "
-                "devices take only what is newer"
+                f"{bundle}: version {number} of {product_name}, and version {last} is published; "
+                "devices take only newer versions"
             )
         source = bundle
-        if (manifest.product, manifest.version) != (named, number):
+        if (manifest.product, manifest.version) != (product_name, number):
             source = scratch / "release.fala"
-            manifest = add_version(source, opened, number, named)
+            manifest = add_version(source, opened, number, product_name)
         target = TargetFile.from_file(path, str(source), ["sha256"])
-        target.unrecognized_fields["custom"] = {"product": named, "version": number}
-        role = named if named in state.products else TARGETS
+        target.unrecognized_fields["custom"] = {"product": product_name, "version": number}
+        role = product_name if product_name in state.products else TARGETS
         state.targets[role].signed.targets[path] = target
         metadata = sign(state, [role], keys, now)
         file = folder / TARGETS / target.get_prefixed_paths()[0]
@@ -171,25 +171,25 @@ def publish(
         write_atomically(file, partial(shutil.copyfile, source))
         repository.write(folder, state, metadata)
     return {
-        "repository": str(folder), "product": named, "version": number, "name": manifest.name,
-        "file": str(file), "bytes": target.length, **show(state, now),
+        "repository": str(folder), "product": product_name, "version": number,
+        "name": manifest.name, "file": str(file), "bytes": target.length, **show(state, now),
     }  # fmt: skip
 
 
 def publish_or_begin(
     folder: Path, bundle: Path, keys: Sequence[Path], passphrase: bytes | None, now: datetime
 ) -> dict[str, Any]:
-    """Publish a release that is not published yet, in a repository that need not be there.
+    """Publish a release unless it is published, in a repository that is begun where missing.
 
     Args:
-        folder: The repository; begun where there is none, with new keys in the first of ``keys``.
+        folder: The repository; where there is none, new keys go to the first of ``keys``.
         bundle: The release.
         keys: Files of keys, and folders of them.
         passphrase: Of the keys.
         now: The time.
 
     Returns:
-        As ``publish``; of a release that is the newest of its product already, ``"version"`` alone.
+        As ``publish``; for a release that is published already, its repository and version.
 
     Raises:
         ExportError: See ``begin`` and ``publish``.
@@ -203,7 +203,7 @@ def publish_or_begin(
 
 
 def _newest(folder: Path, bundle: Path) -> int | None:
-    """The version as which a release is the newest of its product; None where another one is."""
+    """The version of a release that is its product's newest; None where another one is."""
     opened = Bundle.open(bundle)
     product = opened.manifest.product or DEFAULT_PRODUCT
     published = repository.load(folder).release(release_path(product))
@@ -226,13 +226,13 @@ def renew(
 
     Args:
         folder: The repository.
-        keys: Those at hand.
+        keys: The available keys.
         now: The time.
-        roles: Those to renew, with what names them; none renews the timestamp, and of the others
-            those that have less than half of their period left and whose keys are at hand.
+        roles: Roles to renew, with the roles that name them; none renews the timestamp, and every
+            role that has less than half of its period left and whose keys are available.
 
     Returns:
-        What was renewed.
+        The renewed roles, and the state as of ``show``.
 
     Raises:
         ExportError: Keys are missing.
@@ -242,8 +242,8 @@ def renew(
         for role in roles:
             _ = state[role]
         before = state.copy()
-        wanted = set(roles) or {TIMESTAMP, *_due(state, keys, now)}
-        metadata = sign(state, wanted, keys, now, before)
+        renewed = set(roles) or {TIMESTAMP, *_due(state, keys, now)}
+        metadata = sign(state, renewed, keys, now, before)
         repository.write(folder, state, metadata)
     return {"repository": str(folder), "renewed": sorted(metadata), **show(state, now)}
 
@@ -258,22 +258,22 @@ def rotate(
     threshold: Threshold | None = None,
     passphrase: bytes | None = None,
 ) -> dict[str, Any]:
-    """Give a role new keys; the old ones count no more once devices have seen the new root.
+    """Give a role new keys; devices reject the old ones once they have the new root.
 
-    Whatever both can sign both sign, so that no device is left without metadata that it believes.
+    The available old and new keys both sign, so that every device has metadata that it accepts.
 
     Args:
         folder: The repository.
         role: The root, another role, or a product with keys of its own.
-        keys: Those at hand: of the root, the old ones in their old number; of the role, its old
+        keys: The available keys: as many old ones of the root as its threshold; the role's old
             ones, unless they are lost.
         new_keys: Folder for the new private keys.
         now: The time.
-        threshold: None keeps how many of how many must sign.
+        threshold: None keeps the role's.
         passphrase: Encrypts the new keys.
 
     Returns:
-        What was done.
+        The rotated role, and the state as of ``show``.
 
     Raises:
         ExportError: Keys are missing.
@@ -282,15 +282,15 @@ def rotate(
     with repository.locked(folder):
         state = repository.load(folder)
         before = state.copy()
-        _ = state[role]  # an error where there is none
+        _ = state[role]  # raises where there is no such role
         old = state.delegate(role)
-        wanted = threshold or Threshold(old.threshold, len(old.keyids))
-        files = _new_keys(state, role, wanted, new_keys, passphrase, keys)
+        new_threshold = threshold or Threshold(old.threshold, len(old.keyids))
+        files = _new_keys(state, role, new_threshold, new_keys, passphrase, keys)
         try:
             roles = [role, TARGETS] if role in state.products else [role, ROOT]
             metadata = sign(state, roles, keys, now, before)
         except ExportError:
-            for file in files:  # keys of nothing
+            for file in files:  # no role has these keys
                 file.unlink()
                 file.with_suffix(PUBLIC).unlink()
             raise
@@ -309,7 +309,7 @@ def delegate(
     threshold: Threshold | None = None,
     passphrase: bytes | None = None,
 ) -> dict[str, Any]:
-    """Give a product keys of its own: they sign its releases, and nobody else's.
+    """Give a product keys of its own, which sign its releases only.
 
     Args:
         folder: The repository.
@@ -321,7 +321,7 @@ def delegate(
         passphrase: Encrypts the new keys.
 
     Returns:
-        What was done.
+        The product, and the state as of ``show``.
 
     Raises:
         ExportError: It has its own already, or keys are missing.
@@ -337,7 +337,7 @@ def delegate(
 
 
 def show(state: State, now: datetime) -> dict[str, Any]:
-    """What a repository is, in plain values."""
+    """A repository's roles and releases, in plain values."""
     roles = {}
     for role in (*TOP_ROLES, *state.products):
         signed, keys = state[role].signed, state.delegate(role)
@@ -358,7 +358,7 @@ def show(state: State, now: datetime) -> dict[str, Any]:
 def _new_keys(
     state: State,
     role: str,
-    wanted: Threshold,
+    threshold: Threshold,
     new_keys: Path,
     passphrase: bytes | None,
     ring: Keyring,
@@ -366,7 +366,7 @@ def _new_keys(
     new = Keyring()
     files: list[Path] = []
     number = 1
-    while len(files) < wanted.keys:
+    while len(files) < threshold.keys:
         file = new_keys / f"{role}-{number}{PRIVATE}"
         number += 1
         if not file.exists() and not file.with_suffix(PUBLIC).exists():
@@ -374,7 +374,7 @@ def _new_keys(
             files.append(file)
             new.add(key)
             ring.add(key)
-    give_keys(state, role, new, wanted.needed)
+    set_keys(state, role, new, threshold.needed)
     return files
 
 
@@ -382,15 +382,15 @@ def _due(state: State, keys: Keyring, now: datetime) -> list[str]:
     due = []
     for role in (*TOP_ROLES, *state.products):
         half = timedelta(days=period_of(state[role])) / 2
-        needed = state.delegate(role)
-        at_hand = len(keys.those(needed.keyids)) >= needed.threshold
-        if state[role].signed.expires - now < half and at_hand:
+        delegated = state.delegate(role)
+        available = len(keys.find(delegated.keyids)) >= delegated.threshold
+        if state[role].signed.expires - now < half and available:
             due.append(role)
     return due
 
 
 def _version(target: TargetFile) -> int:
-    """The version of a release that is published; 0 of what was not published so."""
+    """The version of a published release; 0 for a target without one."""
     custom = target.custom
     version = custom.get("version") if isinstance(custom, dict) else None
     return version if isinstance(version, int) else 0
@@ -404,4 +404,4 @@ def _product(name: str) -> str:
 
 def _check_outside(folder: Path, keys: Path) -> None:
     if keys.resolve() == folder.resolve() or folder.resolve() in keys.resolve().parents:
-        raise ExportError(f"{keys}: lies in the repository, which everybody can read")
+        raise ExportError(f"{keys}: is inside the repository, which everybody can read")

@@ -1,11 +1,11 @@
-"""A vendor's repository as files: what any static web server serves.
+"""A vendor's repository as files, which any static web server can serve.
 
     metadata/N.root.json  N.snapshot.json  N.targets.json  N.PRODUCT.json  timestamp.json
     targets/PRODUCT/SHA256.release.fala
 
-Files are only ever added, but for ``timestamp.json``, which names the rest and is written last,
-and a new root, which comes after what its keys have signed: whoever dies midway leaves the
-repository as it was.
+Files are only added, except ``timestamp.json``, which names the others. It is written after them,
+and a new root after all metadata that its keys have signed: a process that is killed midway leaves
+a valid repository.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from fala_export.updates.state import ROOT, SNAPSHOT, TARGETS, TIMESTAMP, State,
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Let nobody else write a repository meanwhile.
+    """Lock a repository against other writers.
 
     Raises:
-        ExportError: Somebody does, or it is no folder.
+        ExportError: Another process holds the lock, or there is no such folder.
     """
     if not folder.is_dir():
         raise ExportError(f"{folder}: no such repository; fala-export repository begin makes one")
@@ -41,10 +41,10 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def load(folder: Path) -> State:
-    """Read a repository, and check that it is signed as it says.
+    """Read a repository, and check its signatures.
 
     Raises:
-        ExportError: There is none, or somebody has changed it.
+        ExportError: There is none, a file is missing, or a signature is wrong.
     """
     try:
         root = newest_root(folder)
@@ -70,9 +70,9 @@ def newest_root(folder: Path) -> Metadata[Root]:
     """
     root: Metadata[Root] = _read(folder, f"1.{ROOT}.json")
     while (folder / METADATA / f"{root.signed.version + 1}.{ROOT}.json").exists():
-        after: Metadata[Root] = _read(folder, f"{root.signed.version + 1}.{ROOT}.json")
-        root.signed.verify_delegate(ROOT, after.signed_bytes, after.signatures)
-        root = after
+        next_root: Metadata[Root] = _read(folder, f"{root.signed.version + 1}.{ROOT}.json")
+        root.signed.verify_delegate(ROOT, next_root.signed_bytes, next_root.signatures)
+        root = next_root
     return root
 
 
@@ -83,9 +83,9 @@ def write(
 
     Args:
         folder: The repository.
-        state: What they are of.
+        state: The repository's state.
         metadata: By role, in the order of writing; see ``state.sign``.
-        root_first: Write the root before all: where its old keys have signed nothing else.
+        root_first: Write the root first, where its old keys have signed nothing else.
 
     Raises:
         OSError: They cannot be written.
@@ -95,10 +95,10 @@ def write(
         roles = [ROOT, *(role for role in roles if role != ROOT)]
     for role in roles:
         name = f"{role}.json" if role == TIMESTAMP else f"{state[role].signed.version}.{role}.json"
-        put(folder / METADATA / name, metadata[role])
+        write_file(folder / METADATA / name, metadata[role])
 
 
-def put(path: Path, data: bytes) -> None:
+def write_file(path: Path, data: bytes) -> None:
     """Write a file, whole or not at all."""
     write_atomically(path, lambda temporary: temporary.write_bytes(data))
 

@@ -8,7 +8,7 @@ from typing import Any
 from fala import Bundle
 from fala.release import SIGNATURE_SUFFIX, message_of, packed_manifest, signature_file
 from fala_export.updates.keys import read_key
-from fala_export.updates.repository import put
+from fala_export.updates.repository import write_file
 
 
 def sign_file(bundle: Path, key: Path, passphrase: bytes | None = None) -> dict[str, Any]:
@@ -17,10 +17,10 @@ def sign_file(bundle: Path, key: Path, passphrase: bytes | None = None) -> dict[
     Args:
         bundle: The release, which is verified first.
         key: The private key's file.
-        passphrase: Where the key is encrypted.
+        passphrase: Decrypts the key.
 
     Returns:
-        What was written.
+        The paths, the public key, product and version.
 
     Raises:
         BundleError: The bundle cannot be trusted.
@@ -31,7 +31,7 @@ def sign_file(bundle: Path, key: Path, passphrase: bytes | None = None) -> dict[
     public = private.public_key().public_bytes_raw()
     signature = private.sign(message_of(packed_manifest(bundle)))
     file = bundle.with_name(f"{bundle.name}{SIGNATURE_SUFFIX}")
-    put(file, signature_file(public, signature))
+    write_file(file, signature_file(public, signature))
     return {
         "bundle": str(bundle), "signature": str(file), "key": public.hex(),
         "product": opened.manifest.product, "version": opened.manifest.version,

@@ -1,4 +1,4 @@
-"""The metadata of a repository, in memory: what is signed by whom, for how long."""
+"""The metadata of a repository in memory, with keys, thresholds and periods."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from fala_export.updates.keys import Keyring
 ROOT, TARGETS, SNAPSHOT, TIMESTAMP = "root", "targets", "snapshot", "timestamp"
 TOP_ROLES = (ROOT, TARGETS, SNAPSHOT, TIMESTAMP)
 
-#: Days for which a role's metadata are signed, unless the vendor says otherwise.
+#: Default days for which a role's metadata are signed.
 PERIODS = {ROOT: 365, TARGETS: 365, SNAPSHOT: 30, TIMESTAMP: 7}
 
-# In the metadata of each role, so that it is renewed for as long as it was.
+# In the metadata of each role, so that a renewal keeps its period.
 _PERIOD = "x-fala-days"
 
 
@@ -40,10 +40,10 @@ class State:
     """All metadata of a repository.
 
     Attributes:
-        root: Says whose keys are whose.
+        root: Lists the keys of every role.
         timestamp: Names the snapshot.
         snapshot: Names all targets' metadata.
-        targets: By role: ``"targets"``, and every product that has keys of its own.
+        targets: By role: ``"targets"``, and every product with keys of its own.
     """
 
     root: Metadata[Root]
@@ -68,34 +68,34 @@ class State:
         return [role for role in self.targets if role != TARGETS]
 
     def delegator(self, role: str) -> Root | Targets:
-        """Whose metadata say which keys sign for a role."""
+        """The metadata that list a role's keys."""
         return self.targets[TARGETS].signed if role in self.products else self.root.signed
 
     def delegate(self, role: str) -> Role:
-        """Whose signatures a role's metadata need."""
+        """The keys and the threshold of a role."""
         return self.delegator(role).get_delegated_role(role)
 
     def verifies(self, role: str, metadata: Metadata[Any]) -> bool:
-        """Whether metadata have the signatures that a role's need."""
+        """Whether metadata have the signatures that a role needs."""
         result = self.delegator(role).get_verification_result(
             role, metadata.signed_bytes, metadata.signatures
         )
         return bool(result.verified)
 
     def release(self, path: str) -> tuple[str, TargetFile] | None:
-        """Who offers a target, and what; None where nobody does."""
+        """The role that lists a target, and the target; None where no role does."""
         for role, metadata in self.targets.items():
             if path in metadata.signed.targets:
                 return role, metadata.signed.targets[path]
         return None
 
     def copy(self) -> State:
-        """A state that may be changed without changing this one."""
+        """A deep copy."""
         return deepcopy(self)
 
 
 def new_state(periods: dict[str, int]) -> State:
-    """Metadata of nothing, by nobody."""
+    """Metadata without targets and keys."""
     state = State(
         Metadata(Root(consistent_snapshot=True)),
         Metadata(Timestamp()),
@@ -109,7 +109,7 @@ def new_state(periods: dict[str, int]) -> State:
 
 
 def set_period(metadata: Metadata[Any], days: int) -> None:
-    """Say for how many days metadata are signed."""
+    """Set for how many days metadata are signed."""
     metadata.signed.unrecognized_fields[_PERIOD] = days
 
 
@@ -118,8 +118,8 @@ def period_of(metadata: Metadata[Any]) -> int:
     return int(metadata.signed.unrecognized_fields.get(_PERIOD, PERIODS.get(metadata.signed.type)))
 
 
-def give_keys(state: State, role: str, keys: Keyring, threshold: int) -> None:
-    """Let some keys, and no others, sign for a role.
+def set_keys(state: State, role: str, keys: Keyring, threshold: int) -> None:
+    """Replace the keys that sign for a role.
 
     Raises:
         ExportError: The threshold is more than there are keys.
@@ -135,10 +135,10 @@ def give_keys(state: State, role: str, keys: Keyring, threshold: int) -> None:
 
 
 def add_product(state: State, product: str, days: int) -> None:
-    """Let a product's releases be signed by keys of its own; what is there of it moves to them.
+    """Delegate a product to keys of its own, and move its releases there.
 
     Raises:
-        ExportError: It has them already, or its name is a role's.
+        ExportError: It has such keys already, or its name is a role's.
     """
     top = state.targets[TARGETS].signed
     if product in TOP_ROLES:
@@ -149,7 +149,7 @@ def add_product(state: State, product: str, days: int) -> None:
         top.delegations = Delegations(keys={}, roles={})
     roles = top.delegations.roles
     if roles is None:
-        raise ExportError("the repository delegates to hashed bins, which was not done here")
+        raise ExportError("the repository delegates to hashed bins, which is not supported")
     roles[product] = DelegatedRole(product, [], 1, terminating=True, paths=[f"{product}/*"])
     targets = Metadata(Targets())
     targets.signed.version = 0
@@ -166,24 +166,24 @@ def sign(
 
     Args:
         state: Holds the new content; its versions, times and signatures are set here.
-        roles: Those that changed.
-        keys: Those at hand.
-        now: The time from which metadata last.
-        before: The state before the keys changed: what its keys can sign they sign, too, so that
-            clients who have not seen the new root believe it.
+        roles: The changed roles.
+        keys: The available keys.
+        now: The time from which metadata are valid.
+        before: The state before the keys changed: its available keys sign, too, so that clients
+            without the new root accept the metadata.
 
     Returns:
-        What is to be written, by role, in the order of writing: the root last.
+        The metadata to write, by role, in the order of writing: the root last.
 
     Raises:
         ExportError: Keys are missing.
     """
-    wanted = {*roles}
-    named = {SNAPSHOT, TIMESTAMP} if wanted & {*state.targets, SNAPSHOT} else set()
-    wanted |= named
+    changed = {*roles}
+    named = {SNAPSHOT, TIMESTAMP} if changed & {*state.targets, SNAPSHOT} else set()
+    changed |= named
     written: dict[str, bytes] = {}
     for role in (*state.products, TARGETS, SNAPSHOT, TIMESTAMP, ROOT):
-        if role not in wanted:
+        if role not in changed:
             continue
         metadata = state[role]
         signed = metadata.signed
@@ -201,8 +201,8 @@ def sign(
             )
         ids = list(state.delegate(role).keyids)
         if before is not None and role in TOP_ROLES:
-            ids += [one for one in before.delegate(role).keyids if one not in ids]
-        for signer in keys.those(ids):
+            ids += [key_id for key_id in before.delegate(role).keyids if key_id not in ids]
+        for signer in keys.find(ids):
             metadata.sign(signer, append=True)
         written[role] = metadata.to_bytes()
         _check_signed(state, role, metadata, keys, before)
@@ -212,7 +212,7 @@ def sign(
 def _meta(metadata: Metadata[Any], data: bytes | None, old: MetaFile | None) -> MetaFile:
     if data is None:
         if old is None:
-            raise ExportError("metadata that are named nowhere")
+            raise ExportError("metadata without an entry in the snapshot")
         return old
     return MetaFile.from_data(metadata.signed.version, data, ["sha256"])
 
@@ -220,7 +220,7 @@ def _meta(metadata: Metadata[Any], data: bytes | None, old: MetaFile | None) -> 
 def _check_signed(
     state: State, role: str, metadata: Metadata[Any], keys: Keyring, before: State | None
 ) -> None:
-    # Clients follow from root to root.
+    # Clients update from each root to the next.
     follows = role != ROOT or before is None or before.verifies(ROOT, metadata)
     if not (state.verifies(role, metadata) and follows):
         needed = state.delegate(role)
@@ -233,10 +233,10 @@ def _check_signed(
 
 
 def check(state: State) -> None:
-    """Check that all is signed as it says, and that what is named is what is there.
+    """Check that every role's metadata are signed by its keys.
 
     Raises:
-        RepositoryError: It is not.
+        RepositoryError: A signature is missing or wrong.
     """
     for role in (ROOT, TIMESTAMP, SNAPSHOT, *state.targets):
         if not state.verifies(role, state[role]):

@@ -20,14 +20,14 @@ _ZIP = (b"PK\3\4", b"PK\5\6")  # the second: without a file
 _TEXT_SUFFIXES = (".txt", ".vec")
 # Bytes of the longest line that is read in one piece: a damaged file may be one endless line.
 _LONGEST_LINE = 1 << 20
-_STEP = 1_000  # lines between two steps of the progress
+_STEP = 1_000  # lines between two updates of the progress bar
 
 
 @contextmanager
 def open_lines(path: Path) -> Iterator[Iterator[bytes]]:
     """Open a text file, or the one text file in a .gz or .zip, recognised by its content.
 
-    Standard error shows how far it is.
+    Standard error shows the progress.
 
     Args:
         path: The file.
@@ -56,7 +56,7 @@ def open_lines(path: Path) -> Iterator[Iterator[bytes]]:
 
 @contextmanager
 def _unpacked(path: Path, file: io.BufferedReader) -> Iterator[IO[bytes]]:
-    start = file.peek(4)[:4]  # not read: a pipe cannot go back
+    start = file.peek(4)[:4]  # peeked, because a pipe cannot seek back
     with contextlib.ExitStack() as stack:
         if start.startswith(_GZIP):
             yield stack.enter_context(io.BufferedReader(gzip.GzipFile(fileobj=file)))
@@ -74,25 +74,25 @@ def _open_member(path: Path, archive: zipfile.ZipFile) -> IO[bytes]:
     if not names:
         raise ExportError(f"{path}: an empty zip archive")
     if len(names) > 1:
-        shown = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
+        listed = ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")
         raise ExportError(
-            f"{path}: holds {len(names)} files: {shown}; unpack the one to export, and give that"
+            f"{path}: holds {len(names)} files: {listed}; unpack it, and give the file to export"
         )
     try:
         return archive.open(names[0])
-    except RuntimeError as error:  # encrypted, or packed in a way that Python does not know
+    except RuntimeError as error:  # encrypted, or compressed in a way unknown to Python
         raise ExportError(f"{path}: {names[0]} cannot be unpacked: {error}") from error
 
 
 def _lines(path: Path, file: BinaryIO, text: IO[bytes]) -> Generator[bytes, None, None]:
     size = path.stat().st_size
     with progress(path.name, size) as bar:
-        number = shown = 0
+        number = reported = 0
         while line := text.readline(_LONGEST_LINE):
             yield line
             number += 1
             if size and number % _STEP == 0:
-                # Of the file as it lies on the disk: packed, nobody knows how much is to come.
-                bar.update(file.tell() - shown)
-                shown = file.tell()
-        bar.update(size - shown)
+                # The position in the file on disk: the unpacked size is not known.
+                bar.update(file.tell() - reported)
+                reported = file.tell()
+        bar.update(size - reported)

@@ -17,7 +17,7 @@ class Header:
     """The first line of word2vec's and fastText's files.
 
     Attributes:
-        words: How many follow.
+        words: Number of words.
         dimension: Length of a vector.
     """
 
@@ -34,9 +34,9 @@ def find_header(line: bytes) -> Header | None:
 
 
 def find_dimension(lines: Sequence[bytes]) -> int:
-    """The length of a vector that most lines speak for; 1 without lines."""
+    """The vector length of most lines; 1 without lines."""
     counts = Counter(max(_trimmed(line).count(b" "), 1) for line in lines)
-    # Of equally frequent counts the larger: lines are cut short, hardly ever lengthened.
+    # The larger of equally frequent counts: damaged lines are too short, hardly ever too long.
     return max(((votes, count) for count, votes in counts.items()), default=(0, 1))[1]
 
 
@@ -48,8 +48,8 @@ def parse_lines(lines: Sequence[bytes], dimension: int) -> tuple[list[str], Floa
         dimension: Length of a vector.
 
     Returns:
-        n words; their vectors, shape (n, dimension); and why a line cannot be used, by its
-        position (its word and vector then say nothing).
+        n words; their vectors, shape (n, dimension); and the reasons why lines cannot be used, by
+        position (such a line's word and vector are meaningless).
     """
     words = [""] * len(lines)
     vectors = np.zeros((len(lines), dimension), dtype=np.float32)

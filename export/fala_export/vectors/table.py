@@ -23,14 +23,14 @@ Floats = NDArray[np.float32]
 
 
 class VectorTable:
-    """Word vectors as they are stored; filled in blocks, so that none is held in float32.
+    """Word vectors in their stored precision; filled in blocks, so that few are in float32.
 
     Args:
         dimension: Length of a vector.
         precision: ``"int8"`` (each row with a scale) or ``"float16"``.
 
     Attributes:
-        words: In the order they were added, by falling frequency as a rule.
+        words: In the order of adding, usually by falling frequency.
     """
 
     def __init__(self, dimension: int, precision: str) -> None:
@@ -48,26 +48,26 @@ class VectorTable:
             vectors: Shape (n, dimension).
 
         Returns:
-            Why a word was left out, by its position; empty if all are stored.
+            The reasons for words that were left out, by position; empty if all are stored.
         """
         peaks = np.abs(vectors).max(axis=1, initial=0.0)
         largest = float(np.finfo(np.float16).max) if self.precision == "float16" else math.inf
-        refused: dict[int, str] = {}
-        kept: list[int] = []
+        reasons: dict[int, str] = {}
+        stored: list[int] = []
         for position, (word, peak) in enumerate(zip(words, peaks.tolist(), strict=True)):
             if not math.isfinite(peak):
-                refused[position] = "a number that is not finite"
+                reasons[position] = "a number that is not finite"
             elif peak > largest:
-                refused[position] = "a number too large for float16"
+                reasons[position] = "a number too large for float16"
             elif not word or "\n" in word:
-                refused[position] = f"{word!r} is not a word"
+                reasons[position] = f"{word!r} is not a word"
             elif word in self.words:
-                refused[position] = f"{word!r} for the second time"
+                reasons[position] = f"{word!r} for the second time"
             else:
                 self.words[word] = None
-                kept.append(position)
-        self._store(vectors[kept], peaks[kept])
-        return refused
+                stored.append(position)
+        self._store(vectors[stored], peaks[stored])
+        return reasons
 
     def files(self) -> dict[str, bytes]:
         """The bundle's files, by name."""
@@ -86,8 +86,8 @@ class VectorTable:
             self._rows += vectors.astype(np.float16).tobytes()
             return
         scales = peaks / np.float32(_LARGEST_INT8)
-        # A zero vector has scale 0; a scale so small that float32 rounds it coarsely may ask
-        # for more than 127 steps.
+        # A zero vector has scale 0; with a scale so small that float32 rounds it coarsely, a
+        # vector may need more than 127 steps.
         steps = np.rint(vectors / np.where(scales > 0, scales, 1)[:, None])
         self._rows += np.clip(steps, -_LARGEST_INT8, _LARGEST_INT8).astype(np.int8).tobytes()
         self._scales += scales.tobytes()
@@ -100,12 +100,12 @@ def write_table(
 
     Args:
         out: The bundle; left alone when anything fails.
-        table: With one word at least.
+        table: A table of at least one word.
         name: In the manifest.
-        details: To note in the manifest, beside the number of words.
+        details: Details for the manifest, besides the number of words.
 
     Returns:
-        What was written: bundle, name, words, dimension, precision, size in megabytes.
+        Bundle, name, words, dimension, precision, and size in megabytes.
 
     Raises:
         ExportError: It cannot be written.
@@ -138,11 +138,11 @@ def write_vectors(
     name: str,
     details: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Write words and vectors that are in memory as a bundle without a head.
+    """Write words and vectors in memory as a bundle without a head.
 
     Args:
         out: The bundle; left alone when anything fails.
-        words: V different words, by falling frequency as a rule.
+        words: V different words, usually by falling frequency.
         vectors: Shape (V, dimension).
         precision: ``"int8"`` or ``"float16"``.
         name: In the manifest.

@@ -13,30 +13,30 @@ from fala_export.vectors.files import open_lines
 from fala_export.vectors.lines import Header, find_dimension, find_header, parse_lines
 from fala_export.vectors.table import VectorTable, write_table
 
-#: Published files have a handful of bad lines in a million. One in a hundred is a file that was
-#: cut, mixed up or written in another format, and nobody should find that out on a device.
+#: Published files have a handful of bad lines in a million. A file with one in a hundred was cut,
+#: mixed up or written in another format.
 MAX_DAMAGED = 0.01
 
 _BLOCK = 4_096  # lines that are parsed and stored at a time
-_PROBE = 100  # lines that vote on the dimension: some of them may be damaged
+_PROBE = 100  # lines whose majority sets the dimension: some may be damaged
 _SHOWN = 3
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 @dataclass
 class Damage:
-    """Lines that were left out.
+    """Damaged lines, which were left out.
 
     Attributes:
-        lines: How many.
-        first: The first of them, each with its number and what is wrong with it.
+        lines: Number of lines.
+        first: The first of them, each with its number and the reason.
     """
 
     lines: int = 0
     first: list[str] = field(default_factory=list)
 
     def note(self, number: int, reason: str, lines: int = 1) -> None:
-        """Count lines, of which the first has this number."""
+        """Count damaged lines from a line number on."""
         self.lines += lines
         if len(self.first) < _SHOWN:
             self.first.append(f"line {number}: {reason}")
@@ -56,8 +56,8 @@ def read_vectors(
     """Read the text format of GloVe, word2vec and fastText: a word and its numbers a line.
 
     The file is streamed. A word may hold spaces itself (as in glove.840B), and a header of two
-    whole numbers (word2vec, fastText) may stand first. Lines that cannot be used are left out
-    and counted; so are those that a header promises and that do not come.
+    whole numbers (word2vec, fastText) may be the first line. Lines that cannot be used are left out
+    and counted, and so are lines that the header promises but the file lacks.
 
     Args:
         path: The text, plain or in a .gz or .zip.
@@ -77,10 +77,10 @@ def read_vectors(
         numbered = enumerate(chain(probe, lines), start=1)
         if header:
             next(numbered)
-        wanted = _chosen(numbered, vocabulary, header, damage)
+        selected = _select(numbered, vocabulary, header, damage)
         limits = [top, None if vocabulary is None else len(vocabulary)]
         limit = min((limit for limit in limits if limit is not None), default=None)
-        _fill(table, wanted, vocabulary, limit, damage)
+        _fill(table, selected, vocabulary, limit, damage)
     if not table.words and vocabulary is not None and not damage.lines:
         raise ExportError(f"{path}: has none of the {len(vocabulary)} words asked for")
     if not table.words:
@@ -113,32 +113,32 @@ def export_word_vectors(
         details: More to note in the manifest.
 
     Returns:
-        What was written: as ``write_table``, with how many lines were damaged and the first of
-        them; how many words have capitals (a device looks words up in lower case, and never
-        finds them); and how many words of ``vocabulary`` the file does not have.
+        As ``write_table``, with the number of damaged lines and the first of them; the number of
+        words with capitals (a device looks words up in lower case, and never finds them); and the
+        number of words of ``vocabulary`` that the file does not have.
 
     Raises:
         ExportError: The source cannot be used, or the output cannot be written.
     """
-    asked = None if vocabulary is None else _read_vocabulary(vocabulary)
-    table, damage = read_vectors(source, precision, top=top, vocabulary=asked)
-    looked_at = damage.lines + len(table.words)
-    if damage.lines > max_damaged * looked_at:
+    words = None if vocabulary is None else _read_vocabulary(vocabulary)
+    table, damage = read_vectors(source, precision, top=top, vocabulary=words)
+    total = damage.lines + len(table.words)
+    if damage.lines > max_damaged * total:
         raise ExportError(
-            f"{source}: {damage.lines} of {looked_at} lines are damaged, more than "
+            f"{source}: {damage.lines} of {total} lines are damaged, more than "
             f"the share of {max_damaged:g} allowed (--max-damaged): {damage}"
         )
     summary = write_table(
         out, table, name or _stem(source), {"damaged_lines": damage.lines, **(details or {})}
     )
     summary["words_with_capitals"] = sum(word != word.lower() for word in table.words)
-    if asked is not None:
-        summary["missing_words"] = len(asked - table.words.keys())
+    if words is not None:
+        summary["missing_words"] = len(words - table.words.keys())
     return {**summary, "damaged_lines": damage.lines, "damage": str(damage)}
 
 
 def _first_line(path: Path, probe: list[bytes]) -> Header | None:
-    """Look at the file's start: is it text, and is there a header?"""
+    """Check that the file is text, and find its header."""
     if not probe:
         return None
     probe[0] = probe[0].removeprefix(_BYTE_ORDER_MARK)
@@ -151,18 +151,18 @@ def _first_line(path: Path, probe: list[bytes]) -> Header | None:
                 "save_word2vec_format(..., binary=False))"
             )
         raise ExportError(
-            f"{path}: not a text file; of fastText's two files give the .vec, not the .bin"
+            f"{path}: not a text file; of fastText's two files the .vec is needed, not the .bin"
         )
     return header
 
 
-def _chosen(
+def _select(
     numbered: Iterator[tuple[int, bytes]],
     vocabulary: Collection[str] | None,
     header: Header | None,
     damage: Damage,
 ) -> Iterator[tuple[int, bytes]]:
-    """Pass on the lines whose words may be asked for, with their numbers."""
+    """Yield the lines whose words may be in the vocabulary, with their numbers."""
     starts = None if vocabulary is None else {word.encode().split(b" ")[0] for word in vocabulary}
     number = 1
     for number, line in numbered:
@@ -181,19 +181,19 @@ def _fill(
     damage: Damage,
 ) -> None:
     while True:
-        # Never more lines than words are wanted still: what comes after the last is not read.
+        # At most as many lines as words are missing: nothing after the last word is read.
         room = _BLOCK if limit is None else min(_BLOCK, limit - len(table.words))
         block = list(islice(lines, room))
         if not block:
             return
         words, vectors, faults = parse_lines([line for _, line in block], table.dimension)
-        kept = [
+        usable = [
             position
             for position, word in enumerate(words)
             if position not in faults and (vocabulary is None or word in vocabulary)
         ]
-        refused = table.add([words[position] for position in kept], vectors[kept])
-        faults.update((kept[position], reason) for position, reason in refused.items())
+        reasons = table.add([words[position] for position in usable], vectors[usable])
+        faults.update((usable[position], reason) for position, reason in reasons.items())
         for position in sorted(faults):
             damage.note(block[position][0], faults[position])
 

@@ -1,1 +1,1 @@
-"""A task's own small layers in a backbone that stays as it is (Houlsby et al., ICML 2019)."""
+"""Adapters: a task's small layers in a frozen backbone (Houlsby et al., ICML 2019)."""

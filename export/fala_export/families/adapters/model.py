@@ -1,7 +1,7 @@
-"""The bottleneck, where it stands in a transformer, and what of the model else is trained.
+"""The bottleneck, its sites in a transformer, and the other trained parameters.
 
 Houlsby et al., "Parameter-Efficient Transfer Learning for NLP", ICML 2019, section 2.1: two in each
-layer, on what a sub-layer gives, before the sum with what it was given. Every number is as in the
+layer, on a sub-layer's output, before the sum with its input. Every number is as in the
 ``adapters`` library's ``DoubleSeqBnConfig(reduction_factor=6, init_weights="houlsby")``, whose
 model cannot be traced.
 """
@@ -25,17 +25,17 @@ from fala_export.families.adapters.settings import Method
 #: Sub-layers of a layer, in order.
 PLACES = ("attention", "output")
 
-_ENDS = 2.0  # where the normal distribution of first weights ends, in deviations
+_ENDS = 2.0  # truncation of the initial weights' normal distribution, in deviations
 
 
 class Bottleneck(nn.Module):
-    """a(z) = z + silu(z D + c) U + b: 2 m d + d + m parameters, the identity nearly at first.
+    """a(z) = z + silu(z D + c) U + b: 2 m d + d + m parameters, nearly the identity at first.
 
     Args:
-        dimension: d, of what passes.
+        dimension: d, of the states.
         size: m, of the bottleneck.
-        scale: Deviation of the first weights, which are cut off at two deviations; biases are 0.
-        generator: Draws them.
+        scale: Deviation of the initial weights, truncated at two deviations; biases are 0.
+        generator: Draws the weights.
     """
 
     def __init__(self, dimension: int, size: int, scale: float, generator: torch.Generator) -> None:
@@ -49,19 +49,19 @@ class Bottleneck(nn.Module):
 
     def forward(self, states: Tensor) -> Tensor:
         """States of the same shape, (..., d)."""
-        passed: Tensor = self.up(functional.silu(self.down(states)))
-        return states + passed
+        changes: Tensor = self.up(functional.silu(self.down(states)))
+        return states + changes
 
 
 @dataclass(frozen=True)
 class Site:
-    """Where an adapter stands.
+    """The site of an adapter.
 
     Attributes:
         layer: Counted from 0.
         place: One of ``PLACES``.
         bottleneck: The adapter.
-        norm: The layer's normalization of the sum behind it, which is trained with it.
+        norm: The layer's normalization of the following sum, which is trained, too.
     """
 
     layer: int
@@ -71,7 +71,7 @@ class Site:
 
     @property
     def name(self) -> str:
-        """What the names of its inputs begin with in a backbone's graph."""
+        """Prefix of the names of its inputs in a backbone's graph."""
         return f"adapter.{self.layer}.{self.place}"
 
 
@@ -83,18 +83,18 @@ def insert(
     Args:
         transformer: An encoder of the BERT family.
         size: m, of all bottlenecks.
-        scale: Deviation of the first weights.
-        seed: Of these.
+        scale: Deviation of the initial weights.
+        seed: Seed of the initial weights.
 
     Returns:
         The sites, layer by layer.
 
     Raises:
-        ExportError: Its layers are not of a form that is known, or share their weights.
+        ExportError: Its layers have an unknown form, or share their weights.
     """
     generator = torch.Generator().manual_seed(seed)
     sites = []
-    for number, (norm, parent, child) in enumerate(_places(transformer)):
+    for number, (norm, parent, child) in enumerate(_sublayers(transformer)):
         dimension = int(norm.normalized_shape[0])
         bottleneck = Bottleneck(dimension, size, scale, generator)
         setattr(parent, child, nn.Sequential(getattr(parent, child), bottleneck))
@@ -103,12 +103,12 @@ def insert(
 
 
 def site_norms(transformer: PreTrainedModel) -> list[nn.LayerNorm]:
-    """The normalizations behind the sub-layers, layer by layer; see ``insert``."""
-    return [norm for norm, *_ in _places(transformer)]
+    """The normalizations after the sub-layers, layer by layer; see ``insert``."""
+    return [norm for norm, *_ in _sublayers(transformer)]
 
 
-def _places(transformer: PreTrainedModel) -> list[tuple[nn.LayerNorm, nn.Module, str]]:
-    """Every sub-layer's normalization, and the module whose child of a name gives its summand."""
+def _sublayers(transformer: PreTrainedModel) -> list[tuple[nn.LayerNorm, nn.Module, str]]:
+    """Every sub-layer's normalization, and the module and the child's name of its summand."""
     sublayers = list(_by_structure(transformer))
     layers = int(transformer.config.num_hidden_layers)
     if len(sublayers) != len(PLACES) * layers:
@@ -130,29 +130,25 @@ def _by_structure(transformer: nn.Module) -> Iterator[tuple[nn.LayerNorm, nn.Mod
             if {"dense", "attn"} & set(children):
                 yield norm, module, "dropout"
         elif {"sa_layer_norm", "output_layer_norm", "ffn", "attention"} <= set(children):
-            # DistilBERT's, whose sums are the layer's own.
-            yield _norm(children["sa_layer_norm"]), _child(module, "attention"), "out_lin"
-            yield _norm(children["output_layer_norm"]), _child(module, "ffn"), "dropout"
-
-
-def _child(module: nn.Module, name: str) -> nn.Module:
-    return module.get_submodule(name)
+            # DistilBERT's, with the sums in the layer itself.
+            yield _norm(children["sa_layer_norm"]), children["attention"], "out_lin"
+            yield _norm(children["output_layer_norm"]), children["ffn"], "dropout"
 
 
 def _norm(module: nn.Module) -> nn.LayerNorm:
     if not isinstance(module, nn.LayerNorm):
-        raise ExportError(f"a {type(module).__name__} stands where a normalization should")
+        raise ExportError(f"a {type(module).__name__} is in the place of a normalization")
     return module
 
 
 def prepare(transformer: PreTrainedModel, method: Method, seed: int) -> list[Site]:
-    """Freeze what a method does not train, and put its adapters in.
+    """Freeze the parameters that a method does not train, and insert its adapters.
 
     Returns:
         The adapters' sites; none for other methods.
 
     Raises:
-        ExportError: The model has no places for adapters, or fewer layers than are to be trained.
+        ExportError: The model has no places for adapters, or fewer layers than the method trains.
     """
     sites: list[Site] = []
     transformer.requires_grad_(method.name == "full")
@@ -175,8 +171,8 @@ def prepare(transformer: PreTrainedModel, method: Method, seed: int) -> list[Sit
 
 
 def parameters(module: nn.Module) -> dict[str, int]:
-    """How many numbers a module has, and how many of them are trained."""
-    counts = [(one.numel(), one.requires_grad) for one in module.parameters()]
+    """The numbers of all and of trained parameters of a module."""
+    counts = [(parameter.numel(), parameter.requires_grad) for parameter in module.parameters()]
     return {
         "all": sum(count for count, _ in counts),
         "trained": sum(count for count, trained in counts if trained),
@@ -184,7 +180,7 @@ def parameters(module: nn.Module) -> dict[str, int]:
 
 
 def inputs_of(sites: Sequence[Site]) -> dict[str, NDArray[np.float32]]:
-    """What a backbone's graph is fed in the place of adapters, by name."""
+    """The inputs of a backbone's graph that replace adapters, by name."""
     return {
         name: np.ascontiguousarray(tensor.detach().cpu().numpy())
         for name, tensor in _tensors(sites).items()
@@ -192,14 +188,14 @@ def inputs_of(sites: Sequence[Site]) -> dict[str, NDArray[np.float32]]:
 
 
 def set_inputs(sites: Sequence[Site], inputs: Mapping[str, NDArray[np.float32]]) -> None:
-    """Give adapters the numbers that a graph would be fed; see ``inputs_of``."""
+    """Set adapters to the inputs of a graph; see ``inputs_of``."""
     with torch.no_grad():
         for name, tensor in _tensors(sites).items():
             tensor.copy_(torch.from_numpy(inputs[name].copy()))
 
 
 def _tensors(sites: Sequence[Site]) -> dict[str, torch.Tensor]:
-    """The adapters' weights by the names of a graph's inputs, turned as these are."""
+    """The adapters' weights by the names of a graph's inputs, transposed like these."""
     tensors: dict[str, torch.Tensor] = {}
     for site in sites:
         down, up = site.bottleneck.down, site.bottleneck.up
@@ -215,11 +211,11 @@ def _tensors(sites: Sequence[Site]) -> dict[str, torch.Tensor]:
 
 
 def configuration(transformer: PreTrainedModel, method: Method, task: str) -> dict[str, Any]:
-    """``adapter_config.json`` of adapters, in the keys of the ``adapters`` library.
+    """``adapter_config.json`` of adapters, with the keys of the ``adapters`` library.
 
     Args:
         transformer: The model.
-        method: Of adapters.
+        method: The adapters' settings.
         task: The task's name.
     """
     config = transformer.config
@@ -259,7 +255,7 @@ _DOUBLE_SEQUENTIAL: Mapping[str, Any] = {
 
 
 def _layers(transformer: PreTrainedModel) -> list[nn.Module]:
-    """The layers, from the bottom: whatever holds both norms of a layer."""
+    """The layers, from the bottom: the smallest modules that hold both norms of a layer."""
     norms = site_norms(transformer)
     modules = [module for module in transformer.modules() if module is not transformer]
     layers = []

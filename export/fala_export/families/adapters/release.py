@@ -1,4 +1,4 @@
-"""From a trained task to its bundle: an adapter's, or a release of a model of its own."""
+"""Write a trained task as a bundle: an adapter, or a release of a whole model."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from fala_export.writing import megabytes, writing
 
 
 def write_task(task: Task, base: Base, settings: TaskRelease) -> dict[str, Any]:
-    """Write a trained task: adapters as such, anything else as a whole release.
+    """Write a trained task: adapters alone, other methods as a whole release.
 
     Args:
-        task: What was trained.
-        base: What it was trained on.
+        task: The trained task.
+        base: Its backbone.
         settings: Its name, and the bundle to write, which is left alone when anything fails.
 
     Returns:
-        What was written, with the training's details.
+        The bundle's summary, with the training's details.
 
     Raises:
         ExportError: The model cannot be exported so, or the output cannot be written.
     """
     name, out, manifest = settings.task, settings.out, base.bundle.manifest
-    noted = {"base_name": manifest.name, "base_cosine": base.cosine}
+    base_details = {"base_name": manifest.name, "base_cosine": base.cosine}
     if not task.inputs:
         options = ExportOptions(
             name=name,
@@ -37,20 +37,20 @@ def write_task(task: Task, base: Base, settings: TaskRelease) -> dict[str, Any]:
             max_length=manifest.max_length,
             ort=manifest.kind == "ort",
             keep_speed=False,
-            details=noted,
+            details=base_details,
         )
         return write_trained(task.trained, out, options)
-    head, details = task.trained.head, {**noted, **task.trained.details}
+    head, details = task.trained.head, {**base_details, **task.trained.details}
     if isinstance(task.backbone, AdaptedBackbone):
-        # What the device's graph answers, and nothing else.
+        # The expected answers must be of the device's graph.
         details["probes"] = expected_answers(task.backbone, head)
     with writing(out):
-        written = write_adapter(out, base.bundle, name, task.inputs, head, task.config, details)
+        adapter = write_adapter(out, base.bundle, name, task.inputs, head, task.config, details)
     numbers = sum(array.size for array in task.inputs.values())
     return {
         "bundle": str(out),
-        "name": written.name,
-        "base": written.details["base"],
+        "name": adapter.name,
+        "base": adapter.details["base"],
         "parameters": numbers,
         "megabytes": megabytes(out, 3),
         **task.trained.details,

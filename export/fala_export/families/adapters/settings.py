@@ -1,4 +1,4 @@
-"""What a vendor may say of how much of a model a task trains."""
+"""Settings of a task's training: which part of a model is trained."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ METHODS = {
     "norms": "the norms alone; writes a whole release",
 }
 
-#: How each is trained unless the vendor says otherwise. Every epoch is run: the rate falls to zero
-#: in the last, and of all the best is taken (the paper, section 3.1).
+#: The default settings of each. All epochs run, as the rate falls to zero in the last; the best
+#: epoch is taken (the paper, section 3.1).
 _LOOPS = {
     "adapters": LoopSettings(epochs=10, learning_rate=1e-3, patience=10),
     "full": LoopSettings(epochs=5, learning_rate=5e-5, patience=5),
@@ -31,11 +31,11 @@ _LOOPS = {
 
 @dataclass(frozen=True)
 class Method:
-    """How much of a model a task trains.
+    """The part of a model that a task trains.
 
     Attributes:
-        name: What is trained.
-        size: Of the adapters' bottlenecks.
+        name: The part to train.
+        size: Size of the adapters' bottlenecks.
         layers: K of top-k.
         init_scale: Deviation of the adapters' first weights.
     """
@@ -47,11 +47,11 @@ class Method:
 
     @property
     def loop(self) -> LoopSettings:
-        """How it is trained by default."""
+        """Its default settings."""
         return _LOOPS[self.name]
 
     def recipe(self) -> dict[str, Any]:
-        """Itself and the settings that it uses, for a manifest."""
+        """Its name and the settings that it uses, for a manifest."""
         if self.name == "adapters":
             return {"name": self.name, "size": self.size, "init_scale": self.init_scale}
         return {"name": self.name, **({"layers": self.layers} if self.name == "top-k" else {})}
@@ -68,8 +68,8 @@ class TaskRelease:
         revision: Branch, tag or commit of a model on the hub.
         task: The task's name, in the manifest.
         out: Bundle to write.
-        best: What the best epoch is chosen by, on the validation rows (default: accuracy, as in
-            the paper; of matching, which has none, loss).
+        best: The metric of the validation rows that chooses the best epoch (default: accuracy, as
+            in the paper; for matching, which has none, loss).
         own_splits: Validate on the file's train rows, and measure on its test rows, in place of a
             tenth of the public rows each.
         min_cosine: Mean cosine of the model's embeddings to the base's below which it is another

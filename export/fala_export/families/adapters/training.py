@@ -1,6 +1,6 @@
-"""A task on a backbone that serves others too: trained by adapters, or as the paper's baselines.
+"""Train a task on a shared backbone: by adapters, or as the paper's baselines.
 
-A bundle has the graph alone, which cannot be trained: its torch model is loaded beside it.
+A bundle has only the graph, which cannot be trained, so its torch model is loaded, too.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from fala_export.training.public_rows import Division, PublicRows
 from fala_export.training.release import Trained, details_of, history_of, parity_examples
 from fala_export.training.settings import Best
 
-_TEXTS = 32  # of which each is compared alone, and in a pair with the next
+_TEXTS = 32  # each is compared alone, and in a pair with the next
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,11 @@ class Base:
     """A backbone that tasks are trained for.
 
     Attributes:
-        bundle: It as devices have it.
-        graph: What runs it there.
-        encoder: The torch model that it was exported from, which reads texts as the bundle does.
+        bundle: The bundle on devices.
+        graph: Its backbone.
+        encoder: The torch model that it was exported from, with the bundle's tokenizer.
         max_length: Tokens of a text that both read.
-        cosine: Mean cosine of the two's embeddings.
+        cosine: Mean cosine of the embeddings of both.
     """
 
     bundle: Bundle
@@ -69,11 +69,11 @@ class Base:
 
 
 def open_base(settings: TaskRelease) -> Base:
-    """Open the bundle that a task is for, load the model, and hold one against the other.
+    """Open a task's base bundle, load its torch model, and compare both.
 
     Raises:
         BundleError: The bundle cannot be trusted.
-        ExportError: Its backbone is no transformer; or the model cannot be loaded, or is another.
+        ExportError: Its backbone is not a transformer, or the model cannot be loaded or is another.
     """
     path = settings.base
     bundle = Bundle.open(path)
@@ -89,28 +89,28 @@ def open_base(settings: TaskRelease) -> Base:
         raise ExportError(f"{path}: does not say how many tokens of a text it reads")
     encoder = load_encoder_of(bundle, settings.model, settings.revision)
     encoder = replace(encoder, tokenizer=bundle.read(TOKENIZER), pad_id=manifest.pad_id)
-    another = f"{settings.model}: not the model that {path} was exported from"
-    _check_vocabulary(encoder, another)
+    mismatch = f"{settings.model}: not the model that {path} was exported from"
+    _check_vocabulary(encoder, mismatch)
     max_length = encoder.length(manifest.max_length)
     cosine = _cosine(encoder, graph, max_length)
     if cosine < settings.min_cosine:
         raise ExportError(
-            f"{another}: the mean cosine of their embeddings is {cosine:.4f}, and should be at "
+            f"{mismatch}: the mean cosine of their embeddings is {cosine:.4f}, and should be at "
             f"least {settings.min_cosine}"
         )
     return Base(bundle, graph, encoder, max_length, cosine)
 
 
-def _check_vocabulary(encoder: Encoder, another: str) -> None:
+def _check_vocabulary(encoder: Encoder, mismatch: str) -> None:
     tokens = Tokenizer.from_str(encoder.tokenizer.decode()).get_vocab(with_added_tokens=True)
-    has, needs = int(encoder.module.transformer.config.vocab_size), max(tokens.values()) + 1
-    if has < needs:
-        raise ExportError(f"{another}: it has {has} tokens, and the bundle {needs}")
+    size, needed = int(encoder.module.transformer.config.vocab_size), max(tokens.values()) + 1
+    if size < needed:
+        raise ExportError(f"{mismatch}: it has {size} tokens, and the bundle {needed}")
 
 
 def _cosine(encoder: Encoder, graph: OnnxEncoder, max_length: int) -> float:
-    alone = parity_texts(None)[:_TEXTS]
-    texts = [*alone, *(Pair(a, b) for a, b in pairwise(alone))]
+    singles = parity_texts(None)[:_TEXTS]
+    texts = [*singles, *(Pair(a, b) for a, b in pairwise(singles))]
     return compare(graph.encode(texts), encoder.encode(texts, max_length))["mean_cosine"]
 
 
@@ -122,11 +122,11 @@ class Task:
     """A task that was trained.
 
     Attributes:
-        trained: The model as it is now, with its head; what a release of its own is written from.
-        inputs: What adapters feed to the backbone's graph, rounded as a bundle has them; empty for
-            the other methods.
-        config: ``adapter_config.json``; empty for the other methods.
-        backbone: What embedded the rows for the figures.
+        trained: The trained model with its head, to write a whole release.
+        inputs: The adapters as inputs of the backbone's graph, rounded as in a bundle; empty for
+            other methods.
+        config: ``adapter_config.json``; empty for other methods.
+        backbone: The backbone that embedded the rows for the figures.
     """
 
     trained: Trained
@@ -138,16 +138,16 @@ class Task:
 def train_task(base: Base, rows: PublicRows, division: Division, settings: TaskRelease) -> Task:
     """Train a task's own part of a model, and its head.
 
-    The head starts from the closed form on the backbone as it is, which new adapters leave nearly
-    as it is. AdamW, a rate that rises in the first tenth of the steps and falls linearly, and of
-    all epochs that of the best validation: the paper's recipe (section 3.1), which takes accuracy.
+    The head starts from the closed form on the base, which new adapters hardly change. AdamW, a
+    rate that rises in the first tenth of the steps and then falls linearly, and the epoch of the
+    best validation accuracy: the paper's recipe (section 3.1).
 
     Args:
-        base: The backbone; its torch model is trained in place. Where its graph takes adapters as
-            inputs the figures of adapters are of what a device answers; else of the torch model.
+        base: The backbone; its torch model is trained in place. The figures of adapters are of the
+            device's graph where it takes adapters as inputs, else of the torch model.
         rows: The public rows.
-        division: Of the rows.
-        settings: How; annotators are not looked at.
+        division: The divided rows.
+        settings: Settings of the training; annotators are ignored.
 
     Raises:
         DataError: The rows are too few, or nothing can be learned from them.
@@ -155,10 +155,10 @@ def train_task(base: Base, rows: PublicRows, division: Division, settings: TaskR
     """
     rows.needs_labels("training adapters")
     encoder, graph, run = base.encoder, base.graph, settings.run
-    method, chosen = settings.method, settings.training
+    method, schedule = settings.method, settings.training
     learner = TransformerLearner(encoder, base.max_length)
-    sites = prepare(encoder.module.transformer, method, chosen.seed)
-    loop = chosen.over(method.loop)
+    sites = prepare(encoder.module.transformer, method, schedule.seed)
+    loop = schedule.over(method.loop)
     best: Best = "loss" if rows.task == MATCHING else "accuracy"
     loop = replace(loop, patience=loop.epochs, best=settings.best or best)
     recipe = {
@@ -167,29 +167,29 @@ def train_task(base: Base, rows: PublicRows, division: Division, settings: TaskR
         "divided_by": division.by,
         "backbone": learner.digest,
         "max_length": base.max_length,
-        "batch": chosen.batch,
+        "batch": schedule.batch,
         "method": method.recipe(),
     }
-    training = Training(loop, run.work, chosen.seed, recipe, run.resume)
+    training = Training(loop, run.work, schedule.seed, recipe, run.resume)
     module, start, history = train_from_start(
-        training, learner, division, rows, chosen.batch, lexical=run.lexical
+        training, learner, division, rows, schedule.batch, lexical=run.lexical
     )
     inputs: dict[str, Vectors] = {}
     backbone: Backbone = learner
     if sites:
-        # What ships is rounded, so that is what is measured, and what the head is finished on.
+        # The shipped adapters are rounded, so the head is finished and measured with these.
         inputs = stored_inputs(inputs_of(sites), learner.dimension)
         set_inputs(sites, inputs)
         if inputs.keys() <= graph.optional_inputs.keys():
             backbone = AdaptedBackbone(graph, EncoderState(inputs, ""))
-    head, after, words = finish(module, backbone, division, rows, lexical=run.lexical)
+    head, embeddings, words = finish(module, backbone, division, rows, lexical=run.lexical)
     figures = {
         "frozen": _figures(start.frozen, division.held_out, start.embeddings),
-        "trained": _figures(head, division.held_out, after),
+        "trained": _figures(head, division.held_out, embeddings),
     }
     details = details_of(f"{method.name} and head", rows, division, figures)
     details["training"] |= {
-        "recipe": training.noted,
+        "recipe": training.provenance,
         "history": history_of(history),
         "parameters": parameters(module),
         "measured_on": "the torch model" if backbone is learner else "the base's graph",
@@ -201,20 +201,20 @@ def train_task(base: Base, rows: PublicRows, division: Division, settings: TaskR
 
 
 def _figures(head: Head, rows: Sequence[Row], embeddings: Mapping[str, Vectors]) -> dict[str, Any]:
-    """As ``measure``, with Matthews' coefficient of two labels (GLUE's figure of CoLA)."""
+    """As ``measure``, with Matthews' coefficient for two labels (GLUE's metric of CoLA)."""
     figures = measure(head, rows, embeddings)
     if len(head.labels) != 2:
         return figures
     examples = [row.example for row in rows]
     logits = head.vendor_model().logits(head.inputs(examples, embeddings), head.words(examples))
-    decided = logits[:, 0] > 0
+    predicted = logits[:, 0] > 0
     truth = np.array([str(row.label) == head.labels[1] for row in rows])
-    figures["pooled"]["matthews"] = round(matthews(truth, decided), _DIGITS)
+    figures["pooled"]["matthews"] = round(matthews(truth, predicted), _DIGITS)
     return figures
 
 
-def matthews(truth: np.ndarray, decided: np.ndarray) -> float:
-    """Matthews' correlation coefficient of two vectors of truth values; 0 where one is constant."""
-    if truth.all() or decided.all() or not truth.any() or not decided.any():
+def matthews(truth: np.ndarray, predicted: np.ndarray) -> float:
+    """Matthews' correlation coefficient of two boolean vectors; 0 where one is constant."""
+    if truth.all() or predicted.all() or not truth.any() or not predicted.any():
         return 0.0
-    return float(np.corrcoef(truth, decided)[0, 1])
+    return float(np.corrcoef(truth, predicted)[0, 1])

@@ -1,4 +1,4 @@
-"""How much of the teacher's accuracy on a real task survives in the student, per megabyte."""
+"""Measure how much of the teacher's accuracy on a real task survives in the student."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fala import Backbone, DataError, fit_head
 from fala.release import scores, unique_texts
-from fala_export.training.metrics import measure_answers
+from fala_export.training.metrics import measure_probabilities
 from fala_export.training.public_rows import Division, divide, document_of, load_public_rows
 
 _CHANCE = 0.5  # the AUC of guessing
@@ -26,7 +26,7 @@ class Task:
     Attributes:
         labels: The labels' names.
         division: The rows.
-        texts: Their distinct texts, in the file's order: the same ones whatever the division.
+        texts: Their distinct texts, in the file's order, independent of the division.
     """
 
     labels: tuple[str, ...]
@@ -39,7 +39,7 @@ def load_task(path: Path, seed: int) -> Task:
 
     Args:
         path: JSONL, see ``fala.rows``.
-        seed: Of the division.
+        seed: Seed of the division.
 
     Raises:
         DataError: The file cannot be read, or has too few public rows to divide.
@@ -55,7 +55,7 @@ def load_task(path: Path, seed: int) -> Task:
 
 @dataclass(frozen=True, eq=False)
 class Scored:
-    """A model's answers on a task's held-out rows.
+    """A model's probabilities on a task's held-out rows.
 
     Attributes:
         probabilities: Shape (n, number of labels).
@@ -75,9 +75,9 @@ def score(
 
     Args:
         task: The task.
-        backbone: What made the embeddings.
-        embeddings: Of all the task's texts.
-        megabytes: Of the bundle.
+        backbone: The backbone of the embeddings.
+        embeddings: Embeddings of all texts of the task, by text.
+        megabytes: Size of its bundle.
     """
     training, held_out = task.division.training, task.division.held_out
     head = fit_head(
@@ -90,7 +90,7 @@ def score(
     )
     inputs = head.inputs([row.example for row in held_out], embeddings)
     probabilities = head.vendor_model().probabilities(inputs)
-    pooled = measure_answers(task.labels, held_out, probabilities)["pooled"]
+    pooled = measure_probabilities(task.labels, held_out, probabilities)["pooled"]
     figures = {name: value for name, value in pooled.items() if value is not None}
     return Scored(probabilities, figures, megabytes)
 
@@ -104,10 +104,10 @@ def survival(task: Task, teacher: Scored, student: Scored) -> dict[str, Any]:
         student: The student.
 
     Returns:
-        What was measured on, and both models' figures and megabytes. ``share`` is the student's
-        part of the teacher's gain over chance (in AUC), with a 95 % ``interval`` from documents
-        drawn anew, and ``share_per_megabyte``; all None where so few documents do not show that the
-        teacher is better than chance.
+        The sizes of the data, and both models' figures and megabytes. ``share`` is the student's
+        part of the teacher's gain over chance (in AUC), with a 95 % bootstrap ``interval`` over
+        documents, and ``share_per_megabyte``; all None where the teacher is not shown to be better
+        than chance on so few documents.
     """
     division = task.division
     share = interval = None
@@ -130,24 +130,26 @@ def survival(task: Task, teacher: Scored, student: Scored) -> dict[str, Any]:
 def _interval(task: Task, teacher: Scored, student: Scored) -> list[float] | None:
     """A 95 % interval of the share, by the bootstrap over documents (Efron, 1979).
 
-    None where the teacher is no better than chance in a fortieth of the draws or more.
+    None where the teacher is no better than chance in 2.5 % of the draws or more.
     """
     rows: dict[str, list[int]] = {}
     for position, row in enumerate(task.division.held_out):
         rows.setdefault(document_of(row), []).append(position)
-    documents = [np.array(one) for one in rows.values()]
+    documents = [np.array(positions) for positions in rows.values()]
     names = {label: position for position, label in enumerate(task.labels)}
     truth = np.array([names[str(row.label)] for row in task.division.held_out])
     random = np.random.default_rng(0)
     shares: list[float] = []
     for _ in range(_DRAWS):
         drawn = random.integers(len(documents), size=len(documents))
-        chosen = np.concatenate([documents[at] for at in drawn])
-        both = [
-            scores(truth[chosen], one.probabilities[chosen])["auc"] for one in (teacher, student)
+        chosen = np.concatenate([documents[document] for document in drawn])
+        aucs = [
+            scores(truth[chosen], model.probabilities[chosen])["auc"]
+            for model in (teacher, student)
         ]
-        theirs, ours = (_CHANCE if one is None else one for one in both)
-        shares.append((ours - _CHANCE) / (theirs - _CHANCE) if theirs > _CHANCE else np.inf)
+        teacher_auc, student_auc = (_CHANCE if auc is None else auc for auc in aucs)
+        gain = teacher_auc - _CHANCE
+        shares.append((student_auc - _CHANCE) / gain if gain > 0 else np.inf)
     tail = (1 - _CONFIDENCE) / 2
     if np.isinf(shares).mean() >= tail:
         return None

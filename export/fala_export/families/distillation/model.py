@@ -1,4 +1,4 @@
-"""The distillation's student: its sizes, its first weights and its loss."""
+"""The distillation's student: its sizes, its initial weights and its loss."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fala_export.models.sentence_encoder import SentenceEncoder
 Floats = NDArray[np.float32]
 
 _HEAD = 64  # length of an attention head, as in BERT's own sizes
-_WIDER = 4  # a layer's inner part to its outer one, likewise
+_WIDER = 4  # width of a layer's inner part by its dimension, as in BERT
 
 
 @dataclass(frozen=True)
@@ -46,25 +46,25 @@ class StudentShape:
 def choose_shape(
     teacher: PretrainedConfig, layers: int | None, dimension: int | None, heads: int | None
 ) -> StudentShape:
-    """Fill in the sizes that were not asked for.
+    """Fill in the sizes that are not set.
 
     Args:
         teacher: The teacher's configuration.
         layers: None takes the teacher's.
         dimension: None takes the teacher's.
-        heads: None takes the teacher's in its dimension, and heads of about 64 in another.
+        heads: None takes the teacher's in the same dimension, and heads of about 64 in another.
 
     Raises:
         ExportError: The student would be larger than the teacher, or its heads do not divide its
             dimension.
     """
-    wide, deep = int(teacher.hidden_size), int(teacher.num_hidden_layers)
-    layers, dimension = layers or deep, dimension or wide
-    if dimension > wide:
-        raise ExportError(f"--dim {dimension} is more than the teacher's {wide}")
-    if layers > deep:
-        raise ExportError(f"--layers {layers} is more than the teacher's {deep}")
-    if heads is None and dimension == wide:
+    width, depth = int(teacher.hidden_size), int(teacher.num_hidden_layers)
+    layers, dimension = layers or depth, dimension or width
+    if dimension > width:
+        raise ExportError(f"--dim {dimension} is more than the teacher's {width}")
+    if layers > depth:
+        raise ExportError(f"--layers {layers} is more than the teacher's {depth}")
+    if heads is None and dimension == width:
         heads = int(teacher.num_attention_heads)
     if heads is None:
         most = max(1, dimension // _HEAD)
@@ -75,7 +75,7 @@ def choose_shape(
 
 
 def has_width_of(teacher: PretrainedConfig, shape: StudentShape) -> bool:
-    """Whether the teacher's layers fit a student."""
+    """Whether the teacher's layers fit into a student."""
     width = int(teacher.hidden_size), int(teacher.num_attention_heads)
     return (shape.dimension, shape.heads) == width
 
@@ -85,8 +85,8 @@ def make_student(shape: StudentShape, vectors: Floats, seed: int, pad_id: int = 
 
     Args:
         shape: Its sizes.
-        vectors: First word embeddings, shape (pieces, dim).
-        seed: Of the other weights.
+        vectors: Initial word embeddings, shape (pieces, dim).
+        seed: Seed of the other weights.
         pad_id: The padding piece's id.
 
     Returns:
@@ -109,7 +109,7 @@ def make_student(shape: StudentShape, vectors: Floats, seed: int, pad_id: int = 
         add_pooling_layer=False,
     )
     with torch.no_grad():
-        # The layer norm that follows makes every row's length the same; this one is near it.
+        # The layer norm that follows scales every row to one length; this scale is near it.
         scaled = torch.from_numpy(vectors) / float(vectors.std())
         model.embeddings.word_embeddings.weight.copy_(scaled)
     return model
@@ -120,9 +120,9 @@ def piece_vectors(
 ) -> Floats:
     """Solve for the piece vectors whose mean over a text is nearest to the text's target.
 
-    A ridge regression of the targets on the texts' piece frequencies. As first word embeddings it
-    spares the transformer the part of its task that is linear, and has no need of more than three
-    digits; conjugate gradients need no matrix of all pairs of pieces.
+    A ridge regression of the targets on the texts' piece frequencies. As initial word embeddings,
+    the vectors solve the linear part of the transformer's task, so three digits are enough;
+    conjugate gradients need no matrix of all pairs of pieces.
 
     Args:
         pieces: Piece ids of n texts.
@@ -152,11 +152,11 @@ def piece_vectors(
 
 
 def keep_layers(model: PreTrainedModel, count: int) -> None:
-    """Drop layers at even distances; the first stays, and the last of two or more.
+    """Drop layers at even distances; the first stays, and from two layers on the last.
 
     Args:
         model: The student; changed in place.
-        count: How many stay. ALBERT's one layer is applied as often instead.
+        count: How many stay. ALBERT's single layer is applied that many times.
     """
     total = int(model.config.num_hidden_layers)
     chosen = np.linspace(0, total - 1, count).round().astype(int)
@@ -167,24 +167,24 @@ def keep_layers(model: PreTrainedModel, count: int) -> None:
     model.config.num_hidden_layers = count
 
 
-def keep_pieces(model: PreTrainedModel, kept: Sequence[int], pad_id: int) -> None:
-    """Drop the word embeddings of all pieces but some.
+def keep_pieces(model: PreTrainedModel, ids: Sequence[int], pad_id: int) -> None:
+    """Keep only the word embeddings of some pieces.
 
     Args:
         model: The student; changed in place.
-        kept: Ids of the pieces that stay, in their new order.
+        ids: Ids of the pieces to keep, in their new order.
         pad_id: The padding piece's new id.
     """
-    table = model.get_input_embeddings().weight.detach()[list(kept)]
+    table = model.get_input_embeddings().weight.detach()[list(ids)]
     model.set_input_embeddings(Embedding.from_pretrained(table, freeze=False))
-    model.config.vocab_size = len(kept)
+    model.config.vocab_size = len(ids)
     model.config.pad_token_id = pad_id
 
 
 def average_untrained_positions(model: BertModel, trained_length: int) -> None:
-    """Give positions beyond the trained length the mean of the last trained ones.
+    """Set positions beyond the trained length to the mean of the last trained ones.
 
-    A text's tail is then read as if it stood there, rather than at places with random embeddings.
+    A text's tail is then read as if it were there, not at positions with random embeddings.
 
     Args:
         model: The trained student; changed in place.
@@ -202,7 +202,7 @@ class Imitation(nn.Module):
     embeddings have length 1.
 
     Args:
-        student: What is trained.
+        student: The student to train.
         scale: The targets' mean squared length.
     """
 

@@ -1,4 +1,4 @@
-"""From a teacher to a student's bundle, with the report of what the student is worth."""
+"""Distil a teacher to a student's bundle, with the student's figures."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ def release_student(encoder: Encoder, name: str, settings: StudentRelease) -> di
     Args:
         encoder: The teacher.
         name: Its name.
-        settings: What to make of it; the bundle is left alone when anything fails.
+        settings: Settings of the student; the bundle is left alone when anything fails.
 
     Returns:
-        What was written, as of ``pack``; with the student's folder, its figures on
-        held-out texts, and, where there are data, how much of the teacher survives.
+        As of ``pack``; with the student's folder, its figures on held-out texts, and, where there
+        are data, how much of the teacher survives.
 
     Raises:
         ExportError: The settings, the texts or the folders cannot be used.
-        DataError: The data cannot.
+        DataError: The data cannot be used.
     """
     texts = read_texts(settings.texts)
     task = None if settings.data is None else load_task(settings.data, settings.seed)
@@ -54,7 +54,7 @@ def release_student(encoder: Encoder, name: str, settings: StudentRelease) -> di
     )
     small = convert(student.encoder, options, parity_texts(None))
     if task is not None:
-        # Whatever the teacher loses in this precision: it is not the one that is released.
+        # The teacher is not released, so its loss in this precision has no limit.
         same = replace(options, name=name, precision=small.precision, min_cosine=-1.0)
         large = convert(encoder, same, parity_texts(None))
         report["survival"] = _survival(task, encoder, settings.work, large, small)
@@ -65,12 +65,12 @@ def _survival(
     task: Task, encoder: Encoder, work: Path, large: Export, small: Export
 ) -> dict[str, Any]:
     texts, teacher = task.texts, TransformerLearner(encoder, small.max_length)
-    theirs = Embedder(work).embed(
+    reference = Embedder(work).embed(
         teacher, teacher.embedding_digest, texts, "embedding with the teacher"
     )
-    ours = embed(small.backbone, texts, "embedding with the student")
+    exported = embed(small.backbone, texts, "embedding with the student")
     return survival(
         task,
-        score(task, large.backbone, dict(zip(texts, theirs, strict=True)), large.megabytes),
-        score(task, small.backbone, dict(zip(texts, ours, strict=True)), small.megabytes),
+        score(task, large.backbone, dict(zip(texts, reference, strict=True)), large.megabytes),
+        score(task, small.backbone, dict(zip(texts, exported, strict=True)), small.megabytes),
     )

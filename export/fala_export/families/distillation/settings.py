@@ -1,4 +1,4 @@
-"""What a vendor may say of a distillation."""
+"""Settings of a distillation."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Distillation:
         layers: Transformer layers (default: the teacher's).
         dimension: Length of an embedding (default: the teacher's).
         heads: Attention heads a layer (default: the teacher's, or heads of about 64).
-        vocabulary: Learn a WordPiece vocabulary of so many pieces (default: keep the teacher's).
-        trim: Keep only so many of the vocabulary's most used pieces.
-        epochs: Passes over the texts; 0 leaves the student as it starts.
+        vocabulary: Learn a WordPiece vocabulary of this many pieces (default: keep the teacher's).
+        trim: Keep only this many of the vocabulary's most used pieces.
+        epochs: Passes over the texts; 0 leaves the student untrained.
         batch: Texts a step.
         learning_rate: At its peak (default: 0.0001 for the teacher's layers, 0.001 for new ones).
     """
@@ -48,8 +48,8 @@ class StudentRelease:
             public ones; may be given again.
         work: Folder of the checkpoints and the teacher's embeddings.
         out: Bundle to write.
-        data: Rows of a real task, of which the public ones tell how much of the teacher survives.
-        seed: Of everything random.
+        data: Rows of a real task, whose public ones measure how much of the teacher survives.
+        seed: Seed of everything random.
     """
 
     teacher: ModelSource

@@ -1,4 +1,4 @@
-"""What a distillation reads: texts to imitate the teacher on, and others to measure on."""
+"""The texts of a distillation: texts to imitate the teacher on, and others to measure on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from fala import ExportError
 from fala_export.public_texts import read_public_texts
 
-_EVERY = 20  # one text of so many is held out
+_EVERY = 20  # every twentieth text is held out
 _HELD_OUT = 2_000  # at most: enough for figures of three digits
 _FEWEST = 3  # held-out texts that have pairs to rank
 
@@ -19,9 +19,9 @@ class Texts:
     """The texts of a distillation.
 
     Attributes:
-        training: The teacher embeds them, and the student learns from that.
-        held_out: Others, for the figures.
-        vocabulary: What a vocabulary of the student's own is learned from.
+        training: Texts whose teacher embeddings the student learns.
+        held_out: Other texts, for the figures.
+        vocabulary: Texts that a new vocabulary is learned from.
     """
 
     training: Sequence[str]
@@ -48,6 +48,6 @@ def read_texts(paths: Sequence[Path]) -> Texts:
             f"{len(distinct)} distinct texts are too few; at least "
             f"{_EVERY * (_FEWEST - 1) + 1} are needed, and a distillation takes thousands"
         )
-    others = set(held_out)
-    training = [text for text in distinct if text not in others]
+    excluded = set(held_out)
+    training = [text for text in distinct if text not in excluded]
     return Texts(training, held_out, training)

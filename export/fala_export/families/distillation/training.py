@@ -2,7 +2,7 @@
 
 The student learns the teacher's sentence embeddings themselves (as in Reimers and Gurevych,
 "Making Monolingual Sentence Embeddings Multilingual", EMNLP 2020), projected to the student's
-dimension by the directions that keep most of their length. All of it resumes where it stopped.
+dimension by the directions that keep most of their length. Every part resumes where it stopped.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ Floats = NDArray[np.float32]
 def projection(embeddings: Floats, dimension: int) -> Floats:
     """Find the subspace that keeps most of the embeddings' squared length.
 
-    Principal directions about the origin, not about the mean: cosines are what is kept.
+    Principal directions about the origin, not about the mean, so that cosines are kept.
 
     Args:
         embeddings: Shape (n, wide).
-        dimension: Directions wanted.
+        dimension: Number of directions.
 
     Returns:
         Shape (wide, dimension), orthonormal columns, the strongest direction first; the identity
-        where every direction is wanted.
+        if ``dimension`` is ``wide``.
     """
     wide = embeddings.shape[1]
     if dimension == wide:
@@ -100,14 +100,14 @@ _RATES = {True: 1e-4, False: 1e-3}  # by whether the layers come from the teache
 
 
 class TextBatches:
-    """Texts and what the teacher makes of them, in batches of similar length.
+    """Texts and the teacher's embeddings of them, in batches of similar length.
 
     Args:
         pieces: Piece ids of n texts.
         targets: Shape (n, dim).
         size: Texts a batch.
         pad_id: The padding piece's id.
-        seed: Of the order, which is another one in every epoch.
+        seed: Seed of the order, which differs between epochs.
     """
 
     def __init__(
@@ -135,12 +135,12 @@ class TextBatches:
 
 @dataclass(frozen=True)
 class Distilled:
-    """What came out.
+    """A distilled student.
 
     Attributes:
         encoder: The student.
-        folder: Where it lies in the form of sentence-transformers.
-        figures: How near it is to the teacher on held-out texts.
+        folder: Its folder in the format of sentence-transformers.
+        figures: Its similarity to the teacher on held-out texts.
     """
 
     encoder: Encoder
@@ -156,16 +156,16 @@ def distil(
     Args:
         teacher: The teacher.
         texts: The texts.
-        settings: Of the distillation.
+        settings: Settings of the distillation.
         work: Folder of everything that a rerun continues from.
-        seed: Of the texts' order and the first weights.
+        seed: Seed of the texts' order and the initial weights.
 
     Raises:
         ExportError: The settings do not fit the teacher or the texts, or the folder cannot be
             used.
     """
-    own = teacher.module
-    config = own.transformer.config
+    module = teacher.module
+    config = module.transformer.config
     shape = choose_shape(config, settings.layers, settings.dimension, settings.heads)
     if settings.epochs and len(texts.training) < settings.batch:
         raise ExportError(
@@ -183,56 +183,56 @@ def distil(
     vocabulary = choose_vocabulary(teacher, texts, settings.vocabulary, settings.trim, longest)
     pieces = vocabulary.encode(texts.training, longest)
 
-    copied = settings.vocabulary is None and has_width_of(config, shape)
-    # Trimming alone needs nothing of the teacher: a minute for what else takes many.
-    learned = texts.training if settings.epochs or not copied else []
+    is_copy = settings.vocabulary is None and has_width_of(config, shape)
+    # Trimming alone needs no embeddings of the teacher: it takes a minute, not many.
+    imitated = texts.training if settings.epochs or not is_copy else []
     embeddings, reference = (
         embedder.embed(learner, teacher_digest, part, "embedding with the teacher")
-        for part in (learned, texts.held_out)
+        for part in (imitated, texts.held_out)
     )
     down = projection(embeddings, shape.dimension)
-    targets, wanted = embeddings @ down, reference @ down
-    if own.normalize:
-        targets, wanted = unit(targets), unit(wanted)
+    targets, held_out_targets = embeddings @ down, reference @ down
+    if module.normalize:
+        targets, held_out_targets = unit(targets), unit(held_out_targets)
 
-    if copied:
-        student = _copied(own, shape.layers, vocabulary)
+    if is_copy:
+        student = _copy_teacher(module, shape.layers, vocabulary)
     else:
         vectors = piece_vectors(pieces, targets, vocabulary.size)
         bert = make_student(shape, vectors, seed, vocabulary.pad_id)
-        student = SentenceEncoder(bert, "mean", own.normalize)
+        student = SentenceEncoder(bert, "mean", module.normalize)
     steps = 0
     if settings.epochs:
-        rate = settings.learning_rate or _RATES[copied]
+        rate = settings.learning_rate or _RATES[is_copy]
         loop = LoopSettings(settings.epochs, rate, _WARM_UP)
         history = Training(loop, run, seed, recipe, resume=True).run(
             Imitation(student, float(np.square(targets).sum(axis=1).mean())),
             TextBatches(pieces, targets, settings.batch, vocabulary.pad_id, seed),
         )
         steps = history.steps
-    if not copied:
+    if not is_copy:
         average_untrained_positions(student.transformer, longest)
     encoder = Encoder(
         module=student.eval(),
         tokenizer=vocabulary.tokenizer,
         pad_id=vocabulary.pad_id,
-        longest=teacher.longest if copied else shape.positions,
+        longest=teacher.longest if is_copy else shape.positions,
     )
     save_encoder(encoder, run / "model")
-    measured = figures(encoder.encode(texts.held_out, longest), wanted, reference)
+    measured = figures(encoder.encode(texts.held_out, longest), held_out_targets, reference)
     return Distilled(encoder, run / "model", {**measured, "steps": steps})
 
 
-def _copied(teacher: SentenceEncoder, layers: int, vocabulary: Vocabulary) -> SentenceEncoder:
+def _copy_teacher(teacher: SentenceEncoder, layers: int, vocabulary: Vocabulary) -> SentenceEncoder:
     student = copy.deepcopy(teacher)
     keep_layers(student.transformer, layers)
-    if vocabulary.kept is not None:
-        keep_pieces(student.transformer, vocabulary.kept, vocabulary.pad_id)
+    if vocabulary.old_ids is not None:
+        keep_pieces(student.transformer, vocabulary.old_ids, vocabulary.pad_id)
     return student
 
 
 def digest(texts: Iterable[str]) -> str:
-    """Short digest of a list of texts, to name what was computed from it."""
+    """Short digest of a list of texts, to name the results computed from it."""
     sha = hashlib.sha256()
     for text in texts:
         sha.update(text.encode())

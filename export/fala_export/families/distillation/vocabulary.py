@@ -1,4 +1,4 @@
-"""The student's vocabulary: the teacher's or its own, whole or trimmed."""
+"""The student's vocabulary: the teacher's or a new one, whole or trimmed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fala_export.models.encoder import Encoder, token_ids
 
 PAD, UNKNOWN, START, END = "[PAD]", "[UNK]", "[CLS]", "[SEP]"
 _SPECIAL = (PAD, UNKNOWN, START, END)
-_ALPHABET = 120  # characters that get a piece; rarer ones would only fill the vocabulary
+_ALPHABET = 120  # most characters with a piece; rarer ones would only fill the vocabulary
 
 
 def train_wordpiece(texts: Sequence[str], size: int) -> Tokenizer:
@@ -30,16 +30,16 @@ def train_wordpiece(texts: Sequence[str], size: int) -> Tokenizer:
             words may give fewer.
 
     Returns:
-        The tokenizer; a text becomes ``[CLS] pieces [SEP]``, uncut and unpadded.
+        The tokenizer; a text becomes ``[CLS] pieces [SEP]``, without truncation and padding.
 
     Raises:
         ExportError: The special pieces and the texts' characters alone are more than ``size``.
     """
     learner = _empty(models.WordPiece(unk_token=UNKNOWN))
     characters = _alphabet(learner, texts)
-    # The library numbers characters inside of words as it meets them, in a random order, and
-    # breaks ties between equally frequent pieces by number. Special pieces come first, in the
-    # order given; they are the only ones whose numbers can be chosen.
+    # The library numbers characters inside words in a random order, and breaks ties between equally
+    # frequent pieces by number. Only the numbers of special pieces can be chosen: they come first,
+    # in the order of the argument.
     first = [*_SPECIAL, *characters, *(f"##{c}" for c in characters if _is_inside(learner, c))]
     if len(first) > size:
         raise ExportError(
@@ -84,7 +84,7 @@ def _alphabet(tokenizer: Tokenizer, texts: Sequence[str]) -> list[str]:
 
 
 def _is_inside(tokenizer: Tokenizer, character: str) -> bool:
-    """Whether it continues a word, or, as punctuation does, stands alone."""
+    """Whether it continues a word; punctuation does not."""
     return len(tokenizer.pre_tokenizer.pre_tokenize_str(f"a{character}")) == 1
 
 
@@ -93,17 +93,15 @@ def trim_vocabulary(
 ) -> tuple[bytes, list[int]]:
     """Keep the most used pieces of a vocabulary.
 
-    Special tokens and single characters stay, however rare, so that every word can still be
-    spelled.
+    Special tokens and single characters always stay, so that every word can still be spelled.
 
     Args:
         tokenizer: A WordPiece tokenizer as JSON.
-        used: Piece ids of the texts that say what is used.
+        used: Piece ids of the texts in which uses are counted.
         size: Number of pieces to keep; a smaller vocabulary is left as it is.
 
     Returns:
-        The smaller tokenizer, and the old ids of its pieces in their new order: the order is
-        kept, the ids close up.
+        The smaller tokenizer, and the old ids of its pieces, in the same order without gaps.
 
     Raises:
         ExportError: The vocabulary is not WordPiece, or its special tokens and characters alone
@@ -129,37 +127,37 @@ def trim_vocabulary(
             f"alone are {len(needed)}"
         )
     counts = Counter(number for text in used for number in text)
-    by_need = sorted(
+    ranked = sorted(
         pieces.values(), key=lambda number: (number not in needed, -counts[number], number)
     )
-    kept = sorted(by_need[:size])
-    new = {old: position for position, old in enumerate(kept)}
+    old_ids = sorted(ranked[:size])
+    new_ids = {old: position for position, old in enumerate(old_ids)}
     content["model"]["vocab"] = {
-        piece: new[number]
+        piece: new_ids[number]
         for piece, number in sorted(vocabulary.items(), key=lambda item: item[1])
-        if number in new
+        if number in new_ids
     }
     content["added_tokens"] = [
-        {**token, "id": new[token["id"]]} for token in content["added_tokens"]
+        {**token, "id": new_ids[token["id"]]} for token in content["added_tokens"]
     ]
-    content["post_processor"] = _renumbered(content["post_processor"], new.__getitem__)
-    return json.dumps(content, ensure_ascii=False).encode(), kept
+    content["post_processor"] = _renumber(content["post_processor"], new_ids.__getitem__)
+    return json.dumps(content, ensure_ascii=False).encode(), old_ids
 
 
-def _renumbered(processor: dict[str, Any] | None, new: Callable[[int], int]) -> object:
-    """A post-processor names the special tokens that it adds by id, each kind in its own way."""
+def _renumber(processor: dict[str, Any] | None, new_id: Callable[[int], int]) -> object:
+    """Renumber the special tokens of a post-processor; each kind stores their ids differently."""
     if processor is None:
         return None
     if processor["type"] == "Sequence":
-        return {**processor, "processors": [_renumbered(p, new) for p in processor["processors"]]}
+        return {**processor, "processors": [_renumber(p, new_id) for p in processor["processors"]]}
     if processor["type"] == "TemplateProcessing":
         tokens = {
-            name: {**token, "ids": [new(number) for number in token["ids"]]}
+            name: {**token, "ids": [new_id(number) for number in token["ids"]]}
             for name, token in processor["special_tokens"].items()
         }
         return {**processor, "special_tokens": tokens}
     ends: dict[str, object] = {
-        end: [processor[end][0], new(processor[end][1])]
+        end: [processor[end][0], new_id(processor[end][1])]
         for end in ("sep", "cls")  # BertProcessing and RobertaProcessing
         if end in processor
     }
@@ -168,17 +166,17 @@ def _renumbered(processor: dict[str, Any] | None, new: Callable[[int], int]) -> 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """A tokenizer and where its pieces come from.
+    """A tokenizer, and the origin of its pieces.
 
     Attributes:
-        tokenizer: As JSON, neither cutting nor padding.
+        tokenizer: As JSON, without truncation and padding.
         pad_id: The padding piece's id.
-        kept: Old id of every piece, in a trimmed vocabulary; None in a whole one.
+        old_ids: Old id of every piece of a trimmed vocabulary; None for a whole one.
     """
 
     tokenizer: bytes
     pad_id: int
-    kept: list[int] | None = None
+    old_ids: list[int] | None = None
 
     @property
     def size(self) -> int:
@@ -186,32 +184,32 @@ class Vocabulary:
         return 1 + max(Tokenizer.from_str(self.tokenizer.decode()).get_vocab().values())
 
     def encode(self, texts: Sequence[str], longest: int) -> list[list[int]]:
-        """The piece ids of every text, as many as are read."""
+        """The piece ids of every text, up to ``longest``."""
         return token_ids(self.tokenizer, self.pad_id, texts, longest)
 
 
 def choose_vocabulary(
-    teacher: Encoder, texts: Texts, learned: int | None, trim: int | None, longest: int
+    teacher: Encoder, texts: Texts, size: int | None, trim: int | None, longest: int
 ) -> Vocabulary:
     """Keep the teacher's vocabulary, or learn one; and trim it.
 
     Args:
         teacher: The teacher.
-        texts: To learn from, and to count used pieces in.
-        learned: Pieces of a WordPiece vocabulary that is learned; None keeps the teacher's.
-        trim: Pieces that are kept; None keeps all.
+        texts: Texts to learn from, and to count used pieces in.
+        size: Pieces of a WordPiece vocabulary to learn; None keeps the teacher's.
+        trim: Number of pieces to keep; None keeps all.
         longest: Pieces of a text that are read.
 
     Raises:
-        ExportError: So few pieces cannot spell the texts, or a vocabulary other than WordPiece is
-            to be trimmed.
+        ExportError: So few pieces cannot spell the texts, or the vocabulary to trim is not
+            WordPiece.
     """
     vocabulary = Vocabulary(teacher.tokenizer, teacher.pad_id)
-    if learned is not None:
-        tokenizer = train_wordpiece(texts.vocabulary, learned)
+    if size is not None:
+        tokenizer = train_wordpiece(texts.vocabulary, size)
         vocabulary = Vocabulary(tokenizer.to_str().encode(), tokenizer.token_to_id(PAD))
     if trim is None:
         return vocabulary
     used = vocabulary.encode(texts.training, longest)
-    smaller, kept = trim_vocabulary(vocabulary.tokenizer, used, trim)
-    return Vocabulary(smaller, kept.index(vocabulary.pad_id), kept)
+    smaller, old_ids = trim_vocabulary(vocabulary.tokenizer, used, trim)
+    return Vocabulary(smaller, old_ids.index(vocabulary.pad_id), old_ids)

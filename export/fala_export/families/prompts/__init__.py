@@ -1,4 +1,4 @@
-"""Writers' prompts: one backbone that is told whose label it is to guess (PerPLM).
+"""Writers' prompts: one backbone that predicts the label of a given writer (PerPLM).
 
 Oba et al., "PerPLM: Personalized Fine-tuning of Pretrained Language Models via Writer-specific
 Intermediate Learning and Prompts" (arXiv 2309.07727).

@@ -1,4 +1,4 @@
-"""A trained model's answers to rows, for the laboratory to score."""
+"""Write a trained model's logits of rows, for the laboratory to score."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from fala.release import Row, file_rows, label_probabilities, write_atomically
 from fala_export.families.prompts.inputs import UNKNOWN
 from fala_export.families.prompts.model import predict
 from fala_export.families.prompts.settings import HARD, NONE
-from fala_export.families.prompts.training import Model, set_apart
-from fala_export.training.metrics import measure_answers
+from fala_export.families.prompts.training import Model, new_writers
+from fala_export.training.metrics import measure_probabilities
 from fala_export.writing import writing
 
 
 def evaluate(model: Model, data: Path, out: Path, *, embeddings: bool = False) -> dict[str, Any]:
     """Write the logits of a file's test rows.
 
-    A writer of the training is known. Any other has the unknown writer's prompt; of a hard one,
-    the texts of their own train rows.
+    A writer of the training is known. Any other writer has the unknown writer's prompt, or a hard
+    prompt of the texts of their train rows.
 
     Args:
-        model: A trained one.
-        data: Rows as of ``fala-replace --data``; those of split ``test`` are asked, whose labels
-            are the model's.
+        model: A trained model.
+        data: Rows as of ``fala-replace --data``, with the model's labels; those of split ``test``
+            are predicted.
         out: One JSON object a row, in the file's order: ``line`` of the data, ``user``, ``split``,
-            ``label``, ``known``, ``logits`` (C numbers; of two labels one, the second's), and
-            ``unknown``, the same for the unknown writer. Replaced if it is there.
-        embeddings: Whether train rows are answered, too, and every row has its ``embedding``, for
-            a personal head on top.
+            ``label``, ``known``, ``logits`` (C numbers; for two labels only the second's), and
+            ``unknown``, the logits for the unknown writer. An existing file is replaced.
+        embeddings: Whether to predict train rows, too, and to write every row's ``embedding``, for
+            a personal head.
 
     Returns:
         ``rows``, ``known`` rows, and figures of the test rows: ``own`` and ``unknown``.
@@ -54,16 +54,17 @@ def evaluate(model: Model, data: Path, out: Path, *, embeddings: bool = False) -
     for row in rows:
         if row.split == "train" and row.user is not None:
             own_texts.setdefault(row.user, []).append(str(row.example))
-    asked = [row for row in rows if row.split != "public"] if embeddings else tested
-    # Together: what a stranger is answered is one answer for all.
-    inputs = model.inputs([*asked, *asked], own_texts)
-    strangers = [UNKNOWN] * len(asked)
-    numbers = strangers if model.settings.kind == NONE else inputs.numbers[: len(asked)]
-    both, every = predict(model.module, inputs, [*numbers, *strangers], "answering")
-    logits, alone, states = both[: len(asked)], both[len(asked) :], every[: len(asked)]
-    is_known = [number != UNKNOWN for number in model.writers.numbers([row.user for row in asked])]
+    chosen = [row for row in rows if row.split != "public"] if embeddings else tested
+    # In one call, so that rows of one text share the unknown writer's pass.
+    inputs = model.inputs([*chosen, *chosen], own_texts)
+    unknown = [UNKNOWN] * len(chosen)
+    numbers = unknown if model.settings.kind == NONE else inputs.numbers[: len(chosen)]
+    all_logits, all_states = predict(model.module, inputs, [*numbers, *unknown], "answering")
+    logits, unknown_logits = all_logits[: len(chosen)], all_logits[len(chosen) :]
+    states = all_states[: len(chosen)]
+    is_known = [number != UNKNOWN for number in model.writers.numbers([row.user for row in chosen])]
     lines = []
-    for position, row in enumerate(asked):
+    for position, row in enumerate(chosen):
         line = {
             "line": row.line,
             "user": row.user,
@@ -71,24 +72,24 @@ def evaluate(model: Model, data: Path, out: Path, *, embeddings: bool = False) -
             "label": row.label,
             "known": is_known[position],
             "logits": logits[position].tolist(),
-            "unknown": alone[position].tolist(),
+            "unknown": unknown_logits[position].tolist(),
         }
         if embeddings:
             line["embedding"] = states[position].tolist()
         lines.append(json.dumps(line) + "\n")
     with writing(out):
         write_atomically(out, lambda part: part.write_text("".join(lines), encoding="utf-8"))
-    new_writers = set_apart(own_texts, model.writers) if model.settings.kind in HARD else []
-    tested_rows = [position for position, row in enumerate(asked) if row.split == "test"]
+    added = new_writers(own_texts, model.writers) if model.settings.kind in HARD else []
+    tested_rows = [position for position, row in enumerate(chosen) if row.split == "test"]
     return {
         "answers": str(out),
         "kind": model.settings.kind,
         "rows": len(tested),
         "known": sum(is_known[position] for position in tested_rows),
-        "new_writers": len(new_writers),
+        "new_writers": len(added),
         "figures": {
-            name: measure_answers(labels, tested, label_probabilities(answers[tested_rows]))
-            for name, answers in (("own", logits), ("unknown", alone))
+            name: measure_probabilities(labels, tested, label_probabilities(values[tested_rows]))
+            for name, values in (("own", logits), ("unknown", unknown_logits))
         },
     }
 

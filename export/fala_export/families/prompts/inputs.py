@@ -1,4 +1,4 @@
-"""Who has a prompt, what stands before their texts, and batches of these to train on."""
+"""Writers, their hard prompts, and batches of their rows to train on."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from fala_export.training.backbones import TransformerLearner
 from fala_export.training.texts import EpochPlan, Texts, length_batches
 
 UNKNOWN = 0
-"""The number of a writer whom the training has not seen."""
+"""The number of a writer who is not in the training."""
 
 PLAIN = -1
-"""The number that asks for no prompt at all."""
+"""The number for a row without a prompt."""
 
 FEWEST_ROWS = 5
-"""Rows below which a writer is an unknown one: a prompt of their own would learn rows by heart."""
+"""Writers with fewer rows count as unknown: a prompt of their own would overfit."""
 
 _FEWEST_WRITERS = 2
 
@@ -39,7 +39,7 @@ class Writers:
     """The writers of a training, numbered from 1 on; see ``UNKNOWN`` and ``PLAIN``.
 
     Attributes:
-        names: The busiest first.
+        names: By falling number of rows.
     """
 
     names: tuple[str, ...]
@@ -69,19 +69,18 @@ class Writers:
 class Contexts:
     """The writers' texts, as the backbone's tokens.
 
-    ``[CLS] first text [SEP] second text [SEP] ...``, in the marks of the backbone's tokenizer. The
-    input itself is never among them. A static prompt takes the texts in the order of the data. A
-    dynamic one takes the most similar to the input first, by the cosine of their n-grams' tf-idf
-    (``fala.release.Lexicon``): it costs no forward pass, and is the same on every device. The last
-    text that has room is cut; the input never is. On a device ``OnnxEncoder.context`` gives the
-    same tokens, of which it makes keys and values.
+    ``[CLS] first text [SEP] second text [SEP] ...``, with the special tokens of the backbone's
+    tokenizer, and without the input itself. A static prompt takes the texts in the order of the
+    data. A dynamic one takes the most similar to the input first, by the cosine of their n-grams'
+    tf-idf (``fala.release.Lexicon``), which costs no forward pass and is the same on every device.
+    The last text is truncated to the room left; the input never is. On a device
+    ``OnnxEncoder.context`` returns the same tokens, to compile keys and values.
 
     Args:
-        learner: What reads texts.
+        learner: The backbone.
         texts: The distinct texts of each writer.
         length: Tokens of a prompt, at most.
-        known: Texts that frequencies of n-grams are of, where the most similar come first; None
-            keeps the order.
+        corpus: Texts to count n-grams in, for a dynamic prompt; None for a static one.
     """
 
     def __init__(
@@ -89,41 +88,41 @@ class Contexts:
         learner: TransformerLearner,
         texts: Mapping[str, Sequence[str]],
         length: int,
-        known: Sequence[str] | None = None,
+        corpus: Sequence[str] | None = None,
     ) -> None:
         self._texts = {writer: list(dict.fromkeys(own)) for writer, own in texts.items()}
         self._learner, self._length = learner, length
-        self._lexicon = None if known is None else Lexicon.fit(known)
+        self._lexicon = None if corpus is None else Lexicon.fit(corpus)
         self._ids: dict[str, list[int]] = {}
         self._features: dict[str, csr_array] = {}
 
-    def tokens(self, writer: str, text: str, taken: int) -> list[int]:
+    def tokens(self, writer: str, text: str, input_length: int) -> list[int]:
         """The prompt before a text.
 
         Args:
-            writer: Whose texts.
+            writer: The writer of the texts.
             text: The input.
-            taken: Its tokens.
+            input_length: Its number of tokens.
 
         Returns:
-            As many as there is room for beside the input; none, where no text has room.
+            As many tokens as there is room for besides the input; empty where no text has room.
         """
-        start, end = self._marks
-        room = min(self._length, self._learner.encoder.longest - taken) - len(start)
+        start, end = self._special_tokens
+        room = min(self._length, self._learner.encoder.longest - input_length) - len(start)
         tokens: list[int] = []
         for own_text in self._order(writer, text):
-            left = room - len(tokens) - len(end)
-            if left < 1:
+            remaining = room - len(tokens) - len(end)
+            if remaining < 1:
                 break
-            tokens += self._own_ids(own_text)[:left] + end
+            tokens += self._own_ids(own_text)[:remaining] + end
         return start + tokens if tokens else []
 
     @cached_property
-    def _marks(self) -> tuple[list[int], list[int]]:
-        """What the tokenizer puts before and after a text."""
+    def _special_tokens(self) -> tuple[list[int], list[int]]:
+        """The tokenizer's tokens before and after a text."""
         tokenizer = self._learner.tokenizer
         whole, inner = (
-            tokenizer.encode("a", add_special_tokens=framed).ids for framed in (True, False)
+            tokenizer.encode("a", add_special_tokens=special).ids for special in (True, False)
         )
         before = next(
             position
@@ -146,17 +145,17 @@ class Contexts:
             similar = self._features[writer] @ sparse_array(self._lexicon.rows([text])).T
             order = np.argsort(-similar.toarray()[:, 0], kind="stable")
             texts = [texts[position] for position in order]
-        return [one for one in texts if one != text]
+        return [other for other in texts if other != text]
 
 
 class Inputs:
     """Rows as tokens and writers.
 
     Args:
-        learner: What reads texts.
+        learner: The backbone.
         rows: n rows of classification.
-        writers: Who has a prompt.
-        contexts: Hard prompts; None for another kind.
+        writers: The writers with a prompt.
+        contexts: Hard prompts; None for other kinds.
     """
 
     def __init__(
@@ -168,51 +167,51 @@ class Inputs:
     ) -> None:
         self._text = [str(row.example) for row in rows]
         self._texts = Texts(learner, list(dict.fromkeys(self._text)))
-        self._place = [self._texts.position[text] for text in self._text]
+        self._index = [self._texts.position[text] for text in self._text]
         self._names, self._contexts, self._pad_id = writers.names, contexts, learner.pad_id
         self.numbers = writers.numbers([row.user for row in rows])
 
     def __len__(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return len(self._text)
 
     @property
     def lengths(self) -> list[int]:
         """Tokens of each row's text."""
         lengths = self._texts.lengths
-        return [lengths[position] for position in self._place]
+        return [lengths[position] for position in self._index]
 
     def distinct(self, numbers: Sequence[int]) -> tuple[list[int], list[int]]:
-        """The rows that differ in text or prompt, and for every row its place among them.
+        """The rows that differ in text or prompt, and for every row its position among them.
 
-        Several writers label a text, and to a stranger they are one.
+        Several writers may label a text, and unknown writers share one prompt.
 
         Args:
-            numbers: Whose prompts, row by row.
+            numbers: Number of the writer whose prompt is used, for each row.
         """
         first: dict[tuple[int, int], int] = {}
         rows: list[int] = []
         positions = []
-        for row, asked in enumerate(zip(self._place, numbers, strict=True)):
-            if asked not in first:
-                first[asked] = len(rows)
+        for row, key in enumerate(zip(self._index, numbers, strict=True)):
+            if key not in first:
+                first[key] = len(rows)
                 rows.append(row)
-            positions.append(first[asked])
+            positions.append(first[key])
         return rows, positions
 
     def take(self, chosen: Sequence[int], numbers: Sequence[int]) -> dict[str, Tensor]:
-        """What ``PromptedEncoder.forward`` takes, of some rows.
+        """The arguments of ``PromptedEncoder.forward`` for some rows.
 
         Args:
             chosen: The rows' positions.
-            numbers: Whose prompts stand before them.
+            numbers: Numbers of the writers whose prompts are used.
         """
-        batch = self._texts.take([self._place[row] for row in chosen])
+        batch = self._texts.take([self._index[row] for row in chosen])
         batch["writers"] = torch.tensor(numbers, dtype=torch.long)
         if self._contexts is not None:
             ids = [
                 self._contexts.tokens(
-                    self._names[number - 1], self._text[row], len(self._texts.ids(self._place[row]))
+                    self._names[number - 1], self._text[row], len(self._texts.ids(self._index[row]))
                 )
                 if number > UNKNOWN
                 else []
@@ -228,9 +227,9 @@ class WriterBatches:
     Args:
         inputs: The rows' texts and writers.
         batch: Rows a batch.
-        seed: Of their order, and of what is dropped.
-        dropping: How often a row's writer is the unknown one, or has no prompt; None for never,
-            to validate.
+        seed: Seed of their order and of the dropping.
+        dropping: Rates of replacing a row's writer by the unknown one, or by no prompt; None to
+            validate.
         labels: Position of each row's label, and how many labels there are; None for no target.
     """
 

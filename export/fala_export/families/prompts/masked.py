@@ -1,8 +1,8 @@
-"""The stage before the task: masked words of the writers' texts, with the writer given.
+"""The stage before the task: predict masked words of the writers' texts, after their prompts.
 
-As in BERT, 15 % of the tokens are to be guessed, of which 80 % are masked, 10 % are others and
-10 % stay. What guesses is fresh, since sentence encoders come without, and is thrown away: a layer
-over the token's state, and the backbone's own table of words.
+As in BERT, 15 % of the tokens are predicted, of which 80 % are masked, 10 % are random tokens and
+10 % stay. The predicting head is new, since sentence encoders have none, and is dropped afterwards:
+a layer over the token's state, and the backbone's table of words.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from fala_export.training.backbones import TransformerLearner
 
 _SHARE, _MASKED, _OTHER = 0.15, 0.8, 0.9
 _NAMES = ("[MASK]", "<mask>")
-_NONE = -100  # of cross_entropy: a token that is not to be guessed
+_NONE = -100  # ignore_index of cross_entropy: a token that is not predicted
 
 
 class MaskedModule(nn.Module):
-    """A prompted backbone that guesses words.
+    """A prompted backbone that predicts words.
 
     Args:
         prompted: The backbone with its prompts, trained in place.
-        seed: Of where the guessing layer starts.
+        seed: Seed of the predicting layer.
     """
 
     def __init__(self, prompted: PromptedEncoder, seed: int) -> None:
@@ -51,26 +51,26 @@ class MaskedModule(nn.Module):
         """The loss over masked tokens.
 
         Args:
-            hidden: The true token where it is to be guessed, else -100; shape (n, length).
-            inputs: As of ``PromptedEncoder.states``.
+            hidden: The true token where it is to be predicted, else -100; shape (n, length).
+            inputs: Arguments of ``PromptedEncoder.states``.
         """
-        asked = hidden != _NONE
-        states = self.norm(functional.gelu(self.layer(self.prompted.states(**inputs)[asked])))
+        chosen = hidden != _NONE
+        states = self.norm(functional.gelu(self.layer(self.prompted.states(**inputs)[chosen])))
         scores = states @ self._words.T + self.bias
-        loss = functional.cross_entropy(scores.float(), hidden[asked])
-        return {"loss": loss, "weight": asked.sum()}
+        loss = functional.cross_entropy(scores.float(), hidden[chosen])
+        return {"loss": loss, "weight": chosen.sum()}
 
 
 class MaskedBatches:
-    """Writers' texts with words to guess, others in every epoch.
+    """Writers' texts with words to predict, other words in every epoch.
 
     Args:
-        learner: What reads texts.
+        learner: The backbone.
         batches: Rows with their writers.
-        seed: Of what is masked.
+        seed: Seed of the masks.
 
     Raises:
-        ExportError: The tokenizer knows no mask.
+        ExportError: The tokenizer has no mask token.
     """
 
     def __init__(self, learner: TransformerLearner, batches: WriterBatches, seed: int) -> None:
@@ -93,14 +93,14 @@ class MaskedBatches:
     def batch(self, epoch: int, position: int) -> dict[str, Any]:
         """The arguments of ``MaskedModule.forward``."""
         batch = self._batches.batch(epoch, position)
-        ids, there = batch["ids"].numpy(), batch["mask"].numpy() == 1
+        ids, present = batch["ids"].numpy(), batch["mask"].numpy() == 1
         rng = np.random.default_rng((self._seed, epoch, position, 1))
-        free = there & ~np.isin(ids, self._special)
+        free = present & ~np.isin(ids, self._special)
         drawn = np.where(free, rng.random(ids.shape), 2.0)
-        # One at least: a mean over no word is no number.
-        asked = (drawn < _SHARE) | (drawn == drawn.min())
-        how, others = rng.random(ids.shape), rng.integers(self._vocabulary, size=ids.shape)
-        shown = np.where(how < _MASKED, self._mask_id, np.where(how < _OTHER, others, ids))
-        batch["hidden"] = torch.from_numpy(np.where(asked, ids, _NONE))
-        batch["ids"] = torch.from_numpy(np.where(asked, shown, ids))
+        # At least one: a mean over no words is not finite.
+        chosen = (drawn < _SHARE) | (drawn == drawn.min())
+        draws, random_ids = rng.random(ids.shape), rng.integers(self._vocabulary, size=ids.shape)
+        inputs = np.where(draws < _MASKED, self._mask_id, np.where(draws < _OTHER, random_ids, ids))
+        batch["hidden"] = torch.from_numpy(np.where(chosen, ids, _NONE))
+        batch["ids"] = torch.from_numpy(np.where(chosen, inputs, ids))
         return batch

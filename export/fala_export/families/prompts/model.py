@@ -19,25 +19,25 @@ from fala_export.families.prompts.inputs import PLAIN, Inputs
 from fala_export.models.sentence_encoder import SentenceEncoder
 from fala_export.training.classifier import BIAS_PACE, cross_entropies
 
-_HIDDEN = 512  # of the MLP, as prefix-tuning has it (Li and Liang, ACL 2021)
-_DEVIATION = 0.02  # of numbers that go into the backbone as they are; BERT's own, too
-_MORE = 10.0  # times the pace, of numbers around 1 that go into the MLP
+_HIDDEN = 512  # width of the MLP, as in prefix-tuning (Li and Liang, ACL 2021)
+_DEVIATION = 0.02  # of numbers that go into the backbone directly, as in BERT
+_MORE = 10.0  # factor of the pace for the MLP's input, whose numbers are around 1
 
 
 class SoftPrompts(nn.Module):
     """A prompt for each of W writers, and for the unknown one.
 
     All writers start as the unknown one. AdamW moves every number by about its learning rate a
-    step, whatever the gradient, and a writer's have a few dozen steps: prompts are kept divided by
-    ``pace``, which is to move them that many times as fast as the backbone.
+    step, whatever the gradient, and a writer's numbers have only a few dozen steps. So prompts are
+    stored divided by ``pace``, and move that many times as fast as the backbone.
 
     Args:
         writers: W.
         length: Vectors of a prompt.
-        width: Numbers of each that the backbone takes.
-        inner: Numbers of each that the MLP takes; None has no MLP.
-        pace: Above 0; ten times that for what the MLP takes, whose numbers are far larger.
-        seed: Of where they start.
+        width: Numbers of a vector in the backbone.
+        inner: Numbers of a vector before the MLP; None for no MLP.
+        pace: Above 0; ten times that before an MLP, where numbers are far larger.
+        seed: Seed of the initial prompts.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class SoftPrompts(nn.Module):
             self.outer = _Paced(_HIDDEN, width, pace, generator)
 
     def forward(self, writers: Tensor) -> Tensor:
-        """The prompts of writers by number, shape (n,); those of PLAIN are the unknown writer's.
+        """The prompts of writers by number, shape (n,); for PLAIN the unknown writer's.
 
         Returns:
             Shape (n, length, width).
@@ -70,7 +70,7 @@ class SoftPrompts(nn.Module):
 
 
 class _Paced(nn.Module):
-    """A linear layer whose numbers are kept divided by their pace."""
+    """A linear layer whose weights are stored divided by their pace."""
 
     def __init__(self, inputs: int, outputs: int, pace: float, generator: torch.Generator) -> None:
         super().__init__()
@@ -86,16 +86,16 @@ class _Paced(nn.Module):
 
 _AFTER_PADDING = ("camembert", "roberta", "xlm-roberta")
 FAMILY = ("bert", "electra", *_AFTER_PADDING)
-"""Model types whose layers take keys and values beside the text's own."""
+"""Model types whose layers accept additional keys and values."""
 
 
 @dataclass(frozen=True)
 class PrefixShape:
-    """What a layer's keys and values are made of.
+    """The shape of all layers' keys and values.
 
     Attributes:
-        layers: Of the backbone.
-        heads: Of a layer.
+        layers: Layers of the backbone.
+        heads: Heads of a layer.
         head_dimension: Numbers of a head.
     """
 
@@ -105,15 +105,15 @@ class PrefixShape:
 
     @property
     def numbers(self) -> int:
-        """Of one place at all layers, keys and values."""
+        """Numbers of the keys and values of one position, over all layers."""
         return 2 * self.layers * self.heads * self.head_dimension
 
 
 def prefix_shape(transformer: PreTrainedModel) -> PrefixShape:
-    """What a backbone's layers take.
+    """The shape of a backbone's keys and values.
 
     Raises:
-        ExportError: Prompts are not for such a backbone.
+        ExportError: Such a backbone takes no prompts.
     """
     config = transformer.config
     if config.model_type not in FAMILY:
@@ -124,28 +124,28 @@ def prefix_shape(transformer: PreTrainedModel) -> PrefixShape:
     kind = getattr(config, "position_embedding_type", "absolute") or "absolute"
     if kind != "absolute":
         raise ExportError(
-            f"the model tells positions by {kind}, and writers' prompts need absolute ones"
+            f"the model's positions are {kind}, and writers' prompts need absolute ones"
         )
     heads = int(config.num_attention_heads)
     return PrefixShape(int(config.num_hidden_layers), heads, int(config.hidden_size) // heads)
 
 
 class PromptedEncoder(nn.Module):
-    """Token ids and a writer to one embedding a text.
+    """A module from token ids and a writer to one embedding a text.
 
-    A soft prompt at one layer is P vectors before the text's own; at every layer it is P keys and
-    values. A hard prompt is tokens before the text's own. What is pooled is the text alone, and
-    it keeps its positions whatever stands before it: without a prompt it is the backbone's own
-    embedding.
+    A soft prompt at one layer is P vectors before the text's vectors; at every layer it is P keys
+    and values. A hard prompt is tokens before the text. Only the text is pooled, and it keeps its
+    positions after any prompt: without a prompt the result is the backbone's embedding.
 
     Args:
         encoder: The backbone.
-        prompts: Soft prompts; None for a kind without.
+        prompts: Soft prompts; None for other kinds.
         every_layer: Whether these are keys and values of every layer.
-        both_ways: Whether a hard prompt's tokens look at the text, too; positions then run on.
+        both_ways: Whether a hard prompt's tokens attend to the text, too; positions are then
+            continuous.
 
     Raises:
-        ExportError: Prompts are not for such a backbone.
+        ExportError: Such a backbone takes no prompts.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class PromptedEncoder(nn.Module):
         context: Tensor | None = None,
         context_mask: Tensor | None = None,
     ) -> Tensor:
-        """Embed texts; arguments as of ``states``, the result of shape (n, dim)."""
+        """Embed texts, with the arguments of ``states``; shape (n, dim)."""
         return self.encoder.pool(self.states(ids, mask, writers, context, context_mask), mask)
 
     def states(
@@ -190,7 +190,7 @@ class PromptedEncoder(nn.Module):
             mask: 1 where there is a token, the same shape.
             writers: Their numbers, shape (n,); needed by soft prompts.
             context: Tokens of hard prompts, shape (n, c).
-            context_mask: 1 where there is one, the same shape.
+            context_mask: 1 where there is a token, the same shape.
 
         Returns:
             Shape (n, length, dim).
@@ -199,21 +199,21 @@ class PromptedEncoder(nn.Module):
             return self._after_tokens(ids, mask, context, context_mask)
         if self.prompts is None or writers is None:
             return self._run(mask, self.positions(mask), input_ids=ids)
-        # A row without a prompt has one that nothing looks at.
-        there = (writers != PLAIN).to(mask.dtype)[:, None].expand(-1, self.prompts.length)
-        whole = torch.cat([there, mask], dim=1)
+        # A row without a prompt has a masked one.
+        visible = (writers != PLAIN).to(mask.dtype)[:, None].expand(-1, self.prompts.length)
+        full_mask = torch.cat([visible, mask], dim=1)
         if self._every_layer:
             past = cache_of(self.prefix(writers))
-            return self._run(whole, self.positions(mask), input_ids=ids, past_key_values=past)
+            return self._run(full_mask, self.positions(mask), input_ids=ids, past_key_values=past)
         transformer = self.encoder.transformer
         vectors = self.prompts(writers)
-        words = torch.cat([vectors, transformer.get_input_embeddings()(ids)], dim=1)
-        # The text's first position is the prompt's, too: its vectors learn their own place.
-        positions = torch.cat([torch.full_like(there, self._first), self.positions(mask)], dim=1)
-        return self._run(whole, positions, inputs_embeds=words)[:, self.prompts.length :]
+        embeddings = torch.cat([vectors, transformer.get_input_embeddings()(ids)], dim=1)
+        # All vectors of the prompt have the text's first position: they learn their order.
+        positions = torch.cat([torch.full_like(visible, self._first), self.positions(mask)], dim=1)
+        return self._run(full_mask, positions, inputs_embeds=embeddings)[:, self.prompts.length :]
 
     def prefix(self, writers: Tensor) -> Tensor:
-        """Keys and values of writers, of prompts at every layer.
+        """Keys and values of writers' prompts at every layer.
 
         Args:
             writers: Their numbers, shape (n,).
@@ -222,16 +222,16 @@ class PromptedEncoder(nn.Module):
             Shape (layers, 2, n, heads, P, head_dimension).
         """
         if self.prompts is None:
-            raise ExportError("prompts of this kind are no keys and values")
+            raise ExportError("prompts of this kind have no keys and values")
         shape, numbers = self.shape, self.prompts(writers)
-        parted = numbers.view(len(writers), -1, shape.layers, 2, shape.heads, shape.head_dimension)
-        return parted.permute(2, 3, 0, 4, 1, 5)
+        split = numbers.view(len(writers), -1, shape.layers, 2, shape.heads, shape.head_dimension)
+        return split.permute(2, 3, 0, 4, 1, 5)
 
     def compiled(self, context: Tensor) -> Tensor:
-        """What the backbone makes of one hard prompt, once and for all inputs.
+        """Compile one hard prompt to keys and values for all inputs.
 
-        A text after these keys and values is what it is after the tokens themselves, where those
-        do not look at the text.
+        A text has the same states after these keys and values as after the tokens, where the
+        tokens do not attend to the text.
 
         Args:
             context: Token ids, shape (c,).
@@ -245,25 +245,25 @@ class PromptedEncoder(nn.Module):
         return torch.stack([torch.stack([layer.keys, layer.values]) for layer in cache.layers])
 
     def positions(self, mask: Tensor, after: Tensor | int = 0) -> Tensor:
-        """Positions of tokens, shape (n, length): the model's own, or as many further on."""
+        """Positions of tokens, shape (n, length): the model's own, plus ``after``."""
         return (mask.cumsum(1) - 1).clamp(min=0) + self._first + after
 
     def _after_tokens(
         self, ids: Tensor, mask: Tensor, context: Tensor, context_mask: Tensor
     ) -> Tensor:
-        before = context.shape[1]
+        start = context.shape[1]
         after: Tensor | int = context_mask.sum(1, keepdim=True) if self._both_ways else 0
         positions = torch.cat([self.positions(context_mask), self.positions(mask, after)], dim=1)
-        whole = torch.cat([context_mask, mask], dim=1)
+        full_mask = torch.cat([context_mask, mask], dim=1)
         if not self._both_ways:
-            rows = whole[:, None, :].expand(-1, whole.shape[1], -1).clone()
-            rows[:, :before, before:] = 0
-            whole = rows
+            rows = full_mask[:, None, :].expand(-1, full_mask.shape[1], -1).clone()
+            rows[:, :start, start:] = 0
+            full_mask = rows
         tokens = torch.cat([context, ids], dim=1)
-        return self._run(whole, positions, input_ids=tokens)[:, before:]
+        return self._run(full_mask, positions, input_ids=tokens)[:, start:]
 
     def _run(self, mask: Tensor, positions: Tensor, **inputs: Any) -> Tensor:  # noqa: ANN401
-        # Token types are given: the model's own are as many as it has positions.
+        # Token types are passed, as the model's defaults have only its number of positions.
         states: Tensor = self.encoder.transformer(
             attention_mask=mask,
             position_ids=positions,
@@ -274,7 +274,7 @@ class PromptedEncoder(nn.Module):
 
 
 def cache_of(prefix: Tensor) -> DynamicCache:
-    """A prefix as ``transformers`` takes it.
+    """A prefix as a cache of ``transformers``.
 
     Args:
         prefix: Shape (layers, 2, n, heads, P, head_dimension).
@@ -289,12 +289,12 @@ _BATCH = 32
 
 
 class PromptedClassifier(nn.Module):
-    """A prompted backbone with a head: z = w . h(x, writer) + b, and the writer's bias if asked.
+    """A prompted backbone with a head: z = w . h(x, writer) + b, on request plus a writer's bias.
 
     Args:
         prompted: The backbone with its prompts.
-        head: Where the head starts.
-        biases: Writers with a bias of their own; 0 for a kind without.
+        head: The initial head.
+        biases: Number of writers with their own bias; 0 for other kinds.
     """
 
     def __init__(self, prompted: PromptedEncoder, head: Head, biases: int = 0) -> None:
@@ -306,7 +306,7 @@ class PromptedClassifier(nn.Module):
         if biases:
             self.own_bias = nn.Parameter(torch.zeros(biases + 1, *head.bias.shape))
 
-    def answers(self, writers: Tensor, **inputs: Tensor) -> tuple[Tensor, Tensor]:
+    def outputs(self, writers: Tensor, **inputs: Tensor) -> tuple[Tensor, Tensor]:
         """Z and h of texts, (n, C) and (n, dim); arguments as of ``PromptedEncoder.states``."""
         embeddings = self.prompted(writers=writers, **inputs)
         logits = embeddings @ self.weight.T + self.bias
@@ -319,15 +319,15 @@ class PromptedClassifier(nn.Module):
 
         Args:
             shares: Of the labels, 0 or 1, shape (n, C); of the second label alone where C = 1.
-            inputs: As of ``answers``.
+            inputs: Arguments of ``outputs``.
         """
-        logits, _ = self.answers(**inputs)
+        logits, _ = self.outputs(**inputs)
         loss = cross_entropies(logits, shares).mean()
         return {"loss": loss, "weight": torch.tensor(float(len(shares)))}
 
     @property
     def head(self) -> Head:
-        """The head as the SDK computes it."""
+        """The head in the SDK's form."""
         parts = (self.weight.detach().numpy().copy(), self.bias.detach().numpy().copy())
         return Head(CLASSIFICATION, self.labels, *parts)
 
@@ -340,8 +340,8 @@ def predict(
     Args:
         module: In evaluation mode.
         inputs: n rows.
-        numbers: Whose prompts, row by row.
-        label: Of the progress.
+        numbers: Number of the writer whose prompt is used, for each row.
+        label: Title of the progress bar.
     """
     logits = np.empty((len(inputs), len(module.bias)), dtype=np.float32)
     embeddings = np.empty((len(inputs), module.weight.shape[1]), dtype=np.float32)
@@ -354,10 +354,10 @@ def predict(
         for start in range(0, len(order), _BATCH):
             chosen = order[start : start + _BATCH]
             batch = inputs.take(chosen, [numbers[row] for row in chosen])
-            moved = {name: value.to(device) for name, value in batch.items()}
-            answers = module.answers(**moved)
-            logits[chosen], embeddings[chosen] = (part.cpu().numpy() for part in answers)
+            arguments = {name: value.to(device) for name, value in batch.items()}
+            outputs = module.outputs(**arguments)
+            logits[chosen], embeddings[chosen] = (part.cpu().numpy() for part in outputs)
             bar.update(len(chosen))
     module.cpu()
-    of = np.asarray(distinct, dtype=np.int64)[positions]
-    return logits[of], embeddings[of]
+    rows = np.asarray(distinct, dtype=np.int64)[positions]
+    return logits[rows], embeddings[rows]

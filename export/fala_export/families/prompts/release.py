@@ -1,4 +1,4 @@
-"""What a training leaves: a release with a few writers' prompts, and a model folder with all."""
+"""Write a training's release with a few writers' prompts, and its model folder with all."""
 
 from __future__ import annotations
 
@@ -45,8 +45,7 @@ _BACKBONE = "prompted.encoder."
 def save_prompts(model: Model, folder: Path) -> None:
     """Write a model folder with its prompts, whole or not at all.
 
-    The backbone is what ``load_encoder`` reads; head and prompts lie beside it, in
-    ``prompts/``.
+    ``load_encoder`` reads the backbone; head and prompts are in ``prompts/``.
 
     Raises:
         ExportError: It cannot be written.
@@ -63,15 +62,15 @@ def save_prompts(model: Model, folder: Path) -> None:
         "writers": model.writers.names,
         "texts": model.texts,
     }
-    beside = {WEIGHTS: save(weights), SETTINGS: json.dumps(settings, indent=1).encode()}
-    save_model(model.learner.encoder, folder, beside)
+    files = {WEIGHTS: save(weights), SETTINGS: json.dumps(settings, indent=1).encode()}
+    save_model(model.learner.encoder, folder, files)
 
 
 def load_prompts(folder: Path) -> Model:
     """Read what ``save_prompts`` wrote.
 
     Raises:
-        ExportError: It is no such folder, or damaged.
+        ExportError: It is not such a folder, or damaged.
     """
     if not (folder / SETTINGS).is_file():
         raise ExportError(
@@ -92,8 +91,8 @@ def load_prompts(folder: Path) -> Model:
         biases = count if settings.kind == USER_BIAS else 0
         module = PromptedClassifier(prompted, head, biases)
         result = module.load_state_dict(weights, strict=False)
-        lacking = [name for name in result.missing_keys if not name.startswith(_BACKBONE)]
-        if lacking or result.unexpected_keys:
+        missing = [name for name in result.missing_keys if not name.startswith(_BACKBONE)]
+        if missing or result.unexpected_keys:
             raise ValueError(f"its weights are not those of {settings.kind} prompts")
         if not all(torch.isfinite(value).all() for value in weights.values()):
             raise ValueError("its weights hold NaN or infinity")
@@ -102,26 +101,26 @@ def load_prompts(folder: Path) -> Model:
 
 
 _COMPARED = 64  # texts
-_ROUNDS = 50  # of k-means, which ends when nobody changes sides
+_ROUNDS = 50  # of k-means, at most
 
 
 def write_prompted(
     prompted: Prompted, out: Path, options: ExportOptions, count: int = MAX_PROMPTS
 ) -> dict[str, Any]:
-    """Write a trained backbone with its head as a release; prompts at every layer come along.
+    """Write a trained backbone with its head as a release, with prompts at every layer.
 
-    A static hard prompt's release lets the device compile its user's own texts to one. The other
-    kinds' prompts are vectors before the text, biases or texts in another order each time, which
-    no device takes: they stay in the model's folder.
+    With static hard prompts the device may compile a prompt from its user's texts. Devices do not
+    support prompts of other kinds (vectors before the text, biases, texts in an order that varies),
+    which stay in the model's folder.
 
     Args:
-        prompted: What was trained.
+        prompted: The trained model.
         out: The bundle; left alone when anything fails.
         options: How to export the encoder.
-        count: Prompts that a release brings, at most.
+        count: Most prompts of a release.
 
     Returns:
-        As ``write_trained``, with ``prompts``: how many, and bytes.
+        As ``write_trained``, with ``prompts``: their number and bytes.
 
     Raises:
         ExportError: The backbone cannot be exported so, or the output cannot be written.
@@ -155,17 +154,17 @@ def write_prompted(
 
 
 def _hard_prompt(model: Model) -> dict[str, Any]:
-    """What tells a device that it may compile a prompt, and of how many tokens."""
+    """The manifest's detail that lets a device compile a prompt, with its number of tokens."""
     return {HARD_PROMPT: {"tokens": min(model.settings.tokens, MOST_COMPILED)}}
 
 
 def _parity(
     prompted: Prompted, bundle: Bundle, prompt: NDArray[np.float16], options: ExportOptions
 ) -> dict[str, Any]:
-    """The unknown writer's embeddings, as a device has them and as the training had them.
+    """Compare the unknown writer's embeddings on a device with those of the training.
 
     Raises:
-        ExportError: They are less alike than they should be.
+        ExportError: The mean cosine is below the floor.
     """
     texts = [str(example) for example in prompted.trained.examples[:_COMPARED]]
     rows = [Row(None, "public", text, None, 0) for text in texts]
@@ -184,15 +183,15 @@ def _parity(
 
 
 def vendor_prompts(model: Model, count: int, seed: int) -> tuple[NDArray[np.float16], list[int]]:
-    """A few prompts for all writers: the unknown one's, and means of writers who are alike.
+    """A few prompts for all writers: the unknown one's, and means of similar writers.
 
     Args:
-        model: Of prompts at every layer.
-        count: How many, at most.
-        seed: Of k-means.
+        model: A model with prompts at every layer.
+        count: Most prompts.
+        seed: Seed of k-means.
 
     Returns:
-        Shape (K, layers, 2, heads, length, head_dimension), and how many writers each mean is of.
+        Shape (K, layers, 2, heads, length, head_dimension), and the number of writers of each mean.
 
     Raises:
         ExportError: A number does not fit float16.
@@ -201,7 +200,7 @@ def vendor_prompts(model: Model, count: int, seed: int) -> tuple[NDArray[np.floa
     with torch.inference_mode():
         learnt = model.module.prompted.prefix(numbers).movedim(2, 0).numpy()
     writers = learnt[1:].reshape(len(learnt) - 1, -1)
-    # Of writers who still are as they started there is one prompt, and k-means finds no more.
+    # Untrained writers have equal prompts, and k-means finds no more groups than distinct ones.
     distinct = len({row.tobytes() for row in writers})
     groups = _k_means(writers, min(count - 1, distinct), seed)
     means = [writers[groups == group].mean(axis=0) for group in range(groups.max() + 1)]
@@ -214,7 +213,7 @@ def vendor_prompts(model: Model, count: int, seed: int) -> tuple[NDArray[np.floa
 
 
 def _k_means(points: NDArray[np.float32], count: int, seed: int) -> NDArray[np.int64]:
-    """The group of each point; groups are numbered by size, and none is empty."""
+    """The group of each point; groups are numbered by falling size, and none is empty."""
     _, groups = kmeans2(points, count, iter=_ROUNDS, minit="++", missing="warn", seed=seed)
     names, sizes = np.unique(groups, return_counts=True)
     order = names[np.argsort(-sizes, kind="stable")]

@@ -1,4 +1,4 @@
-"""What a vendor may say about a training of writers' prompts."""
+"""Settings of a training of writers' prompts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KINDS = {
     HARD_STATIC: "the writer's own texts, in the data's order",
     HARD_DYNAMIC: "the writer's own texts, the most similar ones first",
 }
-"""What tells writers apart; the first two, nothing and a bias, are what prompts compare with."""
+"""How writers are distinguished; the first two, nothing and a bias, are the baselines."""
 
 MOST_SOFT, MOST_HARD = 256, 4096
 """The most vectors of a soft prompt, and tokens of a hard one."""
@@ -35,20 +35,20 @@ _SOFT_LENGTH, _HARD_LENGTH = 8, 64
 
 @dataclass(frozen=True)
 class PromptSettings:
-    """How writers are told apart.
+    """How writers are distinguished.
 
     Attributes:
-        kind: What tells writers apart.
+        kind: The kind of prompts.
         length: Vectors of a soft prompt (default 8), or tokens of a hard one (default 64).
         mlp: Whether soft prompts go through an MLP that all writers share.
-        fixed: Train prompts and head alone.
-        mlm: Guess masked words of the writers' texts first.
+        fixed: Train only prompts and head.
+        mlm: First train on masked words of the writers' texts.
         mlm_epochs: Most passes of that stage.
-        both_ways: A hard prompt's texts look at the input, too, as in the paper; a device cannot
-            keep what is made of such.
-        writer_dropout: Share of the rows whose writer is unknown.
-        plain: Share of a soft kind's training rows without any prompt, so that the one head also
-            serves the backbone alone.
+        both_ways: A hard prompt's texts attend to the input, too, as in the paper; a device cannot
+            compile such prompts.
+        writer_dropout: Share of the training rows whose writer is replaced by the unknown one.
+        plain: Share of a soft kind's training rows without a prompt, so that the head also fits
+            the backbone alone.
     """
 
     kind: Annotated[str, Described(KINDS)]
@@ -62,7 +62,7 @@ class PromptSettings:
     plain: float = 0.1
 
     def mistake(self) -> str | None:
-        """What is asked of a kind that only another has; None where nothing is."""
+        """A message about an option that the kind does not have; None where all fit."""
         soft = self.kind in SOFT
         most = MOST_SOFT if soft else MOST_HARD if self.kind in HARD else 0
         if not (self.mlp or soft):
@@ -84,20 +84,20 @@ class PromptSettings:
         return usual if self.length is None else self.length
 
     def recipe(self) -> dict[str, Any]:
-        """All of it, as JSON can hold it."""
+        """All settings, as JSON values."""
         return {**asdict(self), "length": self.tokens}
 
 
 @dataclass(frozen=True, kw_only=True)
 class PromptedRelease:
-    """What is trained and released, or asked of what was trained.
+    """A training and its release, or an evaluation.
 
     Attributes:
-        out: Bundle to write, or answers.
+        out: Bundle to write, or file of logits.
         evaluate: Write a trained model's logits for this file's test rows, a JSON object a line;
             DIR is model in the training's --work.
-        embeddings: With --evaluate: answer train rows, too, and write every row's embedding.
-        count: Prompts that a release of soft-all brings, at most.
+        embeddings: With --evaluate: include train rows, and write every row's embedding.
+        count: Most prompts of a release of soft-all.
         pooling: Default: the model's own.
     """
 

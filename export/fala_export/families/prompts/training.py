@@ -1,4 +1,4 @@
-"""From public rows to one backbone with its writers' prompts."""
+"""Train one backbone and its writers' prompts on public rows."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from fala_export.models.encoder import Encoder
 from fala_export.training.backbones import TransformerLearner, embed_rows
 from fala_export.training.closed_form import closed_form, with_words
 from fala_export.training.loop import Training
-from fala_export.training.metrics import measure_answers
+from fala_export.training.metrics import measure_probabilities
 from fala_export.training.public_rows import Division, PublicRows, divide
 from fala_export.training.release import Trained, details_of, history_of, parity_examples
 from fala_export.training.settings import LoopSettings, TrainingSettings
@@ -51,13 +51,13 @@ _PACE, _FIXED_PACE = 30.0, 3.0  # of prompts; see ``SoftPrompts``
 
 @dataclass(frozen=True)
 class Model:
-    """A backbone with its writers' prompts, and all that it takes to ask it.
+    """A backbone with its writers' prompts, and everything needed to predict.
 
     Attributes:
         module: With the head, in evaluation mode.
-        learner: What reads texts.
-        settings: How writers are told apart.
-        writers: Who has a prompt.
+        learner: The backbone.
+        settings: The kind of prompts.
+        writers: The writers with a prompt.
         texts: The writers' texts, for hard prompts; empty for other kinds.
     """
 
@@ -68,28 +68,28 @@ class Model:
     texts: Mapping[str, Sequence[str]]
 
     def inputs(
-        self, rows: Sequence[Row], others: Mapping[str, Sequence[str]] | None = None
+        self, rows: Sequence[Row], new_texts: Mapping[str, Sequence[str]] | None = None
     ) -> Inputs:
         """Rows as this model's input.
 
         Args:
             rows: Rows of classification.
-            others: Texts of writers whom the training has not seen: enough for a hard prompt.
+            new_texts: Texts of writers who are not in the training, for hard prompts.
         """
         if self.settings.kind not in HARD:
             return Inputs(self.learner, rows, self.writers)
-        new = {} if others is None else others
-        writers = Writers((*self.writers.names, *(set_apart(new, self.writers))))
+        new = {} if new_texts is None else new_texts
+        writers = Writers((*self.writers.names, *(new_writers(new, self.writers))))
         contexts = contexts_of(self.learner, self.settings, self.texts, new)
         return Inputs(self.learner, rows, writers, contexts)
 
 
 @dataclass(frozen=True)
 class Prompted:
-    """What a training of writers' prompts gives.
+    """The result of a training of writers' prompts.
 
     Attributes:
-        model: It.
+        model: The trained model.
         trained: The backbone and the head alone, with the details for a manifest.
     """
 
@@ -97,8 +97,8 @@ class Prompted:
     trained: Trained
 
 
-def set_apart(texts: Mapping[str, Sequence[str]], writers: Writers) -> list[str]:
-    """The writers of some texts who are not among those of a training, in order."""
+def new_writers(texts: Mapping[str, Sequence[str]], writers: Writers) -> list[str]:
+    """The writers of some texts who are not in the training, in order."""
     return [name for name in texts if name not in set(writers.names)]
 
 
@@ -106,12 +106,12 @@ def contexts_of(
     learner: TransformerLearner,
     settings: PromptSettings,
     texts: Mapping[str, Sequence[str]],
-    others: Mapping[str, Sequence[str]],
+    new_texts: Mapping[str, Sequence[str]],
 ) -> Contexts:
-    """The hard prompts of a training's writers, and of others whose texts are known."""
-    all_texts = unique_texts(text for one in texts.values() for text in one)
+    """The hard prompts of a training's writers, and of new writers with texts."""
+    corpus = unique_texts(text for own_texts in texts.values() for text in own_texts)
     dynamic = settings.kind == HARD_DYNAMIC
-    return Contexts(learner, {**others, **texts}, settings.tokens, all_texts if dynamic else None)
+    return Contexts(learner, {**new_texts, **texts}, settings.tokens, corpus if dynamic else None)
 
 
 def train_prompts(
@@ -127,20 +127,20 @@ def train_prompts(
 ) -> Prompted:
     """Train one backbone, one head and the writers' prompts together.
 
-    Documents are divided, not users: a writer's prompt is validated and measured on texts that
-    nobody's training rows are about. The head starts from the closed form on the backbone as it
-    is; of the epochs the one with the lowest loss on the validation rows is kept.
+    Documents are divided, not users: a writer's prompt is validated and measured on texts without
+    any training rows. The head starts from the closed form on the untrained backbone. The epoch
+    with the lowest loss on the validation rows is kept.
 
     Args:
         source: A loaded encoder, trained in place unless it is fixed.
         rows: The public rows, which name their users.
-        prompts: How writers are told apart.
-        settings: How to train; annotators' own heads are not of it.
-        work: Folder of the checkpoints, of each stage in a folder of its own.
+        prompts: The kind of prompts.
+        settings: Settings of the training; annotators are ignored.
+        work: Folder of the checkpoints, with a folder for each stage.
         max_length: Tokens of a text that are read.
         resume: Continue from the last whole checkpoints in ``work``, if there are any.
-        lexical: Whether the release's head has a lexical view; the model's own, by which prompts
-            are measured, has none.
+        lexical: Whether the release's head has a lexical view; the model's head, with which
+            prompts are measured, has none.
 
     Raises:
         DataError: The rows are too few, of matching, or of too few writers.
@@ -167,8 +167,8 @@ def train_prompts(
     }
     batch, seed = settings.batch, settings.seed
     task = Training(loop, work / "task", seed, recipe, resume)
-    words_first = replace(loop, epochs=prompts.mlm_epochs)
-    mlm = Training(words_first, work / "mlm", seed, recipe, resume)
+    mlm_loop = replace(loop, epochs=prompts.mlm_epochs)
+    mlm = Training(mlm_loop, work / "mlm", seed, recipe, resume)
     for stage in (mlm, task) if prompts.mlm else (task,):
         stage.open()
 
@@ -180,12 +180,12 @@ def train_prompts(
     validation = Inputs(learner, division.validation, writers, contexts)
     history: dict[str, Any] = {}
     if prompts.mlm:
-        went = mlm.run(
+        stage_history = mlm.run(
             MaskedModule(prompted, seed),
             MaskedBatches(learner, WriterBatches(training, batch, seed, prompts), seed),
             MaskedBatches(learner, WriterBatches(validation, batch, seed, None), seed),
         )
-        history["mlm"] = history_of(went)
+        history["mlm"] = history_of(stage_history)
     plain = embed_rows(learner, division.training)
     head, _ = closed_form(learner, division.training, rows, plain, lexical=False)
     biases = len(writers.names) if prompts.kind == USER_BIAS else 0
@@ -193,24 +193,24 @@ def train_prompts(
     counts = parameters(module)
     labels = (_positions(division.training, rows.labels), len(rows.labels))
     validation_labels = (_positions(division.validation, rows.labels), len(rows.labels))
-    went = task.run(
+    stage_history = task.run(
         module,
         WriterBatches(training, batch, seed, prompts, labels),
         WriterBatches(validation, batch, seed, None, validation_labels),
     )
-    history["task"] = history_of(went)
+    history["task"] = history_of(stage_history)
     source.module.requires_grad_(True)
     model = Model(module, learner, prompts, writers, texts)
     figures = _figures(model, Inputs(learner, division.held_out, writers, contexts), division)
     details = details_of("backbone, head and writers' prompts", rows, division, figures)
     details["training"] |= {
-        "recipe": task.noted,
+        "recipe": task.provenance,
         "history": history,
         "parameters": counts,
     }
     head = module.head
     if lexical:
-        # A device reads texts without a prompt, unless one proves itself there.
+        # A device reads texts without a prompt, unless it has validated one.
         plain = embed_rows(learner, [*division.training, *division.validation])
         head, words = with_words(head, learner, division, rows, plain)
         details["training"] |= words
@@ -220,13 +220,13 @@ def train_prompts(
 def make_encoder(
     source: Encoder, prompts: PromptSettings, writers: int, seed: int
 ) -> PromptedEncoder:
-    """A backbone with prompts that are still to be trained.
+    """A backbone with untrained prompts.
 
     Args:
         source: The backbone.
         prompts: Their kind and size.
-        writers: How many have one.
-        seed: Of where they start.
+        writers: Number of writers.
+        seed: Seed of the initial prompts.
     """
     shape = prefix_shape(source.module.transformer)
     soft = None
@@ -261,19 +261,20 @@ def _positions(rows: Sequence[Row], labels: Sequence[str]) -> list[int]:
 
 
 def _figures(model: Model, inputs: Inputs, division: Division) -> dict[str, Any]:
-    """How well held-out documents' labels are guessed with the writer's prompt, and without."""
+    """Figures of held-out documents with the writers' prompts, and without."""
     with_prompt = [position for position, number in enumerate(inputs.numbers) if number != UNKNOWN]
     if not with_prompt:
         raise ExportError("no held-out row is of a writer with a prompt; try another --seed")
-    numbers_of = {"own": inputs.numbers}
+    cases = {"own": inputs.numbers}
     if model.settings.kind != NONE:
-        numbers_of["unknown"] = [UNKNOWN] * len(inputs)
+        cases["unknown"] = [UNKNOWN] * len(inputs)
     if model.settings.kind in SOFT:
-        numbers_of["plain"] = [PLAIN] * len(inputs)
+        cases["plain"] = [PLAIN] * len(inputs)
     rows = [division.held_out[position] for position in with_prompt]
     figures = {}
-    for name, numbers in numbers_of.items():
-        answers, _ = predict(model.module, inputs, numbers, "measuring on held-out rows")
+    for name, numbers in cases.items():
+        logits, _ = predict(model.module, inputs, numbers, "measuring on held-out rows")
         labels = model.module.labels
-        figures[name] = measure_answers(labels, rows, label_probabilities(answers[with_prompt]))
+        probabilities = label_probabilities(logits[with_prompt])
+        figures[name] = measure_probabilities(labels, rows, probabilities)
     return figures

@@ -1,6 +1,6 @@
-"""Where a transformer's sub-layers and attentions are in a graph, found by how nodes hang together.
+"""Find a transformer's sub-layers and attentions in a graph, by the connections of its nodes.
 
-Names say nothing: families name their modules differently, and quantizing takes names away.
+Names are no help: families name their modules differently, and quantization removes names.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from onnx import NodeProto, numpy_helper
 from fala import ExportError
 from fala_export.graph.edit import GraphEdit
 
-# Products, and what quantizing puts between one and the sum with its bias.
+# Products, and the nodes that quantization puts between a product and the sum with its bias.
 _PRODUCTS = {"MatMul", "MatMulInteger", "Gemm"}
-_BEHIND_PRODUCT = {"Mul", "Cast"}
-# What stands between attention's average and the dense layer that takes it.
-_PASSING = {"Reshape", "Transpose", "Mul", "Cast", "QuantizeLinear", "DequantizeLinear",
+_AFTER_PRODUCT = {"Mul", "Cast"}
+# Nodes between an attention's average and the dense layer that takes it.
+_AFTER_AVERAGE = {"Reshape", "Transpose", "Mul", "Cast", "QuantizeLinear", "DequantizeLinear",
             "DynamicQuantizeLinear"}  # fmt: skip
-_FAR = 12  # nodes on such a way
+_MOST_STEPS = 12  # most nodes on such a path
 _HEADS_FIRST = [0, 2, 1, 3]  # (n, length, heads, width) to (n, heads, length, width)
 
 
@@ -31,7 +31,7 @@ class Site:
     Attributes:
         name: ``attention`` or ``output``.
         layer: Counted from 0.
-        dense: Name of what the dense layer gives, its bias added.
+        dense: Name of the dense layer's output, with its bias.
         total: The node that adds x.
         norm: The LayerNormalization.
     """
@@ -44,7 +44,7 @@ class Site:
 
     @property
     def inputs(self) -> str:
-        """What the names of its adapter's inputs begin with."""
+        """Prefix of the names of its adapter's inputs."""
         return f"adapter.{self.layer}.{self.name}"
 
 
@@ -56,12 +56,12 @@ class Attention:
         layer: Counted from 0.
         heads: Number of heads.
         width: Of one head.
-        keys: Name of the keys, turned: (n, heads, width, length).
-        product: The node that multiplies queries with them.
-        key_scales: Multiplications and divisions that the keys go through before it.
-        score_scales: The same of the scores, behind it.
-        softmax: The node that weighs.
-        average: The node that multiplies the weights with the values.
+        keys: Name of the transposed keys, (n, heads, width, length).
+        product: The node that multiplies queries and keys.
+        key_scales: Multiplications and divisions of the keys before the product.
+        score_scales: Multiplications and divisions of the scores after it.
+        softmax: The node that computes the weights.
+        average: The node that multiplies weights and values.
     """
 
     layer: int
@@ -76,13 +76,13 @@ class Attention:
 
     @property
     def inputs(self) -> str:
-        """What the names of its prefix's inputs begin with."""
+        """Prefix of the names of its prompt's inputs."""
         return f"past_key_values.{self.layer}"
 
 
 @dataclass(frozen=True)
 class Scale:
-    """A multiplication with, or division by, a number.
+    """A multiplication or division by a number.
 
     Attributes:
         operator: ``Mul`` or ``Div``.
@@ -94,7 +94,7 @@ class Scale:
 
 
 class Structure:
-    """A graph whose parts can be found.
+    """Finds the parts of a graph.
 
     Args:
         edit: The graph.
@@ -103,27 +103,27 @@ class Structure:
     def __init__(self, edit: GraphEdit) -> None:
         self._edit = edit
         self._varying = edit.varying()
-        self._makers = {name: node for node in edit.source for name in node.output}
-        self._places = {
-            name: place for place, node in enumerate(edit.source) for name in node.output
+        self._producers = {name: node for node in edit.source for name in node.output}
+        self._positions = {
+            name: position for position, node in enumerate(edit.source) for name in node.output
         }
-        self._takers: dict[str, list[NodeProto]] = {}
+        self._consumers: dict[str, list[NodeProto]] = {}
         for node in edit.source:
             for name in node.input:
-                self._takers.setdefault(name, []).append(node)
+                self._consumers.setdefault(name, []).append(node)
 
     def sites(self) -> list[Site]:
-        """The ends of the sub-layers, two a layer, in the order in which they run.
+        """The ends of the sub-layers, two a layer, in the order of running.
 
         Raises:
-            ExportError: There are none, or they do not come in twos.
+            ExportError: There are none, or not two for each layer.
         """
         norms = []
         for node in self._edit.source:
             ends = self._end(node) if node.op_type == "LayerNormalization" else None
             if ends is not None:
                 norms.append((node, *ends))
-        names = ["attention" if self._averages(dense) else "output" for _, _, dense in norms]
+        names = ["attention" if self._takes_average(dense) else "output" for _, _, dense in norms]
         if not norms:
             raise ExportError(
                 "no place for adapters was found: no LayerNormalization takes the sum of an "
@@ -140,7 +140,7 @@ class Structure:
         ]
 
     def attentions(self) -> list[Attention]:
-        """The attentions, in the order in which they run.
+        """The attentions, in the order of running.
 
         Raises:
             ExportError: There are none, or they are not of BERT's form.
@@ -154,31 +154,31 @@ class Structure:
         attentions = [self._attention(layer, node) for layer, node in enumerate(weights)]
         if None in attentions:
             raise ExportError(
-                "no place for prompts was found: the attention's keys and values do not lie by "
-                "head, or its scores are more than scaled products and a mask; a model of this "
+                "no place for prompts was found: the attention's keys and values are not stored "
+                "by head, or its scores are not scaled products plus a mask; a model of this "
                 "family can have adapters only"
             )
         return [attention for attention in attentions if attention is not None]
 
     def _end(self, norm: NodeProto) -> tuple[NodeProto, str] | None:
-        """The sum that a LayerNormalization takes, and the dense layer's part of it."""
-        total = self._makers.get(norm.input[0])
+        """The sum before a LayerNormalization, and the name of its part from the dense layer."""
+        total = self._producers.get(norm.input[0])
         if total is None or total.op_type != "Add":
             return None
-        # The input of the first layer may come from a dense layer, too: the later one is meant.
+        # The first layer's input may come from a dense layer, too; the later one counts.
         parts = [name for name in total.input if self._is_dense(name)]
         if not parts or not self._varying.issuperset(total.input):
             return None
-        return total, max(parts, key=self._places.__getitem__)
+        return total, max(parts, key=self._positions.__getitem__)
 
     def _is_dense(self, name: str) -> bool:
-        """Whether a value is a product with constants plus a bias."""
-        node = self._makers.get(name)
+        """Whether a value is a product with a constant, plus a bias."""
+        node = self._producers.get(name)
         if node is None or node.op_type != "Add":
             return False
-        biases = [one for one in node.input if self._is_vector(one)]
+        biases = [value for value in node.input if self._is_vector(value)]
         return len(biases) == 1 and any(
-            self._is_product(one, _FAR) for one in node.input if one not in biases
+            self._is_product(value, _MOST_STEPS) for value in node.input if value not in biases
         )
 
     def _is_vector(self, name: str) -> bool:
@@ -186,38 +186,38 @@ class Structure:
         return array is not None and array.ndim == 1 and array.dtype == np.float32
 
     def _is_product(self, name: str, steps: int) -> bool:
-        node = self._makers.get(name)
+        node = self._producers.get(name)
         if node is None or not steps:
             return False
         if node.op_type in _PRODUCTS:
             return node.input[0] in self._varying and node.input[1] not in self._varying
-        return node.op_type in _BEHIND_PRODUCT and any(
-            self._is_product(one, steps - 1) for one in node.input if one in self._varying
+        return node.op_type in _AFTER_PRODUCT and any(
+            self._is_product(value, steps - 1) for value in node.input if value in self._varying
         )
 
-    def _averages(self, dense: str) -> bool:
-        """Whether a dense layer takes what an attention averages."""
-        product = next(name for name in self._makers[dense].input if name in self._varying)
-        ways = [(product, _FAR)]
-        while ways:
-            name, steps = ways.pop()
-            node = self._makers.get(name)
+    def _takes_average(self, dense: str) -> bool:
+        """Whether a dense layer takes the average of an attention."""
+        product = next(name for name in self._producers[dense].input if name in self._varying)
+        paths = [(product, _MOST_STEPS)]
+        while paths:
+            name, steps = paths.pop()
+            node = self._producers.get(name)
             if node is None or not steps:
                 continue
             if node.op_type == "MatMul" and node.input[1] in self._varying:
-                return self._weighs(node.input[0])
-            if node.op_type in _PRODUCTS | _PASSING:
-                ways += [(one, steps - 1) for one in self._data(node) if one in self._varying]
+                return self._is_softmax(node.input[0])
+            if node.op_type in _PRODUCTS | _AFTER_AVERAGE:
+                paths += [(name, steps - 1) for name in self._data(node) if name in self._varying]
         return False
 
     def _data(self, node: NodeProto) -> Sequence[str]:
-        """What a node takes, without the numbers that only say how."""
+        """A node's inputs, without shapes, scales and zero points."""
         return list(node.input) if node.op_type == "Mul" else [node.input[0]]
 
-    def _weighs(self, name: str) -> bool:
-        """Whether a value is a softmax, or one with masked numbers set to 0 behind it."""
+    def _is_softmax(self, name: str) -> bool:
+        """Whether a value is a softmax, possibly with masked numbers set to 0 after it."""
         for _ in range(3):
-            node = self._makers.get(name)
+            node = self._producers.get(name)
             if node is None:
                 return False
             if node.op_type == "Softmax":
@@ -227,18 +227,18 @@ class Structure:
 
     def _average(self, softmax: NodeProto) -> NodeProto | None:
         """The product of a softmax's weights with values."""
-        takers = self._takers.get(softmax.output[0], [])
-        for node in takers:
+        consumers = self._consumers.get(softmax.output[0], [])
+        for node in consumers:
             if node.op_type == "Where":
-                takers = self._takers.get(node.output[0], [])
-        products = [node for node in takers if node.op_type == "MatMul"]
+                consumers = self._consumers.get(node.output[0], [])
+        products = [node for node in consumers if node.op_type == "MatMul"]
         return products[0] if products and products[0].input[1] in self._varying else None
 
     def _attention(self, layer: int, softmax: NodeProto) -> Attention | None:
         average = self._average(softmax)
         if average is None or average.input[0] != softmax.output[0]:
             return None
-        if len(self._takers[softmax.output[0]]) != 1:  # the two stand in one branch
+        if len(self._consumers[softmax.output[0]]) != 1:  # both nodes go into one branch
             return None
         if _setting(softmax, "axis", -1) not in (-1, 3):
             return None
@@ -250,78 +250,78 @@ class Structure:
         keys = self._keys(product.input[1], ())
         if keys is None or keys[0] != shape:
             return None
-        _, turned, key_scales = keys
-        return Attention(layer, *shape, turned, product, key_scales, score_scales, softmax, average)
+        _, name, key_scales = keys
+        return Attention(layer, *shape, name, product, key_scales, score_scales, softmax, average)
 
     def _scores(
         self, name: str, scales: tuple[Scale, ...]
     ) -> tuple[NodeProto, tuple[Scale, ...]] | None:
-        """From a softmax back to the product of queries and keys; what is added is passed by."""
-        node = self._makers.get(name)
+        """Go back from a softmax to the product of queries and keys; additions are skipped."""
+        node = self._producers.get(name)
         if node is None:
             return None
         if node.op_type == "MatMul" and self._varying.issuperset(node.input):
             return node, scales
-        for main, scale in self._ways(node, sums=True):
-            kept = scales if scale is None else (scale, *scales)
-            if (found := self._scores(main, kept)) is not None:
-                return found
+        for value, scale in self._scaled_inputs(node, sums=True):
+            all_scales = scales if scale is None else (scale, *scales)
+            if (result := self._scores(value, all_scales)) is not None:
+                return result
         return None
 
     def _keys(
         self, name: str, scales: tuple[Scale, ...]
     ) -> tuple[tuple[int, int], str, tuple[Scale, ...]] | None:
-        """From the product of queries and keys back to the keys: heads and width, name, scales."""
-        node = self._makers.get(name)
+        """Go back from the product to the keys: their heads and width, name and scales."""
+        node = self._producers.get(name)
         if node is None:
             return None
         if node.op_type == "Transpose":
-            turned = _settings(node, "perm")
-            if turned == [0, 1, 3, 2]:
+            permutation = _settings(node, "perm")
+            if permutation == [0, 1, 3, 2]:
                 shape = self._by_head(node.input[0], _HEADS_FIRST)
             else:
                 shape = self._by_head(name, [0, 2, 3, 1])
             return None if shape is None else (shape, name, scales)
-        for main, scale in self._ways(node, sums=False):
-            if scale is not None and (found := self._keys(main, (scale, *scales))) is not None:
-                return found
+        for value, scale in self._scaled_inputs(node, sums=False):
+            if scale is not None and (result := self._keys(value, (scale, *scales))) is not None:
+                return result
         return None
 
-    def _ways(self, node: NodeProto, *, sums: bool) -> Iterator[tuple[str, Scale | None]]:
-        """The values that a node may scale (or add something to), with the scale."""
+    def _scaled_inputs(self, node: NodeProto, *, sums: bool) -> Iterator[tuple[str, Scale | None]]:
+        """The inputs that a node may scale, or add something to, each with the scale."""
         if node.op_type == "Add" and sums:
             yield from ((name, None) for name in node.input)
         elif node.op_type == "Div":
             yield node.input[0], Scale("Div", node.input[1])
         elif node.op_type == "Mul":
-            one, other = node.input
-            yield one, Scale("Mul", other)
-            yield other, Scale("Mul", one)
+            left, right = node.input
+            yield left, Scale("Mul", right)
+            yield right, Scale("Mul", left)
 
-    def _by_head(self, name: str, turned: list[int]) -> tuple[int, int] | None:
-        """Heads and their width of a value that was laid out by head and turned."""
-        node = self._makers.get(name)
-        if node is None or node.op_type != "Transpose" or _settings(node, "perm") != turned:
+    def _by_head(self, name: str, permutation: list[int]) -> tuple[int, int] | None:
+        """The heads and their width of a value that was reshaped by head and transposed."""
+        node = self._producers.get(name)
+        if node is None or node.op_type != "Transpose" or _settings(node, "perm") != permutation:
             return None
-        laid = self._makers.get(node.input[0])
-        if laid is None or laid.op_type != "Reshape":
+        reshape = self._producers.get(node.input[0])
+        if reshape is None or reshape.op_type != "Reshape":
             return None
-        shape = self._numbers(laid.input[1])
+        shape = self._numbers(reshape.input[1])
         if shape is None or len(shape) != 4 or None in shape[2:]:
             return None
         return int(shape[2] or 0), int(shape[3] or 0)
 
     def _numbers(self, name: str) -> list[int | None] | None:
-        """A shape as far as it is constant; None where even its rank is not known."""
+        """A shape, with None for lengths that are not constant; None for an unknown rank."""
         array = self._edit.array(name)
-        node = self._makers.get(name)
+        node = self._producers.get(name)
         if array is None and node is not None and node.op_type == "Constant":
             array = numpy_helper.to_array(node.attribute[0].t)
         if array is not None:
             return [int(number) for number in array.reshape(-1)]
         if node is None or node.op_type != "Concat":
             return None
-        parts = [self._numbers(one) or [None] for one in node.input]
+        parts = [self._numbers(part) or [None] for part in node.input]
         return [number for part in parts for number in part]
 
 

@@ -1,1 +1,1 @@
-"""How many bits a model is stored in, and what that takes."""
+"""Quantization: store a model in fewer bits, and run it in integers."""

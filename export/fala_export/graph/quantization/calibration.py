@@ -1,4 +1,4 @@
-"""What the values inside a model are like, so that few bits are spent where they count."""
+"""Statistics of the values inside a model, so that few bits are spent where they matter."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from fala.cli.progress import progress
 from fala_export.graph.runtime import session
 from fala_export.graph.sentences import calibration_texts
 
-_RANDOM = 96  # sequences of random tokens beside the texts
+_RANDOM = 96  # sequences of random tokens, besides the texts
 _LONGEST_RANDOM = 64
 _FREQUENT = 1000  # ranks over which random tokens are about equally frequent
 _BATCH = 8
-_MOMENT_BYTES = 1 << 30  # of second moments gathered in one pass
+_MOMENT_BYTES = 1 << 30  # bytes of second moments that are gathered in one pass
 
 
 @dataclass
-class Seen:
-    """What was seen of a value of width K, over all tokens.
+class Statistics:
+    """Statistics of a value of width K, over all tokens.
 
     Attributes:
-        peak: Largest size in each column, shape (K,).
-        moment: Mean product of each two columns, shape (K, K); None where it was not asked for.
+        peak: Largest absolute number of each column, shape (K,).
+        moment: Mean product of each two columns, shape (K, K); None if not gathered.
     """
 
     peak: NDArray[np.float32]
@@ -36,41 +36,41 @@ class Seen:
 
 
 def token_sequences(tokenizer: bytes, max_length: int) -> list[list[int]]:
-    """Give token ids to calibrate on: of texts, and random ones.
+    """Token ids to calibrate on: of texts, and random ones.
 
-    Random tokens reach what a few texts leave out: rare pieces, in places where no text has them.
-    Frequent pieces stand first in most vocabularies, and are drawn more often.
+    Random tokens cover what a few texts do not: rare pieces, in unusual positions. Frequent pieces
+    come first in most vocabularies, and are drawn more often.
 
     Args:
         tokenizer: The ``tokenizers`` library's tokenizer as JSON.
         max_length: Tokens of a text that are read.
 
     Returns:
-        Sequences of token ids, with the tokens that the tokenizer puts around a text.
+        Sequences of token ids, with the tokenizer's tokens around a text.
 
     Raises:
-        ExportError: The tokenizer knows no token but special ones.
+        ExportError: The tokenizer has only special tokens.
     """
     reader = Tokenizer.from_str(tokenizer.decode())
     reader.no_padding()
     reader.enable_truncation(max_length)
     sequences = [encoding.ids for encoding in reader.encode_batch(calibration_texts())]
-    around = reader.encode("").ids
+    markers = reader.encode("").ids
     special = {id for id, token in reader.get_added_tokens_decoder().items() if token.special}
-    known = np.array(sorted(set(reader.get_vocab(with_added_tokens=True).values()) - special))
-    if not len(known):
-        raise ExportError("the tokenizer knows no token but special ones")
+    candidates = np.array(sorted(set(reader.get_vocab(with_added_tokens=True).values()) - special))
+    if not len(candidates):
+        raise ExportError("the tokenizer has only special tokens")
     random = np.random.default_rng(0)
     # The frequency of a piece falls about with its rank (Zipf's law).
-    reach = np.log((len(known) + _FREQUENT) / _FREQUENT)
+    log_range = np.log((len(candidates) + _FREQUENT) / _FREQUENT)
     for _ in range(_RANDOM):
-        # Short ones, too: attention averages over a few tokens are larger than over many.
+        # Short ones, too: attention's averages over few tokens are larger than over many.
         length = int(_LONGEST_RANDOM ** random.random())
-        length = max(1, min(length, max_length - len(around)))
-        ranks = _FREQUENT * np.expm1(random.random(length) * reach)
-        drawn = known[np.minimum(ranks.astype(np.int64), len(known) - 1)]
-        half = len(around) // 2
-        sequences.append([*around[:half], *map(int, drawn), *around[half:]])
+        length = max(1, min(length, max_length - len(markers)))
+        ranks = _FREQUENT * np.expm1(random.random(length) * log_range)
+        drawn = candidates[np.minimum(ranks.astype(np.int64), len(candidates) - 1)]
+        half = len(markers) // 2
+        sequences.append([*markers[:half], *map(int, drawn), *markers[half:]])
     return [sequence for sequence in sequences if sequence]
 
 
@@ -80,8 +80,8 @@ def observe(
     sequences: Sequence[Sequence[int]],
     *,
     moments: bool,
-) -> dict[str, Seen]:
-    """Run a model and note what some of its inner values are like.
+) -> dict[str, Statistics]:
+    """Run a model, and gather statistics of some inner values.
 
     Args:
         model: A float32 ONNX model from token ids to embeddings.
@@ -92,28 +92,28 @@ def observe(
     Raises:
         ExportError: A value is not finite.
     """
-    seen: dict[str, Seen] = {}
+    statistics: dict[str, Statistics] = {}
     group: list[str] = []
     room = _MOMENT_BYTES
     for name, width in widths.items():
         room -= 4 * width**2 if moments else 0
-        if group and room < 0:  # a large model's moments would fill the memory
-            seen |= _observe(model, group, sequences, moments)
+        if group and room < 0:  # a large model's moments do not fit in memory at once
+            statistics |= _observe(model, group, sequences, moments)
             group, room = [], _MOMENT_BYTES - 4 * width**2
         group.append(name)
-    return seen | (_observe(model, group, sequences, moments) if group else {})
+    return statistics | (_observe(model, group, sequences, moments) if group else {})
 
 
 def _observe(
     model: ModelProto, names: list[str], sequences: Sequence[Sequence[int]], moments: bool
-) -> dict[str, Seen]:
-    opened = session(model, names)
+) -> dict[str, Statistics]:
+    runner = session(model, names)
     peaks: dict[str, NDArray[np.float32]] = {}
     sums: dict[str, NDArray[np.float32]] = {}
     tokens: dict[str, int] = {}
     with progress("calibrating", len(sequences)) as bar:
         for ids, mask in _batches(sequences):
-            values = opened.run(names, {"input_ids": ids, "attention_mask": mask})
+            values = runner.run(names, {"input_ids": ids, "attention_mask": mask})
             for name, value in zip(names, values, strict=True):
                 per_token = value.shape[:-1] == mask.shape
                 rows = value[mask == 1] if per_token else value.reshape(-1, value.shape[-1])
@@ -125,9 +125,11 @@ def _observe(
                     tokens[name] = tokens.get(name, 0) + len(rows)
             bar.update(len(ids))
     if not all(np.isfinite(peak).all() for peak in peaks.values()):
-        raise ExportError("the model gives NaN or infinity inside: it cannot be quantized")
+        raise ExportError("the model has NaN or infinity inside: it cannot be quantized")
     return {
-        name: Seen(peaks[name], sums.pop(name) / np.float32(tokens[name]) if moments else None)
+        name: Statistics(
+            peaks[name], sums.pop(name) / np.float32(tokens[name]) if moments else None
+        )
         for name in names
     }
 
@@ -135,11 +137,11 @@ def _observe(
 def _batches(
     sequences: Sequence[Sequence[int]],
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Token ids and masks, each of shape (at most 8, length), of like lengths."""
+    """Token ids and masks, each of shape (at most 8, length), of similar lengths."""
     ordered = sorted(sequences, key=len)
     for start in range(0, len(ordered), _BATCH):
         batch = ordered[start : start + _BATCH]
-        # A masked token may be any: its state is looked at by none.
+        # A masked token may be any token: nothing attends to it.
         ids = np.full((len(batch), len(batch[-1])), batch[-1][-1], dtype=np.int64)
         mask = np.zeros_like(ids)
         for row, sequence in enumerate(batch):

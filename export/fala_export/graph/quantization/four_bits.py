@@ -1,9 +1,9 @@
-"""Weights in four bits: how they are rounded, packed, and unpacked by the graph itself.
+"""Weights in four bits: rounded and packed here, unpacked by the graph itself.
 
-A weight is scale * multiplier * q: q has four bits, the multiplier is a small whole number for a
-block of weights, and the scale a float for a whole line of blocks. multiplier * q fits in int8.
-onnxruntime unpacks a product's weights once, while it loads the model, to int8: such a model is
-small to send and as fast as one in int8. A table of embeddings stays packed in memory; only the
+A weight is scale * multiplier * q: q has four bits, the multiplier is a small integer for a block
+of weights, and the scale a float for a whole line of blocks. multiplier * q fits in int8.
+onnxruntime unpacks a product's weights to int8 once, while it loads the model: such a model is
+small to download and as fast as one in int8. A table of embeddings stays packed in memory; only the
 rows that a text needs are unpacked.
 
 All operators are ONNX's own. onnxruntime's MatMulNBits keeps four bits in memory, too, but on x86
@@ -23,11 +23,11 @@ from fala_export.graph.edit import GraphEdit
 PRODUCT_BLOCK = 16
 TABLE_BLOCK = 32
 
-_LOW, _HIGH = -8, 7  # what four bits hold
+_LOW, _HIGH = -8, 7  # the range of four bits
 _LARGEST = 14  # multiplier: 14 * 8 leaves int8 some room, see ``integers.WEIGHT_LIMIT``
-_TRIED = 4  # multipliers tried, from the one that clips nothing downwards, with either sign
+_TRIED = 4  # multipliers to try, with either sign: the one that clips nothing, and smaller ones
 _DAMPING = 0.05  # of the moments' mean diagonal, added to it (GPTQ's own default is 0.01)
-_LEAST_DAMPING = 1e-30  # where no input was ever other than 0
+_LEAST_DAMPING = 1e-30  # where all inputs are 0
 _ROWS = 4096  # of a table that are rounded at a time
 
 
@@ -36,8 +36,8 @@ def round_product(
 ) -> tuple[NDArray[np.int8], NDArray[np.int8], NDArray[np.float32]]:
     """Round a product's weight so that the product changes least.
 
-    GPTQ (Frantar et al., ICLR 2023, algorithm 1): rows are rounded in order, and each one's error
-    is made good by those that follow it, as far as their inputs are correlated.
+    GPTQ (Frantar et al., ICLR 2023, algorithm 1): rows are rounded in order, and the following rows
+    compensate each row's error, as far as their inputs are correlated.
 
     Args:
         weight: Shape (K, N), K a multiple of ``PRODUCT_BLOCK``.
@@ -47,24 +47,24 @@ def round_product(
         q, shape (K, N); multipliers, shape (K / ``PRODUCT_BLOCK``, N); scales, shape (N,).
     """
     rows, columns = weight.shape
-    left = weight.astype(np.float64)
-    peak = np.abs(left).max(axis=0)
+    remaining = weight.astype(np.float64)
+    peak = np.abs(remaining).max(axis=0)
     scale = np.where(peak > 0, peak / (_LARGEST * -_LOW), 1.0).astype(np.float32)
     root = _inverse_root(moment)
     q = np.empty((rows, columns), dtype=np.int8)
     multipliers = np.empty((rows // PRODUCT_BLOCK, columns), dtype=np.int8)
     for block, start in enumerate(range(0, rows, PRODUCT_BLOCK)):
         end = start + PRODUCT_BLOCK
-        chosen = multipliers[block] = _multipliers(
-            left[start:end] / scale, 1 / np.diag(root)[start:end, None] ** 2
+        block_multipliers = multipliers[block] = _multipliers(
+            remaining[start:end] / scale, 1 / np.diag(root)[start:end, None] ** 2
         )
-        step = chosen * scale.astype(np.float64)
+        step = block_multipliers * scale.astype(np.float64)
         errors = np.empty((PRODUCT_BLOCK, columns))
         for row in range(start, end):
-            q[row] = np.clip(np.rint(left[row] / step), _LOW, _HIGH)
-            errors[row - start] = (left[row] - q[row] * step) / root[row, row]
-            left[row + 1 : end] -= root[row, row + 1 : end, None] * errors[row - start]
-        left[end:] -= root[start:end, end:].T @ errors
+            q[row] = np.clip(np.rint(remaining[row] / step), _LOW, _HIGH)
+            errors[row - start] = (remaining[row] - q[row] * step) / root[row, row]
+            remaining[row + 1 : end] -= root[row, row + 1 : end, None] * errors[row - start]
+        remaining[end:] -= root[start:end, end:].T @ errors
     return q, multipliers, scale
 
 
@@ -73,12 +73,12 @@ def add_product(
     q: NDArray[np.int8],
     multipliers: NDArray[np.int8],
 ) -> str:
-    """Add a product's weight in four bits; gives the name of its int8 form, shape (K, N).
+    """Add a product's weight in four bits; returns the name of its int8 form, shape (K, N).
 
     Args:
         edit: The graph.
-        q: As from ``round_product``.
-        multipliers: As from ``round_product``.
+        q: From ``round_product``.
+        multipliers: From ``round_product``.
     """
     rows, columns = q.shape
     unpacked = _add_unpacked(edit, edit.constant(_packed(q, axis=0)), axis=0)
@@ -96,7 +96,7 @@ def add_lookup(edit: GraphEdit, table: NDArray[np.float32], indices: str, output
         edit: The graph.
         table: Shape (V, D), D a multiple of ``TABLE_BLOCK``.
         indices: Name of the rows' numbers, of any shape.
-        output: Name of what is looked up, that shape with D at its end.
+        output: Name of the looked-up rows, of the shape of ``indices`` plus D.
     """
     width = table.shape[1]
     packed, multipliers, scales = _round_table(table)
@@ -114,7 +114,7 @@ def add_lookup(edit: GraphEdit, table: NDArray[np.float32], indices: str, output
 def _multipliers(
     blocks: NDArray[np.float64], importance: NDArray[np.float64] | float = 1.0
 ) -> NDArray[np.int8]:
-    """Choose the multiplier of each block (column) whose rounding errs least.
+    """Choose the multiplier of each block (column) with the least rounding error.
 
     Args:
         blocks: Shape (block, number of blocks), in units of their scales.
@@ -127,7 +127,7 @@ def _multipliers(
     best = widest.copy()
     least = np.full(widest.shape, np.inf)
     for narrower in range(_TRIED):
-        for sign in (1, -1):  # four bits reach one further down than up
+        for sign in (1, -1):  # the range of four bits is asymmetric
             multiplier = sign * np.maximum(widest - narrower, 1)
             rounded = np.clip(np.rint(blocks / multiplier), _LOW, _HIGH) * multiplier
             error = (importance * (rounded - blocks) ** 2).sum(axis=0)
@@ -139,8 +139,8 @@ def _multipliers(
 def _inverse_root(moment: NDArray[np.float32]) -> NDArray[np.float64]:
     """The upper triangle U with U'U = (moment + damping)^-1.
 
-    With R upper and RR' = moment + damping, U is R's inverse; and R is the Cholesky factor of the
-    matrix whose rows and columns stand in reverse, reversed itself.
+    With R upper and RR' = moment + damping, U is R's inverse. R is the reversed Cholesky factor of
+    the matrix with reversed rows and columns.
     """
     reverse = moment[::-1, ::-1].astype(np.float64)
     mean = float(np.trace(reverse)) / len(reverse)
@@ -149,7 +149,7 @@ def _inverse_root(moment: NDArray[np.float32]) -> NDArray[np.float64]:
         try:
             lower = linalg.cholesky(reverse + damping * np.eye(len(reverse)), lower=True)
             break
-        except linalg.LinAlgError:  # sums in float32, of columns that are large and nearly alike
+        except linalg.LinAlgError:  # rounding in float32, of large and nearly equal columns
             damping *= 10
     root: NDArray[np.float64] = linalg.lapack.dtrtri(lower[::-1, ::-1])[0]
     return root
@@ -181,7 +181,7 @@ def _packed(q: NDArray[np.int8], axis: int) -> NDArray[np.uint8]:
 
 
 def _add_unpacked(edit: GraphEdit, packed: str, axis: int) -> str:
-    """Undo ``_packed`` in the graph; gives the name of q as floats."""
+    """Undo ``_packed`` in the graph; returns the name of q as floats."""
     low = edit.add("BitwiseAnd", [packed, edit.constant(np.uint8(15))])
     high = edit.add("BitShift", [packed, edit.constant(np.uint8(4))], direction="RIGHT")
     halves = edit.add("Concat", [low, high], axis=axis)

@@ -1,12 +1,12 @@
-"""Products in int8, and embeddings in int8 or four bits: the graph's surgery.
+"""Rewrite a graph: products in int8, and embeddings in int8 or four bits.
 
 A product takes its input in 8 bits and its weight in 8 bits, with a scale for each column of the
-weight. The input's scale is what decides:
+weight. The input's scale is critical:
 
-- What a LayerNormalization gives has about the same size whatever the text, and so have attention's
-  averages of what comes from it: their scale is measured once. A few columns of the first are far
+- The output of a LayerNormalization has about the same size for every text, and so have
+  attention's averages of it: their scale is measured once. A few columns of the first are far
   larger than the rest; they are smoothed.
-- All else has a scale for each token, taken while running.
+- All other inputs have a scale for each token, computed in the run.
 
 Either way a text's embedding does not depend on the texts that it is encoded with, as it does with
 a scale for the whole batch. All operators are ONNX's own; onnxruntime fuses a quantized product
@@ -26,18 +26,18 @@ from onnx import ModelProto, NodeProto
 from fala.cli.progress import progress
 from fala_export.graph.edit import GraphEdit
 from fala_export.graph.quantization import four_bits
-from fala_export.graph.quantization.calibration import Seen, observe
+from fala_export.graph.quantization.calibration import Statistics, observe
 
 WEIGHT_LIMIT = 110
 """Largest integer of a weight. x86 without VNNI adds two products of 8 bits in 16: at 127 sums
 overflow (worst cosine of MiniLM .985 instead of .993); at 110 only both inputs' largest would."""
 
 _ACTIVATION_LIMIT = 127
-_ZERO = 128  # of the inputs, which are unsigned
+_ZERO = 128  # zero point of the inputs, which are unsigned
 _FLOAT = 1  # as ``onnx.TensorProto`` counts types
 _SMALL = 1 << 12  # constants of fewer numbers stay as they are
 _LARGE_TABLE = 1 << 20  # numbers of a table that is worth four bits
-_NEVER_ZERO = 1e-20  # scale of a token whose values are all 0
+_NEVER_ZERO = 1e-20  # size of a token whose values are all 0
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class _Quantized:
     """An input in 8 bits.
 
     Attributes:
-        name: Of the dequantized value, which onnxruntime fuses away.
-        sizes: Name of what each token still has to be multiplied with; None for nothing.
+        name: Name of the dequantized value, which onnxruntime fuses away.
+        sizes: Name of the factors that each token is multiplied by afterwards; None for no factor.
     """
 
     name: str
@@ -55,12 +55,12 @@ class _Quantized:
 
 @dataclass(frozen=True)
 class _Weight:
-    """A weight (K, N) in whole numbers.
+    """A weight (K, N) in integers.
 
     Attributes:
         integers: Name of the numbers, int8.
         scales: Name of the columns' scales, float32 of shape (N,).
-        zeros: Name of as many zeros, int8.
+        zeros: Name of N zeros, int8.
     """
 
     integers: str
@@ -104,20 +104,24 @@ def use_integers(
 
 
 class _Rewriter:
-    """Puts quantized products and look-ups into a graph.
+    """Adds quantized products and look-ups to a graph.
 
     Args:
         edit: The graph.
         products: The nodes to replace.
-        seen: What their inputs are like; those that do not depend on the text are absent.
+        statistics: Statistics of their inputs, without inputs that do not depend on the text.
         four: Whether to store weights in four bits.
     """
 
     def __init__(
-        self, edit: GraphEdit, products: Sequence[NodeProto], seen: Mapping[str, Seen], four: bool
+        self,
+        edit: GraphEdit,
+        products: Sequence[NodeProto],
+        statistics: Mapping[str, Statistics],
+        four: bool,
     ) -> None:
         self._edit = edit
-        self._seen = seen
+        self._statistics = statistics
         self._four = four
         norms = [node for node in edit.source if node.op_type == "LayerNormalization"]
         self._normalized = {node.output[0] for node in norms}
@@ -127,34 +131,34 @@ class _Rewriter:
         # By the names of inputs and of weights.
         self._shared: dict[str, SharedFactors] = {}
         for node in products:
-            self._put_together(node.input[0], node.input[1])
+            self._share_factors(node.input[0], node.input[1])
 
     def product(self, node: NodeProto) -> None:
-        """Put a quantized product in."""
+        """Add a quantized product."""
         edit = self._edit
         source, name = node.input
         if name not in self._weights:
             self._weights[name] = self._quantized_weight(name)
         weight = self._weights[name]
-        if source not in self._seen:
-            # onnxruntime works out once, while loading, what does not depend on the text.
+        if source not in self._statistics:
+            # onnxruntime computes a product that does not depend on the text once, while loading.
             edit.add("MatMul", [source, self._restored(name)], node.output[0])
             return
         if source not in self._inputs:
             fixed = source in self._steady
-            self._inputs[source] = self._fixed(source) if fixed else self._by_token(source)
-        taken = self._inputs[source]
+            self._inputs[source] = self._static(source) if fixed else self._dynamic(source)
+        quantized = self._inputs[source]
         floats = edit.add(
             "DequantizeLinear", [weight.integers, weight.scales, weight.zeros], axis=1
         )
-        if taken.sizes is None:
-            edit.add("MatMul", [taken.name, floats], node.output[0])
+        if quantized.sizes is None:
+            edit.add("MatMul", [quantized.name, floats], node.output[0])
         else:
-            product = edit.add("MatMul", [taken.name, floats])
-            edit.add("Mul", [product, taken.sizes], node.output[0])
+            product = edit.add("MatMul", [quantized.name, floats])
+            edit.add("Mul", [product, quantized.sizes], node.output[0])
 
     def lookup(self, node: NodeProto) -> None:
-        """Put the look-up of a quantized table in."""
+        """Add the look-up of a quantized table."""
         edit = self._edit
         indices, output = node.input[1], node.output[0]
         table = _matrix(edit, node.input[0])
@@ -167,34 +171,34 @@ class _Rewriter:
         floats = edit.add("Cast", [rows], to=_FLOAT)
         edit.add("Mul", [floats, edit.add("Gather", [edit.constant(scales), indices])], output)
 
-    def _put_together(self, source: str, weight: str) -> None:
+    def _share_factors(self, source: str, weight: str) -> None:
         shared = self._shared.get(source) or self._shared.get(weight) or SharedFactors()
         shared.join(self._shared.get(weight, shared))
-        if source in self._seen:
-            shared.inputs[source] = self._seen[source]
+        if source in self._statistics:
+            shared.inputs[source] = self._statistics[source]
             shared.smooth |= source in self._normalized
         shared.weights[weight] = np.abs(_matrix(self._edit, weight)).max(axis=1)
         for name in (*shared.inputs, *shared.weights):
             self._shared[name] = shared
 
-    def _fixed(self, source: str) -> _Quantized:
-        """An input with one scale, measured once."""
+    def _static(self, source: str) -> _Quantized:
+        """Quantize an input with one scale, measured once."""
         factors = self._shared[source].factors()
-        peak = self._seen[source].peak
+        peak = self._statistics[source].peak
         smooth = self._smooth(source, factors)
         largest = float((peak if factors is None else peak / factors).max())
         scale = np.float32(max(largest, _NEVER_ZERO) / _ACTIVATION_LIMIT)
         return _Quantized(self._rounded(smooth, scale), None)
 
-    def _by_token(self, source: str) -> _Quantized:
-        """An input with a scale for each token."""
+    def _dynamic(self, source: str) -> _Quantized:
+        """Quantize an input with a scale for each token."""
         edit = self._edit
         smooth = self._smooth(source, self._shared[source].factors())
         last = edit.constant(np.array([-1]))
         sizes = edit.add("ReduceMax", [edit.add("Abs", [smooth]), last], keepdims=1)
         sizes = edit.add("Max", [sizes, edit.constant(np.float32(_NEVER_ZERO))])
-        of_one = edit.add("Mul", [smooth, edit.add("Reciprocal", [sizes])])
-        return _Quantized(self._rounded(of_one, np.float32(1 / _ACTIVATION_LIMIT)), sizes)
+        normalized = edit.add("Mul", [smooth, edit.add("Reciprocal", [sizes])])
+        return _Quantized(self._rounded(normalized, np.float32(1 / _ACTIVATION_LIMIT)), sizes)
 
     def _smooth(self, source: str, factors: NDArray[np.float32] | None) -> str:
         if factors is None:
@@ -213,7 +217,7 @@ class _Rewriter:
         weight = _matrix(edit, name)
         if factors is not None:
             weight = weight * factors[:, None]
-        # Without inputs there is nothing to learn the rounding from.
+        # Without inputs there are no moments for the rounding.
         if self._four and shared.inputs and not len(weight) % four_bits.PRODUCT_BLOCK:
             q, multipliers, scales = four_bits.round_product(weight, shared.moment())
             integers = four_bits.add_product(edit, q, multipliers)
@@ -225,7 +229,7 @@ class _Rewriter:
         return _Weight(integers, edit.constant(scales), zeros)
 
     def _restored(self, name: str) -> str:
-        """A weight in float32 again, by operators that are worked out while loading."""
+        """Dequantize a weight, by operators that onnxruntime computes while loading."""
         edit, weight = self._edit, self._weights[name]
         floats = edit.add("Cast", [weight.integers], to=_FLOAT)
         floats = edit.add("Mul", [floats, weight.scales])
@@ -243,7 +247,7 @@ def _is_product(edit: GraphEdit, node: NodeProto) -> bool:
 
 
 def _is_lookup(edit: GraphEdit, node: NodeProto) -> bool:
-    """Whether a node looks rows of a constant table up that is worth quantizing."""
+    """Whether a node looks up rows of a constant table worth quantizing."""
     if node.op_type != "Gather" or edit.array(node.input[1]) is not None:
         return False
     by_row = all(part.i == 0 for part in node.attribute if part.name == "axis")
@@ -274,14 +278,14 @@ def _matrix(edit: GraphEdit, name: str) -> NDArray[np.float32]:
 
 
 def _scales(matrix: NDArray[np.float32], axis: int, limit: int) -> NDArray[np.float32]:
-    """What brings each line along an axis to whole numbers up to a limit; the axis stays."""
+    """The scales that bring each line along an axis to integers up to a limit; the axis stays."""
     peak = np.abs(matrix).max(axis=axis, keepdims=True)
     scales: NDArray[np.float32] = np.where(peak > 0, peak / limit, 1).astype(np.float32)
     return scales
 
 
-_SHARE = 0.6  # of a column's size that the input gives away; 0.5 to 0.7 do as well
-_LEAST = 1e-5  # of the largest peak: columns that are always 0 have a logarithm, too
+_SHARE = 0.6  # of a column's size that moves to the weight; 0.5 to 0.7 work as well
+_LEAST = 1e-5  # of the largest peak: the least peak, so that columns of zeros have a logarithm
 
 
 @dataclass
@@ -293,34 +297,34 @@ class SharedFactors:
     s_k, and the weight's row k multiplied with it, so that both fill their 8 bits.
 
     Attributes:
-        inputs: What was seen of each input, by its name.
+        inputs: Statistics of each input, by its name.
         weights: The peaks of each weight's rows, shape (K,), by its name.
         smooth: Whether there are any factors.
     """
 
-    inputs: dict[str, Seen] = field(default_factory=dict)
+    inputs: dict[str, Statistics] = field(default_factory=dict)
     weights: dict[str, NDArray[np.float32]] = field(default_factory=dict)
     smooth: bool = False
 
     def join(self, other: SharedFactors) -> None:
-        """Take another's products in."""
+        """Add another's products."""
         self.inputs |= other.inputs
         self.weights |= other.weights
         self.smooth |= other.smooth
 
     def factors(self) -> NDArray[np.float32] | None:
-        """Give s, shape (K,); None where all are 1."""
+        """The factors s, shape (K,); None where all are 1."""
         if not self.smooth:
             return None
-        inputs = _logarithm([seen.peak for seen in self.inputs.values()])
+        inputs = _logarithm([value.peak for value in self.inputs.values()])
         weights = _logarithm(list(self.weights.values()))
         logarithm = _SHARE * inputs - (1 - _SHARE) * weights
         factors: NDArray[np.float32] = np.exp(logarithm - logarithm.mean()).astype(np.float32)
         return factors
 
     def moment(self) -> NDArray[np.float32]:
-        """Give the second moments of the inputs after their division, shape (K, K)."""
-        moments = [seen.moment for seen in self.inputs.values() if seen.moment is not None]
+        """The second moments of the inputs after their division, shape (K, K)."""
+        moments = [value.moment for value in self.inputs.values() if value.moment is not None]
         total: NDArray[np.float32] = np.sum(moments, axis=0, dtype=np.float32)
         factors = self.factors()
         return total if factors is None else total / np.outer(factors, factors)

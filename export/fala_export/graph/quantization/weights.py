@@ -1,4 +1,4 @@
-"""How many bits a model's weights take: ``none`` (float32), ``fp16``, ``int8`` or ``int4``."""
+"""The precision of a model's weights: ``none`` (float32), ``fp16``, ``int8`` or ``int4``."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def quantize(model: ModelProto, precision: str, sequences: Sequence[Sequence[int
     The same arguments give the same model on one machine.
 
     Args:
-        model: A float32 ONNX model as ``fala_export.models.onnx_graph`` gives it.
+        model: A float32 ONNX model from ``fala_export.models.onnx_graph``.
         precision: One of ``PRECISIONS``. ``"fp16"`` runs at float32's speed, as a CPU does not
             compute in half precision: weights become float32 while the model is loaded. ``"int8"``
             and ``"int4"`` compute in 8 bits, see ``fala_export.graph.quantization.integers``.
-        sequences: Token ids to calibrate on, as ``token_sequences`` gives them; only ``"int8"`` and
-            ``"int4"`` read them.
+        sequences: Token ids to calibrate on, from ``token_sequences``; only for ``"int8"`` and
+            ``"int4"``.
 
     Returns:
         The model, a new one.
