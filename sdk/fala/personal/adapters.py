@@ -18,7 +18,7 @@ from fala.slots.bundles import open_adapter
 from fala.slots.installed import Installed
 from fala.slots.open_slot import adapted
 from fala.slots.task import Task
-from fala.slots.validation import FEW_EDGE_CASES, PROBES, check_answers
+from fala.slots.validation import FEW_EDGE_CASES, PROBES, check_own_texts
 
 #: The adapters' files; by task name, where that differs from the bundle's name.
 Adapters = Sequence[str] | Mapping[str, str]
@@ -103,7 +103,7 @@ def load(
     backbone = adapted(bundle, active.bundle, active.active_model.backbone)
     texts = installed.store.texts.newest(PROBES)
     model = ActiveModel(head.vendor_model(), backbone)
-    check_answers(model, bundle, [*FEW_EDGE_CASES, *texts])
+    check_own_texts(model, bundle, [*FEW_EDGE_CASES, *texts])
     return installed.load(bundle, head, name, label)
 
 

@@ -29,7 +29,7 @@ from fala.slots.bundles import open_release
 from fala.slots.installed import Installed
 from fala.slots.open_slot import OpenSlot, lazy, prior_of
 from fala.slots.task import Task
-from fala.slots.validation import PROBES, check_answers, validate
+from fala.slots.validation import PROBES, check_own_texts, validate
 from fala.slots.versions import check_version
 from fala.store.texts import NOT_KEPT
 from fala.text.lexicon import CachedRows
@@ -269,7 +269,7 @@ def check(prepared: Prepared, run: Run) -> tuple[Backbone, int]:
             if cannot_encode or not texts:
                 return backbone, 0
         active_model = ActiveModel(model.model, lazy(bundle, backbone), model.verdict.threshold)
-        return backbone, check_answers(active_model, bundle, texts[:PROBES])
+        return backbone, check_own_texts(active_model, bundle, texts[:PROBES])
 
 
 def _choice(

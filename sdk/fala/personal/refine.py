@@ -116,7 +116,7 @@ class _Refinement:
                 with self._run.stage("forward"):
                     encoded = forward(texts, active.active_model.backbone.encode, self._run)
             except BundleError as error:
-                task.gave_way(active, error)
+                task.fell_back(active, error)
                 raise
             self._passes += len(encoded)
             remaining -= len(encoded)

@@ -69,7 +69,7 @@ class Rescue:
         query = " UNION ".join(f"SELECT adapter FROM {table}" for table in tables)
         return sorted(name for (name,) in self.copy.execute(query) if name)
 
-    def drop_strangers(self, adapter: str, *, matching: bool) -> int:
+    def drop_misfits(self, adapter: str, *, matching: bool) -> int:
         """Delete a task's examples of another kind than its model takes.
 
         Args:

@@ -110,7 +110,7 @@ def test_mistakes_are_told(device, releases, tmp_path):
         device.load_adapter(broken, name="other")
     with pytest.raises(BundleSignatureError):
         device.load_adapter(old[0], name="other", trust=bytes(32))
-    with pytest.raises(BundleMismatchError, match="a release, and no adapter"):
+    with pytest.raises(BundleMismatchError, match="a release, not an adapter"):
         device.load_adapter(releases["new"])
     with pytest.raises(MissingAdapterError, match=r"no adapter for three, two; .*delete it first"):
         device.replace(releases["new"], adapters=new[:1])

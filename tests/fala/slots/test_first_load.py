@@ -42,7 +42,7 @@ def test_odd_texts_are_answered_elsewhere_and_once(release, encoded, caplog, mon
     with caplog.at_level(logging.INFO, "fala.slots"):
         backbone = validate(held(release))
     assert encoded == [] and caplog.records == []
-    monkeypatch.delattr(validation, "_validated_apart")
+    monkeypatch.delattr(validation, "_validate_in_child")
     again = validate(held(release))
     np.testing.assert_array_equal(backbone.encode(["a film"]), again.encode(["a film"]))
 
