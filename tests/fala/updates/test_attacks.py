@@ -302,7 +302,7 @@ class TestServers:
         server.special["metadata/timestamp.json"] = lambda handler: handler.wfile.write(
             b"SSH-2\r\n"
         )
-        refuses(offered, vendor, server, DownloadError, "no whole response")
+        refuses(offered, vendor, server, DownloadError, "broken response")
 
 
 def parts(device):
