@@ -1,7 +1,7 @@
-"""Values of a store's columns, checked: a damaged file may hold anything in any of them.
+"""Check the values of a store's columns, which can be anything in a damaged file.
 
-Every function takes what SQLite returned, and raises ``ValueError`` where it is not what it should
-be. No message contains a text of the user's.
+Every function takes a value from SQLite, and raises ``ValueError`` if it is invalid. No message
+contains a text of the user's.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def number(value: object) -> float:
 def per_tag(value: object) -> PerTag:
     """A finite number, or one a tag."""
     if isinstance(value, bytes):
-        return tuple(number(one) for one in np.frombuffer(value, "<f8").tolist())
+        return tuple(number(cell) for cell in np.frombuffer(value, "<f8").tolist())
     return number(value)
 
 
@@ -98,7 +98,7 @@ def rows_of_ids(
 
 
 def parts_of(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """As many values at a time as a statement may have."""
+    """The values in parts that fit a statement's variables."""
     return (values[start : start + _VARIABLES] for start in range(0, len(values), _VARIABLES))
 
 
