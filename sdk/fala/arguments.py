@@ -128,8 +128,8 @@ def name_of(value: str, name: str) -> str:
     Raises:
         DataError: It is not such a text; names the argument.
     """
-    if (why := fault(value)) or not value.strip():
-        raise DataError(f"{name} {why or 'is blank'}")
+    if (problem := fault(value)) or not value.strip():
+        raise DataError(f"{name} {problem or 'is blank'}")
     return value
 
 

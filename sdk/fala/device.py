@@ -39,7 +39,7 @@ from fala.files import path_of
 from fala.model.active import ActiveModel
 from fala.model.heads import PersonalModel
 from fala.model.links import Label, Tags
-from fala.personal.adapters import described, load
+from fala.personal.adapters import adapter_info, load
 from fala.personal.budget import Budget, Progress
 from fala.personal.compare import Accept, compare_with_previous
 from fala.personal.learn import Learner
@@ -53,7 +53,7 @@ from fala.report import AdapterInfo, Forgotten, LearnReport, Preview, Report
 from fala.slots.creating import create, open_folder
 from fala.slots.erasing import erase
 from fala.slots.installed import Installed
-from fala.slots.repair import RepairReport, look, repair
+from fala.slots.repair import RepairReport, examine, repair
 from fala.slots.task import Task
 from fala.slots.versions import newest_version
 from fala.store.encryption import Key, codec_of
@@ -207,7 +207,7 @@ class Device:
             >>> fala.Device.examine("reader").whole
             True
         """
-        return look(folder_of(path), codec_of(key))
+        return examine(folder_of(path), codec_of(key))
 
     @classmethod
     def repair(
@@ -989,7 +989,7 @@ class Device:
         Raises:
             UnknownAdapterError: None of this name is loaded.
         """
-        return described(self._learner(name).task)
+        return adapter_info(self._learner(name).task)
 
     def load_adapter(
         self,

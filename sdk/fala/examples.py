@@ -47,8 +47,8 @@ class Pair(str):
             DataError: A segment is not a text, or has the separator.
         """
         for name, segment in (("a", a), ("b", b)):
-            if why := fault(segment):
-                raise DataError(f"the pair's {name} {why}")
+            if problem := fault(segment):
+                raise DataError(f"the pair's {name} {problem}")
             if PARTING in segment:
                 raise DataError(
                     f"the pair's {name} has the character U+001E, which parts a pair's segments; "
@@ -106,8 +106,8 @@ class Item(str):
         Raises:
             DataError: The key is not a text, or the vector is not one of such numbers.
         """
-        if why := fault(key):
-            raise DataError(f"the item's key {why}")
+        if problem := fault(key):
+            raise DataError(f"the item's key {problem}")
         try:
             copy = as_float32(vector).copy()
         except Exception as error:
@@ -271,8 +271,8 @@ def check_examples(examples: Iterable[Example], task: str) -> list[Example]:
                 f"a {task} model takes {'fala.Match objects' if kind is Match else 'texts (str)'}"
             )
     for position, text in _each_text(listed):
-        if why := fault(text):
-            raise DataError(f"a text of example {position} {why}")
+        if problem := fault(text):
+            raise DataError(f"a text of example {position} {problem}")
     return listed
 
 
@@ -307,6 +307,6 @@ def check_texts(texts: Sequence[str]) -> list[str]:
     if isinstance(texts, str | bytes):
         raise DataError("expected a sequence of texts, got one; wrap it in a list")
     for position, text in enumerate(texts):
-        if why := fault(text):
-            raise DataError(f"text {position} {why}")
+        if problem := fault(text):
+            raise DataError(f"text {position} {problem}")
     return list(texts)

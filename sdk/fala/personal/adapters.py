@@ -16,7 +16,7 @@ from fala.personal.prepare import Part, part_for
 from fala.report import AdapterInfo
 from fala.slots.bundles import open_adapter
 from fala.slots.installed import Installed
-from fala.slots.open_slot import adapted
+from fala.slots.open_slot import adapted_backbone
 from fala.slots.task import Task
 from fala.slots.validation import FEW_EDGE_CASES, PROBES, check_own_texts
 
@@ -100,14 +100,14 @@ def load(
         )
     label = head.positive(positive)
     active = installed.own.active
-    backbone = adapted(bundle, active.bundle, active.active_model.backbone)
+    backbone = adapted_backbone(bundle, active.bundle, active.active_model.backbone)
     texts = installed.store.texts.newest(PROBES)
     model = ActiveModel(head.vendor_model(), backbone)
     check_own_texts(model, bundle, [*FEW_EDGE_CASES, *texts])
     return installed.load(bundle, head, name, label)
 
 
-def described(task: Task) -> AdapterInfo:
+def adapter_info(task: Task) -> AdapterInfo:
     """The state of a further task, for the app."""
     active, (count, labelled) = task.active, task.store.examples.counts()
     head = active.model.head

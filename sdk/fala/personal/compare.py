@@ -12,7 +12,7 @@ import numpy as np
 from fala.errors import BundleError, DeviceChangedError, WorseModelError
 from fala.model.losses import Floats
 from fala.personal.gather import Rows, Space, gather
-from fala.personal.refit import Refit, fitted
+from fala.personal.refit import Refit, fit_rows
 from fala.report import MIN_REAL, Comparison, Correlation, Difference
 from fala.slots.open_slot import OpenSlot
 from fala.slots.task import Task
@@ -66,7 +66,7 @@ class Sides:
     @cached_property
     def _refitted(self) -> Refit:
         """The old model, fitted again to the current labels: its losses are not stored."""
-        return fitted(self._rows, self._positive, left_out_only=True)
+        return fit_rows(self._rows, self._positive, left_out_only=True)
 
     def losses(self, ids: Collection[int]) -> Losses | None:
         """Losses on some labelled examples; None where one of the two models is not fitted."""

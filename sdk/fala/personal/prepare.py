@@ -27,7 +27,7 @@ from fala.personal.refit import Refit, refit
 from fala.personal.run import Run
 from fala.slots.bundles import open_release
 from fala.slots.installed import Installed
-from fala.slots.open_slot import OpenSlot, lazy, prior_of
+from fala.slots.open_slot import OpenSlot, lazy_backbone, prior_of
 from fala.slots.task import Task
 from fala.slots.validation import PROBES, check_own_texts, validate
 from fala.slots.versions import check_version
@@ -268,7 +268,8 @@ def check(prepared: Prepared, run: Run) -> tuple[Backbone, int]:
             cannot_encode = not backbone.has_function and run.budget.forward_passes == 0
             if cannot_encode or not texts:
                 return backbone, 0
-        active_model = ActiveModel(model.model, lazy(bundle, backbone), model.verdict.threshold)
+        lazy = lazy_backbone(bundle, backbone)
+        active_model = ActiveModel(model.model, lazy, model.verdict.threshold)
         return backbone, check_own_texts(active_model, bundle, texts[:PROBES])
 
 

@@ -172,13 +172,13 @@ class _Attempt:
         )  # fmt: skip
         return plan
 
-    def _check_judges(self, rows: Rows, plan: _Plan, texts: Collection[str], why: str) -> None:
+    def _check_judges(self, rows: Rows, plan: _Plan, texts: Collection[str], reason: str) -> None:
         """Check that the labels of some texts are enough to judge by."""
         texts = set(texts)
         judges = [row for row, text in plan.judging.items() if text in texts]
         if not can_judge(rows.shares(judges), rows.space.head.link):
             raise _NoPromptError(
-                f"{why}; {MIN_LABELLED} labels of texts that are not in the prompt, "
+                f"{reason}; {MIN_LABELLED} labels of texts that are not in the prompt, "
                 f"{MIN_OF_A_LABEL} of each of two labels, judge it"
             )
 

@@ -14,7 +14,7 @@ from fala.model.losses import Floats
 from fala.personal.choose import choose
 from fala.personal.encode import encode_free, forward
 from fala.personal.gather import OldLogits, Snapshot, Space, gather, old_logits
-from fala.personal.refit import Refit, fitted, refit_active, unfitted, until_committed
+from fala.personal.refit import Refit, fit_rows, refit_active, until_committed, without_fit
 from fala.personal.run import Run
 from fala.selection.next_texts import BATCH, LARGEST_BATCH, LEAST_MOVE, move
 from fala.slots.open_slot import OpenSlot
@@ -106,7 +106,7 @@ class _Refinement:
             return self._refined(committed[1], stopped if stopped == NOT_KEPT else _ALL_ENCODED)
         if remaining and start is None:  # a first fit, by which the first texts are chosen
             with self._run.stage("solve"):
-                last = self._counted(fitted(last.rows, task.positive(last.rows.space.head)))
+                last = self._counted(fit_rows(last.rows, task.positive(last.rows.space.head)))
         while remaining:
             texts = self._choose(last, remaining, previous)
             if not texts:
@@ -149,7 +149,7 @@ class _Refinement:
             snapshot = Snapshot(self._task.store, self._ngrams)
             encode_free(self._task, active, snapshot)
             space = Space.of_slot(self._task.store, active, previous)
-            return unfitted(gather(snapshot, space), self._task.positive(space.head))
+            return without_fit(gather(snapshot, space), self._task.positive(space.head))
 
     def _counted(self, result: Refit) -> Refit:
         if result.fit is not None:

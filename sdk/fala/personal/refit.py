@@ -94,7 +94,7 @@ def refit(
             snapshot.add(space.backbone, encoded)
             rows = gather(snapshot, space)
     with run.stage("solve"):
-        return fitted(rows, positive, near)
+        return fit_rows(rows, positive, near)
 
 
 def refit_active(
@@ -136,12 +136,12 @@ def refit_active(
         return task.commit(active, result.change(encoded)), result
 
 
-def fitted(
+def fit_rows(
     rows: Rows, positive: int, near: Fit | None = None, *, left_out_only: bool = False
 ) -> Refit:
     """Fit to rows, and judge; see ``refit`` and ``fit``."""
     if not rows.training.used.any():
-        return unfitted(rows, positive)
+        return without_fit(rows, positive)
     training, space = rows.training, rows.space
     result = fit(training, space.scales, near, left_out_only=left_out_only)
     labelled = training.labelled
@@ -160,7 +160,7 @@ def fitted(
     return Refit(rows, model, verdict, result, left_out, loss)
 
 
-def unfitted(rows: Rows, positive: int) -> Refit:
+def without_fit(rows: Rows, positive: int) -> Refit:
     """The vendor's own model, where nothing is fitted."""
     head = rows.space.head
     reason = "there is neither a label nor an old logit to fit to"

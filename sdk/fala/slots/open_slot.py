@@ -87,11 +87,11 @@ class OpenSlot:
             model = _model(record, bundle, head, state)
         except DataError as error:
             raise DeviceError(damaged(path, f"slot {slot:.60} is damaged: {error}")) from error
-        backbone: Backbone = lazy(bundle, encoders=encoders)
+        backbone: Backbone = lazy_backbone(bundle, encoders=encoders)
         if base is not None:
-            backbone = adapted(bundle, base.bundle, base.active_model.backbone)
+            backbone = adapted_backbone(bundle, base.bundle, base.active_model.backbone)
         elif state is not None:
-            backbone = prompted(lazy(bundle), state)
+            backbone = with_state(lazy_backbone(bundle), state)
         return cls.of(generation, record, bundle, model, backbone)
 
     @classmethod
@@ -105,7 +105,7 @@ class OpenSlot:
         trial: int | None = None,
     ) -> OpenSlot:
         """A slot of parts that are open, and of a backbone that is loaded if it is given."""
-        active_model = ActiveModel(model, lazy(bundle, backbone), record.threshold)
+        active_model = ActiveModel(model, lazy_backbone(bundle, backbone), record.threshold)
         return cls(generation, record, bundle, active_model, trial)
 
     def sharing(self, earlier: OpenSlot | None) -> OpenSlot:
@@ -114,7 +114,7 @@ class OpenSlot:
             return self
         backbone = earlier.active_model.backbone
         if earlier.record.backbone != self.record.backbone:  # the same, with another prompt
-            backbone = prompted(backbone, _state_of(self.record))
+            backbone = with_state(backbone, _state_of(self.record))
         return replace(self, active_model=replace(self.active_model, backbone=backbone))
 
     def with_prompt(self, prompt: bytes | None) -> OpenSlot:
@@ -128,7 +128,7 @@ class OpenSlot:
         """
         state = None if prompt is None else compiled(prompt)
         backbone = provenance(self.bundle.backbone_digest, state)
-        model = replace(self.active_model, backbone=prompted(self.active_model.backbone, state))
+        model = replace(self.active_model, backbone=with_state(self.active_model.backbone, state))
         record = replace(self.record, backbone=backbone, prompt=prompt)
         return replace(self, record=record, active_model=model)
 
@@ -162,7 +162,7 @@ class OpenSlot:
         return prior_of(self.bundle, self.model.head.labels)
 
 
-def lazy(
+def lazy_backbone(
     bundle: Bundle, backbone: Backbone | None = None, encoders: Encoders | None = None
 ) -> LazyBackbone:
     """A bundle's backbone, loaded on first use unless it is given."""
@@ -174,7 +174,7 @@ def lazy(
     return LazyBackbone(lambda: backbone, transformer=transformer)
 
 
-def adapted(bundle: Bundle, release: Bundle, backbone: LazyBackbone) -> LazyBackbone:
+def adapted_backbone(bundle: Bundle, release: Bundle, backbone: LazyBackbone) -> LazyBackbone:
     """A release's backbone with an adapter in it, loaded on first use.
 
     Args:
@@ -200,7 +200,7 @@ def adapted(bundle: Bundle, release: Bundle, backbone: LazyBackbone) -> LazyBack
     return LazyBackbone(load, transformer=True)
 
 
-def prompted(backbone: LazyBackbone, state: EncoderState | None) -> LazyBackbone:
+def with_state(backbone: LazyBackbone, state: EncoderState | None) -> LazyBackbone:
     """A backbone with another prompt, or with none."""
 
     def load() -> Backbone:
@@ -210,7 +210,7 @@ def prompted(backbone: LazyBackbone, state: EncoderState | None) -> LazyBackbone
     return LazyBackbone(load, transformer=backbone.is_transformer)
 
 
-def ordered(head: Head, labels: tuple[str, ...]) -> Head:
+def with_labels(head: Head, labels: tuple[str, ...]) -> Head:
     """A head with its labels in the device's order, or in its own where there is none."""
     return head.in_order(labels) if labels else head
 
@@ -237,7 +237,7 @@ def _with_vendor_model(record: SlotRecord, bundle: Bundle, head: Head) -> SlotRe
 
     Earlier versions read texts with a mixture of the release's prompts.
     """
-    model = ordered(head, record.labels).vendor_model()
+    model = with_labels(head, record.labels).vendor_model()
     # Any loss marks a slot as fitted, so that it is fitted again.
     loss = record.loss or 0.0
     vendor = slot_record(record.name, bundle, model, teachers=record.teachers, loss=loss)
@@ -252,7 +252,7 @@ def _model(
     Raises:
         DataError: It does not fit the bundle, or is not the one that was stored.
     """
-    head = ordered(head, record.labels)
+    head = with_labels(head, record.labels)
     words = lexical_weight(record.lexical, head)
     omega = _omega(record.weight, record.form, head)
     model = PersonalModel(head, omega, record.bias, words)

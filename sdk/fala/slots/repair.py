@@ -72,7 +72,7 @@ class RepairReport:
         return asdict(self)
 
 
-def look(folder: Path, codec: Codec = PLAIN) -> RepairReport:
+def examine(folder: Path, codec: Codec = PLAIN) -> RepairReport:
     """Report a folder's problems, and what a repair would do; nothing is changed.
 
     Raises:

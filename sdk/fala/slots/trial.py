@@ -3,7 +3,7 @@
 A release that was just installed is on trial. A process counts a try on the disk before it loads
 the release, and resets it once the release has predicted or raised an error. A process that ends
 in between leaves its try; after ``TRIES`` of them in a row the device falls back to the previous
-slot. The trial ends well when the app confirms it, or after ``ANSWERS`` predictions.
+slot. The trial ends well when the app confirms it, or after ``PREDICTIONS`` of them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _log = logging.getLogger("fala.store")
 TRIES = 3
 #: Predictions before a trial ends well: if none of 100 failed, fewer than 3 in 100 do (the rule of
 #: three, at 95 %). They take a day or two of use, which leaves time to roll back.
-ANSWERS = 100
+PREDICTIONS = 100
 #: Empty; locked by the process that counts a try. The lock ends with its process.
 _LOCK = "store.sqlite3.trial"
 
@@ -87,7 +87,7 @@ class Trials:
     def passed(self, began: int, answered: int) -> None:
         """Note that a trial's slot has passed in this process."""
         with self._lock:
-            self._began, self._fresh, self._needed = began, 0, ANSWERS - answered
+            self._began, self._fresh, self._needed = began, 0, PREDICTIONS - answered
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[bool]:
@@ -146,7 +146,7 @@ class Trials:
             with self._store.transaction():
                 trial = self._store.settings.trial()
                 if trial is not None and trial.began == began:
-                    needed = ANSWERS - trial.answered - fresh
+                    needed = PREDICTIONS - trial.answered - fresh
                     self._store.settings.set_trial(
                         replace(trial, answered=trial.answered + fresh) if needed > 0 else None
                     )

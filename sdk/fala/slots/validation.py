@@ -47,7 +47,7 @@ FEW_EDGE_CASES = ("", _EMOJI)
 #: The number of the device's newest texts that a new release is run on before it is installed.
 PROBES = 4
 #: The number of the app's first examples that a release on trial is run on first.
-ASKED = 4
+FIRST_EXAMPLES = 4
 
 #: Logits on another kind of processor differ by less: int8 products are summed differently. A
 #: release may have a tolerance of its own.
@@ -192,7 +192,7 @@ def check_trial(model: ActiveModel, examples: Sequence[Example], texts: Sequence
     """
     logits = [model.probe(texts)] if texts else []
     if examples:
-        logits.append(model.logits(examples[:ASKED]))
+        logits.append(model.logits(examples[:FIRST_EXAMPLES]))
     if not all(np.isfinite(z).all() for z in logits):
         raise BundleFormatError("its logits are not finite")
 
@@ -249,8 +249,8 @@ def _validate_in_child(bundle: Bundle) -> bool:
     Raises:
         BundleError: It failed there.
     """
-    if why := _forbidden():
-        _log.info("%s: loaded in this process directly: %s", bundle.path, why)
+    if reason := _forbidden():
+        _log.info("%s: loaded in this process directly: %s", bundle.path, reason)
         return False
     contents = bundle.contents()
     limit = _WAIT + _PATIENCE * seconds(sum(map(len, contents.values())))

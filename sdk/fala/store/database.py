@@ -67,7 +67,7 @@ class Database:
         #: Whether deleted rows are to be overwritten when a transaction ends, or at ``close``.
         self._scrub_later = False
         #: The error of every use, once it is closed; else empty.
-        self._ended = ""
+        self._closed_message = ""
         keep_in_forks(self, Database._forked)
         self._mark: object = None
         if copy is not None:
@@ -106,10 +106,10 @@ class Database:
             message: The error of every later use.
         """
         with self._lock, self._reading:
-            if not self._ended:
+            if not self._closed_message:
                 if self._scrub_later:
                     self.scrub(wait=False)
-                self._ended = message
+                self._closed_message = message
                 self._reader.close()
                 self._writer.close()
 
@@ -208,8 +208,8 @@ class Database:
     @contextmanager
     def named_errors(self) -> Iterator[None]:
         """Raise SQLite's errors with the file's name; an error, too, if it is closed."""
-        if self._ended:
-            raise DeviceError(f"{self.path.parent}: {self._ended}")
+        if self._closed_message:
+            raise DeviceError(f"{self.path.parent}: {self._closed_message}")
         try:
             yield
         except sqlite3.Error as error:
@@ -282,7 +282,7 @@ class Database:
     def _forked(self) -> None:
         """Leave the file to the parent process, with locks that other threads may hold there."""
         self._lock, self._reading = RLock(), RLock()
-        self._ended = (
+        self._closed_message = (
             "the device was opened by the process that this one was forked from; open it here "
             "with Device.open"
         )
