@@ -188,6 +188,11 @@ class ExportError(FalaError):
     """A model or file cannot be turned into a bundle."""
 
 
+def model_changed(path: object) -> DeviceChangedError:
+    """The error of a device whose active model has changed meanwhile."""
+    return DeviceChangedError(f"{path}: the device's model was changed meanwhile")
+
+
 def word_of(value: object, words: Sequence[str], name: str) -> str:
     """An app's choice of some words, checked.
 

@@ -108,8 +108,7 @@ def _alternately(
     """Positions of the examples with a missing text, from two orders in turn, none twice."""
     lists = ([position for position in order if missing[position]] for order in (first, second))
     turns = zip_longest(*lists)
-    positions = (position for turn in turns for position in turn if position is not None)
-    return list(dict.fromkeys(positions))
+    return list(dict.fromkeys(p for turn in turns for p in turn if p is not None))
 
 
 def _representatives(

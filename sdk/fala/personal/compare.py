@@ -158,9 +158,14 @@ def compare_with_previous(task: Task, last: Refit) -> Comparison | None:
     earlier = replacements.get(previous.record.name)
     if earlier is not None and earlier.generation > replacement.generation:
         return None
+    return compare_or_none(task, previous, last)
+
+
+def compare_or_none(task: Task, old: OpenSlot, new: Refit) -> Comparison | None:
+    """See ``compare``; None if another replacement has deleted the old release."""
     try:
-        return compare(task, previous, last)
-    except (BundleError, DeviceChangedError):  # another replacement has deleted the old release
+        return compare(task, old, new)
+    except (BundleError, DeviceChangedError):
         return None
 
 

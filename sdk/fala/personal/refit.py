@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from fala.errors import DeviceChangedError
+from fala.errors import DeviceChangedError, model_changed
 from fala.model.heads import PersonalModel, Vectors
 from fala.model.losses import Floats
 from fala.personal.gather import Rows, Snapshot, Space, gather
@@ -190,9 +190,7 @@ def until_committed(
         slots = [task.active for task in tasks]
         for slot, first in zip(slots, slots if initial is None else initial, strict=True):
             if not same_release(slot, first):
-                raise DeviceChangedError(
-                    f"{tasks[0].path}: the device's model was changed meanwhile"
-                )
+                raise model_changed(tasks[0].path)
         try:
             with tasks[0].expecting(slots[0]):
                 return attempt(slots)

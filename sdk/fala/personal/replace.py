@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fala.bundle.signature import Trust
-from fala.errors import BundleError, DeviceChangedError
 from fala.model.heads import Vectors
 from fala.personal.adapters import Adapters, adapter_parts
-from fala.personal.compare import Accept, compare, refuse_worse
+from fala.personal.compare import Accept, compare, compare_or_none, refuse_worse
 from fala.personal.prepare import Part, Prepared, check, opening, prepare
 from fala.personal.refine import Refined, refine
 from fala.personal.refit import Refit, until_committed
@@ -188,21 +187,15 @@ def _refine(replaced: Sequence[Replaced], run: Run, ngrams: CachedRows) -> Repla
             remaining -= refined.forward_passes
             result = dataclasses.replace(result, refined=refined)
         results.append(result)
+
+    def compared(result: Replaced) -> Replaced:
+        task, active = result.prepared.part.task, result.prepared.active
+        return dataclasses.replace(result, comparison=compare_or_none(task, active, result.last))
+
     with run.stage("compare"):
-        own, *further = (
-            dataclasses.replace(result, comparison=_comparison(result)) for result in results
-        )
+        own, *further = map(compared, results)
     adapters = {result.prepared.part.task.adapter: result for result in further}
     return dataclasses.replace(own, adapters=adapters, passes_left=max(0, remaining))
-
-
-def _comparison(replaced: Replaced) -> Comparison | None:
-    """Compare the final model with the old one; None where that is gone."""
-    prepared = replaced.prepared
-    try:
-        return compare(prepared.part.task, prepared.active, replaced.last)
-    except (BundleError, DeviceChangedError):  # another replacement has deleted the old release
-        return None
 
 
 def _share(passes: int, tasks: int) -> int:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fala.backbones import Backbone
 from fala.backbones.external import Encoders
 from fala.bundle.reading import Bundle
-from fala.errors import BundleError, DataError, DeviceChangedError, DeviceError
+from fala.errors import BundleError, DataError, DeviceChangedError, DeviceError, model_changed
 from fala.files import failure
 from fala.model.heads import Head
 from fala.slots.bundles import install, model_digest, slot_record, sweep, vendor_record
@@ -195,9 +195,7 @@ class Installed:
         try:
             with self.store.transaction():
                 if bundle.base != self.own.active.bundle.backbone_digest:
-                    raise DeviceChangedError(
-                        f"{self.path}: the device's model was changed meanwhile"
-                    )
+                    raise model_changed(self.path)
                 if name in self.store.slots.adapters():
                     raise DataError(
                         f"{self.path}: there is an adapter {name} already; delete it, or pass "

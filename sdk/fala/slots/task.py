@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.bundle.reading import Bundle
-from fala.errors import BundleError, DeviceChangedError, DeviceError
+from fala.errors import BundleError, DeviceChangedError, DeviceError, model_changed
 from fala.examples import Example
 from fala.model.active import ActiveModel
 from fala.model.heads import Head, PersonalModel
@@ -193,9 +193,7 @@ class Task:
             deleted = isinstance(error.__cause__, FileNotFoundError)
             if not deleted or self.store.slots.version().generation == slot.generation:
                 raise
-            raise DeviceChangedError(
-                f"{self.path}: the device's model was changed meanwhile"
-            ) from error
+            raise model_changed(self.path) from error
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[None]:

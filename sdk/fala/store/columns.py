@@ -76,6 +76,11 @@ def floats(value: object) -> NDArray[np.float32]:
     return numbers
 
 
+def bytes_of(array: NDArray[np.float32]) -> bytes:
+    """The cell of ``floats``."""
+    return array.astype("<f4").tobytes()
+
+
 def optional_text(value: object) -> str | None:
     """A text, or None."""
     return None if value is None else text(value)

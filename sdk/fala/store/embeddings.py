@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fala.errors import DataError
 from fala.examples import as_text
-from fala.store.columns import blob, floats, parts_of, text, whole
+from fala.store.columns import blob, bytes_of, floats, parts_of, text, whole
 from fala.store.database import Database
 from fala.store.texts import Texts
 
@@ -107,7 +107,7 @@ class Logits:
             codec, rows = self._db.codec, []
             for row, *texts in db.execute(_EXAMPLES, (self._adapter,)).fetchall():
                 if row in logits:
-                    data = codec.encode(_bytes(logits[row]), "logits", row, model, *texts)
+                    data = codec.encode(bytes_of(logits[row]), "logits", row, model, *texts)
                     rows.append((row, model, data))
             db.executemany("INSERT OR REPLACE INTO logits VALUES (?, ?, ?)", rows)
 
@@ -177,7 +177,3 @@ def _half(vector: NDArray[np.float32]) -> NDArray[np.float16]:
     if not np.isfinite(half).all():
         raise DataError("an embedding is not finite in float16")
     return half
-
-
-def _bytes(array: NDArray[np.float32]) -> bytes:
-    return array.astype("<f4").tobytes()

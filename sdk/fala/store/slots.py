@@ -10,11 +10,11 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fala.errors import DeviceChangedError, DeviceError, UnknownAdapterError
+from fala.errors import DeviceError, UnknownAdapterError, model_changed
 from fala.store.columns import (
     blob,
+    bytes_of,
     cell_of,
     floats,
     number,
@@ -95,7 +95,7 @@ class Slots:
                 (self._adapter, expected),
             )
         if changed.rowcount != 1:
-            raise DeviceChangedError(f"{self._db.path}: the device's model was changed meanwhile")
+            raise model_changed(self._db.path)
         return expected + 1
 
     def active(self) -> tuple[str, str | None]:
@@ -408,12 +408,12 @@ def _columns_of_slot(record: SlotRecord) -> dict[str, object]:
     """A slot's row, by column."""
     lexical = record.lexical
     changed = {
-        "weight": _bytes(record.weight),
-        "bias": _bytes(record.bias),
+        "weight": bytes_of(record.weight),
+        "bias": bytes_of(record.bias),
         "threshold": cell_of(record.threshold),
         "labels": json.dumps(record.labels),
         "buckets": None if lexical is None else lexical.buckets.astype("<u2").tobytes(),
-        "lexical": None if lexical is None else _bytes(lexical.weight),
+        "lexical": None if lexical is None else bytes_of(lexical.weight),
         "loss": None if record.loss is None else float(record.loss),
     }
     same = (name for name in SLOT_COLUMNS if name not in changed)
@@ -448,7 +448,3 @@ def _fit_of(row: tuple[object, ...]) -> FitRecord:
     if min(counts) < 0 or not 0 <= np.min(shares) <= np.max(shares) <= 1:
         raise ValueError("a fit that cannot be")
     return FitRecord(*counts, text(decision), shares, values)
-
-
-def _bytes(array: NDArray[np.float32]) -> bytes:
-    return array.astype("<f4").tobytes()
