@@ -207,7 +207,7 @@ def candidates_of(values: Iterable[str], history: Iterable[str], task: str) -> l
 
     Args:
         values: n texts or items.
-        history: Of a matcher, what the user opened.
+        history: For a matcher, the texts that the user opened.
         task: The model's.
 
     Raises:
@@ -225,7 +225,7 @@ def label_to_rank(value: str | int | None, labels: Sequence[str], positive: str 
     """Position of the label whose probability ranks.
 
     Args:
-        value: What the app passed; None takes ``positive``.
+        value: The app's argument; None takes ``positive``.
         labels: The model's.
         positive: See ``Device.positive``; None where there is more than one logit.
 

@@ -707,7 +707,7 @@ class Device:
 
         Args:
             bundle: See ``replace``.
-            budget: What the replacement may cost; None is ``Budget()``.
+            budget: Limits of the replacement's cost; None is ``Budget()``.
             trust: See ``replace``.
 
         Returns:
@@ -762,7 +762,7 @@ class Device:
         Args:
             bundle: The new release's file; it is copied. It is for the same task and has this
                 device's labels, in any order; it may have more.
-            budget: What it may cost; None is ``Budget()``.
+            budget: Limits of its cost; None is ``Budget()``.
             accept: ``"better-than-old"`` refuses a release whose first personal model is proven
                 worse for this user than the active model, ``"better-than-vendor"`` one where it
                 is proven worse than the vendor's new model: by the labels of texts that both
@@ -854,7 +854,7 @@ class Device:
             terms: ``accept``, ``adapters`` and ``prompts``; see ``replace``.
 
         Returns:
-            What ``replace`` returned; None where there is nothing newer.
+            The report of ``replace``; None if no release is newer.
 
         Raises:
             DownloadError: The repository cannot be reached, sends too much or too slowly, or
@@ -1054,7 +1054,7 @@ class Device:
         name = "" if adapter is None else adapter_name(adapter)
         task = self._installed.task(name)
         if name:
-            task.store.slots.version()  # raises where there is none
+            task.store.slots.version()  # raises if there is none
         # Two threads get the same learner, even in simultaneous first calls.
         return self._learners.setdefault(name, Learner(task))
 

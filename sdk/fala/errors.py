@@ -29,7 +29,7 @@
     ├── MissingExtraError           an extra of the installation is missing
     └── ExportError                 a model that cannot be turned into a bundle
 
-Errors of other libraries are wrapped where they enter, with the cause kept.
+Errors of other libraries are wrapped at the boundary, and stay their cause.
 """
 
 from __future__ import annotations
@@ -197,7 +197,7 @@ def word_of(value: object, words: Sequence[str], name: str) -> str:
     """An app's choice of some words, checked.
 
     Args:
-        value: What the app passed.
+        value: The app's argument.
         words: The words.
         name: The argument's name.
 

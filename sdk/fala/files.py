@@ -14,7 +14,7 @@ from typing import TypeGuard
 
 from fala.errors import DataError, shown
 
-#: What to do where a disk cannot be read or written.
+#: Advice for a disk that cannot be read or written.
 FAILING_DISK = "try again, and if that does not help copy the folder to another disk"
 _ADVICE = {errno.EIO: FAILING_DISK, errno.ENOSPC: "free some space, and try again"}
 

@@ -44,7 +44,7 @@ class Counts:
         probes: The device's own texts that the new release was run on before it was installed.
         agreement: Share of examples on which the fitted model, each left out, decides as the old
             personal model does; None where there is nothing to compare.
-        measure: What ``Report.losses`` are; empty where labels are too few to judge.
+        measure: The kind of loss in ``Report.losses``; empty where labels are too few to judge.
         scales: The scale of each block's Gaussian, from the release; empty where nothing was
             fitted.
         fits: The costs of each fit, in sizes and counts.
@@ -135,7 +135,7 @@ class Forgotten(int):
 
 @dataclass(frozen=True)
 class Report(_InNotebooks):
-    """What a replacement, or its refinement, did and cost.
+    """The result and the cost of a replacement, or of its refinement.
 
     Attributes:
         old: Name of the backbone that was replaced; for a refinement the active one.
@@ -194,7 +194,7 @@ class Report(_InNotebooks):
 
     @property
     def worse(self) -> bool | None:
-        """Whether the model is worse for this user than before; None where that is not known yet.
+        """Whether the model is worse for this user than before; None while that is unknown.
 
         See ``Comparison.worse``.
         """
@@ -202,7 +202,7 @@ class Report(_InNotebooks):
 
     @property
     def verdict(self) -> str:
-        """Whether the user is worse off, in words; empty where there is nothing to compare with."""
+        """Whether the user is worse off, in words; empty without a comparison."""
         if self.comparison is None:
             return ""
         before = self.old if self.old != self.new else "before the replacement"
@@ -329,7 +329,7 @@ class Comparison(_InNotebooks):
             to judge by.
         to_vendor: How much worse it is than the vendor's new one.
         releases: The correlation of the old and the new vendor model on the user's examples,
-            labelled or not; None where there is none.
+            labelled or not; None without one.
         measure: The kind of loss. Of ratings, half the squared error by the square of the noise
             that the new release states.
         scores: Of ratings, ``"rmse"`` and ``"rank_correlation"`` of ``"old"``, ``"vendor"`` and
@@ -438,7 +438,7 @@ class Preview(_InNotebooks):
 
     @property
     def worse(self) -> bool | None:
-        """Whether the user would be worse off; None where that is not known yet."""
+        """Whether the user would be worse off; None while that is unknown."""
         return self.comparison.worse
 
     @property

@@ -346,7 +346,7 @@ def context_of(tokenizer: Any, texts: Sequence[str], length: int) -> Context:  #
     """Concatenate texts, as in the training of ``fala-export prompts --kind hard-static``.
 
     Args:
-        tokenizer: Of the ``tokenizers`` library.
+        tokenizer: A tokenizer of the ``tokenizers`` library.
         texts: The texts in order; one without tokens is left out.
         length: Tokens, at most, special ones included; the last text that fits is cut.
     """

@@ -33,7 +33,7 @@ class ActiveModel:
         """Logits of n examples, shape (n, C).
 
         Raises:
-            BundleFormatError: One is not finite: the release's numbers are too large.
+            BundleFormatError: A logit is not finite: the release's numbers are too large.
         """
         z = self._logits(examples)
         if not np.isfinite(z).all():

@@ -110,7 +110,7 @@ class Labels:
         return int((counts >= least).sum()) >= 2
 
     def certainty(self, z: Floats) -> Floats:
-        """How far an example is from undecided, (n,)."""
+        """The difference of an example's two largest logits, (n,)."""
         # One logit is compared with a second one of 0.
         ordered = np.sort(z if z.shape[1] > 1 else np.hstack([z, np.zeros_like(z)]), axis=1)
         return np.asarray(ordered[:, -1] - ordered[:, -2])

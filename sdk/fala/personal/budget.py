@@ -19,7 +19,7 @@ Progress = Callable[[str, int, int], object]
 
 @dataclass(frozen=True)
 class Budget:
-    """What a replacement may cost.
+    """Limits of the cost of a replacement.
 
     Attributes:
         forward_passes: Texts through the new backbone, at most; None is ``BRIDGED_PASSES`` where

@@ -145,7 +145,7 @@ def compare(
 def compare_with_previous(task: Task, last: Refit) -> Comparison | None:
     """Compare the active model with the one before the last replacement.
 
-    None where there was no replacement, nothing is fitted, or the old release is gone.
+    None if there was no replacement, nothing is fitted, or the old release is deleted.
 
     Args:
         task: The task.

@@ -108,7 +108,7 @@ class Space:
 
     @staticmethod
     def _bridges(slot: OpenSlot, earlier: OpenSlot | None) -> list[Bridge]:
-        if not slot.reads_plain:  # bridges lead to the backbone as it is
+        if not slot.reads_plain:  # bridges estimate embeddings without a prompt
             return []
         bridges = slot.bundle.bridges()
         if earlier is None:

@@ -25,7 +25,7 @@ def preview(installed: Installed, path: str, run: Run, trust: Trust | None = Non
     Args:
         installed: The device.
         path: The release's file.
-        run: What the replacement may cost.
+        run: Has the budget of the replacement.
         trust: See ``Device.replace``.
     """
     ngrams, budget = CachedRows(installed.store.texts.ngrams), run.budget
@@ -42,7 +42,7 @@ def preview(installed: Installed, path: str, run: Run, trust: Trust | None = Non
         passes = _passes_to_know(sides, prepared, len(judges))
     further = _further(prepared, run)
     pace = run.seconds.get("check", 0.0) / max(probes, 1)
-    # Texts that the replacement encodes before its first model are encoded by now.
+    # The texts that the replacement encodes before its first model are encoded already.
     encoded = len(prepared.embeddings)
     seconds = spent + further * pace
     if budget.seconds is not None:  # no more texts are encoded after it

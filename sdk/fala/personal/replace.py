@@ -49,7 +49,7 @@ class Replaced:
         prepared: The first personal model on the new release.
         probes: Texts that the new release was checked on.
         refined: The refinement; None without a budget for it.
-        comparison: Of the final model with the old one; None where that is gone.
+        comparison: The final model compared with the old one; None if that is deleted.
         adapters: The results for the further tasks, by their adapters' names.
         passes_left: The rest of the budget, in forward passes.
     """

@@ -25,9 +25,9 @@ def replaced_report(
 
     Args:
         old: Name of the backbone that was replaced.
-        replaced: What ``replace`` returned.
+        replaced: The result of ``replace``.
         run: Its timings.
-        prompted: What ``try_prompt`` returned; None where it was not asked for.
+        prompted: The result of ``try_prompt``; None if it was not requested.
     """
     new = replaced.prepared.part.bundle.manifest.name
     report = _replaced(old, new, replaced, run)
@@ -76,11 +76,11 @@ def refined_report(
     """Report a refinement, or the unchanged active model if nothing was fitted.
 
     Args:
-        refined: What ``refine`` returned.
+        refined: The result of ``refine``.
         active: The active slot.
         run: Its timings.
         comparison: With the model before the replacement; None without one.
-        prompted: What ``try_prompt`` returned; None where it was not asked for.
+        prompted: The result of ``try_prompt``; None if it was not requested.
     """
     name, last = active.bundle.manifest.name, refined.last
     report = _report(name, name, last.rows, run)

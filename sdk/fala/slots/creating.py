@@ -41,7 +41,7 @@ def create(
         positive: See ``Device.create``.
         trust: See ``Device.create``.
         codec: Writes the store's records.
-        names: How texts are kept.
+        names: The names of texts in the store.
         encoders: The app's own encoders.
 
     Raises:

@@ -62,7 +62,7 @@ class Health:
 
     Attributes:
         folder: The folder.
-        rescue: What can be read of the store.
+        rescue: The readable part of the store.
         slots: The problem of each slot, by name; empty without one.
         bundles: The problem of each bundle, by file name; empty without one.
         store: The problems of the store.

@@ -57,7 +57,7 @@ class Move:
 
 
 class Installed:
-    """What is installed in a device's folder: a release for its own task, adapters for others.
+    """The installation in a device's folder: a release for its own task, adapters for others.
 
     Args:
         path: The folder.
@@ -121,7 +121,7 @@ class Installed:
         its slot: the previous slot and the trial stay, too.
 
         Args:
-            moves: Of every task; the device's own first.
+            moves: The moves of all tasks, the device's own first.
             backbone: The release's, loaded.
 
         Raises:

@@ -42,7 +42,7 @@ class OpenSlot:
         record: The slot's row.
         bundle: Its bundle.
         active_model: Its personal model on its backbone, with the threshold.
-        trial: The generation at which its trial began, see ``Trial``; None where it is on none.
+        trial: The generation at which its trial began, see ``Trial``; None if it is not on trial.
     """
 
     generation: int

@@ -28,7 +28,7 @@ _log = logging.getLogger("fala.store")
 #: flat battery or an impatient user; three are the release.
 TRIES = 3
 #: Predictions before a trial ends well: if none of 100 failed, fewer than 3 in 100 do (the rule of
-#: three, at 95 %). They take a day or two of use, which leaves time to roll back.
+#: three, at 95 %). They take a day or two of use, which leaves time to fall back.
 PREDICTIONS = 100
 #: Empty; locked by the process that counts a try. The lock ends with its process.
 _LOCK = "store.sqlite3.trial"

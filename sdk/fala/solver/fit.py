@@ -4,7 +4,7 @@
     (omega, b, a) ~ Normal((w, the vendor's b, 0), S)                                       (1)
 
 Labels count as cross-entropy, or a rating's as squares by its noise; old logits count as squares
-where there is no label. Every block's Gaussian is multiplied by a scale, which is fitted to the
+where there is no label. Every block's Gaussian is multiplied by a scale, which was chosen on the
 vendor's public annotators.
 
 It has two minima: of all of (1), and of (1) with omega = w, where the labels determine only the
@@ -69,12 +69,11 @@ class Fit:
         calibrated: The vendor's direction with the user's slope and bias.
         vendor: The vendor's logits on the same examples, shape (n, C).
         count: Examples with a label or a target.
-        scales: Every block's scale, and the slope's; empty where there was nothing to fit to.
-        work: The cost of the full fit; None where there was nothing to fit to.
+        scales: Every block's scale, and the slope's; empty without evidence.
+        work: The cost of the full fit; None without evidence.
         state: The state that further examples are added to; None for more than ``LARGEST`` (see
             ``resume``), and where features have a basis, which further ones do not.
-        point: The minimum of (1), in the Gaussian's coordinates; None where there was nothing to
-            fit to.
+        point: The minimum of (1), in the Gaussian's coordinates; None without evidence.
     """
 
     full: Candidate

@@ -131,7 +131,7 @@ class WhitenedInputs:
         return DenseRows(np.hstack([first, self._products(inputs, self.factors)]))
 
     def offset(self, inputs: Features) -> Floats:
-        """What the Gaussian's mean adds to the vendor's logits, shape (n,)."""
+        """The Gaussian's mean, as logits to add to the vendor's, shape (n,)."""
         if not isinstance(inputs, Inputs) or not self.mean.any():
             return np.zeros(len(inputs))
         return self._products(inputs, self.mean[None])[:, 0]

@@ -41,7 +41,7 @@ class Verdict:
         decision: The model to activate.
         reason: Why, in words.
         trust: Its share between the calibrated model and the full fit; of tags one each.
-        measure: What the losses are; empty where labels are too few to judge by.
+        measure: The kind of loss; empty where labels are too few to judge by.
         losses: Mean loss in nats, each example left out, by candidate; empty likewise.
         threshold: Logit above which the second of two labels is decided; of tags one each.
         scores: Of a rating, ``"rmse"`` and ``"rank_correlation"`` of the chosen model, each

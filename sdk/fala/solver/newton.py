@@ -286,7 +286,7 @@ class Factor:
         return np.hstack([parts - self._shared * eta, eta])
 
     def leverage(self, plain: Floats) -> Floats:
-        """How far an example's logits follow a unit of their gradient, shape (n, C).
+        """The change of an example's logits by a unit of their gradient, shape (n, C).
 
         Args:
             plain: The same without slopes, shape (n,).

@@ -36,7 +36,7 @@ _limits: list[_ThreadpoolLimiter] = []
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Let BLAS use one thread inside.
+    """Limit BLAS to one thread inside.
 
     The setting is per process: of several blocks at once, in threads or nested, the first sets it
     and the last restores it.

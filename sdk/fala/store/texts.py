@@ -30,7 +30,7 @@ from fala.store.database import Database, damaged
 from fala.store.encryption import text_columns, text_of
 from fala.text.ngrams import Ngrams, ngrams
 
-#: What is kept of a text: all, a digest with the hashed n-grams, or the digest alone.
+#: The part of a text that is kept: all, a digest with the hashed n-grams, or the digest alone.
 KeepText: TypeAlias = Literal["always", "ngrams", "never"]
 
 #: Why a text is not encoded, in a report's words.
