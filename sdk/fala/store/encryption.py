@@ -228,7 +228,8 @@ def codec_of(key: Key | None) -> Codec:
     if key is None:
         return PLAIN
     if not callable(key):
-        raise DataError(f"key is a function of {_BYTES} bytes, not a {type(key).__name__}")
+        kind = type(key).__name__
+        raise DataError(f"key is a function that returns {_BYTES} bytes, not a {kind}")
     value = key()
     if not isinstance(value, bytes | bytearray) or len(value) != _BYTES:
         size = f" of {len(value)}" if isinstance(value, bytes | bytearray) else ""

@@ -116,7 +116,7 @@ def test_mistakes_are_told(device, releases, tmp_path):
         device.replace(releases["new"], adapters=new[:1])
     with pytest.raises(BundleMismatchError, match="an adapter for the backbone"):
         device.replace(releases["new"], adapters=old)
-    with pytest.raises(UnknownAdapterError, match="no adapter four on this device"):
+    with pytest.raises(UnknownAdapterError, match="this device has no adapter four"):
         device.replace(releases["new"], adapters={"four": new[0]})
     with pytest.raises(DataError, match="a second adapter for one"):
         device.replace(releases["new"], adapters=[new[0], new[0]])
