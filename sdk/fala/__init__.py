@@ -1,6 +1,6 @@
 """FaLA: keep a user's personal model when the backbone under it is replaced.
 
-The names below are the public door; everything else may move.
+The names below are the public interface; everything else may change.
 """
 
 import logging
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from fala.release.bridge import fit_bridge
     from fala.release.fitting import fit_head
 
-# An app that says nothing about logging hears nothing.
+# Silent, unless the app configures logging.
 logging.getLogger("fala").addHandler(logging.NullHandler())
 
 __all__ = [
@@ -149,7 +149,7 @@ __version__: str
 if not TYPE_CHECKING:  # for a type checker the module would have every name
 
     def __getattr__(name: str) -> object:
-        """What few need and takes time: the vendor's functions, and the version from metadata."""
+        """Load rarely used names late: the vendor's functions, and the version from metadata."""
         if name == "fit_head":
             from fala.release.fitting import fit_head
 

@@ -1,4 +1,4 @@
-"""What an app passes to a device, checked before anything changes."""
+"""The arguments of the device's methods, checked before anything changes."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from fala.updates.limits import UpdateLimits
 
 Item = TypeVar("Item")
 Path = str | os.PathLike[str]
-#: Files of adapters; by the names of their tasks, where those are not the bundles'.
+#: The adapters' files; by task name, where that differs from the bundle's name.
 NewAdapters = Iterable[Path] | Mapping[str, Path]
 
 
 class UpdateTerms(TypedDict, total=False):
-    """On what terms an update is installed; see ``Device.replace``."""
+    """The terms of an update's installation; see ``Device.replace``."""
 
     accept: Accept
     adapters: NewAdapters
@@ -38,11 +38,11 @@ class UpdateTerms(TypedDict, total=False):
 
 
 def folder_of(value: str | os.PathLike[str]) -> pathlib.Path:
-    """A device's folder, which stays the same where the process changes its working directory.
+    """A device's folder as an absolute path, as the working directory may change.
 
     Raises:
         DataError: It is no path.
-        DeviceError: It is relative to a working directory that is gone.
+        DeviceError: It is relative to a working directory that is deleted.
     """
     folder = path_of(value, "path")
     try:
@@ -55,7 +55,7 @@ def budget_of(value: Budget | None) -> Budget:
     """A budget, or the default.
 
     Raises:
-        BudgetError: It is none.
+        BudgetError: It is no budget.
     """
     if value is None:
         return Budget()
@@ -67,7 +67,7 @@ def budget_of(value: Budget | None) -> Budget:
 
 
 def progress_of(value: Progress | None) -> Progress | None:
-    """A function of progress, or None.
+    """A progress function, or None.
 
     Raises:
         DataError: It cannot be called.
@@ -79,7 +79,7 @@ def progress_of(value: Progress | None) -> Progress | None:
         raise DataError(f"progress is a function of (stage, done, total), not {shown(value)}")
     try:
         signature = inspect.signature(value)
-    except (TypeError, ValueError):  # of a function in C, say: the first call shows it
+    except (TypeError, ValueError):  # of a function in C, for example: the first call checks it
         return value
     try:
         signature.bind("stage", 0, 1)
@@ -96,13 +96,13 @@ def prompts_of(value: str, adapter: str | None = None) -> bool:
     Raises:
         DataError: The value is none of the words, or an adapter's task is asked for.
     """
-    wanted = word_of(value, get_args(Prompts), "prompts") == "auto"
-    if wanted and adapter is not None:
+    use_prompt = word_of(value, get_args(Prompts), "prompts") == "auto"
+    if use_prompt and adapter is not None:
         raise DataError(
             f'prompts="auto" is for the device\'s own task, and not for the adapter '
             f"{shown(adapter)}, whose texts are read without one; leave one of them out"
         )
-    return wanted
+    return use_prompt
 
 
 def terms_of(
@@ -113,10 +113,10 @@ def terms_of(
     *,
     allow_older: bool = False,
 ) -> Terms:
-    """On what terms a release is installed.
+    """The terms of a release's installation.
 
     Raises:
-        DataError: One of them is none.
+        DataError: One of them is invalid.
     """
     accepted = cast(Accept, word_of(accept, get_args(Accept), "accept"))
     return Terms(accepted, trust, allow_older, adapters_of(adapters), prompts_of(prompts))
@@ -126,10 +126,10 @@ def name_of(value: str, name: str) -> str:
     """A text that is not blank.
 
     Raises:
-        DataError: It is none; names the argument.
+        DataError: It is not such a text; names the argument.
     """
-    if (why := fault(value)) or not value.strip():
-        raise DataError(f"{name} {why or 'is blank'}")
+    if (problem := fault(value)) or not value.strip():
+        raise DataError(f"{name} {problem or 'is blank'}")
     return value
 
 
@@ -137,7 +137,7 @@ def adapter_name(value: str) -> str:
     """An adapter's name.
 
     Raises:
-        DataError: It is none.
+        DataError: It is invalid.
     """
     if not isinstance(value, str) or not PRODUCT.fullmatch(value):
         raise DataError(f"an adapter's name is of a-z, 0-9, - and _, not {shown(value)}")
@@ -148,7 +148,7 @@ def adapters_of(values: NewAdapters) -> list[str] | dict[str, str]:
     """Adapters' files, or files by the names of their tasks.
 
     Raises:
-        DataError: They are none.
+        DataError: They are not such files.
     """
     if isinstance(values, Mapping):
         return {adapter_name(name): str(path_of(file, "adapters")) for name, file in values.items()}
@@ -207,7 +207,7 @@ def candidates_of(values: Iterable[str], history: Iterable[str], task: str) -> l
 
     Args:
         values: n texts or items.
-        history: Of a matcher, what the user opened.
+        history: For a matcher, the texts that the user opened.
         task: The model's.
 
     Raises:
@@ -215,7 +215,7 @@ def candidates_of(values: Iterable[str], history: Iterable[str], task: str) -> l
     """
     candidates, opened = listed(values, "candidates"), tuple(listed(history, "history"))
     if task == MATCHING:
-        return check_examples([Match(opened, one) for one in candidates], task)
+        return check_examples([Match(opened, candidate) for candidate in candidates], task)
     if opened:
         raise DataError("a classifier takes no history: it ranks the candidates by themselves")
     return check_examples(candidates, task)
@@ -225,12 +225,12 @@ def label_to_rank(value: str | int | None, labels: Sequence[str], positive: str 
     """Position of the label whose probability ranks.
 
     Args:
-        value: What the app passed; None takes ``positive``.
+        value: The app's argument; None takes ``positive``.
         labels: The model's.
         positive: See ``Device.positive``; None where there is more than one logit.
 
     Raises:
-        DataError: It is none of them, or is missing where there are more than two.
+        DataError: It is not one of them, or is missing where there are more than two.
     """
     name = positive if value is None else label_name(value)
     if name is None:
@@ -247,7 +247,7 @@ def limits_of(value: UpdateLimits | None) -> UpdateLimits:
     """An update's limits, or the defaults.
 
     Raises:
-        BudgetError: They are none.
+        BudgetError: They are no limits.
     """
     if value is None:
         return UpdateLimits()
@@ -260,7 +260,7 @@ def product_of(value: str | None) -> str | None:
     """A product's name, or None.
 
     Raises:
-        DataError: It is none.
+        DataError: It is invalid.
     """
     if value is not None and not (isinstance(value, str) and PRODUCT.fullmatch(value)):
         raise DataError(f"product is a name of a-z, 0-9, - and _, not {shown(value)}")
@@ -271,7 +271,7 @@ def listed(values: Iterable[Item], name: str) -> list[Item]:
     """Values as a list; any iterable is read once.
 
     Raises:
-        DataError: They are none, or one text; names the argument.
+        DataError: They are not iterable, or one text; names the argument.
     """
     if isinstance(values, str | bytes):
         raise DataError(f"{name} are a sequence, not one text")
@@ -287,10 +287,10 @@ def ids_where(
     where: Callable[[StoredExample], object] | None,
     examples: Callable[[], Iterable[StoredExample]],
 ) -> list[int]:
-    """Ids of examples, which are given, or of those for which a condition holds.
+    """The ids that were passed, or those of the examples that meet a condition.
 
     Raises:
-        DataError: They are none, the condition cannot be called, or not one of both is given.
+        DataError: An id is invalid, the condition cannot be called, or not exactly one is passed.
     """
     if (ids is None) == (where is None):
         raise DataError("give either the examples' ids, or where=, a function of an example")
@@ -307,7 +307,7 @@ def ids_of(values: Iterable[int | StoredExample]) -> list[int]:
     Raises:
         DataError: One is neither.
     """
-    wanted: list[int] = []
+    numbers: list[int] = []
     for value in listed(values, "ids"):
         number = _whole(value.id if isinstance(value, StoredExample) else value)
         if number is None:
@@ -315,8 +315,8 @@ def ids_of(values: Iterable[int | StoredExample]) -> list[int]:
                 f"an example's id is a whole number, not a {type(value).__name__}; "
                 "Device.examples returns examples with their ids"
             )
-        wanted.append(number)
-    return wanted
+        numbers.append(number)
+    return numbers
 
 
 def _whole(value: object) -> int | None:

@@ -39,7 +39,7 @@ from fala.files import path_of
 from fala.model.active import ActiveModel
 from fala.model.heads import PersonalModel
 from fala.model.links import Label, Tags
-from fala.personal.adapters import described, load
+from fala.personal.adapters import adapter_info, load
 from fala.personal.budget import Budget, Progress
 from fala.personal.compare import Accept, compare_with_previous
 from fala.personal.learn import Learner
@@ -53,7 +53,7 @@ from fala.report import AdapterInfo, Forgotten, LearnReport, Preview, Report
 from fala.slots.creating import create, open_folder
 from fala.slots.erasing import erase
 from fala.slots.installed import Installed
-from fala.slots.repair import RepairReport, look, repair
+from fala.slots.repair import RepairReport, examine, repair
 from fala.slots.task import Task
 from fala.slots.versions import newest_version
 from fala.store.encryption import Key, codec_of
@@ -76,11 +76,11 @@ class Device:
     """A personal model on a device.
 
     Use ``Device.create`` once and ``Device.open`` afterwards; it is a context manager. Threads may
-    share an object, and processes a folder: every answer is of one model, whole, and every label
-    that was learned counts.
+    share an object, and processes a folder: every prediction is of one complete model, and no
+    learned label is lost.
 
     Beside its own task it may have others (``load_adapter``): each is an adapter in the same
-    backbone, with examples and a personal model of its own, and is asked by its name.
+    backbone, with examples and a personal model of its own, and is selected by its name.
 
     Examples:
         >>> device = fala.Device.create("reader", fala.sample_release("glove"))
@@ -90,15 +90,13 @@ class Device:
         >>> device.decide(["buy my soup, clown", "the lovely soup"])
         ['1', '0']
 
-        The examples of the methods go on with this device.
+        The examples of the methods continue with this device.
     """
 
-    def __init__(
-        self, installed: Installed | None = None, *others: object, **named: object
-    ) -> None:
-        if not isinstance(installed, Installed) or others or named:
+    def __init__(self, installed: Installed | None = None, *args: object, **kwargs: object) -> None:
+        if not isinstance(installed, Installed) or args or kwargs:
             raise UsageError(
-                "fala.Device(...) is not how a device is opened: make one with "
+                "fala.Device(...) does not open a device: create one with "
                 "fala.Device.create(folder, release), and open it afterwards with "
                 "fala.Device.open(folder)"
             )
@@ -127,9 +125,9 @@ class Device:
             positive: Of two labels, the one for whose F1 ``decide`` chooses its threshold; None
                 takes the release's second.
             trust: The vendor's key, which must have signed the release; see ``replace``.
-            key: Gives 32 bytes. Texts, labels, embeddings, logits and weights are encrypted on the
-                disk under them (see ``fala.store.encryption``). The app keeps them in the system's
-                key store. None does not encrypt. Needs the extra ``encryption``.
+            key: Returns 32 bytes. Texts, labels, embeddings, logits and weights are encrypted on
+                the disk under them (see ``fala.store.encryption``). The app keeps them in the
+                system's key store. None does not encrypt. Needs the extra ``encryption``.
             keep_text: ``"never"`` writes no text to the disk, but a keyed digest, embeddings and
                 logits (see ``fala.store.texts``). A text is encoded when it is learned, and cannot
                 be encoded again: a replacement carries over what a bridge maps, or nothing;
@@ -139,12 +137,12 @@ class Device:
                 choice holds for the device's life.
             encoder: The app's own encoder, for a release that has none (of kind ``external``): a
                 function that takes a list of n texts or keys and returns their embeddings, (n, d).
-                Or several by their names (``Bundle.encoder``), where the device has had one and
-                gets another. The vendor's probes tell whether it is the right one. It may be called
-                in any of the app's threads, and in one of FaLA's.
+                Or several by their names (``Bundle.encoder``), to replace one by another. It is
+                checked on the vendor's probes. It may be called in any of the app's threads, and in
+                one of FaLA's.
 
         Raises:
-            EncoderError: The encoder is missing, is another one, or failed.
+            EncoderError: The encoder is missing, is not the release's, or failed.
             BundleError: The release cannot be trusted.
             BundleMismatchError: It is a backbone without a head.
             DataError: ``positive`` is not one of the release's labels, or ``keep_text`` is none of
@@ -178,13 +176,13 @@ class Device:
         Args:
             path: The folder.
             key: See ``create``.
-            encoder: See ``create``. It is asked when it is first needed, and held against the
-                vendor's probes then. A device without it answers only for ``fala.Item``.
+            encoder: See ``create``. It is checked on the vendor's probes at its first use. A
+                device without it predicts only for ``fala.Item``.
 
         Raises:
-            DeviceError: There is none, it is damaged, or it was written under another key, or
-                none; nothing is changed then.
-            BundleError: The installed release is not what was installed.
+            DeviceError: There is none, it is damaged, or it has another key, or none; nothing is
+                changed then.
+            BundleError: The installed release has changed.
 
         Examples:
             >>> device.close()
@@ -209,7 +207,7 @@ class Device:
             >>> fala.Device.examine("reader").whole
             True
         """
-        return look(folder_of(path), codec_of(key))
+        return examine(folder_of(path), codec_of(key))
 
     @classmethod
     def repair(
@@ -221,10 +219,10 @@ class Device:
     ) -> RepairReport:
         """Repair a damaged folder, with all of its examples that can be read.
 
-        The other slot takes over from a damaged one. All that can be read of a damaged store is
-        written to a new one; the damaged file stays in the folder under another name, until
-        something is forgotten. Where no slot is whole the personal model is fitted again, on a
-        release of the folder. Close the device first, in every process.
+        The other slot replaces a damaged one. All that can be read of a damaged store is written to
+        a new one; the damaged file stays in the folder under another name, until an example is
+        forgotten. If no slot is whole the personal model is fitted again, on a release of the
+        folder. Close the device first, in every process.
 
         Args:
             path: The folder.
@@ -285,12 +283,12 @@ class Device:
         """Delete all of the user's data, and the device with it; it is closed then.
 
         Texts, labels, embeddings and weights are overwritten before their files are deleted. The
-        folder is deleted, too, where nothing else lies in it. Other processes that have it open can
-        neither predict nor write any more. An erasure that was interrupted is finished by another
-        call, or by ``open``, which then says that the device was erased.
+        folder is deleted, too, if it is empty then. Other processes that have it open can neither
+        predict nor write any more. Another call finishes an interrupted erasure; so does ``open``,
+        which then raises an error, as the device was erased.
 
         Raises:
-            DeviceError: Something cannot be deleted; the rest is deleted.
+            DeviceError: A file cannot be deleted; the others are.
 
         Examples:
             >>> device.erase()
@@ -306,14 +304,14 @@ class Device:
     def rotate_key(self, key: Key) -> None:
         """Encrypt everything anew, under another key; or for the first time.
 
-        One transaction: killed midway, the device has the old key, or the new one. Records under
-        the old key are overwritten. Other processes have to open the device again.
+        One transaction: after a kill the device has the old key, or the new one. Records under the
+        old key are overwritten. Other processes have to open the device again.
 
         Args:
-            key: Gives the new key; see ``create``.
+            key: Returns the new key; see ``create``.
 
         Raises:
-            DataError: It does not give 32 bytes.
+            DataError: It does not return 32 bytes.
             DeviceError: A record is damaged; nothing is changed then.
         """
         if key is None:
@@ -346,13 +344,13 @@ class Device:
     def labels(self) -> tuple[str, ...]:
         """The labels' names, in the order of the probabilities.
 
-        The order stays over replacements; labels that a release adds come last.
+        Replacements keep the order; labels that a release adds come last.
         """
         return self.model.head.labels
 
     @property
     def positive(self) -> str:
-        """Of two labels, the one whose F1 ``decide`` is to be best at.
+        """Of two labels, the one whose F1 the threshold of ``decide`` maximizes.
 
         Raises:
             DataError: There are tags, or a rating.
@@ -403,10 +401,10 @@ class Device:
 
         Args:
             examples: n texts for a classifier, ``Match`` objects for a matcher.
-            adapter: The task that is asked, by its adapter's name; None is the device's own.
+            adapter: The task, by its adapter's name; None is the device's own.
 
         Returns:
-            Shape (n, number of labels), each row's sum 1 but of tags; of a rating values, (n,).
+            Shape (n, number of labels), each row's sum 1 except for tags; of a rating values, (n,).
 
         Raises:
             DataError: If an example is not of the task's kind.
@@ -421,9 +419,9 @@ class Device:
     def decide(self, examples: Iterable[Example], *, adapter: str | None = None) -> list[Any]:
         """The label of every example, by the user's own threshold; or the set of its tags.
 
-        With two labels the threshold is the one with the best F1 of ``positive``, expected of the
-        labelled and of public examples. With more labels, and before any where the release tells
-        of no public ones, the likeliest is taken. Every tag has a threshold of its own.
+        With two labels the threshold maximizes the expected F1 of ``positive`` on the labelled and
+        on public examples. With more labels, or without any such example, the result is the most
+        probable label. Every tag has a threshold of its own.
 
         Args:
             examples: n texts for a classifier, ``Match`` objects for a matcher.
@@ -458,7 +456,7 @@ class Device:
             candidates: n texts, or ``Item`` objects.
             history: For a matcher, what the user opened, oldest first.
             top: How many to return, at most; None returns all.
-            label: By which label's or tag's probability; None takes ``positive``, of two labels.
+            label: The label or tag whose probability ranks; None takes ``positive``, of two labels.
             adapter: See ``predict``.
 
         Returns:
@@ -466,7 +464,7 @@ class Device:
             given.
 
         Raises:
-            DataError: A candidate is not a text, or ``top`` or ``label`` cannot be.
+            DataError: A candidate is not a text, or ``top`` or ``label`` is invalid.
             UnknownAdapterError: No adapter of this name is loaded.
 
         Examples:
@@ -486,7 +484,7 @@ class Device:
         z = self._ask(examples, ActiveModel.logits, adapter)
         values = head.link.answers(z).reshape(len(z), -1)[:, column]
         best = np.argsort(-head.link.order(z)[:, column], kind="stable")[:top]
-        return [(texts_of(examples[at])[0], float(values[at])) for at in best]
+        return [(texts_of(examples[row])[0], float(values[row])) for row in best]
 
     def learn(
         self,
@@ -497,13 +495,13 @@ class Device:
     ) -> LearnReport:
         """Keep examples with their labels, and fit the personal model to all examples.
 
-        The examples are on the disk before anything is encoded. A few more examples beside many
-        are added to the last fit at its scales, in milliseconds (where leave-one-out would keep the
-        scales, probabilities are within .01 on average of those of ``fit``, which fits everything
-        anew when there is time, and judges again).
+        The examples are on the disk before anything is encoded. A few examples are added to a fit
+        of many at its scales, in milliseconds. Probabilities are then within .01 on average of
+        those of ``fit``, if it keeps the scales. ``fit`` is for idle time: it fits everything anew,
+        and judges again.
 
         Args:
-            examples: n texts, or ``Match`` objects. One that is kept already takes the new label.
+            examples: n texts, or ``Match`` objects. A stored one gets the new label.
             labels: n labels (names, or integers that spell them; of a rating numbers; of tags sets
                 of names), None for an example without one; None for all. Examples without a label
                 are kept for the next replacement.
@@ -528,7 +526,7 @@ class Device:
         *,
         adapter: str | None = None,
     ) -> list[int]:
-        """Keep examples with their labels, without a fit: they count after ``fit``.
+        """Keep examples with their labels, without a fit; the next ``fit`` includes them.
 
         Args:
             examples: See ``learn``.
@@ -536,7 +534,7 @@ class Device:
             adapter: See ``learn``.
 
         Returns:
-            The examples' ids. They are on the disk. Where texts are not kept they are encoded.
+            The examples' ids. They are on the disk. If texts are not kept, they are encoded.
 
         Raises:
             DataError: If an example or a label cannot be used; nothing is kept then.
@@ -557,7 +555,7 @@ class Device:
         transformer encodes them in ``refine``.
 
         Args:
-            examples: None are passed here, but to ``learn``.
+            examples: Always empty: examples are passed to ``learn``.
             adapter: The task that is fitted; see ``predict``.
 
         Raises:
@@ -583,15 +581,15 @@ class Device:
         where: Callable[[StoredExample], object] | None = None,
         adapter: str | None = None,
     ) -> Forgotten:
-        """Delete examples, so that the device is as one that never had them.
+        """Delete examples, so that the device is as if it never had them.
 
         Their texts, embeddings and logits are deleted, and overwritten on the disk. The active
-        model is fitted to the others. The previous model is fitted to the others that it was fitted
-        to, and its old logits are written again. Probabilities are then within 1e-6 of those of a
-        device that never had the examples, and had the same texts encoded and the same fits (see
-        ``fit``). Old logits of a model that is gone (that before the previous one) are deleted
-        where it was fitted to one of the examples. All this is one transaction. A damaged file that
-        ``repair`` has kept aside is deleted.
+        model is fitted to the rest. The previous model is fitted to the rest of its own training
+        examples, and its old logits are written again. Probabilities are then within 1e-6 of those
+        of a device that never had the examples, with the same texts encoded and the same fits (see
+        ``fit``). Old logits of a model that is gone (that before the previous one) are deleted if
+        it was fitted to one of the examples. All this is one transaction. A damaged file that
+        ``repair`` has set aside is deleted.
 
         The store's file is then written anew, so that no byte of them is left in the folder. That
         waits five seconds for other processes that are reading. Where it cannot be done,
@@ -607,15 +605,15 @@ class Device:
                 another task has it.
 
         Returns:
-            How many were deleted, as a number, and whether nothing is left of them.
+            The number of deleted examples, and whether their bytes are overwritten.
 
         Raises:
             DataError: If an id is not a whole number, or not exactly one of both arguments is
                 given; nothing is deleted then.
 
         Examples:
-            >>> gone = device.forget(where=lambda kept: "clown" in kept.example)
-            >>> print(gone, gone.overwritten)
+            >>> deleted = device.forget(where=lambda row: "clown" in row.example)
+            >>> print(deleted, deleted.overwritten)
             1 True
         """
         learner = self._learner(adapter)
@@ -633,7 +631,7 @@ class Device:
 
         Args:
             labelled: Only those with a label, or only those without.
-            label: Only those with this label, or this very set of tags.
+            label: Only those with this label, or with exactly this set of tags.
             adapter: The task of the examples; see ``predict``.
 
         Returns:
@@ -643,19 +641,19 @@ class Device:
             DataError: ``labelled`` is none of its values.
 
         Examples:
-            >>> [kept.example for kept in device.examples(label=1)]
+            >>> [row.example for row in device.examples(label=1)]
             ['buy my coins now', 'you absolute clown']
         """
         if not isinstance(labelled, bool | None):
             raise DataError(f"labelled is True, False or None, not a {type(labelled).__name__}")
         task = self._learner(adapter).task
-        store, wanted = task.store, task.active.model.head.link.spelled(label)
-        kept = store.texts.kept
+        store, spelled = task.store, task.active.model.head.link.spelled(label)
+        with_text = store.texts.kept
         return (
-            row if kept else replace_fields(row, example=None)
+            row if with_text else replace_fields(row, example=None)
             for row in store.examples.all()
             if (labelled is None or (row.label is not None) == labelled)
-            and (wanted is None or row.label == wanted)
+            and (spelled is None or row.label == spelled)
         )
 
     def export_data(
@@ -667,12 +665,12 @@ class Device:
     ) -> int:
         """Write all examples as JSON Lines, in the format that ``fala-replace --data`` reads.
 
-        Every row has the split ``"train"``, and the times at which it and its label came. Labels
-        are numbers where all of the device's spell numbers, and where they are ratings; sets of
-        tags are lists. An example with a blank text is left out: it is no row.
+        Every row has the split ``"train"``, and the times of the example and of its label. Labels
+        are numbers if all of the device's spell numbers, or if they are ratings; sets of tags are
+        lists. An example with a blank text is left out: it is no valid row.
 
         Args:
-            target: A file to make or replace, for its user alone (mode 0600); or a stream.
+            target: A file to create or replace, for its user alone (mode 0600); or a stream.
             user: The rows' user.
             adapter: The task whose examples are written; see ``predict``.
 
@@ -701,7 +699,7 @@ class Device:
         *,
         trust: Trust | None = None,
     ) -> Preview:
-        """Is a release worth it to this user? Nothing is installed, and nothing is written.
+        """Estimate a release's worth to this user, and its cost; nothing is installed or written.
 
         The replacement is prepared up to its commit, and discarded: over a bridge, or with words,
         that takes no forward pass but for a few probes; without either it takes the budget's. The
@@ -709,7 +707,7 @@ class Device:
 
         Args:
             bundle: See ``replace``.
-            budget: What the replacement may cost; None is ``Budget()``.
+            budget: Limits of the replacement's cost; None is ``Budget()``.
             trust: See ``replace``.
 
         Returns:
@@ -745,42 +743,42 @@ class Device:
         Where the release has a bridge from the old backbone, or words, a new personal model is
         installed before any forward pass, and is then refined within the budget, as ``refine``
         does. Otherwise the first of the budget's texts are representatives, chosen by correlation
-        clustering on the old embeddings. Before it is installed the new release answers edge-case
-        texts in a process of its own, and the device's own texts here. The old model stays for
-        ``rollback``, also where an app that was killed passes the active release again. Whatever
-        fails, the active model is the old one, or the new one as first fitted.
+        clustering on the old embeddings. Before it is installed the new release is run on edge-case
+        texts in a process of its own, and on the device's own texts here. The old model stays for
+        ``rollback``, even if an app that was killed passes the active release again. After any
+        failure the active model is the old one, or the new one as first fitted.
 
-        The new release is on trial (``on_trial``) until ``confirm``, or until it has answered 100
-        examples. A rollback ends the trial, too; a second rollback begins it anew. On trial,
-        every process lets the release answer a few probes before it answers the app. Where it
-        cannot, or cannot encode a text of a refinement, or where three processes in a row ended
-        during that, the device falls back to the previous model, fits it to newer labels, and
-        reports why (``fell_back``, until the next replacement or rollback; a warning in the log).
-        There is no rollback to the failed release.
-        Answers are counted in memory, and written when they are enough or at ``close``: those of a
-        process that is killed do not count, and the trial lasts longer. Replacing a release on
-        trial confirms it, since it is the one to roll back to: let it answer first, or roll back.
+        The new release is on trial (``on_trial``) until ``confirm``, or until it has predicted 100
+        examples. A rollback ends the trial, too; a second rollback starts it anew. On trial, every
+        process runs the release on a few probes before its first prediction. If it fails on one, or
+        on a text of a refinement, or if three processes in a row end there, the device falls back
+        to the previous model, fits it to newer labels, and reports why (``fell_back``, until the
+        next replacement or rollback; a warning in the log). There is no rollback to the failed
+        release. Predictions are counted in memory, and written when they are enough or at
+        ``close``: those of a process that is killed do not count, and the trial lasts longer.
+        Replacing a release on trial confirms it, since it becomes the previous one: use it first,
+        or roll back.
 
         Args:
             bundle: The new release's file; it is copied. It is for the same task and has this
                 device's labels, in any order; it may have more.
-            budget: What it may cost; None is ``Budget()``.
+            budget: Limits of its cost; None is ``Budget()``.
             accept: ``"better-than-old"`` refuses a release whose first personal model is proven
                 worse for this user than the active model, ``"better-than-vendor"`` one where it
                 is proven worse than the vendor's new model: by the labels of texts that both
                 backbones have encoded (``Comparison``). Up to 20 forward passes of the budget are
-                spent for it first, on texts chosen by chance. ``"better-than-old"`` also refuses
+                spent for it first, on random texts. ``"better-than-old"`` also refuses
                 a release whose vendor model contradicts the old one on the user's examples, or
-                has nothing to do with it (``Correlation``). ``"always"`` refuses nothing;
+                is unrelated to it (``Correlation``). ``"always"`` refuses nothing;
                 ``Report.worse`` reports it in any case, and ``preview`` beforehand.
             trust: The vendor's Ed25519 public key, as its 32 bytes, as PEM, or as a file of
                 either: the release must have its signature beside it, as ``fala-export sign``
-                writes it. None asks for no signature.
-            allow_older: True takes a release whose version is below one that this device has
-                had, or that is of another product. Releases without a version are always taken.
-            progress: Called with a stage's name, how much is done and how much there is to do. If
-                it returns False, the work ends: before the installation with ``CancelledError``
-                and nothing changed, afterwards with the report.
+                writes it. None requires no signature.
+            allow_older: True accepts a release whose version is below one that this device has
+                had, or that is of another product. A release without a version is always accepted.
+            progress: Called with a stage's name, the units done and their total. If it returns
+                False, the work ends: before the installation with ``CancelledError`` and nothing
+                changed, afterwards with the report.
             adapters: The vendor's adapters for the new backbone, one for every loaded one: files,
                 whose names are the tasks', or files by the tasks' names. All tasks are replaced in
                 one transaction, and rolled back together. One whose adapter fits the new backbone
@@ -794,7 +792,7 @@ class Device:
 
         Raises:
             BundleError: The release cannot be trusted, or is not for this task and these labels.
-            OlderReleaseError: It is older, and ``allow_older`` is False.
+            OlderReleaseError: It is older, or of another product, without ``allow_older``.
             DataError: An argument cannot be used.
             MissingExtraError: ``trust`` is given, and pyca/cryptography is not installed.
             MissingAdapterError: A loaded adapter has no successor; delete it first, or pass one.
@@ -856,7 +854,7 @@ class Device:
             terms: ``accept``, ``adapters`` and ``prompts``; see ``replace``.
 
         Returns:
-            What ``replace`` returned; None where there is nothing newer.
+            The report of ``replace``; None if no release is newer.
 
         Raises:
             DownloadError: The repository cannot be reached, sends too much or too slowly, or
@@ -868,23 +866,23 @@ class Device:
             FalaError: See ``replace``.
         """
         try:
-            from fala.updates.client import Wanted, newer_release, repository_url, trusted_root
+            from fala.updates.client import Source, newer_release, repository_url, trusted_root
         except ImportError as error:
             raise MissingExtraError(
                 f"pip install 'fala-sdk[ota]' for signed updates ({error})"
             ) from error
         download, budget = limits_of(limits), budget_of(budget)
         active = self._installed.own.active.bundle.manifest
-        wanted = product_of(product) or active.product or DEFAULT_PRODUCT
-        # Checked before anything is downloaded. Another product was asked for by its name.
-        checked = terms_of(**terms, allow_older=wanted != active.product)
+        product_name = product_of(product) or active.product or DEFAULT_PRODUCT
+        # Checked before any download. A product that was passed by name may be another one.
+        checked = terms_of(**terms, allow_older=product_name != active.product)
         run = Run(budget, progress_of(progress))
 
         def newest() -> int | None:
             manifest = self._installed.own.active.bundle.manifest
-            return newest_version(self._installed.store, wanted, manifest)
+            return newest_version(self._installed.store, product_name, manifest)
 
-        source = Wanted(repository_url(url), trusted_root(root), wanted, newest)
+        source = Source(repository_url(url), trusted_root(root), product_name, newest)
         with newer_release(self._installed.path, source, download, run.check) as release:
             if release is None:
                 return None
@@ -901,23 +899,23 @@ class Device:
         """Refine the last replacement: encode more of the user's texts, and fit again.
 
         For the app's idle time. Every batch of texts is committed with the model fitted to it:
-        interrupted or killed at any instant, the next call resumes there. It ends early where a
-        batch changed next to nothing, all texts are encoded, or another model is active meanwhile.
+        after an interruption or a kill the next call resumes there. It ends early if a batch
+        changed next to nothing, all texts are encoded, or another model is active meanwhile.
 
         Args:
             budget: Further forward passes and seconds; None is ``Budget()``.
-            progress: Called with a stage's name, how much is done and how much there is to do; if
-                it returns False, the work ends there.
+            progress: Called with a stage's name, the units done and their total; if it returns
+                False, the work ends there.
             adapter: The task whose texts are encoded; see ``predict``.
-            prompts: ``"auto"`` spends what is left of the budget on a prompt, where the release was
+            prompts: ``"auto"`` spends the rest of the budget on a prompt, if the release was
                 trained with hard prompts. One forward pass compiles the user's newest texts to
                 keys and values, which texts are read behind; 10 or more further passes judge
-                it. The prompt is taken where the labels of other texts, each left out, prove it
+                it. The prompt is installed if the labels of other texts, each left out, prove it
                 better (``Difference.better``). Then it is on trial, as a replacement is, and
                 ``rollback`` returns to the model without it; during a trial it becomes a part
-                of that. Where one of its texts is forgotten, the prompt is
-                deleted. See ``Report.prompt``. The default is ``"off"``: no recorded table shows
-                a gain for new users.
+                of that. The prompt is deleted when one of its texts is forgotten. See
+                ``Report.prompt``. The default is ``"off"``: no recorded table shows a gain for new
+                users.
 
         Returns:
             What was done. ``old`` and ``new`` are the same backbone.
@@ -934,20 +932,20 @@ class Device:
             3
         """
         run = Run(budget_of(budget), progress_of(progress))
-        learner, try_one = self._learner(adapter), prompts_of(prompts, adapter)
+        learner, with_prompt = self._learner(adapter), prompts_of(prompts, adapter)
         learner.ready()
         passes = run.budget.passes(bridged=True)
         refined = refine(learner.task, run, passes)
         with run.stage("compare"):
             comparison = compare_with_previous(learner.task, refined.last)
-        left = passes - refined.forward_passes
-        prompted = try_prompt(self._installed, run, left) if try_one else None
+        remaining = passes - refined.forward_passes
+        prompted = try_prompt(self._installed, run, remaining) if with_prompt else None
         return refined_report(refined, learner.task.active, run, comparison, prompted)
 
     def confirm(self) -> None:
         """End the trial of the active release; see ``replace``.
 
-        For an app with checks of its own. Does nothing where nothing is on trial.
+        For an app with checks of its own. Does nothing if nothing is on trial.
 
         Raises:
             DeviceError: The device's folder cannot be written.
@@ -991,7 +989,7 @@ class Device:
         Raises:
             UnknownAdapterError: None of this name is loaded.
         """
-        return described(self._learner(name).task)
+        return adapter_info(self._learner(name).task)
 
     def load_adapter(
         self,
@@ -1003,10 +1001,9 @@ class Device:
     ) -> str:
         """Load a further task: an adapter in the installed release's backbone, with its head.
 
-        Its examples, labels and personal model are its own, and the other tasks answer as before,
-        to the bit. It is named by ``adapter=``, and affects no other task. A release on trial is
-        confirmed by it. There is no rollback to the release before, for which the adapter is not
-        made, unless it is deleted first.
+        Its examples, labels and personal model are its own: the other tasks' predictions stay the
+        same, to the bit. Methods select it by ``adapter=``. A release on trial is confirmed. The
+        adapter has to be deleted before a rollback to the previous release, which it does not fit.
 
         Args:
             path: The adapter's file, as ``fala-export adapter`` writes it; it is copied.
@@ -1019,7 +1016,7 @@ class Device:
 
         Raises:
             BundleMismatchError: It is no adapter, or was made for another backbone.
-            BundleError: It cannot be trusted, or cannot answer.
+            BundleError: It cannot be trusted, or cannot predict.
             DataError: There is one of this name already, or an argument cannot be used.
             DeviceError: The device's folder cannot be written.
         """
@@ -1035,7 +1032,7 @@ class Device:
     def delete_adapter(self, name: str) -> None:
         """Delete a task: its adapter, examples and labels, embeddings and logits.
 
-        All is overwritten on the disk; a text stays where another task has it.
+        All is overwritten on the disk; a text stays if another task has it.
 
         Args:
             name: The adapter's name.
@@ -1057,8 +1054,8 @@ class Device:
         name = "" if adapter is None else adapter_name(adapter)
         task = self._installed.task(name)
         if name:
-            task.store.slots.version()  # raises where there is none
-        # Of two threads that come first together one wins, for both.
+            task.store.slots.version()  # raises if there is none
+        # Two threads get the same learner, even in simultaneous first calls.
         return self._learners.setdefault(name, Learner(task))
 
     def _ask(
@@ -1067,7 +1064,7 @@ class Device:
         question: Callable[[ActiveModel, Sequence[Example]], Result],
         adapter: str | None,
     ) -> Result:
-        """Ask a task's active model; again, where the device fell back and has caught up."""
+        """Ask a task's active model; again after a fall back, once it has the newer labels."""
         learner = self._learner(adapter)
         checked = check_examples(examples, self._kind(learner.task))
         check_items(checked, learner.task.active)
@@ -1075,5 +1072,5 @@ class Device:
         return learner.task.ask(checked, question) if learner.catch_up() else result
 
     def _kind(self, task: Task) -> str:
-        """What a task's examples are of."""
+        """The kind of a task's examples."""
         return task.active.model.head.task if task.adapter else self._installed.kind

@@ -13,23 +13,23 @@
     │   └── OlderReleaseError       older than a release that this device has had
     ├── DataError                   the caller's texts, labels or numbers
     │   ├── RowError                one bad row of a data file; names its line
-    │   └── UsageError              a call of another form than the method's; a TypeError, too
+    │   └── UsageError              arguments that the method does not have; a TypeError, too
     ├── DeviceError                 a device folder that is missing, foreign or damaged
     │   └── DeviceChangedError      the active model was changed meanwhile
     ├── EncoderError                the app's own encoder: missing, another one, or it failed
     ├── BudgetError                 a budget that cannot be kept
     ├── WorseModelError             a replacement that would make the user worse off
-    ├── CancelledError              the app asked for an end through its progress function
+    ├── CancelledError              the app cancelled through its progress function
     ├── UpdateError                 an update that was not installed
-    │   ├── DownloadError           nothing came, too much, or not what was announced
-    │   │   └── SlowDownloadError   it came too slowly
+    │   ├── DownloadError           no data, too much, or not what was announced
+    │   │   └── SlowDownloadError   the data came too slowly
     │   └── UntrustedUpdateError    not what the vendor signed
-    │       ├── ExpiredUpdateError  signed, but no longer to be believed
+    │       ├── ExpiredUpdateError  signed, but expired
     │       └── RolledBackError     older than what this device has seen already
-    ├── MissingExtraError           something that an extra of the installation brings
+    ├── MissingExtraError           an extra of the installation is missing
     └── ExportError                 a model that cannot be turned into a bundle
 
-Errors of other libraries are wrapped where they enter, with the cause kept.
+Errors of other libraries are wrapped at the boundary, and stay their cause.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from collections.abc import Sequence
 
 
 def shown(value: object) -> str:
-    """A value as an error shows it: in short, and whatever it is."""
+    """A short text of any value, for an error."""
     try:
         text = repr(value)
-    except Exception:  # of thousands of digits, or an object that cannot say what it is
+    except Exception:  # a number of thousands of digits, or an object whose repr fails
         return f"a {type(value).__name__}"
     return text if len(text) <= 60 else f"{text[:57]}..."
 
@@ -50,7 +50,7 @@ class FalaError(Exception):
     """Base of all errors that FaLA raises on purpose."""
 
     def __str__(self) -> str:
-        """The message as one line; a file's name in it cannot speak to the terminal."""
+        """The message as one line, with control characters escaped: it may name files."""
         return printable(super().__str__())
 
 
@@ -111,7 +111,7 @@ class RowError(DataError):
 
 
 class UsageError(DataError, TypeError):
-    """A call that the method has no form for; the error names the one that is meant."""
+    """A call with arguments that the method does not have; the error names the right call."""
 
 
 class DeviceError(FalaError):
@@ -119,7 +119,7 @@ class DeviceError(FalaError):
 
 
 class DeviceChangedError(DeviceError):
-    """What answers was changed meanwhile, by another thread or process; nothing was installed."""
+    """Another thread or process changed the active model meanwhile; nothing was installed."""
 
 
 class UnknownAdapterError(DeviceError):
@@ -139,8 +139,8 @@ class WorseModelError(FalaError):
 
     Attributes:
         before: Mean loss of that one on the user's labelled examples, each left out, in nats; None
-            without a label, where the release contradicts the one that answers.
-        after: That of the new model, on the same.
+            without a label, if the release contradicts the active one.
+        after: Mean loss of the new model on the same examples.
     """
 
     def __init__(self, message: str, before: float | None, after: float | None) -> None:
@@ -149,31 +149,31 @@ class WorseModelError(FalaError):
 
 
 class CancelledError(FalaError):
-    """The app's progress function asked for an end; the device answers as before."""
+    """The app's progress function cancelled; the active model is unchanged."""
 
 
 class UpdateError(FalaError):
-    """An update was not installed; the device answers as before."""
+    """An update was not installed; the active model is unchanged."""
 
 
 class DownloadError(UpdateError):
-    """The vendor's server gave nothing, too much, or broke off; what came is kept to go on from."""
+    """The vendor's server sent nothing, too much, or broke off; the next call resumes."""
 
 
 class SlowDownloadError(DownloadError):
-    """The vendor's server gave less than the least that is waited for."""
+    """The vendor's server sends less than the minimum speed."""
 
 
 class UntrustedUpdateError(UpdateError):
-    """What the server gave is not what the vendor signed."""
+    """The server's data is not what the vendor signed."""
 
 
 class ExpiredUpdateError(UntrustedUpdateError):
-    """What the server gave was signed for a time that is over."""
+    """The server's data was signed, but has expired."""
 
 
 class RolledBackError(UntrustedUpdateError):
-    """What the server gave is older than what this device has seen already."""
+    """The server's data is older than what this device has seen already."""
 
 
 class MissingExtraError(FalaError):
@@ -188,11 +188,16 @@ class ExportError(FalaError):
     """A model or file cannot be turned into a bundle."""
 
 
+def model_changed(path: object) -> DeviceChangedError:
+    """The error of a device whose active model has changed meanwhile."""
+    return DeviceChangedError(f"{path}: the device's model was changed meanwhile")
+
+
 def word_of(value: object, words: Sequence[str], name: str) -> str:
     """An app's choice of some words, checked.
 
     Args:
-        value: What the app passed.
+        value: The app's argument.
         words: The words.
         name: The argument's name.
 
@@ -206,7 +211,7 @@ def word_of(value: object, words: Sequence[str], name: str) -> str:
 
 
 def safe_line(text: object, longest: int = 500) -> str:
-    """What others wrote, as one short line that is safe to show.
+    """Text of a foreign source as one short line that is safe to show.
 
     Libraries put names from a model or tokenizer into their messages, and a server its own words;
     a terminal would act on the control characters in them.
@@ -225,6 +230,6 @@ def printable(text: str) -> str:
         text: The text, of any length.
     """
     return "".join(
-        one if one.isprintable() else one.encode("unicode_escape").decode()
-        for one in " ".join(text.splitlines())
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in " ".join(text.splitlines())
     )

@@ -1,4 +1,4 @@
-"""What one logit belongs to: a text, or a history with a candidate."""
+"""Examples, the inputs of one logit: a text, or a history with a candidate."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from fala.errors import DataError, shown
 
-#: What parts the two segments of a pair: ASCII's record separator. To whatever splits a text into
-#: words it is white space.
+#: The separator of a pair's two segments: ASCII's record separator, which counts as white space
+#: where a text is split into words.
 PARTING = "\x1e"
 
 #: The largest number of an embedding: a device keeps embeddings in float16.
@@ -21,12 +21,12 @@ LARGEST = float(np.finfo(np.float16).max)
 class Pair(str):
     """A text of two segments: a sentence and its paraphrase, a question and an answer.
 
-    It stands wherever a text may stand. A transformer reads it as it was trained to read pairs,
-    with its separator between the segments and, where its graph has token types, with those of a
-    first and a second text. Word vectors and n-grams take the words of both.
+    It can be used like any text. A transformer reads it as it was trained to read pairs, with its
+    separator between the segments and, where its graph has token types, with those of a first and
+    a second text. Word vectors and n-grams take the words of both.
 
     It is the text of both with ASCII's record separator, U+001E, between them, and any text with
-    that character is read as a pair: so a store, a file or a digest that knows texts knows pairs.
+    that character is read as a pair: so stores, files and digests treat pairs as texts.
 
     Examples:
         >>> pair = fala.Pair("It rained.", "Rain fell.")
@@ -44,11 +44,11 @@ class Pair(str):
             b: The second.
 
         Raises:
-            DataError: A segment is not a text, or has the character that parts them.
+            DataError: A segment is not a text, or has the separator.
         """
         for name, segment in (("a", a), ("b", b)):
-            if why := fault(segment):
-                raise DataError(f"the pair's {name} {why}")
+            if problem := fault(segment):
+                raise DataError(f"the pair's {name} {problem}")
             if PARTING in segment:
                 raise DataError(
                     f"the pair's {name} has the character U+001E, which parts a pair's segments; "
@@ -76,14 +76,14 @@ class Pair(str):
 class Item(str):
     """An input that the app has embedded already: an image, a sound, a product, by its key.
 
-    It stands wherever a text may stand, on a release for the app's own encoder. The store keeps the
-    key and the vector. A replacement asks the app's new encoder for keys, so a key must be enough
-    to find the item again. Equal keys are the same item.
+    It can be used like a text, on a release for the app's own encoder. The store keeps the key and
+    the vector. A replacement calls the app's new encoder with keys, so a key must be enough to find
+    the item again. Equal keys are the same item.
 
     Attributes:
         vector: Its embedding, (d,), float32.
-        encoder: The encoder that made the vector (``Bundle.encoder``). Where another one is
-            installed the app's function is asked for the key. None fits whichever is installed.
+        encoder: The encoder that made the vector (``Bundle.encoder``). If another one is installed,
+            the app's function is called with the key. None fits any encoder.
 
     Examples:
         >>> item = fala.Item("photo-17.jpg", [0.5, 0.1, 0.4])
@@ -99,15 +99,15 @@ class Item(str):
         """An item.
 
         Args:
-            key: The app's name of it.
+            key: The app's name for it.
             vector: Its embedding, d finite numbers within float16, which a device keeps.
             encoder: See above.
 
         Raises:
             DataError: The key is not a text, or the vector is not one of such numbers.
         """
-        if why := fault(key):
-            raise DataError(f"the item's key {why}")
+        if problem := fault(key):
+            raise DataError(f"the item's key {problem}")
         try:
             copy = as_float32(vector).copy()
         except Exception as error:
@@ -126,7 +126,7 @@ class Item(str):
         """Check the vector's length.
 
         Raises:
-            DataError: It is another one.
+            DataError: It differs.
         """
         if len(self.vector) != dimension:
             raise DataError(
@@ -142,7 +142,7 @@ class Item(str):
 
 
 def as_float32(value: ArrayLike) -> NDArray[np.float32]:
-    """Real numbers as an app gave them; an object that is to become an array may raise anything."""
+    """An app's real numbers as an array; the conversion of an object may raise any error."""
     with np.errstate(over="ignore"):
         return np.asarray(value).astype(np.float32, casting="same_kind", copy=False)
 
@@ -158,7 +158,7 @@ def items_of(examples: Iterable[Example]) -> list[Item]:
 
 
 def as_text(text: str) -> str:
-    """A text as an app gave it: a pair as a ``Pair``, wherever it was kept as a text."""
+    """A stored text as the app passed it: a pair as a ``Pair``."""
     if isinstance(text, Pair) or text.count(PARTING) != 1:
         return text
     return Pair(*segments(text))
@@ -224,8 +224,7 @@ def unique_texts(examples: Iterable[Example]) -> list[str]:
 def _each_text(examples: Iterable[Example]) -> Iterator[tuple[int, str]]:
     """The texts of some examples, with the examples' positions.
 
-    Of many candidates for one history that history comes once: where the next match has the very
-    same one, it is left out.
+    Consecutive matches with the same history object yield that history once.
     """
     last: tuple[str, ...] | None = None
     for position, example in enumerate(examples):
@@ -245,7 +244,7 @@ def check_examples(examples: Iterable[Example], task: str) -> list[Example]:
     Args:
         examples: Texts for ``"classification"``, ``Match`` objects for ``"matching"``; any
             iterable, which is read once.
-        task: The task of the model that will see them.
+        task: The task of the model.
 
     Returns:
         The examples as a list.
@@ -257,31 +256,31 @@ def check_examples(examples: Iterable[Example], task: str) -> list[Example]:
     if isinstance(examples, str | bytes | Match):
         raise DataError("expected a sequence of examples, got one; wrap it in a list")
     try:
-        if isinstance(examples, Mapping):  # whose values, labels perhaps, would be lost
+        if isinstance(examples, Mapping):  # its values, perhaps labels, would be lost
             raise TypeError
         listed = list(examples)
     except TypeError as error:
         raise DataError(
             f"expected a sequence of examples, not a {type(examples).__name__}"
         ) from error
-    wanted: type = Match if task == MATCHING else str
+    kind: type = Match if task == MATCHING else str
     for position, example in enumerate(listed):
-        if not isinstance(example, wanted):
+        if not isinstance(example, kind):
             raise DataError(
                 f"example {position} is a {type(example).__name__}; "
-                f"a {task} model takes {'fala.Match objects' if wanted is Match else 'texts (str)'}"
+                f"a {task} model takes {'fala.Match objects' if kind is Match else 'texts (str)'}"
             )
     for position, text in _each_text(listed):
-        if why := fault(text):
-            raise DataError(f"a text of example {position} {why}")
+        if problem := fault(text):
+            raise DataError(f"a text of example {position} {problem}")
     return listed
 
 
 def fault(text: object) -> str | None:
-    """Tell why something is not a text, or None if it is one.
+    """The reason why an object is not a text, or None if it is one.
 
-    A lone surrogate (half of an emoji that was cut in two) is in no encoding: a tokenizer or a
-    database would fail on it later, so it is refused everywhere alike.
+    A lone surrogate (half of an emoji that was cut in two) cannot be encoded: a tokenizer or a
+    database would fail on it later, so it is refused everywhere.
     """
     if not isinstance(text, str):
         return f"is a {type(text).__name__}, not a text (str)"
@@ -296,7 +295,7 @@ def fault(text: object) -> str | None:
 
 
 def check_texts(texts: Sequence[str]) -> list[str]:
-    """Check that a backbone was given texts.
+    """Check that a backbone's inputs are texts.
 
     Returns:
         The texts as a list.
@@ -308,6 +307,6 @@ def check_texts(texts: Sequence[str]) -> list[str]:
     if isinstance(texts, str | bytes):
         raise DataError("expected a sequence of texts, got one; wrap it in a list")
     for position, text in enumerate(texts):
-        if why := fault(text):
-            raise DataError(f"text {position} {why}")
+        if problem := fault(text):
+            raise DataError(f"text {position} {problem}")
     return list(texts)

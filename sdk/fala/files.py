@@ -1,4 +1,4 @@
-"""Files: written whole or not at all, for their user alone, and folders that do not stay."""
+"""Files that are written completely or not at all, private files, and temporary folders."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TypeGuard
 
 from fala.errors import DataError, shown
 
-#: What to do where a disk cannot be read or written.
+#: Advice for a disk that cannot be read or written.
 FAILING_DISK = "try again, and if that does not help copy the folder to another disk"
 _ADVICE = {errno.EIO: FAILING_DISK, errno.ENOSPC: "free some space, and try again"}
 
@@ -22,14 +22,14 @@ _log = logging.getLogger("fala.store")
 
 
 def path_of(value: object, name: str) -> Path:
-    """A path that an app or vendor gave.
+    """A path from an app or vendor, checked.
 
     Args:
         value: A text or a path.
         name: The argument's name.
 
     Raises:
-        DataError: It is none.
+        DataError: It is no path.
     """
     if isinstance(value, os.PathLike):
         try:
@@ -44,7 +44,7 @@ def path_of(value: object, name: str) -> Path:
 
 
 def _is_path(value: object) -> TypeGuard[str]:
-    """Whether a text can be a path: a NUL, and half of an emoji, are in no file's name."""
+    """Whether a value can be a path: a text without NULs and lone surrogates."""
     if not isinstance(value, str) or "\0" in value:
         return False
     try:
@@ -55,21 +55,21 @@ def _is_path(value: object) -> TypeGuard[str]:
 
 
 def failure(error: OSError) -> str:
-    """Why the operating system failed at a file, and what to do about it."""
-    why = error.strerror or str(error)
+    """The operating system's error at a file, with advice."""
+    message = error.strerror or str(error)
     advice = _ADVICE.get(error.errno or 0)
-    return why if advice is None else f"{why}; {advice}"
+    return message if advice is None else f"{message}; {advice}"
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
-    """Let ``write`` make a temporary file beside ``path``, then give it that name.
+    """Write a temporary file beside ``path`` with ``write``, then rename it to ``path``.
 
     The content reaches the disk before the name does, and nothing is left behind if ``write``
     fails or is interrupted.
 
     Args:
-        path: The file to make or replace.
-        write: Makes and fills the file whose path it is given.
+        path: The file to create or replace.
+        write: Called with a path; creates the file there.
 
     Raises:
         OSError: The file cannot be written, or another kind of file has the name.
@@ -85,7 +85,7 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
         temporary.replace(path)
         sync_directory(path.parent)
     except OSError as error:
-        if error.filename == os.fspath(temporary):  # the file that was asked for
+        if error.filename == os.fspath(temporary):  # report the caller's path
             error.filename = os.fspath(path)
         raise
     finally:
@@ -94,10 +94,10 @@ def write_atomically(path: Path, write: Callable[[Path], object]) -> None:
 
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """Make a folder that is gone afterwards, at whatever instant Ctrl-C comes.
+    """Make a folder that is deleted afterwards, whenever Ctrl-C comes.
 
-    ``tempfile`` makes its folder before it is sure to remove it: what interrupts it between the
-    two leaves the folder behind.
+    ``tempfile`` makes its folder before the cleanup is in place: an interrupt between the two
+    leaves the folder behind.
 
     Raises:
         OSError: The folder cannot be made.
@@ -129,5 +129,5 @@ def keep_private(path: Path) -> None:
     """
     try:
         path.chmod(0o700 if path.is_dir() else 0o600)
-    except PermissionError:  # a card's file system that keeps no modes, or somebody else's folder
+    except PermissionError:  # a file system without modes, or another user's folder
         _log.warning("%s: cannot be kept from other users", path)

@@ -1,7 +1,7 @@
-"""What a forked process inherits and must not end, since it is its parent's.
+"""Objects that a forked process inherits and must not finalize, since its parent uses them.
 
-A transformer's session would wait at its end for threads that a fork does not copy, and SQLite
-would close, and clean up behind, a store that the parent has open.
+A transformer's session would wait for threads that a fork does not copy, and SQLite would close,
+and clean up, a store that the parent has open.
 """
 
 from __future__ import annotations
@@ -12,26 +12,26 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
-_Thing = TypeVar("_Thing")
+_Object = TypeVar("_Object")
 _inherited: WeakKeyDictionary[Any, Callable[[Any], object] | None] = WeakKeyDictionary()
 
 
-def keep_in_forks(thing: _Thing, forked: Callable[[_Thing], object] | None = None) -> None:
-    """Let a forked process keep an object, with all that is its own, until the process is gone.
+def keep_in_forks(value: _Object, forked: Callable[[_Object], object] | None = None) -> None:
+    """Keep an object, with all its parts, alive in a forked process until that ends.
 
     Args:
-        thing: The object.
+        value: The object.
         forked: Called with the object in the forked process, where there are no other threads.
     """
-    _inherited[thing] = forked
+    _inherited[value] = forked
 
 
 def _keep() -> None:
-    for thing, forked in list(_inherited.items()):
-        # One reference more than anybody gives back: nothing of the object is ever ended.
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+    for value, forked in list(_inherited.items()):
+        # A reference that is never released: no part of the object is ever finalized.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(value))
         if forked is not None:
-            forked(thing)
+            forked(value)
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which has no forks

@@ -1,4 +1,4 @@
-"""What an operation on a device did and cost; built once, after its last commit."""
+"""The reports of operations on a device; built once, after the last commit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fala.model.links import PerTag
 from fala.solver.judge import MIN_LABELLED, Decision
 from fala.solver.newton import Work
 
-#: Encoded examples from which on two releases that do not agree are held to be unrelated.
+#: Encoded examples needed before two releases that do not agree count as unrelated.
 MIN_REAL = 20
 #: A rise of the cross-entropy that a user would notice, in nats.
 MATTERS = 0.02
@@ -35,19 +35,19 @@ class _InNotebooks:
 
 @dataclass(frozen=True)
 class Counts:
-    """What an operation took: for laboratories, and for those who look closely.
+    """The detailed costs of an operation, for laboratories.
 
     Attributes:
         representatives: Examples whose texts passed through the new backbone.
         clusters: Clusters that texts were chosen from; 0 over a bridge.
-        queries: Strong queries that clustering asked.
-        probes: The device's own texts that the new release had to answer before it was installed.
+        queries: Strong queries of the clustering.
+        probes: The device's own texts that the new release was run on before it was installed.
         agreement: Share of examples on which the fitted model, each left out, decides as the old
             personal model does; None where there is nothing to compare.
-        measure: What ``Report.losses`` are; empty where labels are too few to judge.
-        scales: The scale of each block's Gaussian, as the release brings it; empty where nothing
-            was fitted.
-        fits: What each fit took, in sizes and counts.
+        measure: The kind of loss in ``Report.losses``; empty where labels are too few to judge.
+        scales: The scale of each block's Gaussian, from the release; empty where nothing was
+            fitted.
+        fits: The costs of each fit, in sizes and counts.
         peak_memory: The process's high-water mark in bytes after each stage; empty where the
             operating system does not report it.
     """
@@ -73,7 +73,7 @@ class InstantReport(_InNotebooks):
         losses: See ``Report``.
         threshold: See ``Report``.
         seconds: Wall time from reading the store to the checked model.
-        counts: What it took.
+        counts: The detailed costs.
     """
 
     decision: Decision
@@ -89,14 +89,14 @@ class PromptReport(_InNotebooks):
     """An attempt with a prompt of the user's own texts; see ``Device.refine``.
 
     Attributes:
-        taken: Whether the device reads texts with the prompt from now on.
+        taken: Whether the prompt is installed: the device then reads texts with it.
         reason: Why, or why not, in words.
         forward_passes: The pass that compiled the prompt, and the texts that were read with it.
             ``Report.forward_passes`` does not contain them.
         labelled: The labelled examples that judged it. None of their texts is in the prompt.
         old_loss: Mean cross-entropy in nats of the previous model, each left out; None where
             nothing was judged.
-        loss: That of the personal model with the prompt, on the same examples.
+        loss: Mean cross-entropy of the personal model with the prompt, on the same examples.
         difference: How much worse the prompt's model is, pair by pair.
         texts: How many of the user's texts are in the prompt.
     """
@@ -112,7 +112,7 @@ class PromptReport(_InNotebooks):
 
 
 class Forgotten(int):
-    """How many examples ``Device.forget`` has deleted: a whole number that says more.
+    """The number of examples that ``Device.forget`` has deleted, with an attribute.
 
     Attributes:
         overwritten: Whether no byte of what was ever deleted is left in the folder. False while
@@ -135,7 +135,7 @@ class Forgotten(int):
 
 @dataclass(frozen=True)
 class Report(_InNotebooks):
-    """What a replacement, or its refinement, did and cost.
+    """The result and the cost of a replacement, or of its refinement.
 
     Attributes:
         old: Name of the backbone that was replaced; for a refinement the active one.
@@ -148,7 +148,7 @@ class Report(_InNotebooks):
         labelled: How many of them have a label.
         waiting: Examples that have no input before the new backbone has encoded them.
         forward_passes: Texts through the new backbone whose embeddings are kept; 0 for word
-            vectors. Backward passes there are none, by construction.
+            vectors. There are no backward passes, by construction.
         losses: By candidate (see ``decision``), each example left out.
         comparison: The new model and the one before the replacement, on the same examples; None
             where there is none to compare with.
@@ -161,10 +161,10 @@ class Report(_InNotebooks):
         seconds: Wall time by stage, and ``"total"``.
         instant: The model that was installed before any forward pass; None without a bridge or
             words.
-        adapters: What a replacement did for every further task, by its adapter's name; texts that
-            passed for one of them are counted there.
-        prompt: The attempt with a prompt; None where none was asked for.
-        counts: What it took, in the laboratory's terms.
+        adapters: The report of every further task, by its adapter's name; texts that were encoded
+            for one of them are counted there.
+        prompt: The attempt with a prompt; None if none was requested.
+        counts: The detailed costs.
     """
 
     old: str
@@ -194,7 +194,7 @@ class Report(_InNotebooks):
 
     @property
     def worse(self) -> bool | None:
-        """Whether the model is worse for this user than before; None where that is not known yet.
+        """Whether the model is worse for this user than before; None while that is unknown.
 
         See ``Comparison.worse``.
         """
@@ -202,7 +202,7 @@ class Report(_InNotebooks):
 
     @property
     def verdict(self) -> str:
-        """Whether the user is worse off, in words; empty where there is nothing to compare with."""
+        """Whether the user is worse off, in words; empty without a comparison."""
         if self.comparison is None:
             return ""
         before = self.old if self.old != self.new else "before the replacement"
@@ -212,16 +212,16 @@ class Report(_InNotebooks):
     def sentence(self) -> str:
         """The result in one sentence, and whether the user is worse off in another."""
         if self.old == self.new:
-            done = f"{self.new} was refined: {self.stopped or self.reason}."
+            result = f"{self.new} was refined: {self.stopped or self.reason}."
         elif self.decision == "personal":
-            done = f"The personal model was carried over from {self.old} to {self.new}."
+            result = f"The personal model was carried over from {self.old} to {self.new}."
         else:
             kind = "as it is" if self.decision == "vendor" else "with the user's slope and bias"
-            done = f"The vendor's model on {self.new} is active, {kind}: {self.reason}."
+            result = f"The vendor's model on {self.new} is active, {kind}: {self.reason}."
         if self.comparison is None:
-            return done
+            return result
         advice = "; Device.rollback goes back" if self.worse else ""
-        return f"{done} {self.verdict}{advice}."
+        return f"{result} {self.verdict}{advice}."
 
     def to_dict(self) -> dict[str, Any]:
         """The report as plain values, for JSON."""
@@ -277,9 +277,9 @@ class Correlation:
 
     Attributes:
         value: Pearson's correlation of their logits.
-        examples: How many those are.
-        real: Whether both backbones have encoded all of them. Estimated embeddings hold less than
-            real ones do, and many of them have the same error.
+        examples: The number of examples.
+        real: Whether both backbones have encoded all of them. Estimated embeddings contain less
+            than real ones, and many of them have the same error.
     """
 
     value: float
@@ -290,9 +290,9 @@ class Correlation:
     def contradicts(self) -> bool:
         """Whether it is below 0 by more than a standard error of Fisher's z.
 
-        Fewer than 10 examples prove nothing. From word vectors to MiniLM, heads with the sign
-        turned are found for all of 86 people who are in no published figure (MD-Agreement and
-        MultiPICo, 20 labels or more), heads as they are for none.
+        Fewer than 10 examples prove nothing. From word vectors to MiniLM, it is True for heads with
+        the sign reversed of all of 86 people who are in no published figure (MD-Agreement and
+        MultiPICo, 20 labels or more), and for the correct heads of none.
         """
         return self.examples >= MIN_LABELLED and self._deviations < -1
 
@@ -316,21 +316,21 @@ class Correlation:
 class Comparison(_InNotebooks):
     """Losses of three models on the same labelled examples, each left out.
 
-    Only examples count whose texts have passed through both backbones: in use every text has its
-    real embedding, and an estimated one says more about the bridge than about the model. Half of
-    the texts that pass are chosen by chance.
+    Only examples that both backbones have encoded count: in use every text has its real embedding,
+    and an estimated one reflects the bridge more than the model. Half of the encoded texts are
+    random.
 
     Attributes:
-        labelled: How many examples those are.
+        labelled: The number of these examples.
         old: Mean loss in nats of the old personal model; None without an example.
-        vendor: That of the vendor's new model, as everybody gets it.
-        carried: That of the personal model on the new backbone.
+        vendor: Mean loss of the vendor's new model, without a personal part.
+        carried: Mean loss of the personal model on the new backbone.
         to_old: How much worse the carried model is than the old one; None where labels are too few
             to judge by.
         to_vendor: How much worse it is than the vendor's new one.
         releases: The correlation of the old and the new vendor model on the user's examples,
-            labelled or not; None where there is none.
-        measure: What the losses are. Of ratings, half the squared error by the square of the noise
+            labelled or not; None without one.
+        measure: The kind of loss. Of ratings, half the squared error by the square of the noise
             that the new release states.
         scores: Of ratings, ``"rmse"`` and ``"rank_correlation"`` of ``"old"``, ``"vendor"`` and
             ``"carried"``; empty of labels.
@@ -350,8 +350,8 @@ class Comparison(_InNotebooks):
     def worse(self) -> bool | None:
         """Whether the carried model is worse for this user than the old one.
 
-        True where that is beyond chance; False where the labels rule out that its loss is higher by
-        ``MATTERS``; None where it is not known yet.
+        True if that is beyond chance; False if the labels rule out that its loss is higher by
+        ``MATTERS``; None while it is not known.
         """
         if self.to_old is None:
             return None
@@ -363,7 +363,7 @@ class Comparison(_InNotebooks):
         """The verdict in words, without a full stop.
 
         Args:
-            old: What the old model is called.
+            old: Name of the old model.
         """
         if self.to_old is None or self.carried is None or self.old is None:
             return (
@@ -390,7 +390,7 @@ class AdapterInfo:
         name: The adapter's name.
         task: ``"classification"`` or ``"matching"``.
         labels: The labels' names, in the order of the probabilities.
-        positive: Of two labels, the one whose F1 ``decide`` is to be best at.
+        positive: Of two labels, the one whose F1 the threshold of ``decide`` maximizes.
         threshold: The logit above which ``decide`` decides for the second of two labels; of tags
             one each.
         examples: How many examples the task has.
@@ -410,7 +410,7 @@ class AdapterInfo:
 
 @dataclass(frozen=True)
 class Preview(_InNotebooks):
-    """What a replacement would be worth to this user, and cost; nothing was changed for it.
+    """The estimated worth of a replacement to this user, and its cost; nothing was changed.
 
     Attributes:
         old: Name of the active backbone.
@@ -420,9 +420,9 @@ class Preview(_InNotebooks):
             encoded for it.
         passes_to_know: Forward passes after which ``worse`` is known, estimated; None where more
             labels are needed than the user has given.
-        seconds: What the replacement would take on this machine, estimated.
-        megabytes: The release's file: what is downloaded, in 10^6 bytes.
-        disk_megabytes: How much the device's folder would grow; below 0 where it would shrink.
+        seconds: Time of the replacement on this machine, estimated.
+        megabytes: Size of the release's file, which is downloaded, in 10^6 bytes.
+        disk_megabytes: Growth of the device's folder; below 0 if it would shrink.
         forward_passes: Texts that would pass through the new backbone, at most.
     """
 
@@ -438,12 +438,12 @@ class Preview(_InNotebooks):
 
     @property
     def worse(self) -> bool | None:
-        """Whether the user would be worse off; None where that is not known yet."""
+        """Whether the user would be worse off; None while that is unknown."""
         return self.comparison.worse
 
     @property
     def sentence(self) -> str:
-        """Whether it is worth it, and what it costs."""
+        """Worth and cost in words."""
         cost = (
             f"{self.new} takes about {self.seconds:.1f} s, {self.forward_passes} forward passes "
             f"and {self.megabytes:.1f} MB"
@@ -470,7 +470,7 @@ class Preview(_InNotebooks):
 
 @dataclass(frozen=True)
 class LearnReport(_InNotebooks):
-    """What learning did.
+    """The result of learning.
 
     Attributes:
         examples: Examples in the store.
@@ -478,8 +478,8 @@ class LearnReport(_InNotebooks):
         fitted: Examples that the personal model was fitted to; 0 where there was nothing to fit.
         decision: Which model is active; see ``Report``.
         reason: Why, in words.
-        exact: Whether all was fitted anew; False where the examples were added to the last fit
-            (``Device.fit`` does the rest).
+        exact: Whether everything was fitted anew; False if the examples were added to the last fit
+            (``Device.fit`` then fits everything).
         scales: See ``Counts``.
         loss: Leave-one-out loss in nats by labelled example, of the last exact fit.
         scores: See ``Report``; of the last exact fit.

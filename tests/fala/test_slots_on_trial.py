@@ -17,8 +17,8 @@ from fala.bundle.writing import add_bridge, write_release
 from fala.device import Device
 from fala.errors import BundleFormatError, DeviceError
 from fala.personal.budget import Budget
-from fala.slots.trial import ANSWERS, TRIES
-from fala.slots.validation import ASKED, FEW_EDGE_CASES
+from fala.slots.trial import PREDICTIONS, TRIES
+from fala.slots.validation import FEW_EDGE_CASES, FIRST_EXAMPLES
 from fala.store.store import Store
 
 LATER = ["good film", "bad plot", "a film I love", "dull and bad"]
@@ -145,7 +145,7 @@ def test_a_try_asks_odd_texts_the_devices_own_and_the_apps_first(replaced, encod
         device.predict(PROBES)
         own = encoded[len(FEW_EDGE_CASES) : 2 * len(FEW_EDGE_CASES)]
         assert encoded[: len(FEW_EDGE_CASES)] == list(FEW_EDGE_CASES) and set(own) <= set(TEXTS)
-        assert encoded[2 * len(FEW_EDGE_CASES) :] == [*PROBES[:ASKED], *PROBES]
+        assert encoded[2 * len(FEW_EDGE_CASES) :] == [*PROBES[:FIRST_EXAMPLES], *PROBES]
         encoded.clear()
         device.predict(PROBES[:1])
         device.learn(LATER[:1], ["1"])
@@ -216,7 +216,7 @@ def test_answers_confirm_and_are_counted_in_memory(replaced):
         assert kept(replaced).answered == 0
     assert kept(replaced).answered == 50
     with Device.open(replaced) as device:
-        for _ in range(ANSWERS - 50):
+        for _ in range(PREDICTIONS - 50):
             assert device.on_trial
             device.predict(PROBES[:1])
         assert not device.on_trial

@@ -254,14 +254,14 @@ def test_killed_at_every_file(tmp_path, begun, releases):
 
 def offered(device, server, vendor):
     """The version that a device would install; it has seen nothing of this repository yet."""
-    from fala.updates.client import Wanted, _target
+    from fala.updates.client import Source, _target
     from fala.updates.fetcher import Fetcher
     from fala.updates.limits import UpdateLimits
 
     folder = vendor.folder.with_name(f"client-{vendor.folder.name}")
     (folder / "metadata").mkdir(parents=True, exist_ok=True)
-    wanted = Wanted(server.address, vendor.root.read_bytes(), "model", lambda: None)
-    target = _target(folder, wanted, Fetcher(wanted.url, UpdateLimits()), UpdateLimits())
+    source = Source(server.address, vendor.root.read_bytes(), "model", lambda: None)
+    target = _target(folder, source, Fetcher(source.url, UpdateLimits()), UpdateLimits())
     assert target.get_prefixed_paths()[0] in {
         path.removeprefix("targets/") for path in server.files
     }

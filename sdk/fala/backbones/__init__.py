@@ -1,4 +1,4 @@
-"""Backbones: a text in, an embedding out."""
+"""Backbones, which embed texts."""
 
 from fala.backbones.backbone import Backbone, LazyBackbone
 from fala.backbones.onnx_encoder import OnnxEncoder

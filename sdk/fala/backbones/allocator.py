@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 
 def give_back() -> None:
-    """Give freed memory back to the operating system, where the C library would keep it.
+    """Return freed memory to the operating system, where the C library would keep it.
 
-    glibc keeps what onnxruntime read a model into: as much again as the model itself.
+    glibc keeps the memory that onnxruntime read a model into, which is as large as the model.
     """
     _trim()(0)
 

@@ -43,7 +43,7 @@ class Backbone(Protocol):
 
 
 class LazyBackbone:
-    """Loads a backbone at its first use: opening a device must not load a model.
+    """Loads a backbone at its first use, so that opening a device does not load a model.
 
     Args:
         load: Loads it. ``encode`` raises its errors, and the next call loads again.

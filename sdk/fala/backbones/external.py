@@ -11,11 +11,11 @@ from fala.backbones.state import EncoderState
 from fala.errors import BundleFormatError, DataError, EncoderError, shown
 from fala.examples import LARGEST, Item, as_float32, check_texts
 
-#: Gives n inputs' embeddings, (n, d): inputs are texts, or the keys of ``Item`` objects.
+#: Returns the embeddings of n inputs, (n, d): texts, or the keys of ``Item`` objects.
 Encoder = Callable[[list[str]], ArrayLike]
 
-#: An encoder is a release's own where the probes' mean cosine is at least this, and its embeddings
-#: are as long as expected within this share. The same model in int8 has .99.
+#: An encoder is accepted as a release's if the probes' mean cosine is at least this, and the
+#: lengths of its embeddings differ by this share at most. The same model in int8 has .99.
 MIN_COSINE, LENGTHS = 0.98, 0.2
 
 
@@ -23,36 +23,36 @@ class Encoders:
     """The app's encoders.
 
     Args:
-        given: One function, which every external release is tried with, or several by the names
-            that releases give theirs (``Bundle.encoder``); None has none.
+        functions: One function for every external release, or several by the names of releases'
+            encoders (``Bundle.encoder``); None for no function.
 
     Raises:
         DataError: It is neither.
     """
 
-    def __init__(self, given: Encoder | Mapping[str, Encoder] | None = None) -> None:
-        several = isinstance(given, Mapping)
-        functions = given.values() if isinstance(given, Mapping) else [given]
-        for function in functions:
+    def __init__(self, functions: Encoder | Mapping[str, Encoder] | None = None) -> None:
+        several = isinstance(functions, Mapping)
+        for function in functions.values() if isinstance(functions, Mapping) else [functions]:
             if not callable(function) and (several or function is not None):
                 raise DataError(
                     "encoder is a function of a list of inputs, or functions by their encoders' "
                     f"names, not {shown(function)}"
                 )
-        self._given = given
+        self._functions = functions
 
     def of(self, name: str) -> Encoder | None:
-        """The function for a release's encoder; None where there is none."""
-        return self._given.get(name) if isinstance(self._given, Mapping) else self._given
+        """The function for a release's encoder; None without one."""
+        functions = self._functions
+        return functions.get(name) if isinstance(functions, Mapping) else functions
 
 
 class ExternalEncoder:
     """A backbone that is the app's own encoder.
 
     Args:
-        name: The encoder's, with its version.
+        name: The encoder's name, with its version.
         dimension: Length of an embedding.
-        function: The app's; None knows only the vectors that items bring.
+        function: The app's function; None for the vectors of items only.
     """
 
     is_transformer = True
@@ -73,7 +73,7 @@ class ExternalEncoder:
     def encode(
         self, texts: Sequence[str], state: EncoderState | None = None
     ) -> NDArray[np.float32]:
-        """Embed inputs: an item by its vector, the others by the app's function.
+        """Embed inputs: an item by its vector, other inputs by the app's function.
 
         Args:
             texts: n texts, keys or items.
@@ -84,7 +84,7 @@ class ExternalEncoder:
 
         Raises:
             DataError: An input is not a text, or an item's vector has another length.
-            EncoderError: The app gave no function; or it raises, or returns what are no n
+            EncoderError: The app passed no function; or it raises, or does not return n
                 embeddings.
             BundleFormatError: There is a state.
         """
@@ -92,19 +92,19 @@ class ExternalEncoder:
             raise BundleFormatError("the app's own encoder takes no adapter and no prompt")
         inputs = check_texts(texts)
         embeddings = np.empty((len(inputs), self._dimension), np.float32)
-        asked: list[int] = []
-        for position, one in enumerate(inputs):
-            if isinstance(one, Item) and one.encoder in {None, self._name}:
-                one.check(self._dimension)
-                embeddings[position] = one.vector
+        missing: list[int] = []
+        for position, item in enumerate(inputs):
+            if isinstance(item, Item) and item.encoder in {None, self._name}:
+                item.check(self._dimension)
+                embeddings[position] = item.vector
             else:
-                asked.append(position)
-        if asked:
-            embeddings[asked] = self._ask([str(inputs[position]) for position in asked])
+                missing.append(position)
+        if missing:
+            embeddings[missing] = self._ask([str(inputs[position]) for position in missing])
         return embeddings
 
     def check(self, inputs: Sequence[str], expected: NDArray[np.float32]) -> None:
-        """Hold the app's function against the embeddings of the vendor's probes.
+        """Compare the app's function with the embeddings of the vendor's probes.
 
         Args:
             inputs: n inputs.

@@ -30,14 +30,14 @@ from fala.examples import LARGEST, check_texts, segments
 from fala.forks import keep_in_forks
 
 #: Tokens a run, padding included, where more than one text is in it: some eight short texts.
-#: Measured on int8 transformers of 4 and 6 layers: from 130 to 400 a run costs the least processor
-#: time a text. Fewer leave the matrices too small; with more, texts of unequal length are padded to
-#: each other, a layer's output no longer fits the cache, and cores have nothing to share.
+#: Measured on int8 transformers of 4 and 6 layers: 130 to 400 tokens a run cost the least processor
+#: time a text. With fewer the matrices are too small. With more, texts of unequal length need
+#: padding, a layer's output does not fit the cache, and there are too few runs for all cores.
 RUN_TOKENS = 192
 
-#: Characters of a text that are read, at least: as many tokens as any encoder takes, and room for
-#: blanks and marks that make none. Further ones take memory (400 bytes a character) before
-#: the tokenizer throws it away.
+#: Characters of a text that are read, at least: enough for the tokens of any encoder, with blanks
+#: and marks that are no tokens. Further ones cost memory (400 bytes a character) in the tokenizer,
+#: which then drops them.
 LONGEST = 1 << 17
 _CHARACTERS_A_TOKEN = 8
 _MOST_CHARACTERS = 1 << 20
@@ -51,7 +51,7 @@ Feeds = Mapping[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class Context:
-    """The tokens of a hard prompt: a writer's own texts, one after another, before a text.
+    """The tokens of a hard prompt: a writer's own texts in sequence, before a text.
 
     Attributes:
         ids: ``[CLS] first text [SEP] second text [SEP] ...``, in the tokenizer's special tokens.
@@ -65,10 +65,9 @@ class Context:
 class OnnxEncoder:
     """A transformer encoder in an ONNX graph with one output of shape (n, dim).
 
-    A model that quantizes activations by batch, as onnxruntime's own quantizer makes it, gives a
-    text an embedding that depends (by some .02 of its length) on the texts that it is run with.
-    What ``fala-export`` quantizes does not. Which texts are run together depends on the texts
-    alone, not on the machine.
+    A model that quantizes activations by batch, like those of onnxruntime's own quantizer, returns
+    embeddings that depend (by some .02 of their length) on the other texts of a run. Models that
+    ``fala-export`` quantizes do not. The runs depend on the texts alone, not on the machine.
 
     Args:
         model: The ONNX file's bytes.
@@ -93,9 +92,8 @@ class OnnxEncoder:
         pad_id: int = 0,
         ort_format: bool = False,
     ) -> None:
-        # Imported here: `import fala` stays as quick as numpy.
-        # Some builds of onnxruntime log each use in files of the user's home unless this is set
-        # before they are imported.
+        # Imported here to keep `import fala` fast.
+        # Without this variable some builds of onnxruntime log each use in the user's home.
         os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
         import onnxruntime
         from tokenizers import Tokenizer
@@ -111,10 +109,10 @@ class OnnxEncoder:
         options.add_session_config_entry(
             "session.load_model_format", "ORT" if ort_format else "ONNX"
         )
-        # Threads that spin between runs take the cores from whatever the app does next.
+        # Threads that spin between runs take the cores from the app.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        with _wrapped("onnxruntime cannot load the model"):
-            # The fallback would try the same again, and print messages.
+        with _library_errors("onnxruntime cannot load the model"):
+            # The fallback would repeat the same, and print messages.
             self._session: Any = onnxruntime.InferenceSession(
                 model, options, providers=["CPUExecutionProvider"], enable_fallback=False
             )
@@ -125,10 +123,10 @@ class OnnxEncoder:
             entries = self._session.get_outputs()
             self._optional = optional_shapes(self._session.get_overridable_initializers())
         prompt_parts = prompt_outputs(self._optional)
-        outputs = [one for one in entries if one.name not in prompt_parts]
+        outputs = [entry for entry in entries if entry.name not in prompt_parts]
         self._output = outputs[0].name if outputs else ""
-        self._prompt_outputs = sorted(one.name for one in entries if one.name in prompt_parts)
-        with _wrapped("the tokenizer cannot be loaded"):
+        self._prompt_outputs = sorted({entry.name for entry in entries} & prompt_parts)
+        with _library_errors("the tokenizer cannot be loaded"):
             self._tokenizer = Tokenizer.from_str(tokenizer.decode())
             self._tokenizer.no_padding()
             if max_length is None:
@@ -151,7 +149,7 @@ class OnnxEncoder:
         characters = max(LONGEST, _CHARACTERS_A_TOKEN * (max_length or 0))
         self._longest = min(characters, _MOST_CHARACTERS)
         self._inputs = set(inputs)
-        kinds = [one.type for one in outputs]
+        kinds = [entry.type for entry in outputs]
         if (
             not {"input_ids", "attention_mask"} <= self._inputs <= _INPUTS
             or set(inputs.values()) != {"tensor(int64)"}
@@ -168,7 +166,7 @@ class OnnxEncoder:
                 f"the graph's output has shape {safe_line(shape)}; expected (n, dimension)"
             )
         self._dimension = shape[1]
-        self._fitting: WeakSet[EncoderState] = WeakSet()
+        self._checked: WeakSet[EncoderState] = WeakSet()
         self._last: tuple[EncoderState, Feeds] | None = None
 
     @property
@@ -185,32 +183,31 @@ class OnnxEncoder:
         """Check that a state fits this graph; ``encode`` does so, too, once for each state.
 
         Raises:
-            BundleFormatError: It does not; names the input that is wrong.
+            BundleFormatError: It does not; names the wrong input.
         """
-        if state not in self._fitting:
+        if state not in self._checked:
             check_inputs(state, self._optional)
-            self._fitting.add(state)
+            self._checked.add(state)
 
     def encode(
         self, texts: Sequence[str], state: EncoderState | None = None
     ) -> NDArray[np.float32]:
         """Embed texts, a few of similar length at a time, on every core.
 
-        Of a text, or of either segment of a pair, the first ``LONGEST`` characters are read, or
-        eight a token where that is more, but no more than a million. A pair that is too long
-        loses tokens of its longer segment.
+        The first ``LONGEST`` characters of a text, or of each segment of a pair, are read, or eight
+        a token if that is more, but no more than a million. A pair that is too long loses tokens of
+        its longer segment.
 
         Args:
             texts: n texts; see ``fala.Pair`` for those of two segments.
-            state: A task's adapter, a writer's prompt, or both; None for the backbone as it is.
-                It holds for this call alone, so that threads may use several.
+            state: A task's adapter, a writer's prompt, or both; None for the backbone alone. It is
+                for this call only, so that threads may use several.
 
         Returns:
             The embeddings, shape (n, dimension).
 
         Raises:
-            DataError: An item is not a text, or a pair for which there is no room; names its
-                position.
+            DataError: An item is not a text, or is a pair that does not fit; names its position.
             BundleFormatError: The state does not fit the graph; the tokenizer or the model fails on
                 a text; or the model returns NaN, infinity or another shape than its graph declares.
                 These are the vendor's mistakes.
@@ -233,33 +230,33 @@ class OnnxEncoder:
             for positions in runs:
                 embed(positions)
             return result
-        # Small runs side by side: one run that is split among the cores makes them wait for each
-        # other at every layer. A run's embeddings do not depend on the others.
+        # Small runs in parallel: the cores of one shared run would wait for each other at every
+        # layer. A run's embeddings do not depend on other runs.
         with ThreadPoolExecutor(threads) as pool:
             for _ in pool.map(embed, runs):
                 pass
         return result
 
     def context(self, texts: Sequence[str], length: int) -> Context:
-        """The tokens of a hard prompt of several texts, one after another as in training.
+        """The tokens of a hard prompt of several texts, in sequence as in training.
 
         Args:
-            texts: A writer's, in order.
-            length: The most tokens.
+            texts: A writer's texts, in order.
+            length: Tokens, at most.
 
         Raises:
             DataError: An item is not a text.
             BundleFormatError: The tokenizer fails on one.
         """
         read = [text[: self._longest] for text in check_texts(texts)]
-        with _wrapped("the tokenizer fails"):
+        with _library_errors("the tokenizer fails"):
             return context_of(self._tokenizer, read, min(length, STATE.prefix))
 
     def compile_context(self, context: Context) -> EncoderState:
         """Compile a hard prompt to keys and values, a prefix for other texts, in one run.
 
-        As a prefix it costs a fraction of its tokens. It is not quite the same: the prompt does
-        not attend to the text behind it, and both count their tokens' positions from 0.
+        A prefix costs a fraction of its tokens. It differs from reading both texts: the prompt does
+        not attend to the text after it, and both have token positions from 0.
 
         Raises:
             BundleFormatError: The graph does not return keys and values; or as ``encode``.
@@ -272,7 +269,7 @@ class OnnxEncoder:
             )
         ids = list(context.ids)
         feeds = self._feeds([ids], [[]], {})
-        with _wrapped("the model fails"):
+        with _library_errors("the model fails"):
             outputs = self._session.run(self._prompt_outputs, feeds)
         compiled = EncoderState(
             prefix(dict(zip(self._prompt_outputs, outputs, strict=True))),
@@ -289,16 +286,17 @@ class OnnxEncoder:
         for position, parts in enumerate(cut):
             if len(parts) > 1 and self._no_pairs is not None:
                 raise DataError(f"text {position} is a pair, and {self._no_pairs}")
-        with _wrapped("the tokenizer fails"):
-            for some in _parts(cut):
-                inputs = [parts if len(parts) > 1 else parts[0] for parts in some]
-                for parts, encoding in zip(some, self._tokenizer.encode_batch(inputs), strict=True):
+        with _library_errors("the tokenizer fails"):
+            for chunk in _parts(cut):
+                inputs = [parts if len(parts) > 1 else parts[0] for parts in chunk]
+                encodings = self._tokenizer.encode_batch(inputs)
+                for parts, encoding in zip(chunk, encodings, strict=True):
                     ids.append(encoding.ids)
                     types.append(encoding.type_ids if len(parts) > 1 else [])
         return ids, types
 
     def _state_inputs(self, state: EncoderState | None) -> Feeds:
-        """A state's inputs; the latest state's are cached, since most calls have the same."""
+        """A state's inputs; cached for the latest state, which most calls repeat."""
         if state is None:
             return {}
         last = self._last
@@ -312,7 +310,7 @@ class OnnxEncoder:
         self, ids: list[list[int]], types: list[list[int]], state_inputs: Feeds
     ) -> NDArray[np.float32]:
         feeds = self._feeds(ids, types, state_inputs)
-        with _wrapped("the model fails"):
+        with _library_errors("the model fails"):
             embeddings: NDArray[np.float32] = self._session.run([self._output], feeds)[0]
         if embeddings.shape != (len(ids), self._dimension):
             raise BundleFormatError(
@@ -345,12 +343,12 @@ class OnnxEncoder:
 
 
 def context_of(tokenizer: Any, texts: Sequence[str], length: int) -> Context:  # noqa: ANN401
-    """Put texts one after another, as ``fala-export prompts --kind hard-static`` trains.
+    """Concatenate texts, as in the training of ``fala-export prompts --kind hard-static``.
 
     Args:
-        tokenizer: Of the ``tokenizers`` library.
+        tokenizer: A tokenizer of the ``tokenizers`` library.
         texts: The texts in order; one without tokens is left out.
-        length: The most tokens, special ones included; the last text that has room is cut.
+        length: Tokens, at most, special ones included; the last text that fits is cut.
     """
     ids: list[int] = []
     used = []
@@ -369,7 +367,7 @@ def context_of(tokenizer: Any, texts: Sequence[str], length: int) -> Context:  #
 
 
 def _parts(texts: Sequence[tuple[str, ...]]) -> Iterator[Sequence[tuple[str, ...]]]:
-    """Texts in parts of some characters: the tokenizer takes memory for each."""
+    """Texts in parts of limited size, as the tokenizer takes memory for each character."""
     start = characters = 0
     for position, text in enumerate(texts):
         size = sum(map(len, text))
@@ -388,8 +386,8 @@ def _cores() -> int:
 
 
 def _runs(ids: Sequence[list[int]], types: Sequence[list[int]]) -> list[list[int]]:
-    """Positions of texts in runs of similar length, whatever order the texts came in."""
-    # The longest run first: at the end the cores wait for each other the least.
+    """Positions of texts in runs of similar length, independent of the texts' order."""
+    # The longest run first, so that the cores end at about the same time.
     runs: list[list[int]] = []
     longest = 0  # tokens of the last run's first text
     for position in sorted(range(len(ids)), key=lambda at: (-len(ids[at]), ids[at], types[at])):
@@ -401,15 +399,15 @@ def _runs(ids: Sequence[list[int]], types: Sequence[list[int]]) -> list[list[int
 
 
 @contextmanager
-def _wrapped(what: str) -> Iterator[None]:
+def _library_errors(message: str) -> Iterator[None]:
     try:
         yield
     except MemoryError:
         raise
     except Exception as error:  # neither library has a base class for its errors
-        raise BundleFormatError(f"{what}: {safe_line(error)}") from error
+        raise BundleFormatError(f"{message}: {safe_line(error)}") from error
     except BaseException as error:
         # A panic in the Rust of tokenizers is not an Exception, and its class cannot be imported.
         if type(error).__name__ != "PanicException":
             raise
-        raise BundleFormatError(f"{what}: {safe_line(error)}") from error
+        raise BundleFormatError(f"{message}: {safe_line(error)}") from error

@@ -17,16 +17,16 @@ from fala.errors import BundleFormatError, safe_line
 _BIASES = (".down.bias", ".up.bias")  # of an adapter; the second has no bottleneck's length
 
 Shape = tuple["int | None", ...]
-"""Lengths of an input's axes; None for one that a state chooses."""
+"""Lengths of an input's axes; None for a length that depends on the state."""
 
 
 class Coded(Mapping[str, "NDArray[np.float32]"]):
     """Arrays by name; some are kept in int8 and decoded at each access.
 
-    A device has many tasks, and runs one of them at a time.
+    This saves memory: a device may have many tasks, and runs one at a time.
 
     Args:
-        floats: Arrays as they are.
+        floats: Arrays in float32.
         codes: Further ones: int8, shape (n, m), and the step of each column, shape (m,).
     """
 
@@ -53,7 +53,7 @@ class Coded(Mapping[str, "NDArray[np.float32]"]):
         yield from self._codes
 
     def __len__(self) -> int:
-        """How many there are."""
+        """The number of arrays."""
         return len(self._floats) + len(self._codes)
 
 
@@ -69,8 +69,8 @@ class EncoderState:
             ``provenance``.
 
     Raises:
-        BundleFormatError: An input's name is none of an adapter's or a prompt's, or its array is
-            none of finite float32 numbers, or is larger than any state's.
+        BundleFormatError: An input's name is not one of an adapter's or a prompt's, or its array
+            does not have finite float32 numbers, or is larger than any state's.
     """
 
     inputs: Mapping[str, NDArray[np.float32]]
@@ -102,7 +102,7 @@ class EncoderState:
         return state
 
     def joined(self, other: EncoderState) -> EncoderState:
-        """This state and another one together: a task's adapter and a writer's prompt.
+        """This state and another one combined: a task's adapter and a writer's prompt.
 
         Args:
             other: Has none of this one's inputs.
@@ -120,7 +120,7 @@ class EncoderState:
 
 
 def provenance(backbone: str, state: EncoderState | None = None) -> str:
-    """The digest that stored embeddings and logits carry.
+    """The digest of the source of stored embeddings and logits.
 
     Args:
         backbone: The backbone's digest.
@@ -135,13 +135,13 @@ def provenance(backbone: str, state: EncoderState | None = None) -> str:
 
 
 def optional_shapes(entries: Sequence[Any]) -> dict[str, Shape]:
-    """The inputs for a state, among those that a run may leave out.
+    """The inputs for a state, among the optional inputs of a graph.
 
     Args:
         entries: onnxruntime's, with a name and a shape; the audit of a model checks both.
     """
     return {
-        entry.name: tuple(one if isinstance(one, int) else None for one in entry.shape)
+        entry.name: tuple(length if isinstance(length, int) else None for length in entry.shape)
         for entry in entries
         if form_of(entry.name) is not None  # else another constant
     }
@@ -190,8 +190,8 @@ def check_inputs(state: EncoderState, shapes: Mapping[str, Shape]) -> None:
 def run_inputs(state: EncoderState, shapes: Mapping[str, Shape]) -> dict[str, NDArray[np.float32]]:
     """The inputs of a run with a state that fits the graph.
 
-    Empty arrays are left out, which is the same. With an adapter at one site, all sites get one:
-    the graph has one switch for all adapters.
+    Empty arrays are left out, without effect. With an adapter at one site, all sites get one: the
+    graph has one switch for all adapters.
 
     Args:
         state: The state.
@@ -230,8 +230,8 @@ def _check(name: str, array: NDArray[np.float32]) -> None:
             "down.weight, past_key_values.0.key, and their like)"
         )
     if not isinstance(array, np.ndarray) or array.dtype != np.float32:
-        kind = getattr(array, "dtype", type(array).__name__)
-        raise BundleFormatError(f"{name} is of {kind}; it should be an array of float32")
+        dtype = getattr(array, "dtype", type(array).__name__)
+        raise BundleFormatError(f"{name} is of {dtype}; it should be an array of float32")
     if array.ndim != form.axes:
         raise BundleFormatError(f"{name} has {array.ndim} axes; it should have {form.axes}")
     if form.free is not None and array.shape[form.free] > form.most:

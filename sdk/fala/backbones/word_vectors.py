@@ -99,7 +99,7 @@ class WordVectors:
             raise BundleFormatError(
                 f"a word vector holds NaN, infinity, or a number above {LARGEST:g}"
             )
-        # Of two equal words the first counts: vocabularies begin with the frequent ones.
+        # The first of equal words counts: vocabularies begin with the frequent words.
         self._index = {word: row for row, word in reversed(list(enumerate(vocabulary)))}
         self._unknown = next((self._index[w] for w in _UNKNOWN_WORDS if w in self._index), None)
 
@@ -111,7 +111,7 @@ class WordVectors:
     def encode(
         self, texts: Sequence[str], state: EncoderState | None = None
     ) -> NDArray[np.float32]:
-        """Embed texts as means of their words' vectors; of a text ``LONGEST`` characters count.
+        """Embed texts as means of their words' vectors; only ``LONGEST`` characters count.
 
         Args:
             texts: n texts.
@@ -160,7 +160,7 @@ class WordVectors:
 
 
 def _all_fit(array: NDArray[Any], largest: float) -> bool:
-    # In blocks: the truth values of a whole vocabulary would take half as much memory as it.
+    # In blocks: Boolean values for a whole vocabulary would take half of its memory again.
     blocks = (array[start : start + _BLOCK] for start in range(0, len(array), _BLOCK))
     if array.dtype == np.float16:
         return all(bool(np.isfinite(block).all()) for block in blocks)

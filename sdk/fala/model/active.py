@@ -17,11 +17,11 @@ from fala.model.losses import Floats
 
 @dataclass(frozen=True, eq=False)
 class ActiveModel:
-    """A snapshot of what a prediction needs; nothing in it changes.
+    """An immutable snapshot of the parts of a prediction.
 
     Attributes:
         model: The personal model.
-        backbone: Its backbone, loaded when it is first needed.
+        backbone: Its backbone, loaded at its first use.
         threshold: Logit above which the second of two labels is decided; of tags one each.
     """
 
@@ -33,7 +33,7 @@ class ActiveModel:
         """Logits of n examples, shape (n, C).
 
         Raises:
-            BundleFormatError: One is not finite: the release's numbers are too large.
+            BundleFormatError: A logit is not finite: the release's numbers are too large.
         """
         z = self._logits(examples)
         if not np.isfinite(z).all():
@@ -44,7 +44,7 @@ class ActiveModel:
         texts = unique_texts(examples)
         embeddings = dict(zip(texts, self.backbone.encode(texts), strict=True))
         head = self.model.head
-        with np.errstate(over="ignore", invalid="ignore"):  # too large becomes infinite
+        with np.errstate(over="ignore", invalid="ignore"):  # overflow becomes infinite
             z = self.model.logits(head.inputs(examples, embeddings), head.words(examples))
         return np.asarray(z, dtype=np.float32)
 

@@ -22,7 +22,7 @@ class Bridge:
         source: Digest of the earlier backbone; see ``Bundle.backbone_digest``.
         matrix: Shape (d_old, d_new).
         offset: Shape (d_new,).
-        variance: Of each coordinate's residual on held-out text, (d_new,).
+        variance: Variance of each coordinate's residual on held-out text, (d_new,).
 
     Raises:
         BundleFormatError: If the shapes do not fit each other, a number is not finite, or a
@@ -53,8 +53,9 @@ class Bridge:
         """Whether it is the same map from the same backbone, number by number."""
         if not isinstance(other, Bridge):
             return NotImplemented
-        ours, theirs = ((one.matrix, one.offset, one.variance) for one in (self, other))
-        return self.source == other.source and same_arrays(ours, theirs)
+        return self.source == other.source and same_arrays(
+            (self.matrix, self.offset, self.variance), (other.matrix, other.offset, other.variance)
+        )
 
     def map(self, embeddings: Vectors) -> Vectors:
         """Estimates (n, d_new) of new embeddings, from old ones (n, d_old).
@@ -96,7 +97,7 @@ class Bridge:
 def reachable(
     bridges: Mapping[str, Bridge], earlier: Mapping[str, Bridge], active: str
 ) -> list[Bridge]:
-    """The bridges to a new backbone, also those by way of the active one.
+    """The bridges to a new backbone, including those through the active one.
 
     Args:
         bridges: The new bundle's, by source.

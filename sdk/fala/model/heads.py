@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.errors import BundleFormatError, DataError, DimensionError, UsageError
-from fala.examples import MATCHING, Example, Match
+from fala.examples import MATCHING, Example, Match, texts_of
 from fala.model.lexical import Lexical
 from fala.model.links import LABELS, Label, Labels, Link, LogitColumns, Rating, label_name
 from fala.model.losses import check_arrays, softmax
@@ -24,8 +24,8 @@ class Head:
     """Turns embeddings into inputs, features and logits.
 
     An example's *input* x is its embedding h for a classifier, and u * v for a matcher: u is the
-    attention-weighted sum of the embeddings of the user's history, v the candidate's embedding,
-    which a head of twice as many weights takes as well: x = [u * v, v]. Its features are
+    attention-weighted sum of the embeddings of the user's history, v the candidate's embedding. A
+    head of twice as many weights has both: x = [u * v, v]. Its features are
     e = w * x, its logit z = theta . e + b; theta = 1 and the vendor's b is the vendor's own model.
     A lexical view adds the text's, or the candidate's, own n-grams to the logit. Two labels have
     one logit, the second label's; C > 2 labels have C, and so have C tags. A rating has one logit,
@@ -39,8 +39,8 @@ class Head:
         query: The matcher's attention query, shape (d,); None takes the mean of the history.
         lexical: The vendor's weights of n-grams; None without a lexical view.
         dimension: d, where it is not D.
-        link: What the logits mean: ``Labels`` that exclude one another, ``Tags`` that do not, or a
-            ``Rating``.
+        link: The meaning of the logits: ``Labels`` that exclude one another, ``Tags`` that do not,
+            or a ``Rating``.
 
     Raises:
         BundleFormatError: If the arrays do not fit the labels, or a number is not finite.
@@ -75,7 +75,7 @@ class Head:
                 f"biases, not {weight.shape} and {bias.shape}"
             )
         columns = int(weight.shape[1])
-        #: d, the length of the embeddings that it takes.
+        #: d, the length of its embeddings.
         self.dimension = columns if dimension is None else dimension
         if columns != self.dimension and (task, columns) != (MATCHING, 2 * self.dimension):
             raise DimensionError(
@@ -124,7 +124,7 @@ class Head:
         """
         if self.lexical is None:
             return None
-        texts = [one.candidate if isinstance(one, Match) else one for one in examples]
+        texts = [texts_of(example)[0] for example in examples]
         lexicon = self.lexical.lexicon
         return lexicon.rows(texts) if last is None else last.of(lexicon, texts)
 
@@ -161,7 +161,7 @@ class Head:
         public = self.link.public_logits
         if len(self.bias) == 1:  # of the second label
             lexical = None if self.lexical is None else self.lexical.reversed()
-            public = tuple(tuple(-one for one in reversed(column)) for column in public)
+            public = tuple(tuple(-z for z in reversed(column)) for column in public)
             return self._changed(labels, -self.weight, -self.bias, lexical, public)
         rows = [self.labels.index(label) for label in labels]
         lexical = None if self.lexical is None else self.lexical.take(rows)
@@ -185,10 +185,11 @@ class Head:
         """Whether it has the same logits for the same labels of the same task."""
         if not isinstance(other, Head):
             return NotImplemented
-        ours, theirs = ((one.weight, one.bias, one.query) for one in (self, other))
         return (self.task, self.labels, self.lexical, self.link) == (
             other.task, other.labels, other.lexical, other.link,
-        ) and same_arrays(ours, theirs)  # fmt: skip
+        ) and same_arrays(
+            (self.weight, self.bias, self.query), (other.weight, other.bias, other.query)
+        )  # fmt: skip
 
     def __repr__(self) -> str:
         words = "" if self.lexical is None else " and words"
@@ -199,7 +200,7 @@ class Head:
         """Check that the labels exclude one another.
 
         Args:
-            what: What is for such labels alone.
+            what: Names the caller's option, for the error.
 
         Raises:
             DataError: They do not, or are ratings.
@@ -209,10 +210,10 @@ class Head:
             raise DataError(f"{what} is for labels that exclude one another, not for {of}")
 
     def positive(self, label: str | int | None) -> str | None:
-        """The name of a label, of two, whose F1 a threshold is to be for; None of None.
+        """The name of the label, of two, whose F1 a threshold is for; None stays None.
 
         Raises:
-            DataError: It is none of them.
+            DataError: It is not one of them.
         """
         if label is None:
             return None
@@ -222,7 +223,7 @@ class Head:
         return name
 
     def position(self, positive: str | None) -> int:
-        """Position of the label whose F1 thresholds are for; of one it does not have the last."""
+        """Position of the label whose F1 thresholds are for; the last one if the head lacks it."""
         return self.labels.index(positive) if positive in self.labels else len(self.labels) - 1
 
     def label_shares(self, labels: Sequence[Label]) -> NDArray[np.float64]:
@@ -237,8 +238,8 @@ class Head:
 class PersonalModel:
     """A head with a user's own weights omega, v and bias b: z = omega . x + v . words + b.
 
-    The paper's personal matrix is theta = omega / w; its product with the head's weights is kept
-    instead, so that a weight of the vendor's that is tiny, or 0, is a weight like any other.
+    The paper's personal matrix is theta = omega / w. Its product with the head's weights is stored
+    instead, so that the vendor's weights may be tiny, or 0.
 
     Args:
         head: The vendor's head.
@@ -302,7 +303,7 @@ class PersonalModel:
         return same_arrays((self.weight, self.bias, self.lexical), (head.weight, head.bias, vendor))
 
     def as_head(self) -> Head:
-        """The head whose vendor's own model this is."""
+        """The head with this model as its vendor's own."""
         head = self.head
         lexical = None
         if head.lexical is not None and self.lexical is not None:
@@ -349,10 +350,10 @@ class PersonalModel:
 
 
 def same_arrays(ours: Sequence[NDArray[Any] | None], theirs: Sequence[NDArray[Any] | None]) -> bool:
-    """Whether two records of arrays are equal, number by number; None equals None alone."""
+    """Whether two sequences of arrays are equal, number by number; None equals only None."""
     return all(
-        one is other if one is None or other is None else np.array_equal(one, other)
-        for one, other in zip(ours, theirs, strict=True)
+        first is second if first is None or second is None else np.array_equal(first, second)
+        for first, second in zip(ours, theirs, strict=True)
     )
 
 

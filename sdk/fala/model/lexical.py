@@ -45,7 +45,7 @@ class Lexical:
         return Lexical(self.lexicon, self.weight[list(rows)])
 
     def __eq__(self, other: object) -> bool:
-        """Whether it adds the same to every logit."""
+        """Whether it is the same view, number by number."""
         if not isinstance(other, Lexical):
             return NotImplemented
         return self.lexicon == other.lexicon and np.array_equal(self.weight, other.weight)

@@ -1,7 +1,7 @@
-"""What a head's logits mean: probabilities of labels or of tags, or values of a rating.
+"""The meaning of a head's logits: probabilities of labels or of tags, or values of a rating.
 
-A link is the one place where the kinds of head differ. The fit, the judge and the device ask it
-for the mean of a logit, the loss of a label and how that curves, and what an app gives and gets.
+All differences between the kinds of head are in their links: the mean of a logit, the loss of a
+label and its curvature, and the labels and predictions of an app.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from fala.model.losses import (
     probabilities,
 )
 
-#: What an app may give as a label: a name, a number, or a set of tags; None is no label.
+#: A label of an app: a name, a number, or a set of tags; None is no label.
 Label = str | int | float | Collection[str | int] | None
 #: Columns of logits, one for each logit of a head.
 LogitColumns: TypeAlias = "tuple[tuple[float, ...], ...]"
 #: A number for a head, or, of tags, one each.
 PerTag: TypeAlias = float | tuple[float, ...]
 
-# Characters of a wrong label that an error shows: a longer one may be a text of the user.
+# Characters of a wrong label that an error may show: a longer one may be a text of the user.
 _LONGEST_SHOWN = 12
-#: The largest end of a rating's range: beyond, float32 has no digits left.
+#: The largest end of a rating's range: beyond it, float32 loses precision.
 LARGEST_RATING = 1e6
 #: The least and the largest noise of a rating, as shares of its range.
 LEAST_NOISE, LARGEST_NOISE = 1e-2, 10.0
@@ -48,11 +48,11 @@ class Labels:
 
     Attributes:
         public_logits: Of two labels quantiles of the head's own logits of public rows, in one
-            column; empty where the vendor has not told them.
-        spread: How far people's logits differ from the vendor's, before any evidence: a deviation.
+            column; empty if the vendor has not declared them.
+        spread: Standard deviation of people's logits from the vendor's, before any evidence.
         width: The range of the means.
         in_json: Whether a store has the labels as JSON, not as names.
-        measure: What the losses are.
+        measure: The kind of loss, in words.
     """
 
     public_logits: LogitColumns = field(default=(), compare=False)
@@ -63,17 +63,17 @@ class Labels:
     measure: ClassVar[str] = "cross-entropy"
 
     def count(self, labels: Sequence[str]) -> int:
-        """C, of a head of some labels.
+        """C, for a head with these labels.
 
         Raises:
-            BundleFormatError: There is no head of these.
+            BundleFormatError: No head has such labels.
         """
         if len(labels) < 2 or len(set(labels)) != len(labels):
             raise BundleFormatError(f"a head has two or more distinct labels, not {tuple(labels)}")
         return 1 if len(labels) == 2 else len(labels)
 
     def centred(self, z: Floats) -> Floats:
-        """Logits (n, C) without what no mean depends on."""
+        """Logits (n, C) without the part that no mean depends on."""
         return z - z.mean(axis=1, keepdims=True) if z.shape[1] > 1 else z
 
     def described(self, labels: Sequence[str]) -> str:
@@ -104,31 +104,31 @@ class Labels:
         return np.asarray((mean * (1 - mean)).sum(axis=1) / max(1, mean.shape[1] - 1))
 
     def varied(self, y: Floats, least: int) -> bool:
-        """Whether labels differ enough to judge by; ``least`` of a label count."""
+        """Whether labels differ enough to judge by: two have ``least`` examples or more."""
         ones = y.sum(axis=0)
         counts = np.append(ones, len(y) - ones) if y.shape[1] == 1 else ones
         return int((counts >= least).sum()) >= 2
 
     def certainty(self, z: Floats) -> Floats:
-        """How far an example is from undecided, (n,)."""
-        # One logit stands beside another that is always 0.
+        """The difference of an example's two largest logits, (n,)."""
+        # One logit is compared with a second one of 0.
         ordered = np.sort(z if z.shape[1] > 1 else np.hstack([z, np.zeros_like(z)]), axis=1)
         return np.asarray(ordered[:, -1] - ordered[:, -2])
 
     def classes(self, z: NDArray[np.floating]) -> NDArray[np.int64]:
-        """Numbers that are equal where logits (n, C) mean the same, (n,)."""
+        """Class numbers, equal where logits (n, C) mean the same, (n,)."""
         return (z[:, 0] > 0).astype(np.int64) if z.shape[1] == 1 else z.argmax(axis=1)
 
     def scores(self, y: Floats, z: Floats) -> Mapping[str, float]:
-        """Further figures of how well logits fit labels, by name."""
+        """Further scores of logits against labels, by name."""
         return {}
 
     def answers(self, z: NDArray[np.floating]) -> Floats:
-        """What an app gets: probabilities (n, number of labels), or values (n,)."""
+        """Predictions for an app: probabilities (n, number of labels), or values (n,)."""
         return label_probabilities(z)
 
     def order(self, z: NDArray[np.floating]) -> Floats:
-        """What candidates are ranked by, (n, number of labels)."""
+        """The keys that candidates are ranked by, (n, number of labels)."""
         return label_probabilities(z)
 
     def decide(
@@ -143,7 +143,7 @@ class Labels:
         """Labels as numbers (n, C), NaN where a label is None.
 
         Raises:
-            DataError: One is none of the head's; names its position.
+            DataError: One is not the head's; names its position.
         """
         index = {label: position for position, label in enumerate(labels)}
         shares = np.zeros((len(given), len(labels)))
@@ -151,22 +151,22 @@ class Labels:
             if label is None:
                 shares[position] = np.nan
             elif (name := label_name(label)) not in index:
-                raise _wrong(label, position, f"one of {', '.join(labels)}")
+                raise _wrong_label(label, position, f"one of {', '.join(labels)}")
             else:
                 shares[position, index[name]] = 1.0
         return shares[:, 1:] if len(labels) == 2 else shares
 
     def spelled(self, label: Label) -> str | None:
-        """A label as a store keeps it."""
+        """A label as it is stored."""
         return None if label is None else label_name(label)
 
     def usable(self, stored: Sequence[str | None], labels: Sequence[str]) -> Sequence[Label]:
-        """Stored labels, None in place of those that a head lacks."""
+        """Stored labels, with None for those that a head lacks."""
         names = set(labels)
         return [label if label in names else None for label in stored]
 
     def continues(self, other: Link, labels: Sequence[str], before: Sequence[str]) -> bool:
-        """Whether whatever was a label under another link is one under this.
+        """Whether all labels of an earlier link are labels of this one.
 
         Args:
             other: The link of the head before.
@@ -181,7 +181,7 @@ LABELS = Labels()
 
 @dataclass(frozen=True)
 class Tags:
-    """Labels that do not exclude one another: each has a logit, and is a problem of its own.
+    """Labels that do not exclude one another: each has a logit, and a fit of its own.
 
     A label is the set of an example's tags. The losses are sums over the tags.
 
@@ -231,11 +231,11 @@ class Tags:
         return mean * (1 - mean) * change
 
     def curvature(self, mean: Floats) -> Floats:
-        """See ``Labels``: the tags' mean; of one tag it is exact."""
+        """See ``Labels``: the tags' mean, exact for one tag."""
         return np.asarray((mean * (1 - mean)).mean(axis=1))
 
     def varied(self, y: Floats, least: int) -> bool:
-        """See ``Labels``: whether those of one tag do."""
+        """See ``Labels``: whether the labels of one tag differ enough."""
         ones = y.sum(axis=0)
         return bool((np.minimum(ones, len(y) - ones) >= least).any())
 
@@ -244,7 +244,7 @@ class Tags:
         return np.asarray(np.abs(z).min(axis=1))
 
     def classes(self, z: NDArray[np.floating]) -> NDArray[np.int64]:
-        """See ``Labels``: those of the same set of tags, by a hash of it."""
+        """See ``Labels``: a hash of the set of tags."""
         bits = np.random.default_rng(0).integers(2**62, size=z.shape[1])
         return np.asarray((z > 0) @ bits, dtype=np.int64)
 
@@ -253,7 +253,7 @@ class Tags:
         return {}
 
     def answers(self, z: NDArray[np.floating]) -> Floats:
-        """See ``Labels``: no sum of them is 1."""
+        """See ``Labels``: they do not sum to 1."""
         return logistic(z.astype(np.float64))
 
     def order(self, z: NDArray[np.floating]) -> Floats:
@@ -277,7 +277,7 @@ class Tags:
                 continue
             for name in tags_of(label, f" of example {position}"):
                 if name not in index:
-                    raise _wrong(name, position, f"one of {', '.join(labels)}")
+                    raise _wrong_label(name, position, f"one of {', '.join(labels)}")
                 shares[position, index[name]] = 1.0
         return shares
 
@@ -291,7 +291,7 @@ class Tags:
         return [tags if tags is not None and tags <= set(labels) else None for tags in sets]
 
     def continues(self, other: Link, labels: Sequence[str], before: Sequence[str]) -> bool:
-        """See ``Labels``: a set of fewer tags says nothing of a further one."""
+        """See ``Labels``: a set of tags has no label for a further tag."""
         return isinstance(other, Tags) and set(before) == set(labels)
 
 
@@ -302,9 +302,8 @@ TAGS = Tags()
 class Rating:
     """Numbers: stars, or seconds watched. A label is normal about the logit.
 
-    Its noise, as the vendor measured it, has the same part as the slope of the logistic function:
-    a rating curves the objective as a label does at an undecided document, where people differ by
-    half of the noise.
+    Its noise, which the vendor measures, scales the loss. A rating has the curvature of a label at
+    a probability of 1/2 if people differ by half of the noise.
 
     Attributes:
         low: The least number.
@@ -324,7 +323,7 @@ class Rating:
 
     def __post_init__(self) -> None:
         numbers = (self.low, self.high, self.noise)
-        if any(isinstance(one, bool) or not isinstance(one, int | float) for one in numbers):
+        if any(isinstance(n, bool) or not isinstance(n, int | float) for n in numbers):
             raise BundleFormatError("a rating's range and noise are numbers")
         if not -LARGEST_RATING <= self.low < self.high <= LARGEST_RATING:
             raise BundleFormatError(
@@ -385,11 +384,11 @@ class Rating:
         return len(y) > 0 and bool(np.ptp(y) > 0)
 
     def certainty(self, z: Floats) -> Floats:
-        """See ``Labels``: all are as uncertain, and the newest come first."""
+        """See ``Labels``: all are equally uncertain, and the newest come first."""
         return -np.arange(len(z), dtype=np.float64)
 
     def classes(self, z: NDArray[np.floating]) -> NDArray[np.int64]:
-        """See ``Labels``: those that are within the noise of each other."""
+        """See ``Labels``: steps of the noise within the range."""
         return np.rint((self.answers(z) - self.low) / self.noise).astype(np.int64)
 
     def scores(self, y: Floats, z: Floats) -> Mapping[str, float]:
@@ -398,7 +397,7 @@ class Rating:
             return {}
         values, truth = self.answers(z), y[:, 0]
         scores = {"rmse": float(np.sqrt(((values - truth) ** 2).mean()))}
-        first, second = (one - one.mean() for one in map(ranks, (values, truth)))
+        first, second = (rank - rank.mean() for rank in map(ranks, (values, truth)))
         if first.any() and second.any():
             norm = float(np.linalg.norm(first) * np.linalg.norm(second))
             scores["rank_correlation"] = float(first @ second) / norm
@@ -430,12 +429,12 @@ class Rating:
                 continue
             value = number_of(label)
             if not self.low <= value <= self.high:
-                raise _wrong(label, position, f"a number from {self.low:g} to {self.high:g}")
+                raise _wrong_label(label, position, f"a number from {self.low:g} to {self.high:g}")
             values[position] = value
         return values
 
     def spelled(self, label: Label) -> str | None:
-        """See ``Labels``: the shortest number that is the same."""
+        """See ``Labels``: the shortest text of the number."""
         return None if label is None else repr(number_of(label)).removesuffix(".0")
 
     def usable(self, stored: Sequence[str | None], labels: Sequence[str]) -> Sequence[Label]:
@@ -451,12 +450,12 @@ class Rating:
         return within and set(before) == set(labels)
 
 
-#: What logits mean.
+#: The meaning of logits.
 Link: TypeAlias = Labels | Tags | Rating
 
 
 def rating_of(low: float, high: float) -> Rating:
-    """A rating of a range, whose noise is not known: its whole width stands for it.
+    """A rating of a range, whose noise is unknown: the default is the range's width.
 
     Raises:
         BundleFormatError: The ends are no such numbers.
@@ -468,7 +467,7 @@ def rating_of(low: float, high: float) -> Rating:
 
 
 def label_name(label: object) -> str:
-    """A label as it is spelled: a name, or an integer's digits."""
+    """A label's name: the name itself, or an integer's digits."""
     try:
         return str(label)
     except ValueError:  # an integer of thousands of digits
@@ -478,7 +477,7 @@ def label_name(label: object) -> str:
 
 
 def stored_tags(label: str) -> frozenset[str] | None:
-    """The set of tags of a label as a store has it; None of anything else."""
+    """The set of tags of a stored label; None if it is not one."""
     try:
         tags = json.loads(label)
     except (ValueError, RecursionError):
@@ -493,10 +492,10 @@ def tags_of(label: object, where: str = "") -> frozenset[str]:
 
     Args:
         label: The set, or another collection.
-        where: Whose it is, for the error.
+        where: Names the example, for the error.
 
     Raises:
-        DataError: It is none. A text or a mapping would pass for one by its characters or keys.
+        DataError: It is no set; nor are a text's characters, or a mapping's keys.
     """
     if isinstance(label, Collection) and not isinstance(label, str | bytes | Mapping):
         return frozenset(label_name(tag) for tag in label)
@@ -507,7 +506,7 @@ def tags_of(label: object, where: str = "") -> frozenset[str]:
 
 
 def number_of(label: object) -> float:
-    """The number of a rating; NaN of anything that is none."""
+    """The number of a rating; NaN if it is none."""
     if isinstance(label, bool | np.bool_) or not isinstance(label, str | SupportsFloat):
         return math.nan
     try:
@@ -516,10 +515,10 @@ def number_of(label: object) -> float:
         return math.nan
 
 
-def _wrong(label: object, position: int, wanted: str) -> DataError:
+def _wrong_label(label: object, position: int, expected: str) -> DataError:
     name = label_name(label)
     value = repr(name) if len(name) <= _LONGEST_SHOWN else f"of {len(name)} characters"
-    return DataError(f"label {value} of example {position} is not {wanted}")
+    return DataError(f"label {value} of example {position} is not {expected}")
 
 
 def ranks(values: Floats) -> Floats:

@@ -14,10 +14,10 @@ def check_arrays(**values: object) -> None:
     """Check that arguments are arrays of numbers; their shapes are for the caller to check.
 
     Args:
-        values: By their names.
+        values: The arguments, by name.
 
     Raises:
-        UsageError: One is none.
+        UsageError: One is no array of numbers.
     """
     for name, value in values.items():
         if not isinstance(value, np.ndarray) or value.dtype.kind not in "fiub":

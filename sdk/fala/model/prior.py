@@ -16,7 +16,7 @@ _LARGEST = 1e6
 
 @dataclass(frozen=True, eq=False)
 class PopulationPrior:
-    """What the vendor estimated from many public annotators, for a head of one logit.
+    """The vendor's estimate from many public annotators, for a head of one logit.
 
     A person's head weights are omega = theta * w and the bias b. (omega - w, b - the vendor's b)
     is Gaussian among people, with the covariance diag(variance) + factors' factors.
@@ -52,7 +52,7 @@ class PopulationPrior:
 
     @property
     def dimension(self) -> int:
-        """d, the dimension of the embeddings that the head takes."""
+        """d, the dimension of the head's embeddings."""
         return len(self.mean) - 1
 
     def reversed(self) -> PopulationPrior:

@@ -1,1 +1,1 @@
-"""The order of things: learn, replace, refine."""
+"""The operations of a device, step by step: learn, forget, replace, refine, preview."""

@@ -1,4 +1,4 @@
-"""The further tasks' part in a replacement: an adapter each for the new backbone."""
+"""Adapters of a device's further tasks: loaded, and replaced together with the release."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from fala.personal.prepare import Part, part_for
 from fala.report import AdapterInfo
 from fala.slots.bundles import open_adapter
 from fala.slots.installed import Installed
-from fala.slots.open_slot import adapted
+from fala.slots.open_slot import adapted_backbone
 from fala.slots.task import Task
-from fala.slots.validation import FEW_EDGE_CASES, PROBES, check_answers
+from fala.slots.validation import FEW_EDGE_CASES, PROBES, check_own_texts
 
-#: Adapters' files; by the names of their tasks, where those are not the bundles'.
+#: The adapters' files; by task name, where that differs from the bundle's name.
 Adapters = Sequence[str] | Mapping[str, str]
 
 
 def adapter_parts(
-    installed: Installed, own: Part, paths: Adapters, trust: Trust | None
+    installed: Installed, own_part: Part, paths: Adapters, trust: Trust | None
 ) -> list[Part]:
     """Open an adapter for every further task of a device.
 
-    A task whose adapter is made for the release's backbone already goes on with it.
+    A task keeps its adapter if that is made for the release's backbone.
 
     Args:
         installed: The device.
-        own: The release that is to be installed.
+        own_part: The part of the device's own task, with the release to install.
         paths: The adapters' files.
         trust: See ``Device.replace``.
 
@@ -41,19 +41,19 @@ def adapter_parts(
         The tasks' parts, in the order of their names.
 
     Raises:
-        MissingAdapterError: One has none.
-        UnknownAdapterError: There is no task of an adapter's name.
-        DataError: Two are for one task.
-        BundleMismatchError: One was made for another backbone, or lacks a label.
-        BundleError: One cannot be trusted.
+        MissingAdapterError: A task has no adapter.
+        UnknownAdapterError: No task has an adapter's name.
+        DataError: Two adapters are for one task.
+        BundleMismatchError: An adapter was made for another backbone, or lacks a label.
+        BundleError: An adapter cannot be trusted.
     """
-    release, tasks = own.bundle, installed.further()
+    release, tasks = own_part.bundle, installed.further()
     adapters = _by_name(paths, trust)
     for name, (bundle, _) in adapters.items():
         if name not in {task.adapter for task in tasks}:
             raise UnknownAdapterError(
-                f"{bundle.path}: there is no adapter {name} on this device to take the place of; "
-                "load it after the replacement with Device.load_adapter"
+                f"{bundle.path}: this device has no adapter {name} to replace; load it after the "
+                "replacement with Device.load_adapter"
             )
     parts: list[Part] = []
     missing: list[str] = []
@@ -66,10 +66,10 @@ def adapter_parts(
             adapters[task.adapter] = open_adapter(active.bundle.path, hold=True)
         bundle, head = adapters[task.adapter]
         bundle.check_base(release)
-        parts.append(part_for(task, active, bundle, head, _adapted(own, bundle)))
+        parts.append(part_for(task, active, bundle, head, _adapted(own_part, bundle)))
     if missing:
         raise MissingAdapterError(
-            f"{release.path}: no adapter for {', '.join(missing)}; give the vendor's for "
+            f"{release.path}: no adapter for {', '.join(missing)}; pass the vendor's for "
             "this release (adapters=[...]), or delete it first with Device.delete_adapter"
         )
     return parts
@@ -95,20 +95,20 @@ def load(
     name = bundle.manifest.name if name is None else name
     if not PRODUCT.fullmatch(name):
         raise DataError(
-            f"{bundle.path}: its name {safe_line(name, 80)} is none of a-z, 0-9, - and _; give "
-            "it one with name="
+            f"{bundle.path}: its name {safe_line(name, 80)} is not made of a-z, 0-9, - and _; "
+            "pass another with name="
         )
     label = head.positive(positive)
     active = installed.own.active
-    backbone = adapted(bundle, active.bundle, active.active_model.backbone)
+    backbone = adapted_backbone(bundle, active.bundle, active.active_model.backbone)
     texts = installed.store.texts.newest(PROBES)
     model = ActiveModel(head.vendor_model(), backbone)
-    check_answers(model, bundle, [*FEW_EDGE_CASES, *texts])
+    check_own_texts(model, bundle, [*FEW_EDGE_CASES, *texts])
     return installed.load(bundle, head, name, label)
 
 
-def described(task: Task) -> AdapterInfo:
-    """What an app may ask of a further task."""
+def adapter_info(task: Task) -> AdapterInfo:
+    """The state of a further task, for the app."""
     active, (count, labelled) = task.active, task.store.examples.counts()
     head = active.model.head
     return AdapterInfo(
@@ -117,16 +117,16 @@ def described(task: Task) -> AdapterInfo:
     )  # fmt: skip
 
 
-def _adapted(own: Part, bundle: Bundle) -> Callable[[], Backbone]:
-    """Gives a release's backbone with an adapter in it, made once."""
-    backbone = LazyBackbone(lambda: AdaptedBackbone(own.load(), bundle.state()), transformer=True)
+def _adapted(part: Part, bundle: Bundle) -> Callable[[], Backbone]:
+    """A function that returns the release's backbone with an adapter in it, built once."""
+    backbone = LazyBackbone(lambda: AdaptedBackbone(part.load(), bundle.state()), transformer=True)
     return lambda: backbone.loaded
 
 
 def _by_name(paths: Adapters, trust: Trust | None) -> dict[str, tuple[Bundle, Head]]:
-    named = [*paths.items()] if isinstance(paths, Mapping) else [(None, path) for path in paths]
+    pairs = [*paths.items()] if isinstance(paths, Mapping) else [(None, path) for path in paths]
     adapters: dict[str, tuple[Bundle, Head]] = {}
-    for name, path in named:
+    for name, path in pairs:
         bundle, head = open_adapter(path, hold=True, trust=trust)
         name = bundle.manifest.name if name is None else name
         if name in adapters:

@@ -1,4 +1,4 @@
-"""What a replacement may cost, and the app's function for its progress."""
+"""The budget of a replacement, and the app's progress function."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from dataclasses import dataclass
 
 from fala.errors import BudgetError, shown
 
-#: Forward passes of a replacement for which no budget is given: from nothing, and over a bridge.
+#: Default forward passes of a replacement: without a bridge, and with one.
 PASSES, BRIDGED_PASSES = 100, 20
-#: More than there ever are, of texts and of seconds.
+#: Upper bound for passes and seconds.
 _MOST = 10**12
 
-#: Called with a stage's name, how much is done and how much there is to do; False ends the work.
+#: Called with a stage's name, the units done and their total; returning False cancels the work.
 Progress = Callable[[str, int, int], object]
 
 
 @dataclass(frozen=True)
 class Budget:
-    """What a replacement may cost.
+    """Limits of the cost of a replacement.
 
     Attributes:
         forward_passes: Texts through the new backbone, at most; None is ``BRIDGED_PASSES`` where
             the release has a bridge from the old backbone, else ``PASSES``. Word vectors cost none.
-        seconds: Wall time after which no more texts are encoded; None sets no limit. A limit is
-            kept by stopping before the batch that would pass it, so solving comes on top.
+        seconds: Wall time after which no more texts are encoded; None sets no limit. Encoding
+            stops before the batch that would exceed it; the time to solve comes on top.
 
     Raises:
         BudgetError: If a number is negative or not a number.

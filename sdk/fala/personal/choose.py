@@ -24,9 +24,9 @@ class Choice:
     """Texts to encode.
 
     Attributes:
-        texts: In the order in which they are worth encoding.
-        clusters: Clusters that they were chosen from; 0 where nothing was clustered.
-        queries: Strong queries that clustering asked.
+        texts: The most valuable first.
+        clusters: Clusters that they were chosen from; 0 without clustering.
+        queries: Strong queries of the clustering.
     """
 
     texts: Sequence[str]
@@ -41,24 +41,24 @@ def choose(
     size: int,
     old: Callable[[], OldLogits | None],
 ) -> Choice:
-    """The texts most worth encoding.
+    """Choose the texts that are most worth encoding.
 
-    Every second document comes by chance, labelled ones first: the most undecided are no sample by
-    which to compare the new model with the old one. The others are ordered by how undecided the
-    present fit is about them; those without a row by correlation clusters of the old embeddings. On
-    86 people who are in no published figure AUC and cross-entropy after 20 and 50 passes are those
-    of the most undecided alone, within a standard error. A match costs the texts of its
-    history, which its neighbours in time share: the cheapest come first, of those the newest. 100
-    passes then covered 42 matches of a MovieLens user where clusters covered 17, and AUC was .789
-    instead of .776 (ten users who are in no published figure).
+    Every second document is random, labelled ones first: uncertain documents alone are a biased
+    sample to compare the new model with the old one. The other documents are ordered by the
+    uncertainty of the present fit, or without a row by correlation clusters of the old embeddings.
+    For 86 people who are in no published figure, AUC and cross-entropy after 20 and 50 passes equal
+    those of uncertainty alone, within a standard error. A match costs the texts of its history,
+    which it shares with matches of the same time: the cheapest come first, of those the newest.
+    100 passes then covered 42 matches of a MovieLens user where clusters covered 17, and AUC was
+    .789 instead of .776 (ten users who are in no published figure).
 
     Args:
         rows: The examples.
-        left_out: The fit's leave-one-out logits of those with a row, (n, C); none before a fit.
-        limit: Texts that may still be paid for.
-        size: Most texts now.
-        old: Gives the old logits and embeddings, by which pending examples are clustered; where it
-            gives None the newest come first.
+        left_out: Leave-one-out logits of the examples with a row, (n, C); empty before a fit.
+        limit: Texts that the budget still allows.
+        size: Texts to return, at most.
+        old: Returns the old logits and embeddings, by which pending examples are clustered; if it
+            returns None, the newest come first.
     """
     pending = rows.pending
     examples = [*rows.examples, *(row.known for row in pending)]
@@ -68,9 +68,9 @@ def choose(
         newest = np.argsort([-row for row in ids], kind="stable").tolist()
         return Choice(affordable([missing[position] for position in newest], limit)[:size])
     if len(left_out):
-        chance = _labelled_first(rows.ids, rows.training.labelled)
+        shuffled = _labelled_first(rows.ids, rows.training.labelled)
         undecided = most_undecided(left_out, rows.space.head.link).tolist()
-        order = _alternately(undecided, chance, rows.missing)
+        order = _alternately(undecided, shuffled, rows.missing)
     else:
         order = list(range(len(rows.examples)))
     texts = affordable([rows.missing[position] for position in order], limit)[:size]
@@ -78,37 +78,37 @@ def choose(
     if not pending or not room:
         return Choice(texts)
     chosen, clusters, queries = _representatives(pending, room, old())
-    chance = _labelled_first(
+    shuffled = _labelled_first(
         [row.id for row in pending], [row.label is not None for row in pending]
     )
-    chosen = _alternately(chosen, chance, rows.pending_missing)
+    chosen = _alternately(chosen, shuffled, rows.pending_missing)
     further = affordable([rows.pending_missing[position] for position in chosen], room)
     return Choice(list(dict.fromkeys([*texts, *further])), clusters, queries)
 
 
 def choose_by_chance(rows: Rows, limit: int) -> Choice:
-    """Texts by which a new model is compared with the old one before it is installed.
+    """Choose random texts to compare a new model with the old one before it is installed.
 
     Args:
         rows: The examples.
-        limit: Most texts.
+        limit: Texts, at most.
     """
     order = _labelled_first(rows.ids, rows.training.labelled)
     return Choice(affordable([rows.missing[position] for position in order], limit))
 
 
 def _labelled_first(ids: Sequence[int], labelled: Sequence[bool] | NDArray[np.bool_]) -> list[int]:
-    """Positions of examples by chance, the labelled ones first."""
+    """Positions of examples in random order, the labelled ones first."""
     return sorted(by_chance(ids).tolist(), key=lambda position: not labelled[position])
 
 
 def _alternately(
     first: Sequence[int], second: Sequence[int], missing: Sequence[Sequence[str]]
 ) -> list[int]:
-    """Positions of the examples that lack a text, from two orders in turn, none twice."""
+    """Positions of the examples with a missing text, from two orders in turn, none twice."""
     lists = ([position for position in order if missing[position]] for order in (first, second))
     turns = zip_longest(*lists)
-    return list(dict.fromkeys(one for turn in turns for one in turn if one is not None))
+    return list(dict.fromkeys(p for turn in turns for p in turn if p is not None))
 
 
 def _representatives(

@@ -1,4 +1,4 @@
-"""Is a release worth it to this user? The old, the vendor's new and the carried model compared."""
+"""Compare the old, the vendor's new and the carried model on a user's examples."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ import numpy as np
 from fala.errors import BundleError, DeviceChangedError, WorseModelError
 from fala.model.losses import Floats
 from fala.personal.gather import Rows, Space, gather
-from fala.personal.refit import Refit, fitted
+from fala.personal.refit import Refit, fit_rows
 from fala.report import MIN_REAL, Comparison, Correlation, Difference
 from fala.slots.open_slot import OpenSlot
 from fala.slots.task import Task
 from fala.solver.judge import can_judge
 
-#: What a new model must not be proven worse than, to be installed.
+#: The model that a new one must not be proven worse than, to be installed.
 Accept: TypeAlias = Literal["always", "better-than-old", "better-than-vendor"]
 
 
 @dataclass(frozen=True, eq=False)
 class Losses:
-    """Losses of three models in nats by example, each left out; all of shape (n,).
+    """Leave-one-out losses of three models by example, in nats; all of shape (n,).
 
     Attributes:
-        old: Of the old personal model.
-        vendor: Of the vendor's own new model.
-        carried: Of the personal model on the new backbone.
+        old: The old personal model.
+        vendor: The vendor's own new model.
+        carried: The personal model on the new backbone.
         scores: See ``Comparison``.
     """
 
@@ -40,7 +40,7 @@ class Losses:
 
 
 class Sides:
-    """A user's examples as the old and the new model have them.
+    """A user's examples as rows of the old and of the new model.
 
     Args:
         task: The task.
@@ -65,8 +65,8 @@ class Sides:
 
     @cached_property
     def _refitted(self) -> Refit:
-        """The old model, fitted once more to the labels of now: its losses are not kept."""
-        return fitted(self._rows, self._positive, left_out_only=True)
+        """The old model, fitted again to the current labels: its losses are not stored."""
+        return fit_rows(self._rows, self._positive, left_out_only=True)
 
     def losses(self, ids: Collection[int]) -> Losses | None:
         """Losses on some labelled examples; None where one of the two models is not fitted."""
@@ -83,18 +83,18 @@ class Sides:
         }
         losses = {name: link.losses(y, z) for name, (y, z) in labelled.items()}
         scores = {name: link.scores(y, z) for name, (y, z) in labelled.items()}
-        return Losses(**losses, scores={name: one for name, one in scores.items() if one})
+        return Losses(**losses, scores={name: values for name, values in scores.items() if values})
 
-    def compare(self, judges: Collection[int]) -> Comparison:
-        """Compare on some labelled examples; where they are too few nothing is fitted for it."""
+    def compare(self, ids: Collection[int]) -> Comparison:
+        """Compare on some labelled examples; nothing is fitted if they are too few."""
         releases = self.releases()
         link = self._new.rows.space.head.link
-        enough = can_judge(self._new.rows.shares(judges), link)
-        losses = self.losses(judges) if enough else None
+        enough = can_judge(self._new.rows.shares(ids), link)
+        losses = self.losses(ids) if enough else None
         if losses is None:
-            return Comparison(len(judges), releases=releases, measure=link.measure)
+            return Comparison(len(ids), releases=releases, measure=link.measure)
         return Comparison(
-            len(judges),
+            len(ids),
             float(losses.old.mean()),
             float(losses.vendor.mean()),
             float(losses.carried.mean()),
@@ -106,16 +106,16 @@ class Sides:
         )
 
     def releases(self) -> Correlation | None:
-        """How the two vendor models go together: on encoded examples if there are enough.
+        """The correlation of the two vendor models, on encoded examples if there are enough.
 
-        None where one of them gives all examples the same logits.
+        None where the logits of one are all the same.
         """
         encoded = self.encoded()
         real = len(encoded) >= MIN_REAL
         before, after = self._rows, self._new.rows
         both = set(before.ids) & set(after.ids)
         logits = [_vendor_logits(rows, encoded if real else both) for rows in (before, after)]
-        if not len(logits[0]) or logits[0].shape != logits[1].shape:  # it brings further labels
+        if not len(logits[0]) or logits[0].shape != logits[1].shape:  # the new release adds labels
             return None
         centred = after.space.head.link.centred
         old, new = (z - z.mean(axis=0) for z in map(centred, logits))
@@ -145,7 +145,7 @@ def compare(
 def compare_with_previous(task: Task, last: Refit) -> Comparison | None:
     """Compare the active model with the one before the last replacement.
 
-    None where there was no replacement, nothing is fitted, or the old release is gone.
+    None if there was no replacement, nothing is fitted, or the old release is deleted.
 
     Args:
         task: The task.
@@ -158,21 +158,26 @@ def compare_with_previous(task: Task, last: Refit) -> Comparison | None:
     earlier = replacements.get(previous.record.name)
     if earlier is not None and earlier.generation > replacement.generation:
         return None
+    return compare_or_none(task, previous, last)
+
+
+def compare_or_none(task: Task, old: OpenSlot, new: Refit) -> Comparison | None:
+    """See ``compare``; None if another replacement has deleted the old release."""
     try:
-        return compare(task, previous, last)
-    except (BundleError, DeviceChangedError):  # another replacement has deleted the old release
+        return compare(task, old, new)
+    except (BundleError, DeviceChangedError):
         return None
 
 
 def refuse_worse(comparison: Comparison, accept: Accept, release: object) -> None:
     """Refuse a model that is proven worse for this user.
 
-    The user's labels decide, each left out. They are few: a head that was fitted to labels the
-    wrong way round, or for something else, is refused by its logits of all examples, too, labelled
-    or not; of the latter only where the labels do not prove it better.
+    The leave-one-out losses on the user's labels decide. Labels are few, so the vendor models'
+    logits of all examples are compared, too: a head fitted to reversed labels is refused, and an
+    unrelated one unless the labels prove it better.
 
     Raises:
-        WorseModelError: It is.
+        WorseModelError: The model is worse.
     """
     advice = 'Wait for another release, or pass accept="always"'
     to_old = accept == "better-than-old"
@@ -180,21 +185,21 @@ def refuse_worse(comparison: Comparison, accept: Accept, release: object) -> Non
     before = comparison.old if to_old else comparison.vendor
     releases, proven_better = comparison.releases, against is not None and against.better
     if to_old and releases is not None:
-        wrong = "contradicts" if releases.contradicts else "does not agree with"
+        relation = "contradicts" if releases.contradicts else "does not agree with"
         if releases.contradicts or (releases.unrelated and not proven_better):
             raise WorseModelError(
-                f"{release}: its vendor model {wrong} that of the active release; the device "
-                f"answers as before. Their logits of {releases.examples} of this user's examples "
+                f"{release}: its vendor model {relation} that of the active release; nothing was "
+                f"installed. Their logits of {releases.examples} of this user's examples "
                 f"have a correlation of {releases.value:.2f}. {advice}",
                 comparison.old,
                 comparison.carried,
             )
-    what = "the active model" if to_old else "the vendor's own"
+    baseline = "the active model" if to_old else "the vendor's own"
     if against is None or before is None or comparison.carried is None or not against.worse:
         return
     measure = comparison.measure.capitalize()
     raise WorseModelError(
-        f"{release}: worse for this user than {what}; the device answers as before. "
+        f"{release}: worse for this user than {baseline}; nothing was installed. "
         f"{measure} of {comparison.labelled} labels, each left out: {comparison.carried:.3f} "
         f"against {before:.3f}, a difference of {against.mean:.3f} ± {against.margin:.3f}. "
         f"{advice}",

@@ -1,4 +1,4 @@
-"""Texts through a backbone, until a time."""
+"""Encode texts with a backbone, until a deadline."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fala.slots.open_slot import OpenSlot
 from fala.slots.task import Task
 from fala.store.store import Store
 
-#: Texts encoded between two looks at the clock: enough of the encoder's runs for every core.
+#: Texts encoded between two checks of the clock: enough runs of the encoder for every core.
 CHUNK = 256
 
 
@@ -25,11 +25,11 @@ def forward(
     *,
     free: bool = False,
 ) -> dict[str, Vectors]:
-    """Encode texts until the run's deadline, or until the app asks for an end.
+    """Encode texts until the run's deadline, or until the app cancels.
 
     Args:
         texts: The texts.
-        encode: Gives n texts' embeddings, (n, d).
+        encode: Returns the embeddings of n texts, (n, d).
         run: Has the deadline; progress is reported to it, as ``"forward"``.
         free: Whether encoding costs no forward pass: then there is no deadline.
 
@@ -37,25 +37,25 @@ def forward(
         The embeddings of those that were encoded.
     """
     deadline = None if free else run.deadline
-    # With a deadline the first batch is small, to learn the pace; it stops where the next batch,
-    # at the slowest pace seen, would pass it.
+    # With a deadline the first batch is small, to measure the pace. Encoding stops before a batch
+    # that would exceed the deadline at the slowest pace so far.
     chunk = CHUNK if deadline is None else 8
     embeddings: dict[str, Vectors] = {}
     pace = 0.0
     done = 0
     while done < len(texts) and not run.cancelled:
-        now = time.perf_counter()
+        start = time.perf_counter()
         if deadline is not None:
-            room = deadline - now
-            if room <= 0:
+            remaining = deadline - start
+            if remaining <= 0:
                 break
             if pace:
-                chunk = int(min(CHUNK, room / pace))
+                chunk = int(min(CHUNK, remaining / pace))
                 if chunk < 1:
                     break
         part = texts[done : done + chunk]
         embeddings.update(zip(part, encode(part), strict=True))
-        pace = max(pace, (time.perf_counter() - now) / len(part))
+        pace = max(pace, (time.perf_counter() - start) / len(part))
         done += len(part)
         run.report("forward", done, len(texts))
     return embeddings
@@ -64,20 +64,20 @@ def forward(
 def encode_missing(
     store: Store, digest: str, backbone: Backbone, texts: Sequence[str]
 ) -> dict[str, Vectors]:
-    """Embeddings of the texts that have none of this backbone yet, by the store's names."""
-    named = dict(zip(store.texts.names(texts), texts, strict=True))
-    stored = store.embeddings.get(digest, list(named))
-    missing = [name for name in named if name not in stored]
+    """Encode the texts without a stored embedding of this backbone; by the store's names."""
+    by_name = dict(zip(store.texts.names(texts), texts, strict=True))
+    stored = store.embeddings.get(digest, list(by_name))
+    missing = [name for name in by_name if name not in stored]
     if not missing:
         return {}
-    return dict(zip(missing, backbone.encode([named[name] for name in missing]), strict=True))
+    return dict(zip(missing, backbone.encode([by_name[name] for name in missing]), strict=True))
 
 
-def brought(store: Store, slot: OpenSlot, examples: Sequence[Example]) -> dict[str, Vectors]:
-    """Vectors that items bring of a slot's encoder, and the store lacks, by the store's names.
+def item_vectors(store: Store, slot: OpenSlot, examples: Sequence[Example]) -> dict[str, Vectors]:
+    """Vectors of items, by a slot's encoder, that the store lacks; by the store's names.
 
     Raises:
-        DataError: One is of another length.
+        DataError: A vector has another length.
     """
     items = items_of(examples)
     if not items or not slot.bundle.external:
@@ -86,13 +86,13 @@ def brought(store: Store, slot: OpenSlot, examples: Sequence[Example]) -> dict[s
     items = [item for item in items if item.encoder in {None, encoder}]
     for item in items:
         item.check(slot.bundle.manifest.dimension)
-    named = dict(zip(store.texts.names(items), items, strict=True))
-    stored = store.embeddings.get(slot.record.backbone, list(named))
-    return {name: item.vector for name, item in named.items() if name not in stored}
+    by_name = dict(zip(store.texts.names(items), items, strict=True))
+    stored = store.embeddings.get(slot.record.backbone, list(by_name))
+    return {name: item.vector for name, item in by_name.items() if name not in stored}
 
 
 def encode_free(task: Task, slot: OpenSlot, snapshot: Snapshot) -> None:
-    """Encode at once, and keep, what costs no forward pass: word vectors."""
+    """Encode and store all texts if that costs no forward pass, as with word vectors."""
     backbone, digest = slot.active_model.backbone, slot.record.backbone
     if backbone.is_transformer or not task.store.texts.kept:
         return

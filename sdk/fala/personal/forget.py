@@ -1,13 +1,12 @@
-"""Forget exactly: afterwards a device is as one that never had the examples.
+"""Forget exactly: afterwards a device is as if it never had the examples.
 
-More than an example's rows depends on it. The active model was fitted to it, so it is fitted again.
-So was the previous slot's: it is fitted again to what is left of that which it was fitted to. Where
-it was active before the last replacement, its old logits of the other examples stand in where there
-is no label: they are written again, of the model that it was then. Examples, labels and
-replacements are ordered by the task's count of changes, never by a clock. Old logits of a backbone
-that is gone cannot be made again: where its model was fitted to the example they are deleted, and
-the evidence of examples without a label with them. What was compiled of a forgotten text is
-dropped, too.
+Everything that depends on an example changes with it. The active model is fitted again. The
+previous slot's model is fitted again to the rest of its own training examples. Its old logits, the
+evidence of examples without a label, are written again if it was active before the last
+replacement, by the model as it was then. Old logits of a backbone that is gone cannot be computed
+again: they are deleted if their model was fitted to the example, and that evidence with them. A
+prompt compiled from a forgotten text is dropped. Examples, labels and replacements are ordered by
+the task's count of changes, never by a clock.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ class _Slots:
     """The two slots, by age.
 
     Attributes:
-        all: Those that can be opened, the older first.
-        newer: The one that the last replacement installed; its old logits are the other's. None
-            where that is not known.
-        older: The other one.
-        replacement: When it was, and what the device had then.
+        all: The slots that can be opened, the older first.
+        newer: The slot that the last replacement installed; its old logits come from the older
+            one. None if unknown.
+        older: The other slot.
+        replacement: The record of that replacement.
     """
 
     all: tuple[OpenSlot, ...]
@@ -45,31 +44,31 @@ class _Slots:
 
 
 def forget(task: Task, ids: Iterable[int]) -> int:
-    """Delete examples, and all that depends on them but the active model.
+    """Delete examples, and everything that depends on them except the active model.
 
-    In ``Task.changing``: the active model is fitted again in the same transaction.
+    In ``Task.changing``: the caller fits the active model again in the same transaction.
 
     Returns:
-        How many there were.
+        The number of deleted examples.
     """
     store = task.store
-    gone = {row.id for row in store.examples.all()} & set(ids)
-    if not gone:
+    deleted = {row.id for row in store.examples.all()} & set(ids)
+    if not deleted:
         return 0
-    first = store.examples.first_added(gone)
-    store.examples.forget(gone)
+    first = store.examples.first_added(deleted)
+    store.examples.forget(deleted)
     task.drop_unusable()
-    drop_prompts(task, gone)
+    drop_prompts(task, deleted)
     slots = _by_age(task)
     for slot in slots.all:
         _forget_teacher(task, slots, slot, first)
-    slots = _by_age(task)  # as they are by now
+    slots = _by_age(task)  # their rows may have changed
     active = task.active.record.name
     for idle in (slots.older, slots.newer):
         if idle is not None and idle.record.name != active:
             _refit(task, idle, slots.older if idle is slots.newer else None, first)
     task.prune()
-    return len(gone)
+    return len(deleted)
 
 
 def _by_age(task: Task) -> _Slots:
@@ -77,11 +76,11 @@ def _by_age(task: Task) -> _Slots:
     installed = task.store.slots.replacements()
     names = sorted(slots, key=lambda name: installed[name].generation if name in installed else -1)
     newest = names[-1]
-    if newest not in installed:  # an earlier version; if one slot has a teacher, the other is it
+    if newest not in installed:  # of an earlier version: a slot with a teacher is the newer one
         with_teacher = [name for name in names if slots[name].record.teacher is not None]
         if len(with_teacher) != 1:
-            others = [name for name in names if name != task.active.record.name]
-            older = slots[others[0]] if others else None
+            idle = [name for name in names if name != task.active.record.name]
+            older = slots[idle[0]] if idle else None
             return _Slots(tuple(slots.values()), None, older, Replacement())
         newest = with_teacher[0]
     older = next((slots[name] for name in names if name != newest), None)
@@ -90,41 +89,41 @@ def _by_age(task: Task) -> _Slots:
 
 
 def _forget_teacher(task: Task, slots: _Slots, slot: OpenSlot, first: int) -> None:
-    """Let the old logits of a slot be those of a model that never had the forgotten examples.
+    """Write again, or delete, the old logits of a slot whose model had the forgotten examples.
 
     Args:
         task: The task.
         slots: Its slots.
         slot: One of them.
-        first: The count of changes of data at which the first of these examples came.
+        first: The count of data changes when the first of these examples was added.
     """
     record = slot.record
     if slot is slots.newer and slots.older is not None:
         if first <= slots.replacement.data:
-            _teach(task, _by_age(task))  # as they are by now
+            _write_teacher(task, _by_age(task))  # their rows may have changed
         return
     installed = task.store.slots.replacements().get(record.name, Replacement())
     if record.teacher is not None and first <= installed.data:
         task.rewrite(dataclasses.replace(record, teacher=None, teacher_vendor=None))
 
 
-def _teach(task: Task, slots: _Slots) -> None:
+def _write_teacher(task: Task, slots: _Slots) -> None:
     """Write the old logits of the older model as it was at the replacement."""
     store, newer, slot = task.store, slots.newer, slots.older
     if newer is None or slot is None or never_fitted(slot):
         return
-    then = slots.replacement
-    fitted_to = then.data if then.fit_data is None else then.fit_data
+    replacement = slots.replacement
+    fitted_to = replacement.data if replacement.fit_data is None else replacement.fit_data
     snapshot = Snapshot(store, only=store.examples.at(fitted_to))
     model = _refitted(task, slot, snapshot, None).model
     teachers: tuple[str | None, str | None] = None, None
     same_labels = slot.model.head.labels == newer.model.head.labels
-    if same_labels and then.fit_data is not None and not model.is_vendor:
-        snapshot = Snapshot(store, only=store.examples.at(then.data))
+    if same_labels and replacement.fit_data is not None and not model.is_vendor:
+        snapshot = Snapshot(store, only=store.examples.at(replacement.data))
         old = old_logits(snapshot, slot.changed(slot.generation, slot.record, model))
         digests = [
-            model_digest(slot.bundle, one, slot.record.backbone)
-            for one in (model, model.head.vendor_model())
+            model_digest(slot.bundle, source, slot.record.backbone)
+            for source in (model, model.head.vendor_model())
         ]
         if newer.record.teacher is not None:
             store.logits.forget(newer.record.teacher)
@@ -135,20 +134,20 @@ def _teach(task: Task, slots: _Slots) -> None:
     task.rewrite(dataclasses.replace(newer.record, teacher=teacher, teacher_vendor=vendor))
 
 
-def _refit(task: Task, slot: OpenSlot, other: OpenSlot | None, first: int) -> None:
-    """Fit a slot that is not active to what is left of that which it was fitted to."""
+def _refit(task: Task, slot: OpenSlot, earlier: OpenSlot | None, first: int) -> None:
+    """Fit an idle slot again to the rest of its training examples."""
     store = task.store
     fit = store.slots.fit(slot.record.name)
     data = math.inf if fit is None else fit.data
     if never_fitted(slot) or first > data:
         return
-    result = _refitted(task, slot, Snapshot(store, only=store.examples.at(data)), other)
+    result = _refitted(task, slot, Snapshot(store, only=store.examples.at(data)), earlier)
     change = Change(result.model, result.verdict.threshold, result.loss)
     task.rewrite(changed_record(slot, change))
     store.slots.set_fit(slot.record.name, None if fit is None else result.record(fit.data))
 
 
-def _refitted(task: Task, slot: OpenSlot, snapshot: Snapshot, other: OpenSlot | None) -> Refit:
+def _refitted(task: Task, slot: OpenSlot, snapshot: Snapshot, earlier: OpenSlot | None) -> Refit:
     """A slot's model, fitted to a snapshot."""
-    space = Space.of_slot(task.store, slot, other)
+    space = Space.of_slot(task.store, slot, earlier)
     return refit(snapshot, space, task.positive(slot.model.head))

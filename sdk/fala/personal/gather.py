@@ -28,9 +28,9 @@ class Snapshot:
 
     Args:
         store: The task's store.
-        ngrams: Cached n-gram rows of an earlier snapshot's texts, most of which are the same.
-        ids: The examples that it is about; None is about all.
-        only: Those examples, where they are read already.
+        ngrams: Cached n-gram rows of an earlier snapshot, whose texts are mostly the same.
+        ids: Ids of the examples to read; None reads all.
+        only: The examples, if they are read already.
 
     Attributes:
         store: See above.
@@ -59,7 +59,7 @@ class Snapshot:
         return self._examples
 
     def embeddings(self, backbone: str) -> dict[str, Vectors]:
-        """All embeddings of the examples' texts that a backbone made, by text."""
+        """A backbone's embeddings of the examples' texts, by text."""
         if backbone not in self._embeddings:
             texts = None
             if self._ids is not None:
@@ -68,7 +68,7 @@ class Snapshot:
         return self._embeddings[backbone]
 
     def add(self, backbone: str, embeddings: Embeddings) -> None:
-        """Add embeddings that are not stored yet, as they will be: a later fit is the same."""
+        """Add embeddings before they are stored, rounded as in the store: later fits agree."""
         self.embeddings(backbone).update(as_stored(embeddings))
 
 
@@ -79,11 +79,10 @@ class Space:
     Attributes:
         head: The head.
         backbone: Digest of its backbone.
-        prior: How people differ from the head; None where the release brings none.
+        prior: The release's population prior; None without one.
         bridges: Bridges that lead to the backbone, the worst first.
-        scales: The scales of the fit's blocks that public annotators chose; None where the
-            release brings none.
-        differences: Personal minus vendor's logits of an earlier model, (C,), by example.
+        scales: The release's scales of the fit's blocks; None without them.
+        differences: Personal minus vendor logits of an earlier model, (C,), by example.
     """
 
     head: Head
@@ -94,27 +93,27 @@ class Space:
     differences: Mapping[int, NDArray[np.float32]]
 
     @classmethod
-    def of_slot(cls, store: Store, slot: OpenSlot, other: OpenSlot | None) -> Space:
-        """A slot's space; a bridge may lead over the backbone of the other slot."""
+    def of_slot(cls, store: Store, slot: OpenSlot, earlier: OpenSlot | None) -> Space:
+        """A slot's space; bridges may pass through the backbone of an earlier slot."""
         return cls(
-            slot.model.head, slot.record.backbone, slot.prior(), cls._bridges(slot, other),
+            slot.model.head, slot.record.backbone, slot.prior(), cls._bridges(slot, earlier),
             slot.bundle.scales, old_differences(store, slot),
         )  # fmt: skip
 
     @classmethod
-    def of_model(cls, slot: OpenSlot, other: OpenSlot | None, scales: tuple[float, ...]) -> Space:
-        """A slot's space around its personal model: labels then move the model from where it is."""
+    def of_model(cls, slot: OpenSlot, earlier: OpenSlot | None, scales: tuple[float, ...]) -> Space:
+        """A slot's space around its personal model, which is the start of the next fit."""
         head = slot.model.as_head()
-        return cls(head, slot.record.backbone, None, cls._bridges(slot, other), scales, {})
+        return cls(head, slot.record.backbone, None, cls._bridges(slot, earlier), scales, {})
 
     @staticmethod
-    def _bridges(slot: OpenSlot, other: OpenSlot | None) -> list[Bridge]:
-        if not slot.reads_plain:  # bridges lead to the backbone as it is
+    def _bridges(slot: OpenSlot, earlier: OpenSlot | None) -> list[Bridge]:
+        if not slot.reads_plain:  # bridges estimate embeddings without a prompt
             return []
         bridges = slot.bundle.bridges()
-        if other is None:
+        if earlier is None:
             return reachable(bridges, {}, "")
-        return reachable(bridges, other.bundle.bridges(), other.bundle.backbone_digest)
+        return reachable(bridges, earlier.bundle.bridges(), earlier.bundle.backbone_digest)
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,15 +121,14 @@ class Rows:
     """All examples of a task, in one backbone's space.
 
     Attributes:
-        snapshot: What was read of the store.
+        snapshot: The data of the store.
         space: The space.
-        ids: Of the m examples whose inputs are real or estimated, one a row of ``training``.
+        ids: Ids of the m examples with a real or estimated input, one a row of ``training``.
         examples: The m examples.
-        training: What they are fitted to.
-        missing: The texts of each that have no embedding yet, none twice; empty for an example
-            whose input is real.
+        training: Their features and evidence.
+        missing: The texts of each without an embedding, none twice; empty for a real input.
         pending: The other examples, which have no row before their texts are encoded.
-        pending_missing: The texts of each of those that have no embedding yet.
+        pending_missing: The texts of each pending example without an embedding.
     """
 
     snapshot: Snapshot
@@ -165,7 +163,7 @@ class Rows:
         return self.take(self.training.labels, ids)
 
     def take(self, numbers: Floats, ids: Collection[int]) -> Floats:
-        """Of numbers with a row an example, (n, C), those of some examples, by id."""
+        """The rows of some examples, by id, of an array with a row an example, (n, C)."""
         positions = {row: position for position, row in enumerate(self.ids)}
         return numbers[[positions[row] for row in ids]]
 
@@ -179,8 +177,8 @@ def gather(snapshot: Snapshot, space: Space) -> Rows:
     """Gather rows from real embeddings where there are any, else from mapped ones.
 
     An example has a row if each of its texts has an embedding that is real or can be mapped. With
-    an n-gram block every example whose n-grams are kept has one: where its embedding is not known,
-    the mean of the others' stands in, and its n-grams alone make the difference.
+    an n-gram block every example with stored n-grams has a row: the mean of the other embeddings
+    replaces a missing one, and only its n-grams distinguish it.
     """
     real = snapshot.embeddings(space.backbone)
     sources = [(bridge, snapshot.embeddings(bridge.source)) for bridge in space.bridges]
@@ -191,10 +189,10 @@ def gather(snapshot: Snapshot, space: Space) -> Rows:
     rows: list[StoredExample] = []
     pending: list[StoredExample] = []
     for row in snapshot.examples():
-        whole = all(text in encoded for text in texts_of(row.known))
-        (rows if whole or by_ngrams else pending).append(row)
+        complete = all(text in encoded for text in texts_of(row.known))
+        (rows if complete or by_ngrams else pending).append(row)
     examples = [row.known for row in rows]
-    # After a rollback there may be labels that only a later release has: they wait for it.
+    # After a rollback some labels may exist only in a later release: they are not used.
     usable = head.link.usable([row.label for row in rows], head.labels)
     labels = head.label_shares(usable)
     differences = np.full(labels.shape, np.nan)
@@ -223,8 +221,8 @@ class OldLogits:
 
     Attributes:
         logits: The logits, (C,), by example.
-        vendor: Its vendor's own.
-        embeddings: The old embeddings, by text: what clusters are made on.
+        vendor: The vendor model's logits on that backbone, (C,), by example.
+        embeddings: The old embeddings, by text, for clustering.
         head: The old head.
     """
 
@@ -241,8 +239,8 @@ class OldLogits:
 def old_logits(snapshot: Snapshot, slot: OpenSlot) -> OldLogits:
     """The old logits of every example; see ``OldLogits``.
 
-    Of an example that the old backbone has not encoded, the difference of even older logits is
-    handed on.
+    For an example that the old backbone has not encoded, the difference of still older logits is
+    passed on.
     """
     embeddings = snapshot.embeddings(slot.record.backbone)
     rows = [
@@ -267,28 +265,28 @@ def old_differences(store: Store, slot: OpenSlot) -> dict[int, NDArray[np.float3
     teacher, vendor = slot.record.teacher, slot.record.teacher_vendor
     if teacher is None or vendor is None:
         return {}
-    plain = store.logits.get(vendor)
+    vendor_logits = store.logits.get(vendor)
     size = len(slot.model.bias)  # a release that added labels has other logits
     return {
-        row: value - plain[row]
+        row: value - vendor_logits[row]
         for row, value in store.logits.get(teacher).items()
-        if row in plain and len(value) == len(plain[row]) == size
+        if row in vendor_logits and len(value) == len(vendor_logits[row]) == size
     }
 
 
 def _mapped(
     real: Embeddings, sources: Sequence[tuple[Bridge, Embeddings]], texts: set[str]
 ) -> Embeddings:
-    """Real embeddings, and estimates over bridges of the others of some texts, by text.
+    """Embeddings by text: real ones, and for the rest of the texts estimates over bridges.
 
-    Where several sources have a text, the last one counts.
+    If several sources have a text, the last one counts.
     """
     estimates: dict[str, Vectors] = {}
     for bridge, embeddings in sources:
-        here = [text for text in embeddings if text in texts and text not in real]
-        if here:
-            vectors = bridge.map(np.stack([embeddings[text] for text in here]))
-            estimates.update(zip(here, vectors, strict=True))
+        mappable = [text for text in embeddings if text in texts and text not in real]
+        if mappable:
+            vectors = bridge.map(np.stack([embeddings[text] for text in mappable]))
+            estimates.update(zip(mappable, vectors, strict=True))
     return {**estimates, **real} if estimates else real
 
 
@@ -309,11 +307,11 @@ def _inputs(
             basis = np.vstack([bridge.matrix, bridge.offset])
             return Inputs(np.hstack([old, ones]), basis, float(bridge.variance.sum()))
     embeddings = _mapped(real, sources, texts)
-    whole = np.array(
+    complete = np.array(
         [all(text in embeddings for text in texts_of(example)) for example in examples], dtype=bool
     )
-    chosen = np.flatnonzero(whole)
-    present = head.inputs([examples[position] for position in chosen.tolist()], embeddings)
+    positions = np.flatnonzero(complete)
+    present = head.inputs([examples[position] for position in positions.tolist()], embeddings)
     unseen = 0.0
     if head.task == CLASSIFICATION and sources and examples:
         share = sum(str(example) not in real for example in examples) / len(examples)
@@ -323,8 +321,8 @@ def _inputs(
     inputs = np.zeros((len(examples), present.shape[1]), dtype=np.float32)
     if len(present):
         centre = present.mean(axis=0)
-        inputs[~whole], inputs[whole] = centre, present
-        unseen += float((~whole).mean()) * float(((present - centre) ** 2).sum(axis=1).mean())
+        inputs[~complete], inputs[complete] = centre, present
+        unseen += float((~complete).mean()) * float(((present - centre) ** 2).sum(axis=1).mean())
     return Inputs(inputs, None, unseen)
 
 

@@ -1,4 +1,4 @@
-"""Learn: examples are kept first, then encoded, then fitted."""
+"""Learn: store examples first, then encode, then fit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from fala.errors import BundleError, DeviceChangedError, DeviceError
 from fala.examples import Example, unique_texts
-from fala.personal.encode import brought, encode_free, encode_missing
+from fala.personal.encode import encode_free, encode_missing, item_vectors
 from fala.personal.forget import forget
 from fala.personal.gather import Snapshot, Space, gather
 from fala.personal.refit import Refit, refit_active, until_committed
@@ -27,11 +27,11 @@ from fala.store.texts import NOT_KEPT
 
 _log = logging.getLogger("fala.learn")
 
-#: Below so many examples a fit of all costs next to nothing.
+#: Below this number of examples a full fit costs next to nothing.
 SMALL = 200
-#: Examples that are added to a fit before all are fitted again, as a share of that fit's.
+#: Growth of a fit by added examples, as a share of its size, before a full fit.
 LARGEST_GROWTH = 0.25
-# Labelled examples by which one more moves a model that was fitted to very many.
+# Labelled examples, sampled, from which a fit of very many resumes.
 _SAMPLE = 500
 
 
@@ -40,12 +40,12 @@ class LastFit:
     """The last fit, to which further examples can be added.
 
     Attributes:
-        version: The store's, with that fit in it.
+        version: The store's version after its commit.
         state: The fit.
-        space: Where its rows were gathered.
-        positions: Its examples' rows, by id; of a fit that was resumed those of some.
-        record: What the active model was fitted to.
-        reason: Why that model was chosen.
+        space: The space of its rows.
+        positions: Positions of its rows, by example; of a resumed fit those of the sample.
+        record: Its record in the store.
+        reason: Why the active model was chosen.
     """
 
     version: Version
@@ -68,22 +68,22 @@ class Learner:
         self._last: LastFit | None = None
 
     def catch_up(self) -> bool:
-        """Fit to newer labels where the device fell back; returns whether it did."""
+        """Fit to newer labels after a fall back; returns whether there was one."""
         if not self.task.take_behind():
             return False
         try:
             self.fit()
-        except DeviceError as error:  # a full disk must not keep a device from answering
-            _log.warning("labels since the replacement wait for a fit: %s", error)
+        except DeviceError as error:  # a full disk must not stop predictions
+            _log.warning("labels since the replacement are not fitted yet: %s", error)
         return True
 
     def ready(self) -> None:
-        """Let a slot on trial answer probes first; it may give way to the previous one."""
+        """Probe a slot on trial first; if it fails, the previous slot becomes active."""
         self.task.ready()
         self.catch_up()
 
     def remember(self, examples: Sequence[Example], labels: Sequence[str | None]) -> list[int]:
-        """Keep examples and labels; returns their ids. On the disk when it returns."""
+        """Store examples and labels, on the disk when it returns; returns their ids."""
         ids = self._keep(examples, labels)
         if not self.task.store.texts.kept:  # they cannot be encoded later
             self._encode(examples)
@@ -99,14 +99,14 @@ class Learner:
             if last is None or last.version != before:
                 try:
                     last = self._resumed(active, before, named)
-                except BundleError:  # nothing that is wrong with a release may cost an example
+                except BundleError:  # a fault of the release must not lose an example
                     last = None
-            # Kept before anything else is made: whatever happens there, the user's data is safe.
+            # Stored before any computation: a failure there loses no user data.
             ids = self._keep(examples, labels)
             active = self._encode(examples)
             after = Version(before.generation, before.data + 1)
-            alone = task.store.slots.version() == after and task.active is active
-            if last is not None and alone:
+            unchanged = task.store.slots.version() == after and task.active is active
+            if last is not None and unchanged:
                 report = self._add(active, last, ids, labels)
                 if report is not None:
                     return report
@@ -143,7 +143,7 @@ class Learner:
     def forget(self, ids: Iterable[int]) -> Forgotten:
         """Delete examples, and fit to the others; see ``Device.forget``.
 
-        One transaction: killed on its way, the device keeps all of them, or none.
+        One transaction: if the process is killed, either all examples are deleted or none.
         """
         task = self.task
         with task.work:
@@ -151,7 +151,7 @@ class Learner:
             with task.changing():
                 count = forget(task, ids)
                 if count and not self.fit().fitted:
-                    # Nothing is left that anything personal is from.
+                    # No personal evidence is left.
                     head = task.active.model.head
                     threshold = public_threshold(head.link, task.positive(head))
                     vendor = Change(head.vendor_model(), threshold)
@@ -161,16 +161,16 @@ class Learner:
             return Forgotten(count, overwritten=task.store.scrub())
 
     def _keep(self, examples: Sequence[Example], labels: Sequence[str | None]) -> list[int]:
-        """Keep examples with their labels, and the vectors that items bring."""
+        """Store examples with their labels, and the vectors of items."""
         active, store = self.task.active, self.task.store
-        vectors, named = brought(store, active, examples), store.texts.named(examples)
+        vectors, named = item_vectors(store, active, examples), store.texts.named(examples)
         with store.transaction():
             ids = store.examples.remember(named, labels)
             store.embeddings.add(active.record.backbone, vectors)
         return ids
 
     def _encode(self, examples: Sequence[Example]) -> OpenSlot:
-        """Encode texts that have no embedding, and keep the embeddings; returns the active slot."""
+        """Encode texts without an embedding, and store the result; returns the active slot."""
         task, texts = self.task, unique_texts(examples)
 
         def encode(active: OpenSlot) -> OpenSlot:
@@ -184,15 +184,15 @@ class Learner:
     def _resumed(
         self, active: OpenSlot, before: Version, examples: Sequence[Example]
     ) -> LastFit | None:
-        """The last fit of very many examples, from a sample; None where all is to be fitted.
+        """Resume the last fit of very many examples from a sample; None if it needs a full fit.
 
-        After opening a device only the fit's model is left: by a sample one more label moves it.
+        An opened device has only the fit's model, not its state.
         """
         store = self.task.store
         record = store.slots.fit(active.record.name)
         if record is None or record.data != before.data or record.fitted <= LARGEST:
             return None
-        # The rows of these very examples are taken back, if they have another label now.
+        # With the new examples' earlier rows: they are removed if the label changed.
         ids = sorted({*store.examples.some_labelled(_SAMPLE), *store.examples.ids(examples)})
         previous = self.task.previous if active.bundle.bridges() else None
         space = Space.of_model(active, previous, record.scales)
@@ -211,10 +211,10 @@ class Learner:
         ids: Sequence[int],
         labels: Sequence[str | None],
     ) -> LearnReport | None:
-        """Add labelled examples to the last fit, at its scales; None where all is to be fitted."""
+        """Add labelled examples to the last fit, at its scales; None if it needs a full fit."""
         task, state, record = self.task, last.state, last.record
-        rows = state.fitted + state.further + len(ids)
-        if rows < SMALL or rows > (1 + LARGEST_GROWTH) * state.fitted:
+        total = state.fitted + state.further + len(ids)
+        if total < SMALL or total > (1 + LARGEST_GROWTH) * state.fitted:
             return None
         labelled = {row for row, label in zip(ids, labels, strict=True) if label is not None}
         positions = dict(last.positions)
@@ -227,8 +227,8 @@ class Learner:
         record = replace(record, data=data, further=state.further)
         if record.decision != "vendor":  # the vendor's model stays until the next check
             full, calibrated = state.candidates()
-            one = calibrated.towards(full, record.trust)
-            model = personal_of(active.model.head, one.weights, one.bias)
+            blended = calibrated.towards(full, record.trust)
+            model = personal_of(active.model.head, blended.weights, blended.bias)
             change = Change(model, active.record.threshold, active.record.loss, fit=record)
             try:
                 active = task.commit(active, change)
@@ -244,7 +244,7 @@ class Learner:
 
 
 def _last_fit(active: OpenSlot, result: Refit) -> LastFit | None:
-    """What the next examples can be added to; None where they cannot."""
+    """The fit that further examples can be added to; None without one."""
     rows, data = result.rows, result.rows.snapshot.data
     record = result.record(data)
     if record is None or result.fit is None or result.fit.state is None:

@@ -1,4 +1,4 @@
-"""The part of a replacement that changes nothing: open, read, encode, fit, load, probe."""
+"""The read-only part of a replacement: open, read, encode, fit, load, probe."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from fala.personal.refit import Refit, refit
 from fala.personal.run import Run
 from fala.slots.bundles import open_release
 from fala.slots.installed import Installed
-from fala.slots.open_slot import OpenSlot, lazy, prior_of
+from fala.slots.open_slot import OpenSlot, lazy_backbone, prior_of
 from fala.slots.task import Task
-from fala.slots.validation import PROBES, check_answers, validate
+from fala.slots.validation import PROBES, check_own_texts, validate
 from fala.slots.versions import check_version
 from fala.store.texts import NOT_KEPT
 from fala.text.lexicon import CachedRows
@@ -42,9 +42,9 @@ class Part:
     Attributes:
         task: The task.
         bundle: The bundle to be installed for it.
-        head: Its head, with the labels in the device's order, and further ones behind them.
-        bridges: Those that lead to its backbone from one that the device has had, the worst first.
-        load: Gives its backbone, loaded.
+        head: Its head, with the labels in the device's order, and new ones after them.
+        bridges: The bridges to its backbone from those that the device has used, the worst first.
+        load: Returns its backbone, loaded.
     """
 
     task: Task
@@ -66,16 +66,16 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A personal model on a new release, as it would answer first.
+    """The first personal model on a new release.
 
     Attributes:
         part: The task's part.
         active: The slot that was active meanwhile.
-        old: The old logits; None where the labels are others.
+        old: The old logits; None if the labels differ.
         model: The new model.
-        choice: The texts chosen to pass through the new backbone for it; none over a bridge.
+        choice: The texts chosen for the new backbone to encode; none over a bridge.
         embeddings: The new backbone's embeddings of those that were encoded, by text.
-        seconds: Of reading, encoding and fitting.
+        seconds: Wall time to read, encode and fit.
     """
 
     part: Part
@@ -88,7 +88,7 @@ class Prepared:
 
     @property
     def encoded(self) -> int:
-        """Forward passes that it took."""
+        """Forward passes spent on it."""
         return 0 if self.part.static else len(self.embeddings)
 
 
@@ -101,12 +101,12 @@ def opening(
     Args:
         installed: The device.
         path: The release's file.
-        run: Times what is done.
+        run: Times the stages.
         trust: See ``Device.replace``.
         allow_older: See ``Device.replace``.
 
     Raises:
-        OlderReleaseError: It is older than one that was installed, and that is not allowed.
+        OlderReleaseError: It is older than an installed one, without ``allow_older``.
         BundleMismatchError: It is for another task, or lacks a label of the device's.
         BundleError: It cannot be trusted.
         DeviceChangedError: Another one was installed meanwhile.
@@ -122,24 +122,24 @@ def opening(
                 raise OlderReleaseError(f"{bundle.path}: {error}") from error
     with ThreadPoolExecutor(max_workers=1) as loader:
         part = part_for(installed.own, active, bundle, head, lambda: loading.result())
-        # What was installed before has been validated.
-        again = bundle.digest in installed.store.slots.bundles()
+        # A release that was installed before has been validated.
+        installed_before = bundle.digest in installed.store.slots.bundles()
         encoders = installed.folder.encoders
-        loading = loader.submit(validate, bundle, installed=again, encoders=encoders)
+        loading = loader.submit(validate, bundle, installed=installed_before, encoders=encoders)
         yield part
 
 
 def part_for(
     task: Task, active: OpenSlot, bundle: Bundle, head: Head, load: Callable[[], Backbone]
 ) -> Part:
-    """The part of a task that is to go on with a release, or an adapter.
+    """A task's part in a replacement by a release, or an adapter.
 
     Args:
         task: The task.
         active: Its active slot.
         bundle: The bundle.
         head: Its head.
-        load: Gives its backbone, loaded.
+        load: Returns its backbone, loaded.
 
     Raises:
         BundleMismatchError: It is for another task, or lacks a label of the device's.
@@ -155,7 +155,7 @@ def part_for(
     with task.expecting(active):
         earlier = active.bundle.bridges()
     bridges = bundle.bridges()
-    # Also where the active slot feeds more to it: texts that were read by it as it is cross it.
+    # Also where the active slot has a prompt: texts encoded without it can be mapped.
     backbone = active.bundle.backbone_digest
     direct = bridges.get(backbone)
     if direct is not None and len(direct.matrix) != active.bundle.manifest.dimension:
@@ -163,7 +163,7 @@ def part_for(
             f"{bundle.path}: its bridge starts from {len(direct.matrix)} dimensions; this device's "
             f"backbone has {active.bundle.manifest.dimension}"
         )
-    # A bridge from a backbone that this device never had leads nowhere.
+    # A bridge from a backbone that this device never used maps nothing.
     usable = [
         bridge
         for bridge in reachable(bridges, earlier, backbone)
@@ -188,15 +188,15 @@ def prepare(
     Args:
         part: The task's part.
         active: Its active slot.
-        run: Times what is done.
+        run: Times the stages.
         ngrams: See ``Snapshot``.
         limit: Forward passes, at most.
         earlier: An earlier attempt, whose texts are encoded; None encodes them now.
-        shared: Embeddings of the same backbone that another task has paid for.
-        evidence: Forward passes, at most, by which to compare the model with the active one.
+        shared: Embeddings of the same backbone that were computed for another task.
+        evidence: Forward passes, at most, to compare the model with the active one.
 
     Raises:
-        CancelledError: The app asked for an end.
+        CancelledError: The app cancelled.
         BundleFormatError: The release's numbers are too large or too small for a fit.
     """
     task, bundle, head = part.task, part.bundle, part.head
@@ -208,7 +208,7 @@ def prepare(
         space = Space(
             head, bundle.backbone_digest, prior_of(bundle, head.labels), part.bridges,
             bundle.scales,
-            # A vendor's model has nothing personal to hand on.
+            # A vendor's model has no personal part to pass on.
             {} if old is None or active.model.is_vendor else old.differences(),
         )  # fmt: skip
         snapshot.add(space.backbone, shared or {})
@@ -237,21 +237,21 @@ def prepare(
             f"large or too small for a fit ({error}); nothing was installed"
         ) from error
     if model.fit is None:
-        why = _why_vendor(active, model.rows, texts=task.store.texts.kept)
-        model = replace(model, verdict=replace(model.verdict, reason=why))
+        reason = _vendor_reason(active, model.rows, texts=task.store.texts.kept)
+        model = replace(model, verdict=replace(model.verdict, reason=reason))
     seconds = time.perf_counter() - started
     return Prepared(part, active, old, model, choice, embeddings, seconds)
 
 
 def check(prepared: Prepared, run: Run) -> tuple[Backbone, int]:
-    """Let the new model answer the device's own texts.
+    """Run the new model on the device's own texts.
 
     Returns:
-        The backbone, loaded, and how many texts it answered.
+        The backbone, loaded, and the number of texts.
 
     Raises:
-        BundleError: It cannot be loaded, or cannot answer.
-        CancelledError: The app asked for an end.
+        BundleError: It cannot be loaded, or fails on a text.
+        CancelledError: The app cancelled.
     """
     part, model = prepared.part, prepared.model
     bundle = part.bundle
@@ -264,12 +264,13 @@ def check(prepared: Prepared, run: Run) -> tuple[Backbone, int]:
             newest = model.rows.snapshot.examples()[-PROBES:]
             texts = unique_texts(row.known for row in newest)
         if isinstance(backbone, ExternalEncoder):
-            # It has answered the vendor's probes; without a function there is nothing to ask.
-            unasked = not backbone.has_function and run.budget.forward_passes == 0
-            if unasked or not texts:
+            # The vendor's probes have passed; without a function it cannot encode texts.
+            cannot_encode = not backbone.has_function and run.budget.forward_passes == 0
+            if cannot_encode or not texts:
                 return backbone, 0
-        active_model = ActiveModel(model.model, lazy(bundle, backbone), model.verdict.threshold)
-        return backbone, check_answers(active_model, bundle, texts[:PROBES])
+        lazy = lazy_backbone(bundle, backbone)
+        active_model = ActiveModel(model.model, lazy, model.verdict.threshold)
+        return backbone, check_own_texts(active_model, bundle, texts[:PROBES])
 
 
 def _choice(
@@ -280,10 +281,10 @@ def _choice(
     evidence: int,
     old: Callable[[], OldLogits | None],
 ) -> Choice:
-    """The texts that pass through the new backbone before the first personal model.
+    """The texts that the new backbone encodes before the first personal model.
 
-    All of them where that costs nothing; over a bridge, or by n-grams, those that are asked for as
-    evidence; else representatives.
+    All of them if that costs no pass; over a bridge, or with n-grams, those to compare the models
+    by; else representatives.
     """
     if not part.task.store.texts.kept:
         return Choice([])
@@ -297,7 +298,7 @@ def _choice(
         return choose(rows, np.empty((0, 1)), limit, limit, old)
 
 
-def _why_vendor(active: OpenSlot, rows: Rows, *, texts: bool) -> str:
+def _vendor_reason(active: OpenSlot, rows: Rows, *, texts: bool) -> str:
     """Why the vendor's own model is installed."""
     if not rows.ids and not rows.pending:
         return "the device has no examples yet"

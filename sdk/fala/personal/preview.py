@@ -25,11 +25,11 @@ def preview(installed: Installed, path: str, run: Run, trust: Trust | None = Non
     Args:
         installed: The device.
         path: The release's file.
-        run: What the replacement may cost.
+        run: Has the budget of the replacement.
         trust: See ``Device.replace``.
     """
     ngrams, budget = CachedRows(installed.store.texts.ngrams), run.budget
-    # An older release does no harm here.
+    # A preview of an older release does no harm.
     with opening(installed, path, run, trust=trust, allow_older=True) as part:
         active = part.task.active
         limit = budget.passes(bridged=bool(part.bridges))
@@ -42,7 +42,7 @@ def preview(installed: Installed, path: str, run: Run, trust: Trust | None = Non
         passes = _passes_to_know(sides, prepared, len(judges))
     further = _further(prepared, run)
     pace = run.seconds.get("check", 0.0) / max(probes, 1)
-    # Texts that the replacement encodes before its first model are encoded by now.
+    # The texts that the replacement encodes before its first model are encoded already.
     encoded = len(prepared.embeddings)
     seconds = spent + further * pace
     if budget.seconds is not None:  # no more texts are encoded after it
@@ -64,10 +64,10 @@ def preview(installed: Installed, path: str, run: Run, trust: Trust | None = Non
 
 
 def _passes_to_know(sides: Sides, prepared: Prepared, judged: int) -> int | None:
-    """Forward passes after which it is known whether a user would be worse off, estimated.
+    """Estimate the forward passes needed to know whether a user would be worse off.
 
-    From how much the losses differ by example, on estimated embeddings too, follows how many
-    examples it takes until their mean is known to ``MATTERS``.
+    The spread of the loss differences, on estimated embeddings too, determines how many examples
+    give their mean to within ``MATTERS``.
 
     Args:
         sides: The labelled examples.
@@ -75,7 +75,7 @@ def _passes_to_know(sides: Sides, prepared: Prepared, judged: int) -> int | None
         judged: Examples that are encoded.
 
     Returns:
-        None where the user has not given so many labels.
+        None if the user has fewer labels than that.
     """
     waiting = sum(row.label is not None for row in prepared.model.rows.pending)
     losses = sides.losses(sides.labelled())
@@ -92,17 +92,17 @@ def _further(prepared: Prepared, run: Run) -> int:
     if part.static or not part.instant or not part.task.store.texts.kept:
         return 0
     pending = prepared.model.rows.pending_texts()
-    left = run.budget.passes(bool(part.bridges)) - len(prepared.embeddings)
-    return min(left, len(pending))
+    remaining = run.budget.passes(bool(part.bridges)) - len(prepared.embeddings)
+    return min(remaining, len(pending))
 
 
 def _growth(installed: Installed, prepared: Prepared, size: int, texts: int) -> int:
     """Bytes by which the device's folder would grow."""
     bundle = prepared.part.bundle
-    kept = installed.store.slots.bundles()
-    # The slot that is not active is overwritten, and what only it uses is deleted.
-    idle = kept - {prepared.active.record.bundle, bundle.digest}
+    in_use = installed.store.slots.bundles()
+    # The idle slot is overwritten, and the bundle that only it uses is deleted.
+    idle = in_use - {prepared.active.record.bundle, bundle.digest}
     files = [bundle_path(installed.path, digest) for digest in idle]
     deleted = sum(file.stat().st_size for file in files if file.is_file())
     embeddings = 2 * bundle.manifest.dimension * texts  # float16
-    return embeddings - deleted + (0 if bundle.digest in kept else size)
+    return embeddings - deleted + (0 if bundle.digest in in_use else size)

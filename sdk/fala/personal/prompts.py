@@ -1,10 +1,10 @@
-"""A prompt of the user's own texts: compiled by one forward pass, and taken where it is better.
+"""A prompt of the user's own texts: compiled by one forward pass, and installed if it is better.
 
 A release that was trained with hard prompts (PerPLM, 2023) reads a text behind other texts of its
 writer. The user's own, the newest first, are compiled to keys and values. A prompt changes every
 embedding, so the personal model is fitted anew, and compared with the active one on labels of other
-texts. Where one of its texts is forgotten the prompt goes. Only this module makes and drops a
-prompt: all others take it as a part of the slot's backbone.
+texts. A prompt is dropped when one of its texts is forgotten. Only this module creates and drops
+prompts: for all others they are a part of the slot's backbone.
 """
 
 from __future__ import annotations
@@ -38,45 +38,45 @@ from fala.text.lexicon import CachedRows
 
 _log = logging.getLogger("fala.prompts")
 
-#: Whether a prompt is tried: where the release was trained with such, or never.
+#: Whether a prompt is tried: never, or if the release was trained with prompts of texts.
 Prompts: TypeAlias = Literal["off", "auto"]
-#: New labels before the next attempt, as a share of those at the last one: whoever tries every
-#: night takes, sooner or later, what is better by chance.
+#: New labels before the next attempt, as a share of those at the last one: with an attempt every
+#: night, some prompt would sooner or later be better by chance.
 GROWTH = 0.25
 
-_OTHER_MODEL = "another release or prompt was installed meanwhile"
+_MODEL_CHANGED = "another release or prompt was installed meanwhile"
 
 
 @dataclass(frozen=True, eq=False)
 class Prompted:
-    """What an attempt with a prompt did.
+    """The result of an attempt with a prompt.
 
     Attributes:
-        report: In words and figures.
-        model: The model with the prompt; None where it was not taken.
+        report: The report.
+        model: The model with the prompt; None if it was not installed.
     """
 
     report: PromptReport
     model: Refit | None = None
 
 
-class _NotTakenError(Exception):
-    """No prompt is taken; says why."""
+class _NoPromptError(Exception):
+    """No prompt is installed; the message is the reason."""
 
 
-def try_prompt(installed: Installed, run: Run, left: int) -> Prompted:
-    """Compile the user's texts to a prompt, and take it where it is better.
+def try_prompt(installed: Installed, run: Run, limit: int) -> Prompted:
+    """Compile the user's texts to a prompt, and install it if it is better.
 
     Args:
         installed: The device.
-        run: Has the deadline, and times what is done.
-        left: Forward passes, at most.
+        run: Has the deadline, and times the stages.
+        limit: Forward passes, at most.
     """
-    attempt = _Attempt(installed, run, max(0, left))
+    attempt = _Attempt(installed, run, max(0, limit))
     try:
         prompted = attempt.run()
-    except (_NotTakenError, DeviceChangedError) as error:
-        reason = _OTHER_MODEL if isinstance(error, DeviceChangedError) else str(error)
+    except (_NoPromptError, DeviceChangedError) as error:
+        reason = _MODEL_CHANGED if isinstance(error, DeviceChangedError) else str(error)
         prompted = Prompted(PromptReport(False, reason, forward_passes=attempt.passes))
     except (BundleError, DataError, np.linalg.LinAlgError, ArithmeticError) as error:
         reason = f"the release's prompts cannot be used: {error}"
@@ -91,9 +91,9 @@ class _Plan:
     """Examples that were encoded without a prompt, by their use.
 
     Attributes:
-        context: What is compiled.
-        chosen: The examples whose texts are in it. They judge nothing: each would be read behind
-            itself.
+        context: The tokens to compile.
+        chosen: The examples whose texts are in it, which cannot judge it: each would be read
+            behind itself.
         judging: Other labelled examples, which judge it, the newest first.
         labelled: How many labelled examples were encoded.
     """
@@ -107,8 +107,8 @@ class _Plan:
 class _Attempt:
     """An attempt with a prompt; see ``try_prompt``."""
 
-    def __init__(self, installed: Installed, run: Run, left: int) -> None:
-        self._installed, self._run, self._left = installed, run, left
+    def __init__(self, installed: Installed, run: Run, limit: int) -> None:
+        self._installed, self._run, self._limit = installed, run, limit
         self._ngrams = CachedRows(installed.store.texts.ngrams)
         self.passes = 0
 
@@ -122,12 +122,12 @@ class _Attempt:
                 rows = gather(snapshot, Space.of_slot(task.store, active, task.previous))
             encoder = plain_of(active.active_model.backbone.loaded)
             if active.model.head.task != CLASSIFICATION or not isinstance(encoder, OnnxEncoder):
-                raise _NotTakenError("prompts of texts are for a transformer's texts of one user")
+                raise _NoPromptError("prompts of texts are for a transformer's texts of one user")
             plan = self._plan(encoder, rows, length)
             self._check_tried(active, plan.labelled)
             with self._run.stage("forward"):
-                texts = [*plan.chosen.values(), *plan.judging.values()][: max(0, self._left - 1)]
-                why = f"{self._left} forward passes are left of the budget, 1 of them to compile"
+                texts = [*plan.chosen.values(), *plan.judging.values()][: max(0, self._limit - 1)]
+                why = f"{self._limit} forward passes are left of the budget, 1 of them to compile"
                 self._check_judges(rows, plan, texts, why)
                 self.passes += 1
                 prompt = compiled_bytes(encoder.compile_context(plan.context))
@@ -135,91 +135,91 @@ class _Attempt:
                 encoded = forward(texts, backbone.encode, self._run)
                 self.passes += len(encoded)
             if self._run.cancelled:
-                raise _NotTakenError("cancelled")
+                raise _NoPromptError("cancelled")
             self._check_judges(rows, plan, encoded, "the time is over")
-        return self._take(active, prompt, plan, encoded)
+        return self._install_if_better(active, prompt, plan, encoded)
 
     def _check_usable(self, task: Task, active: OpenSlot) -> int:
-        """Whether a prompt can be made; returns how many tokens it may have."""
+        """Check that a prompt can be made; returns how many tokens it may have."""
         if active.record.prompt is not None:
-            raise _NotTakenError("a prompt is in use already")
+            raise _NoPromptError("a prompt is in use already")
         length = hard_prompt_length(active.bundle.manifest)
         if not length:
-            raise _NotTakenError(
+            raise _NoPromptError(
                 f"{active.bundle.manifest.name} was not trained with prompts of texts"
             )
         if not task.store.texts.kept:
-            raise _NotTakenError(NOT_KEPT)
+            raise _NoPromptError(NOT_KEPT)
         return length
 
     def _plan(self, encoder: OnnxEncoder, rows: Rows, length: int) -> _Plan:
-        """Which texts are compiled, the newest, and which judge."""
+        """Choose the texts to compile, the newest, and those to judge by."""
         pairs = zip(rows.ids, rows.examples, rows.missing, strict=True)
-        encoded = {row: str(one) for row, one, missing in pairs if not missing}
+        encoded = {row: str(example) for row, example, missing in pairs if not missing}
         newest = sorted(encoded, reverse=True)
         single = [row for row in newest if len(segments(encoded[row])) == 1]
-        single = single[:length]  # of each a token at least
+        single = single[:length]  # each takes a token at least
         context = encoder.context([encoded[row] for row in single], length)
         if not context.ids:
-            raise _NotTakenError("there is no text for a prompt, or it has no room for one")
+            raise _NoPromptError("there is no text for a prompt, or it has no room for one")
         chosen = {single[position]: encoded[single[position]] for position in context.texts}
-        with_label = set(rows.labelled()) & set(encoded)
-        judging = {row: encoded[row] for row in newest if row in with_label and row not in chosen}
-        plan = _Plan(context, chosen, judging, len(with_label))
+        labelled = set(rows.labelled()) & set(encoded)
+        judging = {row: encoded[row] for row in newest if row in labelled and row not in chosen}
+        plan = _Plan(context, chosen, judging, len(labelled))
         self._check_judges(
             rows, plan, judging.values(),
             f"{len(judging)} labelled examples were encoded that are not in the prompt",
         )  # fmt: skip
         return plan
 
-    def _check_judges(self, rows: Rows, plan: _Plan, texts: Collection[str], why: str) -> None:
+    def _check_judges(self, rows: Rows, plan: _Plan, texts: Collection[str], reason: str) -> None:
         """Check that the labels of some texts are enough to judge by."""
         texts = set(texts)
         judges = [row for row, text in plan.judging.items() if text in texts]
         if not can_judge(rows.shares(judges), rows.space.head.link):
-            raise _NotTakenError(
-                f"{why}; {MIN_LABELLED} labels of texts that are not in the prompt, "
+            raise _NoPromptError(
+                f"{reason}; {MIN_LABELLED} labels of texts that are not in the prompt, "
                 f"{MIN_OF_A_LABEL} of each of two labels, judge it"
             )
 
     def _check_tried(self, active: OpenSlot, labelled: int) -> None:
-        """Whether there are enough new labels since a prompt was tried."""
+        """Check that there are enough new labels since a prompt was tried."""
         tried = self._installed.store.slots.tried_prompts()
         if tried is None or tried[0] != active.bundle.digest:
             return
         if labelled < (1 + GROWTH) * tried[1]:
-            raise _NotTakenError(
+            raise _NoPromptError(
                 f"a prompt was tried on {tried[1]} labelled examples, and there are {labelled}; "
                 f"it is tried again at {int(np.ceil((1 + GROWTH) * tried[1]))}"
             )
 
-    def _take(
-        self, began: OpenSlot, prompt: bytes, plan: _Plan, encoded: dict[str, Vectors]
+    def _install_if_better(
+        self, initial: OpenSlot, prompt: bytes, plan: _Plan, encoded: dict[str, Vectors]
     ) -> Prompted:
-        """Fit and judge, with the labels of now; commit the model where it is better.
+        """Fit and judge, with the current labels; commit the model if it is better.
 
-        Where the prompt is not proven better its embeddings are dropped: nothing of it is kept.
+        Nothing is stored of a prompt that is not proven better.
         """
         installed, task = self._installed, self._installed.own
 
         def attempt(slots: Sequence[OpenSlot]) -> Prompted:
             (active,) = slots
             if active.record.prompt is not None:
-                raise _NotTakenError(_OTHER_MODEL)
+                raise _NoPromptError(_MODEL_CHANGED)
             slot = active.with_prompt(prompt)
             with self._run.stage("read"):
                 snapshot = Snapshot(task.store, self._ngrams)
                 if not {row.id for row in snapshot.examples()} >= plan.chosen.keys():
-                    raise _NotTakenError("an example of the prompt was forgotten meanwhile")
+                    raise _NoPromptError("an example of the prompt was forgotten meanwhile")
                 snapshot.add(slot.record.backbone, encoded)
                 space = Space.of_slot(task.store, active, task.previous)
                 space = replace(space, backbone=slot.record.backbone, bridges=[])
-            # Old logits as the active model has them: all is as it is, but for the prompt.
+            # With the active model's old logits: only the prompt differs.
             model = refit(snapshot, space, task.positive(space.head), run=self._run)
             with self._run.stage("compare"):
-                compared = compare(task, active, model, plan.judging)
-            better = compared.to_old is not None and compared.to_old.better
-            report = self._report(plan, compared, taken=better)
+                comparison = compare(task, active, model, plan.judging)
+            better = comparison.to_old is not None and comparison.to_old.better
+            report = self._report(plan, comparison, better=better)
             if better:
                 with self._run.stage("commit"):
                     model = self._commit(active, slot, model, encoded, plan)
@@ -228,7 +228,7 @@ class _Attempt:
             return Prompted(report, model if better else None)
 
         with installed.work:
-            return until_committed([task], attempt, [began])
+            return until_committed([task], attempt, [initial])
 
     def _commit(
         self,
@@ -244,14 +244,14 @@ class _Attempt:
             DeviceChangedError: Another model is active by now.
         """
         installed, task = self._installed, self._installed.own
-        # Before it is active: whoever forgets an example finds what the prompt was made of.
+        # Before the prompt is active, so that forgetting an example always finds it.
         with task.store.transaction():
             task.store.slots.note_prompt(slot.record.backbone, set(plan.chosen))
         if installed.trials.running() is not None:
-            # On trial the prompt is a part of what is tried: the way back stays what it was.
+            # On trial the prompt is a part of the trial: the previous slot stays.
             task.commit(slot, model.change(encoded))
             return model
-        # The active model's logits stand in where there is no label, as in a replacement.
+        # The active model's logits replace missing labels, as in a replacement.
         snapshot, space = model.rows.snapshot, model.rows.space
         old = None if active.model.is_vendor else old_logits(snapshot, active)
         space = replace(space, differences={} if old is None else old.differences())
@@ -266,41 +266,41 @@ class _Attempt:
         installed.install(moves, slot.active_model.backbone)
         return model
 
-    def _report(self, plan: _Plan, compared: Comparison, *, taken: bool) -> PromptReport:
-        difference = compared.to_old
+    def _report(self, plan: _Plan, comparison: Comparison, *, better: bool) -> PromptReport:
+        difference = comparison.to_old
         if difference is None:
-            reason = f"{compared.labelled} labels are too few to judge the prompt by"
+            reason = f"{comparison.labelled} labels are too few to judge the prompt by"
         else:
-            verdict = "better" if taken else "not proven better"
+            verdict = "better" if better else "not proven better"
             reason = (
                 f"with the prompt the personal model is {verdict}: cross-entropy of "
-                f"{compared.labelled} labels, each left out, {compared.carried:.3f} against "
-                f"{compared.old:.3f}, a difference of {difference.mean:.3f} ± "
+                f"{comparison.labelled} labels, each left out, {comparison.carried:.3f} against "
+                f"{comparison.old:.3f}, a difference of {difference.mean:.3f} ± "
                 f"{difference.margin:.3f}"
             )
         return PromptReport(
-            taken, reason, self.passes, compared.labelled, compared.old, compared.carried,
+            better, reason, self.passes, comparison.labelled, comparison.old, comparison.carried,
             difference, len(plan.chosen),
         )  # fmt: skip
 
 
-def drop_prompts(task: Task, gone: set[int]) -> None:
-    """Let no slot read texts with a prompt of forgotten examples. In ``Task.changing``.
+def drop_prompts(task: Task, deleted: set[int]) -> None:
+    """Drop prompts of forgotten examples from every slot. In ``Task.changing``.
 
-    The vendor's model stands in, to be fitted again to embeddings that were made without a prompt.
+    The vendor's model replaces the personal one, until a fit to embeddings without a prompt.
 
     Args:
         task: The task.
-        gone: The examples' ids.
+        deleted: The examples' ids.
     """
     for slot in (task.active, task.previous):
         if slot is None or slot.record.prompt is None:
             continue
-        if not task.store.slots.prompt_is_of(slot.record.backbone, gone):
+        if not task.store.slots.prompt_is_of(slot.record.backbone, deleted):
             continue
         plain = slot.with_prompt(None)
         task.store.slots.set_tried_prompts(None, None)
-        # A loss, whatever it is, marks a slot that was fitted: it is fitted again.
+        # Any loss marks a slot as fitted, so that it is fitted again.
         change = Change(slot.model.head.vendor_model(), loss=slot.record.loss or 0.0)
         if slot.record.name == task.active.record.name:
             task.commit(plain, change)

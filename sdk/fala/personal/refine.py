@@ -14,7 +14,7 @@ from fala.model.losses import Floats
 from fala.personal.choose import choose
 from fala.personal.encode import encode_free, forward
 from fala.personal.gather import OldLogits, Snapshot, Space, gather, old_logits
-from fala.personal.refit import Refit, fitted, refit_active, unfitted, until_committed
+from fala.personal.refit import Refit, fit_rows, refit_active, until_committed, without_fit
 from fala.personal.run import Run
 from fala.selection.next_texts import BATCH, LARGEST_BATCH, LEAST_MOVE, move
 from fala.slots.open_slot import OpenSlot
@@ -25,13 +25,13 @@ from fala.text.lexicon import CachedRows
 
 _log = logging.getLogger("fala.refine")
 
-_OTHER_MODEL = "another model is active now"
-_NOTHING_LEFT = "all texts are encoded"
+_MODEL_CHANGED = "another model is active now"
+_ALL_ENCODED = "all texts are encoded"
 
 
 @dataclass(frozen=True, eq=False)
 class Refined:
-    """What a refinement did.
+    """The result of a refinement.
 
     Attributes:
         last: The last model, with the examples' rows at the end.
@@ -62,16 +62,16 @@ def refine(
 
     Args:
         task: The task.
-        run: Has the deadline, and is reported progress to.
+        run: Has the deadline, and reports progress.
         passes: Forward passes, at most.
         ngrams: See ``Snapshot``.
-        start: What is gathered and fitted already, to choose the first texts by.
+        start: A fit by which the first texts are chosen; None fits first.
     """
     return _Refinement(task, run, passes, ngrams).run(start)
 
 
 class _Refinement:
-    """A refinement under way; see ``refine``."""
+    """A running refinement; see ``refine``."""
 
     def __init__(self, task: Task, run: Run, passes: int, ngrams: CachedRows | None) -> None:
         self._task, self._run, self._allowed = task, run, passes
@@ -85,61 +85,61 @@ class _Refinement:
             try:
                 with self._task.expecting(active):
                     return self._batches(active, start)
-            except DeviceChangedError:  # its release was swept away: another was installed
+            except DeviceChangedError:  # its files were deleted: another was installed
                 if start is not None:
-                    return self._done(start, _OTHER_MODEL)
+                    return self._refined(start, _MODEL_CHANGED)
 
     def _batches(self, active: OpenSlot, start: Refit | None) -> Refined:
         task, previous = self._task, self._task.previous
-        left = max(0, self._allowed - self._passes)
+        remaining = max(0, self._allowed - self._passes)
         stopped = "the budget is spent"
         last = self._gathered(active, previous) if start is None else start
         if last.rows.pending_texts() and not task.store.texts.kept:
-            left, stopped = 0, NOT_KEPT
+            remaining, stopped = 0, NOT_KEPT
         if not last.rows.has_evidence and (stopped == NOT_KEPT or not last.rows.pending):
-            why = NOT_KEPT if last.rows.pending else "there is no label to fit to"
-            return self._done(last, why)
+            reason = NOT_KEPT if last.rows.pending else "there is no label to fit to"
+            return self._refined(last, reason)
         if active.static and last.rows.has_evidence:
             committed = self._commit(active, previous, {}, last)
             if committed is None:
-                return self._done(last, _OTHER_MODEL)
-            return self._done(committed[1], stopped if stopped == NOT_KEPT else _NOTHING_LEFT)
-        if left and start is None:  # a first fit, by which the first texts are chosen
+                return self._refined(last, _MODEL_CHANGED)
+            return self._refined(committed[1], stopped if stopped == NOT_KEPT else _ALL_ENCODED)
+        if remaining and start is None:  # a first fit, by which the first texts are chosen
             with self._run.stage("solve"):
-                last = self._counted(fitted(last.rows, task.positive(last.rows.space.head)))
-        while left:
-            texts = self._choose(last, left, previous)
+                last = self._counted(fit_rows(last.rows, task.positive(last.rows.space.head)))
+        while remaining:
+            texts = self._choose(last, remaining, previous)
             if not texts:
-                stopped = _NOTHING_LEFT
+                stopped = _ALL_ENCODED
                 break
             try:
                 with self._run.stage("forward"):
                     encoded = forward(texts, active.active_model.backbone.encode, self._run)
             except BundleError as error:
-                task.gave_way(active, error)
+                task.fell_back(active, error)
                 raise
             self._passes += len(encoded)
-            left -= len(encoded)
+            remaining -= len(encoded)
             before = last
             if encoded:
                 committed = self._commit(active, previous, encoded, last)
                 if committed is None:
-                    stopped = _OTHER_MODEL
+                    stopped = _MODEL_CHANGED
                     break
                 active, last = committed
-                self._run.report("refine", self._passes, self._passes + left)
+                self._run.report("refine", self._passes, self._passes + remaining)
             if self._run.cancelled:
                 stopped = "cancelled"
                 break
             if len(encoded) < len(texts):
                 stopped = "the time is over"
                 break
-            if left and not last.rows.pending and _moved(before, last) < LEAST_MOVE:
+            if remaining and not last.rows.pending and _moved(before, last) < LEAST_MOVE:
                 stopped = "the last texts changed next to nothing"
                 break
-        return self._done(last, stopped)
+        return self._refined(last, stopped)
 
-    def _done(self, last: Refit, stopped: str) -> Refined:
+    def _refined(self, last: Refit, stopped: str) -> Refined:
         name = self._task.active.bundle.manifest.name
         _log.info("%s: %d forward passes, %s", name, self._passes, stopped)
         return Refined(last, self._passes, self._fits, self._clusters, self._queries, stopped)
@@ -149,42 +149,42 @@ class _Refinement:
             snapshot = Snapshot(self._task.store, self._ngrams)
             encode_free(self._task, active, snapshot)
             space = Space.of_slot(self._task.store, active, previous)
-            return unfitted(gather(snapshot, space), self._task.positive(space.head))
+            return without_fit(gather(snapshot, space), self._task.positive(space.head))
 
     def _counted(self, result: Refit) -> Refit:
         if result.fit is not None:
             self._fits.append(result.fit)
         return result
 
-    def _choose(self, last: Refit, left: int, previous: OpenSlot | None) -> Sequence[str]:
+    def _choose(self, last: Refit, limit: int, previous: OpenSlot | None) -> Sequence[str]:
         def old() -> OldLogits | None:
             return None if previous is None else old_logits(last.rows.snapshot, previous)
 
         with self._run.stage("select"):
-            # As many as before: a long refinement spends its time on texts, not on fits.
+            # As many as so far: a long refinement spends its time on texts, not on fits.
             size = min(max(BATCH, self._passes), LARGEST_BATCH)
-            choice = choose(last.rows, last.left_out, left, size, old)
+            choice = choose(last.rows, last.left_out, limit, size, old)
         self._clusters += choice.clusters
         self._queries += choice.queries
         return choice.texts
 
     def _commit(
         self,
-        began: OpenSlot,
+        initial: OpenSlot,
         previous: OpenSlot | None,
         encoded: dict[str, Vectors],
         last: Refit,
     ) -> tuple[OpenSlot, Refit] | None:
-        """Fit to the labels of now, and commit the model with the embeddings that paid for it.
+        """Fit to the current labels, and commit the model with the new embeddings.
 
         Args:
-            began: The slot that is refined.
+            initial: The slot that is refined.
             previous: The slot before it.
-            encoded: New embeddings: they are kept whatever happens, so that none is paid twice.
-            last: The fit before, near which a long one begins.
+            encoded: New embeddings; stored in any case, so that none is computed twice.
+            last: The fit before, from which a long one starts.
 
         Returns:
-            The active slot, and what it was fitted to; None where another release is active.
+            The active slot and its fit; None where another release is active.
         """
         task = self._task
 
@@ -199,9 +199,9 @@ class _Refinement:
 
         with task.work:
             try:
-                return until_committed([task], attempt, [began])
+                return until_committed([task], attempt, [initial])
             except DeviceChangedError:
-                task.keep_embeddings(began.record.backbone, encoded)
+                task.keep_embeddings(initial.record.backbone, encoded)
                 return None
 
 
@@ -210,9 +210,9 @@ def _moved(before: Refit, after: Refit) -> float:
     if before.fit is None or after.fit is None:
         return np.inf
     positions = {row: position for position, row in enumerate(after.rows.ids)}
-    both = [(p, positions[row]) for p, row in enumerate(before.rows.ids) if row in positions]
-    if not both:
+    shared = [(p, positions[row]) for p, row in enumerate(before.rows.ids) if row in positions]
+    if not shared:
         return np.inf
-    first: Floats = before.left_out[[p for p, _ in both]]
+    first: Floats = before.left_out[[p for p, _ in shared]]
     link = after.rows.space.head.link
-    return move(first, after.left_out[[p for _, p in both]], link)
+    return move(first, after.left_out[[p for _, p in shared]], link)

@@ -1,8 +1,8 @@
-"""The operation that all others are made of: gather rows, fit, judge; and again where it was late.
+"""The step that all operations share: gather rows, fit, judge; retried after a conflict.
 
 A commit is ``Task.commit`` (another model in the active slot) or ``Installed.install`` (another
-release). Both refuse a model that was fitted beside an earlier generation; ``until_committed``
-then starts over.
+release). Both reject a model that was fitted at an earlier generation; ``until_committed`` then
+starts over.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from fala.errors import DeviceChangedError
+from fala.errors import DeviceChangedError, model_changed
 from fala.model.heads import PersonalModel, Vectors
 from fala.model.losses import Floats
 from fala.personal.gather import Rows, Snapshot, Space, gather
@@ -30,12 +30,12 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, eq=False)
 class Refit:
-    """Rows, and the next model by them.
+    """Rows, and the model fitted to them.
 
     Attributes:
         rows: The examples' rows.
         model: The personal model; a calibrated one, or the vendor's own, where that is better.
-        verdict: The judge's.
+        verdict: The judge's verdict.
         fit: The fit; None where no row has a label or an old logit.
         left_out: Leave-one-out logits of ``model``, shape (n, C); none without a fit.
         loss: Their mean loss on the labelled examples, in nats; None without one.
@@ -54,12 +54,12 @@ class Refit:
         return () if self.fit is None else self.fit.scales
 
     def change(self, embeddings: Mapping[str, Vectors] | None = None) -> Change:
-        """The change to commit, with embeddings to be kept with it, by text."""
+        """The change to commit, with embeddings to store with it, by text."""
         record = self.record(self.rows.snapshot.data)
         return Change(self.model, self.verdict.threshold, self.loss, embeddings or {}, record)
 
     def record(self, data: int) -> FitRecord | None:
-        """What it was fitted to, at a count of changes of data; None without a fit."""
+        """The fit's record, at a count of data changes; None without a fit."""
         if self.fit is None:
             return None
         verdict = self.verdict
@@ -79,12 +79,12 @@ def refit(
 
     Args:
         snapshot: The examples.
-        space: Where rows are gathered.
+        space: The space of the rows.
         positive: Of two labels, the one whose F1 the threshold is for.
         run: Times the stages ``"read"`` and ``"solve"``; None times nothing.
         encode: Returns new embeddings of the space's backbone, by text, to gather with; None
             encodes nothing.
-        near: A fit to nearly the same rows, from which a long one begins.
+        near: A fit to nearly the same rows, from which a long one starts.
     """
     run = Run() if run is None else run
     with run.stage("read"):
@@ -94,7 +94,7 @@ def refit(
             snapshot.add(space.backbone, encoded)
             rows = gather(snapshot, space)
     with run.stage("solve"):
-        return fitted(rows, positive, near)
+        return fit_rows(rows, positive, near)
 
 
 def refit_active(
@@ -115,11 +115,11 @@ def refit_active(
         previous: The slot before it.
         snapshot: The examples.
         run: See ``refit``.
-        encoded: New embeddings, by text: they are kept in any case.
+        encoded: New embeddings, by text: they are stored in any case.
         near: See ``refit``.
 
     Returns:
-        The active slot, and what it was fitted to.
+        The active slot, and its fit.
 
     Raises:
         DeviceChangedError: Another model is active by now.
@@ -136,12 +136,12 @@ def refit_active(
         return task.commit(active, result.change(encoded)), result
 
 
-def fitted(
+def fit_rows(
     rows: Rows, positive: int, near: Fit | None = None, *, left_out_only: bool = False
 ) -> Refit:
     """Fit to rows, and judge; see ``refit`` and ``fit``."""
     if not rows.training.used.any():
-        return unfitted(rows, positive)
+        return without_fit(rows, positive)
     training, space = rows.training, rows.space
     result = fit(training, space.scales, near, left_out_only=left_out_only)
     labelled = training.labelled
@@ -160,7 +160,7 @@ def fitted(
     return Refit(rows, model, verdict, result, left_out, loss)
 
 
-def unfitted(rows: Rows, positive: int) -> Refit:
+def without_fit(rows: Rows, positive: int) -> Refit:
     """The vendor's own model, where nothing is fitted."""
     head = rows.space.head
     reason = "there is neither a label nor an old logit to fit to"
@@ -171,28 +171,26 @@ def unfitted(rows: Rows, positive: int) -> Refit:
 def until_committed(
     tasks: Sequence[Task],
     attempt: Callable[[Sequence[OpenSlot]], Result],
-    began: Sequence[OpenSlot] | None = None,
+    initial: Sequence[OpenSlot] | None = None,
 ) -> Result:
-    """Attempt to read, fit and commit, until nobody changes the active models meanwhile.
+    """Attempt to read, fit and commit, until no active model changes meanwhile.
 
     Args:
         tasks: The tasks that are changed.
-        attempt: Given the tasks' active slots. It raises ``DeviceChangedError`` where one of them
-            was changed before its commit.
-        began: The slots that the work began with: a model learned meanwhile is taken up, another
-            release is not.
+        attempt: Called with the tasks' active slots. It raises ``DeviceChangedError`` where one of
+            them was changed before its commit.
+        initial: The slots at the start. An attempt may use a newer model of the same release, never
+            another release.
 
     Raises:
-        DeviceChangedError: Another release is active than at the beginning, or what changed is
-            not an active model.
+        DeviceChangedError: Another release is active than at the start, or something other than an
+            active model changed.
     """
     while True:
         slots = [task.active for task in tasks]
-        for slot, first in zip(slots, slots if began is None else began, strict=True):
+        for slot, first in zip(slots, slots if initial is None else initial, strict=True):
             if not same_release(slot, first):
-                raise DeviceChangedError(
-                    f"{tasks[0].path}: the device's model was changed meanwhile"
-                )
+                raise model_changed(tasks[0].path)
         try:
             with tasks[0].expecting(slots[0]):
                 return attempt(slots)
@@ -202,6 +200,6 @@ def until_committed(
                 raise
 
 
-def same_release(one: OpenSlot, other: OpenSlot) -> bool:
+def same_release(first: OpenSlot, second: OpenSlot) -> bool:
     """Whether two snapshots are of the same slot with the same bundle."""
-    return (one.record.name, one.record.bundle) == (other.record.name, other.record.bundle)
+    return (first.record.name, first.record.bundle) == (second.record.name, second.record.bundle)

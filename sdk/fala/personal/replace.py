@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fala.bundle.signature import Trust
-from fala.errors import BundleError, DeviceChangedError
 from fala.model.heads import Vectors
 from fala.personal.adapters import Adapters, adapter_parts
-from fala.personal.compare import Accept, compare, refuse_worse
+from fala.personal.compare import Accept, compare, compare_or_none, refuse_worse
 from fala.personal.prepare import Part, Prepared, check, opening, prepare
 from fala.personal.refine import Refined, refine
 from fala.personal.refit import Refit, until_committed
@@ -28,9 +27,9 @@ class Terms:
     """On what terms a release is installed; see ``Device.replace``.
 
     Attributes:
-        accept: What it must not be proven worse than.
+        accept: The model that it must not be proven worse than.
         trust: The key that must have signed it.
-        allow_older: Whether an older one is taken.
+        allow_older: Whether an older one is accepted.
         adapters: The further tasks' adapters for it.
         prompt: Whether a prompt is tried with the rest of the budget.
     """
@@ -44,15 +43,15 @@ class Terms:
 
 @dataclass(frozen=True, eq=False)
 class Replaced:
-    """What a replacement did for a task.
+    """The result of a replacement for a task.
 
     Attributes:
-        prepared: The first personal model on the new release, and all that it was made of.
-        probes: Texts that the new release had to answer.
-        refined: The refinement; None where there was no budget for it.
-        comparison: The model at the end and the old one; None where that is gone.
-        adapters: What was done for the further tasks, by their adapters' names.
-        passes_left: Forward passes that are left of the budget.
+        prepared: The first personal model on the new release.
+        probes: Texts that the new release was checked on.
+        refined: The refinement; None without a budget for it.
+        comparison: The final model compared with the old one; None if that is deleted.
+        adapters: The results for the further tasks, by their adapters' names.
+        passes_left: The rest of the budget, in forward passes.
     """
 
     prepared: Prepared
@@ -103,16 +102,16 @@ def replace(installed: Installed, path: str, run: Run, terms: Terms) -> Replaced
         terms: See above.
     """
     ngrams = CachedRows(installed.store.texts.ngrams)
-    with opening(installed, path, run, trust=terms.trust, allow_older=terms.allow_older) as own:
+    with opening(installed, path, run, trust=terms.trust, allow_older=terms.allow_older) as first:
         with run.stage("open"):
-            parts = [own, *adapter_parts(installed, own, terms.adapters, terms.trust)]
-        began = [part.task.active for part in parts]
+            parts = [first, *adapter_parts(installed, first, terms.adapters, terms.trust)]
+        initial = [part.task.active for part in parts]
         earlier: dict[str, Prepared] = {}
 
         def attempt(slots: Sequence[OpenSlot]) -> list[Replaced]:
             return _install(installed, parts, slots, run, ngrams, terms.accept, earlier)
 
-        replaced = until_committed([part.task for part in parts], attempt, began)
+        replaced = until_committed([part.task for part in parts], attempt, initial)
     return _refine(replaced, run, ngrams)
 
 
@@ -134,7 +133,7 @@ def _install(
         run: See ``replace``.
         ngrams: See ``Snapshot``.
         accept: See ``Device.replace``.
-        earlier: What an earlier attempt has prepared, by task; written.
+        earlier: Results of earlier attempts, by adapter; this one is added.
 
     Raises:
         DeviceChangedError: An active model was changed meanwhile.
@@ -143,66 +142,62 @@ def _install(
     encoded: dict[str, dict[str, Vectors]] = {}
     for position, (part, slot) in enumerate(zip(parts, slots, strict=True)):
         adapter = part.task.adapter
-        spent = sum(len(one.embeddings) for name, one in earlier.items() if name != adapter)
+        spent = sum(len(first.embeddings) for name, first in earlier.items() if name != adapter)
         limit = _share(run.budget.passes(bridged=False) - spent, len(parts) - position)
         shared = encoded.setdefault(part.bundle.backbone_digest, {})
-        one = prepare(
+        first = prepare(
             part, slot, run, ngrams, limit, earlier=earlier.get(adapter), shared=shared,
             evidence=0 if accept == "always" else MIN_REAL,
         )  # fmt: skip
-        earlier[adapter] = one
-        shared.update(one.embeddings)
-        prepared.append(one)
+        earlier[adapter] = first
+        shared.update(first.embeddings)
+        prepared.append(first)
         if accept != "always":
             with run.stage("compare"):
-                refuse_worse(compare(part.task, slot, one.model), accept, part.bundle.path)
-    checked = [check(one, run) for one in prepared]
+                refuse_worse(compare(part.task, slot, first.model), accept, part.bundle.path)
+    checked = [check(first, run) for first in prepared]
     run.check("commit")
     moves: list[Move] = []
-    for one in prepared:
-        old, bundle, model = one.old, one.part.bundle, one.model
+    for first in prepared:
+        old, bundle, model = first.old, first.part.bundle, first.model
         logits = None
-        if old is not None and not one.active.model.is_vendor:
+        if old is not None and not first.active.model.is_vendor:
             logits = old.logits, old.vendor
         change = model.change(encoded[bundle.backbone_digest])
         data = model.rows.snapshot.data
-        moves.append(Move(one.part.task, one.active, bundle, change, logits, data))
+        moves.append(Move(first.part.task, first.active, bundle, change, logits, data))
     with run.stage("commit"):
         installed.install(moves, checked[0][0])
     run.report("commit", 1, 1)
-    return [Replaced(one, probes) for one, (_, probes) in zip(prepared, checked, strict=True)]
+    return [Replaced(first, probes) for first, (_, probes) in zip(prepared, checked, strict=True)]
 
 
 def _refine(replaced: Sequence[Replaced], run: Run, ngrams: CachedRows) -> Replaced:
-    """Spend what is left of the budget on every task in turn."""
-    left = run.budget.passes(bool(replaced[0].prepared.part.bridges))
-    left -= sum(one.passes for one in replaced)
-    done: list[Replaced] = []
-    for position, one in enumerate(replaced):
-        part = one.prepared.part
+    """Spend the rest of the budget on every task in turn."""
+    remaining = run.budget.passes(bool(replaced[0].prepared.part.bridges))
+    remaining -= sum(result.passes for result in replaced)
+    results: list[Replaced] = []
+    for position, result in enumerate(replaced):
+        part = result.prepared.part
         # Without a bridge or n-grams the budget has bought the first model.
         refinable = part.instant or not part.task.store.texts.kept
         if refinable and not part.static and run.budget.forward_passes != 0:
-            share = _share(left, len(replaced) - position)
-            refined = refine(part.task, run, share, ngrams=ngrams, start=one.prepared.model)
-            left -= refined.forward_passes
-            one = dataclasses.replace(one, refined=refined)
-        done.append(one)
+            share = _share(remaining, len(replaced) - position)
+            refined = refine(part.task, run, share, ngrams=ngrams, start=result.prepared.model)
+            remaining -= refined.forward_passes
+            result = dataclasses.replace(result, refined=refined)
+        results.append(result)
+
+    def compared(result: Replaced) -> Replaced:
+        task, active = result.prepared.part.task, result.prepared.active
+        return dataclasses.replace(result, comparison=compare_or_none(task, active, result.last))
+
     with run.stage("compare"):
-        own, *further = (dataclasses.replace(one, comparison=_comparison(one)) for one in done)
-    adapters = {one.prepared.part.task.adapter: one for one in further}
-    return dataclasses.replace(own, adapters=adapters, passes_left=max(0, left))
+        own, *further = map(compared, results)
+    adapters = {result.prepared.part.task.adapter: result for result in further}
+    return dataclasses.replace(own, adapters=adapters, passes_left=max(0, remaining))
 
 
-def _comparison(replaced: Replaced) -> Comparison | None:
-    """The model at the end and the old one; None where that is gone."""
-    prepared = replaced.prepared
-    try:
-        return compare(prepared.part.task, prepared.active, replaced.last)
-    except (BundleError, DeviceChangedError):  # another replacement has deleted the old release
-        return None
-
-
-def _share(left: int, tasks: int) -> int:
-    """A task's share of the forward passes that are left for it and those after it."""
-    return -(-max(left, 0) // tasks)
+def _share(passes: int, tasks: int) -> int:
+    """A task's share of the forward passes for it and the tasks after it."""
+    return -(-max(passes, 0) // tasks)

@@ -1,4 +1,4 @@
-"""Reports, built once, after the last commit, from what was returned."""
+"""Reports, built once, after the last commit, from the operations' results."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from fala.solver.newton import Work
 def replaced_report(
     old: str, replaced: Replaced, run: Run, prompted: Prompted | None = None
 ) -> Report:
-    """What a replacement did, for every task, with the refinement that followed it.
+    """Report a replacement, for every task, with the refinement that followed it.
 
     Args:
         old: Name of the backbone that was replaced.
-        replaced: What ``replace`` returned.
+        replaced: The result of ``replace``.
         run: Its timings.
-        prompted: What ``try_prompt`` returned; None where it was not asked for.
+        prompted: The result of ``try_prompt``; None if it was not requested.
     """
     new = replaced.prepared.part.bundle.manifest.name
     report = _replaced(old, new, replaced, run)
     adapters = {
-        name: _replaced(f"{name} on {old}", f"{name} on {new}", one, run)
-        for name, one in replaced.adapters.items()
+        name: _replaced(f"{name} on {old}", f"{name} on {new}", result, run)
+        for name, result in replaced.adapters.items()
     }
     return _prompted(replace(report, adapters=adapters), prompted)
 
@@ -73,14 +73,14 @@ def refined_report(
     comparison: Comparison | None,
     prompted: Prompted | None = None,
 ) -> Report:
-    """What a refinement did; where it fitted nothing, the active model as it is.
+    """Report a refinement, or the unchanged active model if nothing was fitted.
 
     Args:
-        refined: What ``refine`` returned.
+        refined: The result of ``refine``.
         active: The active slot.
         run: Its timings.
         comparison: With the model before the replacement; None without one.
-        prompted: What ``try_prompt`` returned; None where it was not asked for.
+        prompted: The result of ``try_prompt``; None if it was not requested.
     """
     name, last = active.bundle.manifest.name, refined.last
     report = _report(name, name, last.rows, run)
@@ -102,7 +102,7 @@ def refined_report(
 
 
 def _report(old: str, new: str, rows: Rows, run: Run) -> Report:
-    """What holds for a replacement and for a refinement."""
+    """The fields that replacements and refinements share."""
     return Report(
         old=old,
         new=new,
@@ -117,7 +117,7 @@ def _report(old: str, new: str, rows: Rows, run: Run) -> Report:
 
 
 def _prompted(report: Report, prompted: Prompted | None) -> Report:
-    """A report with the attempt with a prompt; where it was taken, of the model with it."""
+    """Add an attempt with a prompt to a report, and its model if it was installed."""
     if prompted is None:
         return report
     if prompted.model is not None:
@@ -136,6 +136,6 @@ def _with_model(report: Report, model: Refit) -> Report:
 
 
 def _works(fits: Sequence[Fit | None]) -> tuple[Work, ...]:
-    """What some fits took."""
+    """The costs of some fits."""
     works = [fit.work for fit in fits if fit is not None]
     return tuple(work for work in works if work is not None)

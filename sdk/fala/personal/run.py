@@ -1,4 +1,4 @@
-"""An operation under way: its budget, its progress, and what each stage took."""
+"""A running operation: its budget, its progress, and the time and memory of each stage."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from fala.personal.budget import Budget, Progress
 
 
 class Run:
-    """One call of an app that may take a while.
+    """One long call of an app.
 
     Args:
-        budget: What it may cost; None is ``Budget()``.
+        budget: Its budget; None is ``Budget()``.
         progress: The app's function; see ``Progress``.
 
     Attributes:
         budget: See above.
-        cancelled: Whether the app asked for an end.
+        cancelled: Whether the app cancelled it.
         seconds: Wall time by stage.
         peak_memory: The process's high-water mark in bytes after each stage; empty where the
             operating system does not report it.
@@ -38,7 +38,7 @@ class Run:
 
     @property
     def deadline(self) -> float | None:
-        """When no more texts are encoded, by ``time.perf_counter``; None without a limit."""
+        """The end of encoding, by ``time.perf_counter``; None without a limit."""
         seconds = self.budget.seconds
         return None if seconds is None else self.started + seconds
 
@@ -66,11 +66,11 @@ class Run:
         """Report a stage that begins, before anything was changed.
 
         Raises:
-            CancelledError: The app asked for an end.
+            CancelledError: The app cancelled.
         """
         self.report(stage, done, total)
         if self.cancelled:
-            raise CancelledError("cancelled by the app; the device answers as before")
+            raise CancelledError("cancelled by the app; nothing was changed")
 
 
 def peak_memory() -> int:

@@ -1,1 +1,1 @@
-"""What a new release must do before it is installed: load and answer, where it harms nobody."""
+"""The two slots of a device: which release is active, its validation, trial, rollback, repair."""

@@ -33,7 +33,7 @@ def open_release(
     Args:
         path: The bundle's file.
         hold: See ``Bundle.open``.
-        trust: The key that must have signed it; None asks for no signature.
+        trust: The key that must have signed it; None requires no signature.
 
     Raises:
         BundleSignatureError: It was not signed by the key.
@@ -43,8 +43,8 @@ def open_release(
     bundle, head = open_any(path, hold=hold, trust=trust)
     if bundle.base is not None:
         raise BundleMismatchError(
-            f"{bundle.path}: an adapter for the backbone {bundle.base[:12]}, and no release; a "
-            "device takes it beside a release with that backbone (Device.load_adapter)"
+            f"{bundle.path}: an adapter for the backbone {bundle.base[:12]}, not a release; load "
+            "it beside a release with that backbone (Device.load_adapter)"
         )
     return bundle, head
 
@@ -62,7 +62,7 @@ def open_adapter(
     bundle, head = open_any(path, hold=hold, trust=trust)
     if bundle.base is None:
         raise BundleMismatchError(
-            f"{bundle.path}: a release, and no adapter; install it with Device.replace"
+            f"{bundle.path}: a release, not an adapter; install it with Device.replace"
         )
     return bundle, head
 
@@ -71,7 +71,7 @@ def open_any(
     path: str | os.PathLike[str], *, hold: bool = False, trust: Trust | None = None
 ) -> tuple[Bundle, Head]:
     """Open a release, or an adapter; see ``open_release``."""
-    # First: what nobody signed is not looked into.
+    # First, so that an unsigned file is not read further.
     signed = None if trust is None else check_signature(path, trust)
     bundle = Bundle.open(path, hold=hold)
     if signed is not None and bundle.contents()[MANIFEST] != signed:
@@ -95,11 +95,11 @@ def install(bundle: Bundle, device: Path) -> Bundle:
     """Write a bundle to the device.
 
     Args:
-        bundle: One that is held is written as it was verified, whatever its file is by now.
+        bundle: One that is held is written as it was verified, even if its file has changed.
         device: The device's folder.
 
     Returns:
-        The bundle as it lies there.
+        The installed bundle.
 
     Raises:
         BundleDigestError: The source, of a bundle that is not held, changed meanwhile.
@@ -107,11 +107,11 @@ def install(bundle: Bundle, device: Path) -> Bundle:
     """
     digest = bundle.digest
     target = bundle_path(device, digest)
-    # A file of that name may have been damaged since: then it is replaced.
+    # An existing file may be damaged: then it is replaced.
     with contextlib.suppress(BundleError):
-        if (present := Bundle.open(target)).digest == digest:
-            return present
-    # The very bytes whose digests were checked, so there is nothing to check again.
+        if (existing := Bundle.open(target)).digest == digest:
+            return existing
+    # These bytes are verified already.
     contents = bundle.contents()
 
     def write(temporary: Path) -> None:
@@ -128,7 +128,7 @@ def model_digest(bundle: Bundle, model: PersonalModel, backbone: str | None = No
     Args:
         bundle: The bundle.
         model: The personal model.
-        backbone: The provenance of its embeddings; None for the bundle's backbone as it is.
+        backbone: The provenance of its embeddings; None for the bundle's backbone alone.
     """
     digest = hashlib.sha256()
     for part in (backbone or bundle.backbone_digest, bundle.head_digest, *model.head.labels):
@@ -136,7 +136,7 @@ def model_digest(bundle: Bundle, model: PersonalModel, backbone: str | None = No
     digest.update(model.weight.astype("<f4").tobytes())
     digest.update(model.bias.astype("<f4").tobytes())
     if model.lexical is not None:
-        # Plus 0: a head whose labels were turned around has -0 where a kept model has 0.
+        # Plus 0: a head whose labels were reversed has -0 where a stored model has 0.
         digest.update((model.lexical + 0.0).astype("<f4").tobytes())
     return digest.hexdigest()
 
@@ -160,8 +160,8 @@ def slot_record(
         teachers: ``teacher`` and ``teacher_vendor`` of ``SlotRecord``.
         threshold: See ``SlotRecord``.
         loss: See ``SlotRecord``.
-        like: A row of the same release whose backbone, with all that is fed to it, is this one's;
-            None for the bundle's backbone as it is.
+        like: A row of the same release with this backbone and prompt; None for the bundle's
+            backbone without a prompt.
     """
     backbone = bundle.backbone_digest if like is None else like.backbone
     return SlotRecord(
@@ -195,7 +195,7 @@ def vendor_record(name: str, bundle: Bundle, head: Head, positive: str | None = 
 
 
 def lexical_record(model: PersonalModel) -> LexicalRecord | None:
-    """What of a model's weights of n-grams is not the vendor's; None without a lexical view."""
+    """The n-gram weights of a model that differ from the vendor's; None without n-grams."""
     vendor = model.head.lexical
     if vendor is None or model.lexical is None:
         return None
@@ -219,21 +219,21 @@ def lexical_weight(record: LexicalRecord | None, head: Head) -> Vectors | None:
             f"weights of n-grams for {len(record.weight)} logits, the head has {len(vendor.weight)}"
         )
     if len(record.buckets) and int(record.buckets[-1]) >= vendor.weight.shape[1]:
-        raise DataError("weights of n-grams that the head has no place for")
+        raise DataError("weights of n-grams beyond the head's buckets")
     weight = vendor.weight.copy()
     weight[:, record.buckets] = record.weight
     return weight
 
 
 def sweep(device: Path, digests: Iterable[str]) -> None:
-    """Delete the bundles of no slot, and what killed processes left.
+    """Delete the bundles of no slot, and the remains of killed processes.
 
     Args:
         device: The device's folder.
         digests: The bundles that slots use.
     """
     keep = {bundle_path(device, digest) for digest in digests}
-    # What cannot be deleted now (a full or read-only disk, a file in use) goes the next time.
+    # A file that cannot be deleted now (full or read-only disk, file in use) is the next time.
     with contextlib.suppress(OSError):
         for file in (device / BUNDLES).iterdir():
             if file not in keep:

@@ -41,7 +41,7 @@ def create(
         positive: See ``Device.create``.
         trust: See ``Device.create``.
         codec: Writes the store's records.
-        names: How texts are kept.
+        names: The names of texts in the store.
         encoders: The app's own encoders.
 
     Raises:
@@ -51,7 +51,7 @@ def create(
     """
     release, head = open_release(bundle, hold=True, trust=trust)
     label = head.positive(positive)
-    # A model that does not load, or answer, must not be installed.
+    # A model that does not load, or predict, must not be installed.
     validate(release, encoders=encoders)
     with contextlib.ExitStack() as undo:
         try:
@@ -59,13 +59,13 @@ def create(
             remove = not path.exists()
             path.mkdir(parents=True, exist_ok=True)
             keep_private(path)
-            others = [file.name for file in path.iterdir() if not _is_own(file)]
-            if others:
+            foreign = [file.name for file in path.iterdir() if not _is_device_file(file)]
+            if foreign:
                 raise DeviceError(f"{path}: the folder is not empty; choose another")
             store = Store.open(path / STORE, create=True, codec=codec)
             undo.callback(store.close)
-            # One transaction: a creation killed anywhere in it was never begun, and of two at
-            # once the second finds the first one's device.
+            # One transaction: a killed creation leaves no device, and of two at once the second
+            # finds the first one's device.
             with store.transaction():
                 if store.is_complete:
                     raise DeviceError(f"{path}: the folder is not empty; use Device.open")
@@ -92,8 +92,8 @@ def open_folder(path: Path, codec: Codec, encoders: Encoders | None = None) -> I
     """Open a device's folder.
 
     Raises:
-        DeviceError: There is none, it is damaged, or it was written under another key, or none;
-            nothing is changed then.
+        DeviceError: There is none, it is damaged, or it has another key, or none; nothing is
+            changed then.
         BundleError: The installed release is damaged.
     """
     try:
@@ -118,13 +118,13 @@ def open_folder(path: Path, codec: Codec, encoders: Encoders | None = None) -> I
         raise
 
 
-def _is_own(file: Path) -> bool:
-    """Whether a file of a folder is one that ``create`` makes."""
+def _is_device_file(file: Path) -> bool:
+    """Whether ``create`` makes a file of this name."""
     return file.name == BUNDLES or file.name.startswith(STORE)
 
 
 def _undo(folder: Path, store: Store, *, remove: bool) -> None:
-    """Delete what ``create`` has made."""
+    """Delete the files of ``create``."""
     store.close()
     shutil.rmtree(folder / BUNDLES, ignore_errors=True)
     with contextlib.suppress(OSError):

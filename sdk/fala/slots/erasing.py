@@ -1,4 +1,4 @@
-"""Leaving nothing on the disk."""
+"""Erase files from the disk: copies of the store, or a whole device."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fala.slots.bundles import BUNDLES
 from fala.slots.health import ERASING, REBUILT, STORE
 from fala.store.store import Store
 
-#: How the name of a file begins that a repair has kept aside.
+#: Prefix of the damaged files that a repair keeps.
 ASIDE = "damaged-"
 #: A device's folders; updates keep their metadata in the second.
 _FOLDERS = (BUNDLES, "updates")
@@ -23,14 +23,13 @@ _PIECE = 1 << 20
 
 
 def drop_copies(folder: Path, names: Sequence[str] = (ASIDE, REBUILT)) -> None:
-    """Delete copies of the store: nobody can delete a single example in them.
+    """Delete copies of the store, as single examples cannot be deleted from them.
 
-    In a transaction: no repair is under way.
+    In a transaction, so that no repair is running.
 
     Args:
         folder: The device's folder.
-        names: What is in the copies' names: what a repair has kept aside, or has left when it was
-            killed.
+        names: Parts of the copies' names: those that a repair keeps, or leaves if it is killed.
 
     Raises:
         DeviceError: One cannot be deleted.
@@ -44,8 +43,8 @@ def drop_copies(folder: Path, names: Sequence[str] = (ASIDE, REBUILT)) -> None:
 
 
 def tidy(folder: Path, store: Store) -> None:
-    """Delete what a repair that was killed has left, unless another process writes meanwhile."""
-    # A folder that cannot be listed is no reason not to open it.
+    """Delete the remains of a killed repair, unless another process is writing."""
+    # A folder that cannot be listed can still be opened.
     with contextlib.suppress(OSError, DeviceError):
         if any(folder.glob(f"*{REBUILT}*")):
             with store.transaction():
@@ -53,13 +52,13 @@ def tidy(folder: Path, store: Store) -> None:
 
 
 def erase(folder: Path, store: Store) -> None:
-    """Delete all that is a device's, and its folder where nothing else lies in it.
+    """Delete all files of a device, and its folder if it is empty then.
 
-    Killed on its way, or where a file cannot be deleted, it is finished by another call, or by
-    whoever opens the folder.
+    If the process is killed, or a file cannot be deleted, another call finishes it, or opening the
+    folder.
 
     Raises:
-        DeviceError: Something cannot be deleted; what can be is gone.
+        DeviceError: A file cannot be deleted; the others are.
     """
     mark = folder / ERASING
     if not mark.exists():
@@ -76,7 +75,7 @@ def finish_erasing(folder: Path) -> bool:
     """Finish an erasure that has begun; returns whether one had.
 
     Raises:
-        DeviceError: Something cannot be deleted; what can be is gone.
+        DeviceError: A file cannot be deleted; the others are.
     """
     mark = folder / ERASING
     try:
@@ -89,7 +88,7 @@ def finish_erasing(folder: Path) -> bool:
             with contextlib.suppress(FileNotFoundError):
                 shutil.rmtree(folder / inner)
         mark.unlink(missing_ok=True)
-        with contextlib.suppress(OSError):  # something else lies in it
+        with contextlib.suppress(OSError):  # it has other files
             folder.rmdir()
     except OSError as error:
         raise DeviceError(f"{folder}: {failure(error)}; erase it again") from error
@@ -110,7 +109,7 @@ def _delete(file: Path) -> None:
 
 
 def _overwrite(file: Path) -> None:
-    """Let nothing of a file be left where it lay, as far as the disk keeps its place."""
+    """Overwrite a file with zeros, which erases its bytes if the disk writes in place."""
     with contextlib.suppress(OSError), file.open("rb+") as stream:
         size = stream.seek(0, os.SEEK_END)
         stream.seek(0)

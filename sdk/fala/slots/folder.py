@@ -23,8 +23,8 @@ class Folder:
         path: See above.
         store: See above.
         encoders: See above.
-        work: Held by whoever reads, fits and writes; never while texts are encoded for long.
-        probing: Held while a slot on trial answers probes.
+        work: Held to read, fit and write; never while texts are encoded for long.
+        probing: Held while a slot on trial is probed.
         trials: The trial of the active release.
         active: The active slots that are open, by their tasks' adapters; see ``Task.active``.
         behind: The tasks, by their adapters, whose active model lacks labels: those that fell back,
@@ -42,7 +42,7 @@ class Folder:
         self._stores: dict[str, Store] = {"": store}
 
     def store_of(self, adapter: str) -> Store:
-        """The store as a task has it."""
+        """The task's part of the store."""
         if adapter not in self._stores:
             self._stores[adapter] = self.store.of(adapter)
         return self._stores[adapter]

@@ -1,4 +1,4 @@
-"""What of a device's folder is whole, and which slots are usable."""
+"""Diagnose a device's folder: what is damaged, and which slots are usable."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from fala.store.store import Store
 
 #: The store's file in a device's folder.
 STORE = "store.sqlite3"
-#: A store that a repair has written, and that has not taken its place yet.
+#: The store that a repair writes, before it replaces the damaged one.
 REBUILT = f"rebuilt-{STORE}"
-#: Lies in a folder from when its erasure begins until all else is deleted.
+#: Marks a folder whose erasure has begun; deleted last.
 ERASING = f"erasing-{STORE}"
 
 
@@ -34,10 +34,10 @@ class UsableSlot:
     """A slot that can be active.
 
     Attributes:
-        name: The slot, or that in which the release would be put.
+        name: The slot, or the one that the release would be installed in.
         bundle: Its bundle, verified.
         head: The bundle's head.
-        opened: The slot, where its personal model is whole; else that is to be fitted again.
+        opened: The slot, opened; None if its personal model has to be fitted again.
     """
 
     name: str
@@ -62,11 +62,11 @@ class Health:
 
     Attributes:
         folder: The folder.
-        rescue: What can be read of the store.
-        slots: What is wrong with each slot by name; empty where nothing is.
-        bundles: What is wrong with each file of a bundle, by name; empty where nothing is.
-        store: What is wrong with the store.
-        open_to_others: Files and folders that other users of the machine may read.
+        rescue: The readable part of the store.
+        slots: The problem of each slot, by name; empty without one.
+        bundles: The problem of each bundle, by file name; empty without one.
+        store: The problems of the store.
+        exposed: Files and folders that other users of the machine may read.
         usable: Slots that can be active, the best first.
         adapters: The usable slot of each further task, by its adapter's name; None where there is
             none. The task's examples stay, until its adapter is loaded again.
@@ -78,28 +78,28 @@ class Health:
     slots: dict[str, str] = field(default_factory=dict)
     bundles: dict[str, str] = field(default_factory=dict)
     store: list[str] = field(default_factory=list)
-    open_to_others: list[Path] = field(default_factory=list)
+    exposed: list[Path] = field(default_factory=list)
     usable: list[UsableSlot] = field(default_factory=list)
     adapters: dict[str, UsableSlot | None] = field(default_factory=dict)
     unfinished: bool = False
 
     @property
     def problems(self) -> list[str]:
-        """All that is wrong, in words."""
+        """All problems, in words."""
         return [
-            *(f"{STORE}: {what}" for what in self.store),
-            *(f"slot {name}: {what}" for name, what in self.slots.items() if what),
-            *(f"{BUNDLES}/{name}: {what}" for name, what in self.bundles.items() if what),
-            *(f"{file.name}: other users may read it" for file in self.open_to_others),
+            *(f"{STORE}: {problem}" for problem in self.store),
+            *(f"slot {name}: {problem}" for name, problem in self.slots.items() if problem),
+            *(f"{BUNDLES}/{name}: {problem}" for name, problem in self.bundles.items() if problem),
+            *(f"{file.name}: other users may read it" for file in self.exposed),
         ]
 
     @property
     def damaged_bundles(self) -> list[str]:
         """The names of the files of bundles that are damaged."""
-        return [name for name, what in self.bundles.items() if what]
+        return [name for name, problem in self.bundles.items() if problem]
 
     def active(self, adapter: str = "") -> tuple[str, str | None] | None:
-        """A task's active slot and the previous one; None where the store does not tell."""
+        """A task's active slot and the previous one; None if the store's row is lost."""
         try:
             return self.rescue.store.of(adapter).slots.active()
         except DeviceError:
@@ -116,7 +116,7 @@ class Health:
 
 
 def diagnose(folder: Path, source: sqlite3.Connection | None, codec: Codec) -> Health:
-    """Find what is wrong in a folder, and which slots are usable; nothing is changed.
+    """Find the problems of a folder, and its usable slots; nothing is changed.
 
     Args:
         folder: The folder.
@@ -141,8 +141,8 @@ def diagnose(folder: Path, source: sqlite3.Connection | None, codec: Codec) -> H
         active = health.active(adapter)
         if active is not None:
             health.slots.setdefault(active[0], "its row is missing")
-    _drop_strangers(health)
-    health.open_to_others = [] if os.name == "nt" else [*_open_to_others(folder)]
+    _drop_misfits(health)
+    health.exposed = [] if os.name == "nt" else [*_exposed_files(folder)]
     return health
 
 
@@ -159,25 +159,25 @@ def _find_usable(health: Health) -> None:
     folder = health.folder
     health.usable = _usable_of(health, "", ())
     used = {slot.bundle.path.name for slot in health.usable}
-    others = [name for name, what in health.bundles.items() if not what and name not in used]
-    # The newest is likeliest to be that of the active slot.
-    for name in sorted(others, key=lambda name: -(folder / BUNDLES / name).stat().st_mtime):
-        health.usable += _fitted_again(slots_of("")[0], folder / BUNDLES / name)
+    unused = [name for name, problem in health.bundles.items() if not problem and name not in used]
+    # The newest is most likely the active slot's.
+    for name in sorted(unused, key=lambda name: -(folder / BUNDLES / name).stat().st_mtime):
+        health.usable += _to_fit(slots_of("")[0], folder / BUNDLES / name)
     choose_adapters(health)
 
 
 def choose_adapters(health: Health) -> None:
     """Find the usable slots of the further tasks, beside the best of the releases."""
     bases = [slot.as_base() for slot in health.usable]
-    made_for = bases[0].bundle.backbone_digest if bases else ""
+    base_digest = bases[0].bundle.backbone_digest if bases else ""
     for adapter in health.rescue.adapters():
         usable = _usable_of(health, adapter, bases)
-        fitting = [one for one in usable if one.bundle.base == made_for]
+        fitting = [slot for slot in usable if slot.bundle.base == base_digest]
         health.adapters[adapter] = fitting[0] if fitting else None
 
 
 def _usable_of(health: Health, adapter: str, bases: Sequence[OpenSlot]) -> list[UsableSlot]:
-    """Open a task's slots, and note what is wrong with them.
+    """Open a task's slots, and note their problems.
 
     Args:
         health: The folder's state so far.
@@ -185,7 +185,7 @@ def _usable_of(health: Health, adapter: str, bases: Sequence[OpenSlot]) -> list[
         bases: The releases that an adapter may be for.
 
     Returns:
-        Those that are whole, and behind them those whose model is to be fitted again.
+        The undamaged slots, then those whose model has to be fitted again.
     """
     folder, store = health.folder, health.rescue.store.of(adapter)
     active, previous = health.active(adapter) or (None, None)
@@ -198,13 +198,13 @@ def _usable_of(health: Health, adapter: str, bases: Sequence[OpenSlot]) -> list[
             health.slots[name] = ""
             continue
         except (BundleError, DeviceError) as error:
-            why, _, _ = str(error).partition("; fala-device")
-            why = why.removeprefix(printable(f"{folder / STORE}: "))
-            health.slots[name] = why.removeprefix(f"slot {name} is damaged: ")
+            problem, _, _ = str(error).partition("; fala-device")
+            problem = problem.removeprefix(printable(f"{folder / STORE}: "))
+            health.slots[name] = problem.removeprefix(f"slot {name} is damaged: ")
         with contextlib.suppress(DeviceError):  # not even its bundle can be read
             digest = store.slots.bundle(name)
             if health.bundles.get(f"{digest}.fala") == "":
-                usable += _fitted_again(name, bundle_path(folder, digest))
+                usable += _to_fit(name, bundle_path(folder, digest))
     return sorted(usable, key=lambda slot: slot.opened is None)
 
 
@@ -212,34 +212,34 @@ def _open(folder: Path, store: Store, name: str, bases: Sequence[OpenSlot]) -> O
     """Open a slot; an adapter's on the release that it was made for."""
     base = None
     if store.adapter:
-        made_for = open_adapter(bundle_path(folder, store.slots.bundle(name)))[0].base
-        fitting = [one for one in bases if one.bundle.backbone_digest == made_for]
+        base_digest = open_adapter(bundle_path(folder, store.slots.bundle(name)))[0].base
+        fitting = [slot for slot in bases if slot.bundle.backbone_digest == base_digest]
         if not fitting:
-            raise DeviceError("the release that its adapter was made for is not there")
+            raise DeviceError("the release that its adapter was made for is missing")
         base = fitting[0]
     return OpenSlot.open(store, name, 0, base)
 
 
-def _fitted_again(slot: str, file: Path) -> list[UsableSlot]:
-    """A slot whose model is to be fitted again; none where the bundle is no such task's."""
+def _to_fit(slot: str, file: Path) -> list[UsableSlot]:
+    """A slot whose model has to be fitted again; none if the bundle is for another task."""
     bundle, head = open_any(file)
     of_adapter = slot not in slots_of("")
     return [UsableSlot(slot, bundle, head)] if (bundle.base is not None) == of_adapter else []
 
 
-def _drop_strangers(health: Health) -> None:
-    """Examples of another kind than the usable slot takes are no examples of its task."""
-    strange = sum(
-        health.rescue.drop_strangers(adapter, matching=usable.head.task == MATCHING)
+def _drop_misfits(health: Health) -> None:
+    """Drop examples of another kind than their task's usable slot accepts."""
+    dropped = sum(
+        health.rescue.drop_misfits(adapter, matching=usable.head.task == MATCHING)
         for adapter, usable in health.tasks().items()
         if usable is not None
     )
-    if strange:
-        health.store.append(f"{strange} examples of another task")
+    if dropped:
+        health.store.append(f"{dropped} examples of another task")
 
 
-def _open_to_others(folder: Path) -> Iterator[Path]:
-    """The user's files that others may read."""
+def _exposed_files(folder: Path) -> Iterator[Path]:
+    """The device's files that other users may read."""
     files = [folder, folder / BUNDLES, *(folder / BUNDLES).glob("*"), *folder.glob(f"*{STORE}*")]
     for file in files:
         if file.exists() and file.stat().st_mode & 0o077:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fala.backbones import Backbone
 from fala.backbones.external import Encoders
 from fala.bundle.reading import Bundle
-from fala.errors import BundleError, DataError, DeviceChangedError, DeviceError
+from fala.errors import BundleError, DataError, DeviceChangedError, DeviceError, model_changed
 from fala.files import failure
 from fala.model.heads import Head
 from fala.slots.bundles import install, model_digest, slot_record, sweep, vendor_record
@@ -39,13 +39,12 @@ class Move:
 
     Attributes:
         task: The task.
-        before: The slot that was active while all this was prepared.
+        before: The slot that was active during the preparation.
         bundle: The bundle to install for it.
         change: Its personal model.
-        old_logits: The old model's logits of examples, by id, and its vendor's: kept.
-        data: The task's count of changes of data that all this was made at.
-        like: A row of the bundle whose backbone, with all that is fed to it, is used; None for the
-            bundle's backbone as it is.
+        old_logits: The old personal and vendor model's logits to store, by example.
+        data: The task's count of data changes at the preparation.
+        like: See ``slot_record``.
     """
 
     task: Task
@@ -58,7 +57,7 @@ class Move:
 
 
 class Installed:
-    """What is installed in a device's folder: a release for its own task, adapters for others.
+    """The installation in a device's folder: a release for its own task, adapters for others.
 
     Args:
         path: The folder.
@@ -71,7 +70,7 @@ class Installed:
         store: See above.
         work: See ``Folder``.
         trials: The trial of the active release.
-        kind: What the examples of the device's own task are of; no replacement changes it.
+        kind: The kind of the device's own examples; no replacement changes it.
 
     Raises:
         BundleError: The active release is damaged.
@@ -97,7 +96,7 @@ class Installed:
         return Task(self.folder)
 
     def task(self, adapter: str) -> Task:
-        """The task of an adapter, by its name, which need not be there."""
+        """The task of an adapter, by its name, which need not be loaded."""
         return Task(self.folder, adapter)
 
     def further(self) -> list[Task]:
@@ -113,21 +112,21 @@ class Installed:
     def install(self, moves: Sequence[Move], backbone: Backbone) -> OpenSlot:
         """Install a release, and an adapter for every further task, in one transaction.
 
-        The idle slot of every task is overwritten, and is active from then on, on trial. Files are
-        copied inside the transaction: no other process sweeps them away before their rows are
-        there. The slot that was active is the one to go back to. Its own trial, if it was on one,
-        ends with that: it has answered in this process (see ``Task.ready``).
+        The idle slot of every task is overwritten and becomes active, on trial. Files are copied
+        inside the transaction, so that no other process deletes them before their rows exist. The
+        slot that was active becomes the previous one. Its own trial, if any, ends: it has passed
+        the probes in this process (see ``Task.ready``).
 
-        A release that is active already and comes again, as from an app that was killed and does
-        not know how far it got, stays in its slot: the previous slot and the trial stay, too.
+        A release that is active already, as after an app was killed and repeats the call, stays in
+        its slot: the previous slot and the trial stay, too.
 
         Args:
-            moves: Of every task; the device's own first.
+            moves: The moves of all tasks, the device's own first.
             backbone: The release's, loaded.
 
         Raises:
             DeviceError: The folder cannot be written.
-            DeviceChangedError: Another model is active by now, or there are other tasks.
+            DeviceChangedError: Another model is active by now, or the tasks have changed.
         """
         store, own = self.store, moves[0]
         names = sorted(move.task.adapter for move in moves[1:])
@@ -135,12 +134,12 @@ class Installed:
             with own.task.expecting(own.before):
                 with store.transaction():
                     if store.slots.adapters() != names:
-                        raise DeviceChangedError(f"{self.path}: its adapters are others meanwhile")
+                        raise DeviceChangedError(f"{self.path}: its adapters changed meanwhile")
                     running = self.trials.running()
-                    again = self._is_active(moves, on_trial=running is not None)
-                    written = [self._write(move, again=again) for move in moves]
+                    in_place = self._is_active(moves, on_trial=running is not None)
+                    written = [self._write(move, in_place=in_place) for move in moves]
                     generation, record, bundle = written[0]
-                    if again:
+                    if in_place:
                         trial = None if running is None else running.began
                         prune(self.folder, bundle)
                     else:
@@ -148,9 +147,9 @@ class Installed:
                         self.trials.begin(record.name, generation)
                         note_version(store, own.bundle.manifest, own.before.bundle.manifest)
                         bundles = [
-                            one for move in moves for one in (move.bundle, move.before.bundle)
+                            used for move in moves for used in (move.bundle, move.before.bundle)
                         ]
-                        store.prune({source for one in bundles for source in sources_of(one)})
+                        store.prune({source for used in bundles for source in sources_of(used)})
                 active = OpenSlot.of(generation, record, bundle, own.change.model, backbone, trial)
                 self.folder.active[""] = active
         except OSError as error:
@@ -178,8 +177,8 @@ class Installed:
     def load(self, bundle: Bundle, head: Head, name: str, positive: str | None = None) -> Task:
         """Install an adapter beside the active release, for a task of its own.
 
-        Examples that are kept of an adapter of this name, which was damaged, are taken up. A
-        release on trial is confirmed by it: without it the task could not answer.
+        Stored examples of a damaged adapter of this name are used again. A release on trial is
+        confirmed: after a fall back the task could not predict.
 
         Args:
             bundle: The adapter's.
@@ -196,13 +195,11 @@ class Installed:
         try:
             with self.store.transaction():
                 if bundle.base != self.own.active.bundle.backbone_digest:
-                    raise DeviceChangedError(
-                        f"{self.path}: the device's model was changed meanwhile"
-                    )
+                    raise model_changed(self.path)
                 if name in self.store.slots.adapters():
                     raise DataError(
-                        f"{self.path}: there is an adapter {name} already; delete it, or give "
-                        "the new one to replace"
+                        f"{self.path}: there is an adapter {name} already; delete it, or pass "
+                        "the new one to Device.replace"
                     )
                 slot = slots_of(name)[0]
                 installed = install(bundle, self.path)
@@ -218,7 +215,7 @@ class Installed:
         return task
 
     def unload(self, name: str) -> None:
-        """Delete a task: its adapter, its examples, and all that was made of them.
+        """Delete a task: its adapter, its examples, and everything computed from them.
 
         Raises:
             UnknownAdapterError: There is none of this name, and no example of one.
@@ -239,10 +236,10 @@ class Installed:
             sweep(self.path, self.store.slots.bundles())
 
     def _is_active(self, moves: Sequence[Move], *, on_trial: bool) -> bool:
-        """Whether all that is to be installed is active already, and there is a way back from it.
+        """Whether all bundles are active already, with a previous slot to go back to.
 
-        With something else fed to its backbone it is another release; on trial that is a part of
-        what is tried.
+        A change of the prompt makes it another release, except on trial, where the prompt belongs
+        to the trial.
         """
         return self.store.slots.active()[1] is not None and all(
             move.bundle == move.before.bundle
@@ -250,19 +247,19 @@ class Installed:
             for move in moves
         )
 
-    def _write(self, move: Move, *, again: bool) -> tuple[int, SlotRecord, Bundle]:
+    def _write(self, move: Move, *, in_place: bool) -> tuple[int, SlotRecord, Bundle]:
         """Install a task's bundle in its idle slot, and make that active. In a transaction.
 
         Args:
             move: The task's part.
-            again: Whether the bundle is active already, and stays in its slot.
+            in_place: Whether the bundle is active already, and stays in its slot.
 
         Returns:
-            The task's new generation, the slot's row, and the bundle as it lies there.
+            The task's new generation, the slot's row, and the installed bundle.
         """
         store, before, change = move.task.store, move.before, move.change
         slot = before.record.name
-        if not again:
+        if not in_place:
             slot = next(name for name in slots_of(store.adapter) if name != slot)
         teachers: tuple[str, str] | None = None
         if move.old_logits is not None:
@@ -279,7 +276,7 @@ class Installed:
             store.logits.add(name, values)
         store.slots.put(record)
         store.slots.set_fit(slot, change.fit)
-        if not again:
+        if not in_place:
             store.slots.activate(slot, before.record.name)
             store.slots.note_data()
             store.slots.note_replacement(slot, generation, move.data, before.record.name)

@@ -42,7 +42,7 @@ class OpenSlot:
         record: The slot's row.
         bundle: Its bundle.
         active_model: Its personal model on its backbone, with the threshold.
-        trial: The generation at which its trial began, see ``Trial``; None where it is on none.
+        trial: The generation at which its trial began, see ``Trial``; None if it is not on trial.
     """
 
     generation: int
@@ -66,7 +66,7 @@ class OpenSlot:
             store: The store, in the device's folder.
             slot: The slot's name.
             generation: The store's.
-            base: For the slot of an adapter: that whose backbone it adapts.
+            base: For an adapter's slot: the slot whose backbone it adapts.
             encoders: The app's own.
 
         Raises:
@@ -76,8 +76,8 @@ class OpenSlot:
         path, device, record = store.path, store.path.parent, store.slots.get(slot)
         if not _DIGEST.fullmatch(record.bundle):
             raise DeviceError(damaged(path, f"slot {slot:.60} is damaged: no digest of a bundle"))
-        opening = open_release if base is None else open_adapter
-        bundle, head = opening(bundle_path(device, record.bundle))
+        open_bundle = open_release if base is None else open_adapter
+        bundle, head = open_bundle(bundle_path(device, record.bundle))
         if bundle.path.stem != bundle.digest:  # installed under its digest
             raise DeviceError(f"{bundle.path}: not the bundle that was installed; {doctor(device)}")
         try:
@@ -87,11 +87,11 @@ class OpenSlot:
             model = _model(record, bundle, head, state)
         except DataError as error:
             raise DeviceError(damaged(path, f"slot {slot:.60} is damaged: {error}")) from error
-        backbone: Backbone = lazy(bundle, encoders=encoders)
+        backbone: Backbone = lazy_backbone(bundle, encoders=encoders)
         if base is not None:
-            backbone = adapted(bundle, base.bundle, base.active_model.backbone)
+            backbone = adapted_backbone(bundle, base.bundle, base.active_model.backbone)
         elif state is not None:
-            backbone = prompted(lazy(bundle), state)
+            backbone = with_state(lazy_backbone(bundle), state)
         return cls.of(generation, record, bundle, model, backbone)
 
     @classmethod
@@ -104,21 +104,21 @@ class OpenSlot:
         backbone: Backbone | None = None,
         trial: int | None = None,
     ) -> OpenSlot:
-        """A slot of parts that are open already, with a backbone that is loaded already."""
-        active_model = ActiveModel(model, lazy(bundle, backbone), record.threshold)
+        """A slot of parts that are open, and of a backbone that is loaded if it is given."""
+        active_model = ActiveModel(model, lazy_backbone(bundle, backbone), record.threshold)
         return cls(generation, record, bundle, active_model, trial)
 
-    def sharing(self, other: OpenSlot | None) -> OpenSlot:
-        """The same, with the backbone of an earlier snapshot of the same release, if it is one."""
-        if other is None or other.bundle.digest != self.bundle.digest:
+    def sharing(self, earlier: OpenSlot | None) -> OpenSlot:
+        """The same, with the backbone of an earlier snapshot if that is of the same release."""
+        if earlier is None or earlier.bundle.digest != self.bundle.digest:
             return self
-        backbone = other.active_model.backbone
-        if other.record.backbone != self.record.backbone:  # the same, with another prompt
-            backbone = prompted(backbone, _state_of(self.record))
+        backbone = earlier.active_model.backbone
+        if earlier.record.backbone != self.record.backbone:  # the same, with another prompt
+            backbone = with_state(backbone, _state_of(self.record))
         return replace(self, active_model=replace(self.active_model, backbone=backbone))
 
     def with_prompt(self, prompt: bytes | None) -> OpenSlot:
-        """The same release, whose texts are read with a prompt, or without; in the same session.
+        """The same release, with another prompt or none, in the same session.
 
         Args:
             prompt: See ``SlotRecord``.
@@ -128,7 +128,7 @@ class OpenSlot:
         """
         state = None if prompt is None else compiled(prompt)
         backbone = provenance(self.bundle.backbone_digest, state)
-        model = replace(self.active_model, backbone=prompted(self.active_model.backbone, state))
+        model = replace(self.active_model, backbone=with_state(self.active_model.backbone, state))
         record = replace(self.record, backbone=backbone, prompt=prompt)
         return replace(self, record=record, active_model=model)
 
@@ -144,12 +144,12 @@ class OpenSlot:
 
     @property
     def reads_plain(self) -> bool:
-        """Whether texts go into the bundle's backbone as it is."""
+        """Whether the bundle's backbone encodes texts without a prompt."""
         return self.record.backbone == self.bundle.backbone_digest
 
     @property
     def to_fit(self) -> bool:
-        """Whether the vendor's model stands in for a personal one that is of no use any more."""
+        """Whether the vendor's model replaces an unusable personal one, until the next fit."""
         return self.record.form == UNUSABLE
 
     @property
@@ -162,10 +162,10 @@ class OpenSlot:
         return prior_of(self.bundle, self.model.head.labels)
 
 
-def lazy(
+def lazy_backbone(
     bundle: Bundle, backbone: Backbone | None = None, encoders: Encoders | None = None
 ) -> LazyBackbone:
-    """A bundle's backbone, loaded when it is first needed, or loaded already."""
+    """A bundle's backbone, loaded on first use unless it is given."""
     transformer = bundle.manifest.kind != WORD_VECTORS
     if isinstance(backbone, LazyBackbone):
         return backbone
@@ -174,8 +174,8 @@ def lazy(
     return LazyBackbone(lambda: backbone, transformer=transformer)
 
 
-def adapted(bundle: Bundle, release: Bundle, backbone: LazyBackbone) -> LazyBackbone:
-    """A release's backbone with an adapter in it, loaded when it is first needed.
+def adapted_backbone(bundle: Bundle, release: Bundle, backbone: LazyBackbone) -> LazyBackbone:
+    """A release's backbone with an adapter in it, loaded on first use.
 
     Args:
         bundle: The adapter's.
@@ -194,14 +194,14 @@ def adapted(bundle: Bundle, release: Bundle, backbone: LazyBackbone) -> LazyBack
         )
 
     def load() -> Backbone:
-        # Where the release is read with a prompt, its other tasks are not.
+        # A prompt of the release is not for its further tasks.
         return AdaptedBackbone(plain_of(backbone.loaded), bundle.state())
 
     return LazyBackbone(load, transformer=True)
 
 
-def prompted(backbone: LazyBackbone, state: EncoderState | None) -> LazyBackbone:
-    """A backbone with a prompt in place of the one that it has, or with none."""
+def with_state(backbone: LazyBackbone, state: EncoderState | None) -> LazyBackbone:
+    """A backbone with another prompt, or with none."""
 
     def load() -> Backbone:
         plain = plain_of(backbone.loaded)
@@ -210,8 +210,8 @@ def prompted(backbone: LazyBackbone, state: EncoderState | None) -> LazyBackbone
     return LazyBackbone(load, transformer=backbone.is_transformer)
 
 
-def ordered(head: Head, labels: tuple[str, ...]) -> Head:
-    """A head with its labels in the device's order; the head's own where there is none."""
+def with_labels(head: Head, labels: tuple[str, ...]) -> Head:
+    """A head with its labels in the device's order, or in its own where there is none."""
     return head.in_order(labels) if labels else head
 
 
@@ -224,7 +224,7 @@ def prior_of(bundle: Bundle, labels: tuple[str, ...]) -> PopulationPrior | None:
 
 
 def _state_of(record: SlotRecord) -> EncoderState | None:
-    """What a slot's backbone is fed beside a text; None without a prompt.
+    """The state of a slot's prompt; None without one.
 
     Raises:
         DataError: The prompt is damaged.
@@ -233,12 +233,12 @@ def _state_of(record: SlotRecord) -> EncoderState | None:
 
 
 def _with_vendor_model(record: SlotRecord, bundle: Bundle, head: Head) -> SlotRecord:
-    """A row with the vendor's model and the backbone as it is, until the model is fitted again.
+    """A row with the vendor's model and no prompt, until the model is fitted again.
 
-    Texts were read with a mixture of the release's prompts, which earlier versions made.
+    Earlier versions read texts with a mixture of the release's prompts.
     """
-    model = ordered(head, record.labels).vendor_model()
-    # A loss, whatever it is, marks a slot that was fitted: it is fitted again.
+    model = with_labels(head, record.labels).vendor_model()
+    # Any loss marks a slot as fitted, so that it is fitted again.
     loss = record.loss or 0.0
     vendor = slot_record(record.name, bundle, model, teachers=record.teachers, loss=loss)
     return replace(vendor, form=UNUSABLE)
@@ -250,9 +250,9 @@ def _model(
     """The personal model of a slot's row.
 
     Raises:
-        DataError: It does not fit the bundle, or is not the one that was kept.
+        DataError: It does not fit the bundle, or is not the one that was stored.
     """
-    head = ordered(head, record.labels)
+    head = with_labels(head, record.labels)
     words = lexical_weight(record.lexical, head)
     omega = _omega(record.weight, record.form, head)
     model = PersonalModel(head, omega, record.bias, words)
@@ -266,7 +266,7 @@ def _model(
 
 
 def _omega(weight: Vectors, form: str, head: Head) -> Vectors:
-    """Weights as omega: earlier versions kept the personal matrix theta = omega / w."""
+    """Weights as omega: earlier versions stored the personal matrix theta = omega / w."""
     if form != THETA or weight.shape != head.weight.shape:
         return weight
     return np.asarray(weight * head.weight, dtype=np.float32)

@@ -1,4 +1,4 @@
-"""Mending a device's folder: what can be read is kept, and what is damaged is kept aside."""
+"""Repair a device's folder: readable data is kept, and the damaged store is set aside."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ class RepairReport:
 
     Attributes:
         path: The device's folder.
-        whole: Whether nothing is wrong, or nothing is any more.
-        problems: What is wrong, in words.
-        actions: What was done; where nothing was to be changed, what ``--repair`` would do.
-        slots: By name ``"whole"``, or what is wrong.
-        bundles: By file name ``"whole"``, or what is wrong.
+        whole: Whether there is no problem, or none after the repair.
+        problems: The problems, in words.
+        actions: What a repair did; without one, what ``--repair`` would do.
+        slots: By name ``"whole"``, or the problem.
+        bundles: By file name ``"whole"``, or the problem.
         examples: Examples that can be read.
         labelled: How many of them have a label.
-        lost: Examples of which something can be read, and that cannot be kept. What a damaged page
-            held is not known, so there may have been more.
-        answers: The slot that is active, or would be; None where none can.
-        fit: Whether its personal model is lost, and fitted again to what can be read.
-        adapters: By its adapter's name the slot that is active, or would be, for a further task;
-            None where none can: its examples stay, until its adapter is loaded again.
-        fit_adapters: Those whose personal model is lost, and fitted again.
-        aside: Where the earlier store was kept, in the same folder; None where it did not change.
+        lost: Examples that can be read in part, but cannot be kept. The contents of a damaged page
+            are unknown, so there may have been more.
+        answers: The slot that is active after a repair; None if none is usable.
+        fit: Whether its personal model is lost, and fitted again to the readable examples.
+        adapters: By adapter the slot of a further task that is active after a repair; None if none
+            is usable: its examples stay, until its adapter is loaded again.
+        fit_adapters: The adapters whose personal model is lost, and fitted again.
+        aside: Name of the earlier store, set aside in the folder; None where it did not change.
     """
 
     path: str
@@ -72,24 +72,24 @@ class RepairReport:
         return asdict(self)
 
 
-def look(folder: Path, codec: Codec = PLAIN) -> RepairReport:
-    """Say what of a folder is whole, and what a repair would do; nothing is changed.
+def examine(folder: Path, codec: Codec = PLAIN) -> RepairReport:
+    """Report a folder's problems, and what a repair would do; nothing is changed.
 
     Raises:
         DeviceError: It is no device's, a newer FaLA wrote it, or it has another key.
     """
     with _opened(folder) as source:
-        return _report(diagnose(folder, source, codec), done=False)
+        return _report(diagnose(folder, source, codec), repaired=False)
 
 
 def repair(folder: Path, release: str | None = None, codec: Codec = PLAIN) -> RepairReport:
-    """Mend a folder; see ``Device.repair``."""
-    with _opened(folder, alone=True) as source:
+    """Repair a folder; see ``Device.repair``."""
+    with _opened(folder, exclusive=True) as source:
         health = diagnose(folder, source, codec)
         if release is not None and not health.usable and not health.unfinished:
             _install(health, release)
-        report = _report(health, done=True)
-        if health.usable and _is_to_change(health):
+        report = _report(health, repaired=True)
+        if health.usable and _needs_change(health):
             _activate(health)
             write_atomically(folder / REBUILT, health.rescue.write)
             if source is not None and os.name == "nt":  # where an open file keeps its name
@@ -97,19 +97,19 @@ def repair(folder: Path, release: str | None = None, codec: Codec = PLAIN) -> Re
             report = replace(report, aside=_exchange(folder))
         for name in health.damaged_bundles if health.usable else ():
             (folder / BUNDLES / name).unlink(missing_ok=True)
-        for file in health.open_to_others:
-            with contextlib.suppress(FileNotFoundError):  # the log goes with the last connection
+        for file in health.exposed:
+            with contextlib.suppress(FileNotFoundError):  # the last connection deletes the log
                 keep_private(file)
         return report
 
 
 @contextlib.contextmanager
-def _opened(folder: Path, *, alone: bool = False) -> Iterator[sqlite3.Connection | None]:
+def _opened(folder: Path, *, exclusive: bool = False) -> Iterator[sqlite3.Connection | None]:
     """A connection to a folder's store; None where a repair was interrupted.
 
     Args:
         folder: The folder.
-        alone: Finish such a repair, and keep others from writing meanwhile.
+        exclusive: Finish such a repair, and lock the store against other writers.
 
     Raises:
         DeviceError: It is no device's, cannot be read, or cannot be written.
@@ -118,7 +118,7 @@ def _opened(folder: Path, *, alone: bool = False) -> Iterator[sqlite3.Connection
     try:
         if (folder / ERASING).exists():
             raise DeviceError(f"{folder}: its erasure was interrupted; Device.open finishes it")
-        if alone:
+        if exclusive:
             _finish(folder)
         if not any(file.exists() for file in (store, folder / REBUILT)):
             raise DeviceError(f"{folder}: not a device folder; make one with Device.create")
@@ -128,7 +128,7 @@ def _opened(folder: Path, *, alone: bool = False) -> Iterator[sqlite3.Connection
             return
         with contextlib.closing(sqlite3.connect(store, isolation_level=None)) as source:
             source.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
-            if alone:
+            if exclusive:
                 _lock(source)
             yield source
     except OSError as error:
@@ -137,8 +137,8 @@ def _opened(folder: Path, *, alone: bool = False) -> Iterator[sqlite3.Connection
         raise DeviceError(f"{store}: {error}; {FAILING_DISK}") from error
 
 
-def _is_to_change(health: Health) -> bool:
-    """Whether the store, or a slot, is not as it is to be."""
+def _needs_change(health: Health) -> bool:
+    """Whether a repair changes the store or a slot."""
     return (
         bool(health.store)
         or any(health.slots.values())
@@ -149,7 +149,7 @@ def _is_to_change(health: Health) -> bool:
     )
 
 
-def _report(health: Health, *, done: bool) -> RepairReport:
+def _report(health: Health, *, repaired: bool) -> RepairReport:
     best, adapters = health.tasks()[""], sorted(health.adapters.items())
     counts = [
         health.rescue.store.of(adapter).examples.counts()
@@ -158,51 +158,51 @@ def _report(health: Health, *, done: bool) -> RepairReport:
     problems = tuple(health.problems)
     return RepairReport(
         path=str(health.folder),
-        whole=not problems or (done and best is not None),
+        whole=not problems or (repaired and best is not None),
         problems=problems,
         actions=tuple(_actions(health)),
-        slots={name: what or "whole" for name, what in sorted(health.slots.items())},
-        bundles={name: what or "whole" for name, what in health.bundles.items()},
+        slots={name: problem or "whole" for name, problem in sorted(health.slots.items())},
+        bundles={name: problem or "whole" for name, problem in health.bundles.items()},
         examples=sum(count for count, _ in counts),
         labelled=sum(labelled for _, labelled in counts),
         lost=health.rescue.lost,
         answers=None if best is None else best.name,
         fit=best is not None and best.opened is None,
-        adapters={name: None if one is None else one.name for name, one in adapters},
+        adapters={name: None if usable is None else usable.name for name, usable in adapters},
         fit_adapters=tuple(
-            name for name, one in adapters if one is not None and one.opened is None
+            name for name, usable in adapters if usable is not None and usable.opened is None
         ),
     )
 
 
 def _actions(health: Health) -> Iterator[str]:
-    """What a repair does, in words."""
+    """The steps of a repair, in words."""
     if not health.usable and not health.unfinished:
         yield (
             "no release in the folder is whole: repair with one (--bundle FILE), and all that "
             "can be read comes with it"
         )
-    elif health.usable and _is_to_change(health):
+    elif health.usable and _needs_change(health):
         yield f"write {STORE} anew from what can be read; the earlier file stays aside"
         for adapter, usable in health.tasks().items():
-            of = f" of the adapter {adapter}" if adapter else ""
+            suffix = f" of the adapter {adapter}" if adapter else ""
             if usable is None:
-                kept, _ = health.rescue.store.of(adapter).examples.counts()
-                yield f"keep {kept} examples{of}, which is to be loaded again"
+                count, _ = health.rescue.store.of(adapter).examples.counts()
+                yield f"keep {count} examples{suffix}, which is to be loaded again"
             elif usable.opened is None:
-                yield f"fit the personal model{of} again, on {usable.bundle.manifest.name}"
+                yield f"fit the personal model{suffix} again, on {usable.bundle.manifest.name}"
             elif not health.stays(adapter, usable):
                 yield f"fall back to slot {usable.name}, {usable.bundle.manifest.name}"
         if any(health.slots.values()):
             yield "empty the slots that are damaged"
     if health.damaged_bundles:
         yield "delete the bundles that are damaged"
-    if health.open_to_others:
+    if health.exposed:
         yield "keep the files from other users"
 
 
 def _install(health: Health, release: str) -> None:
-    """Install a release where none in the folder is whole; its vendor's model is fitted then."""
+    """Install a release where none in the folder is whole; its model is fitted later."""
     bundle, head = open_release(release, hold=True)
     bundle.backbone()  # a model that does not load must not be installed
     installed = install(bundle, health.folder)
@@ -223,14 +223,14 @@ def _activate(health: Health) -> None:
             if usable.opened is None:
                 slots.put(usable.vendor_record(slots.positive()))
                 slots.set_fit(usable.name, None)
-            others = [name for name in slots_of(adapter) if name != usable.name]
-            previous = next((name for name in others if health.slots.get(name) == ""), None)
+            idle = [name for name in slots_of(adapter) if name != usable.name]
+            previous = next((name for name in idle if health.slots.get(name) == ""), None)
             slots.activate(usable.name, previous)
             slots.advance(slots.version().generation)
 
 
 def _lock(connection: sqlite3.Connection) -> None:
-    """Keep others from writing meanwhile; a file too damaged to lock cannot be written either."""
+    """Lock out other writers; a file too damaged to lock cannot be written either."""
     try:
         connection.execute("BEGIN IMMEDIATE")
     except sqlite3.OperationalError as error:
@@ -241,9 +241,9 @@ def _lock(connection: sqlite3.Connection) -> None:
 
 
 def _exchange(folder: Path) -> str:
-    """Let the store that was written take the earlier one's name; that one stays aside.
+    """Give the rebuilt store the earlier one's name, and set the earlier one aside.
 
-    Killed midway, the next repair finishes it: as long as no store is there, none was written to.
+    After a kill the next repair finishes it: until then there is no store to write to.
     """
     aside = f"{ASIDE}{time.time_ns()}-{STORE}"
     (folder / STORE).replace(folder / aside)
@@ -252,13 +252,13 @@ def _exchange(folder: Path) -> str:
 
 
 def _finish(folder: Path, aside: str | None = None) -> None:
-    """End a repair that was interrupted; one that did not get so far leaves nothing."""
+    """Finish an interrupted repair, or delete its files if it did not get that far."""
     rebuilt, store = folder / REBUILT, folder / STORE
     if rebuilt.exists() and not store.exists():
         if aside is None:
             aside = max((file.name for file in folder.glob(f"{ASIDE}*{STORE}")), default=ASIDE)
         log = folder / f"{STORE}-wal"
-        if log.exists():  # it belongs to the earlier file, and would be read into the new one
+        if log.exists():  # it belongs to the earlier file, and would change the new one
             log.replace(folder / f"{aside}-wal")
         (folder / f"{STORE}-shm").unlink(missing_ok=True)
         rebuilt.replace(store)

@@ -1,4 +1,4 @@
-"""A task of a device: its part of the store, its active slot, and how it gives way on trial."""
+"""A task of a device: its part of the store, its active slot, and the fall back on trial."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.bundle.reading import Bundle
-from fala.errors import BundleError, DeviceChangedError, DeviceError
+from fala.errors import BundleError, DeviceChangedError, DeviceError, model_changed
 from fala.examples import Example
 from fala.model.active import ActiveModel
 from fala.model.heads import Head, PersonalModel
@@ -38,9 +38,9 @@ class Change:
     Attributes:
         model: The personal model.
         threshold: Its decision threshold; of tags one each.
-        loss: Its cross-entropy on the labelled examples, each left out; None where it is not known.
-        embeddings: Embeddings of the model's backbone to keep with it, by text.
-        fit: What it was fitted to; None where nothing can be added to that.
+        loss: Its leave-one-out cross-entropy on the labelled examples; None if unknown.
+        embeddings: Embeddings of the model's backbone to store with it, by text.
+        fit: The record of its fit; None if no example can be added to that.
     """
 
     model: PersonalModel
@@ -53,7 +53,7 @@ class Change:
 class Task:
     """One head with its examples: the device's own task, or that of an adapter.
 
-    It holds no state of its own: any number of them may stand for the same task.
+    It has no state of its own: several instances may represent the same task.
 
     Args:
         folder: The device's folder, open.
@@ -77,12 +77,12 @@ class Task:
 
     @property
     def work(self) -> RLock:
-        """Held by whoever reads, fits and writes; never while texts are encoded for long."""
+        """Held to read, fit and write; never while texts are encoded for long."""
         return self._folder.work
 
     @property
     def active(self) -> OpenSlot:
-        """The active slot of this folder: also one that another process has installed meanwhile.
+        """The active slot of this folder, even if another process has just installed it.
 
         Raises:
             UnknownAdapterError: No adapter of the task's name is installed.
@@ -119,13 +119,13 @@ class Task:
         return head.position(self.store.slots.positive())
 
     def ready(self, examples: Sequence[Example] = ()) -> OpenSlot:
-        """The active slot; one on trial answers probes first, or gives way to the previous one.
+        """The active slot; one on trial is probed first, with a fall back to the previous one.
 
         Args:
-            examples: Those of the call that is under way: the first few are among the probes.
+            examples: The examples of the current call: the first few are among the probes.
 
         Raises:
-            BundleError: It cannot answer, and there is nothing to fall back to.
+            BundleError: It cannot predict, and there is nothing to fall back to.
         """
         if not self.adapter:
             return self._ready(examples)
@@ -136,7 +136,7 @@ class Task:
             try:
                 return self.active
             except BundleError as error:
-                if base.trial is None or not own.gave_way(base, error):
+                if base.trial is None or not own.fell_back(base, error):
                     raise
 
     def ask(
@@ -147,22 +147,22 @@ class Task:
         """Ask the active model; where it is on trial and fails, the previous one.
 
         Raises:
-            BundleError: It cannot answer, and there is nothing to fall back to.
+            BundleError: It cannot predict, and there is nothing to fall back to.
         """
 
-        def answer(active: OpenSlot) -> Result:
+        def predict(active: OpenSlot) -> Result:
             result = question(active.active_model, examples)
             if active.trial is not None:
                 self._folder.trials.answered(active.trial, len(examples))
             return result
 
-        return self.using(answer, examples)
+        return self.using(predict, examples)
 
-    def using(self, use: Callable[[OpenSlot], Result], examples: Sequence[Example] = ()) -> Result:
+    def using(self, call: Callable[[OpenSlot], Result], examples: Sequence[Example] = ()) -> Result:
         """Use the active slot; where it is on trial and fails, the previous one.
 
         Args:
-            use: Given the slot; it may be called again, with another one.
+            call: Called with the slot, and again with another one after a fall back.
             examples: See ``ready``.
 
         Raises:
@@ -172,30 +172,28 @@ class Task:
             active = self.ready(examples)
             try:
                 with self.expecting(active):
-                    return use(active)
-            except DeviceChangedError:  # its release was swept away before it was loaded
+                    return call(active)
+            except DeviceChangedError:  # its files were deleted before it was loaded
                 continue
             except BundleError as error:
-                if not self.gave_way(active, error):
+                if not self.fell_back(active, error):
                     raise
 
     @contextlib.contextmanager
     def expecting(self, slot: OpenSlot) -> Iterator[None]:
-        """Use the files of a slot, and of the previous one, which another process may sweep away.
+        """Use the files of a slot, and of the previous one, which another process may delete.
 
         Raises:
-            DeviceChangedError: They are gone, and another slot is active by now.
+            DeviceChangedError: They are deleted, and another slot is active by now.
             BundleError: They cannot be used.
         """
         try:
             yield
         except BundleError as error:
-            gone = isinstance(error.__cause__, FileNotFoundError)
-            if not gone or self.store.slots.version().generation == slot.generation:
+            deleted = isinstance(error.__cause__, FileNotFoundError)
+            if not deleted or self.store.slots.version().generation == slot.generation:
                 raise
-            raise DeviceChangedError(
-                f"{self.path}: the device's model was changed meanwhile"
-            ) from error
+            raise model_changed(self.path) from error
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[None]:
@@ -215,7 +213,7 @@ class Task:
         """Make another personal model of the same bundle the active one, in one transaction.
 
         Args:
-            base: The slot that the model was fitted for, as it is to be from now on.
+            base: The slot that the model was fitted for; its prompt may be new.
             change: The model.
 
         Returns:
@@ -255,12 +253,12 @@ class Task:
         prune(self._folder)
 
     def keep_embeddings(self, backbone: str, embeddings: Mapping[str, NDArray[np.float32]]) -> None:
-        """Keep embeddings of a backbone, by text."""
+        """Store embeddings of a backbone, by text."""
         with self.store.transaction():
             self.store.embeddings.add(backbone, embeddings)
 
     def take_behind(self) -> bool:
-        """Whether the device fell back here to a model that lacks newer labels; once."""
+        """Whether the device fell back to a model without newer labels; True once."""
         behind = self.adapter in self._folder.behind
         self._folder.behind.discard(self.adapter)
         return behind
@@ -277,31 +275,31 @@ class Task:
                     self._probe(active, active.trial, examples)
 
     def _probe(self, active: OpenSlot, began: int, examples: Sequence[Example]) -> None:
-        """Let a slot on trial answer probes, with a try counted before and taken back after."""
+        """Probe a slot on trial; a try is counted before, and reset after."""
         trials = self._folder.trials
-        with trials.alone() as alone:
+        with trials.exclusive() as exclusive:
             trial = trials.running()
-            if trial is None or trial.began != began:  # confirmed, or left, by another process
+            if trial is None or trial.began != began:  # ended by another process
                 trials.passed(began, 0)
                 return
             try:
-                with trials.counted(trial) if alone else contextlib.nullcontext():
-                    # What has no text cannot be encoded by the app's own encoder alone.
+                with trials.counted(trial) if exclusive else contextlib.nullcontext():
+                    # The app's own encoder may be for items without a text.
                     edge_cases = () if active.bundle.external else FEW_EDGE_CASES
                     newest = self.store.texts.newest(len(edge_cases)) if edge_cases else []
                     texts = [*edge_cases, *newest]
                     check_trial(active.active_model, examples, texts)
                     for task in further_tasks(self._folder):
-                        with contextlib.suppress(DeviceError):  # its row is damaged, or it is gone
+                        with contextlib.suppress(DeviceError):  # its row is damaged or deleted
                             check_trial(task.active.active_model, (), texts)
             except BundleError as error:
-                if not self.gave_way(active, error):
+                if not self.fell_back(active, error):
                     raise
                 return
             trials.passed(began, trial.answered)
 
-    def gave_way(self, active: OpenSlot, error: BundleError) -> bool:
-        """Whether a slot that could not answer was on trial, and another one is active now."""
+    def fell_back(self, active: OpenSlot, error: BundleError) -> bool:
+        """Fall back from a failed slot if it is on trial; returns whether another is active."""
         if self.adapter:
             base = self.own.active
             if active.trial is None or active.trial != base.trial:
@@ -316,21 +314,21 @@ class Task:
 
     def _open(self) -> OpenSlot:
         """The active slot, as it is at one generation."""
-        folder, own = self._folder, not self.adapter
+        folder, is_own = self._folder, not self.adapter
         while True:
-            base = None if own else self.own.active
+            base = None if is_own else self.own.active
             generation = self.store.slots.version().generation
-            if own and _gave_up(folder, generation):
+            if is_own and _fall_back_after_tries(folder, generation):
                 continue
             try:
-                trial = folder.trials.running() if own else None
+                trial = folder.trials.running() if is_own else None
                 slot = self.open_slot(self.store.slots.active()[0], generation, base)
             except (BundleError, DeviceError) as error:
-                # Another process may have swept its bundle away, having installed others.
+                # Another process may have installed others, and deleted its bundle.
                 moved = base is not None and self.own.active is not base
                 if moved or self.store.slots.version().generation != generation:
                     continue
-                if not own or not blames_release(error):
+                if not is_own or not blames_release(error):
                     raise
                 if not fall_back(folder, generation, str(error)):
                     raise
@@ -342,7 +340,7 @@ class Task:
                 return replace(slot, trial=base.trial)
             if slot.to_fit:
                 folder.behind.add("")
-            # One session, whatever was learned since.
+            # Reuse the session: only the personal model changed.
             slot = slot.sharing(folder.active.get(""))
             return slot if trial is None else replace(slot, trial=trial.began)
 
@@ -362,7 +360,7 @@ def fall_back(folder: Folder, generation: int, reason: str) -> bool:
 
     Returns:
         Whether another slot is active now; False where the slot is not on trial, or the
-        previous one is no better.
+        previous one fails, too.
     """
     store, trials = folder.store, folder.trials
     try:
@@ -387,8 +385,8 @@ def go_back(folder: Folder, *, give_up: bool = False) -> tuple[OpenSlot, list[st
 
     Args:
         folder: The device's folder.
-        give_up: Leave no way back to the active slots, and a task without a slot where its
-            previous one is damaged: its examples wait for its adapter to be loaded again.
+        give_up: Drop the active slots. A task whose previous slot is damaged has none then: its
+            examples stay, until its adapter is loaded again.
 
     Returns:
         The device's own slot that is active now, and the tasks, by their adapters, whose examples
@@ -438,17 +436,17 @@ def _flip(task: Task, previous: str, *, give_up: bool) -> bool:
     return changed
 
 
-def _gave_up(folder: Folder, generation: int) -> bool:
-    """Fall back from a slot that too many processes ended with, before it is loaded again."""
+def _fall_back_after_tries(folder: Folder, generation: int) -> bool:
+    """Fall back before loading a slot with which too many processes ended."""
     trials = folder.trials
     trial = trials.running()
     if trial is None or trial.tries < TRIES:
         return False
-    with trials.alone() as alone:  # else the last try is still going on
+    with trials.exclusive() as exclusive:  # else the last try is still running
         trial = trials.running()
-        if not alone or trial is None or trial.tries < TRIES:
+        if not exclusive or trial is None or trial.tries < TRIES:
             return False
-        reason = f"{trial.tries} processes in a row ended while it was loaded, or first asked"
+        reason = f"{trial.tries} processes in a row ended while it was loaded or probed"
         return fall_back(folder, generation, reason)
 
 
@@ -464,17 +462,16 @@ def prune(folder: Folder, release: Bundle | None = None) -> None:
     active = Task(folder).active.bundle if release is None else release
     sources: set[str] = set()
     for digest in folder.store.slots.bundles():
-        with contextlib.suppress(BundleError):  # there is no way back to a damaged one
+        with contextlib.suppress(BundleError):  # a damaged one is never active again
             path = bundle_path(folder.path, digest)
             sources |= sources_of(active if digest == active.path.stem else Bundle.open(path))
     folder.store.prune(sources)
 
 
 def sources_of(bundle: Bundle) -> set[str]:
-    """Backbones whose embeddings are of use to a bundle: a bridge starts there, or its own.
+    """Backbones whose embeddings a bundle can use: its own, and those that its bridges map from.
 
-    Texts that were read by the backbone as it is can cross a bridge from there; those for which
-    more was fed to it cannot.
+    A bridge maps embeddings without a prompt only.
     """
     return {bundle.backbone_digest, *bundle.bridges()}
 

@@ -1,9 +1,9 @@
 """The trial of a new slot, as in Android's A/B updates.
 
 A release that was just installed is on trial. A process counts a try on the disk before it loads
-the release, and takes it back once the release has answered or raised an error. A process that ends
+the release, and resets it once the release has predicted or raised an error. A process that ends
 in between leaves its try; after ``TRIES`` of them in a row the device falls back to the previous
-slot. The trial ends well when the app confirms it, or after ``ANSWERS`` answers.
+slot. The trial ends well when the app confirms it, or after ``PREDICTIONS`` of them.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from fala.store.store import Store
 
 _log = logging.getLogger("fala.store")
 
-#: Tries in a row that ended with their process before the device falls back. One may be a flat
-#: battery or the user's impatience, and so may two; three are the release.
+#: Tries in a row that ended with their process before the device falls back. One or two may be a
+#: flat battery or an impatient user; three are the release.
 TRIES = 3
-#: Examples answered before a trial ends well: where none of 100 failed, fewer than 3 in
-#: 100 do (the rule of three, at 95 %), and it is a day or two of use: time to come back in.
-ANSWERS = 100
+#: Predictions before a trial ends well: if none of 100 failed, fewer than 3 in 100 do (the rule of
+#: three, at 95 %). They take a day or two of use, which leaves time to fall back.
+PREDICTIONS = 100
 #: Empty; locked by the process that counts a try. The lock ends with its process.
 _LOCK = "store.sqlite3.trial"
 
@@ -45,9 +45,9 @@ class Trials:
     def __init__(self, path: Path, store: Store) -> None:
         self._path, self._store = path, store
         self._lock = Lock()
-        #: The trial whose slot has answered in this process last.
+        #: The trial whose slot passed its probes in this process last.
         self._began: int | None = None
-        #: Its answers that are not written yet, and how many of them end it.
+        #: Its predictions that are not written yet, and how many of them end it.
         self._fresh, self._needed = 0, math.inf
 
     def running(self) -> Trial | None:
@@ -56,13 +56,13 @@ class Trials:
         return trial if trial is not None and trial.slot == self._store.slots.active()[0] else None
 
     def begin(self, slot: str, generation: int) -> None:
-        """Put a slot on trial that answered in this process. In a transaction."""
+        """Put a slot on trial that passed in this process. In a transaction."""
         self._store.settings.set_trial(Trial(slot, generation))
         self._store.settings.set_fell_back(None)
         self.passed(generation, 0)
 
     def resume(self, slot: str, generation: int) -> int | None:
-        """Note that a slot is active again; a trial of it begins anew. In a transaction.
+        """Note that a slot is active again; a trial of it starts anew. In a transaction.
 
         Returns:
             The generation at which it begins; None where the slot is not on trial.
@@ -81,20 +81,20 @@ class Trials:
             self._store.settings.set_fell_back(reason)
 
     def has_passed(self, began: int) -> bool:
-        """Whether a trial's slot has answered in this process."""
+        """Whether a trial's slot has passed in this process."""
         return began == self._began
 
     def passed(self, began: int, answered: int) -> None:
-        """Note that a trial's slot has answered in this process."""
+        """Note that a trial's slot has passed in this process."""
         with self._lock:
-            self._began, self._fresh, self._needed = began, 0, ANSWERS - answered
+            self._began, self._fresh, self._needed = began, 0, PREDICTIONS - answered
 
     @contextlib.contextmanager
-    def alone(self) -> Iterator[bool]:
+    def exclusive(self) -> Iterator[bool]:
         """Hold the right to count a try; yields whether no other process holds it.
 
-        Tries at the same time would count each other as failed. A try that is not counted is no
-        loss: what ends that process ends the one that counts.
+        Concurrent tries would count each other as failed. A try that is not counted is no loss:
+        the same failure ends the process that counts.
         """
         file = self._path / _LOCK
         with contextlib.suppress(OSError):
@@ -106,18 +106,18 @@ class Trials:
             return
         try:
             # SQLite's locks work on every platform, and end with their process.
-            held = True
+            acquired = True
             try:
                 lock.execute("BEGIN EXCLUSIVE")
             except sqlite3.Error as error:
-                held = "locked" not in str(error)
-            yield held
+                acquired = "locked" not in str(error)
+            yield acquired
         finally:
             lock.close()
 
     @contextlib.contextmanager
     def counted(self, trial: Trial) -> Iterator[None]:
-        """Count a try of this process, until it ends: with an answer, or with an error."""
+        """Count a try of this process, until it ends with a prediction or an error."""
         self._count(trial.began, trial.tries + 1)
         try:
             yield
@@ -127,7 +127,7 @@ class Trials:
         self._count(trial.began, 0)
 
     def answered(self, began: int, count: int) -> None:
-        """Count answers, in memory; written at once when they are enough."""
+        """Count predictions, in memory; written at once when they are enough."""
         with self._lock:
             if began == self._began and self._needed < math.inf:
                 self._fresh += count
@@ -136,22 +136,22 @@ class Trials:
             self.flush()
 
     def flush(self) -> None:
-        """Write the answers counted so far; where they are enough, the trial is over."""
+        """Write the predictions counted so far; the trial ends if they are enough."""
         with self._lock:
             began, fresh, self._fresh = self._began, self._fresh, 0
         if not fresh:
             return
-        needed = math.inf  # where the trial is over
+        needed = math.inf  # if the trial is over
         try:
             with self._store.transaction():
                 trial = self._store.settings.trial()
                 if trial is not None and trial.began == began:
-                    needed = ANSWERS - trial.answered - fresh
+                    needed = PREDICTIONS - trial.answered - fresh
                     self._store.settings.set_trial(
                         replace(trial, answered=trial.answered + fresh) if needed > 0 else None
                     )
         except DeviceError as error:  # the trial lasts longer
-            _log.warning("answers of the slot on trial are not counted: %s", error)
+            _log.warning("predictions of the slot on trial are not counted: %s", error)
             return
         if needed <= 0:
             _log.info("%s: the trial of the release ended well", self._path)
@@ -166,7 +166,7 @@ class Trials:
                 trial = self._store.settings.trial()
                 if trial is not None and trial.began == began:
                     self._store.settings.set_trial(replace(trial, tries=tries))
-        except DeviceError as error:  # a full disk must not keep a device from answering
+        except DeviceError as error:  # a full disk must not stop predictions
             _log.warning("a try of the slot on trial is not counted: %s", error)
 
 

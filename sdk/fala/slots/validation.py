@@ -1,7 +1,7 @@
-"""Validation of a release: whether it loads, and answers texts that no vendor thinks of.
+"""Validation of a release: it must load, and have finite logits of edge-case texts.
 
-A release that was never installed here is loaded in a process of its own first, whose end harms
-nobody. Whoever installs it, or tries it, lets it answer the texts of this module.
+A release that was never installed here is loaded in a process of its own first, which may end
+without harm. Installation and trial run it on the texts of this module.
 """
 
 from __future__ import annotations
@@ -42,104 +42,104 @@ EDGE_CASES = (
     "\u0301\u0301\u0323", "\ufdfa\ufb03", "\ufffd\ufffe", "[CLS] [SEP] [MASK] <s> </s> <pad> <unk>",
     "A text.", "x" * 5_000, "A long text. " * 1_000,
 )  # fmt: skip
-#: Those that a release on trial answers at every first use.
+#: Those of the probes at every first use of a release on trial.
 FEW_EDGE_CASES = ("", _EMOJI)
-#: Of the device's newest texts, how many a new release answers before it is installed.
+#: The number of the device's newest texts that a new release is run on before it is installed.
 PROBES = 4
-#: Of the examples that the app asks first, how many a release on trial answers before.
-ASKED = 4
+#: The number of the app's first examples that a release on trial is run on first.
+FIRST_EXAMPLES = 4
 
-#: Logits on another kind of processor differ by less: int8 products are summed otherwise. A
+#: Logits on another kind of processor differ by less: int8 products are summed differently. A
 #: release may have a tolerance of its own.
 TOLERANCE = 0.5
-#: A vendor's texts whose logits a release contains: how many, and their characters.
+#: Limits of the vendor's texts whose logits a release contains: their number, and characters.
 MOST_PROBES, LONGEST_PROBE = 16, 1_000
 
-#: An app that may start no process sets this variable, to anything.
+#: An app that must not start processes sets this variable, to any value.
 FORBIDDEN = "FALA_NO_CHILD_PROCESS"
 
-#: The first line of the process in which a release is loaded for the first time.
+#: The first output line of the process that loads a new release.
 READY = "ready"
-#: Seconds of processor time there, for any release and for each megabyte of it.
+#: Its limit of processor time in seconds: for any release, and for each megabyte of it.
 SECONDS, SECONDS_A_MEGABYTE = 4.0, 0.25
 
-# Systems that let an app start none.
+# Systems on which an app cannot start processes.
 _SINGLE = {"ios", "tvos", "watchos", "visionos", "android", "emscripten", "wasi"}
 _ENVIRONMENT = {
     "MALLOC_ARENA_MAX": "2",  # else every thread reserves address space, which is limited
     "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "false", "ORT_DISABLE_TELEMETRY": "1",
 }  # fmt: skip
-# The package's own first lines are left out: they import what only a device needs.
+# Without the package's __init__, which imports modules that only a device needs.
 _START = (
     "import json, sys, types; job = json.loads(sys.stdin.buffer.readline());"
     " sys.path[:] = job['paths']; package = types.ModuleType('fala');"
     " package.__path__ = job['package']; sys.modules['fala'] = package;"
     " from fala.slots.validation_child import main; main(job)"
 )
-# A machine that is busy gives a process less than its processor time.
+# Wall time per processor time, on a busy machine.
 _PATIENCE = 3.0
-_WAIT = 20.0  # seconds, for any process to begin
+_WAIT = 20.0  # seconds, for any process to start
 
 
-#: The digests of the releases that loaded and answered already in this process.
+#: The digests of the releases that are validated already in this process.
 VALIDATED: set[str] = set()
 
 
 def validate(
     bundle: Bundle, *, installed: bool = False, encoders: Encoders | None = None
 ) -> Backbone:
-    """Load a release's backbone, and make sure that it loads and answers.
+    """Load a release's backbone, and check that it loads and predicts.
 
-    A release that is not validated yet is loaded in a process of its own first, and answers edge
-    cases there. Where no process can be started, it answers here, and the log says so. Word
+    A release that is not validated yet is loaded in a process of its own first, and run on edge
+    cases there. If no process can be started, this happens here, with a line in the log. Word
     vectors are numbers that no other library reads: they are loaded here. An external release has
     no model: the app's encoder embeds its probes.
 
     Args:
         bundle: The release, opened to be held.
-        installed: It has been installed on this device before.
+        installed: Whether it has been installed on this device before.
         encoders: The app's own encoders; None has none.
 
     Returns:
         The backbone, loaded.
 
     Raises:
-        BundleError: It does not load, does not answer, or takes more time or memory than its size
+        BundleError: It does not load, does not predict, or takes more time or memory than its size
             explains.
         EncoderError: The app's encoder is another one, or failed.
     """
     if bundle.external:
         return bundle.backbone(encoders)
-    done = installed or bundle.digest in VALIDATED
-    if not done and bundle.manifest.kind != WORD_VECTORS:
-        bundle.examine()  # at the least cost first
-        done = _validated_apart(bundle)
+    validated = installed or bundle.digest in VALIDATED
+    if not validated and bundle.manifest.kind != WORD_VECTORS:
+        bundle.examine()  # first, as it costs least
+        validated = _validate_in_child(bundle)
     backbone = bundle.backbone()
-    if not done:
+    if not validated:
         check_edge_cases(bundle, backbone)
     VALIDATED.add(bundle.digest)
     return backbone
 
 
 def seconds(size: int) -> float:
-    """Processor time that a release of a size may take, from its first byte to its answers."""
+    """Limit of processor time to load and run a release, by its size in bytes."""
     return SECONDS + SECONDS_A_MEGABYTE * size / 1e6
 
 
 def check_edge_cases(bundle: Bundle, backbone: Backbone) -> int:
-    """Let a release answer edge cases, and the texts whose logits its vendor measured.
+    """Run a release on edge cases, and on the texts whose logits its vendor measured.
 
     Args:
         bundle: The release.
         backbone: Its backbone, loaded.
 
     Returns:
-        How many texts it answered.
+        The number of texts.
 
     Raises:
         BundleMismatchError: It has no head.
-        BundleFormatError: It cannot, or not with finite numbers, or not as the vendor measured.
+        BundleFormatError: It fails, or its logits are not finite, or not as the vendor measured.
     """
     head = bundle.head()
     if head is None:
@@ -147,13 +147,13 @@ def check_edge_cases(bundle: Bundle, backbone: Backbone) -> int:
     lazy = LazyBackbone(lambda: backbone, transformer=backbone.is_transformer)
     model = ActiveModel(head.vendor_model(), lazy)
     edge_cases = "edge cases, such as an empty text"
-    count = len(_answers(model, bundle, EDGE_CASES, edge_cases))
-    # Alone too: what several texts share may hide that one of them has nothing.
+    count = len(_checked_logits(model, bundle, EDGE_CASES, edge_cases))
+    # Alone, too: in a batch, padding may hide that a text has no tokens.
     for text in EDGE_CASES[:3]:
-        _answers(model, bundle, [text], edge_cases)
+        _checked_logits(model, bundle, [text], edge_cases)
     texts, expected, tolerance = vendor_probes(bundle, head)
     if texts:
-        largest = float(np.abs(_answers(model, bundle, texts, edge_cases) - expected).max())
+        largest = float(np.abs(_checked_logits(model, bundle, texts, edge_cases) - expected).max())
         if largest > tolerance:
             raise BundleFormatError(
                 f"{bundle.path}: on this machine its logits differ by {largest:.3g} from those "
@@ -162,8 +162,8 @@ def check_edge_cases(bundle: Bundle, backbone: Backbone) -> int:
     return count + len(texts)
 
 
-def check_answers(model: ActiveModel, bundle: Bundle, texts: Sequence[str]) -> int:
-    """Let a new release answer texts, through every part that will be used.
+def check_own_texts(model: ActiveModel, bundle: Bundle, texts: Sequence[str]) -> int:
+    """Run a new release on texts, through every part that will be used.
 
     Args:
         model: The release's model on its backbone.
@@ -171,36 +171,36 @@ def check_answers(model: ActiveModel, bundle: Bundle, texts: Sequence[str]) -> i
         texts: The texts; without any a few edge cases.
 
     Returns:
-        How many texts it answered.
+        The number of texts.
 
     Raises:
-        BundleFormatError: It cannot, or not with finite numbers.
+        BundleFormatError: It fails, or its logits are not finite.
     """
-    return len(_answers(model, bundle, texts or FEW_EDGE_CASES, "the device's own texts"))
+    return len(_checked_logits(model, bundle, texts or FEW_EDGE_CASES, "the device's own texts"))
 
 
 def check_trial(model: ActiveModel, examples: Sequence[Example], texts: Sequence[str]) -> None:
-    """Let a slot on trial answer edge cases, the device's texts, and the first examples asked.
+    """Run a slot on trial on edge cases, the device's texts, and the app's first examples.
 
     Args:
         model: The slot's.
-        examples: What the app asks first.
+        examples: The examples of the app's call.
         texts: Edge cases, and texts of the device.
 
     Raises:
-        BundleError: It cannot, or not with finite numbers.
+        BundleError: It fails, or its logits are not finite.
     """
-    answers = [model.probe(texts)] if texts else []
+    logits = [model.probe(texts)] if texts else []
     if examples:
-        answers.append(model.logits(examples[:ASKED]))
-    if not all(np.isfinite(z).all() for z in answers):
+        logits.append(model.logits(examples[:FIRST_EXAMPLES]))
+    if not all(np.isfinite(z).all() for z in logits):
         raise BundleFormatError("its logits are not finite")
 
 
 def vendor_probes(bundle: Bundle, head: Head) -> tuple[list[str], Vectors, float]:
     """The texts whose logits a release's vendor measured, with these and a tolerance.
 
-    They stand in the manifest's details under ``probes``: ``texts``, ``logits`` (a list of C
+    The manifest's details contain them under ``probes``: ``texts``, ``logits`` (a list of C
     numbers for each), and ``tolerance`` where it is not ``TOLERANCE`` times the link's spread.
 
     Raises:
@@ -229,7 +229,7 @@ def vendor_probes(bundle: Bundle, head: Head) -> tuple[list[str], Vectors, float
     return texts, logits, float(tolerance)
 
 
-def _answers(model: ActiveModel, bundle: Bundle, texts: Sequence[str], kind: str) -> Vectors:
+def _checked_logits(model: ActiveModel, bundle: Bundle, texts: Sequence[str], kind: str) -> Vectors:
     z = model.probe(texts)
     if z.shape != (len(texts), len(model.model.head.bias)):
         raise BundleFormatError(
@@ -243,14 +243,14 @@ def _answers(model: ActiveModel, bundle: Bundle, texts: Sequence[str], kind: str
     return z
 
 
-def _validated_apart(bundle: Bundle) -> bool:
-    """Whether a release loaded and answered in a process of its own; False where none can be.
+def _validate_in_child(bundle: Bundle) -> bool:
+    """Validate a release in a process of its own; returns False where none can be started.
 
     Raises:
-        BundleError: It did not.
+        BundleError: It failed there.
     """
-    if why := _forbidden():
-        _log.info("%s: loaded in this process at once: %s", bundle.path, why)
+    if reason := _forbidden():
+        _log.info("%s: loaded in this process directly: %s", bundle.path, reason)
         return False
     contents = bundle.contents()
     limit = _WAIT + _PATIENCE * seconds(sum(map(len, contents.values())))
@@ -258,7 +258,7 @@ def _validated_apart(bundle: Bundle) -> bool:
         "paths": sys.path, "package": [str(Path(__file__).parent.parent)],
         "bundle": str(bundle.path), "files": {name: len(data) for name, data in contents.items()},
     }  # fmt: skip
-    # The very bytes that were verified, whatever the file is by now.
+    # The bytes that were verified, even if the file has changed.
     sent = b"".join([json.dumps(job).encode(), b"\n", *contents.values()])
     try:
         process = subprocess.Popen(
@@ -268,7 +268,7 @@ def _validated_apart(bundle: Bundle) -> bool:
             creationflags=getattr(subprocess, "CREATE_NO_WINDOW", 0),
         )  # fmt: skip
     except OSError as error:
-        _log.warning("%s: loaded in this process at once: no other starts: %s", bundle.path, error)
+        _log.warning("%s: loaded in this process directly: no other starts: %s", bundle.path, error)
         return False
     with process:
         try:
@@ -290,7 +290,7 @@ def _verdict(bundle: Bundle, output: bytes, code: int) -> bool:
     ready, _, rest = output.decode("utf-8", "replace").partition("\n")
     if ready != READY:
         _log.warning(
-            "%s: loaded in this process at once: another ends with code %d before it begins",
+            "%s: loaded in this process directly: another ended with code %d at its start",
             bundle.path, code,
         )  # fmt: skip
         return False
@@ -298,8 +298,8 @@ def _verdict(bundle: Bundle, output: bytes, code: int) -> bool:
         verdict = json.loads(rest)
     except ValueError:
         raise BundleFormatError(
-            f"{bundle.path}: not installed: loading it, or letting it answer, ended the process "
-            f"that tried, {_ended(code)}"
+            f"{bundle.path}: not installed: the process that loaded and ran it ended "
+            f"{_exit_status(code)}"
         ) from None
     if refused := verdict.get("refused"):
         kind = getattr(errors, str(verdict.get("kind")), BundleFormatError)
@@ -309,19 +309,19 @@ def _verdict(bundle: Bundle, output: bytes, code: int) -> bool:
     return True
 
 
-def _ended(code: int) -> str:
+def _exit_status(code: int) -> str:
     if code < 0:
         return f"by signal {-code} (the limits of time and memory are among the reasons)"
     return f"with code {code}"
 
 
 def _forbidden() -> str | None:
-    """Why no process may be started; None where one may."""
+    """The reason why no process may be started; None if one may."""
     if os.environ.get(FORBIDDEN):
         return f"{FORBIDDEN} is set"
     if sys.platform in _SINGLE:
         return f"{sys.platform} starts no processes"
-    # In an app that was frozen, or that holds an interpreter, the executable is the app itself.
+    # In a frozen app, or one that embeds an interpreter, the executable is the app itself.
     name = Path(sys.executable or "").stem.lower()
     if getattr(sys, "frozen", False) or not name.startswith(("python", "pypy")):
         return "there is no Python interpreter to start"

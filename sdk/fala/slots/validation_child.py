@@ -1,4 +1,4 @@
-"""What runs in the process in which a new release is loaded for the first time."""
+"""The process that loads a new release for the first time."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-#: Memory beyond that of the interpreter: some for any model, and some for each byte of it, which
-#: is read, parsed, laid out for the processor, and kept.
+#: Memory beyond that of the interpreter, in bytes: for any model, and for each byte of it, which
+#: is read, parsed, laid out for the processor, and stored.
 _ROOM, _ROOM_A_BYTE = 1 << 30, 6
 
 
 def main(job: Mapping[str, Any]) -> None:
-    """Load a release and let it answer edge cases, under limits; write the outcome to stdout.
+    """Load a release and run it on edge cases, under limits; write the outcome to stdout.
 
     Args:
         job: ``bundle``, the release's path, for errors; ``files``, the lengths of its files by
             name. Their bytes, verified, follow on stdin.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever waits decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process decides
     if hasattr(os, "sched_setaffinity"):
         with contextlib.suppress(OSError):
             os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    # All that is not the release's doing comes before the limits.
+    # Before the limits: these imports do not depend on the release.
     import onnxruntime  # noqa: F401
     import tokenizers  # noqa: F401
 
@@ -52,7 +52,7 @@ def main(job: Mapping[str, Any]) -> None:
         verdict = {"refused": "it takes more memory than its size explains"}
     sys.stdout.write(json.dumps(verdict) + "\n")
     sys.stdout.flush()
-    # Threads of the libraries may hang.
+    # Without waiting for the libraries' threads, which may hang.
     os._exit(0)
 
 
@@ -63,15 +63,15 @@ def _limit(size: int, seconds: float) -> None:
         return
     # Counted from here: on a slow machine the imports alone take seconds.
     end = int(time.process_time() + seconds) + 1
-    room = _used() + _ROOM + _ROOM_A_BYTE * size
-    for which, value in (
-        (resource.RLIMIT_CPU, end), (resource.RLIMIT_AS, room), (resource.RLIMIT_CORE, 0),
+    memory = _address_space() + _ROOM + _ROOM_A_BYTE * size
+    for limit, value in (
+        (resource.RLIMIT_CPU, end), (resource.RLIMIT_AS, memory), (resource.RLIMIT_CORE, 0),
     ):  # fmt: skip
         with contextlib.suppress(ValueError, OSError):  # a limit that is lower already
-            resource.setrlimit(which, (value, value))
+            resource.setrlimit(limit, (value, value))
 
 
-def _used() -> int:
+def _address_space() -> int:
     """Bytes of address space in use."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")

@@ -1,4 +1,4 @@
-"""Rows of a design matrix R that is never written out whole: products with it are all it takes."""
+"""Rows of a design matrix R, which is used by products and never written out whole."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def product(left: Floats, right: Floats) -> Floats:
     """A matrix (m, r) times a vector (r,) or a matrix (r, k).
 
-    What is too large becomes infinite, silently: ``Block.gram`` refuses it.
+    Overflow gives infinity without a warning: the factorization then fails.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         return np.asarray(left @ right)
@@ -41,7 +41,7 @@ class Products(Protocol):
 
 
 class Counted(Products, Protocol):
-    """Rows that tell what products with them cost."""
+    """Rows with the costs of their products."""
 
     @property
     def numbers(self) -> int:
@@ -53,7 +53,7 @@ class Counted(Products, Protocol):
 
 
 class Rows(Counted, Protocol):
-    """Rows that have a Gram matrix, and of which some can be taken."""
+    """Rows with a Gram matrix, which can be stacked and selected."""
 
     def gram(self, *, single: bool = False) -> Floats:
         """R R', shape (n, n); in float32 where that is precise enough."""
@@ -167,11 +167,11 @@ class CentredRows:
         return gram
 
     def single(self) -> CentredRows:
-        """The same rows, which stay as they are."""
+        """The same rows, unchanged."""
         return self
 
     def squares(self, weights: Floats) -> Floats:
-        """The diagonal of R'WR for weights (n,) whose mean row is about the centre, shape (p,)."""
+        """The diagonal of R'WR for weights (n,) with a mean row near the centre, shape (p,)."""
         rows = self.rows
         squared = SparseRows(rows.starts, rows.buckets, rows.values**2, rows.width)
         raw = squared.gather(weights[:, None])[0] - float(weights.sum()) * self.centre**2
@@ -184,7 +184,7 @@ class CentredRows:
 
     @property
     def gram_products(self) -> int:
-        """How many products of two numbers ``gram`` adds up: a number meets those of its column."""
+        """How many products of two numbers ``gram`` adds up: all pairs within a column."""
         uses = np.bincount(self.rows.buckets, minlength=self.rows.width)
         return int(uses @ uses)
 
@@ -203,7 +203,7 @@ class JointRows:
 
     Attributes:
         parts: The blocks' rows, of the same n examples.
-        roots: What each is multiplied by: the root of its scale.
+        roots: Each block's factor: the square root of its scale.
         bias: The last column, the same for all examples.
     """
 
@@ -239,8 +239,8 @@ class JointRows:
 
     def gram(self, *, single: bool = False) -> Floats:
         """R R', shape (n, n); in float32 where that is precise enough."""
-        kind = np.float32 if single else np.float64
-        total: Floats = np.full((len(self), len(self)), self.bias**2, dtype=kind)
+        dtype = np.float32 if single else np.float64
+        total: Floats = np.full((len(self), len(self)), self.bias**2, dtype=dtype)
         for part, root in zip(self.parts, self.roots, strict=True):
             if root:
                 gram = part.gram(single=single)
@@ -275,7 +275,8 @@ class JointRows:
 
     def stack(self, other: JointRows) -> JointRows:
         """These rows and others of the same blocks."""
-        parts = tuple(one.stack(more) for one, more in zip(self.parts, other.parts, strict=True))
+        pairs = zip(self.parts, other.parts, strict=True)
+        parts = tuple(part.stack(further) for part, further in pairs)
         return JointRows(parts, self.roots, self.bias)
 
     def take(self, positions: NDArray[np.integer]) -> JointRows:
@@ -309,7 +310,7 @@ class GramRows:
 
     @property
     def gram_products(self) -> int:
-        """None: the Gram matrix is there already."""
+        """None: the Gram matrix is computed already."""
         return 0
 
     def times(self, point: Floats) -> Floats:

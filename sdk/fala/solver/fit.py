@@ -4,19 +4,19 @@
     (omega, b, a) ~ Normal((w, the vendor's b, 0), S)                                       (1)
 
 Labels count as cross-entropy, or a rating's as squares by its noise; old logits count as squares
-where there is no label. Every block's Gaussian
-is multiplied by a scale, which the vendor's public annotators chose.
+where there is no label. Every block's Gaussian is multiplied by a scale, which was chosen on the
+vendor's public annotators.
 
-Two minima come of it: all of (1), and (1) with omega = w, which asks of the labels no more than how
-far to trust the vendor's logit and where its zero lies (Platt, 1999). The active model lies on the
-way between them (``fala.solver.judge``).
+It has two minima: of all of (1), and of (1) with omega = w, where the labels determine only the
+slope and the bias of the vendor's logit (Platt, 1999). The active model is an interpolation of the
+two (``fala.solver.judge``).
 
 With theta = omega / w an isotropic Gaussian is the paper's ridge (equation 1) with a multiple of
 the penalty P = diag(w^2), around theta = 1 instead of 0.
 
 Further examples are added to a fit by Newton's method from its minimum (``State``). Of more than
-``LARGEST`` examples a sample stands for the others: it is fitted alone for the leave-one-out
-logits, and has J's curvature for whatever is added later (``Resumed``).
+``LARGEST`` examples a sample represents all: it is fitted alone for the leave-one-out logits, and
+gives J's curvature for later additions (``Resumed``).
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ from fala.solver.threads import one_blas_thread
 from fala.solver.training import Block, Inputs, TrainingSet, blocks_of, personal_of
 from fala.text.sparse_rows import SparseRows
 
-#: Scales where a release has none: of a dense block, of n-grams, and of the slope.
+#: Default scales: of a dense block, of n-grams, and of the slope.
 DENSE_SCALE, LEXICAL_SCALE, SLOPE_SCALE = 1.0, 3.0, 1.0
-#: Examples of which a matrix over the examples may be made.
+#: The largest number of examples for a matrix over the examples.
 LARGEST = 2000
 
 # Examples that are added to a resumed fit at once.
-_AT_ONCE = 32
+_BATCH = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,12 +69,11 @@ class Fit:
         calibrated: The vendor's direction with the user's slope and bias.
         vendor: The vendor's logits on the same examples, shape (n, C).
         count: Examples with a label or a target.
-        scales: Every block's scale, and the slope's; empty where there was nothing to fit to.
-        work: What the full fit took; None where there was nothing to fit to.
-        state: What further examples are added to; None where there are more than ``LARGEST``
-            (see ``resume``), and where features have a basis, which further ones do not.
-        point: Where (1) is least, in the Gaussian's coordinates; None where there was nothing to
-            fit to.
+        scales: Every block's scale, and the slope's; empty without evidence.
+        work: The cost of the full fit; None without evidence.
+        state: The state that further examples are added to; None for more than ``LARGEST`` (see
+            ``resume``), and where features have a basis, which further ones do not.
+        point: The minimum of (1), in the Gaussian's coordinates; None without evidence.
     """
 
     full: Candidate
@@ -87,7 +86,7 @@ class Fit:
     point: Floats | None = None
 
     def personal(self, trust: PerTag) -> Candidate:
-        """The model that goes this share of the way from the calibrated one to the full fit."""
+        """The interpolation by this share from the calibrated model to the full fit."""
         return self.calibrated.towards(self.full, trust)
 
 
@@ -102,11 +101,10 @@ def fit(
     """Fit to labels, and to targets where there is no label.
 
     Args:
-        training: The user's examples; of none, the result is the Gaussian's mean.
-        scales: A scale for every block, and one for the slope; None takes those that serve most
-            people.
-        near: A fit to nearly the same examples, from which a fit to very many begins.
-        left_out_only: Only the leave-one-out logits are needed: of more than ``LARGEST`` examples
+        training: The user's examples; without any, the result is the Gaussian's mean.
+        scales: A scale for every block, and one for the slope; None takes the defaults.
+        near: A fit to nearly the same examples, from which a fit to very many starts.
+        left_out_only: Only the leave-one-out logits are needed: for more than ``LARGEST`` examples
             the weights are those of the sample.
     """
     vendor = training.vendor_logits()
@@ -117,8 +115,8 @@ def fit(
     every = prior.problem(training, vendor, evidence)
     chosen = np.flatnonzero(used)
     if not len(chosen):
-        same = Candidate(prior.weights, prior.bias, vendor)
-        return Fit(prior.full(every.start, every.offset), same, vendor)
+        vendor_model = Candidate(prior.weights, prior.bias, vendor)
+        return Fit(prior.full(every.start, every.offset), vendor_model, vendor)
     problem = every if used.all() else every.take(chosen)
     if len(chosen) > LARGEST and not over_columns(problem.rows):
         sample = np.sort(np.random.default_rng(0).permutation(len(chosen))[:LARGEST])
@@ -150,11 +148,11 @@ def fit(
 
 
 def on_public(training: TrainingSet, calibrated: Candidate) -> Floats | None:
-    """The calibrated model's logits of public examples, shape (m, C); None where none are told.
+    """The calibrated model's logits of public examples, shape (m, C); None without any.
 
     Args:
         training: The user's examples.
-        calibrated: Of a fit to them: its weights are multiples of the vendor's.
+        calibrated: The calibrated model of a fit to them.
     """
     public = np.array(training.link.public_logits).T
     if not public.size:
@@ -167,11 +165,11 @@ def on_public(training: TrainingSet, calibrated: Candidate) -> Floats | None:
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """A minimum with what was minimized: further examples move it to the new minimum.
+    """A minimum with its problem, from which the minimum with further examples is found.
 
     Attributes:
         gaussian: The prior.
-        problem: What was minimized.
+        problem: The problem.
         vendor: The vendor's logits of the same examples.
         point: Its minimum.
         solve: The inverse of the Hessian at the last fit.
@@ -189,7 +187,7 @@ class State:
 
     @property
     def count(self) -> int:
-        """Rows, by whose position an example is replaced; those that no longer count among them."""
+        """The number of rows, replaced ones included: positions count all of them."""
         return len(self.problem.offset)
 
     def more(self, training: TrainingSet, replaced: Mapping[int, int] | None = None) -> State:
@@ -197,8 +195,8 @@ class State:
 
         Args:
             training: The further examples; each has a label or a target.
-            replaced: Where an example has a row already, its row, by position in ``training``: that
-                no longer counts.
+            replaced: Earlier rows of these examples, by position in ``training``; they no longer
+                count.
         """
         vendor = training.vendor_logits()
         new = self.gaussian.problem(training, vendor, evidence_of(training, beside_labels=True))
@@ -224,15 +222,15 @@ class State:
 class Resumed:
     """A model that was fitted to very many examples, with J's curvature there by a sample.
 
-    What has to be read for one more example does not grow with the examples.
+    Adding an example reads an amount of data that does not grow with the examples.
 
     Attributes:
         gaussian: The prior, around the model.
-        evidence: That of the sample and of further examples.
+        evidence: The evidence of the sample and of further examples.
         point: The minimum.
         inverses: (R'WR + 1)^-1 there; of tags one each.
         plain: The calibrated model's minimum.
-        plain_inverses: The same there.
+        plain_inverses: The inverses there.
         fitted: How many examples the model was fitted to.
         further: How many were added since.
     """
@@ -258,14 +256,14 @@ class Resumed:
         problem: Problem[Rows] = prior.problem(training, vendor, new)
         calibration: Problem[Rows] = prior.calibration(vendor, new)
         if replaced:
-            again = np.array(list(replaced))
-            gone = self.evidence.take(np.array(list(replaced.values()))).negative()
-            problem = replace(problem.take(again), evidence=gone).stack(problem)
-            calibration = replace(calibration.take(again), evidence=gone).stack(calibration)
+            replacing = np.array(list(replaced))
+            removed = self.evidence.take(np.array(list(replaced.values()))).negative()
+            problem = replace(problem.take(replacing), evidence=removed).stack(problem)
+            calibration = replace(calibration.take(replacing), evidence=removed).stack(calibration)
         positions = np.arange(len(problem.rows))
         with one_blas_thread():
-            for start in range(0, len(positions), _AT_ONCE):
-                part = positions[start : start + _AT_ONCE]
+            for start in range(0, len(positions), _BATCH):
+                part = positions[start : start + _BATCH]
                 point = add(problem.take(part), point, self.inverses)
                 plain = add(calibration.take(part), plain, self.plain_inverses)
         return replace(
@@ -275,20 +273,20 @@ class Resumed:
 
     def candidates(self) -> tuple[Candidate, Candidate]:
         """The full model and the calibrated one, without logits."""
-        nothing = np.empty((0, len(self.point)))
+        no_logits = np.empty((0, len(self.point)))
         return (
-            self.gaussian.full(self.point, nothing),
-            self.gaussian.calibrated(self.plain, nothing),
+            self.gaussian.full(self.point, no_logits),
+            self.gaussian.calibrated(self.plain, no_logits),
         )
 
 
 def resume(training: TrainingSet, scales: Sequence[float], fitted: int, further: int) -> Resumed:
-    """The state of a model that was fitted to many examples, of which a few are read again.
+    """Restore the state of a model that was fitted to many examples, from a sample of them.
 
     Args:
         training: A sample of the examples. The blocks' weights and the bias are the model's, not
             the vendor's.
-        scales: Those that it was fitted at.
+        scales: The scales of that fit.
         fitted: How many examples it was fitted to.
         further: How many were added since.
     """
@@ -304,8 +302,8 @@ def resume(training: TrainingSet, scales: Sequence[float], fitted: int, further:
         prior = gaussian_around(training, z, [*scales[:-1], 0.0])
         evidence = evidence_of(training, beside_labels=True)
         few, plain = prior.problem(training, z, evidence), prior.calibration(z, evidence)
-        times = (fitted + further) / len(training)
-        weights = [times * one.evidence.curvature_at(one.offset) for one in plain.separate()]
+        factor = (fitted + further) / len(training)
+        weights = [factor * tag.evidence.curvature_at(tag.offset) for tag in plain.separate()]
         gram, rows = GramRows(few.rows.gram(single=len(z) > SINGLE)), few.rows.single()
         return Resumed(
             prior, evidence, few.start,
@@ -316,7 +314,7 @@ def resume(training: TrainingSet, scales: Sequence[float], fitted: int, further:
 
 
 def default_scales(blocks: Sequence[Block]) -> tuple[float, ...]:
-    """The scales of some blocks, and the slope's, where a release has none."""
+    """The default scales of some blocks, and the slope's."""
     lexical = [isinstance(block.inputs, SparseRows) for block in blocks]
     return (*(LEXICAL_SCALE if words else DENSE_SCALE for words in lexical), SLOPE_SCALE)
 
@@ -369,7 +367,7 @@ def fit_personal(
         raise DataError(f"{len(inputs)} inputs, but the words of {len(words)} examples")
     blocks = blocks_of(head, Inputs(inputs), words, prior)
     training = TrainingSet(
-        blocks, head.bias, _given(labels, shape, "labels"), _given(logits, shape, "logits"),
+        blocks, head.bias, _array(labels, shape, "labels"), _array(logits, shape, "logits"),
         head.link,
     )  # fmt: skip
     if not training.used.any():
@@ -378,7 +376,7 @@ def fit_personal(
     return personal_of(head, personal.weights, personal.bias)
 
 
-def _given(values: ArrayLike | None, shape: tuple[int, int], name: str) -> Floats:
+def _array(values: ArrayLike | None, shape: tuple[int, int], name: str) -> Floats:
     if values is None:
         return np.full(shape, np.nan)
     try:

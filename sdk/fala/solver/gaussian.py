@@ -2,9 +2,9 @@
 
 With omega = m + A delta and delta ~ Normal(0, I), a block adds m . x + (A' x) . delta to a logit:
 A' x is a row. The population prior has A = [diag(variance)^1/2, factors']; the isotropic one
-A = v^1/2 I, and is meant at the user's mean input, so that omega alone does not move the mean
-logit. Its v is such that a row's mean square is 1, for embeddings and for n-grams, whatever their
-lengths; the rest is the block's scale.
+A = v^1/2 I, centred at the user's mean input, so that omega alone does not move the mean logit. Its
+v makes a row's mean square 1, for embeddings and for n-grams of any length; the block's scale
+multiplies it.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ BIAS_DEVIATION = 1.0
 
 # Share of the mean variance that is added to a covariance that need not have full rank.
 _JITTER = 1e-9
-# Texts whose n-grams differ by less than this are all the same.
+# Texts whose n-grams differ by less than this count as equal.
 _ALIKE = 1e-9
-# And what is added at least: a bridge that says nothing of a text has a covariance of 0.
+# The least that is added: a bridge that ignores a text has a covariance of 0.
 _LEAST = 1e-30
-#: The least multiple of the vendor's own logit, of which labels that say nothing leave no more than
-#: chance does: below 0 the vendor's ranking would be turned round.
+#: The least multiple of the vendor's own logit: labels without information can make it any small
+#: number, and below 0 it would reverse the vendor's ranking.
 LEAST_SLOPE = 0.1
-#: Weight of an old logit beside labels: the square then curves as the cross-entropy of one label
-#: does at an undecided document (1/4, against the square's 2), so each counts as much as the other.
-#: Of a rating both are divided by the square of its spread.
+#: Weight of an old logit beside labels: the square's curvature, 2, then equals the cross-entropy's
+#: at a probability of 1/2, which is 1/4, so that both count the same. For a rating both are divided
+#: by the square of its spread.
 LOGIT_WEIGHT = 1 / 8
 
 
@@ -54,7 +54,7 @@ class Whitened(Protocol):
         """Rows of n examples."""
 
     def offset(self, inputs: Features) -> Floats:
-        """What the Gaussian's mean adds to the vendor's logits, shape (n,)."""
+        """The Gaussian's mean, as logits to add to the vendor's, shape (n,)."""
 
     def lift(self, delta: Floats) -> tuple[Floats, float]:
         """(omega - w, its share of b - the vendor's b) of whitened numbers (p,)."""
@@ -84,7 +84,7 @@ class WhitenedWords:
         return CentredRows(inputs, self.centre, self.root)
 
     def offset(self, inputs: Features) -> Floats:
-        """Nothing: the mean is the vendor's own."""
+        """Zeros: the mean is the vendor's model."""
         return np.zeros(len(inputs))
 
     def lift(self, delta: Floats) -> tuple[Floats, float]:
@@ -98,7 +98,7 @@ class WhitenedInputs:
     """One block of one logit, in coordinates delta.
 
     Attributes:
-        centre: What is taken from the coordinates, shape (q,).
+        centre: Subtracted from the coordinates, shape (q,).
         turn: L, lower, of the coordinates' covariance B V B' = L L', shape (q, q): centred
             coordinates times L are the first rows. None where the coordinates are x: times
             ``root`` then.
@@ -131,7 +131,7 @@ class WhitenedInputs:
         return DenseRows(np.hstack([first, self._products(inputs, self.factors)]))
 
     def offset(self, inputs: Features) -> Floats:
-        """What the Gaussian's mean adds to the vendor's logits, shape (n,)."""
+        """The Gaussian's mean, as logits to add to the vendor's, shape (n,)."""
         if not isinstance(inputs, Inputs) or not self.mean.any():
             return np.zeros(len(inputs))
         return self._products(inputs, self.mean[None])[:, 0]
@@ -156,11 +156,11 @@ class WhitenedInputs:
 
 
 def whiten(block: Block, spread: float = 1.0) -> tuple[Whitened, float]:
-    """The maker of a block's rows, the same for all logits, and the bias's standard deviation.
+    """The whitening of a block, the same for all logits, and the bias's standard deviation.
 
     Args:
         block: The block.
-        spread: The link's: the unit of an isotropic Gaussian's deviations.
+        spread: The link's spread, the unit of an isotropic Gaussian's deviations.
     """
     inputs = block.inputs
     if isinstance(inputs, SparseRows):
@@ -200,7 +200,7 @@ def _words(rows: SparseRows, spread: float) -> WhitenedWords:
 
 
 def _length(inputs: Inputs, centre: Floats, basis: Floats | None) -> float:
-    """Mean squared length of the centred features, with what a bridge does not show of them."""
+    """Mean squared length of the centred features, with the variance that a bridge leaves out."""
     centred = inputs.coordinates - centre
     if basis is not None:
         # |x|^2 = c B B' c without x itself.
@@ -212,7 +212,7 @@ def _length(inputs: Inputs, centre: Floats, basis: Floats | None) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A model that could answer.
+    """A model that the judge can choose.
 
     Attributes:
         weights: omega of every block, shapes (C, d_k).
@@ -225,15 +225,15 @@ class Candidate:
     left_out: Floats
 
     def towards(self, other: Candidate, share: PerTag) -> Candidate:
-        """The model that lies between this and another, a share of the way there."""
+        """The interpolation between this model and another, by a share."""
         shares = np.asarray(share)
 
-        def between(one: Floats, two: Floats, part: Floats = shares) -> Floats:
-            return np.asarray((1 - part) * one + part * two)
+        def between(first: Floats, second: Floats, part: Floats = shares) -> Floats:
+            return np.asarray((1 - part) * first + part * second)
 
         weights = tuple(
-            between(one, two, shares[..., None])
-            for one, two in zip(self.weights, other.weights, strict=True)
+            between(first, second, shares[..., None])
+            for first, second in zip(self.weights, other.weights, strict=True)
         )
         bias, left_out = between(self.bias, other.bias), between(self.left_out, other.left_out)
         return Candidate(weights, bias, left_out)
@@ -244,13 +244,13 @@ class Gaussian:
     """The prior, and the vendor's model that it is around.
 
     Attributes:
-        spaces: How the blocks' rows are made.
+        spaces: The blocks' whitenings.
         scales: Their scales.
         slope: The slope's standard deviation.
         deviation: The bias's.
         weights: The vendor's omega of every block.
         bias: The vendor's b.
-        level: Mean of the vendor's logits, shape (C,), where the slope turns.
+        level: Mean of the vendor's logits, shape (C,), which the slope leaves unchanged.
     """
 
     spaces: tuple[Whitened, ...]
@@ -264,7 +264,7 @@ class Gaussian:
     def problem(
         self, training: TrainingSet, vendor: Floats, evidence: Evidence
     ) -> Problem[JointRows]:
-        """J of some examples, of whose logits the vendor's are given."""
+        """J of some examples, from the vendor's logits of them."""
         means = [
             space.offset(block.inputs)[:, None]
             for space, block in zip(self.spaces, training.blocks, strict=True)
@@ -313,10 +313,10 @@ class Gaussian:
 
 
 def gaussian_around(training: TrainingSet, vendor: Floats, scales: Sequence[float]) -> Gaussian:
-    """The Gaussian around a training set's model, whose logits are given."""
+    """The Gaussian around a training set's model, with these logits."""
     spread = training.link.spread
     spaces, deviations = zip(*(whiten(block, spread) for block in training.blocks), strict=True)
-    # A population prior knows how people's biases differ; the other blocks assume it.
+    # A population prior has the deviation of people's biases; other blocks have a default.
     of_people = [
         deviation
         for block, deviation in zip(training.blocks, deviations, strict=True)
@@ -339,15 +339,15 @@ def calibrate(prior: Gaussian, vendor: Floats, evidence: Evidence) -> Minimum:
     """The minimum over a bias and a slope alone, which keeps the vendor's ranking."""
     problem = prior.calibration(vendor, evidence)
     free = minimize(problem)
-    turned = 1 + prior.slope * free.point[:, 1] < LEAST_SLOPE
-    if not turned.any():
+    clipped = 1 + prior.slope * free.point[:, 1] < LEAST_SLOPE
+    if not clipped.any():
         return free
-    least = np.where(turned, (LEAST_SLOPE - 1) / prior.slope, 0.0)
+    least = np.where(clipped, (LEAST_SLOPE - 1) / prior.slope, 0.0)
     column = problem.slope_column
-    held = Problem(problem.rows, np.where(turned, 0.0, column), vendor + column * least, evidence)
-    again = minimize(held)
-    slopes = np.where(turned, least, again.point[:, 1])
-    return replace(again, point=np.column_stack([again.point[:, 0], slopes]))
+    held = Problem(problem.rows, np.where(clipped, 0.0, column), vendor + column * least, evidence)
+    minimum = minimize(held)
+    slopes = np.where(clipped, least, minimum.point[:, 1])
+    return replace(minimum, point=np.column_stack([minimum.point[:, 0], slopes]))
 
 
 def evidence_of(training: TrainingSet, *, beside_labels: bool) -> Evidence:
@@ -355,7 +355,7 @@ def evidence_of(training: TrainingSet, *, beside_labels: bool) -> Evidence:
 
     Args:
         training: The examples.
-        beside_labels: Whether the fit has labels, beside which an old logit weighs as one of them.
+        beside_labels: Whether the fit has labels: an old logit then has the weight of one.
     """
     labels, targets = training.labels, training.targets
     has_label = np.logical_not(np.isnan(labels).any(axis=1))

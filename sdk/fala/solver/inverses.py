@@ -1,4 +1,4 @@
-"""(R'WR + 1)^-1 for rows R and a curvature W_i an example: by a factor, or near it by blocks."""
+"""(R'WR + 1)^-1 for rows R and a curvature W_i an example: exact, or approximate by blocks."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from fala.model.losses import Floats
 from fala.solver.design import CentredRows, DenseRows, GramRows, JointRows, Products, Rows, product
 from fala.solver.triangles import Triangle, cholesky
 
-#: Numbers of a point, shape (C, p), to as many.
+#: Maps a point, shape (C, p), to another.
 Solve = Callable[[Floats], Floats]
 
-# Below this, what an example's curvature and leverage leave of it is rounding.
+# Below this product of curvature and leverage the difference is rounding.
 _NO_CURVATURE = 1e-8
 
 
@@ -74,16 +74,16 @@ class OverExamples:
 
     def leverage(self, diagonal: Floats) -> Floats:
         """The diagonal of R (R'WR + 1)^-1 R', shape (n,), from that of K."""
-        kept = self.lower.inverse_diagonal()  # 1 - W_i leverage_i
+        remaining = self.lower.inverse_diagonal()  # 1 - W_i leverage_i
         curved = self.weights * diagonal > _NO_CURVATURE
-        return np.where(curved, (1 - kept) / np.where(curved, self.weights, 1), diagonal)
+        return np.where(curved, (1 - remaining) / np.where(curved, self.weights, 1), diagonal)
 
 
 def over_blocks(rows: Rows, weights: Floats) -> Solve:
-    """Near the inverse: a factor a dense block, and the columns of sparse ones one by one.
+    """Approximate inverse: a factor a dense block, and the diagonal of the sparse ones.
 
     Raises:
-        TypeError: The rows are none of these.
+        TypeError: The rows have another type.
     """
     if isinstance(rows, DenseRows):
         return OverColumns(rows, weights).solve

@@ -1,6 +1,6 @@
-"""The check: is the personal model better than the vendor's, on examples that it was not fitted to?
+"""Judge a fit: is the personal model better than the vendor's, on examples that are left out?
 
-And the threshold at which its labels are decided. Of tags each is judged by itself.
+With the decision threshold. Each tag is judged by itself.
 """
 
 from __future__ import annotations
@@ -14,34 +14,34 @@ import numpy as np
 from fala.model.links import LABELS, Labels, Link, PerTag, Tags
 from fala.model.losses import Floats, probabilities
 
-#: Labelled examples, and of each label, below which labels do not judge a model.
+#: Labelled examples, and examples of each label, that are needed to judge a model.
 MIN_LABELLED, MIN_OF_A_LABEL = 10, 3
 
 
-#: How far a personal model goes from the calibrated one to the full fit, as a rule, and labels from
-#: which on it may go all the way.
+#: The usual share of a personal model between the calibrated one and the full fit, and the number
+#: of labels from which on it may be the full fit.
 HALF, MANY = 0.5, 100
 
-# Positive examples that the F1 of public ones counts as, beside that of a user's own.
+# Weight of the public examples' F1, in positive examples of the user.
 _PUBLIC = 5.0
-# The same of an F1 of 1, a threshold at a probability of 1/2, where the vendor tells of no public
-# examples and labels are too few to judge by.
+# The same of an F1 of 1, a threshold at a probability of 1/2, without public examples, if labels
+# are too few to judge by.
 _HELD = 0.5
 
-#: Which model answers: the personal one, the vendor's with the user's own slope and bias, or the
+#: The active model: the personal one, the vendor's with the user's own slope and bias, or the
 #: vendor's own.
 Decision: TypeAlias = Literal["personal", "calibrated", "vendor"]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the labels say of a fit.
+    """The verdict of the labels on a fit.
 
     Attributes:
-        decision: Which model is to answer.
+        decision: The model to activate.
         reason: Why, in words.
-        trust: How far it goes from the calibrated model to the full fit; of tags one each.
-        measure: What the losses are; empty where labels are too few to judge by.
+        trust: Its share between the calibrated model and the full fit; of tags one each.
+        measure: The kind of loss; empty where labels are too few to judge by.
         losses: Mean loss in nats, each example left out, by candidate; empty likewise.
         threshold: Logit above which the second of two labels is decided; of tags one each.
         scores: Of a rating, ``"rmse"`` and ``"rank_correlation"`` of the chosen model, each
@@ -73,23 +73,23 @@ def judge(
     link: Link = LABELS,
     public: Floats | None = None,
 ) -> Verdict:
-    """Choose what answers, by logits of examples that are each left out.
+    """Choose the active model by leave-one-out logits.
 
-    Half way from the calibrated model to the full fit where that is better than the calibrated
-    model; all the way where, of ``MANY`` labels or more, the full fit is better by a standard error
-    of the difference; else the calibrated one, which ranks as the vendor's does. Leave-one-out of
-    few labels proves little: on 80 people who are in no published figure, the full fit left 28 and
-    38 of 100 more than .005 AUC below the vendor's own model, this 7 to 15.
+    It is half way from the calibrated model to the full fit if that is better than the calibrated
+    model. It is the full fit if, of ``MANY`` labels or more, that is better by a standard error of
+    the difference. Else it is the calibrated model, which ranks as the vendor's does. Leave-one-out
+    of few labels proves little: on 80 people who are in no published figure, the full fit left 28
+    and 38 of 100 more than .005 AUC below the vendor's own model, this rule 7 to 15.
 
-    Rows over a bridge judge too, as they are: they raise the losses of all candidates, and make
-    the model half way look worse by .002 nats at most. Stricter rules had a lower AUC and a higher
-    loss in the mean; looser ones put more people below (``docs/tried.md``).
+    Rows over a bridge count, too: they raise the losses of all candidates, and make the model half
+    way look worse by .002 nats at most. Stricter rules had a lower AUC and a higher loss in the
+    mean; looser ones put more people below (``docs/tried.md``).
 
-    Where labels are too few to judge, nothing contradicts the Gaussian, and half way it is.
+    If labels are too few to judge, the model is half way, by the prior.
 
-    Each tag is judged by itself, as a head of two labels is: a user differs from others in some
-    tags, and of rare ones there are too few to judge. The decision is ``"personal"`` where that of
-    one tag is.
+    Each tag is judged by itself, like a head of two labels: a user differs from others in some
+    tags, and rare tags have too few labels to judge. The decision is ``"personal"`` if that of one
+    tag is.
 
     Args:
         labels: Labels of the n labelled examples, as class shares or numbers, (n, C).
@@ -97,27 +97,27 @@ def judge(
         calibrated: Those of the vendor's direction with the user's own slope and bias.
         vendor: The vendor's own logits.
         positive: Of two labels, the one whose F1 the threshold is for.
-        link: What the logits mean.
-        public: The calibrated model's logits of public examples, (m, C); None where the release
-            tells of none.
+        link: The meaning of the logits.
+        public: The calibrated model's logits of public examples, (m, C); None if the release
+            has none.
     """
     if isinstance(link, Tags):
         verdicts = []
         for tag in range(labels.shape[1]):
-            one = slice(tag, tag + 1)
+            column = slice(tag, tag + 1)
             verdicts.append(
                 judge(
-                    labels[:, one], full[:, one], calibrated[:, one], vendor[:, one],
-                    public=None if public is None else public[:, one],
+                    labels[:, column], full[:, column], calibrated[:, column], vendor[:, column],
+                    public=None if public is None else public[:, column],
                 )
             )  # fmt: skip
-        return _joined(verdicts, link)
+        return _join(verdicts, link)
     half = calibrated + HALF * (full - calibrated)
     if not can_judge(labels, link):
-        why = "labels are too few to judge by; what is personal is held near the vendor's model"
+        reason = "labels are too few to judge by; what is personal is held near the vendor's model"
         threshold = _threshold(labels, half, positive, link, public, judged=False)
         return Verdict(
-            "personal", f"{len(labels)} {why}", HALF, threshold=threshold,
+            "personal", f"{len(labels)} {reason}", HALF, threshold=threshold,
             scores=link.scores(labels, half),
         )  # fmt: skip
     by_example = [link.losses(labels, z) for z in (full, half, calibrated)]
@@ -142,7 +142,7 @@ def judge(
     return Verdict(decision, reason, trust, measure, by_candidate, threshold, scores)
 
 
-def _joined(tags: Sequence[Verdict], link: Tags) -> Verdict:
+def _join(tags: Sequence[Verdict], link: Tags) -> Verdict:
     """The verdict on all tags together; the losses are sums over those that can be judged."""
     judged = [verdict for verdict in tags if verdict.losses]
     losses = {name: sum(verdict.losses[name] for verdict in judged) for name in _WORDS if judged}
@@ -171,7 +171,7 @@ def can_judge(labels: Floats, link: Link = LABELS) -> bool:
 
 
 def expected_f1(logits: Floats) -> float:
-    """The F1 of the best threshold, expected by the probabilities themselves; of nothing 0.
+    """The F1 of the best threshold, expected by the probabilities; without examples 0.
 
     Args:
         logits: Of n examples, shape (n,).
@@ -184,7 +184,7 @@ def expected_f1(logits: Floats) -> float:
 def f1_threshold(
     logits: Floats, positive: int = -1, others: float = 0.0, others_f1: float = 1.0
 ) -> float:
-    """The logit above which to decide for the second of two labels, so that F1 is best.
+    """The logit above which to decide for the second of two labels, to maximize F1.
 
     The threshold that maximizes F1 of calibrated probabilities is half the F1 that it reaches
     (Lipton, Elkan and Naryanaswamy, 2014). Here both are expectations under the probabilities
@@ -205,20 +205,20 @@ def f1_threshold(
 def public_threshold(link: Link, positive: int = -1) -> PerTag:
     """The threshold of a vendor's own model, by the F1 of public examples alone.
 
-    Without a label this is the only F1 there is: on 34 and on 51 people who are in no published
-    figure that of the vendor's decisions was .589 and .410, and at a probability of 1/2 .467 and
-    .111 (``docs/tried.md``).
+    Without a label there is no other F1. On 34 and on 51 people who are in no published figure
+    that of the vendor's decisions was .589 and .410, and at a probability of 1/2 .467 and .111
+    (``docs/tried.md``).
 
     Args:
-        link: What the head's logits mean, with its logits of public examples; of one without the
-            threshold is a probability of 1/2.
+        link: The head's link, with its logits of public examples; without any the threshold is a
+            probability of 1/2.
         positive: Of two labels, the one whose F1 the threshold is for.
     """
     public = np.array(link.public_logits).T
     if not public.size:
         return 0.0
-    none = np.empty((0, public.shape[1]))
-    return judge(none, none, none, none, positive, link, public).threshold
+    empty = np.empty((0, public.shape[1]))
+    return judge(empty, empty, empty, empty, positive, link, public).threshold
 
 
 def _threshold(
@@ -232,12 +232,11 @@ def _threshold(
 ) -> float:
     """``f1_threshold`` of a device, by the F1 of its examples and that of public ones.
 
-    The expectation of few examples is a guess, and more so the fewer of them are positive. So that
-    of public examples, as the user's slope and bias have them, counts as ``_PUBLIC`` positive
-    examples beside, and stands alone where there is none. Without it few labels are held near a
-    probability of 1/2. On 34 and on 51 people who are in no published figure F1 at 5 labels was
-    .591 and .440, held .534 and .329, and that of the vendor's own model .594 and .433
-    (``docs/tried.md``).
+    The expectation over few positive examples is uncertain. The F1 of public examples, with the
+    user's slope and bias, counts as ``_PUBLIC`` further positive examples. Without public examples,
+    few labels give a threshold near a probability of 1/2. On 34 and on 51 people who are in no
+    published figure F1 at 5 labels was .591 and .440, near 1/2 .534 and .329, and that of the
+    vendor's own model .594 and .433 (``docs/tried.md``).
     """
     if not isinstance(link, Labels) or logits.shape[1] > 1:
         return 0.0

@@ -3,8 +3,8 @@
     J(delta) = sum_i s_i L(y_i, z_i) + sum_i t_i |z_i - z_hat_i|^2 + 1/2 |delta|^2,
     z_ic = offset_ic + row_i . delta_c + slope_column_ic eta_c
 
-L is the link's loss: the cross-entropy of labels, or a rating's squared error. Tags' logits have
-nothing in common but the rows: each is minimized by itself.
+L is the link's loss: the cross-entropy of labels, or a rating's squared error. Tags' logits share
+only the rows: each is minimized by itself.
 
 A point is delta (C, p), or a (C, n) with delta = R'a, whichever is smaller: in the metric of the
 Gram matrix K = R R' both take the same steps. A step is found by conjugate gradients. They are
@@ -13,11 +13,11 @@ preconditioned by a Cholesky factor, with one curvature W_i an example for all l
     R'WR + 1 over the columns,    1 + W^1/2 K W^1/2 over the examples
 
 (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, algorithm 3.1). For one
-logit this is the Hessian, and one direction is enough. Of very many examples with sparse columns
-the factor is of the dense columns, and the sparse ones are preconditioned one by one.
+logit this is the Hessian, and one direction is enough. For very many examples with sparse columns
+the factor is of the dense columns, and the preconditioner of the sparse ones is diagonal.
 
-Of many examples directions are found in float32. They decide only where a step goes: the logits and
-J are computed from the rows in float64. Over the examples no factor is made but the one at the
+For many examples directions are computed in float32. They only determine a step: the logits and J
+are computed from the rows in float64. Over the examples the only factor is then the one at the
 minimum, for the leave-one-out logits.
 """
 
@@ -37,15 +37,15 @@ from fala.model.losses import Floats
 from fala.solver.design import Counted, DenseRows, GramRows, JointRows, Products, Rows
 from fala.solver.inverses import OverColumns, OverExamples, Solve, over_blocks
 
-#: Examples from which on directions are found in float32.
+#: Examples from which on directions are computed in float32.
 SINGLE = 512
 
-# Newton's method ends where the next step would move logits by this share; of many examples
-# earlier, and further examples are added to a fit with less care: each moves it by next to nothing.
+# Newton's method ends where the next step would move logits by this share: for many examples
+# earlier, and earlier still when examples are added to a fit, as each moves it very little.
 _TOLERANCE, _SINGLE_TOLERANCE, _UPDATE_TOLERANCE = 3e-9, 1e-7, 1e-5
-# The first steps' factors serve all further ones: a direction costs less than a factor.
+# Later steps reuse the first steps' factors: a direction costs less than a factor.
 _FACTORS = 2
-# The sum of squares of dense rows from which on float32 is too short beside the prior's 1.
+# The sum of squares of dense rows from which on float32 loses the prior's 1.
 _LARGE = 1e6
 _MAX_STEPS = 50
 _MAX_HALVINGS = 40
@@ -58,14 +58,14 @@ _MAX_DIRECTIONS = 200
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """What n rows are fitted to, without NaN.
+    """The labels and targets of n rows, without NaN.
 
     Attributes:
         labels: y, class shares or numbers (n, C).
         label_weights: s, shape (n,); 0 where there is no label.
         targets: z_hat, shape (n, C).
         target_weights: t, shape (n,); 0 where there is no old logit.
-        link: What the logits mean, which makes the loss of a label.
+        link: The meaning of the logits, which defines the loss of a label.
     """
 
     labels: Floats
@@ -98,7 +98,7 @@ class Evidence:
         return replace(self, label_weights=weights[0], target_weights=weights[1])
 
     def negative(self) -> Evidence:
-        """What takes the evidence out, where it is added."""
+        """The evidence with negative weights: adding it removes the evidence."""
         weights = -self.label_weights, -self.target_weights
         return replace(self, label_weights=weights[0], target_weights=weights[1])
 
@@ -145,7 +145,7 @@ class Evidence:
 
 
 R = TypeVar("R", bound=Products, covariant=True)
-Other = TypeVar("Other", bound=Products)
+NewRows = TypeVar("NewRows", bound=Products)
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,7 +180,7 @@ class Problem(Generic[R]):
             self.evidence.stack(other.evidence),
         )
 
-    def over(self, rows: Other) -> Problem[Other]:
+    def over(self, rows: NewRows) -> Problem[NewRows]:
         """J with the same rows in another form."""
         return Problem(rows, self.slope_column, self.offset, self.evidence)
 
@@ -219,7 +219,7 @@ class Problem(Generic[R]):
 
 @dataclass(frozen=True)
 class Work:
-    """What a minimum took, in sizes and counts.
+    """The cost of a minimum, in sizes and counts.
 
     Attributes:
         size: Rows of the factored matrix: the columns, or the examples.
@@ -242,14 +242,14 @@ class Work:
 
 @dataclass(frozen=True, eq=False)
 class Minimum:
-    """Where J is least.
+    """The minimum of J.
 
     Attributes:
         point: delta and eta, shape (C, p + 1).
         z: Logits, shape (n, C).
         left_out: Leave-one-out logits, by the usual one step from the minimum, shape (n, C).
-        solve: H^-1 times a point, for J's Hessian H; near it for several logits.
-        work: What it took.
+        solve: H^-1 times a point, for J's Hessian H; approximate for several logits.
+        work: Its cost.
     """
 
     point: Floats
@@ -260,10 +260,10 @@ class Minimum:
 
 
 class Factor:
-    """J's inverse Hessian where an example has one curvature, as it has for one logit.
+    """J's inverse Hessian where an example has one curvature, as with one logit.
 
     Args:
-        problem: J, whose points it takes.
+        problem: J.
         weights: W, shape (n,).
         inverse: (R'WR + 1)^-1 times numbers (C, p).
     """
@@ -275,27 +275,27 @@ class Factor:
         self._across = problem.rows.gather(weighted)
         self._shared = inverse(self._across)
         self._beside = problem.slope_column - problem.rows.times(self._shared)
-        self._left = 1.0 + (weighted * self._beside).sum(axis=0)
+        self._schur = 1.0 + (weighted * self._beside).sum(axis=0)
         if isinstance(problem.rows, GramRows):
             self._across = problem.rows.times(self._across).T
 
     def solve(self, point: Floats) -> Floats:
         """The inverse times a point."""
         parts = self._inverse(point[:, :-1])
-        eta = ((point[:, -1] - (self._across * parts).sum(axis=1)) / self._left)[:, None]
+        eta = ((point[:, -1] - (self._across * parts).sum(axis=1)) / self._schur)[:, None]
         return np.hstack([parts - self._shared * eta, eta])
 
     def leverage(self, plain: Floats) -> Floats:
-        """How far an example's logits follow a unit of their gradient, shape (n, C).
+        """The change of an example's logits by a unit of their gradient, shape (n, C).
 
         Args:
             plain: The same without slopes, shape (n,).
         """
-        return np.asarray(plain[:, None] + self._beside**2 / self._left)
+        return np.asarray(plain[:, None] + self._beside**2 / self._schur)
 
 
 def apart(problem: Problem[Products], weights: Floats, inverse: Solve) -> Solve:
-    """Near J's inverse Hessian: the slopes apart from the rows.
+    """An approximation of J's inverse Hessian, with the slopes separate from the rows.
 
     Of several logits without old logits, all gradients sum to 0 over the logits, where a softmax
     has its curvature. An inverse that is the same for all logits keeps them there; slopes that act
@@ -317,7 +317,7 @@ def _near(problem: Problem[Products], weights: Floats, inverse: Solve) -> Solve:
 
 
 def over_columns(rows: Rows) -> DenseRows | None:
-    """The rows written out, where that is the smallest; else J is minimized over the examples."""
+    """The rows written out if J is to be minimized over the columns; else None."""
     if isinstance(rows, JointRows) and rows.size <= len(rows):
         return rows.written()
     return rows if isinstance(rows, DenseRows) else None
@@ -327,35 +327,36 @@ def minimize(problem: Problem[Rows]) -> Minimum:
     """Minimize J over the columns or over the examples, whichever are fewer."""
     dense = over_columns(problem.rows)
     if dense is not None:
-        return _joined([_over_columns(one) for one in problem.over(dense).separate()])
+        return _join([_over_columns(part) for part in problem.over(dense).separate()])
     return _over_examples(problem, problem.rows.gram(single=len(problem.rows) > SINGLE))
 
 
 def minimize_by_gram(problem: Problem[GramRows], near: Floats | None = None) -> Minimum:
-    """Minimize J of rows of which the Gram matrix alone is known, from 0 or from a point."""
+    """Minimize J of rows given by their Gram matrix alone, from 0 or from a point."""
     return _over_examples(problem, problem.rows.gram, near)
 
 
 def minimize_sample(problem: Problem[Rows], sample: NDArray[np.int64]) -> Minimum:
-    """Minimize J of a sample, by position, which stands for the others where each is left out."""
+    """Minimize J of a sample, by position, for the leave-one-out logits."""
     few = problem.take(sample)
     return _over_examples(few, few.rows.gram(single=True))
 
 
-def _joined(minima: Sequence[Minimum]) -> Minimum:
+def _join(minima: Sequence[Minimum]) -> Minimum:
     """The minimum of logits that are minimized by themselves."""
     if len(minima) == 1:
         return minima[0]
 
     def solve(point: Floats) -> Floats:
         points = np.split(point, len(minima))
-        return np.vstack([one.solve(part) for one, part in zip(minima, points, strict=True)])
+        pairs = zip(minima, points, strict=True)
+        return np.vstack([minimum.solve(part) for minimum, part in pairs])
 
-    works = [one.work for one in minima]
+    works = [minimum.work for minimum in minima]
     return Minimum(
-        np.vstack([one.point for one in minima]),
-        np.hstack([one.z for one in minima]),
-        np.hstack([one.left_out for one in minima]),
+        np.vstack([minimum.point for minimum in minima]),
+        np.hstack([minimum.z for minimum in minima]),
+        np.hstack([minimum.left_out for minimum in minima]),
         solve,
         replace(
             works[0], logits=len(works), steps=sum(work.steps for work in works),
@@ -374,7 +375,7 @@ def minimize_many(
         problem: J.
         sampled: The minimum of a sample.
         size: How many examples that has.
-        near: Where to begin; None begins at the sample's minimum.
+        near: The start; None starts at the sample's minimum.
     """
     start = sampled.point if near is None or near.shape != sampled.point.shape else near
     rough = problem.over(problem.rows.single())
@@ -390,12 +391,12 @@ def minimize_many(
 def update(
     problem: Problem[Products], point: Floats, solve: Solve, tolerance: float = _UPDATE_TOLERANCE
 ) -> Floats:
-    """Minimize J from a point, by a matrix that is near the inverse Hessian on the way."""
+    """Minimize J from a point, preconditioned by an approximate inverse Hessian."""
     return _newton(problem, point, lambda weights: solve, tolerance=tolerance).point
 
 
 def add(problem: Problem[Rows], point: Floats, inverses: Sequence[Solve]) -> Floats:
-    """The minimum of very many examples with a few further ones.
+    """The minimum of J of very many examples and a few further ones.
 
     Near its minimum the many examples' J is a quadratic (Laplace's approximation), whose metric
     leaves a problem over the further examples alone.
@@ -442,7 +443,7 @@ def _over_examples(problem: Problem[Counted], gram: Floats, near: Floats | None 
     parts = problem.separate()
     points = [None] * len(parts) if near is None else np.split(near, len(parts))
     starts = zip(parts, points, strict=True)
-    return _joined([_by_examples(one, gram, point) for one, point in starts])
+    return _join([_by_examples(part, gram, point) for part, point in starts])
 
 
 def _by_examples(problem: Problem[Counted], gram: Floats, near: Floats | None) -> Minimum:
@@ -472,7 +473,7 @@ def _by_examples(problem: Problem[Counted], gram: Floats, near: Floats | None) -
     work = steps.work(problem, len(gram), problem.rows.gram_products, factors)
 
     @cache
-    def over_rows() -> Factor:  # only a fit to which examples are added needs it
+    def over_rows() -> Factor:  # needed only when examples are added to the fit
         return Factor(problem, weights, replace(inverse, rows=problem.rows).solve)
 
     def solve(point: Floats) -> Floats:
@@ -486,13 +487,13 @@ def _left_out(problem: Problem[Products], z: Floats, leverage: Floats) -> Floats
     mean = problem.evidence.link.mean(z)
     weights = problem.evidence.curvature(mean)
     # An example that alone decides its own fit has 1 - W_i leverage_i = 0 up to rounding.
-    kept = np.maximum(1.0 - weights[:, None] * leverage, np.finfo(np.float64).eps)
-    return np.asarray(z + problem.evidence.gradient(z, mean) * leverage / kept)
+    remaining = np.maximum(1.0 - weights[:, None] * leverage, np.finfo(np.float64).eps)
+    return np.asarray(z + problem.evidence.gradient(z, mean) * leverage / remaining)
 
 
 @dataclass(frozen=True, eq=False)
 class _Steps:
-    """Where Newton's steps ended, its logits, and how many steps and directions it took."""
+    """The end of Newton's steps, its logits, and the number of steps and directions."""
 
     point: Floats
     z: Floats
@@ -500,7 +501,7 @@ class _Steps:
     directions: int
 
     def work(self, problem: Problem[Counted], size: int, gram: int, factors: int) -> Work:
-        """What they took, with so many factors of a matrix of some size."""
+        """Their cost, with so many factors of a matrix of some size."""
         logits = self.z.shape[1]
         return Work(size, problem.rows.numbers, gram, logits, self.count, self.directions, factors)
 
@@ -518,10 +519,10 @@ def _newton(
 
     Args:
         problem: J.
-        point: Where to begin.
-        precondition: Near J's inverse Hessian for a curvature an example, of shape (n,).
-        rough: J by quicker products, by which directions are found; None takes J itself.
-        move: The logits that a point adds, to all digits; None takes the problem's.
+        point: The start.
+        precondition: Returns an approximate inverse Hessian of J, for curvatures of shape (n,).
+        rough: J with quicker products, to compute directions; None takes J itself.
+        move: The logits that a point adds, in full precision; None takes the problem's.
         tolerance: It ends where the next step would move logits by this share.
     """
     rough, move = rough or problem, move or problem.move
@@ -537,30 +538,30 @@ def _newton(
         gradient = problem.gather(evidence.gradient(z, mean)) + point
         slope = float(np.linalg.norm(gradient))
         first = first or slope
-        # Far from the minimum a rough step is as good (Eisenstat and Walker, 1996).
-        # Just before the end, one that ends there is.
+        # Far from the minimum a rough step is enough (Eisenstat and Walker, 1996). So is one
+        # that just reaches the tolerance, at the end.
         least = _RESIDUAL
         if first:
             least = min(_ROUGH, max(_RESIDUAL, slope / first, tolerance / expected))
         if count <= _FACTORS:
             solve = precondition(evidence.curvature(mean))
-        step, taken, residual = _conjugate(rough, gradient, mean, solve, least)
-        directions += taken
+        step, searched, residual = _conjugate(rough, gradient, mean, solve, least)
+        directions += searched
         moved = move(step)
         promised = problem.inner(gradient, step, moved)
         # Far from the minimum a whole step can overshoot: it is halved until J falls.
         share = 1.0
         for _ in range(_MAX_HALVINGS):
-            there, reached = point - share * step, z - share * moved
-            length = problem.inner(there, there, reached - problem.offset)
-            now = evidence.loss(reached) + length / 2
-            if now <= value - _DESCENT * share * promised:
+            next_point, next_z = point - share * step, z - share * moved
+            length = problem.inner(next_point, next_point, next_z - problem.offset)
+            next_value = evidence.loss(next_z) + length / 2
+            if next_value <= value - _DESCENT * share * promised:
                 break
             share /= 2
         else:  # J no longer falls by more than rounding
             break
-        point, z, value = there, reached, now
-        # A step leaves its square, and what conjugate gradients left of it.
+        point, z, value = next_point, next_z, next_value
+        # A step leaves its square, and the residual of the conjugate gradients.
         change = share * float(np.abs(moved).max(initial=0.0) / (1 + np.abs(z).max(initial=0.0)))
         expected = change * max(change, residual)
         if expected <= tolerance:
@@ -574,26 +575,26 @@ def _conjugate(
     """H^-1 gradient by preconditioned conjugate gradients, for J's Hessian H at the link's mean.
 
     Returns:
-        The step, how many directions it took, and the share of the gradient that is left.
+        The step, the number of directions, and the remaining share of the gradient.
     """
     step = np.zeros_like(gradient)
     residual = gradient
-    whole = left = float(np.linalg.norm(gradient))
-    direction, moved, before = step, np.zeros_like(mean), 1.0
-    taken = 0
-    while left > least * whole and taken < _MAX_DIRECTIONS:
-        turned = solve(residual)
-        move = problem.move(turned)
-        now = problem.inner(residual, turned, move)
-        if not now > 0:  # of equal examples: what is left of the gradient moves no logit
+    initial = norm = float(np.linalg.norm(gradient))
+    direction, moved, last = step, np.zeros_like(mean), 1.0
+    count = 0
+    while norm > least * initial and count < _MAX_DIRECTIONS:
+        solved = solve(residual)
+        move = problem.move(solved)
+        product = problem.inner(residual, solved, move)
+        if not product > 0:  # for equal examples: the residual moves no logit
             break
-        share = now / before if taken else 0.0
-        direction, moved, before = turned + share * direction, move + share * moved, now
-        taken += 1
+        share = product / last if count else 0.0
+        direction, moved, last = solved + share * direction, move + share * moved, product
+        count += 1
         curved = problem.evidence.curved(moved, mean)
         squared = problem.inner(direction, direction, moved)
-        length = now / (float(np.vdot(moved, curved)) + squared)
+        length = product / (float(np.vdot(moved, curved)) + squared)
         step = step + length * direction
         residual = residual - length * (problem.gather(curved) + direction)
-        left = float(np.linalg.norm(residual))
-    return step, taken, left / whole if whole else 0.0
+        norm = float(np.linalg.norm(residual))
+    return step, count, norm / initial if initial else 0.0

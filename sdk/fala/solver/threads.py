@@ -1,9 +1,9 @@
 """One BLAS thread while small systems are solved.
 
-NumPy's wheel carries an OpenBLAS with a pool of threads that wait by spinning, and where an app
-has loaded SciPy, that has another. On matrices of a few hundred rows they gain nothing, and two
-pools take each other's cores: on two cores a fit of 0.1 s was seen to take 4 s. One thread is the
-fastest there, and spares a phone's battery.
+NumPy's wheel has an OpenBLAS with a pool of threads that wait by spinning, and SciPy, if an app
+has loaded it, has another. On matrices of a few hundred rows threads gain nothing, and two pools
+compete for the cores: on two cores a fit of 0.1 s took 4 s. One thread is the fastest there, and
+saves a phone's battery.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class _Shared:
-    """The lock; a fork has one of its own, since another thread may hold its parent's."""
+    """The lock; a fork gets its own, since another thread may hold its parent's."""
 
     def __init__(self) -> None:
         self.lock = RLock()
@@ -36,10 +36,10 @@ _limits: list[_ThreadpoolLimiter] = []
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Let BLAS use one thread inside.
+    """Limit BLAS to one thread inside.
 
-    The setting is the process's: of several that are inside at once, in threads or one in another,
-    the first sets it and the last takes it back.
+    The setting is per process: of several blocks at once, in threads or nested, the first sets it
+    and the last restores it.
     """
     with _shared.lock:
         if not _inside:
@@ -58,7 +58,7 @@ def one_blas_thread() -> Iterator[None]:
 
 @cache
 def _controller(with_scipy: bool) -> ThreadpoolController:
-    # Looking for the libraries takes milliseconds: once is enough for those that are loaded.
+    # Finding the libraries takes milliseconds: once is enough for those that are loaded.
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()

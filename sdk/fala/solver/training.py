@@ -1,4 +1,4 @@
-"""What a personal model is fitted to: blocks of features, labels and old logits."""
+"""Training sets of personal models: blocks of features, labels and old logits."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from fala.text.sparse_rows import SparseRows
 
 @dataclass(frozen=True, eq=False)
 class Inputs:
-    """A block's features x of n examples, as a product where few numbers stand for many.
+    """A block's features x of n examples, as a product if that has fewer numbers.
 
     Attributes:
         coordinates: Shape (n, q).
         basis: x = coordinates @ basis, shape (q, d); None where the coordinates are x.
-        unseen: Mean squared length of what the coordinates do not show of the features, where they
-            are estimates.
+        unseen: Mean squared length of the features' part that the coordinates lack, where they are
+            estimates.
     """
 
     coordinates: Vectors
@@ -64,7 +64,7 @@ class Block:
     prior: PopulationPrior | None = None
 
     def logits(self) -> Floats:
-        """What the vendor's weights add to the logits, shape (n, C)."""
+        """The block's part of the vendor's logits, shape (n, C)."""
         if isinstance(self.inputs, SparseRows):
             return self.inputs.times(self.weight)
         return self.inputs.logits(self.weight)
@@ -87,7 +87,7 @@ class TrainingSet:
         labels: Class shares or numbers, shape (n, C), NaN where there is none.
         targets: Old logits, which count where there is no label, shape (n, C), NaN where there
             is none.
-        link: What the logits mean.
+        link: The meaning of the logits.
 
     Raises:
         DataError: If a feature is not finite, or a label or a target infinite.
@@ -127,14 +127,14 @@ class TrainingSet:
 def blocks_of(
     head: Head, inputs: Inputs, words: SparseRows | None, prior: PopulationPrior | None
 ) -> tuple[Block, ...]:
-    """The blocks that a fit has: the inputs' parts, then the words.
+    """The blocks of a fit: the inputs' parts, then the words.
 
     Args:
         head: The head.
         inputs: Its inputs of n examples.
         words: Their n-grams; None where the head has no lexical view.
-        prior: How people differ from the head, on its embeddings; where inputs have several parts
-            it is not used.
+        prior: How people differ from the head, on its embeddings; not used if inputs have several
+            parts.
     """
     if len(head.parts) == 1:
         blocks = [Block(inputs, head.weight, prior)]

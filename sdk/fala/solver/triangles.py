@@ -1,12 +1,12 @@
-"""Triangular factors on NumPy alone: what a fit takes of LAPACK and numpy.linalg lacks.
+"""Triangular factors on NumPy alone: the LAPACK routines of a fit that numpy.linalg lacks.
 
 The factor, the solves with it and its inverse go by blocks (Golub and Van Loan, Matrix
 Computations, 4th edition, 2013, sections 3.1.4 and 4.2.9): NumPy's LAPACK does the blocks of the
 diagonal, and matrix products do the rest, as fast as LAPACK's own routines. A block of the diagonal
-is inverted once and then multiplied with. Where that could lose digits, each such product is
-followed by one step of iterative refinement, which makes it as good as a substitution (Higham,
-Accuracy and Stability of Numerical Algorithms, 2nd edition, 2002, sections 12.1 and 14.2). All is
-in the matrix's own precision but the blocks: numpy.linalg knows float64 only.
+is inverted once and then multiplied with. Where that could lose digits, one step of iterative
+refinement follows each such product, which makes it as accurate as a substitution (Higham,
+Accuracy and Stability of Numerical Algorithms, 2nd edition, 2002, sections 12.1 and 14.2). All but
+the blocks is in the matrix's own precision: numpy.linalg computes in float64 only.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import numpy as np
 
 from fala.model.losses import Floats
 
-# Rows of an inverted block of the diagonal: an inverse is three times a product's work.
+# Rows of an inverted block of the diagonal: an inverse costs three times as much as a product.
 _BLOCK = 64
-# Rows that LAPACK factors at once: NumPy copies what it passes on, which larger ones feel.
+# Rows that LAPACK factors at once: NumPy copies its arguments, which costs time for larger ones.
 _FACTORED = 256
-# Rows of a block whose inverse LAPACK takes; two of them make one of twice the size.
+# Rows of a block that LAPACK inverts; two of them make one of twice the size.
 _INVERTED = 16
-# From this condition on, what an inverted block loses is won back by refinement.
+# From this condition number on, products with an inverted block are refined.
 _CONDITION = 1e3
 
 
@@ -33,7 +33,7 @@ class Triangle:
 
     Args:
         lower: L, shape (n, n), with zeros above the diagonal.
-        inverses: The inverses of the diagonal's blocks, where they are known.
+        inverses: The inverses of the diagonal's blocks, if they are computed already.
 
     Attributes:
         lower: L.
@@ -41,7 +41,7 @@ class Triangle:
 
     def __init__(self, lower: Floats, inverses: Sequence[Floats] = ()) -> None:
         self.lower = lower
-        self._known = inverses
+        self._precomputed = inverses
 
     @cached_property
     def inverses(self) -> Sequence[Floats]:
@@ -50,11 +50,11 @@ class Triangle:
         Raises:
             numpy.linalg.LinAlgError: L is singular.
         """
-        return self._known or _inverses(self.lower)
+        return self._precomputed or _inverses(self.lower)
 
     @cached_property
     def _refined(self) -> bool:
-        # Not a number counts as large.
+        # NaN counts as large.
         return not all(
             _length(self.lower[part, part]) * _length(inverse) < _CONDITION
             for part, inverse in zip(_parts(len(self)), self.inverses, strict=True)
@@ -63,36 +63,36 @@ class Triangle:
     def __len__(self) -> int:
         return len(self.lower)
 
-    def solve(self, wanted: Floats) -> Floats:
+    def solve(self, right: Floats) -> Floats:
         """L^-1 times a vector (n,) or a matrix (n, k)."""
         lower = self.lower
-        found = np.array(wanted, dtype=lower.dtype, order="C")
+        solution = np.array(right, dtype=lower.dtype, order="C")
         for part, inverse in zip(_parts(len(self)), self.inverses, strict=True):
             if part.start:
-                found[part] -= lower[part, : part.start] @ found[: part.start]
-            self._divide(lower[part, part], inverse, found[part])
-        return found
+                solution[part] -= lower[part, : part.start] @ solution[: part.start]
+            self._divide(lower[part, part], inverse, solution[part])
+        return solution
 
-    def solve_transposed(self, wanted: Floats) -> Floats:
+    def solve_transposed(self, right: Floats) -> Floats:
         """L'^-1 times a vector (n,) or a matrix (n, k)."""
         lower = self.lower
-        found = np.array(wanted, dtype=lower.dtype, order="C")
+        solution = np.array(right, dtype=lower.dtype, order="C")
         for part, inverse in zip(_parts(len(self))[::-1], self.inverses[::-1], strict=True):
             if part.stop < len(self):
-                found[part] -= lower[part.stop :, part].T @ found[part.stop :]
-            self._divide(lower[part, part].T, inverse.T, found[part])
-        return found
+                solution[part] -= lower[part.stop :, part].T @ solution[part.stop :]
+            self._divide(lower[part, part].T, inverse.T, solution[part])
+        return solution
 
-    def _divide(self, block: Floats, inverse: Floats, here: Floats) -> None:
+    def _divide(self, block: Floats, inverse: Floats, right: Floats) -> None:
         """Solve with one block of the diagonal, in place."""
-        found = inverse @ here
+        solution = inverse @ right
         if self._refined:
-            found += inverse @ (here - block @ found)
-        here[...] = found
+            solution += inverse @ (right - block @ solution)
+        right[...] = solution
 
-    def solve_both(self, wanted: Floats) -> Floats:
+    def solve_both(self, right: Floats) -> Floats:
         """(L L')^-1 times a vector (n,) or a matrix (n, k), in float64."""
-        return np.asarray(self.solve_transposed(self.solve(wanted)), dtype=np.float64)
+        return np.asarray(self.solve_transposed(self.solve(right)), dtype=np.float64)
 
     def inverse(self) -> Floats:
         """L^-1, shape (n, n)."""
@@ -103,11 +103,11 @@ class Triangle:
         count = edge // _BLOCK
         first = Triangle(self.lower[:edge, :edge], self.inverses[:count])
         second = Triangle(self.lower[edge:, edge:], self.inverses[count:])
-        found = np.zeros_like(self.lower)
-        found[:edge, :edge] = first.inverse()
-        found[edge:, edge:] = second.inverse()
-        found[edge:, :edge] = second.solve(-self.lower[edge:, :edge] @ found[:edge, :edge])
-        return found
+        inverse = np.zeros_like(self.lower)
+        inverse[:edge, :edge] = first.inverse()
+        inverse[edge:, edge:] = second.inverse()
+        inverse[edge:, :edge] = second.solve(-self.lower[edge:, :edge] @ inverse[:edge, :edge])
+        return inverse
 
     def inverse_diagonal(self) -> Floats:
         """Diagonal of (L L')^-1, shape (n,), in float64."""
@@ -139,7 +139,7 @@ def cholesky(matrix: Floats) -> Triangle:
 
 
 def _edge(n: int) -> int:
-    """Where n rows are halved: at a block's edge."""
+    """The position where n rows are halved: a block's edge."""
     return (n // 2 + _BLOCK - 1) // _BLOCK * _BLOCK
 
 
@@ -148,9 +148,9 @@ def _parts(n: int) -> list[slice]:
 
 
 def _inverses(lower: Floats) -> list[Floats]:
-    """The inverses of the diagonal's blocks: whole ones all at once, by halves."""
+    """The inverses of the diagonal's blocks: full-sized ones together, by halves."""
     count, rest = divmod(len(lower), _BLOCK)
-    found: list[Floats] = []
+    inverses: list[Floats] = []
     if count:
         blocks = np.stack([lower[part, part] for part in _parts(count * _BLOCK)])
         width = _INVERTED
@@ -161,21 +161,21 @@ def _inverses(lower: Floats) -> list[Floats]:
             parts[..., :width, :width], parts[..., width:, width:] = first, second
             parts[..., width:, :width] = -second @ (_along(blocks, width, 1) @ first)
             width *= 2
-        found = list(parts[:, 0])
+        inverses = list(parts[:, 0])
     if rest:
-        found.append(_upper_inverses(lower[-rest:, -rest:]))
-    return found
+        inverses.append(_upper_inverses(lower[-rest:, -rest:]))
+    return inverses
 
 
 def _upper_inverses(lower: Floats) -> Floats:
-    # Elimination finds nothing to do in an upper triangle, and only substitutes: no row is
-    # exchanged, and the inverse is triangular to the last digit.
+    # In an upper triangle there is nothing to eliminate: LAPACK only substitutes, exchanges no
+    # row, and the inverse is exactly triangular.
     try:
         return np.swapaxes(np.linalg.inv(np.swapaxes(lower, -1, -2)), -1, -2)
     except np.linalg.LinAlgError:
         if np.isfinite(lower).all():
             raise
-        return np.full_like(lower, np.nan)  # some LAPACKs call what is not a number singular
+        return np.full_like(lower, np.nan)  # some LAPACKs report NaN as singular
 
 
 def _along(blocks: Floats, width: int, below: int) -> Floats:

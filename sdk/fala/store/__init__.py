@@ -1,1 +1,1 @@
-"""What a device keeps on its disk."""
+"""The data that a device keeps on its disk."""

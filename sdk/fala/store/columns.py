@@ -1,7 +1,7 @@
-"""Values of a store's columns, checked: a damaged file may hold anything in any of them.
+"""Check the values of a store's columns, which can be anything in a damaged file.
 
-Every function takes what SQLite returned, and raises ``ValueError`` where it is not what it should
-be. No message contains a text of the user's.
+Every function takes a value from SQLite, and raises ``ValueError`` if it is invalid. No message
+contains a text of the user's.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def number(value: object) -> float:
 def per_tag(value: object) -> PerTag:
     """A finite number, or one a tag."""
     if isinstance(value, bytes):
-        return tuple(number(one) for one in np.frombuffer(value, "<f8").tolist())
+        return tuple(number(cell) for cell in np.frombuffer(value, "<f8").tolist())
     return number(value)
 
 
@@ -74,6 +74,11 @@ def floats(value: object) -> NDArray[np.float32]:
     if not len(numbers) or not np.isfinite(numbers).all():
         raise ValueError("an array that is empty, or not finite")
     return numbers
+
+
+def bytes_of(array: NDArray[np.float32]) -> bytes:
+    """The cell of ``floats``."""
+    return array.astype("<f4").tobytes()
 
 
 def optional_text(value: object) -> str | None:
@@ -98,7 +103,7 @@ def rows_of_ids(
 
 
 def parts_of(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """As many values at a time as a statement may have."""
+    """The values in parts that fit a statement's variables."""
     return (values[start : start + _VARIABLES] for start in range(0, len(values), _VARIABLES))
 
 

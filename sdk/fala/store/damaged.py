@@ -1,7 +1,7 @@
-"""What SQLite can still read of a damaged store.
+"""Read what SQLite still can of a damaged store.
 
 SQLite stops at the first damaged page of a table. So a table is read from its other end, too, and
-row by row, by the ids that its indexes have: those lie in other pages.
+row by row, by the ids in its indexes, which are on other pages.
 """
 
 from __future__ import annotations
@@ -14,71 +14,71 @@ from pathlib import Path
 
 from fala.store.schema import MIGRATIONS, apply, check_newer
 
-#: Problems of one kind that are listed.
+#: Problems of one kind to list, at most.
 _MOST = 3
 #: The ids by which rows are read one by one: the column, and the table whose ids they are.
 _IDS = {
     "texts": ("id", "texts"), "examples": ("id", "examples"), "embeddings": ("text", "texts"),
     "logits": ("example", "examples"),
 }  # fmt: skip
-#: The header of a store's file: what of it is the same in all of them, by position. See
+#: The parts of a file's header that are the same in all stores, by position. See
 #: https://www.sqlite.org/fileformat2.html, section 1.3.
 _HEADER = {0: b"SQLite format 3\0\x10\0\2\2\0\x40\x20\x20", 44: b"\0\0\0\4", 56: b"\0\0\0\1"}
 _PAGE = 4096
 
 
 class Problems(list[str]):
-    """What is wrong with a store, in words; each once."""
+    """The problems of a store, in words; each once."""
 
-    def note(self, what: str, why: object = None) -> None:
+    def note(self, subject: str, reason: object = None) -> None:
         """Add a problem."""
-        # Behind these words SQLite quotes what is the user's.
-        line = what if why is None else f"{what}: {why}".partition(" with text ")[0]
+        # After these words SQLite quotes the user's data.
+        line = subject if reason is None else f"{subject}: {reason}".partition(" with text ")[0]
         if line not in self:
             self.append(line)
 
     @contextlib.contextmanager
-    def noted(self, what: str) -> Iterator[None]:
-        """Read something, and note where it turns out to be damaged."""
+    def noted(self, subject: str) -> Iterator[None]:
+        """Note an error of reading as a problem."""
         try:
             yield
         except (sqlite3.Error, ValueError, RecursionError) as error:
             named = isinstance(error, sqlite3.Error) or type(error) is ValueError
-            self.note(what, error if named else type(error).__name__)
+            self.note(subject, error if named else type(error).__name__)
 
 
 @contextlib.contextmanager
 def readable(
     path: Path, source: sqlite3.Connection | None, problems: Problems
 ) -> Iterator[sqlite3.Connection]:
-    """A connection to a store; to a copy with a header that fits, where SQLite cannot read it.
+    """A connection to a store, or to a copy with a repaired header if SQLite cannot read it.
 
     Args:
         path: The store's file.
         source: A connection to it; None where there is no file.
-        problems: What is wrong is added.
+        problems: Problems are added to it.
     """
-    mended = path.with_name(f"rebuilt-{path.name}.mended")
+    repaired = path.with_name(f"rebuilt-{path.name}.mended")
     try:
         if source is not None and _is_unreadable(source):
             problems.note("its header is damaged")
             with contextlib.suppress(OSError):
-                _mend(path, mended)
+                _repair_header(path, repaired)
                 source = None
         if source is not None:
             yield source
             return
-        name = mended if mended.exists() else ":memory:"
-        with contextlib.closing(sqlite3.connect(name, isolation_level=None)) as other:
-            yield other
+        name = repaired if repaired.exists() else ":memory:"
+        with contextlib.closing(sqlite3.connect(name, isolation_level=None)) as connection:
+            yield connection
     finally:
-        for file in path.parent.glob(f"{mended.name}*"):
+        for file in path.parent.glob(f"{repaired.name}*"):
             file.unlink(missing_ok=True)
 
 
 def _is_unreadable(source: sqlite3.Connection) -> bool:
     """Whether SQLite reads nothing of a file, as its header is damaged."""
-    # A file that is shorter than its header says is read, too.
+    # Also reads a file that is shorter than its header says.
     source.execute("PRAGMA writable_schema = ON")
     try:
         source.execute("PRAGMA schema_version").fetchone()
@@ -89,18 +89,18 @@ def _is_unreadable(source: sqlite3.Connection) -> bool:
     return False
 
 
-def _mend(path: Path, mended: Path) -> None:
-    """Copy a store's file with a header that fits, and its log."""
+def _repair_header(path: Path, repaired: Path) -> None:
+    """Copy a store's file with a repaired header, and its log."""
     data = bytearray(path.read_bytes())
     data += bytes(-len(data) % _PAGE)
     header = {**_HEADER, 28: (len(data) // _PAGE).to_bytes(4, "big")}
     for position, value in header.items():
         data[position : position + len(value)] = value
-    mended.touch(mode=0o600)
-    mended.write_bytes(data)
+    repaired.touch(mode=0o600)
+    repaired.write_bytes(data)
     log = path.with_name(f"{path.name}-wal")
     if log.is_file():
-        shutil.copy(log, mended.with_name(f"{mended.name}-wal"))
+        shutil.copy(log, repaired.with_name(f"{repaired.name}-wal"))
 
 
 def copy_readable(
@@ -112,7 +112,7 @@ def copy_readable(
         path: The store's file, for errors.
         source: A connection to it.
         copy: An empty database.
-        problems: What is wrong is added.
+        problems: Problems are added to it.
 
     Raises:
         DeviceError: A newer version of FaLA wrote it.
@@ -123,7 +123,7 @@ def copy_readable(
             return data.decode()
         except UnicodeDecodeError:
             problems.note("a text", "not UTF-8")
-            return data.decode(errors="replace")  # with a damaged byte it is nearly the user's
+            return data.decode(errors="replace")  # all but the damaged bytes are the user's
 
     source.text_factory = decoded
     version = 0

@@ -21,7 +21,7 @@ _log = logging.getLogger("fala.store")
 
 #: Milliseconds that a writer waits for another process to finish; one may be copying a release.
 BUSY_TIMEOUT_MS = 30_000
-#: Milliseconds that overwriting what was deleted waits for other processes to end their reads.
+#: Milliseconds that scrubbing waits for other processes to end their reads.
 SCRUB_TIMEOUT_MS = 5_000
 #: The error of a use after ``close``.
 CLOSED = "this device is closed; open it again with fala.Device.open"
@@ -31,9 +31,8 @@ _MARK = "SELECT key_mark FROM device"
 class Database:
     """The device's SQLite file.
 
-    One connection writes, under a lock, so that no thread sees half of another's transaction; a
-    second one reads what is committed, so that who only wants to know whether anything changed
-    never waits for a writer.
+    One connection writes, under a lock, so that no thread sees half of another's transaction. A
+    second one reads what is committed, so that a check for changes never waits for a writer.
 
     Args:
         path: The file; its folder exists.
@@ -65,10 +64,10 @@ class Database:
         self._depth = 0
         self._owner: int | None = None
         self._file: tuple[int, int] | None = None
-        #: Whether what was deleted is overwritten as soon as a transaction ends, or at ``close``.
+        #: Whether deleted rows are to be overwritten when a transaction ends, or at ``close``.
         self._scrub_later = False
-        #: Why it cannot be used any more, and what to do; empty while it can.
-        self._ended = ""
+        #: The error of every use, once it is closed; else empty.
+        self._closed_message = ""
         keep_in_forks(self, Database._forked)
         self._mark: object = None
         if copy is not None:
@@ -89,7 +88,7 @@ class Database:
             self._writer = self._connect()
             try:
                 self._writer.execute("PRAGMA journal_mode = WAL")
-                # A commit that was reported is on the disk, even if the power goes.
+                # A commit that was reported is on the disk, even after a power failure.
                 self._writer.execute("PRAGMA synchronous = FULL")
                 self._writer.execute("PRAGMA foreign_keys = ON")
                 self.digests = Digests(self._writer)
@@ -100,17 +99,17 @@ class Database:
                 self._writer.close()
                 raise
 
-    def close(self, why: str = CLOSED) -> None:
+    def close(self, message: str = CLOSED) -> None:
         """Close the file.
 
         Args:
-            why: The error of every later use.
+            message: The error of every later use.
         """
         with self._lock, self._reading:
-            if not self._ended:
+            if not self._closed_message:
                 if self._scrub_later:
                     self.scrub(wait=False)
-                self._ended = why
+                self._closed_message = message
                 self._reader.close()
                 self._writer.close()
 
@@ -118,7 +117,7 @@ class Database:
         """Read and write its records with another codec from now on.
 
         Args:
-            codec: The one under which they are.
+            codec: The codec that they are written with.
 
         Raises:
             DeviceError: The store is damaged.
@@ -128,12 +127,12 @@ class Database:
             self.digests.use(codec)
             row = db.execute(_MARK).fetchone()
         if row is None:
-            raise DeviceError(damaged(self.path, "is damaged: its settings are gone"))
+            raise DeviceError(damaged(self.path, "is damaged: its settings are missing"))
         (self._mark,) = row
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All that is written inside is kept, or none of it; one inside another is a part of it."""
+        """Commit all that is written inside, or nothing; an inner one is a part of the outer."""
         with self._lock, self.named_errors():
             if self._depth:
                 yield
@@ -142,7 +141,7 @@ class Database:
             self._depth += 1
             try:
                 self._owner = get_ident()
-                self._still_there()
+                self._check_current()
                 yield
                 with self.rows("its digests are damaged"):
                     self.digests.write()
@@ -179,9 +178,9 @@ class Database:
 
     @contextmanager
     def reader(self) -> Iterator[sqlite3.Connection]:
-        """A connection that sees what is committed, and waits for nobody.
+        """A connection that sees what is committed, and never waits for a writer.
 
-        In a transaction it is that one's, which sees what it has written.
+        In a transaction it is the writer's, which sees its own changes.
         """
         if self._owner == get_ident():
             yield self._writer
@@ -190,71 +189,71 @@ class Database:
             yield self._reader
 
     @contextmanager
-    def rows(self, what: str) -> Iterator[sqlite3.Connection]:
-        """A snapshot to read rows of, which may hold anything.
+    def rows(self, message: str) -> Iterator[sqlite3.Connection]:
+        """A snapshot to read rows from, which may be damaged.
 
         Args:
-            what: Says in the error that they are damaged.
+            message: The error's, for damaged rows.
 
         Raises:
-            DeviceError: They are damaged: what was read raised what such rows raise.
+            DeviceError: The rows are damaged: reading them raised another error.
         """
         with self.snapshot() as db:
             try:
                 yield db
             except (TypeError, ValueError, LookupError, OverflowError, RecursionError) as error:
-                why = str(error) if type(error) is ValueError else type(error).__name__
-                raise DeviceError(damaged(self.path, f"{what}: {why}")) from error
+                reason = str(error) if type(error) is ValueError else type(error).__name__
+                raise DeviceError(damaged(self.path, f"{message}: {reason}")) from error
 
     @contextmanager
     def named_errors(self) -> Iterator[None]:
-        """Name the file in SQLite's errors; where it is not open any more, say so."""
-        if self._ended:
-            raise DeviceError(f"{self.path.parent}: {self._ended}")
+        """Raise SQLite's errors with the file's name; an error, too, if it is closed."""
+        if self._closed_message:
+            raise DeviceError(f"{self.path.parent}: {self._closed_message}")
         try:
             yield
         except sqlite3.Error as error:
             self._check_exchanged()
-            why = str(error).partition(" with text ")[0]  # what follows is the user's
+            reason = str(error).partition(" with text ")[0]  # the user's data follows
             usual = isinstance(
                 error, sqlite3.OperationalError | sqlite3.IntegrityError | sqlite3.ProgrammingError
             )
-            missing = why.startswith(("no such", "Could not decode", "duplicate column"))
+            missing = reason.startswith(("no such", "Could not decode", "duplicate column"))
             if usual and not missing:
-                advice = f"; {FAILING_DISK}" if why == "disk I/O error" else ""
-                raise DeviceError(f"{self.path}: {why}{advice}") from error
-            raise DeviceError(damaged(self.path, f"is damaged: {why}")) from error
-        except UnicodeDecodeError as error:  # SQLite's message quotes what is no UTF-8
+                advice = f"; {FAILING_DISK}" if reason == "disk I/O error" else ""
+                raise DeviceError(f"{self.path}: {reason}{advice}") from error
+            raise DeviceError(damaged(self.path, f"is damaged: {reason}")) from error
+        except UnicodeDecodeError as error:  # SQLite's message quotes invalid UTF-8
             raise DeviceError(damaged(self.path, "is damaged: its schema is not UTF-8")) from error
 
     def note_deletion(self) -> None:
-        """Note that rows are deleted, which ``scrub`` is to overwrite. In a transaction."""
+        """Note that ``scrub`` has to overwrite deleted rows. In a transaction."""
         self._writer.execute("UPDATE device SET overwrites = min(overwrites, 1) - 1")
         self._scrub_later = True
 
     def scrub(self, *, wait: bool = True) -> bool:
-        """Leave nothing of what was deleted in the file, or in the log beside it.
+        """Overwrite all traces of deleted rows in the file, and in the log beside it.
 
         SQLite overwrites what it deletes, but not the copies that it left in the gaps of pages when
-        it moved rows between them, so the file is written anew. Nothing is done where nothing was
-        deleted since. What cannot be done is tried again when a transaction ends, and at ``close``.
+        it moved rows between them, so the file is written anew. Nothing is done without a deletion
+        since the last time. A failure is tried again when a transaction ends, and at ``close``.
 
         Args:
             wait: Wait for other processes that read, for ``SCRUB_TIMEOUT_MS``.
 
         Returns:
-            Whether nothing is left. False while another process reads or writes, or where the disk
+            Whether no trace is left. False while another process reads or writes, or where the disk
             is full.
         """
         with self._lock:
-            self._scrub_later = False  # a transaction in it would begin it again
+            self._scrub_later = False  # else the transaction inside would scrub again
             overwritten = False
             try:
                 with self.named_errors():
                     self._writer.execute(f"PRAGMA busy_timeout = {SCRUB_TIMEOUT_MS if wait else 0}")
                     overwritten = self._overwrite()
             except DeviceError as error:
-                _log.warning("not all that was deleted is overwritten: %s", error)
+                _log.warning("not all deleted rows are overwritten: %s", error)
             finally:
                 self._scrub_later = not overwritten
                 self._writer.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
@@ -272,7 +271,7 @@ class Database:
             if not self._empty_log():
                 return False
             with self.transaction():
-                # The number is another one where another process has deleted something meanwhile.
+                # The number differs if another process has deleted rows meanwhile.
                 self._writer.execute("UPDATE device SET overwrites = 1 WHERE overwrites IS ?", row)
 
     def _empty_log(self) -> bool:
@@ -283,7 +282,7 @@ class Database:
     def _forked(self) -> None:
         """Leave the file to the parent process, with locks that other threads may hold there."""
         self._lock, self._reading = RLock(), RLock()
-        self._ended = (
+        self._closed_message = (
             "the device was opened by the process that this one was forked from; open it here "
             "with Device.open"
         )
@@ -291,14 +290,14 @@ class Database:
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self.path, isolation_level=None, check_same_thread=False)
         connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
-        # What is deleted is overwritten, in the file and in what is freed of it.
+        # Deleted rows are overwritten, also in free pages of the file.
         connection.execute("PRAGMA secure_delete = ON")
         # VACUUM keeps its copy of the rows in memory, not in a temporary file.
         connection.execute("PRAGMA temp_store = MEMORY")
         return connection
 
     def _encrypt_anew(self) -> None:
-        """Encrypt an earlier schema's records anew, which were bound to less. In the migration."""
+        """Encrypt an earlier schema's records anew, with all their context. In the migration."""
         (mark,) = self._writer.execute(_MARK).fetchone()
         if mark is None:
             return
@@ -311,7 +310,7 @@ class Database:
         self.digests.use(new)
         self.digests.write_all()
 
-    def _still_there(self) -> None:
+    def _check_current(self) -> None:
         """Refuse to write to a file that is the device's no more: it was mended, or erased.
 
         So is one that was encrypted meanwhile, for the first time or under another key.
@@ -321,22 +320,22 @@ class Database:
             raise DeviceError(f"{self.path}: was encrypted meanwhile; open the device again")
 
     def _check_exchanged(self) -> None:
-        """Refuse to go on where another file, or none, lies at the path of the open one."""
+        """Raise an error if another file, or none, is at the path of the open one."""
         if self._file is not None and _identity(self.path) != self._file:
             raise DeviceError(
                 f"{self.path}: was repaired or erased meanwhile; open the device again"
             )
 
 
-def damaged(path: Path, what: str) -> str:
-    """An error's text that says what to do about a damaged store."""
-    return f"{path}: {what}; {doctor(path.parent)}"
+def damaged(path: Path, problem: str) -> str:
+    """The error's text for a damaged store, with advice."""
+    return f"{path}: {problem}; {doctor(path.parent)}"
 
 
 def doctor(folder: Path) -> str:
-    """What to do about a damaged folder."""
+    """Advice for a damaged folder."""
     return (
-        f"fala-device doctor {folder} tells what is whole, and goes back to that with --repair "
+        f"fala-device doctor {folder} lists the damage, and repairs it with --repair "
         "(Device.repair)"
     )
 
@@ -351,14 +350,14 @@ def _make(path: Path) -> None:
 
 
 def check_regular(path: Path) -> None:
-    """Refuse a store of which a file is a pipe or a folder: SQLite would wait for it for ever.
+    """Refuse a store with a pipe or a folder as a file: SQLite would wait for it for ever.
 
     Args:
-        path: The store's file; its journals lie beside it.
+        path: The store's file; its journals are beside it.
 
     Raises:
         DeviceError: One is no regular file.
-        OSError: One cannot be looked at.
+        OSError: One cannot be examined.
     """
     for end in ("", "-journal", "-wal", "-shm"):
         file = path.with_name(f"{path.name}{end}")

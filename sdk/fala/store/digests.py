@@ -1,4 +1,4 @@
-"""Digests of the rows of an encrypted store: an edit of its file without the key is noticed.
+"""Digests of the rows of an encrypted store, which detect an edit of its file without the key.
 
 The digest of a table is the sum of keyed digests of its rows (MSet-Add-Hash of Clarke et al.,
 "Incremental multiset hash functions and their application to memory integrity checking", 2003). So
@@ -6,7 +6,7 @@ a transaction adds the rows that it wrote and subtracts those that it replaced o
 many others there are. The digests of all tables, and of the schema, are one encrypted record, which
 is written with each transaction: no row can be edited, added, deleted or put back without the key.
 
-Embeddings are not counted: each is bound to its text, and one that is deleted is made again.
+Embeddings are not counted: each is bound to its text, and a deleted one is computed again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fala.store.encryption import PLAIN, Codec
 from fala.store.schema import TABLES
 
 _SCHEMA = "sqlite_master"
-#: What reads the rows that are counted, by table.
+#: Queries for the counted rows, by table.
 COUNTED = {
     **{
         table: f"SELECT * FROM main.{table}"
@@ -27,7 +27,7 @@ COUNTED = {
     },
     _SCHEMA: f"SELECT type, name, tbl_name, sql FROM main.{_SCHEMA}",
 }
-_PLACE = ("digests", "one", "sealed")
+_CONTEXT = ("digests", "one", "sealed")
 _MODULUS = 2**256
 
 
@@ -54,7 +54,7 @@ class Digests:
         if not codec.encrypted:
             return
         self._db.create_function("count_row", -1, self._count)
-        # Else a row that another one replaces would not be counted.
+        # Without it a row that is replaced would not be counted.
         self._db.execute("PRAGMA recursive_triggers = ON")
         for table in COUNTED.keys() - {_SCHEMA}:
             names = [name for _, name, *_ in self._db.execute(f"PRAGMA main.table_info({table})")]
@@ -82,7 +82,7 @@ class Digests:
         self._changes.clear()
 
     def write_all(self) -> None:
-        """Write the digests of all rows that there are. In a transaction."""
+        """Write the digests of all present rows. In a transaction."""
         if self._codec.encrypted:
             self._put(Counter({table: self._of_rows(table) for table in COUNTED}))
         self._changes.clear()
@@ -92,7 +92,7 @@ class Digests:
         self._changes.clear()
 
     def edited(self) -> list[str]:
-        """The tables whose rows are not those that were written.
+        """The tables whose rows differ from those that were written.
 
         Raises:
             ValueError: The digests are damaged.
@@ -100,10 +100,10 @@ class Digests:
         if not self._codec.encrypted:
             return []
         digests = self.read()
-        return [table for table in COUNTED if not self._is_as_written(table, digests[table])]
+        return [table for table in COUNTED if not self._is_unchanged(table, digests[table])]
 
-    def _is_as_written(self, table: str, digest: int) -> bool:
-        """Whether the rows of a table have a digest, and its indexes lead to them."""
+    def _is_unchanged(self, table: str, digest: int) -> bool:
+        """Whether the rows of a table have this digest, and its indexes fit them."""
         try:
             # Indexes, too, are pages of the file.
             checked = self._db.execute(f"PRAGMA integrity_check({table})").fetchall()
@@ -126,11 +126,11 @@ class Digests:
         if row is None:
             raise ValueError("the digests of its rows are missing")
         sealed = row[0][len(self._codec.salt) :] if isinstance(row[0], bytes) else row[0]
-        return Counter(json.loads(self._codec.decode(sealed, *_PLACE)))
+        return Counter(json.loads(self._codec.decode(sealed, *_CONTEXT)))
 
     def _put(self, digests: Counter[str]) -> None:
-        rests = {table: digest % _MODULUS for table, digest in digests.items()}
-        data = self._codec.encode(json.dumps(rests).encode(), *_PLACE)
+        remainders = {table: digest % _MODULUS for table, digest in digests.items()}
+        data = self._codec.encode(json.dumps(remainders).encode(), *_CONTEXT)
         query = "INSERT OR REPLACE INTO digests (one, sealed) VALUES (1, ?)"
         self._db.execute(query, (self._codec.salt + data,))
 

@@ -1,4 +1,4 @@
-"""The tables of embeddings and of old logits: what models made of texts and examples."""
+"""The tables of embeddings, by text, and of old logits, by example."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fala.errors import DataError
 from fala.examples import as_text
-from fala.store.columns import blob, floats, parts_of, text, whole
+from fala.store.columns import blob, bytes_of, floats, parts_of, text, whole
 from fala.store.database import Database
 from fala.store.texts import Texts
 
@@ -32,7 +32,7 @@ class Embeddings:
         self._db, self._texts = database, texts
 
     def add(self, backbone: str, embeddings: Mapping[str, NDArray[np.float32]]) -> None:
-        """Keep embeddings, by text; only those of texts in the store. In a transaction.
+        """Store embeddings, by text; only those of texts in the store. In a transaction.
 
         Raises:
             DataError: If a number does not fit float16.
@@ -45,8 +45,8 @@ class Embeddings:
                 # A text that was forgotten while it was encoded leaves nothing behind.
                 if name in ids:
                     row, size = ids[name], len(half)
-                    place = ("embeddings", row, backbone, codec.lookup(name))
-                    rows.append((row, backbone, codec.encode(half.tobytes(), *place)))
+                    context = ("embeddings", row, backbone, codec.lookup(name))
+                    rows.append((row, backbone, codec.encode(half.tobytes(), *context)))
             db.executemany("INSERT OR REPLACE INTO embeddings VALUES (?, ?, ?)", rows)
             if rows:
                 db.execute("INSERT OR REPLACE INTO backbones VALUES (?, ?)", (backbone, size))
@@ -54,37 +54,37 @@ class Embeddings:
     def get(
         self, backbone: str, texts: Sequence[str] | None = None
     ) -> dict[str, NDArray[np.float32]]:
-        """Embeddings that a backbone made, by text.
+        """A backbone's embeddings, by text.
 
         Args:
             backbone: Its digest.
-            texts: Those that are wanted; None for all.
+            texts: The texts; None for all.
         """
         with self._db.rows("its embeddings are damaged") as db:
             codec, rows = self._db.codec, []
-            named = {codec.lookup(one): one for one in texts or ()}
+            by_name = {codec.lookup(name): name for name in texts or ()}
             if texts is None:
                 rows = db.execute(_EMBEDDINGS, (backbone,)).fetchall()
-            for part in parts_of(list(named)):
+            for part in parts_of(list(by_name)):
                 marks = ",".join("?" * len(part))
                 rows += db.execute(f"{_EMBEDDINGS} AND text.text IN ({marks})", (backbone, *part))
-            found = db.execute("SELECT dimension FROM backbones WHERE digest = ?", (backbone,))
-            size = found.fetchone()
+            cursor = db.execute("SELECT dimension FROM backbones WHERE digest = ?", (backbone,))
+            size = cursor.fetchone()
             vectors = [
                 codec.decode(value, "embeddings", row, backbone, name) for row, name, value in rows
             ]
             if texts is None and codec.encrypted:
-                every = self._texts.by_id()
-                names = [as_text(text(every[row])) for row, *_ in rows]
+                by_id = self._texts.by_id()
+                names = [as_text(text(by_id[row])) for row, *_ in rows]
             elif codec.encrypted:
-                names = [named[name] for _, name, _ in rows]
+                names = [by_name[name] for _, name, _ in rows]
             else:
                 names = [as_text(text(name)) for _, name, _ in rows]
             dimension = None if size is None else whole(size[0])
             return dict(zip(names, vectors_of(vectors, dimension), strict=True))
 
     def has(self, backbone: str) -> bool:
-        """Whether there is an embedding that a backbone made."""
+        """Whether there is an embedding of a backbone."""
         with self._db.writer() as db:
             query = "SELECT 1 FROM embeddings WHERE backbone = ? LIMIT 1"
             return db.execute(query, (backbone,)).fetchone() is not None
@@ -102,12 +102,12 @@ class Logits:
         self._db, self._adapter = database, adapter
 
     def add(self, model: str, logits: Mapping[int, NDArray[np.float32]]) -> None:
-        """Keep a model's logits (C,), by example. In a transaction."""
+        """Store a model's logits (C,), by example. In a transaction."""
         with self._db.writer() as db:
             codec, rows = self._db.codec, []
             for row, *texts in db.execute(_EXAMPLES, (self._adapter,)).fetchall():
                 if row in logits:
-                    data = codec.encode(_bytes(logits[row]), "logits", row, model, *texts)
+                    data = codec.encode(bytes_of(logits[row]), "logits", row, model, *texts)
                     rows.append((row, model, data))
             db.executemany("INSERT OR REPLACE INTO logits VALUES (?, ?, ?)", rows)
 
@@ -150,7 +150,7 @@ def vectors_of(blobs: Sequence[object], dimension: int | None) -> NDArray[np.flo
     """
     if not blobs:
         return np.empty((0, dimension or 0), dtype=np.float32)
-    # All at once: an array for each would cost more than reading them.
+    # In one array: an array for each would cost more than reading them.
     parts = [blob(value) for value in blobs]
     length = len(parts[0]) if dimension is None else 2 * dimension
     if not length or any(len(part) != length for part in parts):
@@ -163,7 +163,7 @@ def vectors_of(blobs: Sequence[object], dimension: int | None) -> NDArray[np.flo
 
 
 def as_stored(embeddings: Mapping[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
-    """Embeddings as they come back from a store.
+    """Embeddings as a store returns them, rounded to float16.
 
     Raises:
         DataError: If a number does not fit float16.
@@ -177,7 +177,3 @@ def _half(vector: NDArray[np.float32]) -> NDArray[np.float16]:
     if not np.isfinite(half).all():
         raise DataError("an embedding is not finite in float16")
     return half
-
-
-def _bytes(array: NDArray[np.float32]) -> bytes:
-    return array.astype("<f4").tobytes()

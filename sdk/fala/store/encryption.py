@@ -1,15 +1,15 @@
 """Encryption at rest: each record is encrypted by itself, under a key that the app keeps.
 
 AES-256-GCM (NIST SP 800-38D) with a random nonce for each record. Its associated data is the
-record's place (table, row, column) and the rest of what it belongs to: a label is bound to its
-text, an embedding to its text, weights to the other columns of their slot. A text is looked up by
-its HMAC-SHA256 (RFC 2104). All keys are derived by HKDF (RFC 5869) from the app's and from a random
-salt of the device's own, so that no record of another device passes for one of this. Ids, times,
-counts, digests, names of labels and adapters, and the vendor's bundles stay readable. Nobody
-without the key can change them, or which rows there are: see ``fala.store.digests``.
-By pyca/cryptography, the extra ``encryption``, which is loaded when a key is first used.
+record's context: table, row, column, and the data that it belongs to. A label is bound to its text,
+an embedding to its text, weights to the other columns of their slot. A text is looked up by its
+HMAC-SHA256 (RFC 2104). All keys are derived by HKDF (RFC 5869) from the app's key and from a random
+salt of the device, so that no record of another device is accepted. Ids, times, counts, digests,
+names of labels and adapters, and the vendor's bundles stay readable. Changing them, or adding and
+deleting rows, needs the key: see ``fala.store.digests``. The ciphers are those of
+pyca/cryptography, the extra ``encryption``, which is loaded when a key is first used.
 
-The app keeps the key where the system keeps secrets. With keyring::
+The app keeps the key in the system's key store. With keyring::
 
     def key() -> bytes:
         stored = keyring.get_password("my app", "fala")
@@ -44,11 +44,11 @@ BOUND_SLOT_COLUMNS = (
 #: The columns of an example to which its label is bound.
 LABEL_COLUMNS = ("document", "history", "labelled", "adapter")
 
-#: The texts of an example, to which what is made of them is bound.
+#: The texts of an example, to which records computed from them are bound.
 _TEXTS_OF_EXAMPLE = tuple(
     f"(SELECT {column} FROM examples WHERE id = example)" for column in ("document", "history")
 )
-#: The other encrypted records: table, columns of its key, the column, and its place behind the key.
+#: The other encrypted records: table, columns of its key, the column, and the rest of its context.
 _RECORDS = (
     ("examples", ("id",), "label", ("'label'", *LABEL_COLUMNS)),
     ("earlier_labels", ("example", "since"), "label", ("'label'", *_TEXTS_OF_EXAMPLE)),
@@ -64,48 +64,48 @@ _BYTES = 32
 _SALT = 16
 _NONCE = 12
 _CHECK = b"fala"
-#: Where schema 8 kept the mark: its associated data stays what it was.
+#: The mark's context: its table and column in schema 8, which stay its associated data.
 _MARK = ("settings", "sealed")
 #: Bytes of a mark of schemas before 10, which had no salt.
 _SHORT_MARK = 32
 
 
 class Codec:
-    """Writes the records of a store that is not encrypted: as they are."""
+    """Writes the records of a store without encryption, unchanged."""
 
     encrypted = False
     salt = b""
 
     def of(self, record: object) -> Codec:
-        """The codec of a store, by one of its records that have the salt in front."""
+        """The codec of a store, by one of its records that begin with the salt."""
         return self
 
     def renewed(self) -> Codec:
         """A codec of the same key with another salt."""
         return self
 
-    def encode(self, data: bytes, *place: object) -> bytes:
+    def encode(self, data: bytes, *context: object) -> bytes:
         """A record's data as it is written.
 
         Args:
             data: The data.
-            place: The record's table, row and column, and what else it is bound to.
+            context: The record's table, row and column, and the other data that it is bound to.
         """
         return data
 
-    def decode(self, value: object, *place: object) -> bytes:
+    def decode(self, value: object, *context: object) -> bytes:
         """A record's data from what was written.
 
         Raises:
-            ValueError: It is damaged, belongs to another place, or has another key.
+            ValueError: It is damaged, has another context, or another key.
         """
         return blob(value)
 
-    def encode_text(self, data: str, *place: object) -> str | bytes:
+    def encode_text(self, data: str, *context: object) -> str | bytes:
         """A text as it is written."""
         return data
 
-    def decode_text(self, value: object, *place: object) -> str:
+    def decode_text(self, value: object, *context: object) -> str:
         """A text from what was written; see ``decode``."""
         return text(value)
 
@@ -163,30 +163,30 @@ class Encryption(Codec):
         """See ``Codec``."""
         return Encryption(self._key, secrets.token_bytes(_SALT))
 
-    def encode(self, data: bytes, *place: object) -> bytes:
+    def encode(self, data: bytes, *context: object) -> bytes:
         """See ``Codec``."""
         nonce = os.urandom(_NONCE)
-        return nonce + self._cipher.encrypt(nonce, data, self._associated(place))
+        return nonce + self._cipher.encrypt(nonce, data, self._associated(context))
 
-    def decode(self, value: object, *place: object) -> bytes:
+    def decode(self, value: object, *context: object) -> bytes:
         """See ``Codec``."""
         from cryptography.exceptions import InvalidTag
 
         if not isinstance(value, bytes):
             raise ValueError("a record that is not encrypted")
         try:
-            data = self._cipher.decrypt(value[:_NONCE], value[_NONCE:], self._associated(place))
+            data = self._cipher.decrypt(value[:_NONCE], value[_NONCE:], self._associated(context))
             return bytes(data)
         except (InvalidTag, ValueError) as error:
             raise ValueError("a record that is damaged, or of another key") from error
 
-    def encode_text(self, data: str, *place: object) -> bytes:
+    def encode_text(self, data: str, *context: object) -> bytes:
         """See ``Codec``."""
-        return self.encode(data.encode(), *place)
+        return self.encode(data.encode(), *context)
 
-    def decode_text(self, value: object, *place: object) -> str:
+    def decode_text(self, value: object, *context: object) -> str:
         """See ``Codec``."""
-        return self.decode(value, *place).decode()
+        return self.decode(value, *context).decode()
 
     def lookup(self, data: str) -> str:
         """See ``Codec``."""
@@ -194,7 +194,7 @@ class Encryption(Codec):
 
     def digest(self, row: tuple[object, ...]) -> int:
         """See ``Codec``."""
-        # Blobs lie behind the others: as text they would be four times as long.
+        # Blobs come last, as bytes: as text they would be four times as long.
         blobs = [cell for cell in row if isinstance(cell, bytes)]
         cells = [(len(cell),) if isinstance(cell, bytes) else cell for cell in row]
         digest = self._rows.copy()
@@ -206,10 +206,10 @@ class Encryption(Codec):
         """See ``Codec``."""
         return self.salt + self.encode(_CHECK, *_MARK)
 
-    def _associated(self, place: tuple[object, ...]) -> bytes:
-        if not self.salt:  # schemas before 10 bound a record to less
-            return "/".join(map(str, place[:3])).encode()
-        return ascii(place).encode()
+    def _associated(self, context: tuple[object, ...]) -> bytes:
+        if not self.salt:  # schemas before 10 had a shorter context
+            return "/".join(map(str, context[:3])).encode()
+        return ascii(context).encode()
 
 
 PLAIN = Codec()
@@ -228,11 +228,12 @@ def codec_of(key: Key | None) -> Codec:
     if key is None:
         return PLAIN
     if not callable(key):
-        raise DataError(f"key is a function that gives {_BYTES} bytes, not a {type(key).__name__}")
+        kind = type(key).__name__
+        raise DataError(f"key is a function that returns {_BYTES} bytes, not a {kind}")
     value = key()
     if not isinstance(value, bytes | bytearray) or len(value) != _BYTES:
         size = f" of {len(value)}" if isinstance(value, bytes | bytearray) else ""
-        raise DataError(f"key gives {_BYTES} bytes, not {type(value).__name__}{size}")
+        raise DataError(f"key returns {_BYTES} bytes, not {type(value).__name__}{size}")
     return Encryption(bytes(value))
 
 
@@ -257,15 +258,15 @@ def check_mark(path: object, mark: object, codec: Codec) -> None:
         raise DeviceError(f"{path}: is encrypted; open it with its key=")
     store_codec = codec.of(mark)
     try:
-        right = store_codec.decode(blob(mark)[len(store_codec.salt) :], *_MARK) == _CHECK
+        valid = store_codec.decode(blob(mark)[len(store_codec.salt) :], *_MARK) == _CHECK
     except ValueError:
-        right = False
-    if not right:
+        valid = False
+    if not valid:
         raise DeviceError(f"{path}: is encrypted under another key than the one given")
 
 
 def text_columns(codec: Codec, identity: int, text: str) -> tuple[int, str, bytes | None]:
-    """A text's row: the text in clear, or what it is looked up by and the text encrypted."""
+    """A text's row: the text in clear, or its lookup value and the encrypted text."""
     if not codec.encrypted:
         return identity, text, None
     name = codec.lookup(text)
@@ -273,7 +274,7 @@ def text_columns(codec: Codec, identity: int, text: str) -> tuple[int, str, byte
 
 
 def text_of(codec: Codec, identity: object, name: object, encrypted: object) -> str:
-    """A text of its row."""
+    """The text of a row."""
     value = encrypted if codec.encrypted else name
     return codec.decode_text(value, "texts", identity, "sealed", name)
 
@@ -297,16 +298,16 @@ def rotate(db: sqlite3.Connection, old: Codec, new: Codec) -> None:
         db.execute("UPDATE texts SET text = ?, sealed = ? WHERE id = ?", (*columns, row))
     query = "UPDATE embeddings SET vector = ? WHERE text = ? AND backbone = ?"
     for row, backbone, vector in db.execute("SELECT * FROM embeddings").fetchall():
-        place = ("embeddings", row, backbone)
+        context = ("embeddings", row, backbone)
         before, after = names[row]
-        data = old.decode(vector, *place, before)
-        db.execute(query, (new.encode(data, *place, after), row, backbone))
+        data = old.decode(vector, *context, before)
+        db.execute(query, (new.encode(data, *context, after), row, backbone))
     for table, keys, column, ending in _RECORDS:
         read, write = (old.decode, new.encode)
         if column == "label":
             read, write = (old.decode_text, new.encode_text)  # type: ignore[assignment]  # text, not bytes
-        place_columns = ", ".join((*keys, *ending))
-        chosen = f"SELECT {column}, {place_columns} FROM {table} WHERE {column} IS NOT NULL"
+        context_columns = ", ".join((*keys, *ending))
+        chosen = f"SELECT {column}, {context_columns} FROM {table} WHERE {column} IS NOT NULL"
         query = (
             f"UPDATE {table} SET {column} = ? WHERE {' AND '.join(f'{key} = ?' for key in keys)}"
         )

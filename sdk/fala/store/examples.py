@@ -46,8 +46,8 @@ class Examples:
         adapter: The task's; empty for the device's own.
 
     Attributes:
-        task: What the examples are of, ``"classification"`` or ``"matching"``; None until the
-            task's model is opened. Rows of the other kind are damaged.
+        task: The examples' kind, ``"classification"`` or ``"matching"``; None until the task's
+            model is opened. Rows of the other kind are damaged.
     """
 
     def __init__(self, database: Database, texts: Texts, adapter: str) -> None:
@@ -55,7 +55,7 @@ class Examples:
         self.task: str | None = None
 
     def remember(self, examples: Sequence[Example], labels: Sequence[str | None]) -> list[int]:
-        """Keep examples; a label replaces an earlier one, None leaves it. In a transaction.
+        """Store examples; a label replaces an earlier one, None keeps it. In a transaction.
 
         Returns:
             The examples' ids.
@@ -81,7 +81,7 @@ class Examples:
         return rows
 
     def _label(self, db: sqlite3.Connection, row: int, label: str, now: float, data: int) -> None:
-        """Write an example's label; an earlier one stays, too, as long as a model needs it."""
+        """Write an example's label; keep the earlier one as long as a model needs it."""
         codec = self._db.codec
         query = f"SELECT {EXAMPLE_COLUMNS}, coalesce(labelled_data, 0) FROM examples WHERE id = ?"
         *before, since = db.execute(query, (row,)).fetchone()
@@ -90,62 +90,62 @@ class Examples:
         with contextlib.suppress(ValueError):  # a damaged one cannot be kept
             earlier = label_of(codec, before)
         if earlier is not None and earlier != label:
-            place = ("earlier_labels", row, since, "label", document, history)
+            context = ("earlier_labels", row, since, "label", document, history)
             db.execute(
                 "INSERT OR REPLACE INTO earlier_labels VALUES (?, ?, ?, ?)",
-                (row, since, data, codec.encode_text(earlier, *place)),
+                (row, since, data, codec.encode_text(earlier, *context)),
             )
+        encoded = codec.encode_text(
+            label, *label_context(row, document, history, now, self._adapter)
+        )
         db.execute(
             "UPDATE examples SET label = ?, labelled = ?, labelled_data = ? WHERE id = ?",
-            (
-                codec.encode_text(label, *label_place(row, document, history, now, self._adapter)),
-                now, since if earlier == label else data, row,
-            ),
-        )  # fmt: skip
+            (encoded, now, since if earlier == label else data, row),
+        )
 
     def forget(self, ids: Iterable[int]) -> int:
-        """Delete examples of the task with all that was made of them. In a transaction.
+        """Delete examples of the task with everything computed from them. In a transaction.
 
-        A text goes where no task has an example of it any more.
+        A text is deleted when no task has an example of it any more.
 
         Returns:
-            How many there were.
+            The number of deleted examples.
         """
         with self._db.rows("its examples are damaged") as db:
-            # Others are no ids of SQLite's.
-            wanted = {row for row in ids if -(2**63) <= row < 2**63}
+            # Other numbers are no ids in SQLite.
+            requested = {row for row in ids if -(2**63) <= row < 2**63}
             stored = {row for (row,) in db.execute(_IDS, (self._adapter,))}
-            rows = [(row,) for row in wanted & stored]
+            rows = [(row,) for row in requested & stored]
             db.executemany("DELETE FROM logits WHERE example = ?", rows)
             db.executemany("DELETE FROM earlier_labels WHERE example = ?", rows)
             db.executemany("DELETE FROM examples WHERE id = ?", rows)
             used = {row for (row,) in db.execute("SELECT document FROM examples")}
             for (history,) in db.execute("SELECT history FROM examples WHERE history <> ''"):
                 used.update(history_of(history))
-            gone = [(row,) for (row,) in db.execute("SELECT id FROM texts") if row not in used]
-            db.executemany("DELETE FROM embeddings WHERE text = ?", gone)
-            db.executemany("DELETE FROM texts WHERE id = ?", gone)
+            unused = [(row,) for (row,) in db.execute("SELECT id FROM texts") if row not in used]
+            db.executemany("DELETE FROM embeddings WHERE text = ?", unused)
+            db.executemany("DELETE FROM texts WHERE id = ?", unused)
             self._db.note_deletion()
             self._count_change(db)
         return len(rows)
 
     def all(self, ids: Iterable[int] | None = None) -> list[StoredExample]:
-        """Examples, in the order in which they came.
+        """Examples, in the order in which they were added.
 
         Args:
-            ids: Those that are wanted; None for all.
+            ids: Their ids; None for all.
         """
         with self._db.rows("its examples are damaged") as db:
             if ids is None:
                 texts = self._texts.by_id()
-                # By the plus the rows are read as they lie, not by way of an index.
+                # The plus makes SQLite read the table in order, without an index.
                 query = f"SELECT {EXAMPLE_COLUMNS} FROM examples WHERE +adapter = ? ORDER BY id"
                 rows = db.execute(query, (self._adapter,)).fetchall()
             else:
-                wanted = rows_of_ids(db, EXAMPLE_COLUMNS, "examples", sorted(set(ids)))
-                rows = [row for row in wanted if row[-1] == self._adapter]
+                candidates = rows_of_ids(db, EXAMPLE_COLUMNS, "examples", sorted(set(ids)))
+                rows = [row for row in candidates if row[-1] == self._adapter]
                 used = {document for _, document, *_ in rows}
-                used.update(one for row in rows for one in history_of(row[2]))
+                used.update(identity for row in rows for identity in history_of(row[2]))
                 texts = self._texts.by_id(list(used))
             codec = self._db.codec
             if codec.encrypted:
@@ -153,10 +153,10 @@ class Examples:
             return [example_of(row, texts, self.task) for row in rows]
 
     def at(self, data: float) -> list[StoredExample]:
-        """Examples with their labels as they were at a count of changes of data.
+        """Examples with their labels as they were at a count of data changes.
 
         Args:
-            data: The task's count; infinity takes all, as they are.
+            data: The task's count; infinity returns the present state.
         """
         with self._db.rows("its examples are damaged") as db:
             added = {row for row, count in self._added(db) if count <= data}
@@ -171,7 +171,7 @@ class Examples:
             ]
 
     def first_added(self, ids: Collection[int]) -> int:
-        """The count of changes of data at which the first of some examples came."""
+        """The count of data changes when the first of some examples was added."""
         with self._db.rows("its examples are damaged") as db:
             return min((count for row, count in self._added(db) if row in ids), default=0)
 
@@ -187,15 +187,15 @@ class Examples:
         return rows
 
     def some_labelled(self, count: int) -> list[int]:
-        """Ids of about so many labelled examples, drawn from all; the same ones each time."""
+        """Ids of about ``count`` labelled examples, a random sample with a fixed seed."""
         with self._db.rows("its examples are damaged") as db:
             query = "SELECT count(label), max(id) FROM examples WHERE +adapter = ?"
             total, last = db.execute(query, (self._adapter,)).fetchone()
             if total <= count:
                 labelled = db.execute(f"{_IDS} AND label IS NOT NULL", (self._adapter,))
                 return [whole(row) for (row,) in labelled]
-            drawn = random.Random(0).sample(range(1, last + 1), min(last, last * count // total))
-            rows = rows_of_ids(db, "id, label, adapter", "examples", drawn)
+            sample = random.Random(0).sample(range(1, last + 1), min(last, last * count // total))
+            rows = rows_of_ids(db, "id, label, adapter", "examples", sample)
             return [
                 whole(row)
                 for row, label, adapter in rows
@@ -210,7 +210,7 @@ class Examples:
         return int(row[0]), int(row[1])
 
     def _added(self, db: sqlite3.Connection) -> list[tuple[int, int]]:
-        """Every example's id, and the count of changes of data at which it came."""
+        """Every example's id, and the count of data changes when it was added."""
         query = "SELECT id, coalesce(added_data, 0) FROM examples WHERE +adapter = ?"
         rows = db.execute(query, (self._adapter,))
         return [(whole(row), whole(count)) for row, count in rows]
@@ -224,9 +224,9 @@ class Examples:
 
 
 def prune_labels(db: sqlite3.Connection, adapter: str) -> None:
-    """Delete a task's earlier labels, but for those that a slot's model was fitted to.
+    """Delete a task's earlier labels, except those that a slot's model was fitted to.
 
-    Of the slots' own fits, and of those whose old logits are kept. In a transaction.
+    In the slot's own fit, or in the fit whose old logits are stored. In a transaction.
     """
     db.execute(
         "DELETE FROM earlier_labels"
@@ -241,12 +241,12 @@ def prune_labels(db: sqlite3.Connection, adapter: str) -> None:
 def example_of(
     row: tuple[object, ...], texts: Mapping[int, object], task: str | None = None
 ) -> StoredExample:
-    """An example of its row, whose label is decrypted; see ``EXAMPLE_COLUMNS``.
+    """The example of a row with a decrypted label; see ``EXAMPLE_COLUMNS``.
 
     Args:
         row: The columns.
         texts: All texts, by id.
-        task: The device's; None takes an example of either kind.
+        task: The device's; None accepts an example of either kind.
 
     Raises:
         ValueError: It is damaged.
@@ -258,7 +258,8 @@ def example_of(
     candidate = _text_of(texts, document)
     example: Example = candidate
     if written:
-        example = Match(tuple(_text_of(texts, one) for one in history_of(written)), candidate)
+        opened = tuple(_text_of(texts, text_id) for text_id in history_of(written))
+        example = Match(opened, candidate)
     return StoredExample(
         whole(identity),
         example,
@@ -271,18 +272,18 @@ def example_of(
 
 def columns_of_example(example: Example, ids: Mapping[str, int]) -> tuple[int, str]:
     """An example's document and history, as columns, by the ids of its texts."""
-    document, *history = (ids[one] for one in texts_of(example))
+    document, *history = (ids[name] for name in texts_of(example))
     return document, json.dumps(history) if isinstance(example, Match) else ""
 
 
 def history_of(value: object) -> list[int]:
-    """The texts' ids of a match's history; none of a document's.
+    """The texts' ids of a match's history; empty for a document.
 
     Raises:
         ValueError: It is damaged.
     """
     listed = json.loads(text(value)) if value != "" else []
-    if not isinstance(listed, list) or any(type(one) is not int for one in listed):
+    if not isinstance(listed, list) or any(type(text_id) is not int for text_id in listed):
         raise ValueError("a history that is no list of texts")
     return listed
 
@@ -294,8 +295,8 @@ def label_of(codec: Codec, row: Sequence[object]) -> str | None:
         ValueError: It is damaged, or of another row.
     """
     identity, document, history, label, _, labelled, adapter = row
-    place = label_place(identity, document, history, labelled, adapter)
-    return None if label is None else codec.decode_text(label, *place)
+    context = label_context(identity, document, history, labelled, adapter)
+    return None if label is None else codec.decode_text(label, *context)
 
 
 def earlier_label_of(codec: Codec, row: Sequence[object]) -> str:
@@ -308,10 +309,10 @@ def earlier_label_of(codec: Codec, row: Sequence[object]) -> str:
     return codec.decode_text(label, "earlier_labels", example, since, "label", document, history)
 
 
-def label_place(
+def label_context(
     identity: object, document: object, history: object, labelled: object, adapter: object
 ) -> tuple[object, ...]:
-    """The place of a label, with all that it is bound to; see ``fala.store.encryption``."""
+    """The context that a label is bound to; see ``fala.store.encryption``."""
     return "examples", identity, "label", document, history, labelled, adapter
 
 

@@ -26,10 +26,10 @@ def write_rows(
     """Write examples in the format that ``fala-replace --data`` reads; see ``Device.export_data``.
 
     Args:
-        target: A file to make or replace, for its user alone; or a stream of text or bytes.
+        target: A file to create or replace, for its user alone; or a stream of text or bytes.
         rows: The examples.
         labels: The device's labels; if all of them are whole numbers, they are written as numbers.
-            None is of ratings and tags, whose labels are JSON.
+            None for ratings and tags, whose labels are JSON.
         user: The rows' user.
 
     Returns:

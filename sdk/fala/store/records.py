@@ -1,4 +1,4 @@
-"""What the store's rows hold."""
+"""The records in the store's rows."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from fala.errors import DataError
 from fala.examples import Example
 from fala.model.links import PerTag, stored_tags
 
-#: What a row's weights are: omega; the personal matrix theta of the first two versions; or of no
-#: use, since texts were read with a mixture of prompts: the vendor's model takes their place.
+#: The form of a row's weights: omega; the personal matrix theta of the first two versions; or
+#: unusable, fitted to texts with a mixture of prompts: the vendor's model replaces them.
 OMEGA, THETA, UNUSABLE = "omega", "theta", "unusable"
 
 
@@ -32,12 +32,12 @@ class Version:
 
 @dataclass(frozen=True)
 class Replacement:
-    """The replacement that installed a slot; by default nothing is known of it.
+    """The replacement that installed a slot; the defaults are those of an unknown one.
 
     Attributes:
-        generation: The task's by then.
-        data: The task's count of changes of data that the old logits were made at.
-        fit_data: The one that the old model was fitted to; None where it never was.
+        generation: The task's, after it.
+        data: The task's count of data changes at which the old logits were computed.
+        fit_data: The count at which the old model was fitted; None if it never was.
     """
 
     generation: int = -1
@@ -50,10 +50,10 @@ class Trial:
     """The trial of a slot.
 
     Attributes:
-        slot: The slot. While the other one is active the trial rests.
+        slot: The slot. The trial pauses while the other slot is active.
         began: The generation that it was installed at, which identifies the trial.
-        tries: Of this trial, in a row, that did not end.
-        answered: Examples answered so far, but for what open devices still hold in memory.
+        tries: Tries in a row that did not end.
+        answered: Predictions so far, except those that open devices still hold in memory.
     """
 
     slot: str
@@ -64,7 +64,7 @@ class Trial:
 
 @dataclass(frozen=True, eq=False)
 class LexicalRecord:
-    """The weights of n-grams that are the user's own: those of the others are the vendor's.
+    """The n-gram weights that differ from the vendor's.
 
     Attributes:
         buckets: Shape (m,), uint16, ascending.
@@ -91,10 +91,10 @@ class SlotRecord:
         teacher_vendor: Digest of that one's vendor model, whose logits are stored beside them.
         threshold: Logit above which the second of two labels is decided; of tags one each.
         labels: The device's order of the labels; empty for the head's own.
-        form: What ``weight`` is: omega; theta, or of no use, in a store of an earlier version.
+        form: The form of ``weight``: omega; theta, or unusable, in a store of an earlier version.
         lexical: The user's own weights of n-grams; None where the head has no lexical view.
-        loss: Its cross-entropy on the labelled examples, each left out; None where it is not known.
-        prompt: What the user's texts were compiled to, behind which others are read (see
+        loss: Its leave-one-out cross-entropy on the labelled examples; None if unknown.
+        prompt: The user's compiled texts, behind which others are read (see
             ``fala.bundle.prompts.compiled``); None without a prompt.
     """
 
@@ -121,14 +121,14 @@ class SlotRecord:
 
 @dataclass(frozen=True)
 class FitRecord:
-    """What a slot's personal model was fitted to: whether a label can be added to it.
+    """The fit of a slot's personal model, to which further labels can be added.
 
     Attributes:
-        data: The store's count of changes of examples and labels that it is up to.
-        fitted: How many examples the last fit of all had.
+        data: The store's count of changes of examples and labels that it includes.
+        fitted: How many examples the last full fit had.
         further: How many were added since.
         decision: Which of the compared models it is: see ``fala.solver.judge``.
-        trust: How far it goes towards the full fit; of tags one each.
+        trust: Its share of the full fit; of tags one each.
         scales: The blocks' scales.
     """
 
@@ -147,10 +147,10 @@ class StoredExample:
     Attributes:
         id: Its number in the store.
         example: A text, or a ``Match``; None on a device that keeps no texts.
-        label: Its label, None where the user gave none; of tags a list in JSON.
-        added: When it was first kept, in seconds since 1970 (UTC); None from earlier versions.
-        labelled: When its label was given; None without one, or from earlier versions.
-        adapter: The task that it is of, by its adapter; empty for the device's own.
+        label: Its label, None without one; of tags a list in JSON.
+        added: When it was first stored, in seconds since 1970 (UTC); None from earlier versions.
+        labelled: When its label was stored; None without one, or from earlier versions.
+        adapter: Its task, by the adapter; empty for the device's own.
     """
 
     id: int
@@ -167,7 +167,7 @@ class StoredExample:
 
     @property
     def known(self) -> Example:
-        """What the store knows it by: the example, of names where texts are not kept."""
+        """The example as stored: with names for texts where texts are not kept."""
         if self.example is None:
             raise DataError(f"the texts of example {self.id} are not kept")
         return self.example

@@ -1,7 +1,7 @@
-"""A copy in memory of all that can be read of a store, without what is damaged in it.
+"""Copy the readable part of a store to memory, without its damaged rows.
 
-Every row is checked by what reads it in a store that is whole. One that is damaged is deleted, and
-what refers to it; an example whose label, time or count is damaged does without it.
+Every row is checked by the function that reads it in an undamaged store. A damaged row is deleted,
+with the rows that refer to it; of an example a damaged label, time or count is deleted alone.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from fala.store.texts import NAME, TextNames, guessed_names
 
 #: More changes than a device can have had.
 _MOST_CHANGES = 2**53
-#: What becomes of the rows of a table of an encrypted store that was edited: nobody knows which are
-#: true. Those of other tables are checked one by one.
-_UNKNOWN = {
+#: Statements for the edited tables of an encrypted store, none of whose rows can be trusted. The
+#: rows of other tables are checked one by one.
+_IF_EDITED = {
     "active": "DELETE FROM active",
     "earlier_labels": "DELETE FROM earlier_labels",
     "device": "UPDATE device SET fell_back = NULL, trial_slot = NULL, keep_text = 'lost'",
@@ -49,13 +49,13 @@ _TEXTS = "SELECT id, text, sealed FROM texts"
 
 @dataclass
 class Rescue:
-    """What could be read of a store.
+    """The readable part of a store.
 
     Attributes:
         store: A copy of it in memory.
         copy: Its connection.
-        problems: What is wrong with the store, in words; without any it is whole.
-        lost: Examples of which something can be read, and that cannot be kept.
+        problems: The problems of the store, in words; without any it is whole.
+        lost: Examples that can be read in part, but cannot be kept.
     """
 
     store: Store
@@ -64,30 +64,30 @@ class Rescue:
     lost: int = 0
 
     def adapters(self) -> list[str]:
-        """The further tasks of which anything was read, by their adapters' names."""
+        """The further tasks with a readable row, by their adapters' names."""
         tables = ("active", "slots", "examples")
         query = " UNION ".join(f"SELECT adapter FROM {table}" for table in tables)
         return sorted(name for (name,) in self.copy.execute(query) if name)
 
-    def drop_strangers(self, adapter: str, *, matching: bool) -> int:
-        """Delete a task's examples of another kind than its model takes.
+    def drop_misfits(self, adapter: str, *, matching: bool) -> int:
+        """Delete a task's examples of another kind than its model accepts.
 
         Args:
             adapter: The task's; empty for the device's own.
-            matching: Whether the model takes matches.
+            matching: Whether the model accepts matches.
 
         Returns:
-            How many there were.
+            The number of deleted examples.
         """
         query = "SELECT id FROM examples WHERE adapter = ? AND (history <> '') <> ?"
-        strange = [row for (row,) in self.copy.execute(query, (adapter, matching))]
-        if strange:
+        misfits = [row for (row,) in self.copy.execute(query, (adapter, matching))]
+        if misfits:
             with self.store.transaction():
-                self.lost += self.store.of(adapter).examples.forget(strange)
-        return len(strange)
+                self.lost += self.store.of(adapter).examples.forget(misfits)
+        return len(misfits)
 
     def write(self, file: Path) -> None:
-        """Write the copy to a file; encrypted anew, so that no record of the old one passes."""
+        """Write the copy to a file; encrypted anew, so that no record of the old one is valid."""
         self.store.renew()
         file.touch(mode=0o600)
         with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as target:
@@ -109,9 +109,9 @@ def rescue(path: Path, source: sqlite3.Connection | None, codec: Codec) -> Rescu
     database = Database(path, codec=codec, copy=copy)
     rescued = Rescue(Store(database), copy)
     try:
-        with readable(path, source, rescued.problems) as whole_or_not:
-            copy_readable(path, whole_or_not, copy, rescued.problems)
-            _Cleaning(database, rescued, whole_or_not).run()
+        with readable(path, source, rescued.problems) as connection:
+            copy_readable(path, connection, copy, rescued.problems)
+            _Cleaning(database, rescued, connection).run()
     except BaseException:
         copy.close()
         raise
@@ -119,7 +119,7 @@ def rescue(path: Path, source: sqlite3.Connection | None, codec: Codec) -> Rescu
 
 
 class _Cleaning:
-    """Deletes what is damaged in a copy, and what refers to it."""
+    """Deletes the damaged rows of a copy, and the rows that refer to them."""
 
     def __init__(self, database: Database, rescued: Rescue, source: sqlite3.Connection) -> None:
         self._database, self._rescued, self._source = database, rescued, source
@@ -130,8 +130,8 @@ class _Cleaning:
         self._codec = self._database.codec = self._codec_of_store()
         edited = self._edited()
         self._db.execute("BEGIN")
-        for table in edited & _UNKNOWN.keys():
-            self._db.execute(_UNKNOWN[table])
+        for table in edited & _IF_EDITED.keys():
+            self._db.execute(_IF_EDITED[table])
         self._clean_settings()
         self._clean_texts(self._text_names())
         self._clean_examples()
@@ -139,7 +139,7 @@ class _Cleaning:
         self._clean_vectors("logits", "example", "value", floats)
         self._clean_slots()
         if self._problems:
-            # Whoever compares counts of changes reads anew.
+            # So that caches, which compare counts of changes, are read anew.
             self._db.execute("UPDATE active SET data = data + 1")
             self._db.execute("UPDATE device SET key_mark = ?", (self._codec.mark(),))
         self._database.use(self._codec)
@@ -164,7 +164,7 @@ class _Cleaning:
         except DeviceError:
             if mark is None or not self._codec.encrypted:
                 raise
-            # Their salt is the mark's, too.
+            # The digests have the same salt as the mark.
             codec = self._codec.of(sealed)
             texts = self._rows(f"{_TEXTS} LIMIT 100")
             if texts and not any(_is_readable(codec, row) for row in texts):
@@ -173,7 +173,7 @@ class _Cleaning:
         return codec
 
     def _edited(self) -> set[str]:
-        """The tables whose rows are not those that were written."""
+        """The tables whose rows differ from those that were written."""
         if not self._codec.salt:  # it is not encrypted, or of a schema without digests
             return set()
         try:
@@ -202,12 +202,12 @@ class _Cleaning:
         self._check("tasks", query, check_task, "DELETE FROM tasks WHERE adapter IS ?")
 
     def _text_names(self) -> TextNames:
-        """How texts are kept; where that is lost, as those that can be read are."""
+        """How texts are kept; if that is damaged, guessed from the readable ones."""
         with self._problems.noted("device"):
             return TextNames.read(*self._rows("SELECT keep_text, text_key FROM device")[0])
         rows = [row for row in self._rows(_TEXTS) if _is_readable(self._codec, row)]
         texts = [text_of(self._codec, *row) for row in rows]
-        if not texts:  # a device that keeps no texts must not begin to
+        if not texts:  # a device that keeps no texts must not start to
             with contextlib.suppress(OSError):
                 data = self._path.read_bytes().decode("latin-1")
                 texts = [match[0] for match in NAME.finditer(data)]
@@ -224,7 +224,7 @@ class _Cleaning:
         self._check("texts", _TEXTS, check, "DELETE FROM texts WHERE id IS ?")
 
     def _clean_examples(self) -> None:
-        """Delete damaged examples; one whose label or time is damaged does without it."""
+        """Delete damaged examples, and damaged labels and times of the others."""
 
         def check_label(*row: object) -> None:
             label_of(self._codec, row)
@@ -257,7 +257,7 @@ class _Cleaning:
             "DELETE FROM earlier_labels WHERE example IS ? AND since IS ?",
         )  # fmt: skip
         matches = self._rows("SELECT 1 FROM examples WHERE history <> '' LIMIT 1")
-        if self._problems and not matches:  # of a match's text nobody knows what it was of
+        if self._problems and not matches:  # of matches it is unknown which texts are candidates
             self._db.execute(
                 "INSERT INTO examples (document, history) SELECT id, '' FROM texts"
                 " WHERE id NOT IN (SELECT document FROM examples)"
@@ -266,18 +266,18 @@ class _Cleaning:
     def _clean_vectors(
         self, table: str, owner: str, column: str, read: Callable[[bytes], object]
     ) -> None:
-        """Delete damaged embeddings, or logits: they can be made again, or are done without.
+        """Delete damaged embeddings, which can be computed again, or logits, which are optional.
 
         Args:
             table: Their table.
-            owner: The column of the text, or example, that each is of.
+            owner: The column of the text, or example, that each belongs to.
             column: The column of the vector.
             read: Reads one.
         """
         maker = {"text": "backbone", "example": "model"}[owner]
         bound = {"text": "owner.text", "example": "document, history"}[owner]
-        # What made them, and the length that most of them have.
-        usual = dict(
+        # The most frequent length, by backbone or model.
+        lengths = dict(
             self._rows(
                 f"SELECT {maker}, length({column}) FROM {table} GROUP BY 1, 2 ORDER BY count(*)"
             )
@@ -287,7 +287,7 @@ class _Cleaning:
             if identity is None:
                 raise ValueError("a row that belongs to none")
             read(self._codec.decode(value, table, row, text(name), *to))
-            if len(value) != usual[name]:  # type: ignore[arg-type]  # it was read
+            if len(value) != lengths[name]:  # type: ignore[arg-type]  # it was read
                 raise ValueError("of another length")
 
         query = (
@@ -300,13 +300,13 @@ class _Cleaning:
             self._clean_backbones()
 
     def _clean_backbones(self) -> None:
-        """Write the dimensions of all embeddings that are there."""
+        """Write the dimensions of all present embeddings."""
         before = self._rows("SELECT digest, dimension FROM backbones ORDER BY 1")
-        more = len(self._codec.encode(b""))
+        overhead = len(self._codec.encode(b""))
         self._db.execute("DELETE FROM backbones")
         self._db.execute(
             "INSERT INTO backbones SELECT backbone, (max(length(vector)) - ?) / 2"
-            " FROM embeddings GROUP BY backbone", (more,)
+            " FROM embeddings GROUP BY backbone", (overhead,)
         )  # fmt: skip
         if not {*self._rows("SELECT digest, dimension FROM backbones")} <= {*before}:
             self._problems.note("backbones", "a dimension that no embedding has")
@@ -326,7 +326,7 @@ class _Cleaning:
             "slots", "SELECT adapter, name FROM slots", check_slots,
             "DELETE FROM slots WHERE adapter IS ? AND name IS ?",
         )  # fmt: skip
-        if self._codec.encrypted:  # else a damaged one is changed in place
+        if self._codec.encrypted:  # else a repair changes a damaged one in place
             for row in self._rows(f"SELECT {', '.join(SLOT_COLUMNS)} FROM slots"):
                 with self._problems.noted("slots"):
                     slot_of(row, self._codec)
@@ -344,30 +344,30 @@ class _Cleaning:
         return self._db.execute(query).fetchall()
 
     def _empty(self, column: str, query: str, check: Callable[..., object]) -> None:
-        """Empty a column of the examples that turn out to be damaged."""
-        mend = f"UPDATE examples SET {column} = NULL WHERE id IS ?"
-        self._check(f"examples: a {column} is damaged", query, check, mend)
+        """Empty a column of the examples where it is damaged."""
+        fix = f"UPDATE examples SET {column} = NULL WHERE id IS ?"
+        self._check(f"examples: a {column} is damaged", query, check, fix)
 
-    def _check(self, what: str, query: str, check: Callable[..., object], mend: str) -> None:
-        """Check rows; mend those that turn out to be damaged.
+    def _check(self, subject: str, query: str, check: Callable[..., object], fix: str) -> None:
+        """Check rows, and fix damaged ones.
 
         Args:
-            what: What they are, for the problems.
+            subject: Names the rows in the problems.
             query: Reads them.
-            check: Raises ``ValueError`` for the columns of a damaged one.
-            mend: The statement that mends it, with its first columns.
+            check: Raises ``ValueError`` for the columns of a damaged row.
+            fix: The statement that fixes it, by its first columns.
         """
         for row in self._rows(query):
             intact = False
-            with self._problems.noted(what):
+            with self._problems.noted(subject):
                 check(*row)
                 intact = True
             if not intact:
-                self._db.execute(mend, row[: mend.count("?")])
+                self._db.execute(fix, row[: fix.count("?")])
 
 
 def _is_readable(codec: Codec, row: tuple[object, ...]) -> bool:
-    """Whether a text was written with a codec, and is whole."""
+    """Whether a text was written with a codec, and is undamaged."""
     try:
         text_of(codec, *row)
     except ValueError:

@@ -8,7 +8,7 @@ from fala.store.records import Trial
 
 
 class Settings:
-    """What concerns the device as a whole.
+    """The settings of the device as a whole.
 
     Args:
         database: The store's.
@@ -26,7 +26,7 @@ class Settings:
         self._set(key_mark=mark)
 
     def trial(self) -> Trial | None:
-        """The trial of a release, of whichever slot; None without one, or where it is damaged."""
+        """The trial of a release, in either slot; None without one, or if it is damaged."""
         columns = "trial_slot, trial_began, trial_tries, trial_answered"
         with self._db.writer() as db:
             row = db.execute(f"SELECT {columns} FROM device").fetchone()
@@ -47,12 +47,12 @@ class Settings:
         )  # fmt: skip
 
     def fell_back(self) -> str | None:
-        """Why the device left its last release by itself."""
+        """Why the device fell back from its last release; None if it did not."""
         with self._db.rows("its settings are damaged"):
             return optional_text(self._get("fell_back"))
 
     def set_fell_back(self, reason: str | None) -> None:
-        """Write why the device left its last release. In a transaction."""
+        """Write why the device fell back. In a transaction."""
         self._set(fell_back=reason)
 
     def newest_version(self, product: str | None) -> int | None:

@@ -80,7 +80,7 @@ def move_settings(database: sqlite3.Connection) -> None:
         with contextlib.suppress(*_DAMAGED):
             _move(database, name, value)
     database.execute("DROP TABLE settings")
-    # A mixture of a release's prompts is in use no more, and so are weights that are fitted to it.
+    # Mixtures of a release's prompts are not supported any more, nor weights fitted to them.
     database.execute(
         "UPDATE slots SET prompt = NULL, form = 'unusable', fit_data = NULL"
         " WHERE prompt IS NOT NULL"
@@ -104,10 +104,10 @@ def _move(database: sqlite3.Connection, name: str, value: str) -> None:
         update("tasks", "adapter", adapter, **columns)
 
     adapter, _, last = name.rpartition("/")
-    kind, _, of = name.partition(" ")
+    kind, _, suffix = name.partition(" ")
     if name == "keep text":
-        kept = _KEEP_TEXT.fullmatch(str(value))
-        mode, key = (kept[1], bytes.fromhex(kept[2])) if kept else ("damaged", None)
+        match = _KEEP_TEXT.fullmatch(str(value))
+        mode, key = (match[1], bytes.fromhex(match[2])) if match else ("damaged", None)
         update("device", "one", 1, keep_text=mode, text_key=key)
     elif name == "sealed":
         try:
@@ -129,19 +129,19 @@ def _move(database: sqlite3.Connection, name: str, value: str) -> None:
         row = version[1] or "", int(value)
         database.execute("INSERT OR REPLACE INTO versions VALUES (?, ?)", row)
     elif kind == "dimension":
-        database.execute("INSERT OR REPLACE INTO backbones VALUES (?, ?)", (of, int(value)))
+        database.execute("INSERT OR REPLACE INTO backbones VALUES (?, ?)", (suffix, int(value)))
     elif kind == "fit":
         fit = json.loads(value)
         scales = np.array([float(scale) for scale in fit["scales"]], "<f8")
         update(
-            "slots", "name", of, fit_data=int(fit["data"]), fit_examples=int(fit["fitted"]),
+            "slots", "name", suffix, fit_data=int(fit["data"]), fit_examples=int(fit["fitted"]),
             fit_further=int(fit["further"]), fit_decision=str(fit["decision"]),
             fit_trust=float(fit["trust"]), fit_scales=scales.tobytes(),
         )  # fmt: skip
     elif kind == "replacement":
         at, after, time = value.split()
         update(
-            "slots", "name", of, replaced_at=int(at), replaced_after=int(after),
+            "slots", "name", suffix, replaced_at=int(at), replaced_after=int(after),
             replaced=float(time),
         )  # fmt: skip
     elif last == "prompts mixed":

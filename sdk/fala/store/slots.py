@@ -10,11 +10,11 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fala.errors import DeviceChangedError, DeviceError, UnknownAdapterError
+from fala.errors import DeviceError, UnknownAdapterError, model_changed
 from fala.store.columns import (
     blob,
+    bytes_of,
     cell_of,
     floats,
     number,
@@ -63,7 +63,7 @@ class Slots:
     # Which slot is active
 
     def version(self) -> Version:
-        """What is committed.
+        """The committed version.
 
         Raises:
             DeviceError: If no model was ever installed.
@@ -86,7 +86,7 @@ class Slots:
             The new generation.
 
         Raises:
-            DeviceChangedError: The generation is not the one expected: somebody else was first.
+            DeviceChangedError: The generation differs: another thread or process was first.
         """
         with self._db.writer() as db:
             changed = db.execute(
@@ -95,7 +95,7 @@ class Slots:
                 (self._adapter, expected),
             )
         if changed.rowcount != 1:
-            raise DeviceChangedError(f"{self._db.path}: the device's model was changed meanwhile")
+            raise model_changed(self._db.path)
         return expected + 1
 
     def active(self) -> tuple[str, str | None]:
@@ -119,7 +119,7 @@ class Slots:
             slot: The slot.
             previous: The one to roll back to; None leaves none.
         """
-        # By chance, so that an adapter that was deleted and loaded again is another one.
+        # Random, so that an adapter that is loaded again has another generation.
         first = secrets.randbits(40) if self._adapter else 0
         with self._db.writer() as db:
             db.execute(
@@ -152,7 +152,7 @@ class Slots:
         codec = self._db.codec
         cells = _columns_of_slot(record)
         row = {
-            column: codec.encode(value, *_place(cells, column))
+            column: codec.encode(value, *_context(cells, column))
             if column in _ENCRYPTED and isinstance(value, bytes)
             else value
             for column, value in cells.items()
@@ -207,7 +207,7 @@ class Slots:
             return {text(digest) for (digest,) in db.execute("SELECT bundle FROM slots")}
 
     def fit(self, name: str) -> FitRecord | None:
-        """What a slot's model was fitted to; None where that is not known, or damaged."""
+        """The record of a slot's fit; None if it is unknown, or damaged."""
         with self._db.writer() as db:
             query = f"SELECT {_FIT_COLUMNS} FROM slots WHERE name = ?"
             row = db.execute(query, (name,)).fetchone()
@@ -217,7 +217,7 @@ class Slots:
             return None
 
     def set_fit(self, name: str, record: FitRecord | None) -> None:
-        """Write what a slot's model was fitted to; None deletes it. In a transaction."""
+        """Write the record of a slot's fit; None deletes it. In a transaction."""
         values: list[object] = [None] * 6
         if record is not None:
             scales = np.array(record.scales, "<f8").tobytes()
@@ -231,15 +231,15 @@ class Slots:
             db.execute(query, (*values, name))
             prune_labels(db, self._adapter)
 
-    # How they came to be active
+    # Their replacements
 
     def note_replacement(self, name: str, generation: int, data: int, before: str) -> None:
         """Note that a replacement installed a slot. In a transaction.
 
         Args:
             name: The slot.
-            generation: The task's by then.
-            data: The task's count of changes of data that the old logits were made at.
+            generation: The task's, after it.
+            data: The task's count of data changes at which the old logits were computed.
             before: The slot that it replaces.
         """
         with self._db.writer() as db:
@@ -251,7 +251,7 @@ class Slots:
             prune_labels(db, self._adapter)
 
     def replacements(self) -> dict[str, Replacement]:
-        """The replacements that installed the task's slots, by name, where they are known."""
+        """The known replacements that installed the task's slots, by name."""
         with self._db.writer() as db:
             rows = db.execute(
                 "SELECT name, replaced_at, replaced_data, replaced_fit_data"
@@ -266,11 +266,11 @@ class Slots:
         return replacements
 
     def note_data(self) -> None:
-        """Note the count of changes of data at which the other slot is left. In a transaction."""
+        """Note the count of data changes at a switch of slots. In a transaction."""
         self._set_task(left_at=self.version().data)
 
     def data_changed(self) -> bool:
-        """Whether an example or label came since the other slot was left."""
+        """Whether an example or label was added since the last switch of slots."""
         (left_at,) = self._task("left_at")
         if not isinstance(left_at, int):
             return True
@@ -301,17 +301,17 @@ class Slots:
         return None
 
     def set_tried_prompts(self, release: str | None, labels: int | None) -> None:
-        """Write which prompts were tried; None forgets it. In a transaction."""
+        """Write which prompts were tried; None deletes it. In a transaction."""
         self._set_task(tried_release=release, tried_labels=labels)
 
     def note_prompt(self, backbone: str, examples: Iterable[int]) -> None:
-        """Write what examples a prompt is made of, before it is in use. In a transaction.
+        """Write the examples of a prompt, before it is in use. In a transaction.
 
-        Where one of them is forgotten, the prompt goes, too. Its keys and values are a function of
+        The prompt is deleted when one of them is forgotten. Its keys and values are a function of
         their texts, and reveal as much of them as embeddings of each token would.
 
         Args:
-            backbone: The provenance of the embeddings that are made with it.
+            backbone: The provenance of the embeddings with the prompt.
             examples: Their ids.
         """
         with self._db.writer() as db:
@@ -324,14 +324,14 @@ class Slots:
             db.executemany("INSERT OR IGNORE INTO prompt_examples VALUES (?, ?, ?)", rows)
 
     def prompt_is_of(self, backbone: str, examples: Collection[int]) -> bool:
-        """Whether a prompt is made of one of some examples, or that is not known."""
+        """Whether a prompt has one of some examples; True if that is unknown."""
         with self._db.writer() as db:
             query = "SELECT example FROM prompt_examples WHERE adapter = ? AND backbone = ?"
             ids = {row for (row,) in db.execute(query, (self._adapter, backbone))}
         return not ids or not ids.isdisjoint(examples)
 
     def _last_count(self, db: sqlite3.Connection) -> int:
-        """The largest count of changes of data that a row of the task has; 0 without any."""
+        """The largest count of data changes in the task's rows; 0 without any."""
         row = db.execute(
             "SELECT max(added_data, coalesce(labelled_data, 0)) FROM examples WHERE adapter = ?"
             " UNION ALL SELECT max(coalesce(replaced_data, 0), coalesce(fit_data, 0))"
@@ -368,7 +368,7 @@ def slots_of(adapter: str) -> tuple[str, ...]:
 
 
 def slot_of(row: tuple[object, ...], codec: Codec) -> SlotRecord:
-    """A slot of its row; see ``SLOT_COLUMNS``.
+    """The slot of a row; see ``SLOT_COLUMNS``.
 
     Raises:
         ValueError: It is damaged.
@@ -376,14 +376,14 @@ def slot_of(row: tuple[object, ...], codec: Codec) -> SlotRecord:
     cells = dict(zip(SLOT_COLUMNS, row, strict=True))
     name = text(cells["name"])
     weights = {
-        column: codec.decode(cells[column], *_place(cells, column))
+        column: codec.decode(cells[column], *_context(cells, column))
         for column in _ENCRYPTED
         if cells[column] is not None
     }
     labels, form = json.loads(text(cells["labels"])), text(cells["form"])
-    if not isinstance(labels, list) or not all(isinstance(one, str) for one in labels):
+    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
         raise ValueError("labels that are no list of names")
-    # Whoever keeps the order of the labels keeps omega, too.
+    # Versions that stored the order of the labels stored omega.
     if form not in (OMEGA, THETA, UNUSABLE) or (form == THETA and labels):
         raise ValueError("a form of weights that is not known")
     bias = floats(weights.get("bias"))
@@ -408,20 +408,20 @@ def _columns_of_slot(record: SlotRecord) -> dict[str, object]:
     """A slot's row, by column."""
     lexical = record.lexical
     changed = {
-        "weight": _bytes(record.weight),
-        "bias": _bytes(record.bias),
+        "weight": bytes_of(record.weight),
+        "bias": bytes_of(record.bias),
         "threshold": cell_of(record.threshold),
         "labels": json.dumps(record.labels),
         "buckets": None if lexical is None else lexical.buckets.astype("<u2").tobytes(),
-        "lexical": None if lexical is None else _bytes(lexical.weight),
+        "lexical": None if lexical is None else bytes_of(lexical.weight),
         "loss": None if record.loss is None else float(record.loss),
     }
     same = (name for name in SLOT_COLUMNS if name not in changed)
     return {name: getattr(record, name) for name in same} | changed
 
 
-def _place(cells: dict[str, object], column: str) -> tuple[object, ...]:
-    """The place of an encrypted column of a slot, with all that it is bound to."""
+def _context(cells: dict[str, object], column: str) -> tuple[object, ...]:
+    """The context that an encrypted column of a slot is bound to."""
     return "slots", cells["name"], column, *(cells[name] for name in BOUND_SLOT_COLUMNS)
 
 
@@ -436,10 +436,10 @@ def _lexical(buckets: bytes | None, weight: bytes | None, logits: int) -> Lexica
 
 
 def _fit_of(row: tuple[object, ...]) -> FitRecord:
-    """What a slot's model was fitted to, of its columns.
+    """The record of a slot's fit, from its columns.
 
     Raises:
-        ValueError: It is damaged, or not there.
+        ValueError: It is damaged, or missing.
     """
     data, fitted, further, decision, trust, scales = row
     counts = whole(data), whole(fitted), whole(further)
@@ -448,7 +448,3 @@ def _fit_of(row: tuple[object, ...]) -> FitRecord:
     if min(counts) < 0 or not 0 <= np.min(shares) <= np.max(shares) <= 1:
         raise ValueError("a fit that cannot be")
     return FitRecord(*counts, text(decision), shares, values)
-
-
-def _bytes(array: NDArray[np.float32]) -> bytes:
-    return array.astype("<f4").tobytes()

@@ -1,9 +1,9 @@
 """A device's store: one SQLite file, and a class for each of its tables.
 
 Texts, examples and labels are the user's, and no replacement drops them. Embeddings and logits
-carry the digest of what made them. Each slot's personal model, and which slot is active, are rows
-of the same file, so a change of model is one transaction: a device killed at any instant comes back
-with the old model or the new one, whole.
+have the digest of their model. Each slot's personal model, and which slot is active, are rows of
+the same file, so a change of model is one transaction: a device that is killed at any instant
+reopens with the old model or the new one, complete.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Store:
                 check_mark(path, mark, codec)
                 store._db.use(codec.of(mark))
                 store._verify()
-                store.scrub(wait=False)  # a process may have been killed before it did
+                store.scrub(wait=False)  # a killed process may not have done it
         except BaseException:
             store.close()
             raise
@@ -94,12 +94,12 @@ class Store:
 
     @property
     def is_complete(self) -> bool:
-        """Whether a model was ever installed: else the device's creation was never finished."""
+        """Whether a model was ever installed; if not, the device's creation was not finished."""
         with self._db.writer() as db:
             return db.execute("SELECT 1 FROM active").fetchone() is not None
 
     def transaction(self) -> AbstractContextManager[None]:
-        """All that is written inside is kept, or none of it."""
+        """Commit all that is written inside, or nothing."""
         return self._db.transaction()
 
     def close(self) -> None:
@@ -130,7 +130,7 @@ class Store:
         self._db.close("this device is closed: it was erased; make another with fala.Device.create")
 
     def scrub(self, *, wait: bool = True) -> bool:
-        """Leave nothing of what was deleted; see ``Database.scrub``."""
+        """Overwrite all traces of deleted rows; see ``Database.scrub``."""
         return self._db.scrub(wait=wait)
 
     def write_mark(self) -> None:
@@ -171,8 +171,8 @@ class Store:
             edited = self._db.digests.edited()
         if edited:
             tables = ", ".join(edited)
-            what = f"is damaged, or was edited: {tables}: not the rows that were written"
-            raise DeviceError(damaged(self.path, what))
+            problem = f"is damaged, or was edited: {tables}: not the rows that were written"
+            raise DeviceError(damaged(self.path, problem))
 
     def delete_task(self) -> None:
         """Delete the task: its examples, slots and settings. In a transaction."""
@@ -187,17 +187,17 @@ class Store:
         """Delete embeddings and logits that no task's slot can use any more. In a transaction.
 
         Args:
-            sources: Digests of further backbones whose embeddings are of use: those from which
-                a bridge of a slot's bundle starts.
+            sources: Digests of further backbones whose embeddings are used: the sources of the
+                bridges of slots' bundles.
         """
-        kept = list(sources)
-        marks = ",".join("?" * len(kept))
+        backbones = list(sources)
+        marks = ",".join("?" * len(backbones))
         with self._db.writer() as db:
             db.execute(
                 "DELETE FROM embeddings WHERE backbone NOT IN"
                 " (SELECT backbone FROM slots)"
                 f" AND backbone NOT IN ({marks})",
-                kept,
+                backbones,
             )
             db.execute("DELETE FROM prompts WHERE backbone NOT IN (SELECT backbone FROM slots)")
             db.execute(

@@ -1,12 +1,12 @@
-"""The table of texts, and what is written in place of a text where texts are not kept.
+"""The table of texts, and the names that replace texts where texts are not kept.
 
-A digest is HMAC-SHA256 (RFC 2104) under a random key of the device's own. Below the device's door a
-text is known by its name: the text itself, or the digest, with the text's hashed n-grams behind it
-where they are kept. So everything made of a text is looked up by either alike, and only two things
-differ: a name cannot be encoded, and its n-grams are read, not hashed.
+A digest is HMAC-SHA256 (RFC 2104) under a random key of the device. Inside the SDK a text is
+identified by its name: the text itself, or the digest, followed by the text's hashed n-grams where
+they are kept. Embeddings and logits are looked up by either in the same way. Only two things
+differ: a digest cannot be encoded, and its n-grams are read, not hashed.
 
-The key lies beside the digests. Whoever has the device can compute the digest of a text that he
-guesses, whole, and see whether it was learned; with n-grams he can try single words. Embeddings
+The key is stored beside the digests. With the device in hand, one can compute the digest of a
+guessed text, and see whether it was learned; with n-grams also that of single words. Embeddings
 reveal something of a text, too. An encrypted store (``fala.store.encryption``) hides all of them.
 """
 
@@ -30,7 +30,7 @@ from fala.store.database import Database, damaged
 from fala.store.encryption import text_columns, text_of
 from fala.text.ngrams import Ngrams, ngrams
 
-#: What is kept of a text: all, a digest with the hashed n-grams, or the digest alone.
+#: The part of a text that is kept: all, a digest with the hashed n-grams, or the digest alone.
 KeepText: TypeAlias = Literal["always", "ngrams", "never"]
 
 #: Why a text is not encoded, in a report's words.
@@ -128,9 +128,9 @@ def keep_text_of(value: str) -> KeepText:
 
 
 def guessed_names(texts: Iterable[str]) -> TextNames:
-    """The names of a store that has lost how its texts are kept, by most of them.
+    """Guess how a store keeps texts, by the majority of them.
 
-    What was kept under the lost key stays; a text of it that is learned again is a new one.
+    Digests under the lost key stay; such a text that is learned again counts as a new one.
     """
     matches = [NAME.fullmatch(text) for text in texts]
     digests = [match for match in matches if match]
@@ -186,10 +186,10 @@ class Texts:
         texts = unique_texts(examples)
         names = dict(zip(texts, stored.of(texts), strict=True))
         return [
-            Match(tuple(names[text] for text in one.history), names[one.candidate])
-            if isinstance(one, Match)
-            else names[one]
-            for one in examples
+            Match(tuple(names[text] for text in example.history), names[example.candidate])
+            if isinstance(example, Match)
+            else names[example]
+            for example in examples
         ]
 
     def ngrams(self, names: Sequence[str]) -> Ngrams:
@@ -216,11 +216,11 @@ class Texts:
         """The ids of those texts that the table has."""
         ids: dict[str, int] = {}
         with self._db.writer() as db:
-            named = {self._db.codec.lookup(text): text for text in texts}
-            for part in parts_of(list(named)):
+            by_name = {self._db.codec.lookup(text): text for text in texts}
+            for part in parts_of(list(by_name)):
                 marks = ",".join("?" * len(part))
                 rows = db.execute(f"SELECT text, id FROM texts WHERE text IN ({marks})", part)
-                ids.update((named[name], row) for name, row in rows)
+                ids.update((by_name[name], row) for name, row in rows)
         return ids
 
     def add(self, texts: Sequence[str]) -> dict[str, int]:
@@ -231,7 +231,7 @@ class Texts:
             missing = [text for text in texts if text not in ids]
             if free > _LARGEST_ID - len(missing):
                 raise DeviceError(damaged(self._db.path, "a text has an id that none can have"))
-            new = {text: free + at for at, text in enumerate(missing)}
+            new = {text: free + position for position, text in enumerate(missing)}
             db.executemany(
                 "INSERT INTO texts (id, text, sealed) VALUES (?, ?, ?)",
                 (text_columns(self._db.codec, row, text) for text, row in new.items()),

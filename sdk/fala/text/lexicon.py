@@ -25,7 +25,7 @@ class Lexicon:
         idf: Inverse document frequencies, shape (BUCKETS,), from 0 up.
 
     Raises:
-        BundleFormatError: Of another shape, negative, or not finite.
+        BundleFormatError: It has another shape, or a number that is negative or not finite.
     """
 
     def __init__(self, idf: NDArray[np.floating]) -> None:
@@ -39,7 +39,7 @@ class Lexicon:
     def fit(cls, texts: Sequence[str]) -> Lexicon:
         """The lexicon of N public texts: idf = ln((1 + N) / (1 + df)) + 1.
 
-        The 1s stand for one more text with every n-gram. An n-gram in no text has the largest idf.
+        The 1s are a further text with every n-gram. An n-gram in no text has the largest idf.
 
         Args:
             texts: Public texts; duplicates count once.

@@ -2,7 +2,7 @@
 
 Heads are fitted to buckets, so a text's buckets are a format, which never changes under one
 `VERSION`. The hash of characters c_1 ... c_k is their polynomial sum_i c_i B^(k - i) modulo 2^64,
-marked with the kind of n-gram and mixed; all texts of a chunk are hashed together, in arrays.
+times a mark of the n-gram's kind, and mixed. All texts of a chunk are hashed together, in arrays.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fala.text.characters import JOINED, SPACE, SYMBOL, UNSPACED, WORD, classes,
 
 #: Buckets that n-grams are hashed into.
 BUCKETS = 1 << 16
-#: The version of the n-grams and of their hash. Another rule is another version.
+#: The version of the n-grams and of their hash. A change of the rules needs a new version.
 VERSION = 1
 #: Characters of a text that count, before and after normalization.
 LONGEST = 1 << 16
@@ -99,12 +99,12 @@ def _keys(texts: list[str]) -> NDArray[np.uint32]:
     numbers = np.arange(len(texts), dtype=np.uint32) * np.uint32(BUCKETS)
     text = np.repeat(numbers, [len(text) + 1 for text in texts])[:-1][visible]
 
-    hashed, of = zip(*_of_tokens(codes, text, token), *_of_words(codes, text, word), strict=True)
+    hashed, rows = zip(*_of_tokens(codes, text, token), *_of_words(codes, text, word), strict=True)
     mixed = np.concatenate(hashed)
     mixed ^= mixed >> _SHIFT
     mixed *= np.repeat(_MARKS, [len(kind) for kind in hashed])
     mixed >>= _TOP
-    keys = np.concatenate(of)
+    keys = np.concatenate(rows)
     keys += mixed.astype(np.uint32)
     keys.sort()
     new = np.ones(len(keys), dtype=np.bool_)
@@ -142,9 +142,9 @@ def _of_tokens(
     ends = np.append(starts[1:], len(codes))
     behind = np.repeat(ends - 1, ends - starts) - np.arange(len(codes))
     hashed = np.add.reduceat(codes * _POWERS[behind], starts)
-    of = text[starts]
-    pair = np.flatnonzero(of[1:] == of[:-1])
-    return [(hashed, of), (hashed[pair] * _PAIR + hashed[pair + 1], of[pair])]
+    rows = text[starts]
+    pair = np.flatnonzero(rows[1:] == rows[:-1])
+    return [(hashed, rows), (hashed[pair] * _PAIR + hashed[pair + 1], rows[pair])]
 
 
 def _of_words(
@@ -161,5 +161,5 @@ def _of_words(
     four = three[begin] * _BASE + after[begin + 1]
     inner = np.flatnonzero(~last[begin + 1])
     five = four[inner] * _BASE + after[begin[inner] + 2]
-    of = text[begin]
-    return [(three, text), (four, of), (five, of[inner])]
+    rows = text[begin]
+    return [(three, text), (four, rows), (five, rows[inner])]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 
 _SPARSE_COST = 600  # the time of a product in a sparse Gram matrix, in products of a dense one
-_BLOCK = 128  # rows whose sparse products are held at a time
+_BLOCK = 128  # rows whose sparse products are in memory at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,10 +57,10 @@ class SparseRows:
         )
 
     def gram(self, *, single: bool = False) -> Floats:
-        """Inner products with one another, shape (n, n).
+        """Inner products of the rows, shape (n, n).
 
-        Texts of one language share a few hundred columns, whose product is taken as dense. The
-        many others are in few texts each; those in one text count on the diagonal only.
+        Texts of one language share a few hundred columns, whose product is computed as dense. The
+        many other columns are in few texts each; those in one text count on the diagonal only.
 
         Args:
             single: In float32, which is half the work.
@@ -72,22 +72,22 @@ class SparseRows:
         """The Gram matrix in float32: a replacement fits more than once to the same texts."""
         return self._products(np.float32)
 
-    def _products(self, kind: type[np.floating]) -> Floats:
+    def _products(self, dtype: type[np.floating]) -> Floats:
         uses = self._uses()
         common = uses**2 * _SPARSE_COST > len(self) ** 2
-        dense = self._dense(common, kind)
+        dense = self._dense(common, dtype)
         gram: Floats = dense @ dense.T
         self._add_rare(gram, ~common & (uses > 1))
         gram.flat[:: len(self) + 1] = self.squared_lengths()
         return gram
 
     def _add_rare(self, gram: Floats, rare: NDArray[np.bool_]) -> None:
-        """Add the products in columns that few rows use, each once, and none with itself."""
+        """Add the products of pairs of rows in columns that few rows use."""
         chosen = self._chosen(rare)
         order = np.argsort(chosen.buckets, kind="stable")  # by column, and there by row
         numbers = chosen._row_numbers()
         rows, values = numbers[order], chosen.values[order].astype(np.float64)
-        # Of an entry the partners are the later ones of its column, which lie side by side.
+        # An entry's partners are the later ones of its column, which are adjacent.
         first = np.empty_like(order)
         first[order] = np.arange(1, len(order) + 1)
         counts = np.cumsum(chosen._uses())[chosen.buckets] - first
@@ -105,7 +105,7 @@ class SparseRows:
             gram[start:, start:stop] += sums[:, start:].T
 
     def _uses(self) -> NDArray[np.int64]:
-        """In how many rows each column is used, shape (width,)."""
+        """The number of rows that use each column, shape (width,)."""
         return np.bincount(self.buckets, minlength=self.width)
 
     def _row_numbers(self) -> NDArray[np.int64]:
@@ -113,16 +113,16 @@ class SparseRows:
         return np.repeat(np.arange(len(self)), np.diff(self.starts))
 
     def _chosen(self, columns: NDArray[np.bool_]) -> SparseRows:
-        """These rows without the other columns' numbers."""
-        kept = columns[self.buckets]
-        starts = np.append(0, np.cumsum(kept))[self.starts]
-        return SparseRows(starts, self.buckets[kept], self.values[kept], self.width)
+        """These rows with the numbers of some columns only."""
+        mask = columns[self.buckets]
+        starts = np.append(0, np.cumsum(mask))[self.starts]
+        return SparseRows(starts, self.buckets[mask], self.values[mask], self.width)
 
-    def _dense(self, columns: NDArray[np.bool_], kind: type[np.floating]) -> Floats:
+    def _dense(self, columns: NDArray[np.bool_], dtype: type[np.floating]) -> Floats:
         """Some of the columns as a matrix."""
         chosen = self._chosen(columns)
         positions = np.cumsum(columns) - 1
-        matrix = np.zeros((len(self), int(np.count_nonzero(columns))), dtype=kind)
+        matrix = np.zeros((len(self), int(np.count_nonzero(columns))), dtype=dtype)
         matrix[chosen._row_numbers(), positions[chosen.buckets]] = chosen.values
         return matrix
 

@@ -1,4 +1,4 @@
-"""Signed updates: The Update Framework's client, and where files lie in a vendor's repository."""
+"""Signed updates: The Update Framework's client, and the layout of a vendor's repository."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from __future__ import annotations
 METADATA = "metadata"
 TARGETS = "targets"
 
-#: A release's product where the vendor names none.
+#: A release's product if the vendor names none.
 DEFAULT_PRODUCT = "model"
 
 

@@ -1,4 +1,4 @@
-"""From a vendor's repository to one verified file, by The Update Framework's client."""
+"""Download a verified release from a vendor's repository, by The Update Framework's client."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ _TIMESTAMP_BYTES = 16_384
 # The digest becomes a file's name.
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
-#: Called with a stage's name, the work that is done and all of it; it may raise to stop.
+#: Called with a stage's name, the units done and their total; it may raise to stop.
 Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """The release that a device looks for.
+class Source:
+    """The source of a device's releases.
 
     Attributes:
         url: The repository's address.
         root: The trusted root that the app pins, as bytes.
         product: The release's product.
-        newest: Returns the newest version that the device has had; None for none.
+        newest: Returns the newest version that the device has had; None without one.
     """
 
     url: str
@@ -70,7 +70,7 @@ class Wanted:
 
 @contextmanager
 def newer_release(
-    device: Path, wanted: Wanted, limits: UpdateLimits, progress: Progress
+    device: Path, source: Source, limits: UpdateLimits, progress: Progress
 ) -> Iterator[Path | None]:
     """Download and verify the newest release of a product, if the device has never had it.
 
@@ -79,13 +79,13 @@ def newer_release(
 
     Args:
         device: The device's folder.
-        wanted: The release that is looked for.
-        limits: How long to wait, and how much to take.
+        source: The source of the release.
+        limits: Limits of time and size.
         progress: See ``Progress``.
 
     Yields:
-        The release's file, which is deleted when the block ends without an error; None where
-        nothing is newer.
+        The release's file, which is deleted when the block ends without an error; None if no
+        release is newer.
 
     Raises:
         UpdateError: See ``Device.update``.
@@ -99,7 +99,7 @@ def newer_release(
             for inner in (folder, folder / METADATA, folder / METADATA / "root_history"):
                 inner.mkdir(mode=0o700, exist_ok=True)
             lock.acquire()
-            file = _newer(folder, wanted, limits, progress)
+            file = _newer(folder, source, limits, progress)
         yield file
         if file is not None:
             with _folder_errors(device):
@@ -137,50 +137,50 @@ def repository_url(url: object) -> str:
             parts = urllib.parse.urlsplit(url)
             plain = url.isascii() and url.isprintable() and not set(url) & set(" ?#")
             if plain and parts.scheme in ("http", "https") and parts.hostname:
-                _ = parts.port  # a ValueError where it is none
+                _ = parts.port  # raises a ValueError if it is invalid
                 return url.rstrip("/")
     raise DataError(
         f"url is the repository's address, as https://example.org/models, not {shown(url)}"
     )
 
 
-def _newer(folder: Path, wanted: Wanted, limits: UpdateLimits, progress: Progress) -> Path | None:
-    fetcher = Fetcher(wanted.url, limits)
+def _newer(folder: Path, source: Source, limits: UpdateLimits, progress: Progress) -> Path | None:
+    fetcher = Fetcher(source.url, limits)
     progress("look", 0, 1)
-    with _repository_errors(wanted.url):
-        target = _target(folder, wanted, fetcher, limits)
+    with _repository_errors(source.url):
+        target = _target(folder, source, fetcher, limits)
     progress("look", 1, 1)
     if target is None:
-        raise UpdateError(f"{wanted.url}: no release of {wanted.product}")
-    version = _version(target, wanted)
-    newest = wanted.newest()
+        raise UpdateError(f"{source.url}: no release of {source.product}")
+    version = _version(target, source)
+    newest = source.newest()
     if newest is not None and version <= newest:
         _clear(folder)
         return None
     if target.length > limits.release_bytes:
         raise DownloadError(
-            f"{wanted.url}: a release of {target.length} bytes; the limit is "
+            f"{source.url}: a release of {target.length} bytes; the limit is "
             f"{limits.release_bytes} (UpdateLimits.release_bytes)"
         )
     file = folder / f"{target.hashes['sha256']}.part"
     _clear(folder, but=file)
     _check_room(folder, file, target.length)
-    address = f"{wanted.url}/{TARGETS}/{urllib.parse.quote(target.get_prefixed_paths()[0])}"
+    address = f"{source.url}/{TARGETS}/{urllib.parse.quote(target.get_prefixed_paths()[0])}"
     resumed = file.exists()
-    with _repository_errors(wanted.url):
+    with _repository_errors(source.url):
         fetcher.resume(address, file, target.length, partial(progress, "download"))
         if resumed and not _is_target(target, file):
             file.unlink()  # the part of an earlier call may be damaged: download all of it again
             fetcher.resume(address, file, target.length, partial(progress, "download"))
         if not _is_target(target, file):
             file.unlink()
-            raise UntrustedUpdateError(f"{wanted.url}: not what the vendor signed: {target.path}")
-    _check_release(file, version, wanted)
+            raise UntrustedUpdateError(f"{source.url}: not what the vendor signed: {target.path}")
+    _check_release(file, version, source)
     return file
 
 
 def _target(
-    folder: Path, wanted: Wanted, fetcher: Fetcher, limits: UpdateLimits
+    folder: Path, source: Source, fetcher: Fetcher, limits: UpdateLimits
 ) -> TargetFile | None:
     metadata = folder / METADATA
     config = UpdaterConfig(
@@ -190,11 +190,11 @@ def _target(
         targets_max_length=limits.metadata_bytes,
     )
     updater = Updater(
-        str(metadata), f"{wanted.url}/{METADATA}/", fetcher=fetcher, config=config,
-        bootstrap=wanted.root,
+        str(metadata), f"{source.url}/{METADATA}/", fetcher=fetcher, config=config,
+        bootstrap=source.root,
     )  # fmt: skip
     updater.refresh()
-    return updater.get_targetinfo(release_path(wanted.product))
+    return updater.get_targetinfo(release_path(source.product))
 
 
 def _is_target(target: TargetFile, file: Path) -> bool:
@@ -207,38 +207,38 @@ def _is_target(target: TargetFile, file: Path) -> bool:
     return True
 
 
-def _version(target: TargetFile, wanted: Wanted) -> int:
+def _version(target: TargetFile, source: Source) -> int:
     """The version that the vendor signed for a target, if it is of the product."""
     custom = target.custom if isinstance(target.custom, dict) else {}
     version = custom.get("version")
     if (
-        custom.get("product") != wanted.product
+        custom.get("product") != source.product
         or type(version) is not int
         or not 1 <= version <= MAX_VERSION
         or not _SHA256.fullmatch(target.hashes.get("sha256", ""))
     ):
         raise UntrustedUpdateError(
-            f"{wanted.url}: {target.path} is not declared as a release of {wanted.product}; "
+            f"{source.url}: {target.path} is not declared as a release of {source.product}; "
             "publish it with fala-export publish"
         )
     return version
 
 
-def _check_release(file: Path, version: int, wanted: Wanted) -> None:
+def _check_release(file: Path, version: int, source: Source) -> None:
     """Compare a release's manifest with the repository's metadata."""
     try:
         manifest = Manifest.from_json(packed_manifest(file))
     except BundleError as error:
-        raise UntrustedUpdateError(f"{wanted.url}: not a release: {safe_line(error)}") from error
-    if (manifest.product, manifest.version) != (wanted.product, version):
+        raise UntrustedUpdateError(f"{source.url}: not a release: {safe_line(error)}") from error
+    if (manifest.product, manifest.version) != (source.product, version):
         raise UntrustedUpdateError(
-            f"{wanted.url}: declared as version {version} of {wanted.product}; its manifest is of "
+            f"{source.url}: declared as version {version} of {source.product}; its manifest is of "
             f"version {manifest.version} of {manifest.product}"
         )
 
 
 def _check_room(folder: Path, file: Path, length: int) -> None:
-    """Refuse a download that could not be installed: for a moment it is on the disk twice."""
+    """Refuse a download without disk space to install it, which needs a second copy."""
     needed = 2 * length - (file.stat().st_size if file.exists() else 0)
     free = shutil.disk_usage(folder).free
     if needed > free:
@@ -273,8 +273,8 @@ def _repository_errors(url: str) -> Iterator[None]:
         yield
     except exceptions.ExpiredMetadataError as error:
         raise ExpiredUpdateError(
-            f"{url}: {safe_line(error)}: the vendor has not renewed it, somebody holds newer "
-            "metadata back, or this device's clock is wrong"
+            f"{url}: {safe_line(error)}: the vendor has not renewed it, somebody withholds newer "
+            "metadata, or this device's clock is wrong"
         ) from error
     except exceptions.BadVersionNumberError as error:
         raise RolledBackError(f"{url}: {safe_line(error)}") from error

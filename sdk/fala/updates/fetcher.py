@@ -1,4 +1,4 @@
-"""How files come from a vendor's server: in bounded time and size, resumed from any byte."""
+"""Fetch files from a vendor's server, in bounded time and size, resumed from any byte."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from fala.updates.limits import UpdateLimits
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-#: Called with the bytes of a file that have come, and its length; it may raise to stop.
+#: Called with the number of bytes received, and the file's length; it may raise to stop.
 Progress = Callable[[int, int], None]
 
 _CHUNK = 1 << 16
 # Status lines, headers, and the marks between chunks.
 _OVERHEAD = 1 << 20
-# Redirects alone are followed: ``resume`` counts what it tries again.
+# Only redirects are followed: ``resume`` counts its own retries.
 _RETRIES = urllib3.Retry(total=None, connect=0, read=0, redirect=5, status=0, other=0)
 
 
@@ -36,7 +36,7 @@ class BrokenConnectionError(exceptions.DownloadError):
     """The connection broke; the download can resume."""
 
 
-# tuf's own fetcher does not resume, and its time limits hold between two bytes only.
+# tuf's own fetcher does not resume, and its time limits apply between two bytes only.
 class Fetcher(FetcherInterface):
     """Fetches metadata for tuf's updater, and releases to a file.
 
@@ -52,26 +52,26 @@ class Fetcher(FetcherInterface):
 
     def _fetch(self, url: str) -> Iterator[bytes]:
         """A file from its first byte; tuf stops reading where it becomes too long."""
-        most = self._limits.metadata_bytes
+        limit = self._limits.metadata_bytes
         try:
-            response = self._request(url, most)
-        except BrokenConnectionError:  # a kept connection, say, that the server has closed since
-            response = self._request(url, most)
+            response = self._request(url, limit)
+        except BrokenConnectionError:  # for example a reused connection that the server has closed
+            response = self._request(url, limit)
         return _content(response, url)
 
     def resume(self, url: str, file: Path, length: int, progress: Progress) -> None:
-        """Download what a file lacks; the bytes that it has are not checked.
+        """Download the rest of a file; its present bytes are not checked.
 
         Args:
             url: The address of the whole file.
-            file: It need not exist. However this ends, it keeps what came.
+            file: It need not exist. It keeps the received bytes, even after an error.
             length: Of the whole file, in bytes.
             progress: See ``Progress``.
 
         Raises:
             DownloadLengthMismatchError: The server sends more than the length.
-            DownloadError: The file cannot be had, is shorter, or the connection breaks again and
-                again.
+            DownloadError: The file is not available, is shorter, or the connection breaks
+                repeatedly.
             OSError: The file cannot be written.
         """
         failures = 0
@@ -92,7 +92,7 @@ class Fetcher(FetcherInterface):
     def _append(self, url: str, stream: BinaryIO, length: int, progress: Progress) -> None:
         """Write the content of one response."""
         response = self._request(url, length, stream.tell())
-        if response.status == 200:  # the whole file, also where a part was asked for
+        if response.status == 200:  # the whole file, even if a part was requested
             stream.truncate(0)
         total = stream.seek(0, 2)
         for chunk in _content(response, url):
@@ -106,13 +106,13 @@ class Fetcher(FetcherInterface):
         if total < length:
             raise BrokenConnectionError(f"{url}: ended after {total} of {length} bytes")
 
-    def _request(self, url: str, most: int, start: int = 0) -> urllib3.BaseHTTPResponse:
+    def _request(self, url: str, limit: int, start: int = 0) -> urllib3.BaseHTTPResponse:
         """A response with the whole file (200), or with its bytes from ``start`` on (206)."""
         # Compressed content would have another length.
         headers = {"User-Agent": "fala", "Accept-Encoding": "identity"}
         if start:
             headers["Range"] = f"bytes={start}-"
-        self._allowance.begin(most)
+        self._allowance.begin(limit)
         seconds = min(self._limits.connect_seconds, self._allowance.seconds())
         try:
             response = self._connections.request(
@@ -122,7 +122,7 @@ class Fetcher(FetcherInterface):
         except (urllib3.exceptions.HTTPError, ValueError) as error:  # ValueError: a bad redirect
             cause = error.reason if isinstance(error, urllib3.exceptions.MaxRetryError) else error
             if isinstance(cause, urllib3.exceptions.ProtocolError):
-                raise BrokenConnectionError(f"{url}: no whole response: {cause!r:.200}") from error
+                raise BrokenConnectionError(f"{url}: broken response: {cause!r:.200}") from error
             raise exceptions.DownloadError(f"{url}: cannot be reached: {cause}") from error
         content_range = response.headers.get("Content-Range", "")
         if response.status == 200 or (
@@ -131,17 +131,17 @@ class Fetcher(FetcherInterface):
             return response
         response.close()
         if response.status == 206:
-            raise exceptions.DownloadError(f"{url}: other bytes than from {start} on")
+            raise exceptions.DownloadError(f"{url}: other bytes than those from {start} on")
         raise exceptions.DownloadHTTPError(
-            f"{url}: the server answers {response.status} {response.reason}", response.status
+            f"{url}: the server returns {response.status} {response.reason}", response.status
         )
 
 
 class _Allowance:
-    """The time that is left for all requests, and the bytes that are left for one.
+    """The remaining time of all requests, and the remaining bytes of one.
 
-    urllib3's own time limits hold between two bytes: a server that sends one now and then would
-    hold the device for days. It limits no size.
+    urllib3's own time limits apply between two bytes: a server that sends one now and then would
+    block the device for days. It does not limit the size.
     """
 
     def __init__(self, limits: UpdateLimits) -> None:
@@ -149,15 +149,15 @@ class _Allowance:
         self._end = time.monotonic() + limits.total_seconds
         self._bytes = 0
 
-    def begin(self, most: int) -> None:
+    def begin(self, limit: int) -> None:
         """Start a request for so many bytes of content."""
-        self._bytes = 2 * most + _OVERHEAD
+        self._bytes = 2 * limit + _OVERHEAD
 
     def seconds(self) -> float:
-        """The time that is left.
+        """The remaining time.
 
         Raises:
-            SlowRetrievalError: None is.
+            SlowRetrievalError: There is none.
         """
         seconds = self._end - time.monotonic()
         if seconds <= 0:
@@ -167,11 +167,11 @@ class _Allowance:
         return seconds
 
     def read(self, connection: socket.socket, raw: io.RawIOBase, buffer: WriteableBuffer) -> int:
-        """Read the bytes that have come.
+        """Read the received bytes.
 
         Raises:
-            SlowRetrievalError: None come in time.
-            DownloadLengthMismatchError: More come than a response can have.
+            SlowRetrievalError: No byte came in time.
+            DownloadLengthMismatchError: There are more than a response can have.
         """
         connection.settimeout(min(self._limits.silent_seconds, self.seconds()))
         try:
@@ -233,7 +233,7 @@ def _bounded_connections(proxy: str | None, allowance: _Allowance) -> urllib3.Po
 
 
 def _proxy(url: str) -> str | None:
-    """The address of the proxy that the system names for a repository."""
+    """The address of the system's proxy for a repository; None without one."""
     parts = urlsplit(url)
     proxy = urllib.request.getproxies().get(parts.scheme)
     if proxy is None or urllib.request.proxy_bypass(parts.netloc):

@@ -10,13 +10,13 @@ from fala.errors import BudgetError, shown
 
 @dataclass(frozen=True)
 class UpdateLimits:
-    """How long a device waits for an update, and how much it takes.
+    """The limits of an update's time and size.
 
     Attributes:
         connect_seconds: To open a connection, with its encryption.
         silent_seconds: Without a byte.
         total_seconds: For all downloads of one call. The next call resumes where it stopped.
-        attempts: Connections that may break, or start again, with next to nothing gained.
+        attempts: Connections that may break, or restart, after next to no data.
         metadata_bytes: The largest file of metadata; the repository declares each one's length,
             too.
         release_bytes: The largest release, whatever the repository declares.

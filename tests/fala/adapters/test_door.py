@@ -110,13 +110,13 @@ def test_mistakes_are_told(device, releases, tmp_path):
         device.load_adapter(broken, name="other")
     with pytest.raises(BundleSignatureError):
         device.load_adapter(old[0], name="other", trust=bytes(32))
-    with pytest.raises(BundleMismatchError, match="a release, and no adapter"):
+    with pytest.raises(BundleMismatchError, match="a release, not an adapter"):
         device.load_adapter(releases["new"])
     with pytest.raises(MissingAdapterError, match=r"no adapter for three, two; .*delete it first"):
         device.replace(releases["new"], adapters=new[:1])
     with pytest.raises(BundleMismatchError, match="an adapter for the backbone"):
         device.replace(releases["new"], adapters=old)
-    with pytest.raises(UnknownAdapterError, match="no adapter four on this device"):
+    with pytest.raises(UnknownAdapterError, match="this device has no adapter four"):
         device.replace(releases["new"], adapters={"four": new[0]})
     with pytest.raises(DataError, match="a second adapter for one"):
         device.replace(releases["new"], adapters=[new[0], new[0]])

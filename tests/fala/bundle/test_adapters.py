@@ -54,10 +54,10 @@ def test_an_adapter_is_checked_against_its_base(task, encoder, release):
 
 
 def test_an_adapter_is_no_release(task, encoder, tmp_path):
-    with pytest.raises(BundleMismatchError, match=r"an adapter for the backbone .* no release"):
+    with pytest.raises(BundleMismatchError, match=r"an adapter for the backbone .* not a release"):
         Device.create(tmp_path / "new", task.path)
     with Device.create(tmp_path / "device", encoder.path) as device:
-        with pytest.raises(BundleMismatchError, match="no release"):
+        with pytest.raises(BundleMismatchError, match="not a release"):
             device.replace(task.path)
         assert device.name == encoder.manifest.name
     with pytest.raises(BundleMismatchError, match="no backbone of its own"):

@@ -104,7 +104,7 @@ def test_mistakes(path, vendor, server, tmp_path):
         ("not a device folder", tmp_path / "none", server.address, "--root", vendor.root),
         ("cannot be read", path, server.address, "--root", tmp_path / "none"),
         ("repository's address", path, "nowhere", "--root", vendor.root),
-        ("answers 404", path, f"{server.address}/none", "--root", vendor.root),
+        ("returns 404", path, f"{server.address}/none", "--root", vendor.root),
         ("no release of x", path, server.address, "--root", vendor.root, "--product", "x"),
     ):
         assert message in failed("update", *arguments)

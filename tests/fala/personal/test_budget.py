@@ -103,7 +103,7 @@ def test_an_app_that_cancels_before_the_commit_changes_nothing(
 ):
     before = state(device)
     release = (unbridged if stage == "forward" else releases)["mid"]  # over a bridge it is kept
-    with pytest.raises(CancelledError, match="answers as before"):
+    with pytest.raises(CancelledError, match="nothing was changed"):
         device.replace(release, progress=lambda name, done, total: name != stage)
     assert device.name == "old" and same(state(device), before)
     assert not device.can_roll_back and len(list((path / "bundles").iterdir())) == 1

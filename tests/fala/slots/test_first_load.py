@@ -42,7 +42,7 @@ def test_odd_texts_are_answered_elsewhere_and_once(release, encoded, caplog, mon
     with caplog.at_level(logging.INFO, "fala.slots"):
         backbone = validate(held(release))
     assert encoded == [] and caplog.records == []
-    monkeypatch.delattr(validation, "_validated_apart")
+    monkeypatch.delattr(validation, "_validate_in_child")
     again = validate(held(release))
     np.testing.assert_array_equal(backbone.encode(["a film"]), again.encode(["a film"]))
 
@@ -60,7 +60,7 @@ def test_a_file_that_is_another_by_now_is_loaded_as_it_was(release, tmp_path, ca
 @pytest.mark.usefixtures("apart")
 def test_what_no_look_finds_ends_another_process(release, tmp_path):
     path = write_hostile("size by one length", release, tmp_path / "x.fala")
-    with pytest.raises(BundleError, match=r"alloc|memory|ended the process"):
+    with pytest.raises(BundleError, match=r"alloc|memory|the process that loaded"):
         Device.create(tmp_path / "device", path)
     assert not (tmp_path / "device").exists()
 
@@ -76,7 +76,7 @@ def test_what_answers_nonsense_is_refused_by_name(release, tmp_path):
 @pytest.mark.usefixtures("apart")
 @pytest.mark.skipif(os.name == "nt", reason="a link to another program")
 @pytest.mark.parametrize(
-    ("name", "why"), [("python3", "ends with code"), ("app", "no Python interpreter")]
+    ("name", "why"), [("python3", "ended with code"), ("app", "no Python interpreter")]
 )
 def test_where_no_process_can_be_it_answers_here(name, why, release, tmp_path, monkeypatch, caplog):
     (tmp_path / name).symlink_to("/bin/false")

@@ -71,7 +71,7 @@ class TestArbitrarySoftware:
         length = len(server.files[path])
         assert len(evil) < length
         server.files[path] = evil
-        refuses(offered, vendor, server, DownloadError, "ended after|answers 416")
+        refuses(offered, vendor, server, DownloadError, "ended after|returns 416")
         # What came of it does not stand in the way.
         server.files[path] = evil + bytes(length - len(evil))
         refuses(offered, vendor, server, UntrustedUpdateError, "not what the vendor signed")
@@ -302,7 +302,7 @@ class TestServers:
         server.special["metadata/timestamp.json"] = lambda handler: handler.wfile.write(
             b"SSH-2\r\n"
         )
-        refuses(offered, vendor, server, DownloadError, "no whole response")
+        refuses(offered, vendor, server, DownloadError, "broken response")
 
 
 def parts(device):

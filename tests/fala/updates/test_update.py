@@ -184,7 +184,7 @@ class TestInterrupted:
             )
 
         server.special[path] = elsewhere
-        with pytest.raises(DownloadError, match="other bytes than from 1000 on"):
+        with pytest.raises(DownloadError, match="other bytes than those from 1000 on"):
             device.update(server.address, root=vendor.root)
 
     def test_by_the_app(self, device, vendor, server):
