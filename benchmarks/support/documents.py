@@ -17,7 +17,7 @@ BUNDLE = click.option(
 
 
 def bundle_of(name: str) -> fala.Bundle:
-    """A built-in bundle, or a file."""
+    """A built-in bundle by name, or one from a file."""
     return built_in(name) if name in BUILT_IN else fala.Bundle.open(name)
 
 
