@@ -1,4 +1,4 @@
-"""What ``fala-replace`` prints for people."""
+"""The text output of ``fala-replace``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ correlation: Spearman's, of values and ratings."""
 
 
 def heading(old: Side, new: Side, rows: Rows, users: int, budget: Budget) -> str:
-    """What a walk is about to do."""
+    """A walk's settings, before it starts."""
     fitted = f"fitted on {len(rows.public)} public rows"
     heads = [f"{side.name} {'its own' if side.has_head else fitted}" for side in (old, new)]
     return (
@@ -71,7 +71,7 @@ def table(users: Sequence[Mapping[str, Any]]) -> str:
 
 
 def summary(report: Report, labels: Sequence[str]) -> str:
-    """What a replacement, or a refinement of one, did to a device with some labels."""
+    """The result of a replacement, or of its refinement, on a device with some labels."""
     title = report.new if report.old == report.new else f"{report.old} -> {report.new}"
     counted = f"{report.examples} ({report.labelled} labelled), {report.counts.representatives} "
     if report.counts.clusters:
@@ -90,8 +90,8 @@ def summary(report: Report, labels: Sequence[str]) -> str:
     if report.stopped:
         lines.append(f"stopped          {report.stopped}")
     if report.prompt is not None:
-        taken = "taken" if report.prompt.taken else "none taken"
-        lines.append(f"prompt           {taken}: {report.prompt.reason}")
+        prompt = "taken" if report.prompt.taken else "none taken"
+        lines.append(f"prompt           {prompt}: {report.prompt.reason}")
     if isinstance(report.threshold, tuple):
         each = zip(labels, report.threshold, strict=True)
         above = ", ".join(f"{tag} above logit {number:.3f}" for tag, number in each)
@@ -124,10 +124,10 @@ def _figure(value: float | None, width: int) -> str:
 
 
 def _conclusion(users: Sequence[Mapping[str, Any]]) -> list[str]:
-    kept = sum(user["decision"] == "personal" for user in users)
+    count = sum(user["decision"] == "personal" for user in users)
     lines = [
-        f"The personal model is kept for {kept} of {len(users)} users. The others use the vendor's "
-        "new model, some with a slope and a bias of their own."
+        f"The personal model is kept for {count} of {len(users)} users. The others use the "
+        "vendor's new model, some with a slope and a bias of their own."
     ]
     verdicts = [user["worse"] for user in users]
     worse, not_worse = verdicts.count(True), verdicts.count(False)
