@@ -194,10 +194,8 @@ def write_again(
         The manifest as written.
     """
     merged = {**bundle.manifest.details, **details}
-    manifest = replace(
-        bundle.manifest,
-        details={name: value for name, value in merged.items() if value is not None},
-    )
+    remaining = {name: value for name, value in merged.items() if value is not None}
+    manifest = replace(bundle.manifest, details=remaining)
     content = {**_read_all(bundle), **(files or {})}
     return write_bundle(
         path, manifest, {name: data for name, data in content.items() if data is not None}

@@ -183,13 +183,8 @@ def run_user(
         costs["paper"] = fit.cost
     public = {row.example for row in rows.public}
     overlap = sum(row.example in public for row in train)
-    return {
-        "user": user,
-        "documents": len(train),
-        "public": overlap,
-        **costs,
-        **_by_figure(figures),
-    }
+    record = {"user": user, "documents": len(train), "public": overlap}
+    return {**record, **costs, **_by_figure(figures)}
 
 
 @dataclass(frozen=True)
