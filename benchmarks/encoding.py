@@ -1,4 +1,4 @@
-"""Texts a second of a bundle's backbone, beside a bare onnxruntime session on the same model.
+"""Texts a second of a bundle's backbone, and of a bare onnxruntime session on the same model.
 
     python benchmarks/encoding.py
     python benchmarks/encoding.py --bundle release.fala --texts 50 --batch 8 --json
@@ -80,7 +80,7 @@ class Bare:
 @click.option("--batch", type=click.IntRange(1), default=32, show_default=True, help="The peer's.")
 @REPEATS
 def main(name: str, count: int, batch: int, repeats: int, seed: int) -> dict[str, Any]:
-    """Time encoding beside a bare session."""
+    """Time encoding, and a bare session."""
     texts, _ = documents_of(count, seed)
     opened = bundle_of(name)
     bare = Bare(opened, batch)

@@ -46,9 +46,9 @@ def fail(operation: Operation, folder: Path, at: int, error: int, how: str, say:
     with ExitStack() as opened:
         # Every second time another object has the folder open all along. (The last one that closes
         # a store tidies it; that is tested, too.)
-        beside = None
+        second = None
         if at % 2 == 0 and operation.start is not None:
-            beside = opened.enter_context(fala.Device.open(folder))
+            second = opened.enter_context(fala.Device.open(folder))
         fault = opened.enter_context(failing_disk(folder, at, error))
         try:
             operation.work(folder, acknowledged.append)
@@ -57,7 +57,7 @@ def fail(operation: Operation, folder: Path, at: int, error: int, how: str, say:
         except Exception as unexpected:
             outcome.result = type(unexpected).__name__
             outcome.wrong = "".join(traceback.format_exception(unexpected)[-3:])
-        if beside is not None and state_of(beside) not in operation.states:
+        if second is not None and state_of(second) not in operation.states:
             outcome.wrong = outcome.wrong or "predicts neither as before nor as afterwards"
     if not fault.failed:
         outcome.result = "nothing failed"

@@ -1,4 +1,4 @@
-"""Embeddings and logits of one bundle on two machines: how far apart they are.
+"""Differences of one bundle's embeddings and logits on two machines.
 
     python benchmarks/logits.py --save here.npz                       # on the one
     python benchmarks/logits.py --beside here.npz                     # on the other

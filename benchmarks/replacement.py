@@ -1,4 +1,4 @@
-"""Time of a whole replacement, beside encoding as many texts as its budget.
+"""Time of a whole replacement, compared with encoding as many texts as its budget.
 
     python benchmarks/replacement.py
     python benchmarks/replacement.py --bridge
@@ -132,7 +132,7 @@ def prediction_ratio(device: fala.Device, peer: fala.Backbone, texts: Sequence[s
 def main(
     old: str, new: str, documents: int, budget: int | None, bridged: bool, repeats: int, seed: int
 ) -> dict[str, Any]:
-    """Time a replacement beside encoding as many texts as its budget."""
+    """Time a replacement, and encoding as many texts as its budget."""
     texts, labels = documents_of(documents, seed)
     turns: list[dict[str, float]] = []
     with tempfile.TemporaryDirectory(prefix="fala-") as temporary:

@@ -44,7 +44,7 @@ _AROUND = 2  # tokens that the tokenizer puts around a text
 def main(
     plain: str, optional: str, tokens: int, size: int, prompt: int, repeats: int, seed: int
 ) -> dict[str, Any]:
-    """Time optional inputs beside a graph without them."""
+    """Time optional inputs, and a graph without them."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     bundles = {"plain": fala.Bundle.open(plain), "optional": fala.Bundle.open(optional)}

@@ -15,7 +15,7 @@ from fala.release import write_external
 from fala.testing import LABELS, texts
 
 Encoder: TypeAlias = Callable[[Sequence[str]], NDArray[np.float32]]
-#: The app's encoders by their names; None where releases have models of their own.
+#: The app's encoders by name; None if releases have models.
 Encoders: TypeAlias = Mapping[str, Encoder] | None
 
 _OLD, _NEW = 24, 16

@@ -79,7 +79,7 @@ def test_a_trained_backbone_answers_itself(tmp_path, backbone, embeddings):
 def test_one_document_cannot_be_left_out(tmp_path, backbone, embeddings):
     path = tmp_path / "one.fala"
     write_release(path, backbone, make_head(), {})
-    with pytest.raises(DataError, match="one document cannot be left out"):
+    with pytest.raises(DataError, match="two documents or more"):
         cross_fitted_logits(
             Bundle.open(path), make_head(), FILMS[:1] * 2, ["0", "1"], embeddings, progress
         )

@@ -55,7 +55,7 @@ def read_state(manifest: Manifest, read: Callable[[str], bytes]) -> EncoderState
         BundleFormatError: A file cannot be read, or does not fit the others.
     """
     if manifest.kind != layout.ADAPTER:
-        raise BundleMismatchError("no adapter, but a backbone of its own")
+        raise BundleMismatchError("a backbone, not an adapter")
     check_config(read(layout.ADAPTER_CONFIG))
     names = [name for name in layout.ADAPTER_FILES if name != layout.ADAPTER_CONFIG]
     arrays = {name: read_array(read(name), name=name) for name in names}

@@ -83,7 +83,7 @@ class Manifest:
         """Read and check a manifest; fields of later versions are ignored.
 
         Raises:
-            BundleFormatError: Not JSON, or a field is missing or not what it should be.
+            BundleFormatError: Not JSON, or a field is missing or invalid.
             BundleVersionError: A format version that this SDK does not read.
         """
         raw = read_json(data, "the manifest")
@@ -137,7 +137,7 @@ class Manifest:
 
     @property
     def link(self) -> Link:
-        """What the head's logits mean."""
+        """The meaning of the head's logits."""
         rating = self.details.get(layout.RATING)
         if rating is not None:
             return Rating(**rating)
@@ -221,7 +221,7 @@ def _problems(raw: Mapping[str, Any]) -> list[str]:
          isinstance(labels, list) and all(printable_name(each, _LONGEST_LABEL) for each in labels)),
         (f"more than {layout.MAX_LABELS} labels",
          not isinstance(labels, list) or len(labels) <= layout.MAX_LABELS),
-        ("labels and task do not go together", bool(labels) == (task is not None)),
+        ("labels and task do not match", bool(labels) == (task is not None)),
         ("details are not an object", isinstance(details, dict)),
         ("the scales are not a list of numbers from 0 to 10000", _scales(notes.get("scales", []))),
         ("the padding token's id is not a whole number", _whole(pad_id, 0, 2**31 - 1)),

@@ -229,7 +229,7 @@ class Bundle:
         """
         with named_errors(self.path):
             if self.base is None:
-                raise BundleMismatchError("no adapter, but a backbone of its own")
+                raise BundleMismatchError("a backbone, not an adapter")
             digest = backbone.backbone_digest
             if self.base != digest:
                 raise BundleMismatchError(
@@ -285,7 +285,7 @@ class Bundle:
             if self.scales is not None and len(self.scales) != parts:
                 raise BundleFormatError(
                     f"{len(self.scales)} scales for a head whose fit has {parts}; choose them "
-                    "anew with fala-export prior"
+                    "again with fala-export prior"
                 )
         return head
 

@@ -18,11 +18,11 @@ PROMPTS: About = {
     "auto": "compile the user's texts to a prompt, and use it if it is better",
 }
 
-#: The choices of ``--accept``: on what terms a release is installed.
+#: The choices of ``--accept``: the condition for installing a release.
 ACCEPT: About = {
-    "always": "install it whatever the labels say",
-    "better-than-old": "refuse it where labels prove it worse than the old personal model",
-    "better-than-vendor": "refuse it where labels prove it worse than the vendor's new model",
+    "always": "install it in any case",
+    "better-than-old": "reject it if labels prove it worse than the old personal model",
+    "better-than-vendor": "reject it if labels prove it worse than the vendor's new model",
 }
 
 

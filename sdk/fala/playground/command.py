@@ -196,11 +196,11 @@ def command(**arguments: Any) -> None:  # noqa: ANN401
 
     Without --device the command simulates the vendor and the users. The vendor fits global heads
     on the public rows and learns a bridge between the two backbones on their texts. Every user's
-    device learns with the old backbone, is replaced, and is scored on the user's own held-out rows.
-    Over the bridge the new model answers at once ("instant", no forward pass), and is then refined
-    within the budget ("FaLA"). Without a bridge the budget buys its first answer.
+    device learns with the old backbone, is replaced, and is scored on the user's held-out rows.
+    Over the bridge the new model predicts at once ("instant", no forward pass), and is then refined
+    within the budget ("FaLA"). Without a bridge the budget is used for its first predictions.
 
-    With --paper the paper's recipe runs beside it, within the same budget: correlation clusters on
+    With --paper the paper's recipe also runs, within the same budget: correlation clusters on
     the old embeddings, their representatives through the new backbone, and a ridge regression of a
     personal matrix on their old logits. It has no bridge, no weights of words and no labels.
 

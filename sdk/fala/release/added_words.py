@@ -50,7 +50,7 @@ def add_words(
     """
     head.check_exclusive("add_words")
     if not examples:
-        raise DataError("words are weighed on rows that were not trained on, and there are none")
+        raise DataError("words need rows that were not trained on, and there are none")
     logits = head.vendor_model().logits(head.inputs(examples, embeddings))
     lexical_head = Head(head.task, head.labels, head.weight, head.bias, head.query, lexical)
     words = lexical_head.words(examples)

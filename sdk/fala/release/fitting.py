@@ -123,13 +123,13 @@ def fit_head(
     """
     if isinstance(backbone, np.ndarray):
         if labels is not None:
-            raise DataError("of vectors a head is fitted by fit_head(vectors, labels)")
+            raise DataError("with vectors, call fit_head(vectors, labels)")
         vectors, labels = backbone, cast("Sequence[Label]", examples)
         backbone, examples, embeddings = _documents(vectors)
         lexical = False
     elif labels is None:
         raise DataError(
-            "labels are missing: fit_head(backbone, examples, labels), or, of a NumPy array of "
+            "labels are missing: fit_head(backbone, examples, labels), or, for a NumPy array of "
             "vectors, fit_head(vectors, labels)"
         )
     rows = PublicRows.of(
@@ -261,7 +261,7 @@ class PublicRows:
         encodes = embeddings is not None or hasattr(backbone, "encode")
         if not (encodes and hasattr(backbone, "dimension")):
             raise DataError(
-                f"backbone is what embeds texts, as Bundle.backbone() returns it, not a "
+                f"backbone embeds texts, as the one of Bundle.backbone(); it cannot be a "
                 f"{type(backbone).__name__}"
             )
         examples, labels = listed(examples, "examples"), listed(labels, "labels")
@@ -478,7 +478,9 @@ def _scaled(
     low, high = ends
     values = rating_of(low, high).numbers(labels, names)[:, 0]
     if np.isnan(values).any() or not np.ptp(values):
-        raise DataError("a head of ratings needs a number a row, and two different ones or more")
+        raise DataError(
+            "a head of ratings needs a number in each row, and two different ones or more"
+        )
     mean, deviation = float(values.mean()), float(values.std())
     values = (values - mean) / deviation
     means, counts = _means(values[:, None], positions)

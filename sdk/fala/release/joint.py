@@ -121,7 +121,7 @@ def left_out(examples: JointExamples, penalties: Sequence[float]) -> Floats:
         raise DataError(f"{len(penalties)} penalties for {blocks} blocks of features")
     sets = _sets(examples)
     if len(sets) < 2:
-        raise DataError("one document cannot be left out of what is fitted to it alone")
+        raise DataError("leaving documents out needs two documents or more")
     with one_blas_thread():
         problem = JointProblem(examples)
         total = float(examples.counts.sum())

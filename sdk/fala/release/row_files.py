@@ -116,7 +116,7 @@ def undivided_rows(
     """
     name, splits = fspath(path), set[bool]()
     if columns.tags and not isinstance(link, Tags):
-        raise DataError("several columns of labels are of tags; say that rows have tags (--tags)")
+        raise DataError("several columns of labels need tags (--tags)")
 
     def parsed() -> Iterator[Row]:
         for line, values in _records(name, columns):
@@ -276,7 +276,7 @@ def _cells(
     table = []
     for line, cells in lines:
         if len(cells) != len(header):
-            raise RowError(line, f"has not {len(header)} cells, as the header has")
+            raise RowError(line, f"has {len(cells)} cells, but the header has {len(header)}")
         values = _by_field(dict(zip(header, cells, strict=True)), columns.renamed())
         # An empty cell has no value; a label's may be an empty set of tags.
         table.append(
@@ -300,7 +300,7 @@ def _table_lines(stream: Iterable[str], separator: str) -> Iterator[tuple[int, l
         try:
             cells = next(reader, None)
         except csv.Error as error:
-            raise RowError(line, f"no row of a table begins here: {error}") from error
+            raise RowError(line, f"no valid row of a table: {error}") from error
         if cells is None:
             return
         if cells:

@@ -173,7 +173,7 @@ def gather_rows(rows: Iterable[Row], source: str, link: Link = LABELS) -> Rows:
         (user_rows.train if row.split == "train" else user_rows.test).append(row)
     if not users:
         raise DataError(
-            'no users: expected rows of split "train" and "test" beside the public ones'
+            'no users: expected rows of split "train" and "test" besides the public ones'
         )
     for user, user_rows in users.items():
         if not user_rows.train or not user_rows.test:

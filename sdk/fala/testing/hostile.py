@@ -87,7 +87,7 @@ def write_hostile(
         raise DataError(f"no hostile bundle {kind!r:.40}; there are {', '.join(KINDS)}")
     bundle = Bundle.open(release)
     if bundle.manifest.kind != layout.ONNX:
-        raise DataError(f"{os.fspath(release)}: hostile bundles are made of ONNX releases")
+        raise DataError(f"{os.fspath(release)}: hostile bundles need an ONNX release")
     source = Bundle.open(release if earlier is None else earlier)
     return repack(release, path, _MAKERS[kind](bundle, source))
 

@@ -70,10 +70,10 @@ class Guard:
     def _rejection(self, scope: Scope) -> tuple[int, str] | None:
         headers = Headers(scope=scope)
         if headers.get("host", "") not in self._hosts:
-            return 421, "this server answers to 127.0.0.1 only"
+            return 421, "this server only accepts requests to 127.0.0.1"
         origin = headers.get("origin")
         if origin is not None and origin.removeprefix("http://") not in self._hosts:
-            return 403, "only the page of this server may ask"
+            return 403, "only the page of this server may send requests"
         if not scope["path"].startswith(GUARDED):
             return None
         token = headers.get("authorization", "").encode()

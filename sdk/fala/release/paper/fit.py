@@ -33,7 +33,7 @@ _MAX_HALVINGS = 40
 # Newton's method squares the error: after a step of this share of the logits it has converged.
 _TOLERANCE = 1e-5
 # The curvature vanishes for an example of probability 0 or 1, and for the sum of logits under a
-# softmax; this share of the example's weight is added. It slows steps, and does not change the minimum.
+# softmax; this share of the example's weight is added. It slows steps; the minimum is the same.
 _DAMPING = 1e-6
 # Armijo's rule: the least share of the expected descent.
 _DESCENT = 1e-4

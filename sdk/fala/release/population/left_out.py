@@ -93,7 +93,7 @@ def _of_plain_heads(
     for fold in set(folds):
         rest = [(example, label) for number, example, label in rows if number != fold]
         if not rest:
-            raise DataError("one document cannot be left out of what is fitted to it alone")
+            raise DataError("leaving documents out needs two documents or more")
         training_examples, training_labels = zip(*rest, strict=True)
         fitted = fit_head(
             backbone, training_examples, training_labels,
