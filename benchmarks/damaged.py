@@ -27,10 +27,10 @@ from typing import Any
 
 import click
 import numpy as np
-from support.attacks import Outcome, counted, tried
+from support.attacks import Outcome, count_outcomes, run_try
 from support.measuring import benchmark
 from support.mutations import damage_cells, damage_file, damaged_rows
-from support.operations import FURTHER, PROBES, examples_of, prepared, state_of
+from support.operations import FURTHER, PROBES, examples_of, prepare, state_of
 
 import fala
 from fala.release import load_rows
@@ -166,7 +166,7 @@ def main(count: int, seed: int, only: str) -> dict[str, Any]:
     """Damage, use, and count the outcomes."""
     with tempfile.TemporaryDirectory(prefix="fala-") as temporary:
         folder = Path(temporary)
-        prepared(folder)
+        prepare(folder)
         seeds = [f"{seed}-{number}" for number in range(count)]
         names = ("learned", "replaced")
         # Where the release on trial is damaged, the device falls back as in a rollback.
@@ -189,9 +189,9 @@ def main(count: int, seed: int, only: str) -> dict[str, Any]:
 
         def outcomes() -> Iterator[list[Outcome]]:
             for how, attempt in work:
-                yield tried(how, attempt)
+                yield run_try(how, attempt)
 
-        return counted(outcomes(), len(work), "damaged")
+        return count_outcomes(outcomes(), len(work), "damaged")
 
 
 if __name__ == "__main__":

@@ -82,10 +82,10 @@ class Bare:
 def main(name: str, count: int, batch: int, repeats: int, seed: int) -> dict[str, Any]:
     """Time encoding, and a bare session."""
     texts, _ = documents_of(count, seed)
-    opened = bundle_of(name)
-    bare = Bare(opened, batch)
+    bundle = bundle_of(name)
+    bare = Bare(bundle, batch)
     calls: dict[str, Callable[[Sequence[str]], NDArray[np.float32]]] = {
-        "fala": opened.backbone().encode,
+        "fala": bundle.backbone().encode,
         "bare": bare.encode,
     }
     first = {name: call(texts) for name, call in calls.items()}

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from support.attacks import Outcome, counted, tried
+from support.attacks import Outcome, count_outcomes, run_try
 from support.measuring import benchmark
 from support.operations import NAMES, Operation, check, operations, state_of
 
@@ -89,9 +89,9 @@ def main(count: int | None, seed: int, only: tuple[str, ...]) -> dict[str, Any]:
             for operation, cuts, each, error in plan:
                 how = f"{operation.name}, {os.strerror(error)} at {each}"
                 with cuts.copy() as folder:
-                    yield tried(how, partial(fail, operation, folder, each.number, error, how))
+                    yield run_try(how, partial(fail, operation, folder, each.number, error, how))
 
-        return counted(outcomes(), len(plan), "faults")
+        return count_outcomes(outcomes(), len(plan), "faults")
 
 
 if __name__ == "__main__":

@@ -34,10 +34,10 @@ from typing import Any
 
 import click
 import numpy as np
-from support.attacks import Journal, Outcome, counted, tried
+from support.attacks import Journal, Outcome, count_outcomes, run_try
 from support.measuring import benchmark
 from support.mutations import write_damaged_bundle
-from support.operations import prepared
+from support.operations import prepare
 
 import fala
 from fala.release import ONNX, ONNX_MODEL, ORT, ORT_MODEL
@@ -107,7 +107,7 @@ def main(count: int, seed: int, alone: bool, journal: Path | None) -> dict[str, 
     tries = Journal(journal)
     with tempfile.TemporaryDirectory(prefix="fala-") as temporary:
         folder = Path(temporary)
-        prepared(folder)
+        prepare(folder)
         releases = {ONNX: folder / "bert.fala", ORT: folder / "ort.fala"}
         run_apart(lambda _: write_ort(releases[ORT], releases[ONNX]))
         releases["word vectors"] = folder / "glove-2.fala"
@@ -115,9 +115,9 @@ def main(count: int, seed: int, alone: bool, journal: Path | None) -> dict[str, 
         def outcomes() -> Iterator[list[Outcome]]:
             for number in range(len(tries.tries), count):
                 name = f"{seed}-{number}"
-                yield tried(name, partial(offer, folder, releases, name))
+                yield run_try(name, partial(offer, folder, releases, name))
 
-        return counted(outcomes(), count, "bundles", tries)
+        return count_outcomes(outcomes(), count, "bundles", tries)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from support.attacks import Outcome, counted, tried
+from support.attacks import Outcome, count_outcomes, run_try
 from support.external import EXTERNAL
 from support.measuring import benchmark
 from support.operations import NAMES, Operation, check, operations
@@ -90,7 +90,7 @@ def kill_and_check(kill: Kill, cuts: PowerCuts, operation: Operation, seed: int)
                 return kill_and_check(earlier, cuts, operation, seed)
         how = f"{operation.name}, {cut.where}, {kill.unsynced}"
         result = "killed" if cut.killed else "ended before"
-        return tried(
+        return run_try(
             how,
             lambda say: Outcome(
                 how, result, check(operation, folder, len(cut.said), again=again)
@@ -122,7 +122,7 @@ def main(count: int, seed: int, only: tuple[str, ...], encoder: str) -> dict[str
                 name = kill.operation
                 yield kill_and_check(kill, cuts[name], by_name[name], seed + number)
 
-        record = counted(outcomes(), count, "kills")
+        record = count_outcomes(outcomes(), count, "kills")
     return {"by_operation": dict(Counter(kill.operation for kill in kills)), **record}
 
 

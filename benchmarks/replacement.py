@@ -48,15 +48,15 @@ def write_releases(
     folder: Path, names: Sequence[str], texts: list[str], labels: list[int], bridged: bool
 ) -> list[Path]:
     """Releases of two bundles, with heads fitted on the first texts."""
-    opened = [bundle_of(name) for name in names]
-    paths = [folder / f"{number}.fala" for number in range(len(opened))]
-    for bundle, path in zip(opened, paths, strict=True):
+    bundles = [bundle_of(name) for name in names]
+    paths = [folder / f"{number}.fala" for number in range(len(bundles))]
+    for bundle, path in zip(bundles, paths, strict=True):
         head = fala.fit_head(bundle.backbone(), texts[:500], labels[:500])
         fala.write_release(path, bundle, head, {})
     if bridged:
         public, _ = documents_of(PUBLIC, -1)
-        old, new = (bundle.backbone().encode(public) for bundle in opened)
-        bridge = fit_bridge(opened[0].backbone_digest, old, new)
+        old, new = (bundle.backbone().encode(public) for bundle in bundles)
+        bridge = fit_bridge(bundles[0].backbone_digest, old, new)
         fala.add_bridge(paths[1], fala.Bundle.open(paths[1]), bridge, {})
     return paths
 

@@ -46,11 +46,11 @@ def write_releases(folder: Path, dimension: int, words: bool, seed: int) -> None
         plain, fala.Manifest("random", WORD_VECTORS, dimension, "float16"), files, None
     )
     public = texts_of(400, seed + 1)
-    for name, opened in (("old", fala.Bundle.open(plain)), ("new", built_in("bert"))):
+    for name, bundle in (("old", fala.Bundle.open(plain)), ("new", built_in("bert"))):
         head = fala.fit_head(
-            opened.backbone(), public, random.integers(2, size=len(public)).tolist(), lexical=words
+            bundle.backbone(), public, random.integers(2, size=len(public)).tolist(), lexical=words
         )
-        fala.write_release(folder / f"{name}.fala", opened, head, {})
+        fala.write_release(folder / f"{name}.fala", bundle, head, {})
 
 
 def texts_of(count: int, seed: int) -> list[str]:

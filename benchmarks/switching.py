@@ -69,17 +69,17 @@ def main(
         call()
     # Warm: else only the graph that ran last has its weights in the cache. A device has one graph.
     timings = in_turns(calls, repeats, warm=True)
-    spent = {name: timing.processor for name, timing in timings.items()}
-    switches = zip(spent["switched"], spent["adapters"], strict=True)
+    seconds = {name: timing.processor for name, timing in timings.items()}
+    switches = zip(seconds["switched"], seconds["adapters"], strict=True)
     fresh = [
         seconds_of(lambda inputs=dict(task.inputs): encoder.check_state(EncoderState.of(inputs)))[1]
         for task in tasks
     ]
     return {
         "tokens": tokens,
-        "plain_milliseconds": 1e3 * statistics.median(spent["plain"]),
+        "plain_milliseconds": 1e3 * statistics.median(seconds["plain"]),
         **{
-            f"{name}_ratio": median_ratio(spent[name], spent["plain"])
+            f"{name}_ratio": median_ratio(seconds[name], seconds["plain"])
             for name in calls
             if name != "plain"
         },

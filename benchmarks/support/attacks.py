@@ -70,7 +70,7 @@ class Outcome:
         say(asdict(self))
 
 
-def tried(how: str, work: Callable[[Say], object], limit: float = 60.0) -> list[Outcome]:
+def run_try(how: str, work: Callable[[Say], object], limit: float = 60.0) -> list[Outcome]:
     """Run a try in a process of its own, which sends its outcomes."""
     try:
         return [Outcome(**values) for values in run_apart(work, limit=limit).said]
@@ -101,7 +101,7 @@ class Journal:
                 stream.write(json.dumps([asdict(outcome) for outcome in outcomes]) + "\n")
 
 
-def counted(
+def count_outcomes(
     outcomes: Iterable[list[Outcome]], total: int, label: str, journal: Journal | None = None
 ) -> dict[str, Any]:
     """Count outcomes as they arrive, and print failures on standard error.

@@ -133,7 +133,7 @@ def operations(
     This process never loads a model, so that its forks are small and clean.
     """
     only = only or [name for name in NAMES if name != "update" or can_publish()]
-    prepared(folder, encoder)
+    prepare(folder, encoder)
     learned, replaced = folder / "learned", folder / "replaced"
     acts: dict[str, tuple[Path | None, Act]] = {
         "create": (None, _learn),
@@ -162,7 +162,7 @@ def _watched(operation: Operation) -> Operation:
     return operation
 
 
-def prepared(folder: Path, encoder: Encoders = None) -> None:
+def prepare(folder: Path, encoder: Encoders = None) -> None:
     """Make releases, and two folders: ``learned``, and ``replaced`` over a bridge."""
     warm(*run_apart(lambda say: say(_prepare(folder, encoder)), limit=600).said)
 

@@ -80,11 +80,11 @@ class Tensor:
         if any(length < 0 for length in self.dims) or len(self.dims) > GRAPH.dimensions:
             raise UnsoundError(f"{title} has an impossible shape")
         count = math.prod(self.dims)
-        packed = -(-count * BITS[self.kind] // 8)
+        size = -(-count * BITS[self.kind] // 8)
         if self.raw is not None and self.listed is None:
-            valid = len(self.raw) == packed
+            valid = len(self.raw) == size
         else:
-            valid = self.raw is None and self.listed == (packed if BITS[self.kind] < 8 else count)
+            valid = self.raw is None and self.listed == (size if BITS[self.kind] < 8 else count)
         if not valid:
             raise UnsoundError(f"{title} does not hold the {count} numbers of its shape")
 
@@ -95,10 +95,10 @@ class Tensor:
             return None
         if self.raw is not None:
             return np.frombuffer(self.raw, np.dtype(dtype).newbyteorder("<")).reshape(self.dims)
-        listed = np.array(self.numbers)
+        numbers = np.array(self.numbers)
         if dtype is np.float16:  # listed as the bits of a whole number
-            return listed.astype(np.uint16).view(np.float16).reshape(self.dims)
-        return listed.astype(dtype).reshape(self.dims)
+            return numbers.astype(np.uint16).view(np.float16).reshape(self.dims)
+        return numbers.astype(dtype).reshape(self.dims)
 
 
 @dataclass(slots=True)

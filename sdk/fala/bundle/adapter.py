@@ -92,7 +92,7 @@ def adapter_files(inputs: Mapping[str, NDArray[Any]]) -> dict[str, bytes]:
         if len({array.shape for array in arrays}) != 1:
             raise BundleFormatError(f"the sites' {part} are of different shapes")
         if part in layout.ADAPTER_MATRICES:
-            codes, scales = zip(*(_coded(array) for array in arrays), strict=True)
+            codes, scales = zip(*(_quantized(array) for array in arrays), strict=True)
             files[layout.adapter_file(part)] = array_bytes(np.concatenate(codes))
             files[layout.adapter_file(part, scales=True)] = array_bytes(np.stack(scales))
         else:
@@ -180,7 +180,7 @@ def _names(layers: int) -> list[str]:
     return [f"adapter.{layer}.{sublayer}" for layer in range(layers) for sublayer in SUBLAYERS]
 
 
-def _coded(weight: Floats) -> tuple[NDArray[np.int8], Floats]:
+def _quantized(weight: Floats) -> tuple[NDArray[np.int8], Floats]:
     """A matrix in bytes, and the step of each column."""
     if weight.ndim != 2 or not np.isfinite(weight).all():
         raise BundleFormatError("an adapter's weights are finite matrices")

@@ -59,9 +59,7 @@ def read_encoder(dimension: int, read: Callable[[str], bytes]) -> str:
     """
     identity = read_json(read(layout.ENCODER), layout.ENCODER)
     if not isinstance(identity, dict) or set(identity) != {"name", "version", "dimension"}:
-        raise BundleFormatError(
-            f"{layout.ENCODER} does not have exactly a name, version and dimension"
-        )
+        raise BundleFormatError(f"{layout.ENCODER} must have a name, version and dimension")
     name, version = identity["name"], identity["version"]
     if not (name and version and printable_name(name) and printable_name(version)):
         raise BundleFormatError(
@@ -94,8 +92,8 @@ def read_probes(
         or any(fault(text) or len(text) > LONGEST_INPUT for text in inputs)
     ):
         raise BundleFormatError(
-            f"{layout.ENCODER_INPUTS} does not have 1 to {MOST_INPUTS} texts of up to "
-            f"{LONGEST_INPUT} characters"
+            f"{layout.ENCODER_INPUTS} must have 1 to {MOST_INPUTS} texts of up to {LONGEST_INPUT} "
+            "characters"
         )
     embeddings = read_array(read(layout.ENCODER_EMBEDDINGS), name=layout.ENCODER_EMBEDDINGS)
     check_array(layout.ENCODER_EMBEDDINGS, embeddings, np.float32, (len(inputs), dimension))

@@ -457,11 +457,9 @@ class Bundle:
         if self._audited is None:
             manifest = self.manifest
             ort_format = manifest.kind == layout.ORT
-            audited = audit_model(
-                self._read(model_file), manifest.max_length, ort_format=ort_format
-            )
-            audit_tokenizer(self._read(layout.TOKENIZER), audited.rows, manifest.pad_id)
-            self._audited = audited
+            model = audit_model(self._read(model_file), manifest.max_length, ort_format=ort_format)
+            audit_tokenizer(self._read(layout.TOKENIZER), model.rows, manifest.pad_id)
+            self._audited = model
         return self._audited
 
     def _encoder(self, model_file: str) -> OnnxEncoder:

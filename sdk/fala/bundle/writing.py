@@ -85,11 +85,11 @@ def write_bundle(
     with named_errors(path):
         version = _version(files, manifest)
         manifest = replace(manifest, files=digests, format_version=version)
-        written = manifest.to_json()
-        manifest = Manifest.from_json(written)
+        manifest_bytes = manifest.to_json()
+        manifest = Manifest.from_json(manifest_bytes)
 
     def write(temporary: Path) -> None:
-        write_archive(temporary, {**files, layout.MANIFEST: written})
+        write_archive(temporary, {**files, layout.MANIFEST: manifest_bytes})
         Bundle.verified(temporary, target)
 
     write_atomically(target, write)

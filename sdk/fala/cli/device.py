@@ -30,13 +30,9 @@ def command() -> None:
 
 @command.command()
 @_FOLDER
+@click.option("--repair", is_flag=True, help="Repair it; a damaged file is renamed.")
 @click.option(
-    "--repair", is_flag=True, help="Repair it; a damaged file is kept under another name."
-)
-@click.option(
-    "--bundle",
-    type=click.Path(),
-    help="With --repair: a release, if no installed one is undamaged.",
+    "--bundle", type=click.Path(), help="With --repair: a release, if none is installed undamaged."
 )
 @click.option(
     "--key-file", type=click.Path(path_type=Path), help="The 32-byte key of an encrypted device."
@@ -74,7 +70,7 @@ def doctor(
     "--root", required=True, type=click.Path(),
     help="The trusted root: the vendor's metadata/1.root.json, from a source other than URL.",
 )  # fmt: skip
-@click.option("--product", help="The product of the releases (default: the installed release's).")
+@click.option("--product", help="The product (default: that of the installed release).")
 @BUDGET
 @SECONDS
 @TRY_PROMPTS

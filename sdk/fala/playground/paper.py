@@ -85,10 +85,10 @@ class Recipe:
         classes = [UNLABELLED if label is None else label for label in labels]
         selection = select(old, classes, count=min(passes, len(examples)))
         ordered = [examples[index] for index in selection.order.tolist()]
-        needed = [unique_texts([example]) for example in ordered]
-        chosen = affordable(needed, passes)
+        missing = [unique_texts([example]) for example in ordered]
+        chosen = affordable(missing, passes)
         encoded = dict(zip(chosen, self._new.encode(chosen), strict=True)) if chosen else {}
-        complete = [all(text in encoded for text in texts) for texts in needed]
+        complete = [all(text in encoded for text in texts) for texts in missing]
         model = self._head.vendor_model()
         if any(complete):
             rows = selection.order[complete]

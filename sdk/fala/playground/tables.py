@@ -33,8 +33,8 @@ correlation: Spearman's, of values and ratings."""
 
 def heading(old: Side, new: Side, rows: Rows, users: int, budget: Budget) -> str:
     """A walk's settings, before it starts."""
-    fitted = f"fitted on {len(rows.public)} public rows"
-    heads = [f"{side.name} {'its own' if side.has_head else fitted}" for side in (old, new)]
+    origin = f"fitted on {len(rows.public)} public rows"
+    heads = [f"{side.name} {'its own' if side.has_head else origin}" for side in (old, new)]
     return (
         f"{old.name} -> {new.name} on {rows.source}: {users} users, "
         f"at most {budget.passes(new.bridged)} forward passes each\n"
@@ -73,16 +73,16 @@ def table(users: Sequence[Mapping[str, Any]]) -> str:
 def summary(report: Report, labels: Sequence[str]) -> str:
     """The result of a replacement, or of its refinement, on a device with some labels."""
     title = report.new if report.old == report.new else f"{report.old} -> {report.new}"
-    counted = f"{report.examples} ({report.labelled} labelled), {report.counts.representatives} "
+    counts = f"{report.examples} ({report.labelled} labelled), {report.counts.representatives} "
     if report.counts.clusters:
-        counted += f"representatives of {report.counts.clusters} clusters"
+        counts += f"representatives of {report.counts.clusters} clusters"
     else:
-        counted += "through the new backbone"
+        counts += "through the new backbone"
     lines = [
         f"{title}: {report.decision} model",
         f"why              {report.reason}",
         *([f"verdict          {report.verdict}"] if report.verdict else []),
-        f"examples         {counted}",
+        f"examples         {counts}",
     ]
     if report.instant is not None:
         lines.append(f"instant          {_instant(report.instant)}")

@@ -203,8 +203,8 @@ class Truth:
         self, device: Device, inputs: tuple[Vectors, SparseRows | None]
     ) -> dict[str, float | None]:
         """Score a device's model at its own thresholds, by n examples' inputs and words."""
-        rated = isinstance(self.head.link, Rating)
-        thresholds = None if rated else [*device.thresholds.values()]
+        is_rating = isinstance(self.head.link, Rating)
+        thresholds = None if is_rating else [*device.thresholds.values()]
         return self.scores(device.model.logits(*inputs), thresholds)
 
     def scores(
@@ -340,8 +340,8 @@ def _costs(reports: Sequence[Report]) -> dict[str, Any]:
     last = next((report for report in reversed(reports) if report.counts.fits), first)
     seconds: dict[str, float] = {}
     for report in reports:
-        for stage, spent in report.seconds.items():
-            seconds[stage] = seconds.get(stage, 0.0) + spent
+        for stage, elapsed in report.seconds.items():
+            seconds[stage] = seconds.get(stage, 0.0) + elapsed
     return {
         "forward_passes": sum(report.forward_passes for report in reports),
         "decision": last.decision,
@@ -357,7 +357,7 @@ def _costs(reports: Sequence[Report]) -> dict[str, Any]:
 def _by_figure(figures: Mapping[str, Mapping[str, float | None] | None]) -> dict[str, Any]:
     return {
         figure: {
-            model: None if (scored := figures[model]) is None else scored[figure]
+            model: None if (scores := figures[model]) is None else scores[figure]
             for model in MODELS
             if model in figures
         }

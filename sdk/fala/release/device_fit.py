@@ -84,7 +84,7 @@ class LeftOut:
             if scale:
                 gram += scale * block
         problem = self.problem.over(GramRows(gram))
-        sloped = replace(problem, slope_column=np.sqrt(slope_scale) * problem.slope_column)
-        minimum = minimize_by_gram(sloped, near)
+        scaled = replace(problem, slope_column=np.sqrt(slope_scale) * problem.slope_column)
+        minimum = minimize_by_gram(scaled, near)
         losses = problem.evidence.link.losses(problem.evidence.labels, minimum.left_out)
         return float(losses.sum()), minimum.point

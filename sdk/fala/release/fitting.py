@@ -261,7 +261,7 @@ class PublicRows:
         encodes = embeddings is not None or hasattr(backbone, "encode")
         if not (encodes and hasattr(backbone, "dimension")):
             raise DataError(
-                f"backbone embeds texts, as the one of Bundle.backbone(); it cannot be a "
+                f"backbone is an object that embeds texts, as from Bundle.backbone(), not a "
                 f"{type(backbone).__name__}"
             )
         examples, labels = listed(examples, "examples"), listed(labels, "labels")
@@ -346,8 +346,8 @@ def _joint_examples(rows: PublicRows) -> tuple[JointExamples, Lexicon, float]:
     documents = [each.candidate if isinstance(each, Match) else each for each in rows.examples]
     number = {text: position for position, text in enumerate(dict.fromkeys(documents))}
     lexicon = Lexicon.fit(unique_texts(rows.examples))
-    nothing = np.zeros((len(rows.shares[0]), BUCKETS), dtype=np.float32)
-    lexicon = rounded(Lexical(lexicon, nothing)).lexicon  # rounded as in a bundle
+    zeros = np.zeros((len(rows.shares[0]), BUCKETS), dtype=np.float32)
+    lexicon = rounded(Lexical(lexicon, zeros)).lexicon  # rounded as in a bundle
     start = _inner_product(rows)
     parts = [rows.inputs]
     if rows.task == MATCHING:
@@ -409,15 +409,15 @@ def _fit_by_folds(
     is too optimistic with weak penalties.
     """
     n = len(rows.shares)
-    nothing = np.zeros_like(rows.shares)
-    offset = nothing + prior_mean * x.sum(axis=1, keepdims=True)
-    evidence = Evidences(rows.shares, rows.counts, nothing, np.zeros(n), rows.link)
+    zeros = np.zeros_like(rows.shares)
+    offset = zeros + prior_mean * x.sum(axis=1, keepdims=True)
+    evidence = Evidences(rows.shares, rows.counts, zeros, np.zeros(n), rows.link)
     folds = np.array_split(np.random.default_rng(0).permutation(n), min(_FOLDS, n))
 
     def problem(lambda_: float) -> Problem[DenseRows]:
         """J, with |delta|^2 / 2 = n lambda |theta|^2 and a practically free bias."""
         columns = np.hstack([x / math.sqrt(2 * n * lambda_), np.full((n, 1), _FREE)])
-        return Problem(DenseRows(columns), nothing, offset, evidence)
+        return Problem(DenseRows(columns), zeros, offset, evidence)
 
     best, least = 0.0, math.inf
 
@@ -428,7 +428,7 @@ def _fit_by_folds(
         return update(problem, problem.start, apart(problem, weights, inverse), _TOLERANCE)
 
     for lambda_ in map(float, scale * _GRID[::-1]):
-        whole, left_out = problem(lambda_), nothing.copy()
+        whole, left_out = problem(lambda_), zeros.copy()
         for fold in folds:
             training = np.setdiff1d(np.arange(n), fold)
             if len(training):
@@ -478,9 +478,7 @@ def _scaled(
     low, high = ends
     values = rating_of(low, high).numbers(labels, names)[:, 0]
     if np.isnan(values).any() or not np.ptp(values):
-        raise DataError(
-            "a head of ratings needs a number in each row, and two different ones or more"
-        )
+        raise DataError("a head of ratings needs a number in each row, and two different ones")
     mean, deviation = float(values.mean()), float(values.std())
     values = (values - mean) / deviation
     means, counts = _means(values[:, None], positions)

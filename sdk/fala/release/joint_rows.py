@@ -103,13 +103,13 @@ class JointProblem:
             The weights and the bias of every logit, shape (C, columns), and the logits, (n, C).
         """
         labels, count = self.examples.labels, len(weights)
-        nothing = np.zeros_like(labels)
+        zeros = np.zeros_like(labels)
         evidence = Evidence(
-            labels, weights * self.examples.counts, nothing, np.zeros(count), self.examples.link
+            labels, weights * self.examples.counts, zeros, np.zeros(count), self.examples.link
         )
         roots = np.append(np.repeat(np.sqrt(np.divide(scales, self.kappas)), self._sizes), _FREE)
         rows = replace(self._rows, roots=roots)
-        problem = Problem(rows, nothing, nothing + self.examples.start[:, None], evidence)
+        problem = Problem(rows, zeros, zeros + self.examples.start[:, None], evidence)
         point = problem.start
         tolerances = [*_STAGES, tolerance]
         if start is not None:

@@ -89,9 +89,9 @@ def load_rows(
         RowError: For the first bad row.
         MissingExtraError: A Parquet file or a folder, and pyarrow is not installed.
     """
-    rows, divided = file_rows(path, columns, seed, link)
+    rows, division = file_rows(path, columns, seed, link)
     name = "standard input" if fspath(path) == "-" else fspath(path)
-    return gather_rows(rows, f"{name} ({divided})" if divided else name, link)
+    return gather_rows(rows, f"{name} ({division})" if division else name, link)
 
 
 def file_rows(
@@ -322,13 +322,13 @@ def _opened_table(name: str) -> Iterator[tuple[list[str], Iterator[Any]]]:
             f"{name}: it is read by pyarrow: pip install pyarrow, or write the table as CSV"
         ) from error
     try:
-        with ExitStack() as opened:
+        with ExitStack() as stack:
             if not Path(name).is_dir():
-                file = opened.enter_context(parquet.ParquetFile(name))
+                file = stack.enter_context(parquet.ParquetFile(name))
                 yield list(file.schema_arrow.names), file.iter_batches()
                 return
             parts = [
-                opened.enter_context(ipc.open_stream(opened.enter_context(path.open("rb"))))
+                stack.enter_context(ipc.open_stream(stack.enter_context(path.open("rb"))))
                 for path in _saved_parts(Path(name))
             ]
             yield list(parts[0].schema.names), (batch for part in parts for batch in part)

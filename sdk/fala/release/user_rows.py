@@ -116,11 +116,11 @@ def uniform_rows(rows: Iterable[Row]) -> list[Row]:
     Raises:
         RowError: For the first row that differs from those before it.
     """
-    listed: list[Row] = []
+    checked: list[Row] = []
     labelled: Row | None = None
     for row in rows:
-        listed.append(row)
-        first = listed[0]
+        checked.append(row)
+        first = checked[0]
         if _task(row) != _task(first):
             raise RowError(
                 row.line,
@@ -135,7 +135,7 @@ def uniform_rows(rows: Iterable[Row]) -> list[Row]:
                     f"label {row.label!r:.60} is not of the type of {labelled.label!r:.60} on line "
                     f"{labelled.line}; labels are all integers or all strings",
                 )
-    return listed
+    return checked
 
 
 def gather_rows(rows: Iterable[Row], source: str, link: Link = LABELS) -> Rows:

@@ -107,8 +107,8 @@ def select(
         every = np.arange(total)
         return Selection(every, every, np.ones(total, dtype=np.int64), 0)
     if count == 0:
-        nothing = np.empty(0, dtype=np.int64)
-        return Selection(nothing, np.zeros(total, dtype=np.int64), nothing, 0)
+        empty = np.empty(0, dtype=np.int64)
+        return Selection(empty, np.zeros(total, dtype=np.int64), empty, 0)
     assignment, queries = _correlation(unit, labels, count, neighbours, seed)
     order = representatives(unit, assignment, count, seed)
     weights = np.bincount(_represented_by(unit, assignment, order), minlength=count)

@@ -73,8 +73,8 @@ def run_apart(
     os.close(send)
     deadline = limit if kill_after is None else min(limit, kill_after)
     try:
-        received, hanging = _receive(receive, started + deadline)
-        if hanging or kill_after is not None:
+        received, timed_out = _receive(receive, started + deadline)
+        if timed_out or kill_after is not None:
             os.kill(child, signal.SIGKILL)
         status = os.waitpid(child, 0)[1]
     except BaseException:
@@ -90,7 +90,7 @@ def run_apart(
     for line in lines:
         if "error" in line:
             raise FalaError(f"the code in the process failed:\n{line['error']}")
-    if hanging and kill_after is None:
+    if timed_out and kill_after is None:
         raise FalaError(
             f"the code in the process did not end within {limit:g} s; standard error has its stack"
         )

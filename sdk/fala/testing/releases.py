@@ -53,16 +53,16 @@ def write_releases(folder: str | os.PathLike[str]) -> dict[str, Path]:
     """
     public = texts()
     labels = [LABELS[number % 2] for number in range(len(public))]
-    opened = {name: built_in(name) for name in BUILT_IN}
+    bundles = {name: built_in(name) for name in BUILT_IN}
     paths: dict[str, Path] = {}
     for name, source, rows in (
         ("glove", "glove", slice(0, 96)), ("glove 2", "glove", slice(96, None)),
         ("bert without a bridge", "bert", slice(0, 96)), ("bert", "bert", slice(0, 96)),
     ):  # fmt: skip
         paths[name] = Path(folder, f"{name.replace(' ', '-')}.fala")
-        head = fala.fit_head(opened[source].backbone(), public[rows], labels[rows])
-        fala.write_release(paths[name], opened[source], head, {})
-    old, new = (opened[name].backbone().encode(public) for name in ("glove", "bert"))
-    bridge = fala.fit_bridge(opened["glove"].backbone_digest, old, new)
+        head = fala.fit_head(bundles[source].backbone(), public[rows], labels[rows])
+        fala.write_release(paths[name], bundles[source], head, {})
+    old, new = (bundles[name].backbone().encode(public) for name in ("glove", "bert"))
+    bridge = fala.fit_bridge(bundles["glove"].backbone_digest, old, new)
     fala.add_bridge(paths["bert"], fala.Bundle.open(paths["bert"]), bridge, {})
     return paths

@@ -54,8 +54,8 @@ def fit_matrix(
         raise DataError(f"prior is one of {', '.join(get_args(Prior))}, not {prior!r}")
     head.check_exclusive("the paper's matrix")
     evidence = Evidence.of(head.features(inputs), logits=logits, labels=labels)
-    solved = matrix_fit(head, evidence, prior, lambda_)
-    return PersonalModel.of_matrix(head, solved.theta, solved.bias)
+    fit = matrix_fit(head, evidence, prior, lambda_)
+    return PersonalModel.of_matrix(head, fit.theta, fit.bias)
 
 
 def matrix_fit(

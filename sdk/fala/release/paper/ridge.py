@@ -156,7 +156,7 @@ class _System:
         self.size = size
         self.bias_squares = float(np.vdot(projected, projected))  # removed with the bias
         self.dual = self.rows.shape[0] <= self.rows.shape[1]  # the smaller system
-        self._factored: tuple[float, Triangle] | None = None
+        self._last_factor: tuple[float, Triangle] | None = None
 
     @cached_property
     def squares(self) -> float:
@@ -188,14 +188,14 @@ class _System:
 
     def factor(self, alpha: float) -> Triangle:
         """The Cholesky factor of the Gram matrix plus alpha; the last one is kept."""
-        if self._factored is None or self._factored[0] != alpha:
+        if self._last_factor is None or self._last_factor[0] != alpha:
             shifted = self.gram.copy()
             shifted.flat[:: len(shifted) + 1] += alpha
             try:
-                self._factored = alpha, cholesky(shifted)
+                self._last_factor = alpha, cholesky(shifted)
             except np.linalg.LinAlgError as error:
                 raise DataError("lambda is too small for these features: singular") from error
-        return self._factored[1]
+        return self._last_factor[1]
 
     def coefficients(self, alpha: float) -> Floats:
         """Coefficients (p,)."""
@@ -255,10 +255,10 @@ def _without(blocks: Floats, residuals: Floats) -> Floats:
         # An example that alone decides its own fit has 1 - H_ii = 0 up to rounding.
         return residuals[..., None] / np.maximum(blocks[..., 0], np.finfo(np.float64).eps)
     try:
-        solved = np.linalg.solve(blocks, residuals.reshape(*blocks.shape[:-1], 1))
+        solutions = np.linalg.solve(blocks, residuals.reshape(*blocks.shape[:-1], 1))
     except np.linalg.LinAlgError as error:
         raise DataError("lambda is too small for these features: singular") from error
-    return np.asarray(solved[..., 0], dtype=np.float64)
+    return np.asarray(solutions[..., 0], dtype=np.float64)
 
 
 def _folds(half: Floats, size: int) -> Floats:

@@ -94,8 +94,8 @@ def gather_annotators(
 
 def _kernel(words: SparseRows | None, logits: Floats, spread: float) -> Inputs:
     """As in ``fala.solver.fit``, with the default scales."""
-    sloped = logits - logits.mean()
-    covariance = SLOPE_DEVIATION**2 * SLOPE_SCALE * np.outer(sloped, sloped)
+    centred = logits - logits.mean()
+    covariance = SLOPE_DEVIATION**2 * SLOPE_SCALE * np.outer(centred, centred)
     if words is not None:
         block = Block(words, np.zeros((1, words.width), dtype=np.float32))
         covariance += LEXICAL_SCALE * whiten(block, spread)[0].rows(words).gram()
@@ -110,9 +110,9 @@ def enough_rows(names: Sequence[str | None]) -> dict[str, NDArray[np.int64]]:
     """
     enough = rows_by_name(names, LEAST_ROWS)
     if len(enough) < LEAST_ANNOTATORS:
-        named = len(set(names) - {None})
+        total = len(set(names) - {None})
         raise DataError(
-            f"{len(enough)} of {named} public annotators have {LEAST_ROWS} rows or more (what a "
+            f"{len(enough)} of {total} public annotators have {LEAST_ROWS} rows or more (what a "
             "backbone was trained on does not count); a population prior needs "
             f"{LEAST_ANNOTATORS} of them. Leave it out: devices then use the SDK's isotropic prior"
         )

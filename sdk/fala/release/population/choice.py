@@ -212,7 +212,7 @@ def _losses(annotator: Annotator, priors: Iterable[PopulationPrior]) -> list[flo
         expected = annotator.logits + inputs @ prior.mean
         rows = np.hstack([inputs * np.sqrt(prior.variance), inputs @ prior.factors.T])
         kernel = (rows @ rows.T + annotator.extra_covariance).astype(np.float64)
-        losses.append(_loss(annotator, _crossed(annotator, kernel, expected, duals)))
+        losses.append(_loss(annotator, _cross_fitted(annotator, kernel, expected, duals)))
     return losses
 
 
@@ -224,10 +224,10 @@ def _devices_loss(annotator: Annotator) -> float:
     length = float(np.trace(products)) / len(products)
     kernel = DENSE_SCALE * products / (length or 1.0) + BIAS_DEVIATION**2
     kernel = annotator.link.spread**2 * kernel + annotator.extra_covariance
-    return _loss(annotator, _crossed(annotator, kernel, annotator.logits, [None, None]))
+    return _loss(annotator, _cross_fitted(annotator, kernel, annotator.logits, [None, None]))
 
 
-def _crossed(
+def _cross_fitted(
     annotator: Annotator, kernel: Floats, expected: Floats, duals: list[Floats | None]
 ) -> Floats:
     """Each half's logits, by the personal head fitted to the other half.

@@ -58,8 +58,8 @@ def find_mode(
         right_side = curvature * shift + gradient
         # LAPACK reads one triangle in Fortran's order; the matrix is symmetric.
         system = _system(kernel, root).T
-        _, solved, _ = lapack.dposv(system, root * (kernel @ right_side), lower=1, overwrite_a=1)
-        step = right_side - root * solved - dual
+        _, solution, _ = lapack.dposv(system, root * (kernel @ right_side), lower=1, overwrite_a=1)
+        step = right_side - root * solution - dual
         move = kernel @ step
         for _ in range(_HALVINGS):
             logits = expected + shift + move

@@ -76,11 +76,11 @@ def annotated(rows: Sequence[Row], head: Head) -> tuple[list[Row], list[Example]
     Raises:
         RowError: A row has a label that is not the head's.
     """
-    named = [row for row in rows if row.user is not None]
-    for row in named:
+    used = [row for row in rows if row.user is not None]
+    for row in used:
         if head.link.usable([head.link.spelled(row.label)], head.labels) == [None]:
             raise RowError(row.line, f"label {row.label!r} does not fit the head's {head.asks}")
-    return named, list(dict.fromkeys(row.example for row in named))
+    return used, list(dict.fromkeys(row.example for row in used))
 
 
 def annotated_rows(
@@ -100,18 +100,18 @@ def annotated_rows(
         RowError: See ``annotated``.
     """
     # Many annotators label the same examples: compute the inputs once.
-    named, examples = annotated(rows, head)
+    used, examples = annotated(rows, head)
     position_of = {example: position for position, example in enumerate(examples)}
-    positions = np.array([position_of[row.example] for row in named], dtype=np.int64)
+    positions = np.array([position_of[row.example] for row in used], dtype=np.int64)
     words = head.words(examples)
-    labels = [row.label for row in named]
+    labels = [row.label for row in used]
     return AnnotatedRows(
         head,
         head.inputs(examples, embeddings)[positions],
         None if words is None else words.take(positions),
-        cross_fitted_logits(bundle, head, [row.example for row in named], labels, embeddings, show),
+        cross_fitted_logits(bundle, head, [row.example for row in used], labels, embeddings, show),
         head.label_shares(labels),
-        [str(row.user) for row in named],
+        [str(row.user) for row in used],
     )
 
 

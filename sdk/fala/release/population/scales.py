@@ -69,9 +69,9 @@ def training_sets(
             Block(block.inputs, np.zeros_like(block.weight), block.prior)
             for block in blocks_of(head, BlockInputs(inputs[rows]), user_words, priors[name])
         ]
-        shares, nothing = labels[rows], np.zeros_like(head.bias)
+        shares, bias = labels[rows], np.zeros_like(head.bias)
         missing = np.full(shares.shape, np.nan)
-        sets.append(TrainingSet((head_logits, *blocks), nothing, shares, missing, head.link))
+        sets.append(TrainingSet((head_logits, *blocks), bias, shares, missing, head.link))
     return sets
 
 
