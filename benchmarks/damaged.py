@@ -1,18 +1,18 @@
-"""Damages files of rows and devices' stores, and looks what is made of them.
+"""Damages files of rows and devices' stores, and checks how fala handles them.
 
     python benchmarks/damaged.py
     python benchmarks/damaged.py --count 500 --seed 1 --json
     python benchmarks/damaged.py --only rows --count 20000
 
 A file of rows (fala-replace --data) is damaged in its values or its bytes and read. A device's
-folder is damaged in the bytes or pages of a file, or in a value of its store; it is opened, asked,
-listed, and does two more things: learns, is fitted, replaced, refined, rolled back, forgets. Each
-is done in a process of its own. Only fala.FalaError may come of it, or the answers of a model that
-the device had; later, answers that are numbers. A copy of the damaged folder is repaired: it must
-open, answer and be fitted, and where no example has changed the report must have said what was
-wrong. No process may die, take more than 5 s of processor time a step, or more than 1 GB. Anything
-else is printed, and the command fails. ``repaired`` is the share of folders that could be repaired,
-``rescued`` the share of their examples that are there afterwards.
+folder is damaged in the bytes or pages of a file, or in a value of its store. The device is opened,
+predicts, lists its examples, and runs two more operations: learn, fit, replace, refine, roll back
+or forget. Each try has its own process. It may only raise fala.FalaError, or predict as a model
+that the device had (after the operations: finite probabilities). A copy of the damaged folder is
+repaired: it must open, predict and be fitted, and if examples have changed, the report must name a
+problem. No process may die, take more than 5 s of processor time a step, or more than 1 GB. Any
+other result is printed, and the command fails. ``repaired`` is the share of folders that could be
+repaired, ``rescued`` the share of their examples that are kept.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from typing import Any
 
 import click
 import numpy as np
-from support.attacks import Outcome, counted, tried
+from support.attacks import Outcome, count_outcomes, run_try
 from support.measuring import benchmark
 from support.mutations import damage_cells, damage_file, damaged_rows
-from support.operations import FURTHER, PROBES, answers_of, examples_of, prepared
+from support.operations import FURTHER, PROBES, examples_of, prepare, state_of
 
 import fala
 from fala.release import load_rows
@@ -61,10 +61,10 @@ def use_store(folder: Path, name: str, states: list[str], seed: str, say: Say) -
     """Damage a device's folder, use it, and repair a copy.
 
     Args:
-        folder: That of the releases and folders.
-        name: The device's.
-        states: Digests of the answers that it may give.
-        seed: Of the damage.
+        folder: The folder of the releases and devices.
+        name: The device's name.
+        states: Digests of the allowed predictions.
+        seed: The seed of the damage.
         say: Sends the outcome.
     """
     draw = random.Random(seed)
@@ -80,7 +80,7 @@ def use_store(folder: Path, name: str, states: list[str], seed: str, say: Say) -
         outcome = Outcome(f"{name} {seed}: {damage}", "used")
         copy = Path(shutil.copytree(path, Path(temporary, "copy")))
         use(path, folder, states, draw, outcome)
-        if "user_version" not in damage:  # the mark of a newer version is not mended
+        if "user_version" not in damage:  # a newer version is not repaired
             repair(copy, folder, examples, damage, outcome)
         outcome.send(say)
 
@@ -92,16 +92,16 @@ def use(path: Path, folder: Path, states: list[str], draw: random.Random, outcom
         return
     (device,) = opened
 
-    def ask() -> None:
-        answers = device.predict(PROBES)
+    def predict() -> None:
+        probabilities = device.predict(PROBES)
         device.decide(PROBES)
-        if not (np.isfinite(answers).all() and np.allclose(answers.sum(axis=1), 1)):
-            raise ArithmeticError(f"answers that are no probabilities: {answers[:2]}")
+        if not (np.isfinite(probabilities).all() and np.allclose(probabilities.sum(axis=1), 1)):
+            raise ArithmeticError(f"predictions are no probabilities: {probabilities[:2]}")
 
     def replace(release: str) -> None:
         device.replace(folder / release, fala.Budget(5))
 
-    acts = {
+    operations = {
         "learn": lambda: device.learn(FURTHER, labels_of(FURTHER)),
         "fit": device.fit,
         "replace": lambda: replace("bert.fala"),
@@ -111,14 +111,14 @@ def use(path: Path, folder: Path, states: list[str], draw: random.Random, outcom
         "forget": lambda: device.forget([each.id for each in device.examples()][:3]),
     }
     try:
-        if not outcome.step("predict", ask):
+        if not outcome.step("predict", predict):
             return
-        if answers_of(device) not in states:
-            outcome.wrong = "answers as no model that the device had"
+        if state_of(device) not in states:
+            outcome.wrong = "predicts as no model that the device had"
         outcome.step("examples", lambda: list(device.examples()))
-        for name in draw.sample(sorted(acts), 2):
-            outcome.step(name, acts[name])
-            outcome.step(f"predict after {name}", ask)
+        for name in draw.sample(sorted(operations), 2):
+            outcome.step(name, operations[name])
+            outcome.step(f"predict after {name}", predict)
     finally:
         outcome.step("close", device.close)
 
@@ -134,46 +134,46 @@ def repair(path: Path, folder: Path, examples: set[str], damage: str, outcome: O
 
     def use_again() -> None:
         with fala.Device.open(path) as device:
-            kept = set(examples_of(device))
-            outcome.shares = {"repaired": 1.0, "rescued": len(kept & examples) / len(examples)}
+            rescued = set(examples_of(device))
+            outcome.shares = {"repaired": 1.0, "rescued": len(rescued & examples) / len(examples)}
             if not np.isfinite(device.predict(PROBES)).all():
-                raise ArithmeticError("an answer that is not finite, after a repair")
-            if not reports[0].problems and kept != examples and not damage.startswith(UNSEEN):
+                raise ArithmeticError("a prediction is not finite after a repair")
+            if not reports[0].problems and rescued != examples and not damage.startswith(UNSEEN):
                 raise ArithmeticError("examples changed, and the repair names no problem")
             device.fit()
 
-    # What nothing can be read of is refused. What was repaired must be good.
+    # A folder of which nothing can be read is rejected. A repaired one must work.
     if repaired and not outcome.step("use after repair", use_again):
         outcome.wrong = outcome.wrong or outcome.result
     outcome.result = result
 
 
-def answers_in(folder: Path, say: Say) -> None:
-    """Say what the device in a copy of a folder answers, before and after a rollback."""
+def send_states(folder: Path, say: Say) -> None:
+    """Send digests of a device's predictions, before and after a rollback of a copy."""
     with tempfile.TemporaryDirectory(prefix="fala-", dir=folder.parent) as temporary:
         copy = shutil.copytree(folder, Path(temporary, "device"))
         with fala.Device.open(copy) as device:
-            say(answers_of(device))
+            say(state_of(device))
             if device.can_roll_back:
                 device.rollback()
-                say(answers_of(device))
+                say(state_of(device))
 
 
 @benchmark
 @click.option("--count", type=click.IntRange(1), default=20_000, show_default=True, help="Of each.")
 @click.option("--only", type=click.Choice(["both", "rows", "stores"]), default="both")
 def main(count: int, seed: int, only: str) -> dict[str, Any]:
-    """Damage, use, and count what was found."""
+    """Damage, use, and count the outcomes."""
     with tempfile.TemporaryDirectory(prefix="fala-") as temporary:
         folder = Path(temporary)
-        prepared(folder)
+        prepare(folder)
         seeds = [f"{seed}-{number}" for number in range(count)]
         names = ("learned", "replaced")
         # Where the release on trial is damaged, the device falls back as in a rollback.
         states = [
-            str(answers)
+            str(state)
             for name in names
-            for answers in run_apart(partial(answers_in, folder / name)).said
+            for state in run_apart(partial(send_states, folder / name)).said
         ]
         work = []
         if only != "stores":
@@ -183,15 +183,15 @@ def main(count: int, seed: int, only: str) -> dict[str, Any]:
             ]
         if only != "rows":
             work += [
-                (f"store {one}", partial(use_store, folder, names[at % 2], states, one))
-                for at, one in enumerate(seeds)
+                (f"store {seed}", partial(use_store, folder, names[at % 2], states, seed))
+                for at, seed in enumerate(seeds)
             ]
 
         def outcomes() -> Iterator[list[Outcome]]:
-            for how, one in work:
-                yield tried(how, one)
+            for how, attempt in work:
+                yield run_try(how, attempt)
 
-        return counted(outcomes(), len(work), "damaged")
+        return count_outcomes(outcomes(), len(work), "damaged")
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-"""Texts a second of a bundle's backbone, beside a bare onnxruntime session on the same model.
+"""Texts a second of a bundle's backbone, and of a bare onnxruntime session on the same model.
 
     python benchmarks/encoding.py
     python benchmarks/encoding.py --bundle release.fala --texts 50 --batch 8 --json
     taskset -c 0 python benchmarks/encoding.py
 
-The peer has onnxruntime's own defaults but its threads, which are as many as this process has
-cores; it reads texts sorted by length in batches of one size, tokenized by the same library. The
-two take turns and the figures are medians. On a busy machine the clock tells what else ran, so
-processor time stands beside it.
+The peer has onnxruntime's own defaults, except that it has as many threads as this process has
+cores. It reads texts sorted by length in batches of one size, tokenized by the same library. The
+two take turns and the figures are medians. On a busy machine the clock also counts other programs,
+so processor time is reported, too.
 Texts are the built-in sample's.
 """
 
@@ -48,7 +48,7 @@ class Bare:
         self._session: Any = onnxruntime.InferenceSession(
             bundle.read(name), options, providers=["CPUExecutionProvider"]
         )
-        self._types = "token_type_ids" in {one.name for one in self._session.get_inputs()}
+        self._types = "token_type_ids" in [each.name for each in self._session.get_inputs()]
         self._tokenizer = Tokenizer.from_str(bundle.read("backbone/tokenizer.json").decode())
         self._tokenizer.no_padding()
         if manifest.max_length is not None:
@@ -80,23 +80,23 @@ class Bare:
 @click.option("--batch", type=click.IntRange(1), default=32, show_default=True, help="The peer's.")
 @REPEATS
 def main(name: str, count: int, batch: int, repeats: int, seed: int) -> dict[str, Any]:
-    """Time encoding beside a bare session."""
+    """Time encoding, and a bare session."""
     texts, _ = documents_of(count, seed)
-    opened = bundle_of(name)
-    bare = Bare(opened, batch)
+    bundle = bundle_of(name)
+    bare = Bare(bundle, batch)
     calls: dict[str, Callable[[Sequence[str]], NDArray[np.float32]]] = {
-        "fala": opened.backbone().encode,
+        "fala": bundle.backbone().encode,
         "bare": bare.encode,
     }
     first = {name: call(texts) for name, call in calls.items()}
     turns = in_turns({name: partial(call, texts) for name, call in calls.items()}, repeats)
-    middle = {name: one.seconds for name, one in turns.items()}
-    spent = {name: one.processor_seconds for name, one in turns.items()}
+    clock = {name: timing.seconds for name, timing in turns.items()}
+    processor = {name: timing.processor_seconds for name, timing in turns.items()}
     return {
-        "texts_per_second": count / middle["fala"],
-        "bare_texts_per_second": count / middle["bare"],
-        "ratio": middle["bare"] / middle["fala"],
-        "processor_ratio": spent["bare"] / spent["fala"],
+        "texts_per_second": count / clock["fala"],
+        "bare_texts_per_second": count / clock["bare"],
+        "ratio": clock["bare"] / clock["fala"],
+        "processor_ratio": processor["bare"] / processor["fala"],
         "largest_difference": float(np.abs(first["fala"] - first["bare"]).max()),
     }
 

@@ -7,17 +7,17 @@
 A bundle of word vectors, of an ONNX encoder, and of one in ONNX Runtime's format are changed by
 seed: bytes of any file; values of the manifest and the tokenizer; numbers, names and operators of
 the graph; arrays; and the bundles of fala.testing.hostile. Every one is offered to a device that
-has examples, in a process of its own whose memory is limited. It may be refused, with a FalaError
-within 5 s of processor time and 1 GB: the device then answers as before, to the last bit. It may be
-installed, where the device then answers edge-case texts. Anything else is printed, and the command
-fails.
+has examples, in a process of its own whose memory is limited. The device may reject it with a
+FalaError within 5 s of processor time and 1 GB; it then predicts as before, to the last bit. The
+device may install it, if it then predicts edge-case texts. Any other outcome is printed, and the
+command fails.
 
-Ctrl-C ends it early, and prints what there is by then. With --journal every try is written to a
-file; the same call goes on after the last one.
+Ctrl-C ends it early, and prints the record so far. With --journal every try is written to a file,
+and the same call resumes after the last one.
 
-With --alone no other process loads a bundle first, as on systems that let an app start none: what
-is counted then is what the looks before a load find. (A graph that is large for texts of one length
-alone is not among that.)
+With --alone no other process loads a bundle first, as on systems where an app can start none: only
+the audits before a load protect the device. (They do not find a graph that is large for texts of
+one length alone.)
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from typing import Any
 
 import click
 import numpy as np
-from support.attacks import Journal, Outcome, counted, tried
+from support.attacks import Journal, Outcome, count_outcomes, run_try
 from support.measuring import benchmark
 from support.mutations import write_damaged_bundle
-from support.operations import prepared
+from support.operations import prepare
 
 import fala
 from fala.release import ONNX, ONNX_MODEL, ORT, ORT_MODEL
 from fala.testing import Say, run_apart
 
 ROOM = 6 << 30  # of address space, in bytes
-ASKED = ["", " ", "a good film", "\0", "\U0001f600 \u0301", "good " * 5_000, "\u8fd9\u662f"]
+EDGE_CASES = ["", " ", "a good film", "\0", "\U0001f600 \u0301", "good " * 5_000, "\u8fd9\u662f"]
 
 
 def write_ort(path: Path, release: Path) -> None:
@@ -70,10 +70,10 @@ def write_ort(path: Path, release: Path) -> None:
     fala.write_bundle(path, manifest, {**files, ORT_MODEL: model.read_bytes()}, bundle.head())
 
 
-def ask(device: fala.Device, text: str) -> None:
-    """Ask a device about a text."""
+def predict(device: fala.Device, text: str) -> None:
+    """Predict one text."""
     if not np.isfinite(device.predict([text])).all():
-        raise ArithmeticError(f"an answer to {text!r:.40} that is not finite")
+        raise ArithmeticError(f"the prediction of {text!r:.40} is not finite")
 
 
 def offer(folder: Path, releases: Mapping[str, Path], seed: str, say: Say) -> None:
@@ -85,39 +85,39 @@ def offer(folder: Path, releases: Mapping[str, Path], seed: str, say: Say) -> No
         outcome = Outcome(f"{seed}: {damage}", "installed")
         shutil.copytree(folder / "learned", home)
         with fala.Device.open(home) as device:
-            before = device.predict(ASKED)
+            before = device.predict(EDGE_CASES)
             if outcome.step("replace", lambda: device.replace(path, fala.Budget(4))):
-                for text in ASKED:
-                    if not outcome.step("predict", partial(ask, device, text)):
+                for text in EDGE_CASES:
+                    if not outcome.step("predict", partial(predict, device, text)):
                         outcome.wrong = outcome.wrong or f"installed, and {outcome.result}"
-            elif not np.array_equal(device.predict(ASKED), before):
-                outcome.wrong = "refused, and the device answers otherwise"
+            elif not np.array_equal(device.predict(EDGE_CASES), before):
+                outcome.wrong = "rejected, but the device's predictions have changed"
         outcome.send(say)
 
 
 @benchmark
 @click.option("--count", type=click.IntRange(1), default=400, show_default=True)
 @click.option("--alone", is_flag=True, help="Start no process to load a bundle first.")
-@click.option("--journal", type=click.Path(path_type=Path), help="A file of what was tried.")
+@click.option("--journal", type=click.Path(path_type=Path), help="A file of the tries so far.")
 def main(count: int, seed: int, alone: bool, journal: Path | None) -> dict[str, Any]:
-    """Offer damaged and hostile bundles to a device, and count what comes of it."""
+    """Offer damaged and hostile bundles to a device, and count the outcomes."""
     os.environ.pop("FALA_NO_CHILD_PROCESS", None)
     if alone:
         os.environ["FALA_NO_CHILD_PROCESS"] = "1"
-    kept = Journal(journal)
+    tries = Journal(journal)
     with tempfile.TemporaryDirectory(prefix="fala-") as temporary:
         folder = Path(temporary)
-        prepared(folder)
+        prepare(folder)
         releases = {ONNX: folder / "bert.fala", ORT: folder / "ort.fala"}
         run_apart(lambda _: write_ort(releases[ORT], releases[ONNX]))
         releases["word vectors"] = folder / "glove-2.fala"
 
         def outcomes() -> Iterator[list[Outcome]]:
-            for number in range(len(kept.tries), count):
-                one = f"{seed}-{number}"
-                yield tried(one, partial(offer, folder, releases, one))
+            for number in range(len(tries.tries), count):
+                name = f"{seed}-{number}"
+                yield run_try(name, partial(offer, folder, releases, name))
 
-        return counted(outcomes(), count, "bundles", kept)
+        return count_outcomes(outcomes(), count, "bundles", tries)
 
 
 if __name__ == "__main__":

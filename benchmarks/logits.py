@@ -1,17 +1,17 @@
-"""Embeddings and logits of one bundle on two machines: how far apart they are.
+"""Differences of one bundle's embeddings and logits on two machines.
 
     python benchmarks/logits.py --save here.npz                       # on the one
     python benchmarks/logits.py --beside here.npz                     # on the other
     python benchmarks/logits.py --bundle minilm.fala --beside here.npz --json
 
-What is saved has the texts and a head, fitted there, beside the embeddings and logits: the other
-machine reads the same texts with the same bundle, and its embeddings go through that same head.
-So all that differs is the backbone's arithmetic, which in int8 is other instructions on another
-kind of processor. Without --beside the machine is compared with itself, texts read one at a time.
+The saved file has the texts, their embeddings and a head fitted to them. The other machine encodes
+the same texts with the same bundle, and applies the same head. So only the backbone's arithmetic
+differs: int8 uses other instructions on another kind of processor. Without --beside the machine is
+compared with itself, where each text is encoded alone.
 
-The margin is the logit of the second of two labels. Its differences are given as they are and in
-standard deviations of the margin; rank agreement is the share of pairs of texts, of unequal
-margins, that are in the same order on both.
+The margin is the logit of the second of two labels. Its differences are reported as logits and in
+standard deviations of the margin. Rank agreement is the share of pairs of texts with unequal
+margins that are in the same order on both.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def measure(bundle: fala.Bundle, count: int, seed: int) -> Arrays:
-    """Texts, a head fitted to them, and what this machine makes of them."""
+    """Texts, their embeddings on this machine, and a head fitted to them."""
     texts, labels = documents_of(count, seed)
     backbone = bundle.backbone()
     head = fala.fit_head(backbone, texts, labels).without_words()
@@ -48,19 +48,19 @@ def measure(bundle: fala.Bundle, count: int, seed: int) -> Arrays:
     }
 
 
-def margins(embeddings: NDArray[Any], there: Arrays) -> NDArray[np.float64]:
-    """The logits (n,) by the head that was saved."""
-    logits: NDArray[np.float64] = embeddings.astype(np.float64) @ there["weight"][0]
-    return logits + there["bias"][0]
+def margins(embeddings: NDArray[Any], saved: Arrays) -> NDArray[np.float64]:
+    """The logits (n,) of the saved head."""
+    logits: NDArray[np.float64] = embeddings.astype(np.float64) @ saved["weight"][0]
+    return logits + saved["bias"][0]
 
 
-def compare(own: NDArray[Any], there: Arrays) -> dict[str, float]:
-    """How far this machine's embeddings (n, d), and their margins, are from the other's."""
-    other = there["embeddings"]
-    ours, theirs = margins(own, there), margins(other, there)
-    apart = np.abs(ours - theirs)
-    lengths = np.linalg.norm(own, axis=1) * np.linalg.norm(other, axis=1)
-    cosines = (own.astype(np.float64) * other).sum(axis=1) / lengths
+def compare(embeddings: NDArray[Any], saved: Arrays) -> dict[str, float]:
+    """Differences of embeddings (n, d), and of their margins, from the saved ones."""
+    reference = saved["embeddings"]
+    ours, theirs = margins(embeddings, saved), margins(reference, saved)
+    differences = np.abs(ours - theirs)
+    lengths = np.linalg.norm(embeddings, axis=1) * np.linalg.norm(reference, axis=1)
+    cosines = (embeddings.astype(np.float64) * reference).sum(axis=1) / lengths
     first, second = np.triu_indices(len(ours), 1)
     unequal = theirs[first] != theirs[second]
     ordered = np.sign(ours[first] - ours[second]) == np.sign(theirs[first] - theirs[second])
@@ -69,11 +69,11 @@ def compare(own: NDArray[Any], there: Arrays) -> dict[str, float]:
         "texts": len(ours),
         "cosine": float(cosines.min()),
         "mean_cosine": float(cosines.mean()),
-        "largest_embedding_difference": float(np.abs(own - other).max()),
-        "largest_difference": float(apart.max()),
-        "mean_difference": float(apart.mean()),
+        "largest_embedding_difference": float(np.abs(embeddings - reference).max()),
+        "largest_difference": float(differences.max()),
+        "mean_difference": float(differences.mean()),
         "deviation": deviation,
-        "largest_in_deviations": float(apart.max() / deviation),
+        "largest_in_deviations": float(differences.max() / deviation),
         "rank_agreement": float(ordered[unequal].mean()),
         "other_labels": int(((ours > 0) != (theirs > 0)).sum()),
     }
@@ -82,31 +82,31 @@ def compare(own: NDArray[Any], there: Arrays) -> dict[str, float]:
 @benchmark
 @BUNDLE
 @click.option("--texts", "count", type=click.IntRange(2), default=200, show_default=True)
-@click.option("--save", type=click.Path(path_type=Path), help="Keep this machine's for another.")
-@click.option("--beside", type=click.Path(exists=True, path_type=Path), help="Another machine's.")
+@click.option("--save", type=click.Path(path_type=Path), help="Save this machine's arrays.")
+@click.option("--beside", type=click.Path(exists=True, path_type=Path), help="Those of another.")
 def main(
     name: str, count: int, seed: int, save: Path | None, beside: Path | None
 ) -> dict[str, Any]:
-    """Compare what two machines make of one bundle."""
+    """Compare one bundle's embeddings and logits on two machines."""
     bundle = bundle_of(name)
     if beside is None:
-        there = measure(bundle, count, seed)
+        saved = measure(bundle, count, seed)
         if save is not None:
-            np.savez(save, **there)
+            np.savez(save, **saved)
     else:
-        with np.load(beside) as saved:
-            there = dict(saved)
-    if there["digest"][0] != bundle.backbone_digest:
+        with np.load(beside) as arrays:
+            saved = dict(arrays)
+    if saved["digest"][0] != bundle.backbone_digest:
         raise click.UsageError(f"{beside} is of another bundle than {name}")
-    texts = [str(text) for text in there["texts"]]
+    texts = [str(text) for text in saved["texts"]]
     backbone = bundle.backbone()
     if beside is None:
-        own = np.concatenate([np.asarray(backbone.encode([text])) for text in texts])
+        embeddings = np.concatenate([np.asarray(backbone.encode([text])) for text in texts])
     else:
-        own = np.asarray(backbone.encode(texts))
+        embeddings = np.asarray(backbone.encode(texts))
     machine = f"{platform.machine()} (onnxruntime {onnxruntime.__version__})"
-    other = "{} (onnxruntime {})".format(*there["machine"])
-    return {**compare(own, there), "machine": machine, "beside": other}
+    reference = "{} (onnxruntime {})".format(*saved["machine"])
+    return {**compare(embeddings, saved), "machine": machine, "beside": reference}
 
 
 if __name__ == "__main__":

@@ -1,19 +1,19 @@
-"""Time of a whole replacement, beside encoding as many texts as its budget.
+"""Time of a whole replacement, compared with encoding as many texts as its budget.
 
     python benchmarks/replacement.py
     python benchmarks/replacement.py --bridge
     python benchmarks/replacement.py --new release.fala --json
 
-One device holds a user's documents, of the built-in sample. Each repeat replaces the device's old
-release by the new one (on a copy of the device: nothing is left over from the repeat before), and
-encodes as many texts as the budget has forward passes, of the same user, with a session of the same
-bundle that is loaded already. The two take turns; the figures are medians. Chosen texts are longer
-than texts at random, so a second ratio is to encoding, with that session and at once, the very
-texts that the replacement encoded. With --bridge the new release has a bridge from the old one's
-backbone, learned on other texts. Both read n-grams. On a busy machine the clock tells what else
-ran, so processor time of all threads stands beside it: of the replacement, and of its first answer,
-from the call to the commit (the release opened and checked, its session loaded in a thread beside).
-A prediction of one text is compared with its encoding alone.
+One device holds a user's documents, of the built-in sample. Each repeat replaces the old release by
+the new one on a fresh copy of the device. It also encodes as many texts of the same user as the
+budget has forward passes, with a session of the same bundle that is already loaded. The two take
+turns; the figures are medians. Chosen texts are longer than random ones, so a second ratio compares
+with encoding the same texts as the replacement, with that session and in one call. With --bridge
+the new release has a bridge from the old one's backbone, learned on other texts. Both releases read
+n-grams. On a busy machine the clock also counts other programs, so processor time of all threads is
+reported, too: of the replacement, and of its first answer, from the call to the commit (which opens
+and checks the release; its session loads in a second thread). A prediction of one text is compared
+with its encoding alone.
 """
 
 from __future__ import annotations
@@ -48,29 +48,29 @@ def write_releases(
     folder: Path, names: Sequence[str], texts: list[str], labels: list[int], bridged: bool
 ) -> list[Path]:
     """Releases of two bundles, with heads fitted on the first texts."""
-    opened = [bundle_of(name) for name in names]
-    paths = [folder / f"{number}.fala" for number in range(len(opened))]
-    for bundle, path in zip(opened, paths, strict=True):
+    bundles = [bundle_of(name) for name in names]
+    paths = [folder / f"{number}.fala" for number in range(len(bundles))]
+    for bundle, path in zip(bundles, paths, strict=True):
         head = fala.fit_head(bundle.backbone(), texts[:500], labels[:500])
         fala.write_release(path, bundle, head, {})
     if bridged:
         public, _ = documents_of(PUBLIC, -1)
-        old, new = (bundle.backbone().encode(public) for bundle in opened)
-        bridge = fit_bridge(opened[0].backbone_digest, old, new)
+        old, new = (bundle.backbone().encode(public) for bundle in bundles)
+        bridge = fit_bridge(bundles[0].backbone_digest, old, new)
         fala.add_bridge(paths[1], fala.Bundle.open(paths[1]), bridge, {})
     return paths
 
 
 @contextmanager
-def noted(encoded: list[str]) -> Iterator[None]:
-    """Note every text that passes through a transformer."""
+def recording(encoded: list[str]) -> Iterator[None]:
+    """Record every text that passes through a transformer."""
     encode = OnnxEncoder.encode
 
-    def noting(self: OnnxEncoder, texts: Sequence[str]) -> NDArray[np.float32]:
+    def encode_and_record(self: OnnxEncoder, texts: Sequence[str]) -> NDArray[np.float32]:
         encoded.extend(texts)
         return encode(self, texts)
 
-    with mock.patch.object(OnnxEncoder, "encode", noting):
+    with mock.patch.object(OnnxEncoder, "encode", encode_and_record):
         yield
 
 
@@ -87,37 +87,38 @@ def replace(
     reports: list[fala.Report] = []
     began = time.process_time()
 
-    def following(stage: str, done: int, total: int) -> None:
+    def progress(stage: str, done: int, total: int) -> None:
         if stage == "commit" and done == total:
             first.append(time.process_time() - began)
 
-    with noted(encoded):
+    with recording(encoded):
         seconds, processor = seconds_of(
-            lambda: reports.append(device.replace(release, fala.Budget(budget), progress=following))
+            lambda: reports.append(device.replace(release, fala.Budget(budget), progress=progress))
         )
-    own, own_processor = seconds_of(lambda: peer.encode(list(dict.fromkeys(encoded)) or texts))
+    same_texts = list(dict.fromkeys(encoded)) or texts
+    peer_seconds, peer_processor = seconds_of(lambda: peer.encode(same_texts))
     return {
         "replace_seconds": seconds,
         "processor_seconds": processor,
         "first_answer_processor_seconds": first[0],
-        "own_texts_seconds": own,
-        "ratio_to_own_texts": seconds / own,
-        "processor_ratio_to_own_texts": processor / own_processor,
+        "own_texts_seconds": peer_seconds,
+        "ratio_to_own_texts": seconds / peer_seconds,
+        "processor_ratio_to_own_texts": processor / peer_processor,
         "forward_passes": reports[0].forward_passes,
         **{f"{stage}_stage_seconds": spent for stage, spent in reports[0].seconds.items()},
     }
 
 
 def prediction_ratio(device: fala.Device, peer: fala.Backbone, texts: Sequence[str]) -> float:
-    """Median over texts of a prediction's seconds by those of the backbone alone."""
+    """Median over texts of a prediction's seconds, divided by the backbone's alone."""
     ratios = []
     for text in texts:
         calls = {
             "device": lambda: device.predict([text]),  # noqa: B023
             "peer": lambda: peer.encode([text]),  # noqa: B023
         }
-        taken = in_turns(calls, 1, warm=True)
-        ratios.append(taken["device"].seconds / taken["peer"].seconds)
+        timings = in_turns(calls, 1, warm=True)
+        ratios.append(timings["device"].seconds / timings["peer"].seconds)
     return statistics.median(ratios)
 
 
@@ -131,7 +132,7 @@ def prediction_ratio(device: fala.Device, peer: fala.Backbone, texts: Sequence[s
 def main(
     old: str, new: str, documents: int, budget: int | None, bridged: bool, repeats: int, seed: int
 ) -> dict[str, Any]:
-    """Time a replacement beside encoding as many texts as its budget."""
+    """Time a replacement, and encoding as many texts as its budget."""
     texts, labels = documents_of(documents, seed)
     turns: list[dict[str, float]] = []
     with tempfile.TemporaryDirectory(prefix="fala-") as temporary:

@@ -1,15 +1,15 @@
-"""What a device with very many examples costs, beside one with a tenth of them.
+"""Costs of a device with very many examples, compared with one with a tenth of them.
 
     python benchmarks/scale.py
     python benchmarks/scale.py --examples 20000 --words --json
 
-Two real devices in a temporary folder, of ten times as many examples one as the other, on word
-vectors that are drawn at random; their user's labels follow a direction of their own. Measured are
-opening, a prediction beside one of a device without examples, one more label beside a fit of all,
-and a replacement by the built-in transformer without a bridge: processor time of all threads, but
-for predictions, whose 99th percentile on the clock is compared. Each is in a process of its own,
-whose peak of memory is reported. ``growth`` is the time a replacement takes by ten times that of a
-tenth of the examples: 1 is linear. With --words both releases read n-grams, too.
+Two real devices in a temporary folder, one with ten times as many examples as the other, use random
+word vectors; the user's labels follow a random direction. Measured are opening, a prediction (and
+one of a device without examples), one more label (and a fit of all), and a replacement by the
+built-in transformer without a bridge. Figures are processor time of all threads, except for
+predictions: the 99th percentile on the clock. Each step has a process of its own, whose peak memory
+is reported. ``growth`` is the time of a replacement divided by ten times that of a tenth of the
+examples: 1 is linear. With --words both releases read n-grams, too.
 """
 
 from __future__ import annotations
@@ -46,22 +46,22 @@ def write_releases(folder: Path, dimension: int, words: bool, seed: int) -> None
         plain, fala.Manifest("random", WORD_VECTORS, dimension, "float16"), files, None
     )
     public = texts_of(400, seed + 1)
-    for name, opened in (("old", fala.Bundle.open(plain)), ("new", built_in("bert"))):
+    for name, bundle in (("old", fala.Bundle.open(plain)), ("new", built_in("bert"))):
         head = fala.fit_head(
-            opened.backbone(), public, random.integers(2, size=len(public)).tolist(), lexical=words
+            bundle.backbone(), public, random.integers(2, size=len(public)).tolist(), lexical=words
         )
-        fala.write_release(folder / f"{name}.fala", opened, head, {})
+        fala.write_release(folder / f"{name}.fala", bundle, head, {})
 
 
 def texts_of(count: int, seed: int) -> list[str]:
-    """Texts of words drawn at random, the first words the most often."""
+    """Texts of random words, where the first words are the most frequent."""
     random = np.random.default_rng(seed)
     drawn = (_WORDS * random.random((count, _LENGTH)) ** 3).astype(int)
     return [" ".join(f"w{word}" for word in row) for row in drawn]
 
 
 def fill(folder: Path, examples: int, seed: int) -> dict[str, float]:
-    """Make a device, and let it learn all examples at once."""
+    """Make a device, and learn all examples at once."""
     bundle = fala.Bundle.open(folder / "old.fala")
     with fala.Device.create(folder / f"device{examples}", bundle.path) as device:
         if not examples:
@@ -73,7 +73,7 @@ def fill(folder: Path, examples: int, seed: int) -> dict[str, float]:
 
 
 def predict(folder: Path, examples: int, seed: int) -> dict[str, float]:
-    """Open a device, and let it answer."""
+    """Open a device, and predict."""
     path, opened = folder / f"device{examples}", list[fala.Device]()
     fala.Device.open(path).close()
     _, seconds = seconds_of(lambda: opened.append(fala.Device.open(path)))
@@ -82,15 +82,15 @@ def predict(folder: Path, examples: int, seed: int) -> dict[str, float]:
     return {"open_seconds": seconds, "predict_p99": float(np.quantile(clock[1:], 0.99))}
 
 
-def further(folder: Path, examples: int, seed: int) -> dict[str, float]:
-    """Open a device, and learn one label after the other; then fit all of them."""
+def learn_more(folder: Path, examples: int, seed: int) -> dict[str, float]:
+    """Open a device, learn labels one by one, and fit all of them."""
     with fala.Device.open(folder / f"device{examples}") as device:
-        texts = list(enumerate(texts_of(_FURTHER, seed + 4)))
-        _, taken = _each(lambda one: device.learn([one[1]], [str(one[0] % 2)]), texts)
+        labelled = enumerate(texts_of(_FURTHER, seed + 4))
+        _, seconds = _each(lambda pair: device.learn([pair[1]], [str(pair[0] % 2)]), labelled)
         _, fit = seconds_of(device.fit)
-    one_more = float(np.median(taken[1:]))
+    one_more = float(np.median(seconds[1:]))
     return {
-        "first_label_seconds": taken[0], "one_more_seconds": one_more, "fit_seconds": fit,
+        "first_label_seconds": seconds[0], "one_more_seconds": one_more, "fit_seconds": fit,
         "one_more_by_fit": one_more / fit,
     }  # fmt: skip
 
@@ -99,22 +99,22 @@ def replace(folder: Path, examples: int, seed: int) -> dict[str, float]:
     """Replace the word vectors by the transformer, without a bridge."""
     reports = list[fala.Report]()
     with fala.Device.open(folder / f"device{examples}") as device:
-        taken = seconds_of(lambda: reports.append(device.replace(folder / "new.fala")))
+        _, seconds = seconds_of(lambda: reports.append(device.replace(folder / "new.fala")))
     (report,) = reports
-    return {"replace_seconds": taken[1], "forward_passes": report.forward_passes, **report.seconds}
+    return {"replace_seconds": seconds, "forward_passes": report.forward_passes, **report.seconds}
 
 
 def _each(call: Callable[[Any], object], arguments: Iterable[Any]) -> list[list[float]]:
-    """Seconds of a call with one argument after the other, on the clock and of processor time."""
-    taken = [seconds_of(partial(call, one)) for one in arguments]
-    return [list(seconds) for seconds in zip(*taken, strict=True)]
+    """Seconds of a call with each argument, on the clock and of processor time."""
+    pairs = [seconds_of(partial(call, argument)) for argument in arguments]
+    return [list(seconds) for seconds in zip(*pairs, strict=True)]
 
 
-STEPS = {"fill": fill, "predict": predict, "further": further, "replace": replace}
+STEPS = {"fill": fill, "predict": predict, "further": learn_more, "replace": replace}
 
 
 def in_a_process(folder: Path, step: str, examples: int, seed: int) -> dict[str, float]:
-    """A step's figures, with its peak of memory."""
+    """A step's figures, with its peak memory."""
 
     def work(say: Say) -> None:
         figures = STEPS[step](folder, examples, seed)
@@ -130,7 +130,7 @@ def in_a_process(folder: Path, step: str, examples: int, seed: int) -> dict[str,
 @click.option("--dimension", default=384, show_default=True, help="Of the word vectors.")
 @click.option("--words", is_flag=True, help="Let both releases read n-grams.")
 def main(examples: int, dimension: int, words: bool, seed: int) -> dict[str, Any]:
-    """Measure all steps, of many examples and of a tenth."""
+    """Measure all steps, with many examples and with a tenth."""
     record: dict[str, Any] = {}
     with tempfile.TemporaryDirectory(prefix="fala-") as temporary:
         folder = Path(temporary)

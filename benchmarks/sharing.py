@@ -3,12 +3,12 @@
     python benchmarks/sharing.py --rounds 20 --processes 4 --seconds 30
     python benchmarks/sharing.py --processes 2 --kills 5
 
-In every round some processes open one folder, and each does at random, for some seconds, what an
-app does: learn, remember, replace, refine, roll back, confirm, forget, predict. Each writes down
-what the device acknowledged. With --kills a process is killed at random moments, and the next one
-takes its place. At the end of a round the folder must open and answer, roll back and answer, and
-hold every example that was acknowledged; no process may have seen an error but that another one was
-faster. The command fails where a round does.
+In every round some processes open one folder. Each calls an app's methods at random for some
+seconds: learn, remember, replace, refine, roll back, confirm, forget, predict. Each logs what the
+device acknowledged. With --kills processes are killed at random instants and started again. At the
+end of a round the folder must open and predict, roll back and predict, and contain every
+acknowledged example. The only error that a process may raise is fala.DeviceChangedError. The
+command fails if a round fails.
 """
 
 from __future__ import annotations
@@ -33,75 +33,75 @@ from support.measuring import benchmark
 import fala
 from fala.testing import labels_of, texts, write_releases
 
-DEEDS = {
+WEIGHTS = {
     "learn": 6, "remember": 3, "replace": 3, "refine": 2, "rollback": 2, "confirm": 1,
     "forget": 1, "predict": 6,
 }  # fmt: skip
 
 
 def work(folder: Path, releases: list[Path], until: float, seed: int, journal: Path) -> None:
-    """One process's part of a round; a line of its journal is what was acknowledged."""
+    """One process's part of a round; its journal has a line for each acknowledgement."""
     draw = random.Random(seed)
     with journal.open("a", encoding="utf-8") as lines:
 
-        def note(kind: str, what: str) -> None:
-            print(json.dumps([kind, what]), file=lines, flush=True)
+        def log(kind: str, message: str) -> None:
+            print(json.dumps([kind, message]), file=lines, flush=True)
 
         try:
             with fala.Device.open(folder) as device:
-                note("done", "open")
+                log("done", "open")
                 turn = 0
                 while time.time() < until:
-                    (deed,) = draw.choices(list(DEEDS), list(DEEDS.values()))
+                    (method,) = draw.choices(list(WEIGHTS), list(WEIGHTS.values()))
                     turn += 1
                     try:
-                        do(device, deed, draw, f"process {seed} turn {turn}", releases, note)
-                        note("done", deed)
+                        do(device, method, draw, f"process {seed} turn {turn}", releases, log)
+                        log("done", method)
                     except fala.DeviceChangedError:
-                        note("done", f"{deed}: another was faster")
+                        log("done", f"{method}: another was faster")
         except BaseException:
-            note("failed", traceback.format_exc())
+            log("failed", traceback.format_exc())
             raise
 
 
 def do(
     device: fala.Device,
-    deed: str,
+    method: str,
     draw: random.Random,
     name: str,
     releases: list[Path],
-    note: Callable[[str, str], None],
+    log: Callable[[str, str], None],
 ) -> None:
-    """One thing that an app does; notes what the device acknowledged."""
+    """Call one method of a device; logs what it acknowledged."""
     text = f"{draw.choice(texts())} {name}"
-    if deed in ("learn", "remember"):
-        getattr(device, deed)([text], labels_of([text]))
-        note("kept", text)
-    elif deed == "replace":
+    if method in ("learn", "remember"):
+        getattr(device, method)([text], labels_of([text]))
+        log("kept", text)
+    elif method == "replace":
         device.replace(draw.choice(releases), fala.Budget(draw.choice([0, 5, 20])))
-    elif deed == "refine":
+    elif method == "refine":
         device.refine(fala.Budget(20))
-    elif deed == "rollback":
+    elif method == "rollback":
         if device.can_roll_back:
             device.rollback()
-    elif deed == "confirm":
+    elif method == "confirm":
         device.confirm()
-    elif deed == "forget":
-        # An example of this call's own, so that nobody's acknowledged one goes.
+    elif method == "forget":
+        # An example of this call, so that no acknowledged one is deleted.
         device.forget(device.remember([text]))
     elif not np.isfinite(device.predict(draw.choices(texts(), k=5))).all():
-        raise ValueError("an answer is not finite")
+        raise ValueError("a prediction is not finite")
 
 
-def one_round(
+def run_round(
     folder: Path, releases: list[Path], processes: int, seconds: float, kills: int, seed: int
 ) -> tuple[Counter[str], list[str]]:
-    """Let processes share a folder; returns what was done, and what went wrong."""
+    """Let processes share a folder; returns counts of calls, and failures."""
     draw = random.Random(seed)
     with fala.Device.create(folder / "device", releases[0]) as device:
         learned = draw.sample(texts(), 40)
         device.learn(learned, labels_of(learned))
-    context = multiprocessing.get_context("spawn")  # no thread of this process is theirs
+    context = multiprocessing.get_context("spawn")  # without this process's threads
     until, journals = time.time() + seconds, list[Path]()
 
     def begin() -> BaseProcess:
@@ -130,28 +130,28 @@ def one_round(
 
 
 def check(folder: Path, journals: list[Path], counts: Counter[str]) -> list[str]:
-    """What is wrong with a folder, by what its processes wrote down; counts what they did."""
+    """Compare a folder with its processes' journals; returns failures, and counts calls."""
     wrong: list[str] = []
     acknowledged: set[str] = set()
     for journal in journals:
         lines = journal.read_text(encoding="utf-8").splitlines() if journal.is_file() else []
-        for kind, what in map(json.loads, lines):
+        for kind, message in map(json.loads, lines):
             if kind == "kept":
-                acknowledged.add(what)
+                acknowledged.add(message)
             elif kind == "failed":
-                wrong.append(what)
+                wrong.append(message)
             else:
-                counts[what] += 1
+                counts[message] += 1
     counts["acknowledged"] += len(acknowledged)
     try:
         with fala.Device.open(folder) as device:
             counts["fell back"] += device.fell_back is not None
-            kept = {str(row.example) for row in device.examples(labelled=True)}
-            if lost := acknowledged - kept:
+            labelled = {str(row.example) for row in device.examples(labelled=True)}
+            if lost := acknowledged - labelled:
                 wrong.append(f"{len(lost)} of {len(acknowledged)} acknowledged examples are lost")
             for _ in range(2):
                 if not np.isfinite(device.predict(texts()[:5])).all():
-                    wrong.append("an answer is not finite")
+                    wrong.append("a prediction is not finite")
                 if device.can_roll_back:
                     device.rollback()
     except Exception:
@@ -173,7 +173,7 @@ def main(rounds: int, processes: int, seconds: float, kills: int, seed: int) -> 
         releases = [write_releases(folder)[name] for name in ("glove", "bert")]
         for number in range(rounds):
             (folder / "round").mkdir()
-            counts, wrong = one_round(
+            counts, wrong = run_round(
                 folder / "round", releases, processes, seconds, kills, seed * rounds + number
             )
             shutil.rmtree(folder / "round")

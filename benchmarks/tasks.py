@@ -1,14 +1,14 @@
-"""Many tasks on one device: disk, memory, and what it costs to ask another one each time.
+"""Many tasks on one device: disk, memory, and the cost of a switch between them.
 
     fala-export backbone MODEL --out base.fala --adapters
     python benchmarks/tasks.py base.fala --tasks 9
 
-A device is made with the backbone and a head, and so many adapters of random weights are loaded
-beside it, each with a few labels. Disk is that of all bundles, in bundles of the backbone's
-release. Memory is what a process holds resident beyond its libraries: with the release alone, and
-once every task has answered. A switch is the processor time of asking a task for one text, another
-task each time, less that of asking the same one. The command fails where a task does not answer as
-its own model in a session of its own does.
+A device is made with the backbone and a head. --tasks adapters of random weights are loaded, each
+with a few labels. Disk is the size of all bundles, divided by that of the backbone's release.
+Memory is a process's resident memory beyond its libraries: with the release alone, and after a
+prediction of every task. A switch is the processor time of predicting one text with another task
+each time, less that with the same task. The command fails if a task does not predict as its own
+model in a session of its own.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def resident() -> float:
 def make(
     folder: Path, source: fala.Bundle, names: list[str], size: int, seed: int, say: Say
 ) -> None:
-    """Make the device; says how many of its tasks answer otherwise than their own models."""
+    """Make the device; sends how many tasks predict otherwise than their own models."""
     dimension = source.manifest.dimension
     fala.write_release(folder / "release.fala", source, random_head(dimension, seed), {})
     release = fala.Bundle.open(folder / "release.fala")
@@ -77,8 +77,8 @@ def make(
 
 
 def memory(folder: Path, names: list[str], say: Say) -> None:
-    """Say the megabytes that the release takes, and that it takes with all tasks."""
-    for library in ("onnxruntime", "tokenizers"):  # else they would count as the release's
+    """Send the resident megabytes with the release alone, and with all tasks."""
+    for library in ("onnxruntime", "tokenizers"):  # loaded first, so that they do not count
         importlib.import_module(library)
     before = resident()
     with fala.Device.open(folder) as device:
@@ -90,21 +90,21 @@ def memory(folder: Path, names: list[str], say: Say) -> None:
 
 
 def switches(folder: Path, names: list[str], repeats: int, say: Say) -> None:
-    """Say the milliseconds of a task's answer, and what it costs more after another one's."""
+    """Send the milliseconds of a task's prediction, and of a switch from another task."""
     with fala.Device.open(folder) as device:
         turn = 0
 
-        def ask(step: int) -> None:
+        def predict(step: int) -> None:
             nonlocal turn
             turn += step
             device.predict([TEXT], adapter=names[turn % len(names)])
 
         for _ in names:
-            ask(1)
-        taken = in_turns({"further": lambda: ask(1), "same": lambda: ask(0)}, repeats)
-    same, further = (1e3 * taken[name].processor_seconds for name in ("same", "further"))
+            predict(1)
+        timings = in_turns({"next": lambda: predict(1), "same": lambda: predict(0)}, repeats)
+    same, following = (1e3 * timings[name].processor_seconds for name in ("same", "next"))
     say(same)
-    say(further - same)
+    say(following - same)
 
 
 @benchmark
@@ -113,7 +113,7 @@ def switches(folder: Path, names: list[str], repeats: int, say: Say) -> None:
 @click.option("--size", type=click.IntRange(1, 256), default=64, show_default=True)
 @click.option("--repeats", type=click.IntRange(1), default=100, show_default=True)
 def main(backbone: str, tasks: int, size: int, repeats: int, seed: int) -> dict[str, Any]:
-    """Make a device with so many tasks, and take the figures, each in a process of its own."""
+    """Make a device with tasks, and measure each figure in a process of its own."""
     names = [f"task-{number}" for number in range(tasks)]
     with tempfile.TemporaryDirectory(prefix="fala-") as temporary:
         folder = Path(temporary)

@@ -1,16 +1,15 @@
-"""Threads that ask one device while others change it.
+"""Threads that predict with one device while others change it.
 
     python benchmarks/threads.py
     python benchmarks/threads.py --seconds 20 --readers 4 --seed 1 --json
 
 Eight threads predict and decide; four others learn, replace the backbone (over a bridge, back, and
-without one), forget, and roll back or refine. Every answer must be one model's, whole: that of the
-model which the device named before and after it, or, where it was changed meanwhile, of one that
-the device has had. In the end the device must keep exactly what was learned and not forgotten, and
-its folder must open with the same answers. What is wrong is printed, and the command fails.
+without one), forget, and roll back or refine. Every prediction must come from one complete model:
+the active one before and after it or, if that has changed, an earlier active one. At the end the
+device must contain exactly the examples learned and not forgotten, and its folder must open with
+the same predictions. Failures are printed, and the command fails.
 
-A replacement that finds that another was installed meanwhile says so (fala.DeviceChangedError):
-that is counted, and no error.
+A replacement that meets another one raises fala.DeviceChangedError: that is counted as no failure.
 """
 
 from __future__ import annotations
@@ -34,16 +33,16 @@ from fala.testing import labels_of, texts, write_releases
 
 LEARNED, PROBES = texts()[:40], texts()[100:112]
 
-#: How far an answer may be from its model's: sums in another order.
+#: Largest difference from a model's logits: sums are in another order.
 TOLERANCE = 1e-4
 
 
 class Run:
-    """One device, and what threads found of it.
+    """One device, and its threads' failures.
 
     Args:
-        folder: Where releases and device go.
-        seed: Of what is drawn.
+        folder: The folder of the releases and the device.
+        seed: The seed of the draws.
     """
 
     def __init__(self, folder: Path, seed: int) -> None:
@@ -66,32 +65,32 @@ class Run:
             self._embeddings[vectors.shape[1]] = dict(zip(PROBES, vectors, strict=True))
 
     def logits_of(self, model: fala.PersonalModel) -> np.ndarray[Any, Any]:
-        """A model's logits of the probes."""
+        """A model's logits for the probes."""
         embeddings = self._embeddings[model.weight.shape[1]]
         inputs = model.head.inputs(PROBES, embeddings)
         return np.asarray(model.logits(inputs, model.head.words(PROBES)))[:, 0]
 
     def model(self) -> fala.PersonalModel:
-        """The active model; it is noted."""
+        """Record and return the active model."""
         model = self.device.model
         with self._lock:
-            if not any(model is one for one in self.models[-50:]):
+            if not any(model is recent for recent in self.models[-50:]):
                 self.models.append(model)
         return model
 
     def predict(self, _: random.Random) -> str:
-        """One prediction, held to its model."""
+        """One prediction, compared with its model."""
         before = self.model()
-        answers = self.device.predict(PROBES)[:, 1]
+        probabilities = self.device.predict(PROBES)[:, 1]
         after = self.model()
-        logits = np.log(answers) - np.log1p(-answers)
+        logits = np.log(probabilities) - np.log1p(-probabilities)
         candidates = [before, after] if before is after else self.models[::-1]
-        if not any(np.abs(self.logits_of(one) - logits).max() < TOLERANCE for one in candidates):
-            raise AssertionError("a mixed answer")
+        if not any(np.abs(self.logits_of(each) - logits).max() < TOLERANCE for each in candidates):
+            raise AssertionError("a mixed prediction")
         return "predictions"
 
     def decide(self, _: random.Random) -> str:
-        """One decision, held to its model where that was the same before and after."""
+        """One decision, compared with its model if that has not changed."""
         model, threshold = self.model(), self.device.threshold
         decided = self.device.decide(PROBES)
         if self.model() is model and self.device.threshold == threshold:
@@ -101,7 +100,7 @@ class Run:
                 raise AssertionError("a mixed decision")
         return "decisions"
 
-    def ask(self, draw: random.Random) -> str:
+    def read(self, draw: random.Random) -> str:
         """Predict or decide."""
         return draw.choice((self.predict, self.decide))(draw)
 
@@ -114,12 +113,12 @@ class Run:
         return "learned"
 
     def forget(self, draw: random.Random) -> str:
-        """Forget some texts where there are many."""
+        """Forget some texts if there are many."""
         time.sleep(0.1)
-        here = [each for each in self.device.examples() if each.example in self.learned]
-        if len(here) < 12:
+        learned = [each for each in self.device.examples() if each.example in self.learned]
+        if len(learned) < 12:
             return "too few to forget"
-        chosen = draw.sample(here, 6)
+        chosen = draw.sample(learned, 6)
         self.device.forget(each.id for each in chosen)
         self.forgotten.update(str(each.example) for each in chosen)
         return "forgotten"
@@ -141,7 +140,7 @@ class Run:
         return "refined"
 
     def loop(self, number: int, act: Callable[[random.Random], str]) -> None:
-        """Do one thing again and again, until the end."""
+        """Repeat an action until the end."""
         draw = random.Random(f"{self.seed} {number}")
         while not self.ended.is_set():
             try:
@@ -155,26 +154,26 @@ class Run:
                 self.done[done] += 1
 
     def finish(self) -> None:
-        """Look at what is kept, and open the folder again."""
-        wanted = {*LEARNED, *self.learned} - self.forgotten
-        kept = {str(each.example) for each in self.device.examples()}
-        if kept != wanted:
-            self.wrong.append(f"{len(wanted - kept)} examples lost, {len(kept - wanted)} too many")
-        answers = self.device.predict(PROBES)
+        """Check the examples, and open the folder again."""
+        valid = {*LEARNED, *self.learned} - self.forgotten
+        stored = {str(each.example) for each in self.device.examples()}
+        if stored != valid:
+            self.wrong.append(f"{len(valid - stored)} examples lost, {len(stored - valid)} extra")
+        probabilities = self.device.predict(PROBES)
         self.device.close()
         with fala.Device.open(self.folder) as device:
-            if np.abs(device.predict(PROBES) - answers).max() > TOLERANCE:
-                self.wrong.append("other answers when it was opened again")
+            if np.abs(device.predict(PROBES) - probabilities).max() > TOLERANCE:
+                self.wrong.append("other predictions after the folder was opened again")
 
 
 @benchmark
 @click.option("--seconds", type=click.FloatRange(0.1), default=300.0, show_default=True)
 @click.option("--readers", type=click.IntRange(1), default=8, show_default=True)
 def main(seconds: float, readers: int, seed: int) -> dict[str, Any]:
-    """Run them, and count what was done and found."""
+    """Run the threads, and count calls and failures."""
     with tempfile.TemporaryDirectory(prefix="fala-") as temporary:
         run = Run(Path(temporary), seed)
-        acts = [run.ask] * readers + [run.learn, run.forget, run.replace, run.turn]
+        acts = [run.read] * readers + [run.learn, run.forget, run.replace, run.turn]
         threads = [
             threading.Thread(target=run.loop, args=(number, act)) for number, act in enumerate(acts)
         ]

@@ -8,13 +8,13 @@ import fala
 
 FRIENDLY = ("What a lovely film", "Thank you for this", "I enjoyed the book", "A kind answer")
 RUDE = ("What a stupid film", "Nobody wants you here", "The book is garbage", "A vile answer")
-THINGS = ("from the library", "about the match", "on Monday", "by my neighbour", "in the news")
+SUBJECTS = ("from the library", "about the match", "on Monday", "by my neighbour", "in the news")
 ENDS = (".", ", they say.", ", once again.", ", as we all know.")
 
 
 def sentences(starts):
-    """Every start with every thing and every end."""
-    return [f"{start} {thing}{end}" for start in starts for thing in THINGS for end in ENDS]
+    """Every start with every subject and every end."""
+    return [f"{start} {subject}{end}" for start in starts for subject in SUBJECTS for end in ENDS]
 
 
 def make_release(name, folder):

@@ -2,9 +2,9 @@
 
     python examples/films.py
 
-The films are written by hand, and the tastes are made up. Most viewers like the two kinds of film
-that they open; the vendor's head is fitted to their stars. This viewer opens comedies and romances
-in company, and loves films of war.
+The films are written by hand, and the tastes are made up. Most viewers like the two genres that
+they open; the vendor's head is fitted to their stars. This viewer opens comedies and romances, but
+likes comedies and war films.
 """
 
 import itertools
@@ -55,22 +55,22 @@ SEEN = [film for film in GENRE if film not in NEW]
 
 
 def evenings(viewer, opens, likes, count):
-    """What a viewer tried, each beside three films opened before, and the stars: made up."""
+    """A viewer's films, each with a history of three opened films, and made-up stars."""
     random = np.random.default_rng(viewer)
     opened = [film for film in SEEN if GENRE[film] in opens]
     for film in random.choice(SEEN, count).tolist():
-        others = [other for other in opened if other != film]
-        history = random.choice(others, 3, replace=False).tolist()
+        earlier = [each for each in opened if each != film]
+        history = random.choice(earlier, 3, replace=False).tolist()
         stars = 2 + 2.5 * (GENRE[film] in likes) + random.normal(scale=0.5)
         yield fala.Match(history, film), float(np.clip(round(stars), 1, 5))
 
 
 def release(folder, name):
-    """The vendor's release on a sample backbone: its head knows kinds of film, and no viewer."""
+    """The vendor's release on a sample backbone; its head knows genres, not viewers."""
     bundle = fala.Bundle.open(fala.sample_release(name))
     tastes = 10 * list(itertools.combinations(FILMS, 2))
     rows = [
-        one for viewer, taste in enumerate(tastes) for one in evenings(viewer, taste, taste, 12)
+        row for viewer, taste in enumerate(tastes) for row in evenings(viewer, taste, taste, 12)
     ]
     matches, stars = zip(*rows, strict=True)
     head = fala.fit_head(bundle.backbone(), matches, stars, rating=(1, 5), label_names=["stars"])
@@ -84,11 +84,11 @@ def main(folder):
     history = FILMS["comedy"][:1] + FILMS["romance"][:2]
     old, new = release(folder, "glove"), release(folder, "bert")
 
-    def show(device, what):
+    def show(device, title):
         """Print the five films that a device offers."""
         best = device.rank(NEW, history=history, top=5)
         liked = sum(GENRE[film] in ("comedy", "war") for film, _ in best)
-        print(f"{what}: {liked} of 5 films are of the kinds that this viewer likes")
+        print(f"{title}: {liked} of 5 films are of the kinds that this viewer likes")
         for film, stars in best:
             print(f"  {stars:.1f} {film}")
 

@@ -44,7 +44,7 @@ def new_encoder(names):
 
 
 def release(path, name, encoder):
-    """What the vendor ships: a head for what most people like, and probes of the encoder."""
+    """The vendor's release: a head for the taste of most people, and probes of the encoder."""
     vectors, liked = encoder(keys[public]), (numerals[public] % 2 == 0).astype(int)
     probes = dict(zip(keys[public][:16], encoder(keys[public][:16]), strict=True))
     write_external(path, name, "1", fit_head(vectors, liked), probes)
@@ -58,19 +58,19 @@ def main(folder):
     bridge = fit_bridge(old_release.backbone_digest, old, new)
     fala.add_bridge(folder / "new.fala", new_release, bridge, {})
 
-    # Most people like even digits. This user does, too, but for 4, and likes 7.
+    # Most people like even digits. This user likes them except 4, and also likes 7.
     likes = np.isin(numerals, [0, 2, 6, 7, 8]).astype(int)
     encoders = {"components 1": old_encoder, "network 1": new_encoder}
 
     def ranks(device):
-        """How well unseen images are ranked by the user's liking: the area under the ROC curve."""
+        """The area under the ROC curve of unseen images, by this user's taste."""
         return roc_auc_score(likes[test], device.predict(keys[test])[:, 1])
 
     with fala.Device.create(folder / "vendor", folder / "new.fala", encoder=encoders) as device:
         print(f"the vendor's new model: {ranks(device):.3f}")
     with fala.Device.create(folder / "device", folder / "old.fala", encoder=encoders) as device:
-        seen = old_encoder(keys[mine])  # the app has embedded these already
-        items = [fala.Item(key, vector) for key, vector in zip(keys[mine], seen, strict=True)]
+        vectors = old_encoder(keys[mine])  # the app has embedded these already
+        items = [fala.Item(key, vector) for key, vector in zip(keys[mine], vectors, strict=True)]
         device.learn(items, likes[mine])
         print(f"the user's model on the old encoder: {ranks(device):.3f}")
         device.replace(folder / "new.fala", fala.Budget(forward_passes=0))

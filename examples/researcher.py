@@ -1,8 +1,8 @@
-"""A researcher: one more way to keep what is personal, beside three that are there.
+"""A researcher: a new way to keep a personal model, compared with three others.
 
     python examples/researcher.py [ROWS.jsonl]
 
-Readers with made-up tastes say which posts are unwelcome; their rows go to the file that is named,
+Readers with made-up tastes label unwelcome posts; their rows are written to the named file,
 for ``fala-sim --data rows:ROWS.jsonl``.
 """
 
@@ -22,12 +22,12 @@ TOPICS = ("match", "film", "soup", "phone", "bank", "song", "hotel", "law", "gar
 ENDS = (".", ", they say.", " again.", " for everyone.", ", as we all know.", ", a friend said.",
         " on Monday.", ", in short.", " by the river.", ", believe me.")  # fmt: skip
 
-#: Readers, and how many standard errors a 95 % interval of so many reaches (Student's t).
+#: The number of readers, and of standard errors in their 95 % interval (Student's t).
 READERS, T_7 = 8, 2.365
 
 
 def reader(seed):
-    """Posts in three shares, public, train and test, and what a reader thinks of them."""
+    """Posts in three splits, public, train and test, with a reader's labels."""
     rng = random.Random(seed)
     taste = rng.sample(TOPICS, 3)
     posts = list(itertools.product(TONES, TOPICS, ENDS))
@@ -35,18 +35,18 @@ def reader(seed):
     for share in (posts[:150], posts[150:250], posts[250:]):
         texts = [tone.format(topic) + end for tone, topic, end in share]
         unwelcome = [tone == TONES[3] or topic in taste for tone, topic, _ in share]
-        yield texts, [int(one != (rng.random() < 0.1)) for one in unwelcome]  # a whim in ten
+        yield texts, [int(label != (rng.random() < 0.1)) for label in unwelcome]  # 10 % noise
 
 
 def nearest_mean(inputs, labels):
     """The idea: the direction between a reader's two means, in place of the vendor's weights."""
     unwelcome = np.array(labels) == 1
     direction = inputs[unwelcome].mean(axis=0) - inputs[~unwelcome].mean(axis=0)
-    return lambda other: (other - inputs.mean(axis=0)) @ direction
+    return lambda rows: (rows - inputs.mean(axis=0)) @ direction
 
 
 def compare(areas, base):
-    """A line for each way: its mean AUC, and how far it is from another on the same readers."""
+    """A line for each way: its mean AUC, and its difference from another on the same readers."""
     for name, each in areas.items():
         line = f"{name}: AUC {np.mean(each):.3f}"
         if name != base:
@@ -57,15 +57,15 @@ def compare(areas, base):
 
 
 def main(file=None):
-    """Compare four ways on readers whom the vendor never met; all learn from the same labels."""
+    """Compare four ways on new readers; all learn from the same labels."""
     old, new = (fala.Bundle.open(fala.sample_release(name)) for name in ("glove", "bert"))
     old_head, head = (bundle.head().without_words() for bundle in (old, new))
     rows, areas = [], {}
     for seed in range(READERS):
         public, (texts, labels), (unseen, truth) = reader(seed)
         before, after, inputs = (
-            bundle.backbone().encode(some)
-            for bundle, some in ((old, texts), (new, texts), (new, unseen))
+            bundle.backbone().encode(posts)
+            for bundle, posts in ((old, texts), (new, texts), (new, unseen))
         )
         shares = head.label_shares(labels)
         old_logits = fala.fit_personal(old_head, before, labels=shares).logits(before)
@@ -80,10 +80,10 @@ def main(file=None):
             area = scores(np.array(truth), np.stack([1 - chance, chance], axis=1))["auc"]
             areas.setdefault(name, []).append(area)
         shared = [(None, "public", public)] * (seed == 0)
-        for user, split, those in [*shared, (f"u{seed}", "train", (texts, labels)),
+        for user, split, pair in [*shared, (f"u{seed}", "train", (texts, labels)),
                                    (f"u{seed}", "test", (unseen, truth))]:  # fmt: skip
             rows += [{"user": user, "split": split, "text": text, "label": label}
-                     for text, label in zip(*those, strict=True)]  # fmt: skip
+                     for text, label in zip(*pair, strict=True)]  # fmt: skip
     print("\n".join(compare(areas, "FaLA's fit")))
     if file is not None:
         Path(file).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""A text encoder that is served elsewhere: by another process of this machine.
+"""A text encoder that another process serves.
 
 python examples/served.py          the app
 python examples/served.py --serve  the server, which the app starts
@@ -17,12 +17,12 @@ from fala.release import write_external
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """Embeds the texts that it is sent, with the built-in transformer."""
+    """Embeds texts with the built-in transformer."""
 
     backbone = fala.Bundle.open(fala.sample_release("bert")).backbone()
 
     def do_POST(self):
-        """Take a list of texts; return a list of embeddings."""
+        """Read a list of texts; send a list of embeddings."""
         texts = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         body = json.dumps(self.backbone.encode(texts).tolist()).encode()
         self.send_response(200)
@@ -31,7 +31,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format, *args):
-        """Say nothing."""
+        """Log nothing."""
 
 
 def serve():
@@ -50,14 +50,14 @@ def main(folder):
 
             def encoder(texts):
                 request = urllib.request.Request(address, json.dumps(texts).encode())
-                with urllib.request.urlopen(request, timeout=30) as answer:
-                    return json.load(answer)
+                with urllib.request.urlopen(request, timeout=30) as response:
+                    return json.load(response)
 
             # The vendor's part: the head of the built-in release, on the served embeddings.
             head = fala.Bundle.open(fala.sample_release("bert")).head()
             probes = ["A text.", "Another one."]
-            known = dict(zip(probes, encoder(probes), strict=True))
-            write_external(folder / "served.fala", "served", "1", head, known)
+            expected = dict(zip(probes, encoder(probes), strict=True))
+            write_external(folder / "served.fala", "served", "1", head, expected)
 
             device = fala.Device.create(folder / "device", folder / "served.fala", encoder=encoder)
             with device:

@@ -2,8 +2,8 @@
 
     python examples/vendor.py [FOLDER]
 
-The backbone may be that of any bundle that fala-export wrote; here it is a sample release's, whose
-own head is left behind.
+The backbone may come from any bundle that fala-export wrote. Here it comes from a sample release,
+whose head is not used.
 """
 
 import sys
@@ -21,7 +21,7 @@ VERDICTS = {
 
 
 def public_rows():
-    """Texts and the labels that the public gave them."""
+    """Texts with their public labels."""
     return [
         (f"{subject} {verdict}.", label)
         for label, verdicts in VERDICTS.items()
@@ -31,7 +31,7 @@ def public_rows():
 
 
 def main(folder):
-    """Make the release, and look at it as a device would."""
+    """Make the release, and open it on a device."""
     texts, labels = zip(*public_rows(), strict=True)
     bundle = fala.Bundle.open(BACKBONE)
     head = fala.fit_head(bundle.backbone(), texts, labels)

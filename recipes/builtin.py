@@ -38,8 +38,8 @@ class Recipe:
     """Settings of both models.
 
     Attributes:
-        glove: Of the word vectors.
-        bert: Of the encoder; the default has 3.8 million weights, under 4 MB in int8.
+        glove: The settings of the word vectors.
+        bert: The settings of the encoder; the default has 3.8 million weights, under 4 MB in int8.
         texts: Texts that the encoder's teacher embeds for the training.
         held_out_texts: Texts of held-out documents, for the encoder's figures.
     """
@@ -86,14 +86,14 @@ def build_builtin(
 
     Args:
         corpora: Folder of nltk_data's archives, see ``corpus.py``.
-        work: Folder of checkpoints, of the teacher's embeddings and of the backbones: gigabytes at
-            most, and never part of what is shipped.
+        work: Folder of checkpoints, the teacher's embeddings and the backbones: some gigabytes,
+            never shipped.
         out: Folder of the two releases.
-        seed: Of everything random.
-        recipe: Other settings than those of the shipped models.
+        seed: The random seed.
+        recipe: Settings; None for those of the shipped models.
 
     Returns:
-        What the backbones are, one summary each.
+        A summary of each backbone.
 
     Raises:
         ExportError: An archive, the teacher or torch is missing, or a folder cannot be made.

@@ -1,6 +1,6 @@
 """Plain English from the corpora of nltk_data, to train the built-in models on.
 
-Every corpus has its own markup; the readers here take it off, undo the spacing of
+Every corpus has its own markup; the readers remove it, undo the spacing of
 tokenized text (``do n't , he said`` becomes ``don't, he said``) and split into sentences.
 Only word lists made from the texts may leave the vendor's machine, never the texts.
 """
@@ -22,7 +22,7 @@ from fala import ExportError
 Document = list[str]
 """The sentences of one text, in order."""
 
-# Files inside the archives that are about the corpus, not of it.
+# Files of the archives that describe the corpus.
 _NOT_TEXT = ("readme", "categories", "cats.txt", ".csv", ".json", ".py")
 _LONGEST_SENTENCE = 80  # words; more is a table or a list, not a sentence
 
@@ -33,7 +33,7 @@ class Corpus:
 
     Attributes:
         name: The archive's name without ``.zip``.
-        licence: Under which terms its texts may be used.
+        licence: The licence of its texts.
         read: Turns one file's text into its documents.
     """
 
@@ -52,7 +52,7 @@ _SIDE_TAGS = re.compile(r"</?(?:Pros|Cons)>", re.IGNORECASE)
 
 
 def clean(text: str) -> str:
-    """Take entities, typographic quotes and tokenizers' spacing out of one line."""
+    """Replace entities, typographic quotes and tokenizers' spacing in one line."""
     text = html.unescape(html.unescape(text)).replace("’", "'")
     text = _QUOTES.sub('"', text)
     text = _SPACES.sub(" ", text)
@@ -61,7 +61,7 @@ def clean(text: str) -> str:
 
 
 def split_sentences(line: str) -> Iterator[str]:
-    """Split one cleaned line where a sentence ends and a capital or digit follows."""
+    """Split a cleaned line at ends of sentences before a capital or digit."""
     for sentence in _SENTENCE_END.split(line):
         length = sentence.count(" ") + 1
         if length <= _LONGEST_SENTENCE and any(character.isalpha() for character in sentence):
@@ -120,14 +120,14 @@ def _decode(raw: bytes) -> str:
     try:
         return raw.decode("utf-8")
     except UnicodeDecodeError:
-        return raw.decode("latin-1")  # what the older corpora are in; it never fails
+        return raw.decode("latin-1")  # the encoding of the older corpora; it never fails
 
 
 def documents(folder: Path) -> Iterator[Document]:
     """Read every document of the nine corpora, in a fixed order.
 
     Args:
-        folder: Where the archives of nltk_data lie.
+        folder: Folder of nltk_data's archives.
 
     Raises:
         ExportError: An archive is missing or cannot be read.
@@ -155,26 +155,26 @@ def _fragment(sentence: str, rng: np.random.Generator) -> str:
 
 
 def sample_texts(corpus: list[Document], count: int, seed: int) -> list[str]:
-    """Draw distinct texts of the lengths that applications pass in.
+    """Draw distinct texts, as long as those of applications.
 
     Of the texts, 60 % are sentences, 25 % two consecutive sentences of a document, and
-    15 % short fragments of a sentence, so that the distilled encoder has seen headlines,
-    remarks and short passages. A text occurs once, whatever its case.
+    15 % short fragments of a sentence, so that the distilled encoder is trained on headlines,
+    remarks and short passages. Texts that differ only in case count as equal.
 
     Args:
         corpus: Documents.
-        count: How many texts at most.
-        seed: Of the draw and of the order.
+        count: Most texts.
+        seed: The seed of the draw and of the order.
     """
     rng = np.random.default_rng(seed)
     sentences = list({s.lower(): s for document in corpus for s in document}.values())
     pairs = [f"{first} {second}" for document in corpus for first, second in pairwise(document)]
     chosen: dict[str, str] = {}
-    wanted = (int(count * 0.60), int(count * 0.25))
-    for pool, size in zip((sentences, pairs), wanted, strict=True):
+    sizes = (int(count * 0.60), int(count * 0.25))
+    for pool, size in zip((sentences, pairs), sizes, strict=True):
         for index in rng.permutation(len(pool))[:size]:
             chosen.setdefault(pool[index].lower(), pool[index])
-    for index in rng.integers(0, len(sentences), count - sum(wanted)):
+    for index in rng.integers(0, len(sentences), count - sum(sizes)):
         fragment = _fragment(sentences[index], rng)
         chosen.setdefault(fragment.lower(), fragment)
     texts = list(chosen.values())
@@ -185,7 +185,7 @@ def hold_out(corpus: list[Document]) -> tuple[list[Document], list[Document]]:
     """Split documents, never a document's sentences, into training and held-out ones.
 
     Returns:
-        All documents but every fiftieth; and every fiftieth.
+        All documents except every fiftieth; and every fiftieth.
     """
     held_out = corpus[::50]
     return [document for index, document in enumerate(corpus) if index % 50], held_out

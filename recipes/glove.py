@@ -32,15 +32,15 @@ class GloveSettings:
     Attributes:
         dimension: Length of a vector.
         vocabulary: Most frequent words kept.
-        least_count: Occurrences below which a word is not kept.
+        least_count: Fewest occurrences of a word that is kept.
         window: Words on each side that count as context, weighted by 1 / distance.
-        least_weight: Co-occurrences summing to less are dropped: most of the pairs, and
-            next to nothing of the objective.
-        x_max: Where the weight f(x) = (x / x_max)^0.75 reaches its ceiling of 1; 10 is
-            the authors' own choice for corpora of millions of words.
+        least_weight: Lightest pair that is kept. Most pairs are lighter, but they hardly
+            change the objective.
+        x_max: Where the weight f(x) = (x / x_max)^0.75 reaches its maximum of 1; the authors
+            chose 10 for corpora of millions of words.
         epochs: Passes over the co-occurrences.
         batch: Co-occurrences a step.
-        learning_rate: Of AdaGrad.
+        learning_rate: AdaGrad's.
     """
 
     dimension: int = 100
@@ -70,7 +70,7 @@ class Cooccurrences:
 
 
 def count_vocabulary(documents: Iterable[Sequence[str]], size: int, least_count: int) -> list[str]:
-    """List the most frequent words, in falling frequency, equals in the alphabet's order."""
+    """List the most frequent words by falling frequency, then alphabetically."""
     counts = Counter(word for document in documents for word in document)
     frequent = [item for item in counts.items() if item[1] >= least_count]
     return [word for word, _ in sorted(frequent, key=lambda item: (-item[1], item[0]))[:size]]
@@ -82,12 +82,12 @@ def count_cooccurrences(
     window: int,
     least_weight: float,
 ) -> Cooccurrences:
-    """Count near pairs within documents; words outside the vocabulary take up no room.
+    """Count near pairs within documents, without the words outside the vocabulary.
 
     Args:
         documents: Words of each document.
         vocabulary: The words to count.
-        window: Farthest distance that counts.
+        window: Largest distance.
         least_weight: Lightest pair that is kept.
     """
     from scipy import sparse
@@ -118,7 +118,7 @@ def count_cooccurrences(
 
 
 class _AdaGradTable:
-    """A table of vectors whose rows are moved by AdaGrad, each coordinate at its own rate."""
+    """A table of vectors, updated by AdaGrad."""
 
     def __init__(self, values: torch.Tensor) -> None:
         import torch
@@ -137,16 +137,16 @@ class _AdaGradTable:
 class Glove:
     """The model: a vector and a bias for every word, as centre and as context.
 
-    The bias is the vector's last coordinate, met by a constant 1 on the other side.
+    The bias is the vector's last coordinate; the other vector has a constant 1 there.
 
     Args:
-        size: Words.
-        settings: Of the training.
-        seed: Of the first vectors.
+        size: Number of words.
+        settings: The training's settings.
+        seed: The seed of the first vectors.
 
     Attributes:
-        epoch: Epochs done.
-        loss: The objective's mean term in the last of them.
+        epoch: Number of completed epochs.
+        loss: The objective's mean term in the last epoch.
     """
 
     def __init__(self, size: int, settings: GloveSettings, seed: int) -> None:
@@ -157,11 +157,11 @@ class Glove:
         self.epoch = 0
         self.loss = float("nan")
         self._seed = seed
-        width = settings.dimension + 2  # the vector, its own bias, and the 1 for the other's
+        width = settings.dimension + 2  # the vector, its bias, and the 1 for the other bias
         self._tables = []
-        for own_bias in (0, 1):
+        for bias in (0, 1):
             values = (torch.rand(size, width, generator=generator) - 0.5) / settings.dimension
-            values[:, settings.dimension + 1 - own_bias] = 1.0
+            values[:, settings.dimension + 1 - bias] = 1.0
             self._tables.append(_AdaGradTable(values))
 
     @property
@@ -171,10 +171,10 @@ class Glove:
         return np.asarray((centre + context).numpy(), dtype=np.float32)
 
     def train_epoch(self, pairs: Cooccurrences) -> None:
-        """Go once through the pairs, each in a random direction.
+        """Train on all pairs once, each in a random direction.
 
         ``loss`` becomes the mean of the objective's terms (the paper's equation 8),
-        f(x) (w . c + b_w + b_c - log x)^2, each taken just before its own step.
+        f(x) (w . c + b_w + b_c - log x)^2, each before its own step.
         """
         import torch
 
@@ -206,12 +206,12 @@ class Glove:
         left, right = centres.values[centre], contexts.values[context]
         error = (left * right).sum(1) - target
         slope = (importance * error).unsqueeze(1)
-        to_left, to_right = slope * right, slope * left
+        left_gradient, right_gradient = slope * right, slope * left
         # The constant 1 on each side is no parameter.
-        to_left[:, self.settings.dimension + 1] = 0.0
-        to_right[:, self.settings.dimension] = 0.0
-        centres.move(centre, to_left, self.settings.learning_rate)
-        contexts.move(context, to_right, self.settings.learning_rate)
+        left_gradient[:, self.settings.dimension + 1] = 0.0
+        right_gradient[:, self.settings.dimension] = 0.0
+        centres.move(centre, left_gradient, self.settings.learning_rate)
+        contexts.move(context, right_gradient, self.settings.learning_rate)
         return float((slope.squeeze(1) * error).sum())
 
     def save(self, path: Path) -> None:
@@ -235,13 +235,13 @@ class Glove:
 def train_glove(
     texts: Sequence[Sequence[str]], work: Path, seed: int, settings: GloveSettings
 ) -> tuple[Path, dict[str, float]]:
-    """Train word vectors, continuing where an earlier call stopped.
+    """Train word vectors; resume an interrupted training.
 
     Args:
         texts: Sentences of each document.
         work: Folder of the checkpoints.
-        seed: Of the first vectors and of the order of the pairs.
-        settings: Of the training.
+        seed: The seed of the first vectors and of the order of the pairs.
+        settings: The training's settings.
 
     Returns:
         The vectors as a file in GloVe's text format, and the training's figures.
@@ -264,12 +264,12 @@ def train_glove(
         )
     path = run / "glove.txt"
     write_atomically(path, lambda part: _write_text(part, vocabulary, model.vectors))
-    measured = {
+    figures = {
         "tokens": sum(len(document) for document in documents),
         "pairs": len(pairs.weight),
         "loss": round(model.loss, 5),
     }
-    return path, measured
+    return path, figures
 
 
 def _write_text(path: Path, vocabulary: Sequence[str], vectors: Floats) -> None:

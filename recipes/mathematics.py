@@ -1,4 +1,4 @@
-"""A hook of mkdocs: the pages' equations become MathML, which browsers draw without a script."""
+"""A hook of mkdocs: equations become MathML, which browsers draw without a script."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _EQUATION = re.compile(r"^```math\n(.*?)\n```$|\$`(.+?)`\$", re.MULTILINE | re.D
 
 
 def on_page_markdown(markdown: str, **_: object) -> str:
-    """The page with its equations drawn; mkdocs calls it."""
-    return _EQUATION.sub(_drawn, markdown)
+    """Convert the equations of a page; called by mkdocs."""
+    return _EQUATION.sub(_mathml, markdown)
 
 
-def _drawn(equation: re.Match[str]) -> str:
+def _mathml(equation: re.Match[str]) -> str:
     block, inline = equation.groups()
     if block:
         return f'<div class="equation">{convert(block, display="block")}</div>'
-    # In a span, so that Markdown takes none at a line's start for a block.
+    # In a span: else Markdown reads an equation at a line's start as a block.
     return f"<span>{convert(inline)}</span>"

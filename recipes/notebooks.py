@@ -1,4 +1,4 @@
-"""A hook of mkdocs: the notebooks below docs/notebooks become pages, with the outputs they keep."""
+"""A hook of mkdocs: notebooks of docs/notebooks become pages, with their stored outputs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mkdocs.structure.files import File, Files
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """The site's files, with a page for each notebook; mkdocs calls it."""
+    """Add a page for each notebook; called by mkdocs."""
     for path in sorted((Path(config.docs_dir) / "notebooks").glob("*.ipynb")):
         page = File.generated(config, f"notebooks/{path.stem}.md", content=as_markdown(path))
         files.append(page)
@@ -19,7 +19,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def as_markdown(path: Path) -> str:
-    """A notebook as Markdown: its text, its code, and below it what that printed."""
+    """A notebook as Markdown: its text, its code, and the code's output."""
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     return "\n\n".join(part for cell in cells for part in _parts(cell))
 

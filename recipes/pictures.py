@@ -2,8 +2,8 @@
 
     python recipes/pictures.py --out docs/images
 
-Every picture is an SVG on a card of its own: it is light where the reader's system is light and
-dark where that is dark, whatever the page around it does, and its text is wide enough for a phone.
+Every picture is an SVG on a card: light or dark as the reader's system, whatever the page is. Its
+text is large enough for a phone.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from fala_sim.report.plot import INK, MUTED, Plot, draw, look
 
 RESULTS = Path(__file__).parents[1] / "device_sim" / "results"
 
-#: The studies of the first picture, and on whom they are.
+#: The studies of the first picture, with their backbones and people.
 STUDIES: Mapping[str, str] = {
     "replacement": "MiniLM, 14 people",
     "trained": "MPNet, 9 people",
 }
 
-#: What the first picture shows, from its top: methods, and what they are called there.
+#: The methods of the first picture, from its top, with their titles.
 SHOWN: Mapping[str, str] = {
     "fala-instant": "FaLA at once",
     "fala": "FaLA",
@@ -51,10 +51,10 @@ SHOWN: Mapping[str, str] = {
     "fala-paper": "the paper's FaLA",
 }
 
-#: Methods that run as many texts backward as forward.
+#: Methods with as many backward passes as forward passes.
 TRAINED = ("full", "adapter", "lora")
 
-#: Texts that a word is in, to be shown.
+#: Fewest texts that contain a word of the last picture.
 LEAST = 5
 
 # A card's margin, and its colours: paper, text, less important text, lines.
@@ -64,7 +64,7 @@ _DARK = ("#1f232a", "#e8eaed", "#a3abb6", "#3d434c")
 
 
 def card(plot: Plot) -> str:
-    """A plot as a file of its own, on paper of its own."""
+    """A plot as an SVG file, on a background."""
 
     def colours(paper: str, ink: str, muted: str, faint: str) -> str:
         return f":root{{--paper:{paper};color:{ink};--muted:{muted};--faint:{faint}}}"
@@ -78,8 +78,8 @@ def card(plot: Plot) -> str:
         f"{colours(*_LIGHT)}@media (prefers-color-scheme: dark){{{colours(*_DARK)}}}"
         "text{font-family:'DejaVu Sans',Verdana,sans-serif}"
     )
-    place = {"x": -_MARGIN, "y": -_MARGIN, "width": width, "height": height, "rx": 6}
-    paper = ElementTree.Element("rect", {name: f"{value:g}" for name, value in place.items()})
+    rectangle = {"x": -_MARGIN, "y": -_MARGIN, "width": width, "height": height, "rx": 6}
+    paper = ElementTree.Element("rect", {name: f"{value:g}" for name, value in rectangle.items()})
     paper.set("style", "fill: var(--paper)")
     root[:0] = [style, paper]
     return ElementTree.tostring(root, encoding="unicode") + "\n"
@@ -102,14 +102,14 @@ def interval(value: Value) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Gain:
-    """What a method is above the vendor's new model, in AUC.
+    """A method's AUC above the vendor's new model.
 
     Attributes:
         method: The method.
         title: Its name, with the passes of a replacement.
-        alone: As it is.
-        blended: With the user's words and the old model blended in; None where it reads words, or
-            too little is recorded.
+        alone: Without a blend.
+        blended: Blended with the user's words and the old model; None if the method reads words, or
+            if records are missing.
     """
 
     method: str
@@ -119,7 +119,7 @@ class Gain:
 
 
 def gains(study: str) -> list[Gain]:
-    """The methods of a study beside the vendor's new model as it is shipped."""
+    """The methods of a study, compared with the vendor's new model as shipped."""
     records = frame(RESULTS / study, "replacement", "search")
     runs = replacements(records)
     vendor = over_users(runs[runs["method"] == "global-words"], "scores.auc")
@@ -140,7 +140,7 @@ def gains(study: str) -> list[Gain]:
 
 
 def quality() -> Plot:
-    """AUC beside the vendor's new model as it is shipped, with intervals over people."""
+    """AUC above the vendor's new model as shipped, with intervals over people."""
     studies = {title: gains(study) for study, title in STUDIES.items()}
 
     def paint(axes: Axes) -> None:
@@ -172,7 +172,7 @@ def quality() -> Plot:
             fontsize=9, loc="right",
         )  # fmt: skip
 
-    told = " ".join(
+    summary = " ".join(
         f"{title}: "
         + "; ".join(
             "{}, {:+.3f} ({:.3f} to {:.3f})".format(
@@ -191,21 +191,21 @@ def quality() -> Plot:
     return Plot(
         "quality", "all", "Quality and forward passes", "",
         "AUC above the vendor's new model with words, means with 95 % intervals over people, and "
-        f"passes of a replacement, forward + backward. {told}",
+        f"passes of a replacement, forward + backward. {summary}",
         draw(6.0, paint),
     )  # fmt: skip
 
 
 def budgets(runs: pd.DataFrame) -> Plot:
-    """What a budget of forward passes buys over a bridge.
+    """AUC by budget of forward passes, over a bridge.
 
     Args:
         runs: FaLA by its budget.
     """
     lines: dict[str, list[tuple[float, float]]] = {}
-    for setting, own in by_setting(runs.assign(budget=runs["variant"].astype(int))):
+    for setting, data_runs in by_setting(runs.assign(budget=runs["variant"].astype(int))):
         lines[setting.data] = [
-            (budget, mean(group, "scores.auc")) for budget, group in parts(own, "budget")
+            (budget, mean(group, "scores.auc")) for budget, group in parts(data_runs, "budget")
         ]
     markers = dict(zip(lines, (("#0a72b5", "s"), ("#d9590a", "D"), ("#008f68", "o")), strict=True))
 
@@ -223,49 +223,41 @@ def budgets(runs: pd.DataFrame) -> Plot:
         axes.set_xlabel("budget, forward passes", fontsize=9.5)
         axes.set_ylabel("AUC", fontsize=9.5)
 
-    told = "; ".join(
+    summary = "; ".join(
         f"{data}: " + ", ".join(f"{auc:.3f} at {budget}" for budget, auc in line)
         for data, line in lines.items()
     )
     return Plot("budgets", "all", "What a budget buys", "",
-                f"AUC by the budget of forward passes. {told}.", draw(2.5, paint))  # fmt: skip
+                f"AUC by the budget of forward passes. {summary}.", draw(2.5, paint))  # fmt: skip
 
 
 def clusters(texts: Sequence[str], labels: Sequence[str]) -> Plot:
-    """A user's texts, clustered, and the ones that are encoded first.
+    """A user's texts, clustered, with the representatives.
 
     Args:
-        texts: The user's.
-        labels: Theirs.
+        texts: The user's texts.
+        labels: Their labels.
     """
     vectors = fala.Bundle.open(fala.sample_release("glove")).backbone().encode(list(texts))
     classes = np.array([sorted(set(labels)).index(label) for label in labels])
     chosen = fala.select(vectors, classes, count=20)
     centred = vectors - vectors.mean(axis=0)
     plane = centred @ np.linalg.svd(centred, full_matrices=False)[2][:2].T
-    largest = [int(one) for one in np.argsort(-np.bincount(chosen.assignment))[:5]]
+    largest = np.argsort(-np.bincount(chosen.assignment))[:5].tolist()
     colours = ("#0a72b5", "#d9590a", "#008f68", "#bd5a9b", "#c78400")
 
     def paint(axes: Axes) -> None:
         for label, marker in ((0, "o"), (1, "^")):
-            here = classes == label
-            rest = here & ~np.isin(chosen.assignment, largest)
-            axes.scatter(
-                plane[rest, 0],
-                plane[rest, 1],
-                s=12,
-                marker=marker,
-                color=MUTED,
-                alpha=0.35,
-                linewidths=0,
-            )
+            labelled = classes == label
+            rest = plane[labelled & ~np.isin(chosen.assignment, largest)]
+            axes.scatter(rest[:, 0], rest[:, 1], s=12, marker=marker, color=MUTED, alpha=0.35,
+                         linewidths=0)  # fmt: skip
             for cluster, colour in zip(largest, colours, strict=True):
-                own = here & (chosen.assignment == cluster)
-                axes.scatter(
-                    plane[own, 0], plane[own, 1], s=16, marker=marker, color=colour, linewidths=0
-                )
-        ringed = plane[chosen.order]
-        axes.scatter(ringed[:, 0], ringed[:, 1], s=70, facecolors="none", edgecolors=INK,
+                members = plane[labelled & (chosen.assignment == cluster)]
+                axes.scatter(members[:, 0], members[:, 1], s=16, marker=marker, color=colour,
+                             linewidths=0)  # fmt: skip
+        encoded = plane[chosen.order]
+        axes.scatter(encoded[:, 0], encoded[:, 1], s=70, facecolors="none", edgecolors=INK,
                      linewidths=1.1)  # fmt: skip
         for marker, title in (("o", "fine"), ("^", "unwelcome")):
             axes.scatter([], [], s=16, marker=marker, color=MUTED, linewidths=0, label=title)
@@ -294,24 +286,24 @@ def clusters(texts: Sequence[str], labels: Sequence[str]) -> Plot:
 
 
 def bridge(texts: Sequence[str]) -> Plot:
-    """The vendor's logits by way of the bridge and by forward passes.
+    """The vendor's logits over the bridge and by forward passes.
 
     Args:
-        texts: Of a user; none of the vendor's.
+        texts: A user's texts, not among the vendor's.
     """
     old, new = (fala.Bundle.open(fala.sample_release(name)) for name in ("glove", "bert"))
-    head, crossing = new.head(), new.bridges()[old.backbone_digest]
+    head, learned_bridge = new.head(), new.bridges()[old.backbone_digest]
     if head is None:
-        raise fala.DataError("a release without a head")
+        raise fala.DataError("the sample release has no head")
     before, after = old.backbone().encode(list(texts)), new.backbone().encode(list(texts))
     weight = head.weight[0]
     logits = after @ weight
-    guessed = crossing.map(before) @ weight
-    agreed = float(np.corrcoef(logits, guessed)[0, 1])
+    mapped = learned_bridge.map(before) @ weight
+    correlation = float(np.corrcoef(logits, mapped)[0, 1])
 
     def paint(axes: Axes) -> None:
-        axes.scatter(guessed, logits, s=12, color=look("fala").colour, alpha=0.55, linewidths=0)
-        ends = [min(guessed.min(), logits.min()), max(guessed.max(), logits.max())]
+        axes.scatter(mapped, logits, s=12, color=look("fala").colour, alpha=0.55, linewidths=0)
+        ends = [min(mapped.min(), logits.min()), max(mapped.max(), logits.max())]
         axes.plot(ends, ends, color=MUTED, linewidth=0.9, linestyle="--")
         axes.set_xlabel("vendor's logit over the bridge, no forward pass", fontsize=9.5)
         axes.set_ylabel("vendor's logit by the new backbone", fontsize=9.5)
@@ -319,15 +311,15 @@ def bridge(texts: Sequence[str]) -> Plot:
     return Plot("bridge", "sample", "What a bridge tells", "",
                 f"The embedding's part of the vendor's logit for {len(texts)} posts, estimated "
                 f"from the old embeddings and computed by the new backbone: correlation "
-                f"{agreed:.2f}.", draw(2.9, paint))  # fmt: skip
+                f"{correlation:.2f}.", draw(2.9, paint))  # fmt: skip
 
 
 def moved_words(texts: Sequence[str], labels: Sequence[str]) -> Plot:
-    """Which words a user's labels moved the most.
+    """The words whose weights a user's labels moved the most.
 
     Args:
-        texts: The user's.
-        labels: Theirs.
+        texts: The user's texts.
+        labels: Their labels.
     """
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -336,30 +328,31 @@ def moved_words(texts: Sequence[str], labels: Sequence[str]) -> Plot:
         device.learn(texts, labels)
         personal, head = device.model, device.model.head
     counts = Counter(word for text in texts for word in set(words(text)))
-    known = [word for word, count in counts.items() if word.isalpha() and count >= LEAST]
-    alone, nothing = head.words(known), np.zeros((len(known), head.weight.shape[1]), np.float32)
+    frequent = [word for word, count in counts.items() if word.isalpha() and count >= LEAST]
+    features = head.words(frequent)
+    embeddings = np.zeros((len(frequent), head.weight.shape[1]), np.float32)
     models = (personal, head.vendor_model())
-    by_user, by_vendor = (one.logits(nothing, alone)[:, 0] for one in models)
+    by_user, by_vendor = (model.logits(embeddings, features)[:, 0] for model in models)
     change = (by_user - personal.bias) - (by_vendor - head.bias)
     order = np.argsort(change)
     shown = [*order[:6], *order[-6:]]
 
     def paint(axes: Axes) -> None:
-        colours = [look("full" if change[one] < 0 else "fala").colour for one in shown]
+        colours = [look("full" if change[word] < 0 else "fala").colour for word in shown]
         axes.barh(range(len(shown)), change[shown], color=colours)
-        axes.set_yticks(range(len(shown)), [known[one] for one in shown], fontsize=9)
+        axes.set_yticks(range(len(shown)), [frequent[word] for word in shown], fontsize=9)
         axes.set_xlabel("change of the word's logit by this user", fontsize=9.5)
 
-    told = ", ".join(f"{known[one]} {change[one]:+.2f}" for one in shown)
+    summary = ", ".join(f"{frequent[word]} {change[word]:+.2f}" for word in shown)
     return Plot(
         "words", "sample", "Words", "",
         f"Of the words in {LEAST} or more of one reader's {len(texts)} posts, the twelve whose "
-        f"weights moved the furthest from the vendor's: {told}.",
+        f"weights moved the furthest from the vendor's: {summary}.",
         draw(3.0, paint),
     )  # fmt: skip
 
 
-def drawn() -> list[Plot]:
+def pictures() -> list[Plot]:
     """All pictures."""
     (_, user), *_ = sample_rows(users=1, seed=0).users.items()
     texts, labels = [str(row.example) for row in user.train], [str(row.label) for row in user.train]
@@ -374,12 +367,12 @@ def drawn() -> list[Plot]:
 
 
 def main() -> None:
-    """Draw them."""
+    """Draw all pictures."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--out", type=Path, required=True, help="Folder of the pictures.")
     out = parser.parse_args().out
     out.mkdir(parents=True, exist_ok=True)
-    for plot in drawn():
+    for plot in pictures():
         (out / f"{plot.name}.svg").write_text(card(plot), encoding="utf-8")
         print(f"{plot.name}: {plot.alt}")
 

@@ -1,8 +1,8 @@
-"""How often the models of ``fala demo`` are wrong about each invented reader, as a table.
+"""Errors of the models of ``fala demo`` for each invented reader, as a table.
 
     python recipes/readers.py
 
-Means over seeds of the posts' order: wrong decisions of 100 unseen posts at a probability of 1/2,
+Means over seeds of the posts' order: wrong decisions on 100 unseen posts at a probability of 1/2,
 and AUC in brackets.
 """
 

@@ -2,9 +2,9 @@
 
     python recipes/record_demo.py --out docs/images/demo.webp
 
-Needs the extras demo and dev, and Chromium. An invented reader labels, the vendor ships, the user's
-posts pass through the new backbone, a text is asked and the device rolls back. Moments in which
-nothing moves are left out; the rest is shown as fast as ``--speed`` says.
+Needs the extras demo and dev, and Chromium. An invented reader labels posts, the vendor ships a
+release, the new backbone encodes posts, and the device rolls back. Waits are cut to
+2.5 s and shown ``--speed`` times faster.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from browser import open_browser  # type: ignore[import-not-found]  # the tests'
 
 IDLE = "document.body.dataset.busy === ''"
 STAGE = "document.body.dataset.stage"
-LONGEST = 2.5  # seconds that a moment is shown at most
+LONGEST = 2.5  # seconds that a picture is shown after a wait, at most
 
 
 class Film:
@@ -34,7 +34,7 @@ class Film:
 
     Args:
         page: The tab.
-        speed: How many times faster than real time waits are shown.
+        speed: Waits are shown this many times faster than real time.
     """
 
     def __init__(self, page: Any, speed: float) -> None:  # noqa: ANN401
@@ -43,10 +43,10 @@ class Film:
         self._times: list[float] = []
 
     def look(self, held: float = 0.0) -> None:
-        """Take a picture, unless it looks as the last one.
+        """Take a picture, unless it equals the last one.
 
         Args:
-            held: Seconds to show it for; 0 is as long as it lasts.
+            held: Fewest seconds to show it.
         """
         picture = Image.open(io.BytesIO(self._page.picture())).convert("RGB")
         if self._pictures and picture.tobytes() == self._pictures[-1].tobytes():
@@ -54,28 +54,28 @@ class Film:
             return
         self._pictures.append(picture)
         self._times.append(held)
-        self._taken = time.monotonic()
+        self._last = time.monotonic()
 
     def until(self, expression: str) -> None:
         """Take pictures until an expression is true in the page."""
-        done = False
-        while not done:
-            done = bool(self._page.evaluate(expression))
+        reached = False
+        while not reached:
+            reached = bool(self._page.evaluate(expression))
             before = len(self._pictures)
-            start = self._taken
+            start = self._last
             self.look()
             if len(self._pictures) > before:
-                lasted = (self._taken - start) / self._speed
-                self._times[before - 1] = max(self._times[before - 1], min(lasted, LONGEST))
+                wait = (self._last - start) / self._speed
+                self._times[before - 1] = max(self._times[before - 1], min(wait, LONGEST))
 
     def write(self, out: Path, quality: int) -> None:
         """Write the film."""
         out.parent.mkdir(parents=True, exist_ok=True)
-        first, *others = self._pictures
+        first, *rest = self._pictures
         first.save(
             out,
             save_all=True,
-            append_images=others,
+            append_images=rest,
             duration=[max(80, round(1000 * seconds)) for seconds in self._times],
             loop=0,
             quality=quality,
@@ -90,7 +90,7 @@ class Film:
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), required=True)
 @click.option("--width", default=960, show_default=True)
 @click.option("--height", default=700, show_default=True)
-@click.option("--speed", default=3.0, show_default=True, help="Times faster than it happened.")
+@click.option("--speed", default=3.0, show_default=True, help="Times faster than real time.")
 @click.option("--quality", default=60, show_default=True)
 def main(out: Path, width: int, height: int, speed: float, quality: int) -> None:
     """Record a visit."""
@@ -116,7 +116,7 @@ def main(out: Path, width: int, height: int, speed: float, quality: int) -> None
 
 
 def _visit(page: Any, film: Film) -> None:  # noqa: ANN401
-    """What the film shows."""
+    """The steps of the film."""
 
     def press(name: str) -> None:
         page.evaluate(f"document.getElementById('{name}').focus({{preventScroll: true}})")

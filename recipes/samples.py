@@ -3,8 +3,8 @@
     python recipes/samples.py --out sdk/fala/playground/builtin
 
 The vendor's rows are the public ones of the built-in synthetic sample. ``builtin.py`` ends with
-this step; as a command of its own it keeps the backbones of the package's releases. The same
-backbones give the same bytes on the same kind of processor.
+this step; this command keeps the backbones of the package's releases. The same backbones give the
+same bytes on the same kind of processor.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def write_samples(old: Bundle, new: Bundle, out: Path) -> list[Path]:
     Args:
         old: The backbone of word vectors.
         new: The transformer.
-        out: The folder of the files, which are named as the backbones.
+        out: The folder of the files; their names are the backbones'.
 
     Returns:
         The files.

@@ -1,4 +1,4 @@
-"""Which pages of the built site ten words lead to: python recipes/search.py SITE."""
+"""Search the built site for ten words, and check the pages: python recipes/search.py SITE."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lunr import get_default_builder, lunr
 
-#: Words that a newcomer types, and the pages of which one must be among the first that are found.
+#: Search words, and the pages of which one must be among the first results.
 PAGES = {
     "FAQ": {"faq.html"},
     "image": {"encoders.html"},
@@ -29,10 +29,10 @@ _FIRST = 2
 
 
 def pages_by_word(site: Path, words: Iterable[str]) -> dict[str, list[str]]:
-    """The pages that are found for each word, the best first: the browser's search, in Python."""
+    """The results for each word, the best first, by the browser's search in Python."""
     built = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))
     names, separator = built["config"]["fields"], re.compile(built["config"]["separator"])
-    fields = [{"field_name": name, "boost": how["boost"]} for name, how in names.items()]
+    fields = [{"field_name": name, "boost": field["boost"]} for name, field in names.items()]
     documents = [
         (
             {"location": entry["location"]}
@@ -43,20 +43,20 @@ def pages_by_word(site: Path, words: Iterable[str]) -> dict[str, list[str]]:
     ]
     builder = get_default_builder()
     for pipeline in (builder.pipeline, builder.search_pipeline):
-        pipeline.reset()  # the pages' search cuts no endings
+        pipeline.reset()  # the site's search does not stem words
     index = lunr("location", fields, documents, builder=builder)
-    found = {}
+    results = {}
     for word in words:
-        places = (
+        pages = (
             match["ref"].partition("#")[0]
             for match in index.search(f"{word.lower()} {word.lower()}*")
         )
-        found[word] = list(dict.fromkeys(places))
-    return found
+        results[word] = list(dict.fromkeys(pages))
+    return results
 
 
 def main(site: Path) -> int:
-    """Print the first pages of every word; 1 where none of them is right."""
+    """Print the first pages of every word; returns 1 if one has none of the expected pages."""
     wrong = 0
     for word, pages in pages_by_word(site, PAGES).items():
         right = bool(PAGES[word] & set(pages[:_FIRST]))

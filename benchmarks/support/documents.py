@@ -17,15 +17,15 @@ BUNDLE = click.option(
 
 
 def bundle_of(name: str) -> fala.Bundle:
-    """A built-in bundle, or a file."""
+    """A built-in bundle by name, or one from a file."""
     return built_in(name) if name in BUILT_IN else fala.Bundle.open(name)
 
 
 def documents_of(count: int, seed: int) -> tuple[list[str], list[int]]:
     """Distinct texts of the built-in sample, with labels 0 or 1."""
     rows = sample_rows(seed=seed)
-    everything = [*rows.public, *(row for user in rows.users.values() for row in user.train)]
-    if count > len(everything):
-        raise click.UsageError(f"there are {len(everything)} texts, fewer than {count}")
-    chosen = random.Random(seed).sample(everything, count)
+    all_rows = [*rows.public, *(row for user in rows.users.values() for row in user.train)]
+    if count > len(all_rows):
+        raise click.UsageError(f"there are {len(all_rows)} texts, fewer than {count}")
+    chosen = random.Random(seed).sample(all_rows, count)
     return [str(row.example) for row in chosen], [int(row.label or 0) for row in chosen]

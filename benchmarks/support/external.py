@@ -15,7 +15,7 @@ from fala.release import write_external
 from fala.testing import LABELS, texts
 
 Encoder: TypeAlias = Callable[[Sequence[str]], NDArray[np.float32]]
-#: The app's encoders by their names; None where releases have models of their own.
+#: The app's encoders by name; None if releases have models.
 Encoders: TypeAlias = Mapping[str, Encoder] | None
 
 _OLD, _NEW = 24, 16
@@ -23,7 +23,7 @@ _TURN = np.random.default_rng(0).normal(size=(_OLD, _NEW)).astype(np.float32) / 
 
 
 def _hashed(inputs: Sequence[str]) -> NDArray[np.float32]:
-    """Counts of words in buckets, by the words' checksums."""
+    """Word counts, hashed into buckets by checksum."""
     vectors = np.zeros((len(inputs), _OLD), np.float32)
     for row, text in enumerate(inputs):
         for word in text.lower().split():
@@ -32,7 +32,7 @@ def _hashed(inputs: Sequence[str]) -> NDArray[np.float32]:
 
 
 def _bent(inputs: Sequence[str]) -> NDArray[np.float32]:
-    """Another encoder, which the first one's embeddings tell nearly."""
+    """Another encoder: a function of the first one's embeddings."""
     return np.tanh(_hashed(inputs) @ _TURN)
 
 
@@ -52,8 +52,8 @@ def write_external_releases(folder: Path, encoders: Mapping[str, Encoder]) -> No
         labels = [LABELS[number % 2] for number in range(len(public))]
         head = fala.fit_head(vectors[rows], labels[rows])
         embedded = encoders[f"{name} 1"](probes)
-        answers = dict(zip(probes, embedded, strict=True))
-        write_external(folder / f"{file}.fala", name, "1", head, answers)
+        expected = dict(zip(probes, embedded, strict=True))
+        write_external(folder / f"{file}.fala", name, "1", head, expected)
     source = fala.Bundle.open(folder / "glove.fala").backbone_digest
     bridge = fala.fit_bridge(source, old, new)
     fala.add_bridge(folder / "bert.fala", fala.Bundle.open(folder / "bert.fala"), bridge, {})

@@ -1,4 +1,4 @@
-"""What all benchmarks share: how they are called, take turns, and end."""
+"""Shared by all benchmarks: the command, timings in turns, and the exit code."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ REPEATS = click.option("--repeats", type=click.IntRange(1), default=5, show_defa
 def benchmark(measure: Callable[..., Mapping[str, Any]]) -> click.Command:
     """The command of a benchmark.
 
-    Its help is the module's docstring. It takes ``--json``, and ``--seed`` where the function does,
-    beside the function's own options. It prints the record that the function returns, and fails
-    where that has a ``wrong`` that is not 0, or was interrupted.
+    Its help is the module's docstring. It has the function's options, ``--json``, and ``--seed`` if
+    the function has that parameter. It prints the record that the function returns, and fails if
+    ``wrong`` in it is not 0, or if it was interrupted.
     """
 
     @functools.wraps(measure)
@@ -42,7 +42,7 @@ def benchmark(measure: Callable[..., Mapping[str, Any]]) -> click.Command:
     as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
     command = as_json(run)
     if "seed" in inspect.signature(measure).parameters:
-        seed = click.option("--seed", default=0, show_default=True, help="Of what is drawn.")
+        seed = click.option("--seed", default=0, show_default=True, help="The seed of the draws.")
         command = seed(command)
     return click.command(help=sys.modules[measure.__module__].__doc__)(command)
 
@@ -59,8 +59,8 @@ def _print(record: Mapping[str, Any], indent: str) -> None:
 
 
 @dataclass(frozen=True)
-class Taken:
-    """What a call took, in each of its turns.
+class Timing:
+    """Times of a call, one for each turn.
 
     Attributes:
         clock: Seconds on the clock.
@@ -90,28 +90,28 @@ def seconds_of(call: Callable[[], object]) -> tuple[float, float]:
 
 def in_turns(
     calls: Mapping[str, Callable[[], object]], repeats: int, *, warm: bool = False
-) -> dict[str, Taken]:
-    """Let calls take turns, so that what else runs slows all of them alike.
+) -> dict[str, Timing]:
+    """Time calls in turns, so that other programs slow all of them alike.
 
     Args:
-        calls: By name.
-        repeats: Turns of each.
-        warm: Call each once more before every turn: the memory that it reads is then in the cache.
+        calls: Functions by name.
+        repeats: The number of turns.
+        warm: Call each once, untimed, before its turn: its memory is then in the cache.
     """
-    taken = {name: Taken([], []) for name in calls}
+    timings = {name: Timing([], []) for name in calls}
     for _ in range(repeats):
         for name, call in calls.items():
             if warm:
                 call()
             clock, processor = seconds_of(call)
-            taken[name].clock.append(clock)
-            taken[name].processor.append(processor)
-    return taken
+            timings[name].clock.append(clock)
+            timings[name].processor.append(processor)
+    return timings
 
 
-def median_ratio(one: Sequence[float], other: Sequence[float]) -> float:
-    """The median over turns of one call's time by another's."""
-    return statistics.median(a / b for a, b in zip(one, other, strict=True))
+def median_ratio(times: Sequence[float], peer_times: Sequence[float]) -> float:
+    """The median over turns of one call's time divided by another's."""
+    return statistics.median(a / b for a, b in zip(times, peer_times, strict=True))
 
 
 def peak_megabytes() -> float:

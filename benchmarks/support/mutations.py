@@ -1,4 +1,4 @@
-"""Damage by chance: in bytes, JSON, arrays, graphs, files of rows, bundles and stores."""
+"""Random damage to bytes, JSON, arrays, graphs, files of rows, bundles and stores."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _NUMBERS = (
     -1, 0, 1, 2, 127, 255, 256, 65_535, 1 << 20, (1 << 31) - 1, 1 << 31, 1 << 40, (1 << 63) - 1,
     -(1 << 63),
 )  # fmt: skip
-#: Values that stand where another is expected.
+#: Values to put in place of others.
 _VALUES: tuple[Any, ...] = (
     *_NUMBERS, None, True, False, 1e30, -0.5, 1e308, float("nan"), float("inf"), "", "\0", "nan",
     10**400, "\ud800",
@@ -47,45 +47,43 @@ _OPERATORS = (
 
 
 def damaged_bytes(whole: bytes, draw: random.Random) -> bytes:
-    """Bytes with one change: flipped, replaced, cut out, put in, doubled, or a missing end."""
+    """Bytes with one change: flipped, replaced, deleted, inserted, doubled, or truncated."""
     if not whole:
         return draw.choice(_BYTES)
-    # The beginning of a file says how the rest is to be read.
-    here = draw.randrange(draw.choice((len(whole), min(len(whole), 400))))
-    end = here + draw.choice((1, 1, 4, 64, _PAGE))
+    # The header is damaged more often: it decides how the rest is read.
+    at = draw.randrange(draw.choice((len(whole), min(len(whole), 400))))
+    end = at + draw.choice((1, 1, 4, 64, _PAGE))
     ways: tuple[Callable[[], bytes], ...] = (
-        lambda: whole[:here] + bytes([whole[here] ^ (1 << draw.randrange(8))]) + whole[here + 1 :],
-        lambda: whole[:here] + draw.randbytes(len(whole[here:end])) + whole[end:],
-        lambda: (
-            whole[:here] + draw.choice((1 << 31, 1 << 40, 0)).to_bytes(8, "little") + whole[end:]
-        ),
-        lambda: whole[:here] + whole[end:],
-        lambda: whole[:here] + draw.choice(_BYTES) + whole[here:],
-        lambda: whole[:end] + whole[here:],
-        lambda: whole[:here],
+        lambda: whole[:at] + bytes([whole[at] ^ (1 << draw.randrange(8))]) + whole[at + 1 :],
+        lambda: whole[:at] + draw.randbytes(len(whole[at:end])) + whole[end:],
+        lambda: whole[:at] + draw.choice((1 << 31, 1 << 40, 0)).to_bytes(8, "little") + whole[end:],
+        lambda: whole[:at] + whole[end:],
+        lambda: whole[:at] + draw.choice(_BYTES) + whole[at:],
+        lambda: whole[:end] + whole[at:],
+        lambda: whole[:at],
     )
     return draw.choice(ways)()
 
 
 def damaged_json(whole: bytes, draw: random.Random) -> bytes:
-    """JSON with a value that is missing, another one's, many times there, or unexpected."""
+    """JSON with a value deleted, repeated, or replaced by another one or an unexpected one."""
     value = json.loads(whole)
     positions = _positions(value)
-    # Words of a vocabulary are many: what they are in is chosen as often as they are.
+    # Most positions are words of the vocabulary: choose the earlier ones more often.
     few = positions if draw.random() < 0.3 else positions[: len(positions) // 3 + 1]
-    holder, key = draw.choice(few)
-    other, there = draw.choice(positions)
-    if isinstance(holder, dict) and draw.random() < 0.15:
-        del holder[key]
+    container, key = draw.choice(few)
+    source, source_key = draw.choice(positions)
+    if isinstance(container, dict) and draw.random() < 0.15:
+        del container[key]
     else:
-        many = [holder[key]] * (2 if isinstance(holder[key], dict | list) else 1_000)
-        changed = draw.choice([*draw.sample(_VALUES, 4), other[there], many])
-        holder[key] = json.loads(json.dumps(changed))
+        many = [container[key]] * (2 if isinstance(container[key], dict | list) else 1_000)
+        changed = draw.choice([*draw.sample(_VALUES, 4), source[source_key], many])
+        container[key] = json.loads(json.dumps(changed))
     return json.dumps(value).encode()
 
 
 def _positions(value: Any) -> list[tuple[Any, Any]]:  # noqa: ANN401
-    """All positions in a JSON value: what holds a value, and its key or index there."""
+    """All positions in a JSON value: a container, and a key or index in it."""
     positions = []
     for key in list(value) if isinstance(value, dict) else range(len(value)):
         positions.append((value, key))
@@ -106,14 +104,14 @@ def damaged_array(_: bytes, draw: random.Random) -> bytes:
 
 
 def damaged_graph(whole: bytes, draw: random.Random) -> bytes:
-    """An ONNX model with another number, name or operator, with one more, or one left out."""
+    """An ONNX model with a number, name or operator changed, added or removed."""
     import onnx
 
     model = onnx.load_from_string(whole)
     graph = model.graph
     node, tensor = draw.choice(graph.node), draw.choice(graph.initializer)
-    names = [name for one in graph.node for name in (*one.input, *one.output)]
-    names += [one.name for one in graph.initializer]
+    names = [name for each in graph.node for name in (*each.input, *each.output)]
+    names += [each.name for each in graph.initializer]
     number, operator = draw.choice(_NUMBERS), draw.choice((*_OPERATORS, node.op_type))
     change = draw.randrange(9)
     if change == 0:
@@ -168,13 +166,13 @@ def damaged_rows(draw: random.Random, texts: list[str]) -> bytes:
 def write_damaged_bundle(
     path: Path, releases: Mapping[str, Path], earlier: Path, draw: random.Random
 ) -> str:
-    """Write a damaged or hostile bundle, with right digests; says what was changed.
+    """Write a damaged or hostile bundle, with right digests; returns a description.
 
     Args:
-        path: Where to write.
+        path: The bundle's file.
         releases: Sound releases to change; ``"onnx"`` is one with an ONNX backbone.
         earlier: The release that the device has.
-        draw: Chooses.
+        draw: The random generator.
     """
     if draw.random() < 0.05:
         kind = draw.choice(KINDS)
@@ -207,14 +205,14 @@ def write_damaged_bundle(
 
 
 def damage_file(path: Path, draw: random.Random) -> str:
-    """Damage a file in its bytes or pages; says how."""
+    """Damage a file in its bytes or pages; returns a description."""
     whole = path.read_bytes()
     pages = len(whole) // _PAGE
     if pages > 1 and draw.random() < 0.5:
-        one, other = draw.randrange(pages), draw.randrange(pages)
-        page = draw.choice((bytes(_PAGE), whole[other * _PAGE :][:_PAGE]))
-        path.write_bytes(whole[: one * _PAGE] + page + whole[(one + 1) * _PAGE :])
-        return f"{path.name}: page {one} {'is page ' + str(other) if any(page) else 'emptied'}"
+        target, source = draw.randrange(pages), draw.randrange(pages)
+        page = draw.choice((bytes(_PAGE), whole[source * _PAGE :][:_PAGE]))
+        path.write_bytes(whole[: target * _PAGE] + page + whole[(target + 1) * _PAGE :])
+        return f"{path.name}: page {target} {f'is page {source}' if any(page) else 'emptied'}"
     changes = draw.choice((1, 1, 3, 30))
     for _ in range(changes):
         whole = damaged_bytes(whole, draw)
@@ -223,7 +221,7 @@ def damage_file(path: Path, draw: random.Random) -> str:
 
 
 def damage_cells(path: Path, draw: random.Random) -> str:
-    """Damage values of a store, as SQL that no program of ours would write; says how."""
+    """Damage values of a store by unusual SQL; returns a description."""
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute("PRAGMA ignore_check_constraints = ON")
         tables = db.execute("SELECT name FROM sqlite_master WHERE type='table'").fetchall()
@@ -255,13 +253,13 @@ def damage_cells(path: Path, draw: random.Random) -> str:
 
 
 def _cell(old: Any, draw: random.Random) -> tuple[Any, str]:  # noqa: ANN401 - what SQLite holds
-    """A value in place of another, and the SQL that gives it its type."""
+    """A value in place of another, and the SQL expression for it."""
     if isinstance(old, bytes) and old and draw.random() < 0.6:
         if draw.random() < 0.6:
             return damaged_bytes(old, draw), "?"
         numbers = np.array(draw.choice((np.nan, np.inf, 3e38, 1e-40)), draw.choice(("f4", "f2")))
-        here = draw.randrange(max(1, len(old) // numbers.nbytes)) * numbers.nbytes
-        return old[:here] + numbers.tobytes() + old[here + numbers.nbytes :], "?"
+        start = draw.randrange(max(1, len(old) // numbers.nbytes)) * numbers.nbytes
+        return old[:start] + numbers.tobytes() + old[start + numbers.nbytes :], "?"
     if isinstance(old, str) and old and draw.random() < 0.5:
         return damaged_bytes(old.encode(), draw), "CAST(? AS TEXT)"
     if isinstance(old, int) and draw.random() < 0.5:

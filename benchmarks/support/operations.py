@@ -1,4 +1,4 @@
-"""What a device does that changes its folder, with all the states that it may be found in."""
+"""Operations that change a device's folder, with the states that a folder may have."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ADDED, FORGOTTEN = FURTHER[:3], LEARNED[:5]
 PASSES = 24
 
 Look = Callable[[], None]
-#: Yields after every change that the device acknowledges; looks where its answers may have changed.
+#: Yields after every acknowledged change; looks where the predictions may have changed.
 Act = Callable[[fala.Device, Look], Iterator[object]]
 
 
@@ -36,13 +36,13 @@ class Operation:
 
     Attributes:
         name: Its name.
-        folder: That of the releases.
-        start: The device's folder before it; None where there is none.
-        act: Does it.
-        states: Digests of the device's answers on the way, in order: the old model's first.
-        acknowledged: For every acknowledgement, the position of the state that is reached at least.
-        labels: The examples' labels before, by text.
-        encoder: The app's own encoders, by name; None where the releases have models.
+        folder: The folder of the releases.
+        start: The device's folder before the operation; None if there is none.
+        act: The function that performs it.
+        states: Digests of the device's predictions during it, in order: the old model's first.
+        acknowledged: For every acknowledgement, the position of the earliest allowed state.
+        labels: The examples' labels before the operation, by text.
+        encoder: The app's own encoders, by name; None if the releases have models.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Operation:
         return fala.Device.open(folder, encoder=self.encoder)
 
     def work(self, folder: Path, say: Say, look: Look = lambda: None) -> None:
-        """Do it; says every acknowledgement."""
+        """Perform the operation; sends every acknowledgement."""
         if self.start is None:
             release = self.folder / "glove.fala"
             fala.Device.create(folder, release, encoder=self.encoder).close()
@@ -72,13 +72,13 @@ class Operation:
                 say("done")
 
 
-def answers_of(device: fala.Device) -> str:
-    """A digest of a device's answers: equal if every bit is."""
+def state_of(device: fala.Device) -> str:
+    """A digest of a device's predictions: equal if every bit is."""
     return hashlib.sha256(device.name.encode() + device.predict(PROBES).tobytes()).hexdigest()
 
 
 def examples_of(device: fala.Device) -> dict[str, str]:
-    """The labels that a device keeps, by text."""
+    """The labels of a device's examples, by text."""
     return {str(each.example): str(each.label) for each in device.examples()}
 
 
@@ -117,7 +117,7 @@ def _update(address: str, root: Path) -> Act:
     return update
 
 
-#: What a device does.
+#: Names of the operations.
 NAMES = (
     "create", "learn", "replace over a bridge", "replace without a bridge", "refine", "forget",
     "rollback", "update",
@@ -128,13 +128,12 @@ NAMES = (
 def operations(
     folder: Path, only: Sequence[str], encoder: Encoders = None
 ) -> Iterator[list[Operation]]:
-    """Make releases and folders, and every operation with its states; an update has its server.
+    """Make releases, folders, and the operations with their states; serve the update.
 
-    All is done in processes of their own: this one never loads a model, so that its forks are
-    small and clean.
+    This process never loads a model, so that its forks are small and clean.
     """
     only = only or [name for name in NAMES if name != "update" or can_publish()]
-    prepared(folder, encoder)
+    prepare(folder, encoder)
     learned, replaced = folder / "learned", folder / "replaced"
     acts: dict[str, tuple[Path | None, Act]] = {
         "create": (None, _learn),
@@ -145,38 +144,38 @@ def operations(
         "forget": (learned, _forget),
         "rollback": (replaced, _roll_back),
     }
-    with ExitStack() as ended:
+    with ExitStack() as servers:
         if "update" in only:
             root = publish(folder / "repository", folder / "bert.fala")
-            address = ended.enter_context(served(folder / "repository"))
+            address = servers.enter_context(served(folder / "repository"))
             acts["update"] = learned, _update(address, root)
         yield [_watched(Operation(name, folder, *acts[name], encoder=encoder)) for name in only]
 
 
 def _watched(operation: Operation) -> Operation:
-    """An operation with what a run that nothing interrupts finds."""
-    (seen,) = run_apart(lambda say: say(_states(operation)), limit=600).said
-    operation.states.extend(seen["states"])
-    operation.acknowledged.extend(seen["acknowledged"])
-    operation.labels.update(seen["labels"])
-    warm(seen["modules"])
+    """Fill in an operation's states by a run without interruption."""
+    (record,) = run_apart(lambda say: say(_states(operation)), limit=600).said
+    operation.states.extend(record["states"])
+    operation.acknowledged.extend(record["acknowledged"])
+    operation.labels.update(record["labels"])
+    warm(record["modules"])
     return operation
 
 
-def prepared(folder: Path, encoder: Encoders = None) -> None:
+def prepare(folder: Path, encoder: Encoders = None) -> None:
     """Make releases, and two folders: ``learned``, and ``replaced`` over a bridge."""
     warm(*run_apart(lambda say: say(_prepare(folder, encoder)), limit=600).said)
 
 
 def warm(modules: list[str]) -> None:
-    """Import what a process needed: the next ones are forked with it."""
+    """Import a process's modules, so that the next forks have them."""
     for name in modules:
         with contextlib.suppress(Exception):
             importlib.import_module(name)
 
 
 def _prepare(folder: Path, encoder: Encoders) -> list[str]:
-    """Make the releases and folders; returns the modules that were needed."""
+    """Make the releases and folders; returns the imported modules."""
     if encoder is None:
         write_releases(folder)
     else:
@@ -192,7 +191,7 @@ def _prepare(folder: Path, encoder: Encoders) -> list[str]:
 
 
 def _states(operation: Operation) -> dict[str, Any]:
-    """Do an operation once, with a second device that looks at the folder all along."""
+    """Perform an operation once, while a second device reads its states."""
     path = operation.folder / "seen"
     states: list[str] = []
     acknowledged: list[int] = []
@@ -200,17 +199,17 @@ def _states(operation: Operation) -> dict[str, Any]:
 
     def look() -> None:
         with operation.open(path) as device:
-            if (answers := answers_of(device)) not in states:
-                states.append(answers)
+            if (state := state_of(device)) not in states:
+                states.append(state)
 
     if operation.start is not None:
         shutil.copytree(operation.start, path, symlinks=True)
         with operation.open(path) as device:
             labels = examples_of(device)
         look()
-    if operation.name == "rollback":  # the earlier model's answers, before it learns the rest
+    if operation.name == "rollback":  # the earlier model, before it learns the newer labels
         with operation.open(operation.folder / "learned") as device:
-            states.append(answers_of(device))
+            states.append(state_of(device))
     operation.work(path, lambda _: acknowledged.append(len(states) - 1), look)
     shutil.rmtree(path)
     return {
@@ -219,55 +218,55 @@ def _states(operation: Operation) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def mistake(operation: Operation, folder: Path, said: int, *, again: bool = True) -> str | None:
-    """What is wrong with a folder in which an operation was interrupted; None if nothing is.
+def check(operation: Operation, folder: Path, confirmed: int, *, again: bool = True) -> str | None:
+    """The failure of a folder in which an operation was interrupted; None if there is none.
 
     Args:
         operation: The operation.
-        folder: The folder; it is used up.
-        said: How many acknowledgements there were.
-        again: Whether to do the operation again, too.
+        folder: The folder; this changes it.
+        confirmed: The number of acknowledgements.
+        again: Whether to repeat the operation.
     """
     try:
-        answers, examples = _opened(operation, folder)
+        state, examples = _opened(operation, folder)
     except fala.DeviceError as error:
-        if operation.start is not None or said:
+        if operation.start is not None or confirmed:
             return f"does not open: {error}"
         operation.work(folder, lambda _: None)
-        answers, examples = _opened(operation, folder)
-    if answers not in operation.states:
-        return "answers neither as before nor as afterwards"
-    state = operation.states.index(answers)
-    if said and state < operation.acknowledged[said - 1]:
-        return "answers as before what was acknowledged"
-    wrong = _lost(operation, examples, said)
-    if wrong is None and again and operation.start is not None:
+        state, examples = _opened(operation, folder)
+    if state not in operation.states:
+        return "predicts neither as before nor as afterwards"
+    position = operation.states.index(state)
+    if confirmed and position < operation.acknowledged[confirmed - 1]:
+        return "predicts as before an acknowledged change"
+    failure = _lost(operation, examples, confirmed)
+    if failure is None and again and operation.start is not None:
         operation.work(folder, lambda _: None)
         after, examples = _opened(operation, folder)
-        if state == 0 and after != operation.states[-1]:
-            return "another try ends with other answers"
-        wrong = _lost(operation, examples, len(operation.acknowledged))
-        left = {file.name for file in (folder / "bundles").iterdir()}
-        if wrong is None and (len(left) > 2 or any(name.endswith(".part") for name in left)):
-            return f"leaves files behind: {sorted(left)}"
-    return wrong
+        if position == 0 and after != operation.states[-1]:
+            return "a second try ends with other predictions"
+        failure = _lost(operation, examples, len(operation.acknowledged))
+        files = {file.name for file in (folder / "bundles").iterdir()}
+        if failure is None and (len(files) > 2 or any(name.endswith(".part") for name in files)):
+            return f"leaves files behind: {sorted(files)}"
+    return failure
 
 
 def _opened(operation: Operation, folder: Path) -> tuple[str, dict[str, str]]:
     with operation.open(folder) as device:
-        return answers_of(device), examples_of(device)
+        return state_of(device), examples_of(device)
 
 
-def _lost(operation: Operation, examples: dict[str, str], said: int) -> str | None:
-    """Which example a device has lost, or kept in spite of the user."""
-    wanted = dict(operation.labels)
+def _lost(operation: Operation, examples: dict[str, str], confirmed: int) -> str | None:
+    """An example that a device has lost, or kept although the user deleted it."""
+    expected = dict(operation.labels)
     if operation.name == "learn":
-        wanted.update(zip(ADDED[:said], labels_of(ADDED[:said]), strict=True))
+        expected.update(zip(ADDED[:confirmed], labels_of(ADDED[:confirmed]), strict=True))
     if operation.name == "forget":
-        kept = [text for text in FORGOTTEN if text in examples]
-        if kept and (said or len(kept) < len(FORGOTTEN)):
-            return f"keeps what was to be forgotten: {kept[0]!r}"
+        remaining = [text for text in FORGOTTEN if text in examples]
+        if remaining and (confirmed or len(remaining) < len(FORGOTTEN)):
+            return f"keeps a forgotten example: {remaining[0]!r}"
         for text in FORGOTTEN:
-            wanted.pop(text)
-    lost = [text for text, label in wanted.items() if examples.get(text) != label]
+            expected.pop(text)
+    lost = [text for text, label in expected.items() if examples.get(text) != label]
     return f"lost an example: {lost[0]!r}" if lost else None

@@ -19,10 +19,10 @@ def can_publish() -> bool:
 
 
 def publish(folder: Path, release: Path) -> Path:
-    """Begin a repository, and publish a release; gives the root that an app pins."""
+    """Begin a repository, and publish a release; returns the root that an app pins."""
     for command in (["repository", "begin", folder], ["publish", folder, release]):
-        words = [sys.executable, "-c", _EXPORT, *map(str, command)]
-        done = subprocess.run(words, capture_output=True, text=True)
+        arguments = [sys.executable, "-c", _EXPORT, *map(str, command)]
+        done = subprocess.run(arguments, capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(f"fala-export {command[0]} failed: {done.stderr}")
     return folder / "metadata" / "1.root.json"
@@ -30,16 +30,16 @@ def publish(folder: Path, release: Path) -> Path:
 
 @contextmanager
 def served(folder: Path) -> Iterator[str]:
-    """Serve a folder from a process of its own; gives its address."""
+    """Serve a folder from a process of its own; yields its address."""
     command = ["-u", "-m", "http.server", "0", "--bind", "127.0.0.1", "--directory", str(folder)]
     with subprocess.Popen(
         [sys.executable, *command], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as server:
         try:
             line = server.stdout.readline() if server.stdout else ""
-            found = re.search(r"port (\d+)", line)
-            if found is None:
+            port = re.search(r"port (\d+)", line)
+            if port is None:
                 raise RuntimeError(f"no server: {line!r}")
-            yield f"http://127.0.0.1:{found[1]}"
+            yield f"http://127.0.0.1:{port[1]}"
         finally:
             server.kill()

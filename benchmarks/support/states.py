@@ -20,15 +20,15 @@ def random_state(encoder: OnnxEncoder, kind: str, length: int, seed: int) -> Enc
     """An adapter (``adapter.``) or a prompt (``past_key_values.``) for a graph's optional inputs.
 
     Args:
-        encoder: The graph's.
-        kind: How the inputs' names begin.
+        encoder: The graph's encoder.
+        kind: The prefix of the inputs' names.
         length: The adapter's size, or the prompt's length.
-        seed: Of the weights.
+        seed: The seed of the weights.
     """
     draw, inputs = np.random.default_rng(seed), {}
     for name, shape in encoder.optional_inputs.items():
         if name.startswith(kind):
-            sizes = [length if one is None else one for one in shape]
+            sizes = [length if size is None else size for size in shape]
             numbers = 0.02 * draw.normal(size=sizes) + name.endswith("norm.weight")
             inputs[name] = numbers.astype(np.float32)
     return EncoderState.of(inputs)

@@ -83,7 +83,7 @@ def test_rows_of_the_same_example_are_averaged():
     [
         ([1, 2, 9], RANGE, DataError, "label '9' of example 2 is not a number from 1 to 5"),
         ([1, np.nan, 2], RANGE, DataError, "label 'nan' of example 1"),
-        ([1, 2, None], RANGE, DataError, "a number a row"),
+        ([1, 2, None], RANGE, DataError, "a number in each row"),
         ([3, 3, 3], RANGE, DataError, "two different ones"),
         ([1, 2, 3], (5, 1), BundleFormatError, "from a lower to a higher"),
         ([1, 2, 3], (1, np.inf), BundleFormatError, "from a lower to a higher"),

@@ -8,7 +8,7 @@ from fala import Bundle, DataError, write_release
 from fala.cli.progress import progress
 from fala.release import unique_texts
 from fala.release.fitting import PublicRows, fit_head, left_out_logits
-from fala.release.population.left_out import honest_logits
+from fala.release.population.left_out import cross_fitted_logits
 from public_people import FILMS
 
 PENALTIES = [1e-3, 1e-4]
@@ -32,7 +32,7 @@ def labels_of(seed=0):
 
 def logits_of(path, backbone, head, labels, embeddings, details=None):
     write_release(path, backbone, head, details or {})
-    return honest_logits(Bundle.open(path), head, FILMS, labels, embeddings, progress)
+    return cross_fitted_logits(Bundle.open(path), head, FILMS, labels, embeddings, progress)
 
 
 def own(head, embeddings):
@@ -79,7 +79,7 @@ def test_a_trained_backbone_answers_itself(tmp_path, backbone, embeddings):
 def test_one_document_cannot_be_left_out(tmp_path, backbone, embeddings):
     path = tmp_path / "one.fala"
     write_release(path, backbone, make_head(), {})
-    with pytest.raises(DataError, match="one document cannot be left out"):
-        honest_logits(
+    with pytest.raises(DataError, match="two documents or more"):
+        cross_fitted_logits(
             Bundle.open(path), make_head(), FILMS[:1] * 2, ["0", "1"], embeddings, progress
         )

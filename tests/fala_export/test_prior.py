@@ -91,7 +91,7 @@ def test_devices_own_prior_is_measured_as_devices_fit_it():
     logits = inputs.astype(float) @ WEIGHT.astype(float) + BIAS
     far = gather_annotators(inputs + 7, None, logits, labels, names)
     np.testing.assert_allclose([_devices_loss(one) for one in far], near, rtol=1e-3)
-    still = [_devices_loss(replace(one, beside=0 * one.beside)) for one in far]
+    still = [_devices_loss(replace(one, extra_covariance=0 * one.extra_covariance)) for one in far]
     assert np.abs(np.subtract(still, near)).mean() > 0.01  # their slopes are fitted, too
 
 
@@ -114,7 +114,7 @@ def test_annotators_are_fitted_as_devices_fit():
     fitted = inputs[rows] @ full.weights[0].T + words.take(rows).times(full.weights[1]) + full.bias
     centred = inputs[rows] - inputs[rows].mean(axis=0)
     products = (centred @ centred.T).astype(float)
-    kernel = products / np.diag(products).mean() + BIAS_DEVIATION**2 + one.beside
+    kernel = products / np.diag(products).mean() + BIAS_DEVIATION**2 + one.extra_covariance
     mode = find_mode(kernel, one.logits, one.labels, None)
     np.testing.assert_allclose(one.logits + kernel @ mode.dual, fitted[:, 0], atol=1e-3)
 
@@ -295,7 +295,7 @@ def test_a_release_stays_without_a_prior_where_none_is_better(folder, release):
     earlier = write_word_vector_release(folder / "alike.fala", make_head())
     add_prior(earlier.path, earlier, make_prior(d=earlier.manifest.dimension), {})
     shown = works("--release", earlier.path, "--data", rows).stdout
-    assert "no prior: no population prior serves held-out annotators better" in shown
+    assert "no prior: no population prior is better on held-out annotators" in shown
     written = Bundle.open(earlier.path)
     assert written.prior() is None
     assert "cross-entropy" in written.manifest.details["prior"]["refused"]

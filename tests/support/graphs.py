@@ -68,9 +68,9 @@ class Recorder(Oracle):
         return answers
 
     def first_positive(self, vertex, others):
-        before = self.asked
+        before = self.queries
         position = super().first_positive(vertex, others)
-        self.single += [(vertex, other) for other in others[: self.asked - before].tolist()]
+        self.single += [(vertex, other) for other in others[: self.queries - before].tolist()]
         return position
 
 

@@ -15,7 +15,7 @@ import fala
 
 
 class App:
-    """The window: posts with the model's opinion, and what can be done about it."""
+    """The window: posts with the model's probability and buttons for the user's label."""
 
     def __init__(self, page: flet.Page) -> None:
         self.page = page
@@ -23,25 +23,25 @@ class App:
         self.end = threading.Event()
         page.title = "Your model"
         page.scroll = flet.ScrollMode.AUTO
-        self.own = flet.TextField(label="A post of your own", autofocus=True, on_submit=self.add)
+        self.entry = flet.TextField(label="A post of your own", autofocus=True, on_submit=self.add)
         self.new = flet.Button("New backbone", on_click=self.replace)
-        self.stop = flet.Button("Stop", on_click=self.ask_for_end, disabled=True)
+        self.stop = flet.Button("Stop", on_click=self.request_stop, disabled=True)
         self.back = flet.Button("Roll back", on_click=self.roll_back)
         self.bar = flet.ProgressBar(value=0, visible=False)
-        self.said = flet.Text()
+        self.status = flet.Text()
         self.posts = flet.Column()
         page.add(
-            self.own, flet.Row([self.new, self.stop, self.back], wrap=True),
-            self.bar, self.said, self.posts,
+            self.entry, flet.Row([self.new, self.stop, self.back], wrap=True),
+            self.bar, self.status, self.posts,
         )  # fmt: skip
         self.show("Label some posts; then let a new backbone come.")
 
     def show(self, message: str) -> None:
-        """Draw everything anew, from what the device says."""
+        """Redraw the window from the device's labels and predictions."""
         labels = self.personal.labels()
         texts = [*(text for text in labels if text not in POSTS), *POSTS]
         opinions = self.personal.unwelcome(texts)
-        self.said.value = f"{self.personal.device.name}: {message}"
+        self.status.value = f"{self.personal.device.name}: {message}"
         self.posts.controls = [
             self.row(text, share, labels.get(text))
             for text, share in zip(texts, opinions, strict=True)
@@ -49,7 +49,7 @@ class App:
         self.page.update()
 
     def row(self, text: str, share: float, label: str | None) -> flet.Control:
-        """A post, the model's opinion and the user's."""
+        """A post with its probability and the user's label."""
         opinion = flet.Text(f"{share:.0%} unwelcome", weight=flet.FontWeight.BOLD)
         buttons = [
             flet.OutlinedButton(
@@ -61,26 +61,26 @@ class App:
         return flet.Column([flet.Text(text), flet.Row([opinion, *buttons], wrap=True)], spacing=2)
 
     def add(self, _event: flet.Event[flet.TextField]) -> None:
-        """Take a text of the user's own, as an unwelcome post."""
-        text, self.own.value = (self.own.value or "").strip(), ""
+        """Add the user's text as an unwelcome post."""
+        text, self.entry.value = (self.entry.value or "").strip(), ""
         if text:
             self.label(text, UNWELCOME)
 
     def label(self, text: str, value: str, _event: object = None) -> None:
-        """Learn one label, and show what it changed."""
+        """Learn one label, and show the changes."""
         self.personal.label(text, value)
         self.show(f"learned from {len(self.personal.labels())} posts")
 
     def replace(self, _event: object = None) -> None:
-        """Start the replacement beside the window, which goes on answering."""
+        """Start the replacement in a second thread; the window stays responsive."""
         self.end.clear()
         self.busy(True)
         self.page.run_thread(self.work)
 
     def work(self) -> None:
-        """Replace the backbone; runs in a thread of its own, which must tell its own mistakes."""
+        """Replace the backbone; runs in a second thread, so it shows its errors itself."""
         try:
-            report = self.personal.replace(self.follow)
+            report = self.personal.replace(self.progress)
             message = (
                 f"{report.decision} model after {report.forward_passes} forward passes,"
                 f" {report.seconds['total']:.1f} s"
@@ -92,25 +92,25 @@ class App:
         self.busy(False)
         self.show(message)
 
-    def follow(self, stage: str, done: int, total: int) -> bool:
-        """Show how far the work is; its answer ends it where the user asked for that."""
+    def progress(self, stage: str, done: int, total: int) -> bool:
+        """Show the progress; returns False to stop the replacement."""
         self.bar.value = done / total if total else None
-        self.said.value = f"{stage} {done} of {total}"
+        self.status.value = f"{stage} {done} of {total}"
         self.page.update()
         return not self.end.is_set()
 
     def busy(self, now: bool) -> None:
-        """Say that work goes on: one replacement at a time."""
+        """Disable the other buttons during a replacement."""
         self.new.disabled = self.back.disabled = self.bar.visible = now
         self.stop.disabled = not now
         self.page.update()
 
-    def ask_for_end(self, _event: object = None) -> None:
-        """End the replacement at its next step."""
+    def request_stop(self, _event: object = None) -> None:
+        """Stop the replacement at its next step."""
         self.end.set()
 
     def roll_back(self, _event: object = None) -> None:
-        """Go back to the earlier model; what was said since counts there, too."""
+        """Go back to the earlier model, fitted to the newer labels, too."""
         try:
             self.personal.device.rollback()
             self.show("rolled back")

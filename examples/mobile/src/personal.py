@@ -1,4 +1,4 @@
-"""What the app knows and does, without a window: a device in the app's folder."""
+"""The app without its window: a device in the app's folder."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import fala
 
-#: Posts to label. None is of a real person.
+#: Posts to label, all made up.
 POSTS = (
     "What a lovely film about the match.",
     "You absolute clown, nobody asked you.",
@@ -29,7 +29,7 @@ class Personal:
     """This user's model.
 
     Args:
-        folder: Where the app keeps what is to stay; it is made if need be.
+        folder: The app's folder for data; created if it does not exist.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -41,23 +41,23 @@ class Personal:
             self.device = fala.Device.create(path, fala.sample_release("glove"))
 
     def label(self, post: str, label: str) -> None:
-        """Learn what the user said; it is on the disk before anything is fitted."""
+        """Learn a label; it is on the disk before the fit."""
         self.device.learn([post], [label])
 
     def labels(self) -> dict[str, str | None]:
-        """What the user said, by post, the last first."""
-        return {str(one.example): one.label for one in reversed(list(self.device.examples()))}
+        """The user's labels by post, the last first."""
+        return {str(row.example): row.label for row in reversed(list(self.device.examples()))}
 
     def unwelcome(self, posts: list[str]) -> list[float]:
         """The probability that each post is unwelcome to this user."""
         return [float(row[1]) for row in self.device.predict(posts)]
 
     def replace(self, progress: Callable[[str, int, int], object]) -> fala.Report:
-        """Install the vendor's new backbone; ``progress`` ends it by giving False."""
+        """Install the vendor's new backbone; ``progress`` returns False to stop it."""
         return self.device.replace(fala.sample_release("bert"), progress=progress)
 
 
 def storage() -> Path:
-    """The app's own folder: what the phone gives it, or the one named on the command line."""
-    given = os.environ.get("FLET_APP_STORAGE_DATA")
-    return Path(given or (sys.argv[1] if len(sys.argv) > 1 else "storage"))
+    """The app's folder: the phone's, or the one named on the command line."""
+    folder = os.environ.get("FLET_APP_STORAGE_DATA")
+    return Path(folder or (sys.argv[1] if len(sys.argv) > 1 else "storage"))

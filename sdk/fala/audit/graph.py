@@ -1,12 +1,12 @@
-"""A model's graph, whatever file format it is read from.
+"""A model's graph, independent of its file format.
 
-A graph may have optional inputs: constants that are inputs too, so that a run may leave them out.
-They are those of a task's adapter and a writer's prompt, and their names are those of the field:
-``adapter.{l}.{attention,output}.{down,up,norm}.{weight,bias}`` for a bottleneck behind a sub-layer
-and the norm that follows it, ``past_key_values.{l}.{key,value}`` for tokens in front of a text's
-own. Constants of other names are constants only.
+A graph may have optional inputs: constants that are also inputs, so that a run may omit them. They
+are those of a task's adapter and a writer's prompt, and have the usual names:
+``adapter.{l}.{attention,output}.{down,up,norm}.{weight,bias}`` for a bottleneck after a sub-layer
+and the norm that follows it, ``past_key_values.{l}.{key,value}`` for tokens before a text's own.
+Constants with other names are constants only.
 
-A graph with the second may also return the keys and values of a text: ``keys.{l}``, transposed to
+A graph with a prompt may also return the keys and values of a text: ``keys.{l}``, transposed to
 (texts, heads, width, tokens), and ``values.{l}``, (texts, heads, tokens, width).
 """
 
@@ -23,12 +23,12 @@ from numpy.typing import NDArray
 
 from fala.audit.limits import GRAPH, STATE
 
-#: NumPy's types of ONNX's numbers (TensorProto.DataType); of the others only sizes matter.
+#: NumPy's types for ONNX's (TensorProto.DataType); of other types only sizes matter.
 DTYPES: dict[int, type[np.generic]] = {
     1: np.float32, 2: np.uint8, 3: np.int8, 4: np.uint16, 5: np.int16, 6: np.int32, 7: np.int64,
     9: np.bool_, 10: np.float16, 11: np.float64, 12: np.uint32, 13: np.uint64,
 }  # fmt: skip
-#: Bits of a number of each type that a model may hold: no texts, no complex numbers.
+#: Bits of a number of each permitted type: no texts, no complex numbers.
 BITS = {
     **{kind: 8 * np.dtype(dtype).itemsize for kind, dtype in DTYPES.items()},
     16: 16, 17: 8, 18: 8, 19: 8, 20: 8, 21: 4, 22: 4,
@@ -39,7 +39,7 @@ _FLOAT = 1  # of the types
 _ADAPTER = re.compile(r"(adapter\.\d{1,3}\.(?:attention|output))\.(down|up|norm)\.(weight|bias)")
 _PREFIX = re.compile(r"(past_key_values\.\d{1,3})\.(?:key|value)")
 
-#: Of an adapter's parts: how many axes they have, and which of them is the bottleneck.
+#: The number of axes of an adapter's parts, and which axis is the bottleneck.
 _PARTS = {
     ("down", "weight"): (2, 1), ("down", "bias"): (1, 0), ("up", "weight"): (2, 0),
     ("up", "bias"): (1, None), ("norm", "weight"): (1, None), ("norm", "bias"): (1, None),
@@ -58,9 +58,9 @@ class Tensor:
     Attributes:
         dims: Its shape.
         kind: Type of its numbers, one of ``BITS``.
-        raw: Its bytes, little-endian; None where they are listed.
-        listed: How many numbers a protocol buffer lists instead; None where it lists none.
-        numbers: Those, where they are few.
+        raw: Its bytes, little-endian; None if the numbers are listed.
+        listed: The count of numbers that a protocol buffer lists instead; None if it lists none.
+        numbers: The listed numbers, if they are few.
     """
 
     dims: tuple[int, ...] = ()
@@ -69,36 +69,36 @@ class Tensor:
     listed: int | None = None
     numbers: Sequence[float] = ()
 
-    def check(self, what: str) -> None:
-        """Check that it holds the numbers of its shape.
+    def check(self, title: str) -> None:
+        """Check that it has the numbers of its shape.
 
         Raises:
-            UnsoundError: It does not, or they are of a type that no model needs.
+            UnsoundError: It does not, or their type is not permitted.
         """
         if self.kind not in BITS:
-            raise UnsoundError(f"{what} is of type {self.kind}, which is not of numbers")
+            raise UnsoundError(f"{title} is of type {self.kind}, which is not of numbers")
         if any(length < 0 for length in self.dims) or len(self.dims) > GRAPH.dimensions:
-            raise UnsoundError(f"{what} has an impossible shape")
+            raise UnsoundError(f"{title} has an impossible shape")
         count = math.prod(self.dims)
-        packed = -(-count * BITS[self.kind] // 8)
+        size = -(-count * BITS[self.kind] // 8)
         if self.raw is not None and self.listed is None:
-            fine = len(self.raw) == packed
+            valid = len(self.raw) == size
         else:
-            fine = self.raw is None and self.listed == (packed if BITS[self.kind] < 8 else count)
-        if not fine:
-            raise UnsoundError(f"{what} does not hold the {count} numbers of its shape")
+            valid = self.raw is None and self.listed == (size if BITS[self.kind] < 8 else count)
+        if not valid:
+            raise UnsoundError(f"{title} does not hold the {count} numbers of its shape")
 
     def values(self) -> NDArray[Any] | None:
-        """Its numbers where they are few; None where they are many, or of a rare type."""
+        """Its numbers if they are few; None if they are many, or of a rare type."""
         dtype = DTYPES.get(self.kind)
         if dtype is None or math.prod(self.dims) > GRAPH.small:
             return None
         if self.raw is not None:
             return np.frombuffer(self.raw, np.dtype(dtype).newbyteorder("<")).reshape(self.dims)
-        listed = np.array(self.numbers)
+        numbers = np.array(self.numbers)
         if dtype is np.float16:  # listed as the bits of a whole number
-            return listed.astype(np.uint16).view(np.float16).reshape(self.dims)
-        return listed.astype(dtype).reshape(self.dims)
+            return numbers.astype(np.uint16).view(np.float16).reshape(self.dims)
+        return numbers.astype(dtype).reshape(self.dims)
 
 
 @dataclass(slots=True)
@@ -107,10 +107,10 @@ class Node:
 
     Attributes:
         operator: Its name, prefixed by its domain and a dot if that is not ONNX's.
-        inputs: Names of its inputs; empty for one that is left out.
+        inputs: Names of its inputs; empty for an omitted one.
         outputs: Names of its outputs.
         attributes: Its attributes by name.
-        needed: Names that it takes, its branches included; known once its graph is sorted.
+        needed: Names that it uses, its branches included; set when its graph is sorted.
     """
 
     operator: str = ""
@@ -125,8 +125,8 @@ class Declared:
     """The declared type and shape of a graph's input.
 
     Attributes:
-        kind: Type of its numbers, one of ``BITS``; 0 where it is no tensor.
-        shape: Its lengths, None where one is free; None where it has none, or several.
+        kind: Type of its numbers, one of ``BITS``; 0 if it is no tensor.
+        shape: Its lengths, None for a free one; None if it has no shape, or several.
     """
 
     kind: int
@@ -135,12 +135,12 @@ class Declared:
 
 @dataclass(slots=True)
 class Size:
-    """How much a model holds, its branches included.
+    """The size of a model, its branches included.
 
     Attributes:
-        nodes: Operators.
-        arguments: Their inputs, outputs and attributes.
-        constants: Constants.
+        nodes: Number of operators.
+        arguments: Number of their inputs, outputs and attributes.
+        constants: Number of constants.
     """
 
     nodes: int = 0
@@ -150,7 +150,7 @@ class Size:
 
 @dataclass(slots=True)
 class Graph:
-    """Operators and constants, in bounds that both readers share.
+    """Operators and constants, within the same bounds for both readers.
 
     Attributes:
         nodes: The operators.
@@ -160,8 +160,8 @@ class Graph:
         declared: The declared types and shapes of its inputs, by name.
         optional: Names of its optional inputs, with the largest shape of each; see
             ``split_inputs``.
-        depth: How many graphs are around it.
-        size: Of the whole model.
+        depth: Number of graphs around it.
+        size: Size of the whole model.
     """
 
     nodes: list[Node] = field(default_factory=list)
@@ -217,10 +217,10 @@ class Graph:
         self.constants[name] = tensor
 
     def split_inputs(self) -> None:
-        """Split required inputs from optional ones: constants that are inputs too.
+        """Split required inputs from optional ones: constants that are also inputs.
 
         Raises:
-            UnsoundError: An adapter's or prompt's input has another type or shape than it should.
+            UnsoundError: An adapter's or prompt's input has a wrong type or shape.
         """
         # Before ONNX's fourth version all constants were inputs too.
         self.inputs = [name for name in self.inputs if name not in self.constants]
@@ -232,10 +232,10 @@ class Graph:
             largest = None if declared.shape is None else form.largest(declared.shape)
             if {declared.kind, default.kind} != {_FLOAT} or largest is None:
                 raise UnsoundError(f"the optional input {name!r} has another type or shape")
-            smallest = [0 if axis == form.free else one for axis, one in enumerate(largest)]
+            smallest = [0 if axis == form.free else size for axis, size in enumerate(largest)]
             if len(default.dims) != len(largest) or not all(
-                low <= one <= high
-                for low, one, high in zip(smallest, default.dims, largest, strict=True)
+                low <= size <= high
+                for low, size, high in zip(smallest, default.dims, largest, strict=True)
             ):
                 raise UnsoundError(f"the optional input {name!r} has another default")
             self.optional[name] = largest
@@ -254,8 +254,8 @@ class Form:
 
     Attributes:
         group: Inputs of one group have the same length along their free axes.
-        axes: How many it has.
-        free: The axis whose length a state chooses; None where there is none.
+        axes: Number of axes.
+        free: The axis whose length depends on the state; None if there is none.
         most: The largest such length.
     """
 
@@ -265,13 +265,13 @@ class Form:
     most: int
 
     def largest(self, shape: Sequence[int | None]) -> tuple[int, ...] | None:
-        """The largest shape that may be fed.
+        """The largest permitted shape.
 
         Args:
-            shape: As the graph declares it; None for what is free.
+            shape: The declared shape; None for a free length.
 
         Returns:
-            None where the graph declares another form than this.
+            None if the declared shape is not of this form.
         """
         if len(shape) != self.axes:
             return None
@@ -284,13 +284,13 @@ class Form:
 
 
 def prompt_outputs(names: Iterable[str]) -> set[str]:
-    """Names of the outputs beside the embedding that a graph with some optional inputs may have."""
+    """Names of a graph's permitted outputs besides the embedding, from its optional inputs."""
     layers = {name.split(".")[1] for name in names if _PREFIX.fullmatch(name)}
     return {f"{part}.{layer}" for part in ("keys", "values") for layer in layers}
 
 
 def form_of(name: str) -> Form | None:
-    """The form of the optional input of a name; None for any other name."""
+    """The form of the optional input with a name; None for any other name."""
     if match := _ADAPTER.fullmatch(name):
         axes, free = _PARTS[match[2], match[3]]
         return Form(match[1], axes, free, STATE.bottleneck)

@@ -7,19 +7,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class GraphLimits:
-    """Bounds on a model. Encoders of today keep far below them.
+    """Bounds on a model. Today's encoders are far below them.
 
     Attributes:
-        nodes: Operators, those of branches among them.
-        depth: Branches within branches.
+        nodes: Operators, including those of branches.
+        depth: Nested branches.
         constants: Constant tensors.
         arguments: Inputs, outputs and attributes of one operator.
         all_arguments: Those of all operators.
-        dimensions: Of a constant.
+        dimensions: Dimensions of a constant.
         elements: Numbers in the largest tensor of one run of usual size (256 MB in float32).
-        long_elements: The same for a text of as many tokens as the release reads.
+        long_elements: The same for a text of the release's maximum length.
         work: Multiplications a token (BERT-large: 3e8).
-        small: Numbers of a tensor whose values are followed, such as a shape.
+        small: Numbers of a tensor whose values are computed, such as a shape.
         followed: Numbers of all such tensors in one run.
     """
 
@@ -38,7 +38,7 @@ class GraphLimits:
 
 @dataclass(frozen=True)
 class StateLimits:
-    """Bounds on what a run feeds to a graph's optional inputs.
+    """Bounds on a graph's optional inputs.
 
     Attributes:
         bottleneck: Columns of an adapter.
@@ -54,20 +54,20 @@ class TokenizerLimits:
     """Bounds on a tokenizer.
 
     Attributes:
-        bytes: Of the file (a vocabulary of a million words: 60 MB).
-        values: Of its JSON, by brackets and commas; each becomes an object of its own.
+        bytes: Bytes of the file (a vocabulary of a million words: 60 MB).
+        values: Values in its JSON, by brackets and commas; each becomes an object.
         parts: Normalizers, pre-tokenizers, processors and decoders, together.
-        depth: Sequences within sequences.
-        added: Tokens beside the vocabulary.
+        depth: Nested sequences.
+        added: Tokens outside the vocabulary.
         token: Characters of one token; all prefixes of every suffix of a text are looked up.
         content: Characters of an added token.
         text: Characters of a setting, such as a prefix.
-        growth: How many times longer replacements may make a text.
-        pattern: Characters of a plain string that is split or replaced by.
-        word: Characters of a word beyond which it is unknown; finding its parts is quadratic.
+        growth: The largest factor by which replacements lengthen a text.
+        pattern: Characters of a plain string that splits or is replaced.
+        word: Characters of a word; a longer one is unknown, as splitting takes quadratic time.
         template: Pieces around a text.
-        segment: Bytes that one character may become by a charsmap.
-        units: Of a charsmap's trie (SentencePiece's own: 46,080).
+        segment: Bytes to which a charsmap may map one character.
+        units: Units of a charsmap's trie (SentencePiece's own: 46,080).
     """
 
     bytes: int = 1 << 27

@@ -1,7 +1,7 @@
-"""Whether a model may be loaded, decided from its bytes.
+"""The audit of a model: it decides from the bytes whether the model may be loaded.
 
-The graph is followed operator by operator, on shapes alone: what a run costs, and what the runtime
-computes from constants while it loads the model.
+The graph is followed operator by operator, on shapes alone, to compute the cost of a run, and of
+what the runtime computes from constants while it loads the model.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from fala.errors import BundleFormatError, safe_line
 # Several short texts in one run, and one text of usual length.
 _RUN = 8, 24
 _USUAL = 512
-# The most tokens of a text where the vendor sets no limit.
+# The most tokens of a text if the vendor sets no limit.
 _MOST_TOKENS = 1 << 17
 
 _IDS = "input_ids"
-# Operators that return the ids that they take.
+# Operators that return their input ids.
 _PASSING = {"Cast", "Identity", "Unsqueeze", "Squeeze", "Reshape", "Flatten"}
-# Operators that look tokens up: which inputs are the table and the ids.
+# Operators that look up tokens: the positions of their inputs for the table and the ids.
 _TABLES = {
     "Gather": (0, 1),
     "com.microsoft.EmbedLayerNormalization": (2, 0),
@@ -51,8 +51,8 @@ class Model:
     """The audit's result.
 
     Attributes:
-        tokens: The longest text in tokens that the model may be given.
-        rows: Rows of its table of tokens; None where the audit finds none.
+        tokens: The longest permitted text, in tokens.
+        rows: Rows of its token table; None if the audit finds none.
     """
 
     tokens: int
@@ -64,13 +64,12 @@ class Cost:
     """The cost of one run.
 
     Attributes:
-        most: Numbers that the largest tensor may have.
+        most: Most numbers of a tensor.
         stored: Numbers of the model's constants.
-        held: Numbers of the tensors that are needed at once, results of constants included.
+        held: Most numbers of tensors needed at once, including those computed from constants.
         work: Multiplications, roughly.
-        followed: Numbers of the tensors that are followed with their numbers.
-        rows: Rows of the smallest table in which tokens are looked up by their ids; None where
-            there is none.
+        followed: Numbers of the tensors whose values are computed.
+        rows: Rows of the smallest token table; None if there is none.
     """
 
     most: int
@@ -82,13 +81,13 @@ class Cost:
 
 
 def check_onnx(model: bytes) -> None:
-    """Check that an ONNX file can be read, and that it is all of the model.
+    """Check that an ONNX file can be read, and that it is the whole model.
 
     Raises:
-        BundleFormatError: It cannot, or it holds what no encoder needs.
+        BundleFormatError: It cannot, or it has parts that no encoder needs.
         ExternalDataError: A tensor keeps its numbers outside the file.
     """
-    with _refused():
+    with _bundle_errors():
         read_onnx(model)
 
 
@@ -97,27 +96,27 @@ def audit_model(model: bytes, max_length: int | None, *, ort_format: bool = Fals
 
     Args:
         model: The model's bytes.
-        max_length: Tokens of a text that the release reads; None for all.
-        ort_format: It is in ONNX Runtime's own format.
+        max_length: The release's maximum length of a text, in tokens; None for no maximum.
+        ort_format: Whether it is in ONNX Runtime's own format.
 
     Raises:
         BundleFormatError: It is no model; it has an operator that no encoder needs; or a run, or
-            what the runtime computes from constants while loading it, would take more memory or
+            the runtime's computations from constants while loading it, would take more memory or
             time than any encoder's.
         ExternalDataError: A tensor keeps its numbers outside an ONNX file.
     """
-    with _refused():
+    with _bundle_errors():
         graph = read_ort(model) if ort_format else read_onnx(model)
         sort_nodes(graph)
         audits = [_audit(graph, max_length, state=False)]
         if graph.optional:
             # The bounds hold for the largest optional inputs, too.
             audits.append(_audit(graph, max_length, state=True))
-    return Model(min(one.tokens for one in audits), _smallest(one.rows for one in audits))
+    return Model(min(audit.tokens for audit in audits), _smallest(audit.rows for audit in audits))
 
 
 @contextmanager
-def _refused() -> Iterator[None]:
+def _bundle_errors() -> Iterator[None]:
     try:
         yield
     except UnsoundError as error:
@@ -129,7 +128,7 @@ def _refused() -> Iterator[None]:
 
 
 def _audit(graph: Graph, max_length: int | None, *, state: bool) -> Model:
-    """Audit a graph whose optional inputs are as large as they may be, or left out."""
+    """Audit a graph with the largest optional inputs, or without them."""
     usual = min(_USUAL, max_length or _USUAL)
     run = follow(graph, *_RUN, GRAPH.elements, state=state)
     cost = follow(graph, 1, usual, GRAPH.elements, state=state)
@@ -157,15 +156,15 @@ def follow(graph: Graph, texts: int, length: int, elements: int, *, state: bool 
     """Follow one run.
 
     Args:
-        graph: Its operators are sorted; see ``sort_nodes``.
-        texts: How many texts are in it.
-        length: Tokens of each.
-        elements: Numbers of the largest tensor that is allowed; a constant may have more.
-        state: Whether its optional inputs are fed the largest that they take, or nothing.
+        graph: The graph, with sorted operators; see ``sort_nodes``.
+        texts: Number of texts.
+        length: Tokens of each text.
+        elements: Numbers of the largest permitted tensor; a constant may have more.
+        state: Whether the run has the largest optional inputs, or none.
 
     Raises:
-        UnsoundError: An operator is none of an encoder's, tensors are larger, or their size cannot
-            be computed from the lengths of texts.
+        UnsoundError: No encoder has such an operator, tensors are larger, or their size cannot be
+            computed from the lengths of texts.
     """
     sizes = [math.prod(tensor.dims) for tensor in graph.constants.values()]
     # Two constants of four bits share a byte until they are unpacked.
@@ -186,9 +185,9 @@ def follow_graph(
     """Follow a graph, or a branch in one.
 
     Args:
-        graph: Its operators are sorted.
-        values: Those of its inputs, or of the names around a branch; the graph's are added.
-        cost: Grows by what the graph costs.
+        graph: The graph, with sorted operators.
+        values: Values of its inputs, or of the names around a branch; the graph's are added.
+        cost: The graph's cost is added to it.
 
     Returns:
         ``values``.
@@ -200,7 +199,7 @@ def follow_graph(
         if name not in graph.optional:
             values[name] = constant(tensor)
             values[name].fixed = True
-    temporary: set[str] = set()  # names that make room after their last use
+    temporary: set[str] = set()  # names that are freed after their last use
     last_use = {name: number for number, node in enumerate(graph.nodes) for name in node.needed}
     alive = cost.held
     for number, node in enumerate(graph.nodes):
@@ -215,8 +214,8 @@ def follow_graph(
         except (ValueError, LookupError, TypeError, ArithmeticError) as error:
             raise UnsoundError(f"{node.operator!r:.60} cannot be followed: {error}") from error
         _charge(node, inputs, outputs, cost)
-        _note_table(node, inputs, outputs, cost)
-        # What the runtime computes from constants while it loads a model stays.
+        _record_table(node, inputs, outputs, cost)
+        # The runtime keeps what it computes from constants while it loads a model.
         fixed = all(values[name].fixed for name in node.needed)
         for position, name in enumerate(filter(None, node.outputs)):
             values[name] = value = outputs[min(position, len(outputs) - 1)]
@@ -237,23 +236,23 @@ def follow_graph(
 def _branches(
     node: Node, inputs: Inputs, values: MutableMapping[str, Value], cost: Cost
 ) -> list[Value]:
-    """Follow both branches; an output has the larger of their shapes."""
+    """Follow both branches; each length of an output is the larger of both."""
     ends = []
     for name in ("then_branch", "else_branch"):
         branch = node.attributes.get(name)
         if not isinstance(branch, Graph) or len(branch.outputs) != len(node.outputs):
             raise UnsoundError("a branch is missing")
-        # What is around the branches is not copied: there may be many.
+        # The outer values are not copied: there may be many branches.
         branch_values = follow_graph(branch, ChainMap({}, values), cost)
         ends.append([branch_values[name] for name in branch.outputs])
     condition = optional_at(inputs, 0)
     if condition is not None and condition.known and condition.elements == 1:
         return [Value(end.array, end.known) for end in ends[0 if condition.array.item() else 1]]
-    return [stand_in(broadcast([one.shape, other.shape])) for one, other in zip(*ends, strict=True)]
+    return [stand_in(broadcast([end.shape for end in pair])) for pair in zip(*ends, strict=True)]
 
 
 def _charge(node: Node, inputs: Inputs, outputs: list[Value], cost: Cost) -> None:
-    """Add an operator's work; refuse a tensor that is too large, and too many numbers."""
+    """Add an operator's work; reject a tensor that is too large, and too many numbers."""
     largest = outputs[0]
     for value in outputs:
         if value.known:
@@ -268,18 +267,18 @@ def _charge(node: Node, inputs: Inputs, outputs: list[Value], cost: Cost) -> Non
         raise UnsoundError(f"{node.operator!r:.60} makes a tensor of {shape} numbers")
     work = max(elements, *(value.elements for value in inputs if value is not None), 0)
     if any(word in node.operator for word in ("MatMul", "Gemm", "Attention")):
-        # The inner length: the first factor's last axis, or its other one if it is transposed.
+        # The inner length: the first factor's last axis, or the one before if it is transposed.
         first = optional_at(inputs, 0)
-        left = () if first is None else first.shape
-        inner = left[-2:] if node.attributes.get("transA") else left[-1:]
+        factor = () if first is None else first.shape
+        inner = factor[-2:] if node.attributes.get("transA") else factor[-1:]
         work = elements * max(inner, default=1)
     elif node.operator == "Conv" and (kernel := optional_at(inputs, 1)) is not None:
         work = elements * math.prod(kernel.shape[1:])
     cost.work += work
 
 
-def _note_table(node: Node, inputs: Inputs, outputs: list[Value], cost: Cost) -> None:
-    """Note the rows of a table in which an operator looks tokens up."""
+def _record_table(node: Node, inputs: Inputs, outputs: list[Value], cost: Cost) -> None:
+    """Record the rows of a table in which an operator looks up tokens."""
     if node.operator in _PASSING:
         first = optional_at(inputs, 0)
         outputs[0].ids = first is not None and first.ids
@@ -291,52 +290,52 @@ def _note_table(node: Node, inputs: Inputs, outputs: list[Value], cost: Cost) ->
 
 
 def sort_nodes(graph: Graph, outer: Container[str] = ()) -> None:
-    """Sort the operators of a graph, and of the branches in it, so that inputs come first.
+    """Sort the operators of a graph, and of its branches, topologically.
 
     Args:
         graph: The graph.
-        outer: Names that the graph around it defines.
+        outer: Names that are defined around it.
 
     Raises:
-        UnsoundError: A name is defined twice, or nowhere, or by what needs it.
+        UnsoundError: A name is defined twice or nowhere, or depends on itself.
     """
     defined = {*graph.constants, *graph.inputs}
-    makers: dict[str, int] = {}
+    producers: dict[str, int] = {}
     for number, node in enumerate(graph.nodes):
         for name in filter(None, node.outputs):
-            if name in makers or name in defined:
+            if name in producers or name in defined:
                 raise UnsoundError(f"{name!r:.60} is defined twice")
-            makers[name] = number
-    waiting, after = [0] * len(graph.nodes), defaultdict(list)
+            producers[name] = number
+    pending, consumers = [0] * len(graph.nodes), defaultdict(list)
     for number, node in enumerate(graph.nodes):
         node.needed = needed(node)
         for name in node.needed:
-            if name in makers:
-                waiting[number] += 1
-                after[makers[name]].append(number)
+            if name in producers:
+                pending[number] += 1
+                consumers[producers[name]].append(number)
             elif name not in defined and name not in outer:
                 raise UnsoundError(f"{name!r:.60} is used and defined nowhere")
-    # In depth: each result is used soon, as the runtime does. (Python's own sorter takes three
+    # Depth first: each result is used soon, as in the runtime. (Python's graphlib takes three
     # times as long.)
-    ready = [number for number, count in enumerate(waiting) if not count][::-1]
+    ready = [number for number, count in enumerate(pending) if not count][::-1]
     order: list[Node] = []
     while ready:
         number = ready.pop()
         order.append(graph.nodes[number])
-        for following in after[number]:
-            waiting[following] -= 1
-            if not waiting[following]:
-                ready.append(following)
+        for consumer in consumers[number]:
+            pending[consumer] -= 1
+            if not pending[consumer]:
+                ready.append(consumer)
     if len(order) != len(graph.nodes):
         raise UnsoundError("an operator takes its own output")
     graph.nodes = order
-    names = _Names(outer, defined, makers)
+    names = _Names(outer, defined, producers)
     for branch in graph.branches():
         sort_nodes(branch, names)
 
 
 def needed(node: Node) -> set[str]:
-    """Names that an operator takes, its branches included."""
+    """Names that an operator uses, its branches included."""
     names = {name for name in node.inputs if name}
     for value in node.attributes.values():
         if isinstance(value, Graph):
@@ -345,7 +344,7 @@ def needed(node: Node) -> set[str]:
 
 
 def _free(graph: Graph) -> set[str]:
-    """Names that a branch takes from around it."""
+    """Names that a branch uses from outside."""
     used, defined = set(graph.outputs), {*graph.constants, *graph.inputs}
     for node in graph.nodes:
         used |= needed(node)

@@ -20,11 +20,11 @@ from fala.errors import ExternalDataError
 MOST_FIELDS = 1_000_000
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_LONGEST_LIST = 1 << 16  # bytes of a list of varints that is decoded
+_LONGEST_LIST = 1 << 16  # bytes of the longest decoded list of varints
 
 _GRAPH, _TRAINING, _FUNCTIONS = 7, 20, 25  # of a model
-# Fields of a tensor that list its numbers: the wire type of a number that stands alone, and its
-# bytes; None for varints.
+# Fields of a tensor that list its numbers: the wire type of a single number, and its bytes; None
+# for varints.
 _LISTS = {
     4: (_FIXED32, 4), 5: (_VARINT, None), 7: (_VARINT, None), 10: (_FIXED64, 8),
     11: (_VARINT, None),
@@ -44,13 +44,13 @@ def read_onnx(model: bytes) -> Graph:
     Raises:
         ExternalDataError: A tensor keeps its numbers outside the file, where no digest covers them
             and a path could name any file of the device.
-        UnsoundError: It holds functions, or more than any encoder does.
+        UnsoundError: It has functions, or more than any encoder has.
         ValueError: It is no ONNX file.
     """
     reader, graph, graphs = _Reader(), Graph(), []
     for number, wire, value in reader.fields(memoryview(model)):
         if number in (_TRAINING, _FUNCTIONS):
-            # The runtime inlines functions, and each may call the next one twice.
+            # The runtime inlines functions, so that their size can grow exponentially.
             raise UnsoundError("the model defines functions or training of its own")
         if number == _GRAPH and wire == _BYTES and isinstance(value, memoryview):
             graphs.append(value)
@@ -62,7 +62,7 @@ def read_onnx(model: bytes) -> Graph:
 
 
 class _Reader:
-    """Reads the messages of one file, with a bound on all of their fields together."""
+    """Reads the messages of one file, with a bound on their total number of fields."""
 
     def __init__(self) -> None:
         self._fields = 0
@@ -96,15 +96,15 @@ class _Reader:
                 raise UnsoundError("the model holds sparse constants")
 
     def _messages(self, data: memoryview) -> Iterator[tuple[int, memoryview]]:
-        """Yield only the fields that hold bytes."""
+        """Yield only the fields of bytes."""
         for number, wire, value in self.fields(data):
             if wire == _BYTES and isinstance(value, memoryview):
                 yield number, value
 
-    def _inner(self, messages: Sequence[memoryview], wanted: int) -> list[memoryview]:
-        """The messages in one field of several messages."""
+    def _inner(self, messages: Sequence[memoryview], field: int) -> list[memoryview]:
+        """The messages in a field of several messages."""
         return [
-            value for data in messages for number, value in self._messages(data) if number == wanted
+            value for data in messages for number, value in self._messages(data) if number == field
         ]
 
     def _name(self, data: memoryview) -> str:
@@ -120,7 +120,7 @@ class _Reader:
                     kinds.append(value)
                 elif number == 2 and isinstance(value, memoryview):
                     shapes.append(value)
-        if len(kinds) != 1 or len(shapes) != 1:  # other readers would merge several
+        if len(kinds) != 1 or len(shapes) != 1:  # other readers merge several
             return Declared(0, None)
         lengths: list[int | None] = []
         for axis in self._inner(shapes, 1):
@@ -152,7 +152,7 @@ class _Reader:
         return node
 
     def _attribute(self, data: memoryview, graph: Graph) -> tuple[str, Any]:
-        """An attribute's name and value; of its fields only the one that its type names counts."""
+        """An attribute's name and value, which is the field of its type."""
         name, kind = "", 0
         values: dict[int, Any] = {_FLOAT: 0.0, _INT: 0, _STRING: b"", _STRINGS: []}
         values |= {_FLOATS: [], _INTS: []}
@@ -225,14 +225,14 @@ class _Reader:
             elif number in (3, 6):
                 raise UnsoundError("a constant of texts, or in parts")
         tensor.dims = tuple(dims)
-        # Readers differ where both raw and listed numbers are there; the tensor's check refuses it.
+        # Readers differ if there are both raw and listed numbers; the tensor's check rejects this.
         if count or tensor.raw is None:
             tensor.listed, tensor.numbers = count, numbers
         return name, tensor
 
 
 def _list_length(size: int | None, value: int | memoryview) -> int:
-    """How many numbers of ``size`` bytes (None: varints) a field of a tensor lists."""
+    """The number of numbers of ``size`` bytes (None: varints) in a field of a tensor."""
     if isinstance(value, int):
         return 1
     if size is None:
@@ -243,7 +243,7 @@ def _list_length(size: int | None, value: int | memoryview) -> int:
 
 
 def _listed(size: int | None, value: int | memoryview) -> Sequence[float]:
-    """The numbers that a field lists."""
+    """The numbers in a field."""
     if isinstance(value, int):
         return [_signed(value)]
     if size is None:
@@ -257,7 +257,7 @@ def _fields(data: memoryview) -> Iterator[Field]:
     while position < end:
         key, position = _varint(data, position)
         if key >> 32:
-            # Other readers drop the upper bits and would see a field that this one skips.
+            # Other readers drop the upper bits, and see a field that this one skips.
             raise ValueError("a field's number is too large")
         number, wire = key >> 3, key & 7
         if wire == _VARINT:
@@ -301,7 +301,7 @@ def _varint(data: memoryview, position: int) -> tuple[int, int]:
 
 
 def _signed(value: int) -> int:
-    """A varint as the signed number of 64 bits that it stands for."""
+    """A varint as a signed number of 64 bits."""
     return value - (1 << 64) if value >> 63 else value
 
 

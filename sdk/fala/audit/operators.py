@@ -1,10 +1,10 @@
-"""The operators that an encoder may be made of, and the shapes of their outputs.
+"""The operators of encoders, and the shapes of their outputs.
 
-Standard ones, and those of com.microsoft that onnxruntime's own tools put in their place. All
-others are refused: loops, scans, sequences, random numbers, strings, training, other domains.
+These are standard operators, and those of com.microsoft by which onnxruntime's tools replace them.
+All others are rejected: loops, scans, sequences, random numbers, strings, training, other domains.
 
-A graph computes shapes from the lengths of its inputs, by the same operators that compute on
-numbers. So tensors of few numbers are followed with their numbers, which numpy computes.
+A graph computes shapes from the lengths of its inputs, with the same operators as for other
+numbers. So the values of small tensors are computed, by NumPy.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class Value:
     """A tensor before the run.
 
     Attributes:
-        array: Its numbers; or a stand-in of its shape, see ``stand_in``.
+        array: Its numbers; or a placeholder of its shape, see ``stand_in``.
         known: Whether these are its numbers.
         fixed: Whether it depends on constants alone.
-        ids: Whether it holds the tokens' ids.
+        ids: Whether it contains the tokens' ids.
     """
 
     array: Array
@@ -50,12 +50,12 @@ class Value:
 
     @property
     def elements(self) -> int:
-        """How many numbers it has."""
+        """Number of its elements."""
         return self.array.size
 
 
 def stand_in(shape: Sequence[int]) -> Value:
-    """A tensor whose numbers are many, or depend on the text: a zero at every place, in one byte.
+    """A placeholder for a large tensor, or one that depends on the text: zeros in one byte.
 
     Raises:
         ValueError: It would have more numbers than can be addressed.
@@ -64,14 +64,14 @@ def stand_in(shape: Sequence[int]) -> Value:
 
 
 Inputs = Sequence[Value | None]
-#: A rule returns the first outputs of an operator; a shape stands for a tensor of it.
+#: A rule returns the first outputs of an operator, as values or shapes.
 Rule = Callable[[Node, Inputs], "Sequence[Value | Sequence[int]]"]
 
 
 def broadcast(shapes: Sequence[Shape]) -> Shape:
     """The shape of an elementwise operator's output.
 
-    Lengths that do not fit are an error when the model runs, which costs nothing.
+    Lengths that do not match raise an error when the model runs, which costs nothing.
     """
     rank = max((len(shape) for shape in shapes), default=0)
     padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
@@ -79,7 +79,7 @@ def broadcast(shapes: Sequence[Shape]) -> Shape:
 
 
 def optional_at(inputs: Inputs, number: int) -> Value | None:
-    """One of an operator's inputs; None where it is left out."""
+    """One of an operator's inputs; None if it is omitted."""
     return inputs[number] if number < len(inputs) else None
 
 
@@ -87,7 +87,7 @@ def input_at(inputs: Inputs, number: int) -> Value:
     """One of an operator's inputs.
 
     Raises:
-        UnsoundError: It is left out.
+        UnsoundError: It is omitted.
     """
     value = optional_at(inputs, number)
     if value is None:
@@ -95,23 +95,23 @@ def input_at(inputs: Inputs, number: int) -> Value:
     return value
 
 
-def numbers_at(inputs: Inputs, number: int, what: str) -> list[Any]:
-    """The numbers of an input that decides about a shape.
+def numbers_at(inputs: Inputs, number: int, title: str) -> list[Any]:
+    """The numbers of an input that determines a shape.
 
     Raises:
-        UnsoundError: It is left out; or it depends on the text, so that the model's cost has no
+        UnsoundError: It is omitted; or it depends on the text, so that the model's cost has no
             bound.
     """
     value = input_at(inputs, number)
     if not value.known:
-        raise UnsoundError(f"{what} depends on more than a text's length: its cost is unbounded")
+        raise UnsoundError(f"{title} depends on more than a text's length: its cost is unbounded")
     numbers: list[Any] = value.array.reshape(-1).tolist()
     return numbers
 
 
-def integers_at(inputs: Inputs, number: int, what: str) -> list[int]:
+def integers_at(inputs: Inputs, number: int, title: str) -> list[int]:
     """The same, as whole numbers."""
-    return [int(one) for one in numbers_at(inputs, number, what)]
+    return [int(value) for value in numbers_at(inputs, number, title)]
 
 
 def axis_of(axis: int, rank: int) -> int:
@@ -132,18 +132,18 @@ def integer(node: Node, name: str, default: int) -> int:
 
 
 def integers(node: Node, inputs: Inputs, name: str, number: int = 1) -> list[int] | None:
-    """Whole numbers that are an attribute in earlier versions of ONNX, and an input in later ones.
+    """Integers that are an attribute in earlier versions of ONNX, and an input in later ones.
 
     Returns:
-        None where both are left out.
+        None if both are omitted.
     """
     value = node.attributes.get(name)
     if isinstance(value, list):
-        return [int(one) for one in value]
+        return [int(item) for item in value]
     return None if optional_at(inputs, number) is None else integers_at(inputs, number, name)
 
 
-# Operators that arrange numbers
+# Operators that rearrange numbers
 
 
 def _constant(node: Node, inputs: Inputs) -> list[Value]:
@@ -225,7 +225,7 @@ def _slice(node: Node, inputs: Inputs) -> list[Value]:
     slices = [slice(None)] * len(data.shape)
     for start, end, listed, step in zip(starts, ends or [], axes, steps, strict=True):
         axis = axis_of(listed, len(slices))
-        # ONNX writes "from the start, backwards" as an end far below 0, which Python reads alike.
+        # In ONNX an end far below 0 means "to the first element, backwards".
         whole = step < 0 and end < -data.shape[axis]
         slices[axis] = slice(start, None if whole else end, step)
     return [Value(data.array[tuple(slices)], data.known)]
@@ -248,7 +248,7 @@ def _concat(node: Node, inputs: Inputs) -> list[list[int]]:
         raise UnsoundError("tensors of several ranks put together")
     axis = axis_of(integer(node, "axis", 0), len(shapes[0]))
     shape = list(broadcast(shapes))
-    shape[axis] = sum(one[axis] for one in shapes)
+    shape[axis] = sum(each[axis] for each in shapes)
     return [shape]
 
 
@@ -265,13 +265,13 @@ def _gather_nd(node: Node, inputs: Inputs) -> list[Shape]:
     return [indices[:-1] + data[integer(node, "batch_dims", 0) + indices[-1] :]]
 
 
-# Operators whose output has a shape that the graph computes
+# Operators whose output shape is computed by the graph
 
 
 def _expand(node: Node, inputs: Inputs) -> list[Value | Shape]:
     data = input_at(inputs, 0)
-    wanted = tuple(abs(length) for length in integers_at(inputs, 1, "a shape"))
-    shape = broadcast([data.shape, wanted])
+    target = tuple(abs(length) for length in integers_at(inputs, 1, "a shape"))
+    shape = broadcast([data.shape, target])
     if not data.known:
         return [shape]
     try:
@@ -305,8 +305,8 @@ def _pad(node: Node, inputs: Inputs) -> list[list[int]]:
     widths = integers(node, inputs, "pads") or []
     if optional_at(inputs, 3) is not None or len(widths) != 2 * len(shape):
         raise UnsoundError("margins of some axes only")
-    around = zip(shape, widths[: len(shape)], widths[len(shape) :], strict=True)
-    return [[max(sum(one), 0) for one in around]]
+    padded = zip(shape, widths[: len(shape)], widths[len(shape) :], strict=True)
+    return [[max(sum(lengths), 0) for lengths in padded]]
 
 
 def _one_hot(node: Node, inputs: Inputs) -> list[list[int]]:
@@ -337,7 +337,7 @@ def _all(node: Node, inputs: Inputs) -> list[Shape]:
 
 
 def axes_of(node: Node, inputs: Inputs, rank: int) -> list[int] | None:
-    """The axes that an operator reduces or removes; None where they are left out."""
+    """The axes that an operator reduces or removes; None if they are omitted."""
     axes = integers(node, inputs, "axes")
     return None if axes is None else [axis_of(axis, rank) for axis in axes]
 
@@ -356,12 +356,12 @@ def _reduce(node: Node, inputs: Inputs) -> list[Value | Shape]:
     function = _REDUCTIONS.get(node.operator)
     if data.known and data.elements and function is not None:
         return [Value(np.asarray(function(data.array, axis=tuple(axes), keepdims=keep)))]
-    kept = [1 if axis in axes else length for axis, length in enumerate(data.shape)]
-    return [tuple(kept[axis] for axis in range(rank) if keep or axis not in axes)]
+    lengths = [1 if axis in axes else length for axis, length in enumerate(data.shape)]
+    return [tuple(lengths[axis] for axis in range(rank) if keep or axis not in axes)]
 
 
 def _product(left: int, right: int) -> Rule:
-    """The rule of a product of two matrices, or of many."""
+    """The rule of a matrix product, or of a batch of them."""
 
     def rule(node: Node, inputs: Inputs) -> list[Shape]:
         shapes = [list(input_at(inputs, number).shape) for number in (left, right)]
@@ -392,21 +392,21 @@ def _einsum(node: Node, inputs: Inputs) -> list[Shape]:
     for number, term in enumerate(terms.split(",")):
         for letter, length in zip(term, input_at(inputs, number).shape, strict=True):
             lengths[letter] = max(length, lengths.get(letter, 0))
-    # Two tensors side by side may become one of all their axes on the way.
+    # An intermediate result may have all axes of two tensors.
     return [tuple(lengths[letter] for letter in result), tuple(lengths.values())]
 
 
 def _convolution(node: Node, inputs: Inputs) -> list[Shape]:
     data, kernel = input_at(inputs, 0).shape, input_at(inputs, 1).shape
     pads = integers(node, (), "pads") or []
-    if len(data) != len(kernel) or len(data) < 3 or any(not 0 <= one <= 1024 for one in pads):
+    if len(data) != len(kernel) or len(data) < 3 or any(not 0 <= pad <= 1024 for pad in pads):
         raise UnsoundError("a convolution that no encoder has")
     margin = 2 * max([*pads, *kernel[2:], 0])
     return [(data[0], kernel[0], *(length + margin for length in data[2:]))]
 
 
 def _attention(node: Node, inputs: Inputs) -> list[Shape]:
-    # Scores of every pair of tokens stand between. Queries, keys and values may be one product.
+    # The scores are of every pair of tokens. Queries, keys and values may be one product.
     shape, heads = input_at(inputs, 0).shape, max(integer(node, "num_heads", 1), 1)
     if len(shape) < 3 or heads > 1024:
         raise UnsoundError("an attention that no encoder has")
@@ -429,7 +429,7 @@ def _rules(rule: Rule, names: str, domain: str = "") -> dict[str, Rule]:
     return {domain + name: rule for name in names.split()}
 
 
-#: The operators of encoders. Outputs beyond those that a rule returns have the last one's shape.
+#: The operators of encoders. Further outputs have the shape of the last one that a rule returns.
 RULES: dict[str, Rule] = {
     **_rules(_same,
              "Abs Acos Acosh Asin Asinh Atan Atanh BatchNormalization Cast CastLike Ceil Celu "
@@ -475,11 +475,11 @@ def _divide(left: Array, right: Array) -> Array:
     return np.asarray(left / right)
 
 
-def _concatenated(node: Node, *arrays: Array) -> Array:
+def _concatenate(node: Node, *arrays: Array) -> Array:
     return np.concatenate(arrays, integer(node, "axis", 0))
 
 
-def _taken(node: Node, data: Array, indices: Array) -> Array:
+def _take(node: Node, data: Array, indices: Array) -> Array:
     return np.take(data, indices.astype(np.int64), integer(node, "axis", 0))
 
 
@@ -487,7 +487,7 @@ def _cast(node: Node, data: Array) -> Array:
     return data.astype(DTYPES.get(integer(node, "to", 1), np.float32))
 
 
-#: Operators that graphs compute shapes with, number by number, in numpy.
+#: Elementwise operators with which graphs compute shapes, in NumPy.
 _ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "Abs": np.abs, "Neg": np.negative, "Ceil": np.ceil, "Floor": np.floor, "Round": np.rint,
     "Sqrt": np.sqrt, "Log": np.log, "Exp": np.exp, "Sign": np.sign, "Not": np.logical_not,
@@ -501,9 +501,9 @@ _ELEMENTWISE: dict[str, Callable[..., Any]] = {
     "Sum": lambda *arrays: reduce(np.add, arrays),
     "Clip": lambda data, low=None, high=None: np.clip(data, low, high),
 }  # fmt: skip
-#: The same with a setting: functions of the operator and the arrays.
+#: The same for operators with attributes: functions of the operator and the arrays.
 _COMPUTED: dict[str, Callable[..., Any]] = {
-    "Cast": _cast, "Concat": _concatenated, "Gather": _taken,
+    "Cast": _cast, "Concat": _concatenate, "Gather": _take,
 }  # fmt: skip
 _REDUCTIONS: dict[str, Callable[..., Any]] = {
     "ReduceProd": np.prod, "ReduceSum": np.sum, "ReduceMax": np.max, "ReduceMin": np.min,
@@ -511,24 +511,24 @@ _REDUCTIONS: dict[str, Callable[..., Any]] = {
 
 
 def outputs_of(node: Node, inputs: Inputs) -> list[Value]:
-    """The outputs of an operator, with their numbers where they are few.
+    """The outputs of an operator, with their numbers if they are few.
 
     Raises:
-        UnsoundError: It is none of an encoder's, or its outputs have no bounds.
-        ValueError: They cannot be computed; as do other errors of numpy.
+        UnsoundError: No encoder needs it, or its outputs are unbounded.
+        ValueError: They cannot be computed; also other errors of NumPy.
     """
     rule = RULES.get(node.operator)
     if rule is None:
         raise UnsoundError("an operator that no encoder needs")
-    outputs = [_of_few_numbers(result) for result in rule(node, inputs)]
+    outputs = [_small_value(result) for result in rule(node, inputs)]
     if not outputs:
         raise UnsoundError("an operator without outputs")
     numbers = None if outputs[0].known else _compute(node, inputs, outputs[0])
     return outputs if numbers is None else [Value(numbers), *outputs[1:]]
 
 
-def _of_few_numbers(result: Value | Sequence[int]) -> Value:
-    """An output of its own, whose numbers are known only where they are few."""
+def _small_value(result: Value | Sequence[int]) -> Value:
+    """A new value for an output, with its numbers only if they are few."""
     if not isinstance(result, Value):
         return stand_in(result)
     if result.known and result.elements > GRAPH.small:
@@ -537,10 +537,10 @@ def _of_few_numbers(result: Value | Sequence[int]) -> Value:
 
 
 def _compute(node: Node, inputs: Inputs, output: Value) -> Array | None:
-    """The numbers of an operator's output; None where they are many, or depend on the text."""
+    """The numbers of an operator's output; None if they are many, or depend on the text."""
     if node.operator not in _ELEMENTWISE and node.operator not in _COMPUTED:
         return None
-    if output.elements > GRAPH.small or not all(one is None or one.known for one in inputs):
+    if output.elements > GRAPH.small or not all(value is None or value.known for value in inputs):
         return None
     arrays = [None if value is None else value.array for value in inputs]
     try:
@@ -548,6 +548,6 @@ def _compute(node: Node, inputs: Inputs, output: Value) -> Array | None:
             numbers = np.asarray(_ELEMENTWISE[node.operator](*arrays))
         else:
             numbers = np.asarray(_COMPUTED[node.operator](node, *arrays))
-    except ValueError:  # lengths that do not fit
+    except ValueError:  # lengths that do not match
         return None
     return numbers if numbers.shape == output.shape else None

@@ -1,7 +1,7 @@
 """Reads the graph of a file in ONNX Runtime's own format, without the flatbuffers package.
 
-A table finds its fields through a list of offsets (flatbuffers' internals); the fields' numbers are
-those of ort.fbs. Every offset is checked against the file.
+A table has a list of its fields' offsets (flatbuffers' internals); the fields' numbers are those of
+ort.fbs. Every offset is checked against the file's size.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from fala.audit.limits import GRAPH
 _IDENTIFIER = b"ORTM"
 _TENSOR = 1  # of the kinds of types
 _FIXED = 1  # of the kinds of lengths
-# Of one file; offsets may lead to one table, text or list many times.
+# Limits of one file; many offsets may point to the same table, text or list.
 _MOST_TABLES = 500_000
 _MOST_BYTES = 1 << 26  # of texts and lists
 
 
 @dataclass(slots=True)
-class _Left:
-    """What may still be read of one file.
+class _Quota:
+    """The remaining quota for reading one file.
 
     Attributes:
-        tables: Tables, and texts.
+        tables: Tables and texts.
         bytes: Bytes of texts and lists.
     """
 
@@ -34,10 +34,10 @@ class _Left:
     bytes: int = _MOST_BYTES
 
     def take(self, *, tables: int = 0, size: int = 0) -> None:
-        """Count what is about to be read.
+        """Subtract the size of the next read.
 
         Raises:
-            UnsoundError: It is too much.
+            UnsoundError: A limit is exceeded.
         """
         self.tables -= tables
         self.bytes -= size
@@ -50,11 +50,11 @@ class _Left:
 class _Table:
     """A table of a flat buffer."""
 
-    __slots__ = ("_data", "_fields", "_left", "_length", "_start")
+    __slots__ = ("_data", "_fields", "_length", "_quota", "_start")
 
-    def __init__(self, data: memoryview, start: int, left: _Left) -> None:
-        left.take(tables=1)
-        self._data, self._start, self._left = data, start, left
+    def __init__(self, data: memoryview, start: int, quota: _Quota) -> None:
+        quota.take(tables=1)
+        self._data, self._start, self._quota = data, start, quota
         self._fields = start - int(_at(data, "<i", start))
         self._length = int(_at(data, "<H", self._fields))
 
@@ -66,25 +66,28 @@ class _Table:
         return self._start + offset if offset else None
 
     def scalar(self, number: int, form: str) -> int | float:
-        """A number; 0 where it is left out."""
+        """A number; 0 if it is omitted."""
         position = self._field(number)
         return 0 if position is None else _at(self._data, form, position)
 
     def has(self, number: int) -> bool:
-        """Whether a field is there."""
+        """Whether a field is present."""
         return self._field(number) is not None
 
     def _target(self, position: int) -> int:
-        """Where the offset at a position leads."""
+        """The target of the offset at a position."""
         return position + int(_at(self._data, "<I", position))
+
+    def _table(self, position: int) -> _Table:
+        return _Table(self._data, self._target(position), self._quota)
 
     def table(self, number: int) -> _Table | None:
         """A table inside."""
         position = self._field(number)
-        return None if position is None else _Table(self._data, self._target(position), self._left)
+        return None if position is None else self._table(position)
 
     def vector(self, number: int, size: int) -> memoryview | None:
-        """The bytes of a list whose items have one size."""
+        """The bytes of a list whose items have the same size."""
         position = self._field(number)
         if position is None:
             return None
@@ -98,14 +101,14 @@ class _Table:
         """A list of numbers.
 
         Args:
-            number: The field's.
-            form: That of a number, for ``struct``.
+            number: The field's number.
+            form: The ``struct`` format of an item.
         """
-        listed = self.vector(number, struct.calcsize(form)) or memoryview(b"")
-        if len(listed) > 8 * GRAPH.small:
+        data = self.vector(number, struct.calcsize(form)) or memoryview(b"")
+        if len(data) > 8 * GRAPH.small:
             raise UnsoundError("a list of numbers is too long")
-        self._left.take(size=len(listed))
-        return [one for (one,) in struct.iter_unpack(form, listed)]
+        self._quota.take(size=len(data))
+        return [value for (value,) in struct.iter_unpack(form, data)]
 
     def texts(self, number: int) -> list[str]:
         """A list of texts."""
@@ -113,13 +116,10 @@ class _Table:
 
     def tables(self, number: int) -> list[_Table]:
         """A list of tables."""
-        return [
-            _Table(self._data, self._target(position), self._left)
-            for position in self._offsets(number)
-        ]
+        return [self._table(position) for position in self._offsets(number)]
 
     def text(self, number: int) -> str:
-        """A text; empty where it is left out."""
+        """A text; empty if it is omitted."""
         position = self._field(number)
         return "" if position is None else self._text(position)
 
@@ -130,7 +130,7 @@ class _Table:
             return range(0)
         start = self._target(position)
         count = int(_at(self._data, "<I", start))
-        self._left.take(tables=count)
+        self._quota.take(tables=count)
         if start + 4 + 4 * count > len(self._data):
             raise ValueError("a list runs past the end")
         return range(start + 4, start + 4 + 4 * count, 4)
@@ -140,7 +140,7 @@ class _Table:
         end = start + 4 + int(_at(self._data, "<I", start))
         if end > len(self._data) or end - start > 1 << 16:
             raise ValueError("a text runs past the end, or is too long")
-        self._left.take(size=end - start)
+        self._quota.take(size=end - start)
         return bytes(self._data[start + 4 : end]).decode("utf-8", "replace")
 
 
@@ -148,14 +148,14 @@ def read_ort(model: bytes) -> Graph:
     """Read the graph of a file in ONNX Runtime's format.
 
     Raises:
-        UnsoundError: It holds what no encoder has.
+        UnsoundError: It has parts that no encoder has.
         ValueError: It is no such file.
     """
     data = memoryview(model)
     if bytes(data[4:8]) != _IDENTIFIER:
         raise ValueError("not a model in ONNX Runtime's format")
     try:
-        session = _Table(data, int(_at(data, "<I", 0)), _Left())
+        session = _Table(data, int(_at(data, "<I", 0)), _Quota())
         stored = session.table(1)
         table = None if stored is None else stored.table(7)
         if table is None:
@@ -163,11 +163,11 @@ def read_ort(model: bytes) -> Graph:
         graph = Graph()
         _read(table, graph)
         inputs = set(graph.inputs)
-        for argument in table.tables(1):  # of all values, the graph's inputs among them
+        for argument in table.tables(1):  # all values, including the graph's inputs
             if (name := argument.text(0)) in inputs and name in graph.constants:
-                # Readers differ in which of two declarations of a name they take.
-                again = name in graph.declared
-                graph.declared[name] = Declared(0, None) if again else _declared(argument)
+                # Readers differ in which of two declarations of a name they use.
+                duplicate = name in graph.declared
+                graph.declared[name] = Declared(0, None) if duplicate else _declared(argument)
         graph.split_inputs()
         return graph
     except struct.error as error:
@@ -228,7 +228,7 @@ def _attribute(table: _Table, graph: Graph) -> object:
     if kind in (6, 7):
         return table.numbers(2 + kind, "<f" if kind == 6 else "<q")
     if kind == 8:
-        return []  # texts, which no rule looks at
+        return []  # texts, which no rule uses
     raise UnsoundError("an attribute of a kind that no encoder has")
 
 

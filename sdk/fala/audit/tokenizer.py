@@ -1,4 +1,4 @@
-"""Whether a tokenizer may be loaded, decided from its JSON.
+"""The audit of a tokenizer: it decides from the JSON whether the tokenizer may be loaded.
 
 The library that reads it builds any part that the JSON names. So every part must be one that
 encoders have, with settings in bounds. Every regular expression must be one of a known family,
@@ -19,7 +19,7 @@ from fala.audit.limits import TOKENIZER
 from fala.errors import BundleFormatError, safe_line
 
 _MODELS = {"BPE", "Unigram", "WordLevel", "WordPiece"}
-#: The parts of a tokenizer beside its model: the key of those in a sequence, and their names.
+#: The parts of a tokenizer besides its model: the key of a sequence's parts, and their names.
 _PARTS = {
     "normalizer": (
         "normalizers",
@@ -42,9 +42,9 @@ _PARTS = {
 }
 _MOST_IDS = 1 << 24
 
-#: The regular expressions that tokenizers may split and replace by: those of known families, to be
-#: compared as texts. Whether another one takes exponential time on some text is hard to decide.
-#: They are in the syntax of Oniguruma, as the families' ``tokenizer.json`` writes them.
+#: The permitted regular expressions of tokenizers: those of known families, compared as texts.
+#: For others it is hard to decide whether some text takes exponential time. They are in the syntax
+#: of Oniguruma, as in the families' ``tokenizer.json``.
 PATTERNS = frozenset(
     {
         # SentencePiece (T5, XLM-R, ALBERT, DeBERTa 3).
@@ -52,7 +52,7 @@ PATTERNS = frozenset(
         # CLIP.
         r"\s+",
         r"'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+",
-        # GPT-2 and RoBERTa, where they do not leave it to ByteLevel.
+        # GPT-2 and RoBERTa, if they do not use ByteLevel's own.
         r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
         # GPT-4 (cl100k), Llama 3.
         r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
@@ -95,12 +95,12 @@ def audit_tokenizer(data: bytes, rows: int | None, pad_id: int) -> None:
 
     Args:
         data: Its JSON.
-        rows: Rows of the model's table of tokens; None where the audit of the model finds none.
+        rows: Rows of the model's token table; None if the model's audit finds none.
         pad_id: The padding token's id.
 
     Raises:
-        BundleFormatError: It is no tokenizer, a part is none of an encoder's or out of bounds, or
-            an id is not in the table.
+        BundleFormatError: It is no tokenizer, a part is not permitted or out of bounds, or an id
+            is not in the table.
     """
     try:
         if len(data) > TOKENIZER.bytes:
@@ -112,8 +112,8 @@ def audit_tokenizer(data: bytes, rows: int | None, pad_id: int) -> None:
             raise UnsoundError("it is not a JSON object")
         highest = max(_Audit().highest_id(tokenizer), pad_id)
         if rows is not None and highest >= rows:
-            what = "the padding token" if highest == pad_id else "a token"
-            raise UnsoundError(f"{what} has the id {highest}; the model's table has {rows} rows")
+            token = "the padding token" if highest == pad_id else "a token"
+            raise UnsoundError(f"{token} has the id {highest}; the model's table has {rows} rows")
         if highest >= _MOST_IDS:
             raise UnsoundError(f"a token has the id {highest}")
     except RecursionError as error:
@@ -126,7 +126,7 @@ def distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A JSON object from its keys and values.
 
     Raises:
-        UnsoundError: A key appears twice: readers differ in which of two they take.
+        UnsoundError: A key appears twice: readers differ in which one they use.
     """
     parsed = dict(pairs)
     if len(parsed) != len(pairs):
@@ -135,26 +135,26 @@ def distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 class _Audit:
-    """The audit of one tokenizer: counts its parts, and how much longer they make a text."""
+    """The audit of one tokenizer: counts its parts, and how much they lengthen a text."""
 
     def __init__(self) -> None:
         self._parts = 0
         self._growth = 1
 
     def highest_id(self, tokenizer: Mapping[str, Any]) -> int:
-        """Check all parts; the highest id that a token may have."""
+        """Check all parts; returns the highest id of a token."""
         last = _model(_object(tokenizer.get("model"), "model"))
         added = _added(tokenizer.get("added_tokens") or [])
         for kind in _PARTS:
             if (part := tokenizer.get(kind)) is not None:
                 self._check_part(part, kind, 0)
-        # The library numbers tokens outside the vocabulary behind it.
-        behind = last + sum(1 for one in added if one > last)
+        # The library numbers tokens outside the vocabulary after it.
+        last_added = last + sum(1 for token in added if token > last)
         # In a processor all numbers are ids, or smaller than those.
-        return max(last, behind, *added, *_numbers(tokenizer.get("post_processor")))
+        return max(last, last_added, *added, *_numbers(tokenizer.get("post_processor")))
 
     def _check_part(self, part: object, kind: str, depth: int) -> None:
-        entry, (inside, names) = _object(part, kind), _PARTS[kind]
+        entry, (key, names) = _object(part, kind), _PARTS[kind]
         name = entry.get("type")
         if not isinstance(name, str) or name not in names.split():
             raise UnsoundError(f"the {kind} {name!r:.40} is none that encoders have")
@@ -162,8 +162,8 @@ class _Audit:
         if self._parts > TOKENIZER.parts or depth > TOKENIZER.depth:
             raise UnsoundError(f"more than {TOKENIZER.parts} parts, or nested too deeply")
         if name == "Sequence":
-            for each in _list(entry.get(inside), f"a sequence of no {kind}", TOKENIZER.parts):
-                self._check_part(each, kind, depth + 1)
+            for inner in _list(entry.get(key), f"a sequence of no {kind}", TOKENIZER.parts):
+                self._check_part(inner, kind, depth + 1)
         elif name == "Replace":
             shortest = _matcher(entry.get("pattern"))
             content = _text(entry.get("content"), "a replacement", 0, TOKENIZER.text)
@@ -183,7 +183,7 @@ class _Audit:
 
 
 def _model(model: Mapping[str, Any]) -> int:
-    """Check a tokenizer's model; its largest id."""
+    """Check a tokenizer's model; returns its largest id."""
     name, vocabulary = model.get("type"), model.get("vocab")
     if not isinstance(name, str) or name not in _MODELS:
         raise UnsoundError(f"the model {name!r:.40} is none that encoders have")
@@ -197,7 +197,7 @@ def _model(model: Mapping[str, Any]) -> int:
     if name == "Unigram" or not isinstance(vocabulary, dict) or not vocabulary:
         raise UnsoundError("its vocabulary is empty, or none")
     ids: list[int] = [*vocabulary.values()]
-    if not all(type(one) is int and 0 <= one < _MOST_IDS for one in ids):
+    if not all(type(each) is int and 0 <= each < _MOST_IDS for each in ids):
         raise UnsoundError("its vocabulary has ids out of range")
     if len(max(vocabulary, key=len)) > TOKENIZER.token:
         raise UnsoundError(f"a token has more than {TOKENIZER.token} characters")
@@ -212,19 +212,19 @@ def _model(model: Mapping[str, Any]) -> int:
 
 def _unigram(model: Mapping[str, Any], vocabulary: list[Any]) -> int:
     if not all(
-        isinstance(one, list) and len(one) == 2 and isinstance(one[0], str)
-        and isinstance(one[1], int | float) and -1e30 < one[1] < 1e30
-        for one in vocabulary
+        isinstance(piece, list) and len(piece) == 2 and isinstance(piece[0], str)
+        and isinstance(piece[1], int | float) and -1e30 < piece[1] < 1e30
+        for piece in vocabulary
     ):  # fmt: skip
         raise UnsoundError("its vocabulary is no list of pieces with scores")
-    if max(len(one[0]) for one in vocabulary) > TOKENIZER.token:
+    if max(len(piece[0]) for piece in vocabulary) > TOKENIZER.token:
         raise UnsoundError(f"a token has more than {TOKENIZER.token} characters")
     _whole(model.get("unk_id"), "the id of the unknown token", 0, len(vocabulary))
     return len(vocabulary) - 1
 
 
 def _added(tokens: object) -> list[int]:
-    """Check the tokens beside the vocabulary; their ids."""
+    """Check the tokens outside the vocabulary; returns their ids."""
     ids = []
     for token in _list(tokens, "too many added tokens, or no list of them", TOKENIZER.added):
         entry = _object(token, "added token")
@@ -237,8 +237,8 @@ def _added(tokens: object) -> list[int]:
 
 def _check_template(entry: Mapping[str, Any]) -> None:
     for key, fewest, most in (("single", 1, 1), ("pair", 0, 2)):
-        what = "a template that is no list, or too long"
-        pieces = _list(entry.get(key) or [], what, TOKENIZER.template)
+        fault = "a template that is no list, or too long"
+        pieces = _list(entry.get(key) or [], fault, TOKENIZER.template)
         texts = sum(isinstance(piece, dict) and "Sequence" in piece for piece in pieces)
         if not fewest <= texts <= most:
             raise UnsoundError(f"a template with {texts} texts")
@@ -253,12 +253,12 @@ def _numbers(value: object) -> Iterator[int]:
     if isinstance(value, int):
         yield value
     elif isinstance(value, dict | list):
-        for inside in value.values() if isinstance(value, dict) else value:
-            yield from _numbers(inside)
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _numbers(item)
 
 
 def _matcher(pattern: object) -> int:
-    """Check a pattern; returns a lower bound of the characters of a match."""
+    """Check a pattern; returns the fewest characters of a match."""
     entry = _object(pattern, "pattern")
     if "Regex" in entry:
         expression = entry["Regex"]
@@ -274,13 +274,13 @@ def _matcher(pattern: object) -> int:
 def check_charsmap(encoded: object) -> None:
     """Check SentencePiece's table of normal forms: a trie of characters, then the forms.
 
-    The library that reads it believes the length of the trie. A form ends with a zero.
+    The library that reads it trusts the length of the trie. A form ends with a zero.
 
     Args:
         encoded: The table in base 64.
 
     Raises:
-        UnsoundError: The trie is longer than the table, or a character would become a long text.
+        UnsoundError: The trie is longer than the table, or a form is too long.
     """
     try:
         data = base64.b64decode(encoded, validate=True) if isinstance(encoded, str) else b""
@@ -295,9 +295,9 @@ def check_charsmap(encoded: object) -> None:
         raise UnsoundError("a table of normal forms with one of a whole text")
 
 
-def _object(value: object, what: str) -> Mapping[str, Any]:
+def _object(value: object, title: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        raise UnsoundError(f"the {what} is not an object")
+        raise UnsoundError(f"the {title} is not an object")
     return value
 
 
@@ -307,13 +307,13 @@ def _list(value: object, fault: str, most: int) -> list[Any]:
     return value
 
 
-def _text(value: object, what: str, low: int, high: int) -> str:
+def _text(value: object, title: str, low: int, high: int) -> str:
     if not isinstance(value, str) or not low <= len(value) <= high:
-        raise UnsoundError(f"{what} is not a text of {low} to {high} characters")
+        raise UnsoundError(f"{title} is not a text of {low} to {high} characters")
     return value
 
 
-def _whole(value: object, what: str, low: int, end: int) -> int:
+def _whole(value: object, title: str, low: int, end: int) -> int:
     if type(value) is not int or not low <= value < end:
-        raise UnsoundError(f"{what} is not a whole number from {low} to {end - 1}")
+        raise UnsoundError(f"{title} is not a whole number from {low} to {end - 1}")
     return value

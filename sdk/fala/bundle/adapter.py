@@ -1,7 +1,7 @@
-"""The files of an adapter: a byte for each weight of a matrix, and a step for each column.
+"""The files of an adapter: one byte for each weight of a matrix, one step for each column.
 
-All sites have one size. Each file holds one part of all sites, one below the other: layer by layer,
-in a layer the attention's before the output's.
+All sites have the same size. Each file contains one part of all sites, stacked by layer; in each
+layer the attention's is before the output's.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SUBLAYERS = ("attention", "output")
 
 _MOST_SITES = len(SUBLAYERS) * layout.MAX_LAYERS
 _CODES = 127  # the largest code of a weight
-# The settings that decide how an adapter is run, and the values that this SDK runs.
+# The settings that decide how an adapter is run, with the values that this SDK supports.
 _FORM: Mapping[str, tuple[object, ...]] = {
     "mh_adapter": (True,),
     "output_adapter": (True,),
@@ -44,7 +44,7 @@ _FORM: Mapping[str, tuple[object, ...]] = {
 
 
 def read_state(manifest: Manifest, read: Callable[[str], bytes]) -> EncoderState:
-    """The weights of an adapter's bundle, as a backbone takes them.
+    """The weights of an adapter's bundle, as inputs of a backbone.
 
     Args:
         manifest: The bundle's manifest.
@@ -55,7 +55,7 @@ def read_state(manifest: Manifest, read: Callable[[str], bytes]) -> EncoderState
         BundleFormatError: A file cannot be read, or does not fit the others.
     """
     if manifest.kind != layout.ADAPTER:
-        raise BundleMismatchError("no adapter, but a backbone of its own")
+        raise BundleMismatchError("a backbone, not an adapter")
     check_config(read(layout.ADAPTER_CONFIG))
     names = [name for name in layout.ADAPTER_FILES if name != layout.ADAPTER_CONFIG]
     arrays = {name: read_array(read(name), name=name) for name in names}
@@ -77,7 +77,7 @@ def adapter_files(inputs: Mapping[str, NDArray[Any]]) -> dict[str, bytes]:
             ``.norm.bias`` (d,).
 
     Raises:
-        BundleFormatError: One is missing or too many, or of another shape than its like.
+        BundleFormatError: One is missing or too many, or the sites' shapes differ.
     """
     layers = len(inputs) // (len(SUBLAYERS) * len(layout.ADAPTER_PARTS))
     names = _names(layers)
@@ -92,7 +92,7 @@ def adapter_files(inputs: Mapping[str, NDArray[Any]]) -> dict[str, bytes]:
         if len({array.shape for array in arrays}) != 1:
             raise BundleFormatError(f"the sites' {part} are of different shapes")
         if part in layout.ADAPTER_MATRICES:
-            codes, scales = zip(*(_coded(array) for array in arrays), strict=True)
+            codes, scales = zip(*(_quantized(array) for array in arrays), strict=True)
             files[layout.adapter_file(part)] = array_bytes(np.concatenate(codes))
             files[layout.adapter_file(part, scales=True)] = array_bytes(np.stack(scales))
         else:
@@ -104,8 +104,8 @@ def read_inputs(arrays: Mapping[str, NDArray[Any]], dimension: int) -> Coded:
     """The inputs of a backbone, from the arrays in an adapter's files.
 
     Args:
-        arrays: By the files' names.
-        dimension: d.
+        arrays: Arrays by the files' names.
+        dimension: The embeddings' dimension, d.
 
     Returns:
         See ``adapter_files``.
@@ -159,7 +159,7 @@ def check_config(data: bytes) -> dict[str, Any]:
     """Read an adapter's configuration, whose keys are those of the ``adapters`` library.
 
     Raises:
-        BundleFormatError: Not JSON, or of an adapter that this SDK would run wrongly.
+        BundleFormatError: Not JSON, or of an adapter that this SDK does not support.
     """
     if len(data) > layout.MAX_MANIFEST_BYTES:
         raise BundleFormatError("the adapter's configuration is larger than any real one")
@@ -169,7 +169,7 @@ def check_config(data: bytes) -> dict[str, Any]:
         raise BundleFormatError("the adapter's configuration has no config")
     for key, supported in _FORM.items():
         value = config.get(key)
-        if not any(type(value) is type(one) and value == one for one in supported):
+        if not any(type(value) is type(each) and value == each for each in supported):
             raise BundleFormatError(
                 f"an adapter whose {key} is {value!r:.40}; this SDK runs {supported[0]!r}"
             )
@@ -180,8 +180,8 @@ def _names(layers: int) -> list[str]:
     return [f"adapter.{layer}.{sublayer}" for layer in range(layers) for sublayer in SUBLAYERS]
 
 
-def _coded(weight: Floats) -> tuple[NDArray[np.int8], Floats]:
-    """A matrix in bytes, and the step of each of its columns."""
+def _quantized(weight: Floats) -> tuple[NDArray[np.int8], Floats]:
+    """A matrix in bytes, and the step of each column."""
     if weight.ndim != 2 or not np.isfinite(weight).all():
         raise BundleFormatError("an adapter's weights are finite matrices")
     scales = (np.abs(weight).max(axis=0, initial=0.0) / _CODES).astype(np.float32)

@@ -1,9 +1,8 @@
 """The archive of a bundle: a zip of stored entries that fill the file from end to end.
 
-Any zip tool can list it. Reading is narrower than zip allows, on purpose. A file that two tools
-could read in two ways, with entries that overlap, hidden bytes, or headers that disagree, is
-rejected before any entry is read. So its sizes cannot exceed the file's own, and nothing is ever
-unpacked.
+Any zip tool can list it. Reading is stricter than the zip format. A file that two tools could read
+in two ways (with entries that overlap, hidden bytes, or headers that disagree) is rejected before
+any entry is read. So the entries cannot be larger than the file, and nothing is ever unpacked.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _CENTRAL_COMMON, _LOCAL_COMMON = slice(6, 30), slice(4, 28)
 _UTF8_NAME = 0x800
 _FILE_TYPES = (0, 0o100000)  # unknown, regular
 
-# Every entry carries the zip format's earliest time, so that equal content is equal bytes.
+# Every entry has the zip format's earliest time, so that equal content makes equal bytes.
 _ZIP_EPOCH = (1980, 1, 1, 0, 0, 0)
 _UNIX = 3
 _CHUNK = 1 << 20  # bytes that are hashed at a time
@@ -85,14 +84,14 @@ def read_index(stream: BinaryIO) -> dict[str, Entry]:
     directory = _at(stream, start, length)
 
     index: dict[str, Entry] = {}
-    here = there = 0  # in the directory, and of the entry in the file
+    position = start_of_entry = 0  # in the directory; in the file
     for _ in range(entries):
-        name, after, entry = _index_entry(stream, directory, here, there)
+        name, position, entry = _index_entry(stream, directory, position, start_of_entry)
         if name in index:
             raise BundleFilesError(f"{name} is in the archive twice")
         index[name] = entry
-        here, there = after, entry.offset + entry.size
-    if here != length or there != start:
+        start_of_entry = entry.offset + entry.size
+    if position != length or start_of_entry != start:
         raise BundleFormatError("the archive holds bytes that belong to no file")
     return index
 
@@ -112,10 +111,10 @@ def digest_of(stream: BinaryIO, entry: Entry) -> str:
 
 
 def read_file(stream: BinaryIO, name: str, entry: Entry) -> bytes:
-    """Read a file of an archive that has no digest but the zip's own checksum: the manifest.
+    """Read a file of an archive that only has the zip's checksum, no digest: the manifest.
 
     Raises:
-        BundleDigestError: Its content is not what was packed, by the zip's own checksum.
+        BundleDigestError: Its content does not match the zip's checksum.
     """
     data = read_entry(stream, entry)
     if zlib.crc32(data) != entry.crc:
@@ -124,7 +123,7 @@ def read_file(stream: BinaryIO, name: str, entry: Entry) -> bytes:
 
 
 def check_name(name: str) -> None:
-    """Raise BundleFilesError if a file of an archive has a name that could lead elsewhere."""
+    """Raise BundleFilesError if a file of an archive has an unsafe name."""
     if not _SAFE_NAME.fullmatch(name) or len(name) > _MAX_NAME_BYTES:
         raise BundleFilesError(f"unsafe path in the archive: {name[:80]!r}")
 
@@ -144,15 +143,15 @@ def write_archive(path: Path, files: Mapping[str, bytes]) -> None:
 
 
 def _index_entry(
-    stream: BinaryIO, directory: bytes, here: int, there: int
+    stream: BinaryIO, directory: bytes, position: int, start: int
 ) -> tuple[str, int, Entry]:
-    header = directory[here : here + _CENTRAL.size]
+    header = directory[position : position + _CENTRAL.size]
     if len(header) < _CENTRAL.size or not header.startswith(b"PK\1\2"):
         raise BundleFormatError("the archive's directory is damaged")
     (_, _, _, flags, method, _, _, crc, compressed, size, name_length, extra, comment, _, _, mode,
      offset) = _CENTRAL.unpack(header)  # fmt: skip
-    after = here + _CENTRAL.size + name_length
-    raw_name = directory[here + _CENTRAL.size : after]
+    end = position + _CENTRAL.size + name_length
+    raw_name = directory[position + _CENTRAL.size : end]
     name = raw_name.decode("utf-8", "backslashreplace")
     check_name(name)
     if mode >> 16 & 0o170000 not in _FILE_TYPES:
@@ -160,16 +159,16 @@ def _index_entry(
     if method != zipfile.ZIP_STORED or flags & ~_UTF8_NAME or compressed != size:
         raise BundleFormatError(f"{name} is compressed or encrypted; a bundle's files are stored")
 
-    local = _at(stream, there, _LOCAL.size)
-    if offset != there or len(local) < _LOCAL.size or not local.startswith(b"PK\3\4"):
+    local = _at(stream, start, _LOCAL.size)
+    if offset != start or len(local) < _LOCAL.size or not local.startswith(b"PK\3\4"):
         raise BundleFormatError(f"{name} does not follow the file before it in the archive")
-    content = there + _LOCAL.size + name_length + _LOCAL.unpack(local)[-1]
+    content = start + _LOCAL.size + name_length + _LOCAL.unpack(local)[-1]
     if (
         local[_LOCAL_COMMON] != header[_CENTRAL_COMMON]
-        or _at(stream, there + _LOCAL.size, name_length) != raw_name
+        or _at(stream, start + _LOCAL.size, name_length) != raw_name
     ):
         raise BundleFormatError(f"the archive's two headers of {name} differ")
-    return name, after + extra + comment, Entry(content, size, crc)
+    return name, end + extra + comment, Entry(content, size, crc)
 
 
 def _at(stream: BinaryIO, position: int, length: int) -> bytes:

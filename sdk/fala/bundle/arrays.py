@@ -1,8 +1,8 @@
 """Arrays in NumPy's file format (.npy), read strictly.
 
-NumPy's own reader evaluates the header as a Python literal and fails in as many ways as Python
-does. A bundle needs five types and one layout, so the header must be exactly what NumPy writes
-for them; the data is then used in place, without a copy.
+NumPy's reader evaluates the header as a Python literal, which can fail in many ways. A bundle needs
+five types and one layout, so the header must be exactly as NumPy writes it. The data is used in
+place, without a copy.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def read_array(data: bytes, most: int = 2, *, name: str = "") -> NDArray[Any]:
 
     Args:
         data: The whole file.
-        most: Dimensions that it may have.
-        name: The file's, which errors begin with.
+        most: Most dimensions.
+        name: The file's name, with which errors begin.
 
     Returns:
         A read-only view of the bytes.
@@ -57,9 +57,9 @@ def read_array(data: bytes, most: int = 2, *, name: str = "") -> NDArray[Any]:
     header = _HEADER.fullmatch(data[start:content])
     shape = () if header is None else tuple(map(int, header[2].rstrip(b",").split(b",")))
     if not data.startswith(_MAGIC) or header is None or len(shape) > most:
-        named = {2: "one or two", 6: "one to six"}[most]
+        dimensions = {2: "one or two", 6: "one to six"}[most]
         raise BundleFormatError(
-            f"{prefix}not a NumPy array of {named} dimensions, of floats or bytes"
+            f"{prefix}not a NumPy array of {dimensions} dimensions, of floats or bytes"
         )
     dtype = np.dtype(header[1].decode())
     if len(data) - content != math.prod(shape) * dtype.itemsize:
@@ -71,10 +71,10 @@ def check_array(name: str, array: NDArray[Any], dtype: type, shape: tuple[int, .
     """Check the type and the shape of an array, and that its numbers are finite.
 
     Args:
-        name: The file's, which the error begins with.
+        name: The file's name, with which the error begins.
         array: The array.
-        dtype: The type that is expected.
-        shape: The shape that is expected.
+        dtype: The expected type.
+        shape: The expected shape.
 
     Raises:
         BundleFormatError: It has another type or shape, or a number that is not finite.

@@ -14,7 +14,7 @@ from fala.bundle.manifest import printable_name, read_json
 from fala.errors import BundleFormatError, DataError
 from fala.examples import LARGEST, fault
 
-#: How many inputs the vendor's probes may be, and characters of each.
+#: The most inputs of the vendor's probes, and the most characters of each.
 MOST_INPUTS, LONGEST_INPUT = 16, 1_000
 
 
@@ -24,13 +24,13 @@ def external_files(
     """The files of an encoder.
 
     Args:
-        name: The encoder's.
+        name: The encoder's name.
         version: Its version.
         dimension: Length of an embedding.
-        probes: The embeddings, (dimension,), that are expected of 1 to 16 inputs.
+        probes: Expected embeddings, (dimension,), by 1 to 16 inputs.
 
     Raises:
-        DataError: A name is none, or the probes are not such embeddings.
+        DataError: A name is invalid, or the probes are not such embeddings.
     """
     try:
         embeddings = np.array(list(probes.values()), dtype=np.float32)
@@ -51,15 +51,15 @@ def read_encoder(dimension: int, read: Callable[[str], bytes]) -> str:
     """The encoder's name, with its version.
 
     Args:
-        dimension: As the manifest has it.
+        dimension: The manifest's dimension.
         read: Returns a file's bytes.
 
     Raises:
-        BundleFormatError: The file is not what it should be.
+        BundleFormatError: The file is invalid.
     """
     identity = read_json(read(layout.ENCODER), layout.ENCODER)
     if not isinstance(identity, dict) or set(identity) != {"name", "version", "dimension"}:
-        raise BundleFormatError(f"{layout.ENCODER} has not a name, version and dimension")
+        raise BundleFormatError(f"{layout.ENCODER} must have a name, version and dimension")
     name, version = identity["name"], identity["version"]
     if not (name and version and printable_name(name) and printable_name(version)):
         raise BundleFormatError(
@@ -79,25 +79,25 @@ def read_probes(
     """The probes' inputs, and the embeddings expected of them, (n, dimension).
 
     Args:
-        dimension: As the manifest has it.
+        dimension: The manifest's dimension.
         read: Returns a file's bytes.
 
     Raises:
-        BundleFormatError: They are not what they should be.
+        BundleFormatError: They are invalid.
     """
     inputs = read_json(read(layout.ENCODER_INPUTS), layout.ENCODER_INPUTS)
     if (
         not isinstance(inputs, list)
         or not 1 <= len(inputs) <= MOST_INPUTS
-        or any(fault(one) or len(one) > LONGEST_INPUT for one in inputs)
+        or any(fault(text) or len(text) > LONGEST_INPUT for text in inputs)
     ):
         raise BundleFormatError(
-            f"{layout.ENCODER_INPUTS} has not 1 to {MOST_INPUTS} texts of up to {LONGEST_INPUT} "
+            f"{layout.ENCODER_INPUTS} must have 1 to {MOST_INPUTS} texts of up to {LONGEST_INPUT} "
             "characters"
         )
     embeddings = read_array(read(layout.ENCODER_EMBEDDINGS), name=layout.ENCODER_EMBEDDINGS)
     check_array(layout.ENCODER_EMBEDDINGS, embeddings, np.float32, (len(inputs), dimension))
-    # Else they cannot be kept, or compared by their cosine.
+    # Else they cannot be stored, or compared by cosine.
     if (np.abs(embeddings) > LARGEST).any() or not embeddings.any(axis=1).all():
         raise BundleFormatError(
             f"{layout.ENCODER_EMBEDDINGS}: a number is too large for float16, or all are 0"

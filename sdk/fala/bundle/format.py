@@ -1,14 +1,14 @@
 """The version of the bundle format.
 
-Raise ``FORMAT_VERSION`` when an earlier SDK would misread a later bundle: a file renamed,
-an array laid out otherwise, a required field added. New optional fields and files that an old SDK
-may ignore do not raise it. A bundle is written in the earliest version that can express its
-content, so that old SDKs read it. Every released version keeps a load test.
+Raise ``FORMAT_VERSION`` when an earlier SDK would misread a later bundle: after renaming a file,
+changing an array's layout, or adding a required field. Do not raise it for optional fields and
+files that an old SDK may ignore. A bundle is written in the earliest version that can express its
+content, so that old SDKs read it. Every released version has a load test.
 
 1. The first.
 2. Heads with a lexical view, and matchers of twice as many weights: an old SDK would predict
    without the n-grams.
-3. Heads of tags: an old SDK would take them for labels that exclude one another.
+3. Heads of tags: an old SDK would read them as exclusive labels.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LEXICAL_SCALES = "lexical/scales.npy"
 PRIOR_MEAN = "prior/mean.npy"
 PRIOR_VARIANCE = "prior/variance.npy"
 PRIOR_FACTORS = "prior/factors.npy"
-# A bridge lies in a folder named after the digest of the backbone that it starts from.
+# The folder of a bridge has the name of its source backbone's digest.
 BRIDGES = "bridges/"
 BRIDGE_FILES = ("matrix.npy", "offset.npy", "variance.npy")
 # Writers' prompts: an SDK that ignores them predicts by the head on the backbone alone.
@@ -63,7 +63,7 @@ EXCLUSIVE = "exclusive"
 #: The key in the manifest's details of quantiles of the head's own logits of public rows: of the
 #: second of two labels, or of each tag. An earlier SDK ignores it.
 PUBLIC_LOGITS = "public_logits"
-#: How many they are at most.
+#: The most quantiles of a logit.
 MOST_QUANTILES = 64
 
 ONNX = "onnx"

@@ -1,4 +1,4 @@
-"""The lexical view's files: a byte for each number, and a step for each array."""
+"""The lexical view's files: one byte for each number, one step for each array."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from fala.text.ngrams import BUCKETS
 
 # The largest code of an inverse document frequency, and of a weight.
 _IDF, _WEIGHT = 255, 127
-# A step has so few binary digits that its product with any code is exact in float32: rounding twice
-# is rounding once.
+# A step has few binary digits, so that its product with any code is exact in float32, and a second
+# rounding changes nothing.
 _DIGITS = 16
 _SMALLEST = 2.0**-100
 
@@ -82,7 +82,7 @@ def _codes(
 def _of_codes(
     idf: NDArray[np.uint8], weight: NDArray[np.int8], scales: NDArray[np.float32]
 ) -> Lexical:
-    with np.errstate(over="ignore"):  # too large becomes infinite, which both reject
+    with np.errstate(over="ignore"):  # too large becomes infinite, which both classes reject
         lexicon = Lexicon(idf.astype(np.float32) * scales[0])
         return Lexical(lexicon, weight.astype(np.float32) * scales[1:, None])
 

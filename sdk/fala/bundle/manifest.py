@@ -1,4 +1,4 @@
-"""The manifest: a bundle's description of itself."""
+"""The manifest: the description of a bundle."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fala.errors import BundleFilesError, BundleFormatError, BundleVersionError,
 from fala.examples import CLASSIFICATION, MATCHING
 from fala.model.links import Labels, Link, Rating, Tags
 
-#: A product's name: a folder's and a file's on any vendor's server.
+#: A product's name, safe as the name of a folder and a file on a server.
 PRODUCT = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 #: The largest version of a release.
@@ -26,14 +26,14 @@ MAX_VERSION = 10**15
 #: Characters of the longest name and label that a manifest may have.
 _LONGEST_NAME, _LONGEST_LABEL = 256, 1_024
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-# Control characters, line and paragraph separators; characters that turn the writing's direction.
+# Control characters, line and paragraph separators; characters that change the text direction.
 _HIDDEN = {"Cc", "Zl", "Zp"}
-_TURNING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+_DIRECTIONAL = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """A bundle's description of itself.
+    """The description of a bundle.
 
     Attributes:
         name: The vendor's name of the backbone, for people.
@@ -83,7 +83,7 @@ class Manifest:
         """Read and check a manifest; fields of later versions are ignored.
 
         Raises:
-            BundleFormatError: Not JSON, or a field is missing or not what it should be.
+            BundleFormatError: Not JSON, or a field is missing or invalid.
             BundleVersionError: A format version that this SDK does not read.
         """
         raw = read_json(data, "the manifest")
@@ -137,75 +137,76 @@ class Manifest:
 
     @property
     def link(self) -> Link:
-        """What the head's logits mean."""
+        """The meaning of the head's logits."""
         rating = self.details.get(layout.RATING)
         if rating is not None:
             return Rating(**rating)
-        public = tuple(tuple(map(float, one)) for one in self.details.get(layout.PUBLIC_LOGITS, ()))
+        columns = self.details.get(layout.PUBLIC_LOGITS, ())
+        public = tuple(tuple(map(float, column)) for column in columns)
         return (Labels if self.details.get(layout.EXCLUSIVE, True) else Tags)(public)
 
     @property
     def product(self) -> str | None:
-        """The product whose releases the version counts; None where the vendor names none."""
+        """The product whose releases the version counts; None if the vendor names none."""
         product = self.details.get("product")
         return None if product is None else str(product)
 
     @property
     def version(self) -> int | None:
-        """The release's number among the product's; None where the vendor does not count."""
+        """The release's number among the product's; None if the vendor does not count."""
         version = self.details.get("version")
         return None if version is None else int(version)
 
 
 def read_json(data: bytes, name: str) -> Any:  # noqa: ANN401
-    """Read a JSON file of a bundle; readers cannot differ in what it holds.
+    """Read a JSON file of a bundle, strictly: all readers must read the same values.
 
     Args:
         data: The file.
-        name: Its name, which the error begins with.
+        name: Its name, with which the error begins.
 
     Raises:
-        BundleFormatError: It is not JSON, or has a key twice, a number that is none, or half of a
-            character.
+        BundleFormatError: It is not JSON, or has a duplicate key, a number that is not finite or
+            too long, or a lone surrogate.
     """
     try:
         value = json.loads(
             data.decode(),
             object_pairs_hook=distinct_keys,
-            parse_constant=_refuse,
+            parse_constant=_reject,
             parse_float=_finite,
             parse_int=_small,
         )
-        # A lone surrogate passes the parser, and then fails wherever the text is written.
+        # The parser accepts a lone surrogate, but it cannot be encoded.
         json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise BundleFormatError(f"{name} is not JSON: {safe_line(error)}") from error
     return value
 
 
-def _refuse(text: str) -> NoReturn:
+def _reject(text: str) -> NoReturn:
     raise ValueError(f"{text} is not a number")
 
 
 def _finite(text: str) -> float:
     number = float(text)
-    return number if math.isfinite(number) else _refuse(text[:40])
+    return number if math.isfinite(number) else _reject(text[:40])
 
 
 def _small(text: str) -> int:
-    # Long digits take quadratic time, and overflow everything that reads them.
-    return int(text) if len(text) <= 18 else _refuse(text[:40])
+    # Parsing many digits takes quadratic time, and the number would overflow.
+    return int(text) if len(text) <= 18 else _reject(text[:40])
 
 
 def _problems(raw: Mapping[str, Any]) -> list[str]:
     task, labels, files, details = (raw.get(key) for key in ("task", "labels", "files", "details"))
     max_length = raw.get("max_length")
-    noted = details if isinstance(details, dict) else {}
-    pad_id, product, version = noted.get("pad_id", 0), noted.get("product"), noted.get("version")
+    notes = details if isinstance(details, dict) else {}
+    pad_id, product, version = notes.get("pad_id", 0), notes.get("product"), notes.get("version")
     checks = [
         (f"name is not a text of up to {_LONGEST_NAME} printable characters",
          printable_name(raw.get("name"))),
-        # Lists, not sets: what stands here need not be hashable.
+        # Lists, not sets: the values need not be hashable.
         (f"kind is not one of {', '.join(layout.BACKBONE_FILES)}",
          raw.get("kind") in list(layout.BACKBONE_FILES)),
         (f"dimension is not a whole number from 1 to {layout.MAX_DIMENSION}",
@@ -217,31 +218,31 @@ def _problems(raw: Mapping[str, Any]) -> list[str]:
         ("task is unknown", task in [None, CLASSIFICATION, MATCHING]),
         (f"labels are not a list of texts of up to {_LONGEST_LABEL} characters, without control "
          "characters",
-         isinstance(labels, list) and all(printable_name(one, _LONGEST_LABEL) for one in labels)),
+         isinstance(labels, list) and all(printable_name(each, _LONGEST_LABEL) for each in labels)),
         (f"more than {layout.MAX_LABELS} labels",
          not isinstance(labels, list) or len(labels) <= layout.MAX_LABELS),
-        ("labels and task do not go together", bool(labels) == (task is not None)),
+        ("labels and task do not match", bool(labels) == (task is not None)),
         ("details are not an object", isinstance(details, dict)),
-        ("the scales are not a list of numbers from 0 to 10000", _scales(noted.get("scales", []))),
+        ("the scales are not a list of numbers from 0 to 10000", _scales(notes.get("scales", []))),
         ("the padding token's id is not a whole number", _whole(pad_id, 0, 2**31 - 1)),
         ("the product is not a name of a-z, 0-9, - and _",
          product is None or (isinstance(product, str) and bool(PRODUCT.fullmatch(product)))),
         (f"the release's version is not a whole number from 1 to {MAX_VERSION}",
          version is None or _whole(version, 1, MAX_VERSION)),
         ("the rating is not a low, a high and a noise, with one label",
-         layout.RATING not in noted or (_rating(noted[layout.RATING]) and _one(labels))),
+         layout.RATING not in notes or (_rating(notes[layout.RATING]) and _one_label(labels))),
         ("tags are of format version 3 on, and no rating",
-         noted.get(layout.EXCLUSIVE, True) is True or _tags(raw["format_version"], noted)),
+         notes.get(layout.EXCLUSIVE, True) is True or _tags(raw["format_version"], notes)),
         (f"the public logits are not as many rising numbers for each logit, "
          f"{layout.MOST_QUANTILES} at most",
-         layout.PUBLIC_LOGITS not in noted or _public_logits(noted, labels)),
+         layout.PUBLIC_LOGITS not in notes or _public_logits(notes, labels)),
         ("an adapter's base is no digest, or it has no head",
-         raw.get("kind") != layout.ADAPTER or (task is not None and _digest(noted.get("base")))),
+         raw.get("kind") != layout.ADAPTER or (task is not None and _digest(notes.get("base")))),
         ("files are not an object of texts",
          isinstance(files, dict) and _texts(list(files.values()))
          and all(printable_name(name) for name in files)),
     ]  # fmt: skip
-    return [problem for problem, fine in checks if not fine]
+    return [problem for problem, valid in checks if not valid]
 
 
 def _texts(values: list[Any]) -> bool:
@@ -249,12 +250,12 @@ def _texts(values: list[Any]) -> bool:
 
 
 def printable_name(value: object, longest: int = _LONGEST_NAME) -> bool:
-    """Whether a text may be shown: it reaches terminals, which act on some characters."""
+    """Whether a text is safe to print: terminals interpret some characters."""
     return (
         isinstance(value, str)
         and len(value) <= longest
         and not any(unicodedata.category(character) in _HIDDEN for character in value)
-        and _TURNING.isdisjoint(value)
+        and _DIRECTIONAL.isdisjoint(value)
     )
 
 
@@ -264,8 +265,8 @@ def _digest(value: object) -> bool:
 
 def _scales(scales: object) -> bool:
     return isinstance(scales, list) and all(
-        isinstance(one, int | float) and not isinstance(one, bool) and 0 <= one <= 10_000
-        for one in scales
+        isinstance(scale, int | float) and not isinstance(scale, bool) and 0 <= scale <= 10_000
+        for scale in scales
     )
 
 
@@ -289,18 +290,18 @@ def _public_logits(details: Mapping[str, Any], labels: object) -> bool:
     return len(columns) == (len(labels) if tagged else 1) and all(
         isinstance(column, list)
         and 1 <= len(column) == len(columns[0]) <= layout.MOST_QUANTILES
-        and all(type(one) in (int, float) and math.isfinite(one) for one in column)
+        and all(type(logit) in (int, float) and math.isfinite(logit) for logit in column)
         and column == sorted(column)
         for column in columns
     )
 
 
 def _tags(version: int, details: Mapping[str, Any]) -> bool:
-    known = version >= layout.FORMAT_VERSION  # an older SDK would ignore it
-    return known and details[layout.EXCLUSIVE] is False and layout.RATING not in details
+    supported = version >= layout.FORMAT_VERSION  # an older SDK would ignore it
+    return supported and details[layout.EXCLUSIVE] is False and layout.RATING not in details
 
 
-def _one(labels: object) -> bool:
+def _one_label(labels: object) -> bool:
     return isinstance(labels, list) and len(labels) == 1
 
 

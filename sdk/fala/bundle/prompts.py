@@ -1,7 +1,7 @@
 """Prompts: keys and values that a release's backbone may read before a text.
 
-A release may bring writers' prompts. Or it was trained with hard prompts, which are a writer's own
-texts: then the user's own texts are compiled to one.
+A release may have writers' prompts. Or it was trained with hard prompts, which are a writer's
+texts: then the device compiles the user's texts to a prompt.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ from fala.bundle.manifest import Manifest
 from fala.errors import BundleFormatError, DataError, DimensionError
 
 _AXES = 6
-_ONE = _AXES - 1  # axes of one prompt
 _PARTS = ("key", "value")
-#: Tokens of a hard prompt that a device compiles, at most.
+#: The most tokens of a hard prompt that a device compiles.
 MOST_COMPILED: int = STATE.prefix
 
 
@@ -45,7 +44,7 @@ def read_prompts(data: bytes, manifest: Manifest) -> NDArray[np.float16]:
 
     Args:
         data: The file.
-        manifest: The release's.
+        manifest: The release's manifest.
 
     Returns:
         Shape (K, layers, 2, heads, length, head_dimension), read-only.
@@ -53,7 +52,7 @@ def read_prompts(data: bytes, manifest: Manifest) -> NDArray[np.float16]:
     Raises:
         BundleFormatError: Of another type or shape, more or longer than any real ones, or a
             number is not finite; or the backbone reads no prompt.
-        DimensionError: The heads' numbers are not as many as the backbone's.
+        DimensionError: The heads' widths do not add up to the backbone's dimension.
     """
     prompts = read_array(data, most=_AXES, name=layout.PROMPT_PREFIXES)
     if manifest.kind in {layout.WORD_VECTORS, layout.EXTERNAL}:
@@ -80,13 +79,13 @@ def read_prompts(data: bytes, manifest: Manifest) -> NDArray[np.float16]:
 
 
 def prompt_state(prompt: NDArray[np.floating]) -> EncoderState:
-    """The keys and values of a prompt, as a backbone takes them.
+    """The keys and values of a prompt, as inputs of a backbone.
 
     Args:
         prompt: Shape (layers, 2, heads, length, head_dimension).
 
     Raises:
-        BundleFormatError: It is longer than any, or a number is not finite.
+        BundleFormatError: It is too long, or a number is not finite.
     """
     return EncoderState.of(
         {
@@ -98,12 +97,12 @@ def prompt_state(prompt: NDArray[np.floating]) -> EncoderState:
 
 
 def hard_prompt_length(manifest: Manifest) -> int:
-    """Tokens of the hard prompts that a release was trained with, and 0 for one without.
+    """Tokens of the hard prompts that a release was trained with; 0 if it was not.
 
     Such a release's backbone compiles a text to keys and values (``OnnxEncoder.context``).
     """
-    noted = manifest.details.get(layout.HARD_PROMPT)
-    length = noted.get("tokens") if isinstance(noted, dict) else None
+    settings = manifest.details.get(layout.HARD_PROMPT)
+    length = settings.get("tokens") if isinstance(settings, dict) else None
     return length if type(length) is int and 0 < length <= MOST_COMPILED else 0
 
 
@@ -111,7 +110,7 @@ def compiled_bytes(state: EncoderState) -> bytes:
     """The stored form of the keys and values that a user's texts were compiled to, in float16.
 
     Args:
-        state: As the backbone returns them.
+        state: The keys and values, from the backbone.
 
     Raises:
         DataError: A number does not fit float16.
@@ -129,7 +128,7 @@ def compiled_bytes(state: EncoderState) -> bytes:
 
 
 def compiled(data: bytes) -> EncoderState:
-    """A prompt of a user's own texts, as a backbone takes it.
+    """A prompt of a user's texts, as inputs of a backbone.
 
     Args:
         data: The file; see ``compiled_bytes``.
@@ -139,10 +138,10 @@ def compiled(data: bytes) -> EncoderState:
     """
     try:
         prompt = read_array(data, most=_AXES)
-        if prompt.dtype != np.float16 or prompt.ndim != _ONE or prompt.shape[1] != len(_PARTS):
+        if prompt.dtype != np.float16 or prompt.ndim != _AXES - 1 or prompt.shape[1] != len(_PARTS):
             raise BundleFormatError(f"{prompt.dtype} of shape {prompt.shape}")
         inputs = prompt_state(prompt).inputs
     except BundleFormatError as error:
         raise DataError(f"a prompt of texts that is damaged: {error}") from error
-    # The digest of the file: it is the same on another machine.
+    # The digest of the file is the same on another machine.
     return EncoderState(inputs, hashlib.sha256(b"texts\n" + data).hexdigest())

@@ -1,7 +1,7 @@
 """A vendor's release as one file: an archive under a manifest of digests.
 
-Reading never extracts: every byte is checked against the manifest and parsed in memory, so there
-is nothing on disk that could have changed between check and use.
+Nothing is extracted. Every byte is checked against the manifest and parsed in memory, so that no
+file can change between check and use.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ from fala.model.prior import PopulationPrior
 class Bundle:
     """An opened and verified bundle.
 
-    Use ``Bundle.open``. The object holds no file open and no weights; ``backbone`` and ``head``
-    read theirs, verified again, when called. A bundle that is opened with ``hold`` has all of its
-    verified bytes in memory, and reads nothing again.
+    Use ``Bundle.open``. The object holds no open file and no weights; ``backbone`` and ``head``
+    read and verify their files again. A bundle opened with ``hold`` has all verified bytes in
+    memory, and does not read the file again.
 
     Attributes:
         path: The bundle's file.
@@ -80,57 +80,56 @@ class Bundle:
 
         Args:
             path: The bundle's file.
-            hold: Keep the verified bytes in memory, for a bundle that is loaded and installed at
-                once: it is read and hashed one time, and later changes of the file do not matter.
+            hold: Keep the verified bytes in memory, for a bundle that is loaded and installed: it
+                is read and hashed once, and later changes of the file do not matter.
 
         Raises:
-            BundleFormatError: Not a bundle, a manifest that cannot be read, or an ONNX model that
-                cannot, or that holds what no encoder needs.
+            BundleFormatError: Not a bundle; the manifest or the ONNX model cannot be read, or the
+                model contains parts that no encoder needs.
             BundleVersionError: A format version that this SDK does not read.
             BundleFilesError: A missing, extra or duplicate file, or an unsafe path.
             BundleDigestError: A file's bytes are not those that the vendor packed.
             ExternalDataError: The ONNX model keeps weights outside its file.
             DimensionError: The head's dimension is not the backbone's.
             BundleError: The file is missing or cannot be read.
-            DataError: ``path`` is none.
+            DataError: ``path`` is not a path.
         """
         file = path_of(path, "path")
         return cls.verified(file, file, hold=hold)
 
     @classmethod
     def verified(cls, path: Path, name: Path, *, hold: bool = False) -> Bundle:
-        """As ``open``, of a file that will lie elsewhere: errors have that name."""
+        """Like ``open``, for a file that will be moved to ``name``: errors contain that name."""
         with named_errors(name):
             mode = path.stat().st_mode
             if stat.S_ISFIFO(mode) or stat.S_ISCHR(mode) or stat.S_ISSOCK(mode):
-                # Opening it might wait for ever.
+                # Opening it might block forever.
                 raise BundleFormatError("not a bundle: not a file")
             with path.open("rb") as stream:
                 index = read_index(stream)
-                packed = read_manifest(stream, index)
-                manifest = Manifest.from_json(packed)
+                manifest_bytes = read_manifest(stream, index)
+                manifest = Manifest.from_json(manifest_bytes)
                 manifest.check_files(set(index) - {layout.MANIFEST})
-                # A file is parsed from the bytes that were hashed. A backbone that is not parsed
-                # now is too large to be kept. The order is the archive's, which may be written
-                # again.
-                kept: dict[str, bytes] = {}
+                # A file is parsed from the hashed bytes. A backbone that is not parsed now is too
+                # large to keep. The order is the archive's, which may be written again.
+                contents: dict[str, bytes] = {}
                 for file, entry in index.items():
                     if file == layout.MANIFEST:
-                        kept[file] = packed
+                        contents[file] = manifest_bytes
                         continue
                     parsed = file in {layout.ONNX_MODEL, layout.ENCODER}
                     if hold or parsed or not file.startswith(layout.BACKBONE):
-                        kept[file] = read_entry(stream, entry)
-                        digest = hashlib.sha256(kept[file]).hexdigest()
+                        contents[file] = read_entry(stream, entry)
+                        digest = hashlib.sha256(contents[file]).hexdigest()
                     else:
                         digest = digest_of(stream, entry)
                     _check_digest(file, digest, manifest)
-        bundle = cls(name, manifest, kept)
+        bundle = cls(name, manifest, contents)
         bundle._check_parts()
         return bundle if hold else cls(name, manifest)
 
     def _check_parts(self) -> None:
-        """Load everything but the backbone, whose ONNX file is only read."""
+        """Load everything except the backbone; of that only the ONNX file is checked."""
         if self.manifest.kind == layout.ONNX:
             with named_errors(self.path):
                 check_onnx(self._read(layout.ONNX_MODEL))
@@ -154,7 +153,7 @@ class Bundle:
         Raises:
             BundleDigestError: The file changed since the bundle was opened.
             BundleFilesError: The bundle has no such file.
-            BundleError: The bundle changed otherwise, or is gone.
+            BundleError: The bundle changed in another way, or is gone.
         """
         with named_errors(self.path):
             return self._read(name)
@@ -163,8 +162,8 @@ class Bundle:
         """The verified bytes of all files, the manifest included.
 
         Raises:
-            BundleDigestError: The file changed since the bundle was opened; never of one held.
-            BundleError: It is gone, or cannot be trusted any more.
+            BundleDigestError: The file changed since the bundle was opened (never with ``hold``).
+            BundleError: It is gone, or is no longer valid.
         """
         if self._held:
             return self._held
@@ -177,14 +176,14 @@ class Bundle:
         """Load the backbone.
 
         Args:
-            encoders: The app's own, of which an external release takes one, once the probes show
-                that it is the right one; None has none.
+            encoders: The app's encoders, of which an external release uses one, after its probes
+                confirm that it is the right one; None for no encoders.
 
         Raises:
-            EncoderError: The app's is another one, or failed.
-            BundleFormatError: A file cannot be read as what it should be.
+            EncoderError: The app's encoder is another one, or failed.
+            BundleFormatError: A file is invalid.
             DimensionError: Its embeddings are not of the manifest's dimension.
-            BundleMismatchError: It is an adapter, and has none.
+            BundleMismatchError: The bundle is an adapter, without a backbone.
             BundleError: The bundle changed since it was opened, or is gone.
         """
         prompts = self.prompts()
@@ -210,7 +209,7 @@ class Bundle:
         return backbone
 
     def state(self) -> EncoderState:
-        """The adapter's weights, as a backbone takes them.
+        """The adapter's weights, as inputs of a backbone.
 
         Raises:
             BundleMismatchError: The bundle is no adapter.
@@ -230,7 +229,7 @@ class Bundle:
         """
         with named_errors(self.path):
             if self.base is None:
-                raise BundleMismatchError("no adapter, but a backbone of its own")
+                raise BundleMismatchError("a backbone, not an adapter")
             digest = backbone.backbone_digest
             if self.base != digest:
                 raise BundleMismatchError(
@@ -243,8 +242,7 @@ class Bundle:
         """Audit the backbone's files without loading them.
 
         Raises:
-            BundleFormatError: They are not what they should be, or would cost more than any
-                encoder's.
+            BundleFormatError: They are invalid, or would cost more than any encoder's.
             BundleError: The bundle changed since it was opened, or is gone.
         """
         if self._model_file is not None:
@@ -252,7 +250,7 @@ class Bundle:
                 self._audit(self._model_file)
 
     def head(self) -> Head | None:
-        """Load the vendor's head, or None where the bundle is a backbone only.
+        """Load the vendor's head, or None if the bundle is a backbone only.
 
         Raises:
             DimensionError: It is made for embeddings of another dimension.
@@ -287,7 +285,7 @@ class Bundle:
             if self.scales is not None and len(self.scales) != parts:
                 raise BundleFormatError(
                     f"{len(self.scales)} scales for a head whose fit has {parts}; choose them "
-                    "anew with fala-export prior"
+                    "again with fala-export prior"
                 )
         return head
 
@@ -315,7 +313,7 @@ class Bundle:
         return bridges
 
     def prior(self) -> PopulationPrior | None:
-        """The population prior of the head, or None where the release has none.
+        """The population prior of the head, or None if the release has none.
 
         Raises:
             BundleFormatError: An array cannot be read, or does not fit the others.
@@ -338,14 +336,14 @@ class Bundle:
         return prior
 
     def prompts(self) -> NDArray[np.float16] | None:
-        """The vendor's writers' prompts, or None where the release has none.
+        """The vendor's writers' prompts, or None if the release has none.
 
         Returns:
             Shape (K, layers, 2, heads, length, head_dimension), keys before values; the first is
             the unknown writer's.
 
         Raises:
-            BundleFormatError: The array cannot be read, or is none of prompts.
+            BundleFormatError: The array cannot be read, or is not one of prompts.
             DimensionError: They are made for a backbone of another dimension.
             BundleError: The bundle changed since it was opened, or is gone.
         """
@@ -356,12 +354,12 @@ class Bundle:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the manifest, and so of all that it lists."""
+        """SHA-256 of the manifest, which covers all files by their digests."""
         return hashlib.sha256(self.manifest.to_json()).hexdigest()
 
     @property
     def base(self) -> str | None:
-        """The digest of the backbone that an adapter was made for; None of other bundles."""
+        """The digest of the backbone that an adapter was made for; None for other bundles."""
         adapter = self.manifest.kind == layout.ADAPTER
         return str(self.manifest.details["base"]) if adapter else None
 
@@ -372,7 +370,7 @@ class Bundle:
 
     @property
     def encoder(self) -> str | None:
-        """The name and version of the app's encoder that it is made for; None of other bundles.
+        """The name and version of the app's encoder that it was made for; None for other bundles.
 
         Raises:
             BundleError: The bundle changed since it was opened, or is gone.
@@ -384,7 +382,7 @@ class Bundle:
 
     @property
     def scales(self) -> tuple[float, ...] | None:
-        """The scales of the fit's blocks, as public annotators chose them; None without any."""
+        """The scales of the fit's blocks, chosen on public annotators; None if there are none."""
         scales = self.manifest.details.get("scales")
         return tuple(map(float, scales)) if isinstance(scales, list) and scales else None
 
@@ -392,7 +390,7 @@ class Bundle:
     def backbone_digest(self) -> str:
         """SHA-256 over the backbone's files and how they are read; the embeddings' provenance.
 
-        Of an adapter it is that of its base when the adapter is fed to it.
+        For an adapter it is the digest of its base together with the adapter.
         """
         manifest = self.manifest
         if self.base is not None:
@@ -407,7 +405,7 @@ class Bundle:
         return self.manifest.digest_over(parts, "head/", layout.LEXICAL)
 
     def __eq__(self, other: object) -> bool:
-        """Whether it is the same release, wherever it lies."""
+        """Whether it is the same release, at any path."""
         return self.manifest == other.manifest if isinstance(other, Bundle) else NotImplemented
 
     def __hash__(self) -> int:
@@ -419,7 +417,7 @@ class Bundle:
         kind = kind if self.base is None else f"adapter for {self.base[:12]}"
         return f"<Bundle {manifest.name}: {kind}, {manifest.dimension} dimensions, {self.path}>"
 
-    # Errors of what follows do not name the bundle.
+    # Errors of the methods below do not name the bundle.
 
     def _read(self, name: str) -> bytes:
         if not isinstance(name, str) or name not in self.manifest.files:
@@ -438,7 +436,7 @@ class Bundle:
         return read_array(self._read(name), name=name)
 
     def _floats(self, name: str) -> NDArray[np.float32]:
-        # What does not fit float32 becomes infinite, which bridge and prior refuse.
+        # A number too large for float32 becomes infinite, which bridge and prior reject.
         with np.errstate(over="ignore"):
             return self._array(name).astype(np.float32)
 
@@ -450,7 +448,7 @@ class Bundle:
 
     @property
     def _model_file(self) -> str | None:
-        """The name of the transformer's file; None where the backbone is none."""
+        """The name of the transformer's file; None for other backbones."""
         files = {layout.ONNX: layout.ONNX_MODEL, layout.ORT: layout.ORT_MODEL}
         return files.get(self.manifest.kind)
 
@@ -459,11 +457,9 @@ class Bundle:
         if self._audited is None:
             manifest = self.manifest
             ort_format = manifest.kind == layout.ORT
-            audited = audit_model(
-                self._read(model_file), manifest.max_length, ort_format=ort_format
-            )
-            audit_tokenizer(self._read(layout.TOKENIZER), audited.rows, manifest.pad_id)
-            self._audited = audited
+            model = audit_model(self._read(model_file), manifest.max_length, ort_format=ort_format)
+            audit_tokenizer(self._read(layout.TOKENIZER), model.rows, manifest.pad_id)
+            self._audited = model
         return self._audited
 
     def _encoder(self, model_file: str) -> OnnxEncoder:
@@ -489,7 +485,7 @@ class Bundle:
 
 
 def read_manifest(stream: BinaryIO, index: Mapping[str, Entry]) -> bytes:
-    """The manifest's bytes as they were packed.
+    """The manifest's bytes as packed.
 
     Args:
         stream: The bundle's archive.
@@ -497,7 +493,7 @@ def read_manifest(stream: BinaryIO, index: Mapping[str, Entry]) -> bytes:
 
     Raises:
         BundleFormatError: There is none, or it is larger than any real one.
-        BundleDigestError: Its content is not what was packed, by the zip's own checksum.
+        BundleDigestError: Its content does not match the zip's checksum.
     """
     if layout.MANIFEST not in index:
         raise BundleFormatError(f"not a bundle: it has no {layout.MANIFEST}")
@@ -514,7 +510,7 @@ def named_errors(path: str | os.PathLike[str]) -> Iterator[None]:
     except BundleError as error:
         raise type(error)(f"{os.fspath(path)}: {error}") from error
     except FileNotFoundError as error:
-        # A name alone is likely that of a release to try.
+        # A name without a suffix is probably a sample release's.
         hint = "" if Path(path).suffix else '; a release to try is fala.sample_release("bert")'
         raise BundleError(f"{os.fspath(path)}: no such file{hint}") from error
     except OSError as error:

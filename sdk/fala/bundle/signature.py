@@ -1,9 +1,9 @@
 """A vendor's signature of one release: Ed25519 over its manifest, in a file beside the bundle.
 
 The manifest has the digest of every other file, the product and the version, so that its signature
-covers the bundle. The signature is a file beside the bundle, ``x.fala.sig``: a signed release has
-the bytes and the digest of the unsigned one, every earlier SDK opens it, and another key's
-signature changes no bundle. It is checked before anything else of the bundle is parsed.
+covers the bundle. The signature is in a file beside the bundle, ``x.fala.sig``. So a signed release
+has the same bytes and digest as the unsigned one, every earlier SDK opens it, and a signature by
+another key does not change the bundle. It is checked before the rest of the bundle is parsed.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _SIGNATURE_BYTES = 64
 # A key or a signature is a few hundred bytes.
 _MAX_FILE_BYTES = 1 << 14
 _PEM = b"-----BEGIN"
-# No signature of anything else by the same key can be taken for one of a release.
+# Other signatures by the same key cannot be mistaken for one of a release.
 _CONTEXT = b"fala release, signed manifest, format 1\n"
 
 
 def packed_manifest(path: str | os.PathLike[str]) -> bytes:
-    """A bundle's manifest as it was packed; nothing else of the bundle is parsed.
+    """A bundle's manifest as packed; nothing else of the bundle is parsed.
 
     Raises:
         BundleError: The file is missing, or its archive cannot be read.
@@ -61,7 +61,7 @@ def signature_file(public_key: bytes, signature: bytes) -> bytes:
 
     Args:
         public_key: The signing key's public half, 32 bytes.
-        signature: Of ``message_of``, 64 bytes.
+        signature: The signature of ``message_of``, 64 bytes.
     """
     content = {"format": _FORMAT, "key": public_key.hex(), "signature": signature.hex()}
     return json.dumps(content, indent=2).encode() + b"\n"
@@ -71,14 +71,14 @@ def check_signature(path: str | os.PathLike[str], trust: Trust) -> bytes:
     """Check that a bundle's manifest was signed by a key.
 
     Args:
-        path: The bundle; its signature lies beside it.
+        path: The bundle; its signature is beside it.
         trust: The key; see ``Trust``.
 
     Returns:
-        The signed manifest; the installed bundle must have the same.
+        The signed manifest; the installed bundle must have the same one.
 
     Raises:
-        BundleSignatureError: There is no signature, or it is not by this key or not of this bundle.
+        BundleSignatureError: There is no signature, or it is by another key or of another bundle.
         BundleError: The bundle cannot be read.
         DataError: ``trust`` is no key.
         MissingExtraError: pyca/cryptography is not installed.
@@ -107,7 +107,7 @@ def public_key_of(trust: Trust) -> Ed25519PublicKey:
     """An Ed25519 public key.
 
     Raises:
-        DataError: It is none.
+        DataError: ``trust`` is no key.
         MissingExtraError: pyca/cryptography is not installed.
     """
     try:

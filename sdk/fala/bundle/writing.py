@@ -49,8 +49,8 @@ def write_bundle(
 
     Raises:
         DimensionError: The head is made for another dimension.
-        DataError: An argument is not what it should be.
-        BundleError: The result would not open: the file is verified before it takes its name.
+        DataError: An argument is of a wrong type.
+        BundleError: The result would not open: the file is verified before it is renamed.
         OSError: It cannot be written.
 
     Examples:
@@ -71,7 +71,7 @@ def write_bundle(
     if head is not None:
         _check(head, Head, "head")
         kinds = (layout.RATING, layout.EXCLUSIVE, layout.PUBLIC_LOGITS)
-        details = {name: one for name, one in manifest.details.items() if name not in kinds}
+        details = {name: value for name, value in manifest.details.items() if name not in kinds}
         if isinstance(head.link, Rating):
             details[layout.RATING] = asdict(head.link)
         if isinstance(head.link, Tags):
@@ -85,11 +85,11 @@ def write_bundle(
     with named_errors(path):
         version = _version(files, manifest)
         manifest = replace(manifest, files=digests, format_version=version)
-        written = manifest.to_json()
-        manifest = Manifest.from_json(written)
+        manifest_bytes = manifest.to_json()
+        manifest = Manifest.from_json(manifest_bytes)
 
     def write(temporary: Path) -> None:
-        write_archive(temporary, {**files, layout.MANIFEST: written})
+        write_archive(temporary, {**files, layout.MANIFEST: manifest_bytes})
         Bundle.verified(temporary, target)
 
     write_atomically(target, write)
@@ -103,9 +103,9 @@ def write_release(
 
     Args:
         path: Where to write.
-        backbone: The bundle with the backbone; a head in it is left out.
+        backbone: The bundle with the backbone; a head in it is not copied.
         head: The global head, made for this backbone's embeddings.
-        details: Notes about the head (its training data, say), added to the backbone's.
+        details: Notes about the head (such as its training data), added to the backbone's.
 
     Returns:
         The manifest as written.
@@ -124,13 +124,13 @@ def write_release(
     _check(backbone, Bundle, "backbone")
     _check(head, Head, "head")
     _check(details, Mapping, "details")
-    # A prior, the scales, the probes and prompts belong to the head that is left out.
-    kept = {
+    # A prior, the scales, the probes and prompts belong to the old head.
+    notes = {
         name: value
         for name, value in backbone.manifest.details.items()
         if name not in {"prior", "scales", "probes", "prompts", layout.HARD_PROMPT}
     }
-    manifest = replace(backbone.manifest, details={**kept, **details})
+    manifest = replace(backbone.manifest, details={**notes, **details})
     files = _read_all(backbone, without=("head/", layout.LEXICAL, "prior/", layout.PROMPTS))
     return write_bundle(path, manifest, files, head)
 
@@ -145,33 +145,33 @@ def write_external(
 ) -> Manifest:
     """Write a release for the app's own encoder: a head, and no model.
 
-    Name, version and the head's dimension are the encoder's identity, and make the provenance of
-    its embeddings: another version is another backbone.
+    Name, version and the head's dimension are the encoder's identity and the provenance of its
+    embeddings: another version is another backbone.
 
     Args:
         path: Where to write; replaced if it exists.
-        name: The encoder's.
+        name: The encoder's name.
         version: Its version.
         head: The global head on its embeddings; see ``fit_head``.
-        probes: Embeddings that the encoder gives, (d,), by 1 to 16 inputs: texts, or keys that the
-            app's function knows. On a device they show whether its encoder is this one.
-        details: Notes, as of ``write_release``; None has none.
+        probes: The encoder's embeddings, (d,), by 1 to 16 inputs: texts, or keys for the app's
+            function. On a device they show whether its encoder is this one.
+        details: Notes, as in ``write_release``; None for no notes.
 
     Returns:
         The manifest as written.
 
     Raises:
-        DataError: An argument is not what it should be.
+        DataError: An argument is invalid.
         BundleError: The result would not open.
         OSError: It cannot be written.
     """
     _check(head, Head, "head")
     _check(probes, Mapping, "probes")
-    noted = {} if details is None else details
-    _check(noted, Mapping, "details")
+    notes = {} if details is None else details
+    _check(notes, Mapping, "details")
     files = external_files(name, version, head.dimension, probes)
     manifest = Manifest(
-        f"{name} {version}", layout.EXTERNAL, head.dimension, "float32", details=dict(noted)
+        f"{name} {version}", layout.EXTERNAL, head.dimension, "float32", details=dict(notes)
     )
     return write_bundle(path, manifest, files, head)
 
@@ -187,16 +187,15 @@ def write_again(
     Args:
         path: Where to write; it may be the bundle's own file.
         bundle: The bundle.
-        details: Those that change, by name; None removes one.
-        files: Likewise.
+        details: Changed details by name; None removes one.
+        files: Changed files by name; None removes one.
 
     Returns:
         The manifest as written.
     """
-    noted = {**bundle.manifest.details, **details}
-    manifest = replace(
-        bundle.manifest, details={name: one for name, one in noted.items() if one is not None}
-    )
+    merged = {**bundle.manifest.details, **details}
+    remaining = {name: value for name, value in merged.items() if value is not None}
+    manifest = replace(bundle.manifest, details=remaining)
     content = {**_read_all(bundle), **(files or {})}
     return write_bundle(
         path, manifest, {name: data for name, data in content.items() if data is not None}
@@ -210,8 +209,8 @@ def add_bridge(
 
     Args:
         path: Where to write; it may be the bundle's own file.
-        bundle: The bundle of the backbone to which the bridge leads.
-        bridge: Its numbers are stored in float16.
+        bundle: The bundle of the bridge's target backbone.
+        bridge: The bridge; stored in float16.
         details: Notes about it, in the manifest's details under ``bridges``.
 
     Returns:
@@ -239,8 +238,8 @@ def add_bridge(
             for name, part in zip(layout.BRIDGE_FILES, parts, strict=True)
         }
     earlier = bundle.manifest.details.get("bridges")
-    noted = {**(earlier if isinstance(earlier, dict) else {}), bridge.source: dict(details)}
-    return write_again(path, bundle, {"bridges": noted}, new)
+    bridges = {**(earlier if isinstance(earlier, dict) else {}), bridge.source: dict(details)}
+    return write_again(path, bundle, {"bridges": bridges}, new)
 
 
 def add_prior(
@@ -250,7 +249,7 @@ def add_prior(
 
     Args:
         path: Where to write; it may be the bundle's own file.
-        bundle: The release whose head the prior is about.
+        bundle: The release whose head the prior is for.
         prior: The prior.
         details: Notes about it, in the manifest's details under ``prior``.
 
@@ -258,7 +257,7 @@ def add_prior(
         The manifest as written.
 
     Raises:
-        DimensionError: It is for another dimension, or the head has not two labels.
+        DimensionError: It is for another dimension, or the head does not have two labels.
 
     Examples:
         >>> bundle = fala.Bundle.open(fala.sample_release("glove"))
@@ -275,7 +274,7 @@ def add_prior(
 
 
 def prior_files(prior: PopulationPrior | None) -> dict[str, bytes | None]:
-    """The files of a population prior in a bundle; their content is None without one."""
+    """The files of a population prior in a bundle; their content is None without a prior."""
     if prior is None:
         return dict.fromkeys((layout.PRIOR_MEAN, layout.PRIOR_VARIANCE, layout.PRIOR_FACTORS))
     return {
@@ -305,7 +304,7 @@ def add_prompts(
         The manifest as written.
 
     Raises:
-        BundleFormatError: They are no such prompts, or a number does not fit float16.
+        BundleFormatError: They are not such prompts, or a number does not fit float16.
         DimensionError: They are for a backbone of another dimension.
     """
     _check(bundle, Bundle, "bundle")
@@ -333,12 +332,12 @@ def add_version(
     Raises:
         BundleFormatError: The version is no whole number from 1, or the product no such name.
     """
-    named = {} if product is None else {"product": product}
-    return write_again(path, bundle, {"version": version, **named})
+    names = {} if product is None else {"product": product}
+    return write_again(path, bundle, {"version": version, **names})
 
 
 def _check(value: object, kind: type, name: str) -> None:
-    """Raise DataError if an argument is not what it should be."""
+    """Raise DataError if an argument is of a wrong type."""
     if not isinstance(value, kind):
         raise DataError(f"{name} is a {kind.__name__}, not {shown(value)}")
 

@@ -1,1 +1,1 @@
-"""The command ``fala-device``, and what all commands of the project share."""
+"""The command ``fala-device``, and the shared parts of all commands."""

@@ -1,4 +1,4 @@
-"""What all commands of the project share.
+"""Shared by all commands of the project: errors in one line, exit codes and Ctrl-C.
 
 ``-h`` and ``--help`` list every name that an option takes. An error is printed in one line. The
 exit status is:
@@ -26,7 +26,7 @@ from fala.errors import FalaError, printable
 
 MISTAKE, INTERRUPTED = 1, 130
 
-#: The outermost commands' ``context_settings``: what is inside inherits them.
+#: The outermost commands' ``context_settings``; subcommands inherit them.
 SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
@@ -35,7 +35,7 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the command."""
-        with _one_line(ctx, None):
+        with _errors_in_one_line(ctx, None):
             return super().invoke(ctx)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -58,7 +58,7 @@ class Group(click.Group):
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the command."""
-        with _one_line(ctx, self.extra):
+        with _errors_in_one_line(ctx, self.extra):
             return super().invoke(ctx)
 
 
@@ -83,7 +83,7 @@ class _Interruption(_Failure):
 
 
 @contextmanager
-def _one_line(ctx: click.Context, extra: str | None) -> Iterator[None]:
+def _errors_in_one_line(ctx: click.Context, extra: str | None) -> Iterator[None]:
     program = ctx.find_root().info_name
     try:
         with _dropped_interrupts_repeated():
@@ -106,33 +106,33 @@ def _one_line(ctx: click.Context, extra: str | None) -> Iterator[None]:
         ) from error
     except OSError as error:
         if error.errno == errno.EPIPE:
-            raise  # the reader of the output is gone: click ends quietly
+            raise  # nobody reads the output any more: click exits quietly
         name = "" if error.filename is None else f"{error.filename}: "
         raise _Failure(program, f"{name}{error.strerror or error}") from error
 
 
 @contextmanager
 def _dropped_interrupts_repeated() -> Iterator[None]:
-    """Repeat a Ctrl-C that comes while Python runs a callback, whose errors it drops.
+    """Repeat a Ctrl-C that arrives in a callback whose errors Python drops.
 
     Every import ends with such a callback, and a command imports hundreds of modules.
     """
-    before = sys.unraisablehook
+    hook = sys.unraisablehook
 
     def repeat(dropped: sys.UnraisableHookArgs) -> None:
         if issubclass(dropped.exc_type, KeyboardInterrupt):
-            later = threading.Timer(_REPEATED_AFTER, _thread.interrupt_main)
-            later.daemon = True  # it holds up no command that ends meanwhile
-            later.start()
+            timer = threading.Timer(_REPEATED_AFTER, _thread.interrupt_main)
+            timer.daemon = True  # it does not delay the exit of a command
+            timer.start()
         else:
-            before(dropped)
+            hook(dropped)
 
     sys.unraisablehook = repeat
     try:
         yield
     finally:
-        sys.unraisablehook = before
+        sys.unraisablehook = hook
 
 
-_REPEATED_AFTER = 0.05  # seconds, in which the callback ends
+_REPEATED_AFTER = 0.05  # seconds; the callback ends within them
 _PROJECT = {"fala", "fala_export", "fala_sim"}

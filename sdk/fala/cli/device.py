@@ -30,9 +30,9 @@ def command() -> None:
 
 @command.command()
 @_FOLDER
-@click.option("--repair", is_flag=True, help="Repair it; a damaged file is kept aside.")
+@click.option("--repair", is_flag=True, help="Repair it; a damaged file is renamed.")
 @click.option(
-    "--bundle", type=click.Path(), help="With --repair: a release, where no installed one is whole."
+    "--bundle", type=click.Path(), help="With --repair: a release, if none is installed undamaged."
 )
 @click.option(
     "--key-file", type=click.Path(path_type=Path), help="The 32-byte key of an encrypted device."
@@ -70,7 +70,7 @@ def doctor(
     "--root", required=True, type=click.Path(),
     help="The trusted root: the vendor's metadata/1.root.json, from a source other than URL.",
 )  # fmt: skip
-@click.option("--product", help="Whose releases (default: the installed release's product).")
+@click.option("--product", help="The product (default: that of the installed release).")
 @BUDGET
 @SECONDS
 @TRY_PROMPTS
@@ -79,7 +79,7 @@ def doctor(
     type=Described(ACCEPT),
     default="always",
     show_default=True,
-    help="On what terms the release is installed.",
+    help="The condition for installing the release.",
 )
 @JSON
 def update(
@@ -90,7 +90,7 @@ def update(
     budget: int | None,
     seconds: float | None,
     as_json: bool,
-    **terms: Any,  # noqa: ANN401 - accept and prompts, as Device.update takes them
+    **terms: Any,  # noqa: ANN401 - accept and prompts, as for Device.update
 ) -> None:
     """Install the newest release of the repository at URL on the device in FOLDER.
 

@@ -1,4 +1,4 @@
-"""Options and arguments that take names, which help and completion describe in a line each."""
+"""Options and arguments that take names, with a description of each for help and completion."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
-#: Names, with a line that describes each.
+#: Names, with a description of each in one line.
 About = Mapping[str, str]
 
 #: The choices of ``--prompts`` in a replacement.
@@ -18,11 +18,11 @@ PROMPTS: About = {
     "auto": "compile the user's texts to a prompt, and use it if it is better",
 }
 
-#: The choices of ``--accept``: on what terms a release is installed.
+#: The choices of ``--accept``: the condition for installing a release.
 ACCEPT: About = {
-    "always": "install it whatever the labels say",
-    "better-than-old": "refuse it where labels prove it worse than the old personal model",
-    "better-than-vendor": "refuse it where labels prove it worse than the vendor's new model",
+    "always": "install it in any case",
+    "better-than-old": "reject it if labels prove it worse than the old personal model",
+    "better-than-vendor": "reject it if labels prove it worse than the vendor's new model",
 }
 
 
@@ -50,7 +50,7 @@ class Described(click.Choice[str]):
 
 
 class Named(click.types.StringParamType):
-    """Text that may be a name of a registry, which is loaded only when it is needed.
+    """Text that may be a name of a registry, which is loaded when needed.
 
     Any other text is left to the command: it may be a file or a folder.
     """
@@ -78,7 +78,7 @@ class Named(click.types.StringParamType):
         """The names that begin with the incomplete word, or with the last one of several."""
         try:
             about = self._names()
-        except ImportError:  # an extra that is not installed: nothing can be offered
+        except ImportError:  # an extra is not installed
             about = {}
         before, comma, last = incomplete.rpartition(",") if self._several else ("", "", incomplete)
         files = [CompletionItem(incomplete, type="file")] if self._files else []
@@ -86,7 +86,7 @@ class Named(click.types.StringParamType):
 
 
 def listed(params: Sequence[click.Parameter]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """Sections of a help text, a title and rows each: one for the parameters of the same names."""
+    """Sections of a help text, each a title and rows; parameters with equal names share one."""
     sections: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for param in params:
         if not isinstance(param.type, (Described, Named)):
@@ -102,11 +102,11 @@ def listed(params: Sequence[click.Parameter]) -> Iterator[tuple[str, list[tuple[
 
 
 def with_suggestion(ctx: click.Context, message: str) -> str:
-    """An error's message; where it quotes a mistyped name, with the one that is most like it.
+    """An error's message, with the most similar name if it quotes a mistyped one.
 
     Args:
-        ctx: Of the command that failed.
-        message: The error's.
+        ctx: The context of the failed command.
+        message: The error's message.
     """
     for param in ctx.command.params:
         value = ctx.params.get(param.name or "")
@@ -120,8 +120,8 @@ def with_suggestion(ctx: click.Context, message: str) -> str:
 
 
 def _suggestion(name: str, about: About) -> str:
-    """The name that is most like a mistyped one, as a question."""
-    matches = get_close_matches(str(name), [one for one in about if one != name], n=1)
+    """The name most similar to a mistyped one, as a question."""
+    matches = get_close_matches(str(name), [each for each in about if each != name], n=1)
     return f"Did you mean {matches[0]!r}?" if matches else ""
 
 

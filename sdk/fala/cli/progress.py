@@ -1,4 +1,4 @@
-"""Progress of long steps: a bar on a terminal, and a line now and then elsewhere."""
+"""Progress of long steps: a bar on a terminal, and a line every 30 seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Bar(Protocol):
 
     Attributes:
         label: The step's name.
-        length: Of the whole step.
-        pos: How far it is.
+        length: The length of the whole step.
+        pos: The current position.
     """
 
     label: str
@@ -39,12 +39,12 @@ def progress(label: str, length: int = 0, log: logging.Logger | None = None) -> 
 
     Args:
         label: The step's name.
-        length: Of the whole step, in any unit; 0 if it is unknown.
+        length: The length of the whole step, in any unit; 0 if it is unknown.
         log: Gets a line, at level INFO, after a step of two seconds or more.
 
     Yields:
-        A bar. Elsewhere than on a terminal, as in the log of a build, it prints a line after two
-        seconds and then one every 30 seconds, whether or not it is updated.
+        A bar. If standard error is not a terminal (as in the log of a build), it prints a line
+        after two seconds and then every 30 seconds, whether or not it is updated.
     """
     began = time.monotonic()
     if sys.stderr.isatty():
@@ -53,17 +53,17 @@ def progress(label: str, length: int = 0, log: logging.Logger | None = None) -> 
     else:
         with _Lines(label, length) as lines:
             yield lines
-    taken = time.monotonic() - began
-    if log is not None and taken >= _FIRST:
-        log.info("%s: %.1f s", label, taken)
+    seconds = time.monotonic() - began
+    if log is not None and seconds >= _FIRST:
+        log.info("%s: %.1f s", label, seconds)
 
 
 @contextmanager
 def device_progress(label: str) -> Iterator[Callable[[str, int, int], None]]:
-    """The same, as the ``progress`` function of a device, which names its stages.
+    """Like ``progress``, as a device's ``progress`` function, which names its stages.
 
     Args:
-        label: Of the first stage.
+        label: The first stage's name.
     """
     with progress(label) as bar:
 
@@ -109,5 +109,5 @@ class _Lines:
                 return
             self._due = now + _NEXT
             share = f"{self.pos / self.length:.0%}" if self.length else "0%"
-            # A line that says 0 % says nothing but that something has begun.
+            # 0 % only means that the step has begun.
             click.echo(f"{self.label}{' ...' if share == '0%' else f': {share}'}", err=True)

@@ -1,1 +1,1 @@
-"""``fala-replace`` and what it plays with."""
+"""``fala-replace``, its sample data and releases, and the demo."""

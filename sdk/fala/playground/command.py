@@ -29,7 +29,7 @@ from fala.playground.walk import mean, prepare, run_user
 from fala.release.row_files import Columns, load_rows
 from fala.release.user_rows import Rows, numbers_as_classes
 
-# The mark at the start keeps click from filling the lines.
+# With the mark at the start click does not rewrap the lines.
 _EXAMPLES = """\b
 Examples:
   fala-replace --old glove --new bert
@@ -47,7 +47,7 @@ class Options:
     """The options of the command, by their names.
 
     Raises:
-        UsageError: Two of them do not go together.
+        UsageError: Two of them exclude each other.
     """
 
     old: str | None
@@ -96,7 +96,7 @@ class Options:
         if self.refine and self.new is not None:
             raise click.UsageError("--refine continues with what --new installed; give one of them")
         if not self.refine and self.new is None:
-            raise click.UsageError("--device needs --new, the release that comes, or --refine")
+            raise click.UsageError("--device needs --new, the new release, or --refine")
 
     @property
     def limits(self) -> Budget:
@@ -104,15 +104,15 @@ class Options:
         return Budget(self.budget, self.seconds)
 
 
-# Those of --data; tags, which may have several, are not played.
-_COLUMNS = [one.name for one in fields(Columns) if one.name != "labels"]
+# The columns of --data, except those of tags, which this command does not support.
+_COLUMNS = [field.name for field in fields(Columns) if field.name != "labels"]
 
 
 def _column_options(command: Callable[..., None]) -> Callable[..., None]:
     """The options that name the columns of --data."""
     for name in reversed(_COLUMNS):
         command = click.option(
-            f"--{name}", metavar="COLUMN", help=f"Of --data: the column of the {name}."
+            f"--{name}", metavar="COLUMN", help=f"The column of --data with the {name}."
         )(command)
     return command
 
@@ -128,7 +128,7 @@ def _column_options(command: Callable[..., None]) -> Callable[..., None]:
     "--new",
     metavar="NAME|FILE",
     type=Named(lambda: BUILT_IN, files=True),
-    help="The backbone that comes.",
+    help="The new backbone: a built-in name or a bundle.",
 )
 @click.option(
     "--data",
@@ -143,8 +143,8 @@ def _column_options(command: Callable[..., None]) -> Callable[..., None]:
     nargs=2,
     type=float,
     metavar="LOW HIGH",
-    help="Of --data: the labels are numbers of this range. Default: that of the release's head, "
-    "where it is of ratings.",
+    help="The labels of --data are numbers in this range. Default: the range of the release's "
+    "head, if it is for ratings.",
 )
 @click.option(
     "--device",
@@ -161,12 +161,12 @@ def _column_options(command: Callable[..., None]) -> Callable[..., None]:
     "--trust",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="KEY.pub",
-    help="With --device: the vendor's key, whose signature must lie beside --new.",
+    help="With --device: the vendor's key, whose signature must be beside --new.",
 )
 @click.option(
     "--allow-older",
     is_flag=True,
-    help="With --device: accept a version below one that the device has had.",
+    help="With --device: accept a version below an earlier one of the device.",
 )
 @TRY_PROMPTS
 @BUDGET
@@ -175,7 +175,7 @@ def _column_options(command: Callable[..., None]) -> Callable[..., None]:
     "--users",
     type=click.IntRange(1),
     default=None,
-    help="How many users take part. Default: 8 of the sample, all of --data.",
+    help="Number of users. Default: 8 of the sample, all of --data.",
 )
 @click.option(
     "--seed",
@@ -196,11 +196,11 @@ def command(**arguments: Any) -> None:  # noqa: ANN401
 
     Without --device the command simulates the vendor and the users. The vendor fits global heads
     on the public rows and learns a bridge between the two backbones on their texts. Every user's
-    device learns with the old backbone, is replaced, and is scored on the user's own held-out rows.
-    Over the bridge the new model answers at once ("instant", no forward pass), and is then refined
-    within the budget ("FaLA"). Without a bridge the budget buys its first answer.
+    device learns with the old backbone, is replaced, and is scored on the user's held-out rows.
+    Over the bridge the new model predicts at once ("instant", no forward pass), and is then refined
+    within the budget ("FaLA"). Without a bridge the budget is used for its first predictions.
 
-    With --paper the paper's recipe runs beside it, within the same budget: correlation clusters on
+    With --paper the paper's recipe also runs, within the same budget: correlation clusters on
     the old embeddings, their representatives through the new backbone, and a ridge regression of a
     personal matrix on their old logits. It has no bridge, no weights of words and no labels.
 
@@ -223,7 +223,7 @@ def main() -> None:
 def _walk(options: Options) -> None:
     """Simulate the vendor and all users, and print the figures."""
     if options.new is None:
-        raise click.UsageError("--new is missing: the backbone that comes")
+        raise click.UsageError("--new is missing: the new backbone")
     if options.old is None:
         raise click.UsageError("--old is missing: the backbone to replace")
     old_bundle, new_bundle = _backbone(options.old), _backbone(options.new)
@@ -231,10 +231,10 @@ def _walk(options: Options) -> None:
     users = list(rows.users)[: options.users]
     if options.users is not None and options.users > len(users):
         raise DataError(
-            f"--users {options.users}: {rows.source} has {len(users)} users to be tested; the "
-            "others are the public"
+            f"--users {options.users}: {rows.source} has {len(users)} users with test rows; the "
+            "others are public"
         )
-    # At once: classes are fitted for minutes.
+    # Before the fit, which takes minutes for many classes.
     if rows.link == LABELS and (remark := numbers_as_classes(rows.labels, rows.source)):
         click.echo(remark, err=True)
     with temporary_folder() as folder:
@@ -326,11 +326,11 @@ def _rows(options: Options, bundles: Sequence[Bundle]) -> Rows:
     links = [bundle.manifest.link for bundle in bundles]
     link: Link = next((link for link in links if isinstance(link, Rating)), LABELS)
     if TAGS in links:
-        raise DataError("fala-replace plays devices of labels or of ratings, not of tags")
+        raise DataError("fala-replace simulates devices of labels or of ratings, not of tags")
     if options.rating is not None:
         link = rating_of(*options.rating)
     if options.paper and link != LABELS:
-        raise DataError("--paper is for labels that exclude one another, not for ratings")
+        raise DataError("--paper is for exclusive labels, not for ratings")
     return load_rows(options.data, options.columns, options.seed, link)
 
 

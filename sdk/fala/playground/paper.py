@@ -1,4 +1,4 @@
-"""The paper's own recipe, beside ours in ``fala-replace --paper``.
+"""The paper's own recipe, for comparison in ``fala-replace --paper``.
 
 Correlation clusters of the user's documents on the old embeddings (section 3.3) give a few
 representatives. These pass through the new backbone, and their old logits are the targets of a
@@ -25,13 +25,13 @@ from fala.selection.representatives import select
 
 @dataclass(frozen=True)
 class PaperFit:
-    """What the paper's recipe made for one user, and what it cost.
+    """The result of the paper's recipe for one user, and its cost.
 
     Attributes:
-        model: The new backbone's head under the personal matrix, without weights of words.
-        clusters: Correlation clusters of the examples; 0 where the budget pays for all examples.
-        queries: Strong queries that the clustering asked.
-        forward_passes: Texts that passed through the new backbone.
+        model: The new backbone's head with the personal matrix, without weights of words.
+        clusters: Correlation clusters of the examples; 0 if the budget pays for all examples.
+        queries: Strong queries of the clustering.
+        forward_passes: Texts encoded by the new backbone.
         seconds: Wall time of clustering, forward passes and fit.
     """
 
@@ -43,7 +43,7 @@ class PaperFit:
 
     @property
     def cost(self) -> dict[str, float]:
-        """Everything but the model."""
+        """All fields except the model."""
         return {each.name: getattr(self, each.name) for each in fields(self)[1:]}
 
 
@@ -51,9 +51,9 @@ class Recipe:
     """The recipe from one release to another.
 
     Args:
-        old: The release that the user has.
-        new: The release that comes, with ``head``.
-        head: Its head, whose weights of words are left out.
+        old: The user's release.
+        new: The new release, with ``head``.
+        head: Its head, whose weights of words are not used.
     """
 
     def __init__(self, old: Path, new: Path, head: Head) -> None:
@@ -69,26 +69,26 @@ class Recipe:
         personal: PersonalModel,
         passes: int,
     ) -> PaperFit:
-        """Fit one user's model; where no example is affordable it is the vendor's.
+        """Fit one user's model; if no example is affordable, return the vendor's.
 
         Args:
             examples: The user's n examples.
-            labels: The position of each label, (n,); None where there is none.
+            labels: The position of each label, (n,); None for an example without one.
             personal: The old personal model, whose logits are the targets.
             passes: Most forward passes.
         """
         texts = unique_texts(examples)
-        # A device has these already: they count neither as passes nor as seconds.
+        # A device has these already: they cost neither passes nor seconds.
         embeddings = dict(zip(texts, self._old.encode(texts), strict=True))
         started = time.perf_counter()
         old = personal.head.inputs(examples, embeddings)
         classes = [UNLABELLED if label is None else label for label in labels]
         selection = select(old, classes, count=min(passes, len(examples)))
         ordered = [examples[index] for index in selection.order.tolist()]
-        needed = [unique_texts([example]) for example in ordered]
-        chosen = affordable(needed, passes)
+        missing = [unique_texts([example]) for example in ordered]
+        chosen = affordable(missing, passes)
         encoded = dict(zip(chosen, self._new.encode(chosen), strict=True)) if chosen else {}
-        complete = [all(text in encoded for text in texts) for texts in needed]
+        complete = [all(text in encoded for text in texts) for texts in missing]
         model = self._head.vendor_model()
         if any(complete):
             rows = selection.order[complete]

@@ -1,4 +1,4 @@
-"""The sample releases, which come with the package: for the demo, the examples, the laboratory."""
+"""The sample releases of the package, for the demo, the examples and the laboratory."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from fala.bundle import format as layout
 from fala.bundle.reading import Bundle
 from fala.errors import DataError, shown
 
-#: What there is, for lists.
+#: Names of the sample releases, with descriptions.
 BUILT_IN = {
     "glove": "15,000 word vectors of 100 dimensions",
     "bert": "a transformer of 3 layers and 256 dimensions, in int8",
 }
 
-#: Details of a release that its backbone alone does not have.
+#: Details of a release that do not belong to its backbone.
 _RELEASE_DETAILS = frozenset({"head", "bridges", "probes"})
 
 
@@ -49,7 +49,7 @@ def built_in(name: str) -> Bundle:
     """The backbone of a sample release, without its head, its words and its bridges.
 
     Args:
-        name: As of ``sample_release``.
+        name: See ``sample_release``.
 
     Returns:
         A bundle that is held in memory.

@@ -1,4 +1,4 @@
-"""What ``fala-replace`` prints for people."""
+"""The text output of ``fala-replace``."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ correlation: Spearman's, of values and ratings."""
 
 
 def heading(old: Side, new: Side, rows: Rows, users: int, budget: Budget) -> str:
-    """What a walk is about to do."""
-    fitted = f"fitted on {len(rows.public)} public rows"
-    heads = [f"{side.name} {'its own' if side.has_head else fitted}" for side in (old, new)]
+    """A walk's settings, before it starts."""
+    origin = f"fitted on {len(rows.public)} public rows"
+    heads = [f"{side.name} {'its own' if side.has_head else origin}" for side in (old, new)]
     return (
         f"{old.name} -> {new.name} on {rows.source}: {users} users, "
         f"at most {budget.passes(new.bridged)} forward passes each\n"
@@ -71,18 +71,18 @@ def table(users: Sequence[Mapping[str, Any]]) -> str:
 
 
 def summary(report: Report, labels: Sequence[str]) -> str:
-    """What a replacement, or a refinement of one, did to a device with some labels."""
+    """The result of a replacement, or of its refinement, on a device with some labels."""
     title = report.new if report.old == report.new else f"{report.old} -> {report.new}"
-    counted = f"{report.examples} ({report.labelled} labelled), {report.counts.representatives} "
+    counts = f"{report.examples} ({report.labelled} labelled), {report.counts.representatives} "
     if report.counts.clusters:
-        counted += f"representatives of {report.counts.clusters} clusters"
+        counts += f"representatives of {report.counts.clusters} clusters"
     else:
-        counted += "through the new backbone"
+        counts += "through the new backbone"
     lines = [
         f"{title}: {report.decision} model",
         f"why              {report.reason}",
         *([f"verdict          {report.verdict}"] if report.verdict else []),
-        f"examples         {counted}",
+        f"examples         {counts}",
     ]
     if report.instant is not None:
         lines.append(f"instant          {_instant(report.instant)}")
@@ -90,8 +90,8 @@ def summary(report: Report, labels: Sequence[str]) -> str:
     if report.stopped:
         lines.append(f"stopped          {report.stopped}")
     if report.prompt is not None:
-        taken = "taken" if report.prompt.taken else "none taken"
-        lines.append(f"prompt           {taken}: {report.prompt.reason}")
+        prompt = "taken" if report.prompt.taken else "none taken"
+        lines.append(f"prompt           {prompt}: {report.prompt.reason}")
     if isinstance(report.threshold, tuple):
         each = zip(labels, report.threshold, strict=True)
         above = ", ".join(f"{tag} above logit {number:.3f}" for tag, number in each)
@@ -124,10 +124,10 @@ def _figure(value: float | None, width: int) -> str:
 
 
 def _conclusion(users: Sequence[Mapping[str, Any]]) -> list[str]:
-    kept = sum(user["decision"] == "personal" for user in users)
+    count = sum(user["decision"] == "personal" for user in users)
     lines = [
-        f"The personal model is kept for {kept} of {len(users)} users. The others use the vendor's "
-        "new model, some with a slope and a bias of their own."
+        f"The personal model is kept for {count} of {len(users)} users. The others use the "
+        "vendor's new model, some with a slope and a bias of their own."
     ]
     verdicts = [user["worse"] for user in users]
     worse, not_worse = verdicts.count(True), verdicts.count(False)

@@ -1,9 +1,9 @@
-"""The walk of ``fala-replace``: a vendor and the users' devices, played in turn.
+"""The walk of ``fala-replace``: simulates a vendor and the users' devices.
 
-The vendor fits global heads on the public rows, and learns a bridge on their texts. Each user's
-device is a real one in a temporary folder: it is created with the old release, learns the user's
-train rows, is replaced within the budget, and is scored on the user's test rows: over a bridge
-once before any forward pass, and once after the budget.
+The vendor fits global heads on the public rows, and learns a bridge on their texts. Each user has a
+real device in a temporary folder: it is created with the old release, learns the user's train rows,
+is replaced within the budget, and is scored on the user's test rows; over a bridge once before any
+forward pass, and once after the budget.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from fala.report import Report
 from fala.solver.judge import f1_threshold
 from fala.text.sparse_rows import SparseRows
 
-#: Of labels, and of ratings.
+#: Figures for labels, and for ratings.
 FIGURES = ("auc", "f1", "accuracy", "cross_entropy", "rmse", "rank_correlation")
-#: The last one where the paper's recipe was asked for.
+#: The last one only with the paper's recipe.
 MODELS = ("old_personal", "new_global", "instant", "fala", "paper")
 
 #: Texts that are encoded between two steps of progress.
@@ -62,11 +62,11 @@ class Side:
         name: The backbone's name.
         release: The release's file.
         head: Its head.
-        embeddings: Embeddings of all test texts, and of the public ones where needed, by text.
-        has_head: The bundle has a head for these labels, which is kept.
-        bridged: It has a bridge from the old backbone.
-        bridge: Where that bridge is from, or why there is none, in words.
-        prior: The same of its population prior.
+        embeddings: Embeddings of all test texts, and of the public ones if needed, by text.
+        has_head: Whether the bundle's own head is for these labels, and used.
+        bridged: Whether it has a bridge from the old backbone.
+        bridge: The bridge's origin, or why there is none, in words.
+        prior: The same for its population prior.
     """
 
     name: str
@@ -90,32 +90,33 @@ def prepare(
 ) -> tuple[Side, Side]:
     """Make two releases of two bundles, with a bridge from the old one in the new one.
 
-    A head that fits the data is kept, else one is fitted on the public rows; and a population prior
-    with its scales is learned for it, where the public rows are of annotators enough. A bridge from
-    the old backbone is kept, else one is learned on the public texts, never on a user's.
+    A bundle's head is used if it is for these labels. Else a head is fitted on the public rows, and
+    a population prior with its scales is learned for it, if there are enough public annotators. The
+    bundle's bridge from the old backbone is used; else one is learned on the public texts, never on
+    a user's.
 
     Args:
         old: A backbone, or a release.
         new: The same.
         rows: The data.
-        users: The users who take part.
-        folder: Where to write a release that is not one of the two files.
+        users: The simulated users.
+        folder: Folder for a release that is not one of the two files.
         progress: Shows progress over texts.
         show: Shows progress of other steps.
 
     Raises:
-        FalaError: If a bundle or the rows cannot be used.
+        FalaError: A bundle or the rows cannot be used.
     """
     source = old.backbone_digest
-    has_bridge, same = source in new.bridges(), source == new.backbone_digest
-    public = [] if has_bridge or same else unique_texts(row.example for row in rows.public)
+    has_bridge, same_backbone = source in new.bridges(), source == new.backbone_digest
+    public = [] if has_bridge or same_backbone else unique_texts(row.example for row in rows.public)
     before, after = (
         _side(bundle, rows, users, public, folder / name, progress, show)
         for bundle, name in ((old, "old.fala"), (new, "new.fala"))
     )
     if has_bridge:
         return before, replace(after, bridged=True, bridge="the bundle's own")
-    if same:
+    if same_backbone:
         return before, replace(after, bridge="none: both have the same backbone")
     vectors = [
         np.array([side.embeddings[text] for text in public]).reshape(len(public), -1)
@@ -141,8 +142,8 @@ def run_user(
         rows: The data.
         old: The old release.
         new: The new one.
-        budget: Of the replacement; of the paper's recipe, too.
-        recipe: The paper's recipe from ``old`` to ``new``, to be run beside ours.
+        budget: The budget of the replacement, and of the paper's recipe.
+        recipe: The paper's recipe from ``old`` to ``new``, to compare with.
 
     Returns:
         The figures of ``fala-replace --json`` for one user.
@@ -162,7 +163,7 @@ def run_user(
         old_model = device.model
         if new.bridged or new.head.lexical is not None:
             first = device.replace(new.release, Budget(0))
-            if first.instant is not None:  # word vectors are all looked up before they answer
+            if first.instant is not None:  # word vectors encode all texts first
                 figures["instant"] = truth.scores_of(device, new_inputs)
             more = Budget(budget.passes(new.bridged), budget.seconds)
             reports = [first, device.refine(more)]
@@ -181,16 +182,17 @@ def run_user(
         figures["paper"] = truth.scores(fit.model.logits(new_inputs[0]))
         costs["paper"] = fit.cost
     public = {row.example for row in rows.public}
-    known = sum(row.example in public for row in train)
-    return {"user": user, "documents": len(train), "public": known, **costs, **_by_figure(figures)}
+    overlap = sum(row.example in public for row in train)
+    record = {"user": user, "documents": len(train), "public": overlap}
+    return {**record, **costs, **_by_figure(figures)}
 
 
 @dataclass(frozen=True)
 class Truth:
-    """The labels by which models are scored.
+    """The labels for scoring models.
 
     Attributes:
-        head: A head that has them.
+        head: A head with these labels.
         labels: n labels.
     """
 
@@ -201,8 +203,8 @@ class Truth:
         self, device: Device, inputs: tuple[Vectors, SparseRows | None]
     ) -> dict[str, float | None]:
         """Score a device's model at its own thresholds, by n examples' inputs and words."""
-        rated = isinstance(self.head.link, Rating)
-        thresholds = None if rated else [*device.thresholds.values()]
+        is_rating = isinstance(self.head.link, Rating)
+        thresholds = None if is_rating else [*device.thresholds.values()]
         return self.scores(device.model.logits(*inputs), thresholds)
 
     def scores(
@@ -211,13 +213,13 @@ class Truth:
         """Score logits (n, C): F1 by a threshold of a logit, accuracy at probability 1/2.
 
         Args:
-            logits: A model's.
-            thresholds: A device's own, one a tag or one of two labels; None takes those that a
-                device would choose, which are from the model's own probabilities, without a label.
+            logits: A model's logits.
+            thresholds: A device's thresholds, one for each tag, or one for two labels; None for
+                those that a device would choose, from the model's probabilities without labels.
 
         Returns:
-            ``auc``, ``f1``, ``accuracy`` and ``cross_entropy``, of tags in the mean over the tags;
-            or ``rmse`` and ``rank_correlation``.
+            ``auc``, ``f1``, ``accuracy`` and ``cross_entropy`` (for tags, means over the tags); or
+            ``rmse`` and ``rank_correlation``.
         """
         link, z = self.head.link, logits.astype(np.float64)
         shares = self.head.label_shares(self.labels)
@@ -226,21 +228,20 @@ class Truth:
         if z.shape[1] > 1 and not isinstance(link, Tags):
             figures = scores(shares.argmax(axis=1), link.answers(z))
         else:
-            above = (
-                [f1_threshold(one[:, None]) for one in z.T] if thresholds is None else thresholds
-            )
-            figures = averaged(map(_scores_of_one, shares.T, z.T, above))
+            if thresholds is None:
+                thresholds = [f1_threshold(logit[:, None]) for logit in z.T]
+            figures = averaged(map(_logit_scores, shares.T, z.T, thresholds))
         return {**figures, "cross_entropy": float(link.losses(shares, z).mean())}
 
 
-def _scores_of_one(share: Floats, z: Floats, threshold: float) -> dict[str, float | None]:
+def _logit_scores(share: Floats, z: Floats, threshold: float) -> dict[str, float | None]:
     """Score one logit (n,) of labels 0 and 1, (n,)."""
     truth = share.astype(np.int64)
     return {**scores(truth, label_probabilities(z[:, None])), "f1": f1(truth == 1, z > threshold)}
 
 
 def mean(users: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The figures averaged over users; one that is undefined for a user is left out."""
+    """The figures averaged over users, without undefined ones."""
 
     def average(values: Iterable[float | None]) -> float | None:
         defined = [value for value in values if value is not None]
@@ -277,7 +278,7 @@ def _side(
     progress: Progress,
     show: Show,
 ) -> Side:
-    """Encode what is needed, and write a release with a fitted head if the bundle has none."""
+    """Encode the needed texts, and write a release with a fitted head if the bundle has none."""
     name, head = bundle.manifest.name, bundle.head()
     has_head = head is not None and fits(head, rows)
     fitted_on = [] if has_head else [row.example for row in rows.public]
@@ -301,7 +302,7 @@ def _side(
 
 
 def fits(head: Head, rows: Rows) -> bool:
-    """Whether a head is of the rows' task and labels; of ratings the name does not matter."""
+    """Whether a head is for the rows' task and labels; a rating's name does not matter."""
     names = head.labels if isinstance(rows.link, Rating) else rows.labels
     same = (head.task, head.labels) == (rows.task, names)
     return same and head.link.continues(rows.link, head.labels, names)
@@ -310,7 +311,7 @@ def fits(head: Head, rows: Rows) -> bool:
 def _add_prior(
     release: Path, head: Head, rows: Rows, embeddings: Mapping[str, Vectors], show: Show
 ) -> str:
-    """Learn a population prior, and write the release again with it; says what was done."""
+    """Learn a population prior, and write the release again with it; returns a description."""
     enough = len(rows_by_name([row.user for row in rows.public], LEAST_ROWS))
     if enough < LEAST_ANNOTATORS:
         return (
@@ -333,14 +334,14 @@ def _add_prior(
 
 
 def _costs(reports: Sequence[Report]) -> dict[str, Any]:
-    """What a replacement decided and cost, from the reports of its stages."""
+    """The decision and costs of a replacement, from the reports of its stages."""
     first = reports[0]
-    # A refinement that had nothing to solve decided nothing.
+    # A refinement without a fit has no decision.
     last = next((report for report in reversed(reports) if report.counts.fits), first)
     seconds: dict[str, float] = {}
     for report in reports:
-        for stage, spent in report.seconds.items():
-            seconds[stage] = seconds.get(stage, 0.0) + spent
+        for stage, elapsed in report.seconds.items():
+            seconds[stage] = seconds.get(stage, 0.0) + elapsed
     return {
         "forward_passes": sum(report.forward_passes for report in reports),
         "decision": last.decision,
@@ -356,7 +357,7 @@ def _costs(reports: Sequence[Report]) -> dict[str, Any]:
 def _by_figure(figures: Mapping[str, Mapping[str, float | None] | None]) -> dict[str, Any]:
     return {
         figure: {
-            model: None if (scored := figures[model]) is None else scored[figure]
+            model: None if (scores := figures[model]) is None else scores[figure]
             for model in MODELS
             if model in figures
         }

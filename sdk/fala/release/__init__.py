@@ -1,7 +1,7 @@
-"""What a vendor needs without torch to make a release, and the paper's ridge for comparisons.
+"""Making a release without torch, and the paper's ridge for comparisons.
 
-Beside ``fala`` itself, other packages import this package, ``fala.playground``, ``fala.testing``
-and the helpers of ``fala.cli``, and no other module of ``fala``.
+Besides ``fala`` itself, other packages import only this package, ``fala.playground``,
+``fala.testing`` and the helpers of ``fala.cli``.
 """
 
 from fala.backbones import OnnxEncoder, WordVectors

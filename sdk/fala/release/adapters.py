@@ -33,13 +33,13 @@ def write_adapter(
     """Write an adapter's bundle, whole or not at all.
 
     Args:
-        path: Where to write; replaced if it exists.
-        base: A bundle with the backbone that it is for.
+        path: The file; replaced if it exists.
+        base: A bundle with the adapter's backbone.
         name: The task's name, for people.
         inputs: The adapter's weights as inputs of the backbone; see
             ``fala.bundle.adapter.adapter_files``.
         head: The task's head, for the adapted backbone's embeddings.
-        config: ``adapter_config.json``, in the keys of the ``adapters`` library.
+        config: ``adapter_config.json``, with the keys of the ``adapters`` library.
         details: Its provenance, for the manifest's details.
 
     Returns:
@@ -50,7 +50,7 @@ def write_adapter(
         DimensionError: The head is for another dimension.
         OSError: It cannot be written.
     """
-    written = json.dumps(dict(config), indent=2, sort_keys=True).encode()
+    config_bytes = json.dumps(dict(config), indent=2, sort_keys=True).encode()
     manifest = Manifest(
         name=name,
         kind=layout.ADAPTER,
@@ -60,7 +60,7 @@ def write_adapter(
         details={**details, "base": base.backbone_digest},
     )
     return write_bundle(
-        path, manifest, {**adapter_files(inputs), layout.ADAPTER_CONFIG: written}, head
+        path, manifest, {**adapter_files(inputs), layout.ADAPTER_CONFIG: config_bytes}, head
     )
 
 
@@ -76,7 +76,7 @@ def config_of(bundle: Bundle) -> dict[str, Any]:
 def stored_inputs(
     inputs: Mapping[str, NDArray[np.float32]], dimension: int
 ) -> dict[str, NDArray[np.float32]]:
-    """The inputs as a bundle stores them: weights are rounded to a byte.
+    """The inputs as stored in a bundle: weights are rounded to one byte.
 
     Args:
         inputs: See ``write_adapter``.

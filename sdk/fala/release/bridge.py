@@ -1,4 +1,4 @@
-"""The bridge that a vendor fits to public texts, in closed form."""
+"""A bridge, fitted to public texts in closed form."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from fala.model.heads import Vectors
 from fala.model.losses import check_arrays
 from fala.solver.threads import one_blas_thread
 
-# Penalties: how many texts of mean variance the pull to zero weighs.
+# Penalties, in units of the mean variance of a text.
 _STRENGTHS = np.logspace(-2, 4, 13)
-_HELD_OUT = 0.2  # share of the texts that chooses among them
-_ALIKE = 1e-12  # share of the mean square that rounding leaves of no variance at all
+_HELD_OUT = 0.2  # share of the texts that chooses the penalty
+_ALIKE = 1e-12  # variance of equal texts by rounding, as a share of the mean square
 
 
 def fit_bridge(source: str, old: Vectors, new: Vectors) -> Bridge:
     """Fit the map from an earlier backbone's embeddings to a new one's, by ridge regression.
 
-    A fifth of the texts, drawn with a fixed seed, chooses the penalty and has the residual
-    variance. The map is then fitted again on all. ``fala-export bridge`` compares more forms of map
+    A fifth of the texts, drawn with a fixed seed, determines the penalty and the residual
+    variance. The map is then fitted to all texts. ``fala-export bridge`` compares more forms of map
     on any amount of text: a vendor's release should use it.
 
     Args:
@@ -32,8 +32,8 @@ def fit_bridge(source: str, old: Vectors, new: Vectors) -> Bridge:
         new: The new backbone's embeddings of the same, shape (n, d_new).
 
     Raises:
-        DataError: If there are too few texts for so many dimensions, the arrays do not fit each
-            other, a number is not finite, or the earlier backbone embeds all texts alike.
+        DataError: There are too few texts for the dimensions, the arrays do not match, a number is
+            not finite, or the earlier backbone embeds all texts alike.
 
     Examples:
         >>> rng = np.random.default_rng(0)
@@ -46,7 +46,7 @@ def fit_bridge(source: str, old: Vectors, new: Vectors) -> Bridge:
     if old.ndim != 2 or new.ndim != 2 or len(old) != len(new):
         raise DataError(f"embeddings of the same texts expected, not {old.shape} and {new.shape}")
     n, dimension = old.shape
-    # So many that the training texts cannot all be mapped exactly, offset and all.
+    # Fewer training texts could all be mapped exactly, by matrix and offset.
     fewest = math.ceil((dimension + 2) / (1 - _HELD_OUT))
     if n < fewest:
         raise DataError(
@@ -88,7 +88,7 @@ def _ridge(
     projected = vectors.T @ (centred.T @ (y - y_mean))
     fits = []
     for strength in strengths:
-        # Values of what has no variance may fall below zero by rounding.
+        # By rounding, a value of no variance may be negative.
         matrix = vectors @ (projected / (np.maximum(values, 0.0) + strength * unit)[:, None])
         fits.append((matrix, y_mean - x_mean @ matrix))
     return fits

@@ -1,4 +1,4 @@
-"""The fit that devices run, for a vendor's studies of public people; see ``fala.solver.fit``."""
+"""The devices' fit, for a vendor's studies of public annotators; see ``fala.solver.fit``."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class LeftOut:
-    """The leave-one-out loss of the full fit, at any scales: ``fit_device``'s, in less time.
+    """The leave-one-out loss of the full fit at any scales, faster than by ``fit_device``.
 
     Attributes:
-        problem: What is minimized where all scales are 1.
-        grams: Of every block its rows' Gram matrix, shape (n, n), in float32.
+        problem: The objective with all scales 1.
+        grams: The Gram matrix of every block's rows, shape (n, n), in float32.
     """
 
     problem: Problem[JointRows]
@@ -61,7 +61,7 @@ class LeftOut:
 
     @classmethod
     def of(cls, training: TrainingSet) -> LeftOut:
-        """Of examples that all have a label."""
+        """For examples that all have a label."""
         vendor, ones = training.vendor_logits(), [1.0] * (len(training.blocks) + 1)
         gaussian = gaussian_around(training, vendor, ones)
         evidence = evidence_of(training, beside_labels=True)
@@ -72,19 +72,19 @@ class LeftOut:
         """The sum of the examples' losses, in nats.
 
         Args:
-            scales: As of ``fit_device``.
-            near: Where the fit begins: the minimum at other scales. None begins at 0.
+            scales: See ``fit_device``.
+            near: The start, such as the minimum at other scales; None starts at 0.
 
         Returns:
-            The loss, and where the fit's minimum is.
+            The loss, and the minimum.
         """
-        *of_blocks, of_slope = scales
+        *block_scales, slope_scale = scales
         gram = np.full(self.grams[0].shape, self.problem.rows.bias**2)
-        for block, scale in zip(self.grams, of_blocks, strict=True):
+        for block, scale in zip(self.grams, block_scales, strict=True):
             if scale:
                 gram += scale * block
         problem = self.problem.over(GramRows(gram))
-        sloped = replace(problem, slope_column=np.sqrt(of_slope) * problem.slope_column)
-        minimum = minimize_by_gram(sloped, near)
+        scaled = replace(problem, slope_column=np.sqrt(slope_scale) * problem.slope_column)
+        minimum = minimize_by_gram(scaled, near)
         losses = problem.evidence.link.losses(problem.evidence.labels, minimum.left_out)
         return float(losses.sum()), minimum.point

@@ -1,4 +1,4 @@
-"""A release's logits of a few texts, which devices compare before they install it."""
+"""A release's logits for a few texts, which devices compare before they install it."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _DIGITS = 3
 
 
 def expected_answers(backbone: Backbone, head: Head) -> dict[str, Any]:
-    """The logits that a release's vendor measures, as its manifest's details keep under ``probes``.
+    """The vendor's logits, for ``probes`` in the manifest's details.
 
-    A device that gets others, by more than processors differ, refuses the release.
+    A device rejects the release if its logits differ by more than between processors.
 
     Args:
-        backbone: The release's backbone, as a device will run it.
+        backbone: The release's backbone, as on a device.
         head: Its head.
 
     Returns:
-        ``texts``, and ``logits``: of each text C numbers.
+        ``texts``, and ``logits``: C numbers for each text.
     """
     embeddings = dict(zip(_TEXTS, backbone.encode(_TEXTS), strict=True))
     matching = head.task == MATCHING

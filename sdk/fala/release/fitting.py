@@ -1,4 +1,4 @@
-"""The global head that a vendor fits to public rows, in closed form."""
+"""The global head, fitted to public rows in closed form."""
 
 from __future__ import annotations
 
@@ -44,21 +44,21 @@ from fala.solver.threads import one_blas_thread
 from fala.text.lexicon import Lexicon
 from fala.text.ngrams import BUCKETS
 
-# As multiples of the inputs' mean squared length. Public rows are many: the best penalties are
+# As multiples of the inputs' mean squared length. With many public rows the best penalties are
 # smaller than a device's.
 _GRID = np.logspace(-6, 1, 15)
 
-# Standard deviation of a bias that is as good as free.
+# Standard deviation of a practically free bias.
 _FREE = 100.0
-# Of more than two labels: folds that choose a penalty, and by how much of the least loss a weaker
-# one is worse where none after it is tried.
+# For more than two labels: the number of folds, and the ratio to the least loss at which the search
+# for a penalty ends.
 _FOLDS, _ENOUGH = 3, 1.1
-# A fit ends where a further step would move logits by this share.
+# A fit ends when the next step would change logits by less than this share.
 _TOLERANCE = 1e-8
 
 
 class Kind(TypedDict):
-    """The arguments of ``fit_head`` that say what the labels are."""
+    """The arguments of ``fit_head`` for the kind of labels."""
 
     rating: tuple[float, float] | None
     exclusive: bool
@@ -83,40 +83,38 @@ def fit_head(
 ) -> Head:
     """Fit a global head on public rows: ``fit_head(backbone, examples, labels)``.
 
-    Or on embeddings alone, as of an app's own encoder: ``fit_head(vectors, labels)``, with vectors
-    of shape (n, d). Such a head is a classifier without words.
+    Or on embeddings alone, such as an app's own: ``fit_head(vectors, labels)``, with vectors of
+    shape (n, d). Such a head is a classifier without words.
 
     With words the embeddings' and the n-grams' weights are fitted together, each with a penalty
-    from cross-validation over documents (``fala.release.joint``). A matcher's head then takes the
-    candidate's embedding beside u * v, too. The n-grams' weights are rounded as in a bundle.
+    from cross-validation over documents (``fala.release.joint``). A matcher's head then reads the
+    candidate's embedding besides u * v. The n-grams' weights are rounded as in a bundle.
 
     Without words a classifier's w and b minimize the penalised cross-entropy. Leave-one-out over
-    documents chooses the penalty; of more than two labels, three folds of documents do. Rows of the
-    same example are one document. A matcher's weights of u * v shrink to a multiple of the plain
-    inner product, which is fitted first.
+    documents chooses the penalty; for more than two labels, three folds of documents do. Rows of
+    the same example are one document. A matcher's weights of u * v shrink to a multiple of the
+    plain inner product, which is fitted first.
 
-    With ``rating`` the labels are numbers, and the squared error takes the place of the
-    cross-entropy. The head's noise is the error on left-out documents, a person's difference from
-    others included.
+    With ``rating`` the labels are numbers, and the squared error replaces the cross-entropy. The
+    head's noise is the error on left-out documents, including differences between people.
 
     With ``exclusive=False`` the labels are sets of tags, and each tag has a logit of its own.
 
     Args:
-        backbone: What embeds the texts.
+        backbone: The backbone that embeds the texts.
         examples: n texts, or n ``Match`` objects.
-        labels: n labels (names, or integers that spell them; of a rating numbers; else sets of
-            tags).
-        label_names: The labels in the order wanted; None takes those seen, sorted, as numbers where
-            all are. Of a rating its one name; None is ``"rating"``.
-        embeddings: Embeddings by text, if there are some already.
+        labels: n labels (names, or integers that spell them), numbers of a rating, or sets of tags.
+        label_names: The labels in the head's order; None for those of the rows, sorted, as numbers
+            if all are. For a rating its one name; None is ``"rating"``.
+        embeddings: Embeddings by text, if available.
         lexical: Whether the head has a lexical view.
-        rating: The least and the largest number of a rating; None is of labels.
-        exclusive: Whether an example has one label; False is of tags.
+        rating: The least and the largest number of a rating; None for labels.
+        exclusive: Whether an example has one label; False for tags.
 
     Raises:
-        DataError: If there are fewer than two labels, a tag is of no row or of all, or an example
-            or label cannot be used.
-        BundleFormatError: If the rating's range or name cannot be.
+        DataError: There are fewer than two labels, a tag is of no row or of all, or an example or
+            label is invalid.
+        BundleFormatError: The rating's range or name is invalid.
 
     Examples:
         >>> vectors = np.array([[1, 0], [0.9, 0.1], [0, 1], [0.2, 0.8]], np.float32)
@@ -125,13 +123,13 @@ def fit_head(
     """
     if isinstance(backbone, np.ndarray):
         if labels is not None:
-            raise DataError("of vectors a head is fitted by fit_head(vectors, labels)")
+            raise DataError("with vectors, call fit_head(vectors, labels)")
         vectors, labels = backbone, cast("Sequence[Label]", examples)
         backbone, examples, embeddings = _documents(vectors)
         lexical = False
     elif labels is None:
         raise DataError(
-            "labels are missing: fit_head(backbone, examples, labels), or, of a NumPy array of "
+            "labels are missing: fit_head(backbone, examples, labels), or, for a NumPy array of "
             "vectors, fit_head(vectors, labels)"
         )
     rows = PublicRows.of(
@@ -158,14 +156,14 @@ def _documents(vectors: Vectors) -> tuple[Backbone, list[str], dict[str, Vectors
 
 @dataclass(frozen=True, eq=False)
 class _Numbers:
-    """A rating's numbers, which are fitted in units of their deviation from their mean.
+    """The scaling of a rating's numbers to mean 0 and standard deviation 1.
 
     Attributes:
         low: The range's lower end.
         high: Its upper end.
-        mean: Of all rows.
+        mean: The mean of all rows.
         deviation: Their standard deviation.
-        within: Mean square, in these units, of rows about the mean of their example.
+        within: Variance of rows around the mean of their example, in these units.
     """
 
     low: float
@@ -175,32 +173,32 @@ class _Numbers:
     within: float
 
     def link(self, loss: float | None) -> Rating:
-        """The link of a head with a mean loss on left-out documents; None is without a head."""
+        """The link of a head with a mean loss on left-out documents; None for no head."""
         square = 1.0 if loss is None else 2 * loss + self.within
         least = 2 * LEAST_NOISE * (self.high - self.low)
         return Rating(self.low, self.high, max(self.deviation * math.sqrt(square), least))
 
 
-#: What ``_Numbers`` are fitted by.
+#: The link with which scaled numbers are fitted.
 _UNIT = Rating(-1.0, 1.0, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
 class PublicRows:
-    """What a head is fitted to: public rows, by distinct example.
+    """The training data of a head: public rows, by distinct example.
 
     Attributes:
-        task: Of the head.
-        names: The labels' names, in the order wanted.
+        task: The head's task.
+        names: The labels' names, in the head's order.
         examples: m distinct examples.
-        positions: Each given row's example, shape (n,).
+        positions: Each row's example, shape (n,).
         shares: Class shares, tags' shares, or a rating's numbers in the units of ``numbers``, shape
             (m, C).
-        counts: How many rows each stands for, shape (m,).
+        counts: Number of rows of each example, shape (m,).
         inputs: h or u * v, shape (m, d).
-        embeddings: By text.
-        numbers: A rating's units; None of labels.
-        link: What is fitted.
+        embeddings: Embeddings by text.
+        numbers: A rating's scaling; None for labels.
+        link: The link of the fit.
     """
 
     task: str
@@ -227,8 +225,8 @@ class PublicRows:
         Args:
             weight: w, shape (C, D).
             bias: b, shape (C,).
-            logits: Those of the examples, shape (m, C).
-            loss: Mean loss on left-out documents; None where there is none.
+            logits: The examples' logits, shape (m, C).
+            loss: Mean loss on left-out documents; None if there is none.
             words: The n-grams, and their weights (C, buckets); None without a lexical view.
         """
         link, unit = with_public(self.link, logits, self.counts), 1.0
@@ -263,7 +261,7 @@ class PublicRows:
         encodes = embeddings is not None or hasattr(backbone, "encode")
         if not (encodes and hasattr(backbone, "dimension")):
             raise DataError(
-                f"backbone is what embeds texts, as Bundle.backbone() returns it, not a "
+                f"backbone is an object that embeds texts, as from Bundle.backbone(), not a "
                 f"{type(backbone).__name__}"
             )
         examples, labels = listed(examples, "examples"), listed(labels, "labels")
@@ -287,13 +285,13 @@ class PublicRows:
             raise DataError("labels are ratings or tags, not both: leave rating or exclusive out")
         if rating is not None:
             names, link = names or ["rating"], _UNIT
-            shares, counts, numbers = _averaged(labels, positions, names, rating)
+            shares, counts, numbers = _scaled(labels, positions, names, rating)
         elif exclusive:
             names = _names(labels, names, task)
             shares, counts = _means(LABELS.numbers(labels, names), positions)
         else:
-            seen = {tag for label in labels if label is not None for tag in tags_of(label)}
-            names, link = names or in_order(seen), TAGS
+            tags = {tag for label in labels if label is not None for tag in tags_of(label)}
+            names, link = names or in_order(tags), TAGS
             shares, counts = _means(_tagged(labels, names), positions)
         return cls(
             task, tuple(names), distinct, positions, shares, counts, inputs, embeddings, numbers,
@@ -305,8 +303,8 @@ def fit_joint_head(rows: PublicRows, step: Callable[[], None] = lambda: None) ->
     """``fit_head`` with words, and the result of its cross-validation.
 
     Args:
-        rows: What is fitted.
-        step: Called after every step of the search; ``fala.release.joint.MOST_STEPS`` at most.
+        rows: The training data.
+        step: Called after every step of the search, at most ``joint.MOST_STEPS`` times.
     """
     examples, lexicon, start = _joint_examples(rows)
     joint = fit_joint(examples, step)
@@ -321,19 +319,19 @@ def left_out_logits(
     penalties: Sequence[float] | None = None,
     step: Callable[[], None] = lambda: None,
 ) -> Floats:
-    """Logits of a head with words for documents that it was not fitted to, shape (n, C).
+    """Cross-fitted logits of heads with words, shape (n, C).
 
     Three heads are fitted to two thirds of the documents each. A row's logits are those of the
     head that was fitted without its document.
 
     Args:
-        rows: What is fitted.
-        penalties: Those of a head that was fitted to the same rows (``Joint.penalties``); None
-            chooses them first.
+        rows: The training data.
+        penalties: Penalties of a head fitted to the same rows (``Joint.penalties``); None chooses
+            them first.
         step: Called after every step of that search, as by ``fit_joint_head``.
 
     Raises:
-        DataError: There is but one document, or penalties are of another kind of head.
+        DataError: There is only one document, or the penalties are of another kind of head.
     """
     examples, _, _ = _joint_examples(rows)
     chosen = fit_joint(examples, step).penalties if penalties is None else penalties
@@ -344,12 +342,12 @@ def left_out_logits(
 
 
 def _joint_examples(rows: PublicRows) -> tuple[JointExamples, Lexicon, float]:
-    """What a head with words is fitted to, its n-grams, and the weight that u * v starts from."""
-    documents = [one.candidate if isinstance(one, Match) else one for one in rows.examples]
+    """The training data of a head with words, its n-grams, and the start weight of u * v."""
+    documents = [each.candidate if isinstance(each, Match) else each for each in rows.examples]
     number = {text: position for position, text in enumerate(dict.fromkeys(documents))}
     lexicon = Lexicon.fit(unique_texts(rows.examples))
-    nothing = np.zeros((len(rows.shares[0]), BUCKETS), dtype=np.float32)
-    lexicon = rounded(Lexical(lexicon, nothing)).lexicon  # as a bundle holds it
+    zeros = np.zeros((len(rows.shares[0]), BUCKETS), dtype=np.float32)
+    lexicon = rounded(Lexical(lexicon, zeros)).lexicon  # rounded as in a bundle
     start = _inner_product(rows)
     parts = [rows.inputs]
     if rows.task == MATCHING:
@@ -375,7 +373,7 @@ def _inner_product(rows: PublicRows) -> float:
 
 
 def in_order(labels: Iterable[str]) -> list[str]:
-    """Labels sorted, as numbers where all are integers: 2 before 10."""
+    """Labels sorted, as numbers if all are integers: 2 before 10."""
     names = list(labels)
     if all(re.fullmatch(r"-?[0-9]{1,18}", name) for name in names):
         return sorted(names, key=int)
@@ -387,7 +385,7 @@ def _fit(
 ) -> tuple[Floats, Floats, float, float | None]:
     """Theta (C, d), the biases (C,) and the chosen penalty of a head without words.
 
-    Where folds chose the penalty, the mean loss on what was left out, too.
+    If folds chose the penalty, also the mean loss on left-out rows.
     """
     shares, counts = rows.shares, rows.counts
     x = inputs.astype(np.float64)
@@ -403,38 +401,38 @@ def _fit(
 def _fit_by_folds(
     x: Floats, rows: PublicRows, scale: float, prior_mean: float
 ) -> tuple[Floats, Floats, float, float]:
-    """C > 2 labels, or a rating: the same objective by ``fala.solver.newton``.
+    """The same fit for C > 2 labels or a rating, by ``fala.solver.newton``.
 
-    Its time is C's, not C^3's.
+    Its time is proportional to C, not C^3.
 
-    The penalty is chosen by folds: of several logits the one step that stands for leaving a
-    document out is too optimistic where penalties are weak.
+    The penalty is chosen by folds: for several logits the one-step approximation of leave-one-out
+    is too optimistic with weak penalties.
     """
     n = len(rows.shares)
-    nothing = np.zeros_like(rows.shares)
-    offset = nothing + prior_mean * x.sum(axis=1, keepdims=True)
-    evidence = Evidences(rows.shares, rows.counts, nothing, np.zeros(n), rows.link)
+    zeros = np.zeros_like(rows.shares)
+    offset = zeros + prior_mean * x.sum(axis=1, keepdims=True)
+    evidence = Evidences(rows.shares, rows.counts, zeros, np.zeros(n), rows.link)
     folds = np.array_split(np.random.default_rng(0).permutation(n), min(_FOLDS, n))
 
     def problem(lambda_: float) -> Problem[DenseRows]:
-        """J whose penalty |delta|^2 / 2 is n lambda |theta|^2, beside a bias as good as free."""
+        """J, with |delta|^2 / 2 = n lambda |theta|^2 and a practically free bias."""
         columns = np.hstack([x / math.sqrt(2 * n * lambda_), np.full((n, 1), _FREE)])
-        return Problem(DenseRows(columns), nothing, offset, evidence)
+        return Problem(DenseRows(columns), zeros, offset, evidence)
 
     best, least = 0.0, math.inf
 
     def minimum(problem: Problem[Rows]) -> Floats:
-        """Where J is least; by one factor for all logits, as none is left out here."""
+        """The minimum of J, by one factor for all logits, as none is left out here."""
         weights = problem.evidence.curvature_at(problem.offset)
         inverse = over_blocks(problem.rows, weights)
         return update(problem, problem.start, apart(problem, weights, inverse), _TOLERANCE)
 
     for lambda_ in map(float, scale * _GRID[::-1]):
-        whole, left_out = problem(lambda_), nothing.copy()
+        whole, left_out = problem(lambda_), zeros.copy()
         for fold in folds:
-            others = np.setdiff1d(np.arange(n), fold)
-            if len(others):
-                point = minimum(whole.take(others))
+            training = np.setdiff1d(np.arange(n), fold)
+            if len(training):
+                point = minimum(whole.take(training))
                 left_out[fold] = whole.take(fold).logits(point)
         loss = evidence.loss(left_out) / float(rows.counts.sum())
         if loss < least * (1 - 1e-9):
@@ -447,8 +445,8 @@ def _fit_by_folds(
 
 
 def _names(labels: Sequence[Label], names: list[str] | None, task: str) -> list[str]:
-    """The names of labels that exclude one another, in the order given or sorted."""
-    # Once a type: a protocol's check takes long.
+    """The names of exclusive labels, as given or sorted."""
+    # Once for each type: a protocol's check is slow.
     kinds = set(map(type, labels))
     wrong = {kind for kind in kinds if not issubclass(kind, str | SupportsIndex)}
     if wrong:
@@ -458,29 +456,29 @@ def _names(labels: Sequence[Label], names: list[str] | None, task: str) -> list[
             f"{shown(labels[position])}; other numbers are ratings (rating=), sets of names are "
             "tags (exclusive=False)"
         )
-    seen = {label_name(label) for label in labels}
-    names = in_order(seen) if names is None else names
-    if len(names) < 2 or len(seen) < 2:
+    present = {label_name(label) for label in labels}
+    names = in_order(present) if names is None else names
+    if len(names) < 2 or len(present) < 2:
         raise DataError("a head needs rows of two labels or more")
     if task == MATCHING and len(names) != 2:
         raise DataError("a matcher has two labels")
     return names
 
 
-def _averaged(
+def _scaled(
     labels: Sequence[Label],
     positions: NDArray[np.int64],
     names: Sequence[str],
     rating: tuple[float, float],
 ) -> tuple[Floats, Floats, _Numbers]:
-    """Mean numbers (m, 1) and the number of rows (m,) of the m examples at some positions."""
+    """Scaled means (m, 1), the number of rows (m,) by example, and the scaling."""
     ends = listed(rating, "rating")
     if len(ends) != 2:
         raise DataError("rating is the least and the largest number, as (1, 5)")
     low, high = ends
     values = rating_of(low, high).numbers(labels, names)[:, 0]
     if np.isnan(values).any() or not np.ptp(values):
-        raise DataError("a head of ratings needs a number a row, and two different ones or more")
+        raise DataError("a head of ratings needs a number in each row, and two different ones")
     mean, deviation = float(values.mean()), float(values.std())
     values = (values - mean) / deviation
     means, counts = _means(values[:, None], positions)
@@ -489,7 +487,7 @@ def _averaged(
 
 
 def _tagged(labels: Sequence[Label], names: Sequence[str]) -> Floats:
-    """Rows' tags, (n, C)."""
+    """Rows' tags, 0 or 1, (n, C)."""
     values = TAGS.numbers(labels, names)
     if np.isnan(values).any():
         raise DataError("a row without tags has an empty set, not None")
@@ -503,7 +501,7 @@ def _tagged(labels: Sequence[Label], names: Sequence[str]) -> Floats:
 
 
 def _means(values: Floats, positions: NDArray[np.int64]) -> tuple[Floats, Floats]:
-    """Mean numbers (m, C) and the number of rows (m,) of the m examples at some positions."""
+    """Means (m, C) and the number of rows (m,) by example."""
     counts = np.bincount(positions).astype(np.float64)
     sums = [np.bincount(positions, column) for column in values.T]
     return np.column_stack(sums) / counts[:, None], counts

@@ -3,9 +3,9 @@
     minimize  sum_i s_i L(y_i, z_i) + sum_k kappa_k |w_k|^2 / (2 r_k),
     z = z_0 + sum_k w_k . x_k + b
 
-with the link's loss L, the cross-entropy of labels or a rating's squared error, over the blocks k:
+with the link's loss L (the cross-entropy of labels, or a rating's squared error) and the blocks k:
 the embeddings' parts, then the n-grams. kappa_k is the mean squared length of the centred x_k, so
-r_k is the variance that block k's logits may have; as multiples of the mean loss the penalties are
+r_k is the prior variance of block k's logits. As multiples of the mean loss the penalties are
 l_k = kappa_k / (2 r_k sum_i s_i).
 """
 
@@ -24,19 +24,19 @@ from fala.model.losses import Floats
 from fala.release.joint_rows import JointExamples, JointProblem
 from fala.solver.threads import one_blas_thread
 
-#: Examples that choose the penalties, at most; all of them are fitted with what was chosen.
+#: The most examples that choose the penalties; the final fit uses all examples.
 MOST_SEARCHED = 10_000
-#: Points of the search that a bar of progress counts, at most; it mostly takes 10 to 25.
+#: The most points of the search that a progress bar counts; usual are 10 to 25.
 MOST_STEPS = 30
 
 _FOLDS = 3
-# A block's r is 10 to the half of one of these: coarse, as the minimum is flat.
+# A block's r is 10^(k / 2) with one of these k: coarse, as the minimum is flat.
 _GRID = range(-6, 9)
 _START = {"dense": 0, "words": 0}
 _ROUNDS = 2
-# A search goes on in a direction while the loss falls by this share.
+# The search continues in a direction while the loss falls by this share.
 _BETTER = 1e-4
-# A fit ends where a further step would move logits by this share.
+# A fit ends when the next step would change logits by less than this share.
 _SEARCH, _FINAL = 1e-2, 1e-6
 
 
@@ -45,15 +45,15 @@ class Joint:
     """A joint fit.
 
     Attributes:
-        weight: w, shape (C, D), of the embeddings' parts side by side.
+        weight: w, shape (C, D), of the concatenated embeddings' parts.
         words: v, shape (C, width of the n-grams).
         bias: b, shape (C,).
-        logits: Those of the examples, shape (n, C).
+        logits: The examples' logits, shape (n, C).
         penalties: l_k by block, in units of the mean cross-entropy.
-        loss: Mean loss on left-out documents, in nats a row; None where there is but one.
-        loss_without: The same of the best fit without the words.
-        buckets: How many n-grams have a weight.
-        link: What the logits mean.
+        loss: Mean loss on left-out documents, in nats a row; None if there is only one document.
+        loss_without: The same for the best fit without the words.
+        buckets: Number of n-grams with a weight.
+        link: The meaning of the logits.
     """
 
     weight: Floats
@@ -70,7 +70,7 @@ class Joint:
         """The fit's record in a manifest."""
         losses = {"with_words": self.loss, "without_words": self.loss_without}
         measure = self.link.measure
-        if isinstance(self.link, Rating):  # which the fit has in units of their deviation
+        if isinstance(self.link, Rating):  # the fit is in units of their deviation
             measure = "half the squared error, by the ratings' variance,"
         return {
             "buckets": self.buckets,
@@ -86,14 +86,14 @@ def fit_joint(examples: JointExamples, step: Callable[[], None] = lambda: None) 
     """Choose the penalties by cross-validation over documents, and fit.
 
     Args:
-        examples: What is fitted.
-        step: Called after every point of the search, ``MOST_STEPS`` times at most.
+        examples: The training data.
+        step: Called after every point of the search, at most ``MOST_STEPS`` times.
     """
     with one_blas_thread():
-        few = _searched(len(examples.counts))
-        search = _Search(JointProblem(examples if few is None else examples.take(few)), step)
+        subset = _searched(len(examples.counts))
+        search = _Search(JointProblem(examples if subset is None else examples.take(subset)), step)
         chosen, loss, loss_without = search.run()
-        problem = search.problem if few is None else JointProblem(examples)
+        problem = search.problem if subset is None else JointProblem(examples)
         scales = [10.0 ** (k / 2) for k in chosen]
         point, logits = problem.minimize(scales, np.ones(len(examples.counts)), None, _FINAL)
         total = float(examples.counts.sum())
@@ -102,26 +102,26 @@ def fit_joint(examples: JointExamples, step: Callable[[], None] = lambda: None) 
         )
         return Joint(
             *problem.weights(point), logits, tuple(penalties), loss, loss_without,
-            len(problem.kept), examples.link,
+            len(problem.ngrams), examples.link,
         )  # fmt: skip
 
 
 def left_out(examples: JointExamples, penalties: Sequence[float]) -> Floats:
-    """Logits of every example by a fit to other documents, shape (n, C).
+    """Cross-fitted logits: each example's by a fit to other documents, shape (n, C).
 
     Args:
-        examples: What is fitted, two thirds of the documents at a time.
-        penalties: l_k by block, as ``fit_joint`` chose them for all of it.
+        examples: The training data; each fit uses two thirds of the documents.
+        penalties: l_k by block, as chosen by ``fit_joint`` on all documents.
 
     Raises:
-        DataError: There is but one document, or another number of penalties than blocks.
+        DataError: There is only one document, or not one penalty for each block.
     """
     blocks = len(examples.parts) + 1
     if len(penalties) != blocks:
         raise DataError(f"{len(penalties)} penalties for {blocks} blocks of features")
     sets = _sets(examples)
     if len(sets) < 2:
-        raise DataError("one document cannot be left out of what is fitted to it alone")
+        raise DataError("leaving documents out needs two documents or more")
     with one_blas_thread():
         problem = JointProblem(examples)
         total = float(examples.counts.sum())
@@ -137,7 +137,7 @@ def left_out(examples: JointExamples, penalties: Sequence[float]) -> Floats:
 
 
 def _sets(examples: JointExamples) -> Floats:
-    """1 where an example is in a set, 0 where its document is left out of it; one set a fold."""
+    """Each fold's training set: 1 for its examples, 0 for those of left-out documents."""
     documents = int(examples.documents.max()) + 1
     folds = min(_FOLDS, len(np.unique(examples.documents)))
     turn = np.random.default_rng(0).permutation(documents) % folds
@@ -151,7 +151,7 @@ def _searched(count: int) -> NDArray[np.int64] | None:
 
 
 class _Search:
-    """The scale of every block, one at a time, by the loss on left-out documents."""
+    """Coordinate search for the scale of every block, by the loss on left-out documents."""
 
     def __init__(self, problem: JointProblem, step: Callable[[], None]) -> None:
         self.problem = problem
@@ -180,10 +180,10 @@ class _Search:
             for block in blocks:
                 for direction in (-1, 1):
                     while (k := (point[block] or 0) + direction) in _GRID:
-                        there = [*point[:block], k, *point[block + 1 :]]
-                        if (reached := self._loss(there)) >= loss * (1 - _BETTER):
+                        candidate = [*point[:block], k, *point[block + 1 :]]
+                        if (new_loss := self._loss(candidate)) >= loss * (1 - _BETTER):
                             break
-                        point, loss = there, reached
+                        point, loss = candidate, new_loss
                     else:
                         continue
             if point == before:

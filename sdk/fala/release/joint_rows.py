@@ -18,25 +18,25 @@ from fala.text.sparse_rows import SparseRows
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-_LEAST_DOCUMENTS = 2  # the n-gram of one public text predicts nothing of others
-# Standard deviation of a bias that is as good as free.
+_LEAST_DOCUMENTS = 2  # an n-gram of only one public text predicts nothing
+# Standard deviation of a practically free bias.
 _FREE = 100.0
-# From 0 the curvature is taken anew where steps have become as small as this.
+# From a start at 0 the curvature is recomputed at these tolerances.
 _STAGES = (0.1, 1e-2)
 
 
 @dataclass(frozen=True, eq=False)
 class JointExamples:
-    """What a joint head is fitted to.
+    """The training data of a joint head.
 
     Attributes:
         parts: The embeddings' parts, shapes (n, d_k).
         words: The n-grams of n examples.
         labels: Class shares or numbers y, shape (n, C).
-        counts: s, how many rows each example stands for, shape (n,).
-        documents: Number of each example's document, shape (n,): a document is in one fold.
+        counts: s, the number of rows of each example, shape (n,).
+        documents: The index of each example's document, shape (n,): a document is in one fold.
         start: z_0 by example, shape (n,): the logits to which the weights shrink.
-        link: What the logits mean.
+        link: The meaning of the logits.
     """
 
     parts: Sequence[NDArray[np.floating]]
@@ -58,13 +58,13 @@ class JointExamples:
 class JointProblem:
     """The joint head's objective, minimized by the solver's Newton method.
 
-    Each dense part is centred and turned to its principal axes. The n-grams of two documents or
-    more are centred as they are multiplied.
+    Each dense part is centred and rotated to its principal axes. The n-grams of two documents or
+    more are centred in each multiplication.
 
     Attributes:
-        examples: What is fitted.
+        examples: The training data.
         kappas: The mean squared length of each block's centred rows.
-        kept: The n-grams that have a weight.
+        ngrams: The n-grams with a weight.
     """
 
     def __init__(self, examples: JointExamples) -> None:
@@ -78,8 +78,8 @@ class JointProblem:
             self._axes.append(axes)
             dense.append(centred @ axes)
             squares.append(np.maximum(values, 0.0))
-        self.kept = _frequent(examples)
-        words = _columns(examples.words, self.kept)
+        self.ngrams = _frequent(examples)
+        words = _columns(examples.words, self.ngrams)
         self._word_mean = _sums(words, words.values) / len(words)
         lengths = _sums(words, np.square(words.values, dtype=np.float64))
         squares.append(np.maximum(lengths - len(words) * self._word_mean**2, 0.0))
@@ -94,22 +94,22 @@ class JointProblem:
         """Minimize the objective.
 
         Args:
-            scales: r by block; 0 leaves a block out.
-            weights: Multiples of s of every example, shape (n,).
-            start: Where to begin, shape (C, columns); None is 0.
-            tolerance: It ends where the next step would move logits by this share.
+            scales: r by block; 0 omits a block.
+            weights: Factors of s for every example, shape (n,).
+            start: The start, shape (C, columns); None is 0.
+            tolerance: It ends when the next step would change logits by less than this share.
 
         Returns:
             The weights and the bias of every logit, shape (C, columns), and the logits, (n, C).
         """
         labels, count = self.examples.labels, len(weights)
-        nothing = np.zeros_like(labels)
+        zeros = np.zeros_like(labels)
         evidence = Evidence(
-            labels, weights * self.examples.counts, nothing, np.zeros(count), self.examples.link
+            labels, weights * self.examples.counts, zeros, np.zeros(count), self.examples.link
         )
         roots = np.append(np.repeat(np.sqrt(np.divide(scales, self.kappas)), self._sizes), _FREE)
         rows = replace(self._rows, roots=roots)
-        problem = Problem(rows, nothing, nothing + self.examples.start[:, None], evidence)
+        problem = Problem(rows, zeros, zeros + self.examples.start[:, None], evidence)
         point = problem.start
         tolerances = [*_STAGES, tolerance]
         if start is not None:
@@ -124,10 +124,10 @@ class JointProblem:
         return roots * point[:, :-1], problem.logits(point)
 
     def weights(self, point: Floats) -> tuple[Floats, Floats, Floats]:
-        """A point (C, columns) as weights of the original features.
+        """Convert a point (C, columns) to weights of the original features.
 
         Returns:
-            Of the dense parts side by side, (C, D); of the n-grams, (C, width); biases, (C,).
+            Weights of the dense parts, (C, D), and the n-grams, (C, width); biases, (C,).
         """
         *dense, words, bias = np.split(point, self._rows.edges, axis=1)
         weights = [part @ axes.T for part, axes in zip(dense, self._axes, strict=True)]
@@ -135,13 +135,13 @@ class JointProblem:
         for weight, mean in zip(weights, self._means, strict=True):
             offset = offset - weight @ mean
         lexical = np.zeros((len(point), self.examples.words.width))
-        lexical[:, self.kept] = words
+        lexical[:, self.ngrams] = words
         return np.hstack(weights), lexical, offset
 
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """The blocks' rows side by side and the bias's column, each column times its root."""
+    """The concatenated rows of the blocks and the bias's column, each column times its root."""
 
     dense: Sequence[Floats]
     words: _Words
@@ -161,7 +161,7 @@ class _Rows:
         z = np.tile(bias[:, 0], (len(self), 1))
         for block, part in zip(self.dense, dense, strict=True):
             z += block @ part.T
-        if words.any():  # a search begins without them
+        if words.any():  # a search starts without them
             z += self.words.times(words) - words @ self.word_mean
         return z
 
@@ -176,16 +176,16 @@ class _Rows:
 
 
 class _Words:
-    """Products with n-grams: by SciPy where it is installed, in half the time of NumPy's sums."""
+    """Products with n-grams: by SciPy if it is installed, in half the time of NumPy's sums."""
 
     def __init__(self, rows: SparseRows) -> None:
         self._rows = rows
         self._matrix: csr_array | None = None
         try:
             self._matrix = sparse_array(rows)
-        except ImportError:  # as on a base install
+        except ImportError:  # in a base install
             return
-        self._turned = self._matrix.T.tocsr()
+        self._transposed = self._matrix.T.tocsr()
 
     def times(self, weight: Floats) -> Floats:
         """See ``SparseRows.times``."""
@@ -197,18 +197,18 @@ class _Words:
         """See ``SparseRows.gather``."""
         if self._matrix is None:
             return self._rows.gather(numbers)
-        return np.asarray(self._turned @ numbers).T
+        return np.asarray(self._transposed @ numbers).T
 
 
 def sparse_array(rows: SparseRows) -> csr_array:
-    """The same as SciPy's sparse array, in float64.
+    """Convert rows to SciPy's sparse array, in float64.
 
     Raises:
         ImportError: SciPy is not installed.
     """
     from scipy.sparse import csr_array
 
-    # SciPy takes the wider of two index types for both: half as fast where that is 64 bits.
+    # SciPy uses the wider of two index types for both; 64 bits are half as fast.
     index = np.int32 if len(rows.buckets) <= np.iinfo(np.int32).max else np.int64
     columns, starts = rows.buckets.astype(index, copy=False), rows.starts.astype(index)
     values = rows.values.astype(np.float64)
@@ -218,26 +218,26 @@ def sparse_array(rows: SparseRows) -> csr_array:
 def _frequent(examples: JointExamples) -> NDArray[np.int64]:
     """The n-grams of two documents or more, the most frequent first.
 
-    The weights of frequent ones are then close to each other in memory.
+    In this order the weights of frequent ones are close in memory.
     """
     words = examples.words
-    seen = np.bincount(words.buckets, minlength=words.width)
+    counts = np.bincount(words.buckets, minlength=words.width)
     # By document, not by example: a film that a thousand people saw is one text.
     first = np.unique(examples.documents, return_index=True)[1]
     if len(first) < len(words):
-        seen = np.bincount(words.take(first).buckets, minlength=words.width)
-    order = np.argsort(-seen, kind="stable")
-    return order[: np.count_nonzero(seen >= _LEAST_DOCUMENTS)]
+        counts = np.bincount(words.take(first).buckets, minlength=words.width)
+    order = np.argsort(-counts, kind="stable")
+    return order[: np.count_nonzero(counts >= _LEAST_DOCUMENTS)]
 
 
-def _columns(rows: SparseRows, kept: NDArray[np.int64]) -> SparseRows:
+def _columns(rows: SparseRows, chosen: NDArray[np.int64]) -> SparseRows:
     """Some of the columns, numbered in their order."""
     numbers = np.full(rows.width, -1, dtype=np.int32)
-    numbers[kept] = np.arange(len(kept))
+    numbers[chosen] = np.arange(len(chosen))
     buckets = numbers[rows.buckets]
-    there = buckets >= 0
-    starts = np.append(0, np.cumsum(there))[rows.starts]
-    return SparseRows(starts, buckets[there], rows.values[there], len(kept))
+    present = buckets >= 0
+    starts = np.append(0, np.cumsum(present))[rows.starts]
+    return SparseRows(starts, buckets[present], rows.values[present], len(chosen))
 
 
 def _sums(rows: SparseRows, numbers: NDArray[np.floating]) -> Floats:

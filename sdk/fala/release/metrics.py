@@ -14,14 +14,14 @@ def scores(truth: NDArray[np.int64], probabilities: NDArray[np.float64]) -> dict
     """Score predictions.
 
     With two labels AUC and F1 are the second label's; with more they are means over the labels,
-    each against the rest.
+    one versus the rest.
 
     Args:
         truth: Positions of the true labels, shape (n,).
         probabilities: Shape (n, number of labels).
 
     Returns:
-        ``auc``, ``f1`` and ``accuracy``; AUC is None where the rows are all of one label.
+        ``auc``, ``f1`` and ``accuracy``; AUC is None if all rows have the same label.
     """
     decided = probabilities.argmax(axis=1)
     labels = [1] if probabilities.shape[1] == 2 else range(probabilities.shape[1])
@@ -35,9 +35,9 @@ def scores(truth: NDArray[np.int64], probabilities: NDArray[np.float64]) -> dict
 
 
 def averaged(figures: Iterable[Mapping[str, float | None]]) -> dict[str, float | None]:
-    """The means of figures, as of tags; of one that is not defined everywhere those that are."""
+    """The means of figures (such as those of tags), without undefined values."""
     parts = list(figures)
-    defined = {name: [one[name] for one in parts if one[name] is not None] for name in parts[0]}
+    defined = {name: [each[name] for each in parts if each[name] is not None] for name in parts[0]}
     return {
         name: float(np.mean(np.array(values, dtype=np.float64))) if values else None
         for name, values in defined.items()
@@ -45,17 +45,18 @@ def averaged(figures: Iterable[Mapping[str, float | None]]) -> dict[str, float |
 
 
 def auc(positive: NDArray[np.bool_], score: NDArray[np.float64]) -> float | None:
-    """Area under the ROC curve, ties counted half; None where one class is missing."""
-    ones = int(positive.sum())
-    zeros = len(positive) - ones
-    if not ones or not zeros:
+    """Area under the ROC curve, ties counted half; None if one class is missing."""
+    positives = int(positive.sum())
+    negatives = len(positive) - positives
+    if not positives or not negatives:
         return None
     # Mann and Whitney's statistic, from mean ranks.
-    return float((ranks(score)[positive].sum() - ones * (ones + 1) / 2) / (ones * zeros))
+    rank_sum = ranks(score)[positive].sum()
+    return float((rank_sum - positives * (positives + 1) / 2) / (positives * negatives))
 
 
 def f1(truth: NDArray[np.bool_], decided: NDArray[np.bool_]) -> float:
-    """Harmonic mean of precision and recall; 0 where neither has a positive."""
+    """Harmonic mean of precision and recall; 0 if neither has a positive."""
     hits = int((truth & decided).sum())
     total = int(truth.sum() + decided.sum())
     return 2 * hits / total if total else 0.0

@@ -1,4 +1,4 @@
-"""What a head tells devices of its logits of public examples: they choose thresholds by them."""
+"""Quantiles of a head's logits of public examples, for the devices' thresholds."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ def with_public(link: Link, logits: Floats, counts: Floats | None = None) -> Lin
     """A head's link with quantiles of its logits of public examples, of two labels or of tags.
 
     Args:
-        link: What the logits mean.
-        logits: The head's own, shape (m, C).
-        counts: How many rows each example stands for, shape (m,); None is one.
+        link: The meaning of the logits.
+        logits: The head's logits, shape (m, C).
+        counts: Number of rows of each example, shape (m,); None is one.
     """
     if isinstance(link, Rating) or (isinstance(link, Labels) and logits.shape[1] > 1):
         return link
     counts = np.ones(len(logits)) if counts is None else counts
-    wanted = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
+    levels = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
     columns = []
     for column in logits.T:
         order = np.argsort(column)
         middle = (np.cumsum(counts[order]) - counts[order] / 2) / counts.sum()
-        quantiles = np.interp(wanted, middle, column[order])
-        columns.append(tuple(round(float(one), 4) for one in quantiles))
+        quantiles = np.interp(levels, middle, column[order])
+        columns.append(tuple(round(float(value), 4) for value in quantiles))
     return replace(link, public_logits=tuple(columns))

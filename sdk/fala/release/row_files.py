@@ -2,9 +2,9 @@
 
 They may have a column of splits.
 
-A file without splits is divided here: the busiest users play the devices, and of each a third of
-the documents is held out. Whoever reads the same file with the same seed gets the same division. A
-document that is held out is in nobody's other rows.
+A file without splits is divided here: the users with the most documents play devices, and a third
+of the documents of each is held out. The same file and seed give the same division. No other rows
+contain a held-out document.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ import numpy as np
 from fala.errors import DataError, MissingExtraError, RowError
 from fala.examples import Match
 from fala.model.links import LABELS, Link, Tags
-from fala.release.user_rows import Row, Rows, alike, decode, gather_rows, json_object, row_of
+from fala.release.user_rows import Row, Rows, decode, gather_rows, json_object, row_of, uniform_rows
 
-#: Of a file without splits: how many users play devices at most, how many documents each needs, and
-#: what share of them is held out.
+#: For a file without splits: the most users that play devices, the fewest documents of each, and
+#: the held-out share of them.
 DEVICES, FEWEST, HELD_OUT = 20, 12, 1 / 3
 
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
@@ -41,12 +41,12 @@ class Columns:
     Attributes:
         text: The document.
         label: Its label.
-        user: Who gave it.
+        user: The user who gave the label.
         split: ``"public"``, ``"train"`` or ``"test"``.
-        history: Of a matcher: the texts that the user opened before, as a JSON list.
-        candidate: Of a matcher: the text in question.
-        labels: Of tags: their columns, with commas between; a row has those with 1, and not those
-            with 0 or nothing.
+        history: For a matcher: the texts that the user opened before, as a JSON list.
+        candidate: For a matcher: the candidate's text.
+        labels: For tags: their columns, separated by commas; a row has the tags with 1, and not
+            those with 0 or nothing.
     """
 
     text: str | None = None
@@ -59,13 +59,14 @@ class Columns:
 
     @property
     def tags(self) -> list[str]:
-        """The columns of tags; none where one column has them all."""
+        """The columns of tags; none if one column has them all."""
         return [] if self.labels is None else [name.strip() for name in self.labels.split(",")]
 
     def renamed(self) -> dict[str, str]:
-        """The fields whose columns have another name."""
-        named = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "labels"}
-        return {name: column for name, column in named.items() if column not in {None, name}}
+        """The columns with another name than their field, by field."""
+        columns = {each.name: getattr(self, each.name) for each in fields(self)}
+        del columns["labels"]
+        return {name: column for name, column in columns.items() if column not in {None, name}}
 
 
 _SAME = Columns()
@@ -77,20 +78,20 @@ def load_rows(
     """Read a data set from a file, or JSON Lines from standard input for ``"-"``.
 
     Args:
-        path: By its ending: .csv, .tsv, .parquet; a folder of ``Dataset.save_to_disk``; else JSON
-            Lines. Parquet and folders need pyarrow.
+        path: A file, by its ending .csv, .tsv or .parquet, else JSON Lines; or a folder of
+            ``Dataset.save_to_disk``. Parquet and folders need pyarrow.
         columns: The names of its columns.
-        seed: Of the division of a file without splits.
-        link: What a label is: one of ``Labels``, a ``Rating``'s number, or a list of ``Tags``.
+        seed: The seed of the division of a file without splits.
+        link: The kind of labels: one of ``Labels``, a ``Rating``'s number, or a list of ``Tags``.
 
     Raises:
         DataError: The file cannot be read, or its rows are not a data set.
         RowError: For the first bad row.
         MissingExtraError: A Parquet file or a folder, and pyarrow is not installed.
     """
-    rows, divided = file_rows(path, columns, seed, link)
+    rows, division = file_rows(path, columns, seed, link)
     name = "standard input" if fspath(path) == "-" else fspath(path)
-    return gather_rows(rows, f"{name} ({divided})" if divided else name, link)
+    return gather_rows(rows, f"{name} ({division})" if division else name, link)
 
 
 def file_rows(
@@ -99,7 +100,7 @@ def file_rows(
     """Read a file's rows; see ``load_rows``.
 
     Returns:
-        The rows, and how they were divided, in words; empty where the file has splits.
+        The rows, and a description of their division; empty if the file has splits.
     """
     rows, has_splits = undivided_rows(path, columns, link)
     return (rows, "") if has_splits else divide(rows, seed)
@@ -108,14 +109,14 @@ def file_rows(
 def undivided_rows(
     path: str | PathLike[str], columns: Columns = _SAME, link: Link = LABELS
 ) -> tuple[list[Row], bool]:
-    """Read a file's rows as they are; see ``load_rows``.
+    """Read a file's rows without dividing them; see ``load_rows``.
 
     Returns:
-        The rows, and whether the file has splits; ``divide`` makes them where it has none.
+        The rows, and whether the file has splits; if not, ``divide`` makes them.
     """
     name, splits = fspath(path), set[bool]()
     if columns.tags and not isinstance(link, Tags):
-        raise DataError("several columns of labels are of tags; say that rows have tags (--tags)")
+        raise DataError("several columns of labels need tags (--tags)")
 
     def parsed() -> Iterator[Row]:
         for line, values in _records(name, columns):
@@ -129,7 +130,7 @@ def undivided_rows(
             yield _row(line, values, columns, link)
 
     with _reading(name):
-        rows = alike(parsed())
+        rows = uniform_rows(parsed())
     return rows, splits != {False}
 
 
@@ -146,7 +147,7 @@ def _reading(name: str) -> Iterator[None]:
     except RowError:
         raise
     except UnicodeDecodeError as error:
-        with Path(name).open("rb") as stream:  # again: Python tells a place in its buffer
+        with Path(name).open("rb") as stream:  # again: Python's error has a position in its buffer
             for number, line in enumerate(stream, start=1):
                 decode(number, line)
         raise DataError(f"cannot read {name!r}: {error}") from error
@@ -156,10 +157,10 @@ def _reading(name: str) -> Iterator[None]:
 
 
 def column_names(path: str | PathLike[str]) -> list[str]:
-    """The names of a file's columns; of JSON Lines, the keys of the first row.
+    """The names of a file's columns; for JSON Lines, the keys of the first row.
 
     Args:
-        path: By its ending, as for ``load_rows``.
+        path: The file or folder; see ``load_rows``.
 
     Raises:
         DataError: The file cannot be read.
@@ -168,7 +169,7 @@ def column_names(path: str | PathLike[str]) -> list[str]:
     """
     name, ending = fspath(path), Path(path).suffix.lower()
     with _reading(name):
-        if _is_typed(name):
+        if _needs_pyarrow(name):
             with _opened_table(name) as (header, _):
                 return header
         if ending in _SEPARATORS:
@@ -181,24 +182,24 @@ def divide(rows: Sequence[Row], seed: int) -> tuple[list[Row], str]:
     """Divide rows by user and document.
 
     Args:
-        rows: Rows of any split, which is not looked at.
-        seed: Of the draw of documents.
+        rows: Rows; their splits are ignored.
+        seed: The seed of the draw of documents.
 
     Returns:
-        The rows that stay, with their splits, and how they were divided, in words.
+        The remaining rows with their splits, and a description of the division.
 
     Raises:
-        DataError: Nobody has documents enough to play a device, or nobody else is left.
+        DataError: Nobody has enough documents to play a device, or no public rows remain.
     """
     documents: dict[str, dict[str, set[object]]] = {}
     for row in rows:
         if row.user is not None and row.label is not None:
-            of_user = documents.setdefault(row.user, {})
-            of_user.setdefault(document_of(row), set()).add(row.label)
+            user_documents = documents.setdefault(row.user, {})
+            user_documents.setdefault(document_of(row), set()).add(row.label)
     busy = [
         user
-        for user, own in documents.items()
-        if len(own) >= FEWEST and len(set().union(*own.values())) > 1
+        for user, labels in documents.items()
+        if len(labels) >= FEWEST and len(set().union(*labels.values())) > 1
     ]
     most = min(DEVICES, max(1, len(documents) // 4))
     devices = sorted(busy, key=lambda user: (-len(documents[user]), user))[:most]
@@ -210,34 +211,34 @@ def divide(rows: Sequence[Row], seed: int) -> tuple[list[Row], str]:
         )
     held_out: dict[str, set[str]] = {}
     for number, user in enumerate(devices):
-        own = sorted(documents[user])
-        drawn = np.random.default_rng([seed, number]).permutation(len(own))
-        held_out[user] = {own[at] for at in drawn[: math.ceil(HELD_OUT * len(own))]}
-    everywhere = set().union(*held_out.values())
-    kept: list[Row] = []
+        texts = sorted(documents[user])
+        drawn = np.random.default_rng([seed, number]).permutation(len(texts))
+        held_out[user] = {texts[at] for at in drawn[: math.ceil(HELD_OUT * len(texts))]}
+    all_held_out = set().union(*held_out.values())
+    divided: list[Row] = []
     for row in rows:
-        document, mine = document_of(row), held_out.get(row.user or "")
-        if mine is not None and document in mine:
+        document, tested = document_of(row), held_out.get(row.user or "")
+        if tested is not None and document in tested:
             if row.label is not None:
-                kept.append(replace(row, split="test"))
-        elif document not in everywhere:
-            if mine is not None:
-                kept.append(replace(row, split="train"))
+                divided.append(replace(row, split="test"))
+        elif document not in all_held_out:
+            if tested is not None:
+                divided.append(replace(row, split="train"))
             elif row.label is not None:
-                kept.append(replace(row, split="public"))
-    if not any(row.split == "public" for row in kept):
+                divided.append(replace(row, split="public"))
+    if not any(row.split == "public" for row in divided):
         raise DataError(
             f"{len(devices)} of {len(documents)} users play devices, and no labelled row is left "
             "to make the release of; add other users' rows, or give a column of splits (--split)"
         )
-    return kept, (
+    return divided, (
         f"no splits: {len(devices)} of {len(documents)} users play devices, with a third of their "
-        f"documents held out, seed {seed}; {len(rows) - len(kept)} rows left out"
+        f"documents held out, seed {seed}; {len(rows) - len(divided)} rows left out"
     )
 
 
 def document_of(row: Row) -> str:
-    """What a row is about, as the division tells documents apart."""
+    """The identity of a row's document, for the division."""
     text = row.example.candidate if isinstance(row.example, Match) else row.example
     return " ".join(text.casefold().split())
 
@@ -248,11 +249,11 @@ def _records(name: str, columns: Columns) -> Iterator[tuple[int, Mapping[str, ob
     if name == "-":
         yield from _lines(sys.stdin.buffer, columns)
     elif ending in _SEPARATORS:
-        # A field may be as long as a text: the module's own limit is 128 kB.
+        # A field may be a long text: the module's default limit is 128 kB.
         csv.field_size_limit(1 << 24)
         with Path(name).open(encoding="utf-8-sig", newline="") as stream:
             yield from _cells(name, stream, _SEPARATORS[ending], columns)
-    elif _is_typed(name):
+    elif _needs_pyarrow(name):
         yield from _typed(name, columns)
     else:
         with Path(name).open("rb") as stream:
@@ -275,14 +276,14 @@ def _cells(
     table = []
     for line, cells in lines:
         if len(cells) != len(header):
-            raise RowError(line, f"has not {len(header)} cells, as the header has")
+            raise RowError(line, f"has {len(cells)} cells, but the header has {len(header)}")
         values = _by_field(dict(zip(header, cells, strict=True)), columns.renamed())
-        # An empty cell is nothing; of labels it may be an empty set of tags.
+        # An empty cell has no value; a label's may be an empty set of tags.
         table.append(
-            (line, {key: one for key, one in values.items() if one != "" or key == "label"})
+            (line, {key: cell for key, cell in values.items() if cell != "" or key == "label"})
         )
     labels = [label for _, values in table if (label := values.get("label"))]
-    whole = all(map(_is_whole, labels))
+    whole = all(map(_is_integer, labels))
     for line, values in table:
         if whole and values.get("label"):
             values["label"] = int(str(values["label"]))
@@ -292,14 +293,14 @@ def _cells(
 
 
 def _table_lines(stream: Iterable[str], separator: str) -> Iterator[tuple[int, list[str]]]:
-    """The rows of a table that are not blank, with the lines that they begin on."""
+    """The rows of a table that are not blank, with their first lines."""
     reader = csv.reader(stream, delimiter=separator, strict=True)
     while True:
         line = reader.line_num + 1
         try:
             cells = next(reader, None)
         except csv.Error as error:
-            raise RowError(line, f"no row of a table begins here: {error}") from error
+            raise RowError(line, f"no valid row of a table: {error}") from error
         if cells is None:
             return
         if cells:
@@ -321,13 +322,13 @@ def _opened_table(name: str) -> Iterator[tuple[list[str], Iterator[Any]]]:
             f"{name}: it is read by pyarrow: pip install pyarrow, or write the table as CSV"
         ) from error
     try:
-        with ExitStack() as opened:
+        with ExitStack() as stack:
             if not Path(name).is_dir():
-                file = opened.enter_context(parquet.ParquetFile(name))
+                file = stack.enter_context(parquet.ParquetFile(name))
                 yield list(file.schema_arrow.names), file.iter_batches()
                 return
             parts = [
-                opened.enter_context(ipc.open_stream(opened.enter_context(path.open("rb"))))
+                stack.enter_context(ipc.open_stream(stack.enter_context(path.open("rb"))))
                 for path in _saved_parts(Path(name))
             ]
             yield list(parts[0].schema.names), (batch for part in parts for batch in part)
@@ -336,7 +337,7 @@ def _opened_table(name: str) -> Iterator[tuple[list[str], Iterator[Any]]]:
 
 
 def _saved_parts(folder: Path) -> list[Path]:
-    """The files of what ``Dataset.save_to_disk`` wrote, in order."""
+    """The files of ``Dataset.save_to_disk``, in order."""
     if (folder / "dataset_dict.json").is_file():
         raise DataError(f"{folder} is a data set in several splits; name one of the folders in it")
     try:
@@ -365,7 +366,7 @@ def _typed(name: str, columns: Columns) -> Iterator[tuple[int, Mapping[str, obje
 
 
 def _plain(key: str, value: Any) -> object:  # noqa: ANN401 - what Arrow holds
-    """A value of a typed table, as JSON would have it."""
+    """Convert a value of a typed table to JSON's types."""
     if isinstance(value, float):
         if math.isnan(value):
             return None
@@ -375,12 +376,12 @@ def _plain(key: str, value: Any) -> object:  # noqa: ANN401 - what Arrow holds
 
 
 def _check_header(name: str, header: Iterable[str], columns: Columns) -> None:
-    """Check that a table has the columns that are named, and a text."""
+    """Check that a table has the named columns, and a text."""
     present = [str(column) for column in header]
     if not present:
         raise DataError(f"{name}: is empty")
     missing = [column for column in columns.renamed().values() if column not in present]
-    names = {one.name: getattr(columns, one.name) or one.name for one in fields(columns)}
+    names = {each.name: getattr(columns, each.name) or each.name for each in fields(columns)}
     if names["text"] not in present and names["candidate"] not in present:
         missing = missing or [names["text"]]
     elif columns.tags:
@@ -403,7 +404,7 @@ def _check_header(name: str, header: Iterable[str], columns: Columns) -> None:
 
 
 def _by_field(values: Mapping[str, object], renamed: Mapping[str, str]) -> dict[str, object]:
-    """A row's values by field; a column that another one stands for is none."""
+    """A row's values by field; a renamed column replaces one of the field's name."""
     result = {key: value for key, value in values.items() if key not in renamed}
     return result | {key: values[column] for key, column in renamed.items() if column in values}
 
@@ -416,15 +417,15 @@ def _row(line: int, values: Mapping[str, object], columns: Columns, link: Link) 
     try:
         return row_of(line, values, link)
     except RowError as error:
-        why = str(error).removeprefix(f"line {line}: ")
+        message = str(error).removeprefix(f"line {line}: ")
         for key, column in columns.renamed().items():
-            if key in why:
-                raise RowError(line, f"{why} ({key} is the column {column!r:.60})") from error
+            if key in message:
+                raise RowError(line, f"{message} ({key} is the column {column!r:.60})") from error
         raise
 
 
 def _tags(line: int, values: Mapping[str, object], columns: Columns) -> object:
-    """A row's tags: of several columns, of JSON, or of names with ``|`` between."""
+    """A row's tags, from several columns, a JSON list, or names separated by ``|``."""
     if not columns.tags:
         cell = values.get("label")
         if not isinstance(cell, str):
@@ -445,11 +446,11 @@ def _list(line: int, cell: str, name: str) -> object:
         raise RowError(line, f"{name} must be a JSON list of texts: {error}") from error
 
 
-def _is_typed(name: str) -> bool:
-    """Whether pyarrow reads it."""
+def _needs_pyarrow(name: str) -> bool:
+    """Whether a file or folder is read by pyarrow."""
     return Path(name).suffix.lower() == ".parquet" or Path(name).is_dir()
 
 
-def _is_whole(cell: object) -> bool:
+def _is_integer(cell: object) -> bool:
     text = str(cell)
     return text.removeprefix("-").isdecimal() and text.isascii()

@@ -1,4 +1,4 @@
-"""The rows of ``fala-replace --data``, as JSON Lines: one object a line.
+"""The rows of ``fala-replace --data``, as JSON Lines: one object on each line.
 
 Classification::
 
@@ -16,10 +16,10 @@ Matching (news, films)::
   user's device) or ``"test"`` (held out, to measure with).
 - ``user`` is a string. It may be null or missing in public rows only.
 - ``label`` is an integer or a string, of one type in the whole file. It may be null or missing in
-  train rows only: the user never labelled the document. Where ratings are read it is a number, and
-  where tags are read a list of names.
+  train rows only, for a document without a label. For ratings it is a number, for tags a list of
+  names.
 - ``history`` may be an empty list: the user has opened nothing yet.
-- A file is of one task. Other keys are ignored, and blank lines are skipped. A byte-order mark at
+- A file has one task. Other keys are ignored, and blank lines are skipped. A byte-order mark at
   the start is allowed.
 
 The parser is pure: it takes lines and returns rows. ``fala.release.row_files`` reads files.
@@ -50,7 +50,7 @@ class Row:
 
     Attributes:
         user: The user's name; None only in public rows.
-        split: Which part of the data set the row belongs to.
+        split: The row's part of the data set.
         example: A text, or a history and a candidate.
         label: As in the file, tags as a set; None only in train rows.
         line: Line number in the file, counted from 1 (0: not from a file).
@@ -76,13 +76,13 @@ class Rows:
     """A whole data set.
 
     Attributes:
-        task: Of every row.
-        labels: The labels or tags as strings, sorted, as numbers where all are integers; of ratings
+        task: The task of every row.
+        labels: The labels or tags as strings, sorted, as numbers if all are integers; for ratings
             ``"rating"``.
         public: The rows that the vendor fits the global head to.
         users: Rows by user, in order of first appearance.
-        source: Where the rows are from, in words; synthetic rows are called so here.
-        link: What a label is.
+        source: The origin of the rows, in words; it says if they are synthetic.
+        link: The kind of labels.
     """
 
     task: Task
@@ -103,24 +103,24 @@ def read_rows(lines: Iterable[str | bytes]) -> list[Row]:
         The rows, in order. Blank lines are skipped, but counted.
 
     Raises:
-        RowError: For the first line that is not a row, or differs in task or type of label from the
-            rows before it.
+        RowError: For the first line that is not a row, or whose task or type of label differs from
+            the rows before.
     """
     objects = ((number, json_object(number, line)) for number, line in enumerate(lines, start=1))
-    return alike(row_of(number, values) for number, values in objects if values is not None)
+    return uniform_rows(row_of(number, values) for number, values in objects if values is not None)
 
 
-def alike(rows: Iterable[Row]) -> list[Row]:
+def uniform_rows(rows: Iterable[Row]) -> list[Row]:
     """List rows, which must be of one task, and their labels of one type.
 
     Raises:
         RowError: For the first row that differs from those before it.
     """
-    listed: list[Row] = []
+    checked: list[Row] = []
     labelled: Row | None = None
     for row in rows:
-        listed.append(row)
-        first = listed[0]
+        checked.append(row)
+        first = checked[0]
         if _task(row) != _task(first):
             raise RowError(
                 row.line,
@@ -135,7 +135,7 @@ def alike(rows: Iterable[Row]) -> list[Row]:
                     f"label {row.label!r:.60} is not of the type of {labelled.label!r:.60} on line "
                     f"{labelled.line}; labels are all integers or all strings",
                 )
-    return listed
+    return checked
 
 
 def gather_rows(rows: Iterable[Row], source: str, link: Link = LABELS) -> Rows:
@@ -143,8 +143,8 @@ def gather_rows(rows: Iterable[Row], source: str, link: Link = LABELS) -> Rows:
 
     Args:
         rows: Rows of one task.
-        source: Where they are from, in words.
-        link: What a label is, as the rows were read.
+        source: Their origin, in words.
+        link: The kind of labels of the rows.
 
     Raises:
         DataError: Without public rows, with fewer than two labels among them, without users, or
@@ -173,7 +173,7 @@ def gather_rows(rows: Iterable[Row], source: str, link: Link = LABELS) -> Rows:
         (user_rows.train if row.split == "train" else user_rows.test).append(row)
     if not users:
         raise DataError(
-            'no users: expected rows of split "train" and "test" beside the public ones'
+            'no users: expected rows of split "train" and "test" besides the public ones'
         )
     for user, user_rows in users.items():
         if not user_rows.train or not user_rows.test:
@@ -193,14 +193,14 @@ def label_names(labels: Iterable[object]) -> tuple[str, ...]:
 
 
 def numbers_as_classes(names: Sequence[str], source: str) -> str:
-    """A remark on labels of which three or more look like numbers, and are classes; else empty.
+    """A remark if three or more names of classes look like numbers; else empty.
 
     Args:
         names: The labels.
-        source: Where they are from, for the error.
+        source: Their origin, for the error.
 
     Raises:
-        DataError: All are numbers, and one is not whole: no name of a class is one.
+        DataError: All are numbers, and one is not whole, so they cannot be classes.
     """
     points = {name: number_of(name.replace(",", ".")) for name in names}
     numbers = {name: value for name, value in points.items() if math.isfinite(value)}
@@ -209,12 +209,12 @@ def numbers_as_classes(names: Sequence[str], source: str) -> str:
     low, high = min(numbers.values()), max(numbers.values())
     text = f"labels: {len(numbers)} numbers from {low:g} to {high:g}"
     option = f"--rating {low:g} {high:g} uses them as ratings"
-    if other := next((name for name in names if name not in numbers), None):
-        text += f" beside {other!r:.40}"
-        option += f", where all are numbers ({other!r:.40} is none)"
+    if word := next((name for name in names if name not in numbers), None):
+        text += f" beside {word!r:.40}"
+        option += f", where all are numbers ({word!r:.40} is none)"
     if comma := next((name for name in numbers if "," in name), None):
         option += f", where decimals have a point ({comma!r:.40} has a comma)"
-    if not other and any(value != int(value) for value in numbers.values()):
+    if not word and any(value != int(value) for value in numbers.values()):
         raise DataError(f"{source}: {text} are no names of classes; {option}")
     return f"{text} are used as classes, none of which is near another; {option}"
 
@@ -240,16 +240,16 @@ def decode(number: int, line: str | bytes) -> str:
 
 
 def json_object(number: int, line: str | bytes) -> dict[str, object] | None:
-    """A line's JSON object; None of a blank line.
+    """A line's JSON object; None for a blank line.
 
     Raises:
-        RowError: It is none.
+        RowError: It is not a JSON object.
     """
 
     def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
         keys = [key for key, _ in pairs]
         for key in keys:
-            if keys.count(key) > 1:  # it has no certain value
+            if keys.count(key) > 1:  # its value is ambiguous
                 raise RowError(number, f"key {_show(key)} is repeated")
         return dict(pairs)
 
@@ -260,8 +260,8 @@ def json_object(number: int, line: str | bytes) -> dict[str, object] | None:
         fields: object = json.loads(text, object_pairs_hook=unique)
     except json.JSONDecodeError as error:
         kind = "; a file that is no .csv, .tsv or .parquet is read as JSON Lines" * (number == 1)
-        why = f"not JSON at column {error.colno}: {error.msg}{kind}"
-        raise RowError(number, why) from error
+        message = f"not JSON at column {error.colno}: {error.msg}{kind}"
+        raise RowError(number, message) from error
     except (ValueError, RecursionError) as error:
         # A number of thousands of digits, or brackets thousands deep.
         raise RowError(number, "JSON with a number too long, or nested too deep") from error
@@ -271,15 +271,15 @@ def json_object(number: int, line: str | bytes) -> dict[str, object] | None:
 
 
 def row_of(number: int, fields: Mapping[str, object], link: Link = LABELS) -> Row:
-    """A row of its values, by field.
+    """A row from its values by field.
 
     Args:
         number: Its line in the file.
         fields: The values.
-        link: What a label is.
+        link: The kind of labels.
 
     Raises:
-        RowError: One is missing, or is not what it should be.
+        RowError: A value is missing or invalid.
     """
     split = _split(number, fields)
     return Row(
@@ -312,7 +312,7 @@ def _user(number: int, fields: Mapping[str, object], split: Split) -> str | None
 
 
 def _example(number: int, fields: Mapping[str, object]) -> Example:
-    """The example of the one form that a row has."""
+    """The example in a row's form."""
     forms = [key for key in ("text", "pair", "history", "candidate") if key in fields]
     if forms == ["text"]:
         return _text(number, "text", fields["text"])
@@ -366,14 +366,14 @@ def _label(
         if not -_LABEL_LIMIT <= label < _LABEL_LIMIT:
             raise RowError(number, "label does not fit in 64 bits")
         return label
-    of = "; other numbers are ratings" if isinstance(label, float) else ""
-    raise RowError(number, f"label must be an integer or a string; got {_show(label)}{of}")
+    hint = "; other numbers are ratings" if isinstance(label, float) else ""
+    raise RowError(number, f"label must be an integer or a string; got {_show(label)}{hint}")
 
 
 def _texts(number: int, key: str, value: object) -> list[str]:
     if not isinstance(value, list):
-        how_many = "two texts" if key == "pair" else "texts"
-        raise RowError(number, f"{key} must be a list of {how_many}; got {_show(value)}")
+        items = "two texts" if key == "pair" else "texts"
+        raise RowError(number, f"{key} must be a list of {items}; got {_show(value)}")
     return [_text(number, f"{key}[{index}]", text) for index, text in enumerate(value)]
 
 
@@ -382,13 +382,13 @@ def _text(number: int, key: str, value: object) -> str:
         raise RowError(number, f"{key} must be a string; got {_show(value)}")
     if not value.strip():
         raise RowError(number, f"{key} is empty")
-    if why := fault(value):
-        raise RowError(number, f"{key} {why}")
+    if problem := fault(value):
+        raise RowError(number, f"{key} {problem}")
     return value
 
 
 def _show(value: object) -> str:
-    """A value as JSON, cut to fit one line of a terminal."""
+    """A value as JSON, shortened for one line of a terminal."""
     if isinstance(value, dict):
         return "an object"
     if isinstance(value, list):

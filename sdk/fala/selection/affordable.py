@@ -1,4 +1,4 @@
-"""Which texts to encode, so that a budget of forward passes pays for many examples."""
+"""The choice of texts that completes the most examples within a budget of forward passes."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from collections.abc import Sequence
 def affordable(missing: Sequence[Sequence[str]], limit: int) -> list[str]:
     """Choose texts to encode, the cheapest example's first.
 
-    Each time the example is taken that lacks the fewest texts then: after one match of a user,
-    those that share its history lack a text or two. Of equally cheap ones the more important goes
-    first, so documents go by importance alone.
+    In each step the example with the fewest missing texts is chosen: after one match of a user,
+    others with the same history lack a text or two. Of equally cheap examples the more important
+    is first, so documents are chosen by importance alone.
 
     Args:
-        missing: The texts that each of n examples lacks, the most important example first; no
-            text twice in an example.
+        missing: The missing texts of each of n examples, the most important example first; no
+            duplicates in an example.
         limit: Most texts.
 
     Returns:
-        Texts in the order in which they are worth encoding, none twice.
+        Texts in the order in which to encode them, without duplicates.
     """
     lacking = [set(texts) for texts in missing]
     examples_of: defaultdict[str, list[int]] = defaultdict(list)
@@ -29,18 +29,18 @@ def affordable(missing: Sequence[Sequence[str]], limit: int) -> list[str]:
             examples_of[text].append(example)
     queue = [(len(texts), example) for example, texts in enumerate(lacking)]
     heapq.heapify(queue)
-    taken: list[str] = []
+    chosen: list[str] = []
     while queue:
         cost, example = heapq.heappop(queue)
         if cost != len(lacking[example]):
-            continue  # it has become cheaper since, and is in the queue again
-        if cost > limit - len(taken):
-            break  # and all others cost as much
+            continue  # it is cheaper now, and in the queue again
+        if cost > limit - len(chosen):
+            break  # all others cost as much
         for text in missing[example]:
             if text in lacking[example]:
-                taken.append(text)
-                for other in examples_of[text]:
-                    lacking[other].discard(text)
-                    if lacking[other]:
-                        heapq.heappush(queue, (len(lacking[other]), other))
-    return taken
+                chosen.append(text)
+                for affected in examples_of[text]:
+                    lacking[affected].discard(text)
+                    if lacking[affected]:
+                        heapq.heappush(queue, (len(lacking[affected]), affected))
+    return chosen

@@ -24,11 +24,11 @@ from fala.selection.graph import (
     unit_vectors,
 )
 
-_LEAST_ATTEMPTS = 16  # pivots that a vertex may ask, however small its share of the budget
+_LEAST_ATTEMPTS = 16  # queries of a vertex, however small its share of the budget
 _BOOSTERS = 10  # nearest neighbours whose clusters raise a pivot's rank
 _BOOST = 1.0  # added to a cosine when all of the boosters joined that pivot
 _MERGE_CANDIDATES = 8  # nearest clusters with which a cluster may merge
-_MERGE_SAMPLE = 16  # cross pairs asked before two clusters merge
+_MERGE_SAMPLE = 16  # cross pairs queried before two clusters merge
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +38,7 @@ class Clustering:
     Attributes:
         assignment: Each example's cluster, (n,), numbered 0 to m - 1.
         pivots: The example around which each cluster grew, (m,).
-        queries: Strong queries asked.
+        queries: Number of strong queries.
     """
 
     assignment: Indices
@@ -55,31 +55,31 @@ class Oracle:
     def __init__(self, graph: Graph, budget: int) -> None:
         self._graph = graph
         self._budget = budget
-        self.asked = 0
+        self.queries = 0
 
     @property
     def remaining(self) -> int:
-        """Strong queries that may still be asked."""
-        return self._budget - self.asked
+        """Strong queries left in the budget."""
+        return self._budget - self.queries
 
     def ask(self, left: Indices, right: Indices) -> npt.NDArray[np.bool_]:
-        """Answer the pairs in order; shorter than the question where the budget ends."""
+        """Query pairs in order; returns fewer answers than pairs if the budget ends."""
         left, right = left[: self.remaining], right[: self.remaining]
-        self.asked += len(right)
+        self.queries += len(right)
         return self._graph.positive(left, right)
 
-    def first_positive(self, vertex: int, others: Indices) -> int:
-        """Ask about one other after the other until the first ``+``.
+    def first_positive(self, vertex: int, candidates: Indices) -> int:
+        """Query candidates in order until the first ``+``.
 
         Returns:
-            The position of that ``+`` in ``others``; -1 if there is none, or none was reached.
+            Its position in ``candidates``; -1 if there is none, or if the budget ends before it.
         """
-        answers = self._graph.positive(vertex, others[: self.remaining])
+        answers = self._graph.positive(vertex, candidates[: self.remaining])
         if answers.any():
             position = int(answers.argmax())
-            self.asked += position + 1
+            self.queries += position + 1
             return position
-        self.asked += len(answers)
+        self.queries += len(answers)
         return -1
 
 
@@ -105,21 +105,20 @@ def kwikbucks(
 def cluster_graph(graph: Graph, *, budget: int, seed: int) -> Clustering:
     """Cluster a graph by KwikBucks (Silwal et al. 2023) within a hard budget of strong queries.
 
-    1. Vertices are drawn in random order for as long as half of the budget lasts; one with no
-       ``+`` to an earlier pivot is a pivot.
+    1. Vertices are drawn in random order until half of the budget is spent; one with no ``+`` to
+       an earlier pivot becomes a pivot.
     2. The others, by falling best cosine to a pivot, join the first pivot that answers ``+``.
-    3. What is left of the budget finds pairs of clusters whose cross pairs are mostly ``+``.
+    3. The rest of the budget finds pairs of clusters whose cross pairs are mostly ``+``.
 
-    A vertex asks in weak order, and at most its even share of the budget, ``budget // n`` pivots
-    (never less than 16): with ``+`` between near neighbours, the first few answers are enough.
-    From n (n - 1) queries on, nothing is cut short in the first two steps. The pivots are then
-    those of plain pivot (Ailon et al. 2008) in the same order, and where all cosines are zero so is
-    the whole clustering.
+    A vertex queries pivots in weak order, at most ``budget // n`` of them (or 16, if that is more):
+    with ``+`` between near neighbours, the first few answers are enough. With a budget of n (n - 1)
+    or more, the first two steps are complete. The pivots are then those of plain pivot (Ailon et
+    al. 2008) in the same order, and if all cosines are zero, so is the whole clustering.
     Time is O(n * pivots * dim) in matrix products.
 
     Args:
         graph: The strong and the weak signal on n examples.
-        budget: Strong queries that may be asked, in all three steps together.
+        budget: Most strong queries, in all three steps together.
         seed: Seed of the random order and of the sampled cross pairs.
 
     Raises:
@@ -134,7 +133,7 @@ def cluster_graph(graph: Graph, *, budget: int, seed: int) -> Clustering:
     pivots, answers = _choose_pivots(graph, oracle, order, attempts, budget // 2)
     assignment, pivots = _join_pivots(graph, oracle, pivots, answers, attempts)
     assignment, pivots = _merge_clusters(graph, oracle, assignment, pivots, random)
-    return Clustering(assignment, pivots, oracle.asked)
+    return Clustering(assignment, pivots, oracle.queries)
 
 
 def members_of(assignment: Indices) -> list[Indices]:
@@ -162,11 +161,11 @@ def _falling(scores: Vectors, most: int) -> Indices:
 
 @dataclass(frozen=True)
 class _Answers:
-    """The answers to the vertices that step 1 drew, shapes (n,).
+    """The answers for the vertices drawn in step 1, shapes (n,).
 
     Attributes:
         pivot: Rank of the pivot whose answer was ``+``; -1 for none.
-        before: How many pivots there were when the vertex asked.
+        before: Number of pivots at the time of the vertex's queries.
     """
 
     pivot: Indices
@@ -185,39 +184,39 @@ def _choose_pivots(
         # The block's own vertices may become pivots for those after them.
         columns = np.concatenate([pivots, drawn])
         similarity = graph.unit[drawn] @ graph.unit[columns].T
-        kept = np.empty(len(columns), dtype=np.int64)
+        chosen = np.empty(len(columns), dtype=np.int64)
         count = len(pivots)
-        kept[:count] = np.arange(count)
+        chosen[:count] = np.arange(count)
         for row, vertex in enumerate(drawn.tolist()):
-            if oracle.asked + min(attempts, count) > allowance:
-                return columns[kept[:count]], answers
-            ranks = _falling(similarity[row, kept[:count]], attempts)
-            position = oracle.first_positive(vertex, columns[kept[ranks]])
+            if oracle.queries + min(attempts, count) > allowance:
+                return columns[chosen[:count]], answers
+            ranks = _falling(similarity[row, chosen[:count]], attempts)
+            position = oracle.first_positive(vertex, columns[chosen[ranks]])
             if position < 0:
-                kept[count] = len(pivots) + row
+                chosen[count] = len(pivots) + row
                 count += 1
             else:
                 answers.pivot[vertex] = ranks[position]
                 answers.before[vertex] = count
-        pivots = columns[kept[:count]]
+        pivots = columns[chosen[:count]]
     return pivots, answers
 
 
 def _join_pivots(
     graph: Graph, oracle: Oracle, pivots: Indices, answers: _Answers, attempts: int
 ) -> tuple[Indices, Indices]:
-    """Step 2: every other vertex joins a pivot, or is a cluster of its own."""
+    """Step 2: every other vertex joins a pivot, or becomes a cluster of its own."""
     assignment = np.full(len(graph), -1, dtype=np.int64)
     assignment[pivots] = np.arange(len(pivots))
-    others = np.flatnonzero(assignment < 0)
+    rest = np.flatnonzero(assignment < 0)
     centres = graph.unit[pivots]
-    best = np.empty(len(others), dtype=np.float32)
-    for rows in row_blocks(len(others), len(pivots)):
-        best[rows] = (graph.unit[others[rows]] @ centres.T).max(axis=1)
-    others = others[np.argsort(-best, kind="stable")]
-    for rows in row_blocks(len(others), len(pivots)):
-        similarity = graph.unit[others[rows]] @ centres.T
-        for weak, vertex in zip(similarity, others[rows].tolist(), strict=True):
+    best = np.empty(len(rest), dtype=np.float32)
+    for rows in row_blocks(len(rest), len(pivots)):
+        best[rows] = (graph.unit[rest[rows]] @ centres.T).max(axis=1)
+    rest = rest[np.argsort(-best, kind="stable")]
+    for rows in row_blocks(len(rest), len(pivots)):
+        similarity = graph.unit[rest[rows]] @ centres.T
+        for weak, vertex in zip(similarity, rest[rows].tolist(), strict=True):
             near = graph.nearest[vertex, :_BOOSTERS]
             joined = assignment[near[near >= 0]]
             boosted = weak.copy()
@@ -225,8 +224,8 @@ def _join_pivots(
             ranks = _falling(boosted, attempts)
             fallback = int(answers.pivot[vertex])
             if fallback >= 0:
-                # Step 1 has this vertex's answers as far down as the fallback, among the pivots
-                # that there were then: ask only what is new and comes before the fallback.
+                # Step 1 has this vertex's answers from the pivots of that time, down to the
+                # fallback. Query only new pivots that rank above the fallback.
                 answered = (ranks < answers.before[vertex]) & (weak[ranks] >= weak[fallback])
                 ranks = ranks[(boosted[ranks] > boosted[fallback]) & ~answered]
             position = oracle.first_positive(vertex, pivots[ranks])
@@ -243,7 +242,7 @@ def _merge_clusters(
     pivots: Indices,
     random: np.random.Generator,
 ) -> tuple[Indices, Indices]:
-    """Step 3: merge near clusters, the nearest first, where most of the asked cross pairs are +."""
+    """Step 3: merge near clusters, the nearest first, if most of the queried cross pairs are +."""
     clusters = len(pivots)
     if not oracle.remaining or not clusters:
         return assignment, pivots
@@ -252,13 +251,13 @@ def _merge_clusters(
     left, column = np.nonzero(lists >= 0)
     keys, first = np.unique(edge_keys(left, lists[left, column], clusters), return_index=True)
     nearest_first = np.argsort(-cosines[left, column][first], kind="stable")
-    holder = np.arange(clusters)  # the cluster into which each has merged so far
-    refused: set[tuple[int, int]] = set()
+    holder = np.arange(clusters)  # the cluster into which each is merged
+    rejected: set[tuple[int, int]] = set()
     for key in keys[nearest_first].tolist():
         if not oracle.remaining:
             break
         small, large = sorted((int(holder[key // clusters]), int(holder[key % clusters])))
-        if small == large or (small, large) in refused:
+        if small == large or (small, large) in rejected:
             continue
         if len(members[small]) > len(members[large]):
             small, large = large, small
@@ -267,12 +266,12 @@ def _merge_clusters(
         if sample > oracle.remaining:
             continue
         chosen = random.choice(pairs, sample, replace=False)
-        one, other = np.divmod(chosen, len(members[large]))
-        answers = oracle.ask(members[small][one], members[large][other])
-        if 2 * np.count_nonzero(answers) > sample:
+        first_members, second_members = np.divmod(chosen, len(members[large]))
+        positive = oracle.ask(members[small][first_members], members[large][second_members])
+        if 2 * np.count_nonzero(positive) > sample:
             members[large] = np.concatenate([members[large], members[small]])
             holder[holder == small] = large
         else:
-            refused.add((min(small, large), max(small, large)))
+            rejected.add((min(small, large), max(small, large)))
     survivors, assignment = np.unique(holder[assignment], return_inverse=True)
     return assignment, pivots[survivors]

@@ -1,8 +1,8 @@
-"""The signals on pairs of examples that correlation clustering works with.
+"""The two signals on pairs of examples for correlation clustering.
 
 The graph joins two examples by ``+`` where they have the same label and one is among the other's
-nearest by cosine (the paper's equations 2 and 3); every other pair is ``-``. A clustering costs
-one for each ``+`` pair that it parts and each ``-`` pair that it puts together.
+nearest by cosine (the paper's equations 2 and 3); every other pair is ``-``. The cost of a
+clustering is the number of ``+`` pairs in different clusters and ``-`` pairs in the same cluster.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ Indices = npt.NDArray[np.int64]
 
 UNLABELLED = -1
 
-#: Vectors whose nearest others are found by comparing all pairs.
+#: The most vectors whose nearest neighbours are found by comparing all pairs.
 EXACT = 10_000
-_CELLS = 4.0  # cells beyond, in square roots of the number of vectors
-_PROBED = 16  # cells whose vectors are compared with those of a cell, itself among them
+_CELLS = 4.0  # number of cells for more vectors, in square roots of their number
+_PROBED = 16  # cells with which the vectors of a cell are compared, its own included
 _BLOCK_ENTRIES = 1 << 20  # similarities held at a time, 4 MB as float32
 
 
@@ -33,7 +33,7 @@ class Graph:
 
     Attributes:
         unit: Embeddings of length one, or zero, (n, dim). Their dot product is the weak signal.
-        nearest: Each example's nearest others by falling cosine, (n, k); -1 where there are fewer.
+        nearest: Each example's nearest neighbours by falling cosine, (n, k); -1 fills the rest.
         edges: The ``+`` pairs i < j as sorted keys i * n + j, (m,), m <= n * k.
     """
 
@@ -45,7 +45,7 @@ class Graph:
         return len(self.unit)
 
     def positive(self, left: npt.ArrayLike, right: Indices) -> npt.NDArray[np.bool_]:
-        """Whether pairs of examples are ``+``; the arguments broadcast."""
+        """Whether pairs of examples are ``+``; the arguments are broadcast."""
         keys = edge_keys(left, right, len(self))
         if not len(self.edges):
             return np.zeros(keys.shape, dtype=np.bool_)
@@ -75,28 +75,27 @@ def unit_vectors(embeddings: npt.ArrayLike) -> Vectors:
 
 
 def row_blocks(rows: int, columns: int) -> Iterator[slice]:
-    """Cut rows into slices whose similarities to ``columns`` others stay within a few megabytes."""
+    """Cut rows into slices whose similarities to ``columns`` vectors take a few megabytes."""
     step = max(1, _BLOCK_ENTRIES // max(1, columns))
     for start in range(0, rows, step):
         yield slice(start, min(start + step, rows))
 
 
 def nearest_neighbours(unit: Vectors, neighbours: int) -> tuple[Indices, Vectors]:
-    """List each vector's nearest others by falling cosine, block by block.
+    """List each vector's nearest neighbours by falling cosine, block by block.
 
-    Of more than ``EXACT`` vectors nearly the nearest: vectors are put into cells round vectors
-    drawn from them, as in an inverted file (Sivic and Zisserman, "Video Google", ICCV 2003), and
-    compared with those of the nearest cells. Time then grows as n^1.5.
+    For more than ``EXACT`` vectors the result is approximate: vectors are assigned to cells around
+    randomly drawn ones, as in an inverted file (Sivic and Zisserman, "Video Google", ICCV 2003),
+    and compared with those of the nearest cells. Time then grows as n^1.5.
 
-    A zero vector (a text whose words have no vectors) has no neighbours, and is no neighbour of
-    another.
+    A zero vector (a text whose words have no vectors) is not listed and has no neighbours.
 
     Args:
         unit: Vectors of length one or zero, (n, dim).
         neighbours: How many to list at most, k.
 
     Returns:
-        Indices (n, min(k, n - 1)), -1 where there are fewer, and their cosines.
+        Indices (n, min(k, n - 1)), filled with -1, and their cosines.
     """
     total = len(unit)
     listed = max(0, min(neighbours, total - 1))
@@ -105,24 +104,24 @@ def nearest_neighbours(unit: Vectors, neighbours: int) -> tuple[Indices, Vectors
     if not listed:
         return lists, cosines
     empty = np.asarray(~unit.any(axis=1))
-    everyone = np.arange(total)
+    indices = np.arange(total)
     pairs: Iterator[tuple[Indices, Indices]]
     if total <= EXACT:
-        pairs = ((everyone[rows], everyone) for rows in row_blocks(total, total))
+        pairs = ((indices[rows], indices) for rows in row_blocks(total, total))
     else:
         pairs = _near_pairs(unit, np.flatnonzero(~empty))
-    for rows, others in pairs:
-        similarity = unit[rows] @ unit[others].T
-        similarity[:, empty[others]] = -np.inf
+    for rows, columns in pairs:
+        similarity = unit[rows] @ unit[columns].T
+        similarity[:, empty[columns]] = -np.inf
         similarity[empty[rows]] = -np.inf
-        similarity[rows[:, None] == others] = -np.inf
-        most = min(listed, len(others))
-        best = np.argpartition(similarity, len(others) - most, axis=1)[:, len(others) - most :]
+        similarity[rows[:, None] == columns] = -np.inf
+        most = min(listed, len(columns))
+        best = np.argpartition(similarity, len(columns) - most, axis=1)[:, len(columns) - most :]
         best.sort(axis=1)  # so that the stable sort below breaks ties by index
         values = np.take_along_axis(similarity, best, axis=1)
         order = np.argsort(-values, axis=1, kind="stable")
         cosines[rows, :most] = np.take_along_axis(values, order, axis=1)
-        lists[rows, :most] = others[np.take_along_axis(best, order, axis=1)]
+        lists[rows, :most] = columns[np.take_along_axis(best, order, axis=1)]
     lists[np.isneginf(cosines)] = -1
     return lists, cosines
 
@@ -136,7 +135,7 @@ def nearest_of(unit: Vectors, centres: Vectors) -> Indices:
 
 
 def _near_pairs(unit: Vectors, used: Indices) -> Iterator[tuple[Indices, Indices]]:
-    """Vectors, a few at a time, and those among which their nearest are looked for, ascending."""
+    """Vectors, a few at a time, and the candidates for their neighbours, ascending."""
     count = max(1, min(len(used), int(_CELLS * np.sqrt(len(used)))))
     centres = unit[np.random.default_rng(0).choice(used, count, replace=False)]
     cell = nearest_of(unit[used], centres)
@@ -144,8 +143,8 @@ def _near_pairs(unit: Vectors, used: Indices) -> Iterator[tuple[Indices, Indices
     members = [used[part] for part in np.split(np.argsort(cell, kind="stable"), starts[1:-1])]
     near, _ = nearest_neighbours(centres, _PROBED - 1)
     for index, cell_members in enumerate(members):
-        others = [members[other] for other in near[index] if other >= 0]
-        candidates = np.sort(np.concatenate([cell_members, *others]))
+        neighbours = [members[each] for each in near[index] if each >= 0]
+        candidates = np.sort(np.concatenate([cell_members, *neighbours]))
         for rows in row_blocks(len(cell_members), len(candidates)):
             yield cell_members[rows], candidates
 
@@ -158,7 +157,7 @@ def build_graph(
     Args:
         embeddings: One row an example, (n, dim).
         labels: Class of each example, (n,) integers. For an example without a label, pass
-            the class that the old model predicts, or -1: equation 3 alone then decides. None: all
+            the old model's prediction, or -1, with which only equation 3 counts. None: all
             are -1.
         neighbours: k of equation 3.
 
@@ -173,8 +172,8 @@ def build_graph(
     right = lists[left, column]
     if labels is not None:
         classes = classes_of(labels, len(unit))
-        unknown = classes == UNLABELLED
-        same = (classes[left] == classes[right]) | unknown[left] | unknown[right]
+        unlabelled = classes == UNLABELLED
+        same = (classes[left] == classes[right]) | unlabelled[left] | unlabelled[right]
         left, right = left[same], right[same]
     keys = edge_keys(left, right, len(unit))
     keys.sort()  # NumPy's unique of millions of numbers takes four times as long
@@ -185,7 +184,7 @@ def classes_of(labels: npt.ArrayLike, total: int) -> Indices:
     """The classes of that many examples.
 
     Raises:
-        DataError: The labels are not as many integers.
+        DataError: The labels are not that many integers.
     """
     classes = np.asarray(labels)
     integers = classes.dtype.kind in "biu" or not classes.size  # an empty list has no kind
@@ -209,5 +208,5 @@ def disagreements(assignment: Indices, graph: Graph) -> int:
 
 
 def edge_keys(left: npt.ArrayLike, right: npt.ArrayLike, total: int) -> Indices:
-    """One number for each pair of ``total`` examples, whichever comes first; they broadcast."""
+    """One number for each unordered pair of ``total`` examples; the arguments are broadcast."""
     return np.asarray(np.minimum(left, right) * np.int64(total) + np.maximum(left, right))

@@ -1,4 +1,4 @@
-"""Choosing the few examples that pass through the new backbone.
+"""The choice of the few examples that the new backbone encodes.
 
 Sources:
     Correlation clusters: the FaLA paper, section 3.3; see `fala.selection.clustering`.
@@ -25,13 +25,13 @@ from fala.selection.graph import (
     unit_vectors,
 )
 
-# Strong queries; at 100 the clusters are nearly the same, and take half as long again.
+# Strong queries; with 100 the clusters are nearly the same, and take 50 % longer.
 _QUERIES_PER_EXAMPLE = 20
-# Examples that are clustered; of more, a sample: the time no longer grows with their square.
+# The most examples that are clustered; of more, a sample, so that time is not quadratic.
 _LARGEST_SAMPLE = 10_000
-_SAMPLED = 4  # and at least so many for each that is to be chosen
+_SAMPLED = 4  # the fewest sampled examples for each representative
 _NEIGHBOURS_RANGE = (2, 256)  # the paper's best: 10 for news, 250 for hate speech
-_LEAST_GAP = 1e-6  # keeps vectors equal to a chosen one in the draw, when nothing else is left
+_LEAST_GAP = 1e-6  # else vectors equal to a chosen one could never be drawn
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,8 +41,8 @@ class Selection:
     Attributes:
         order: Chosen examples, the most important first, (m,).
         assignment: Each example's cluster, (n,).
-        weights: How many examples each chosen one stands for, (m,); they add up to n.
-        queries: Strong queries asked.
+        weights: Number of examples that each chosen one represents, (m,); their sum is n.
+        queries: Number of strong queries.
     """
 
     order: Indices
@@ -61,20 +61,19 @@ def select(
 ) -> Selection:
     """Choose min(count, n) representatives; the same seed chooses the same ones.
 
-    From the correlation clusters come, first, the member nearest to the mean direction of each,
-    from the largest cluster down. If there are more clusters than ``count``, the
-    small ones have none. If there are fewer, further members are drawn, each time from the cluster
-    with the most examples to a representative (so in proportion to its size), and with a chance
-    proportional to one less the cosine to the nearest representative of the cluster. The paper
-    fills at random from all ("FaLA-K"). Always taking the farthest member was tried on real reviews
-    and is worse than either: it takes outliers.
+    First the member nearest to the mean direction of each correlation cluster is chosen, from the
+    largest cluster down. With more clusters than ``count``, small ones have no representative. With
+    fewer, further members are drawn, each time from the cluster with the most examples for each
+    representative (so in proportion to its size), with a probability proportional to one minus the
+    cosine to the cluster's nearest representative. The paper fills at random from all ("FaLA-K").
+    Choosing the farthest member was worse than either on real reviews: it chooses outliers.
 
     Of more than 10,000 examples (or four times ``count``) a random sample is clustered; the others
     join the cluster of the nearest pivot.
 
-    An example counts in the weight of the most similar representative of its own cluster; of any
-    cluster if that has none. From ``count >= n`` on, nothing is clustered: all examples, in
-    their order, with weight one.
+    An example adds to the weight of the most similar representative of its cluster, or of any
+    cluster if that has none. With ``count >= n`` nothing is clustered: the result is all examples,
+    in their order, with weight one.
 
     Args:
         embeddings: One row an example, (n, dim). Only directions matter.
@@ -108,8 +107,8 @@ def select(
         every = np.arange(total)
         return Selection(every, every, np.ones(total, dtype=np.int64), 0)
     if count == 0:
-        nothing = np.empty(0, dtype=np.int64)
-        return Selection(nothing, np.zeros(total, dtype=np.int64), nothing, 0)
+        empty = np.empty(0, dtype=np.int64)
+        return Selection(empty, np.zeros(total, dtype=np.int64), empty, 0)
     assignment, queries = _correlation(unit, labels, count, neighbours, seed)
     order = representatives(unit, assignment, count, seed)
     weights = np.bincount(_represented_by(unit, assignment, order), minlength=count)
@@ -119,7 +118,7 @@ def select(
 def _correlation(
     unit: Vectors, labels: npt.ArrayLike | None, count: int, neighbours: int | None, seed: int
 ) -> tuple[Indices, int]:
-    """Clusters by KwikBucks, of a sample where there are very many; and the queries asked."""
+    """Clusters by KwikBucks (of a sample, if there are many examples), and the queries."""
     total, sampled = len(unit), np.arange(len(unit))
     most = max(_LARGEST_SAMPLE, _SAMPLED * count)
     if total > most:
@@ -139,7 +138,7 @@ def _correlation(
 
 
 def _whole(value: object) -> bool:
-    """Whether a value is a whole number of 0 or more; NumPy's are, too."""
+    """Whether a value is a whole number of 0 or more, of Python or NumPy."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= 0
 
 
@@ -163,7 +162,7 @@ def representatives(unit: Vectors, assignment: Indices, count: int, seed: int) -
     centres = mean_directions(unit, members)
     order: list[int] = []
     gaps: dict[int, Vectors] = {}
-    turns: list[tuple[float, int, int]] = []  # -(size / (taken + 1)), cluster, taken
+    turns: list[tuple[float, int, int]] = []  # -(size / (number + 1)), cluster, number
     for cluster in np.argsort(-sizes, kind="stable")[:count].tolist():
         vectors = unit[members[cluster]]
         medoid = int((vectors @ centres[cluster]).argmax())
@@ -173,13 +172,13 @@ def representatives(unit: Vectors, assignment: Indices, count: int, seed: int) -
         turns.append((-float(sizes[cluster]) / 2, cluster, 1))
     heapq.heapify(turns)
     while len(order) < count:
-        _, cluster, taken = heapq.heappop(turns)
-        if taken == sizes[cluster]:
+        _, cluster, number = heapq.heappop(turns)
+        if number == sizes[cluster]:
             continue
         drawn = _draw(gaps[cluster], random)
         order.append(int(members[cluster][drawn]))
         _close_gaps(gaps[cluster], unit[members[cluster]], drawn)
-        heapq.heappush(turns, (-float(sizes[cluster]) / (taken + 2), cluster, taken + 1))
+        heapq.heappush(turns, (-float(sizes[cluster]) / (number + 2), cluster, number + 1))
     return np.asarray(order, dtype=np.int64)
 
 
@@ -190,7 +189,7 @@ def _draw(gaps: Vectors, random: np.random.Generator) -> int:
 
 
 def _close_gaps(gaps: Vectors, vectors: Vectors, chosen: int) -> None:
-    """Lower each vector's gap, one less its cosine to the nearest chosen one; of those, to zero."""
+    """Update the gaps (one minus the cosine to the nearest chosen vector) for a new choice."""
     gap = 1 - vectors @ vectors[chosen]
     np.minimum(gaps, np.maximum(gap, _LEAST_GAP), out=gaps)
     gaps[chosen] = 0
@@ -203,8 +202,8 @@ def _represented_by(unit: Vectors, assignment: Indices, order: Indices) -> Indic
     nearest = np.empty(len(unit), dtype=np.int64)
     for rows in row_blocks(len(unit), len(order)):
         similarity = unit[rows] @ unit[order].T
-        foreign = assignment[rows, None] != cluster_of
-        similarity[foreign & represented[rows, None]] = -np.inf
+        other_clusters = assignment[rows, None] != cluster_of
+        similarity[other_clusters & represented[rows, None]] = -np.inf
         nearest[rows] = similarity.argmax(axis=1)
     nearest[order] = np.arange(len(order))  # also where two representatives are equal vectors
     return nearest

@@ -1,13 +1,13 @@
 """Fixtures for an app's tests: power cuts, failing disks, a clock, releases, hostile bundles.
 
-With pytest installed beside fala, these fixtures exist without an import. An app that is not under
-test never loads any of this module:
+If pytest is installed with fala, these fixtures exist without an import. An app outside of tests
+never loads this module:
 
 ``fala_releases``
     Releases of two real small models by name, made once a session: ``"glove"``, word vectors;
     ``"bert"``, a transformer with a bridge from them; ``"bert without a bridge"``; ``"glove 2"``.
     Their labels are ``fine`` and ``rude``. ``texts()`` returns texts for them, and
-    ``labels_of(texts)`` the labels of a user with a taste of their own.
+    ``labels_of(texts)`` the labels of a user whose taste is not the vendor's.
 ``fala_device``
     Makes devices: ``fala_device("glove", examples, labels)`` returns an open one, which is closed
     when the test ends. ``fala_folder`` takes the same arguments and returns the folder of a closed
@@ -19,7 +19,7 @@ test never loads any of this module:
     (whose commit is a write and a sync of its log). ``at_operations()`` goes through all of them,
     through ``kinds={"sync", "rename"}``, or through ``count=50`` drawn at random; ``at_instants``
     kills at any instant. After each the test gets a ``Cut``: the folder as the app's next start
-    finds it, and the values that the code had passed to ``say`` by then. Pass what the app
+    finds it, and the values that the code had passed to ``say``. Pass what the app
     acknowledges to the user, and check that it is in the folder. With ``unsynced="lost"`` the bytes
     that no sync followed are lost, as when a battery is pulled; with ``"some"`` only some are, and
     a write may be torn in two. Names of files stay in order, as file systems with a journal keep
@@ -42,8 +42,8 @@ test never loads any of this module:
     stays empty. Every error that a device then raises is a ``fala.DeviceError``, its active model
     is unchanged, and it keeps every example. Open the device inside.
 ``fala_clock``
-    Time that stands still until ``fala_clock.forward(days=30)``: when examples were kept and
-    labelled, and the seconds of budgets.
+    Time that only ``fala_clock.forward(days=30)`` moves: for the times of examples and labels, and
+    the seconds of budgets.
 ``fala_hostile``
     ``fala_hostile("loop")`` is the file of a hostile release, with right digests, that a device
     must reject; the kinds are ``fala.testing.hostile.KINDS``. Most need the ``onnx`` package.

@@ -11,15 +11,14 @@ from fala.errors import DataError
 
 
 class Clock:
-    """Time that stands still until a test moves it.
+    """Time that only moves when a test moves it.
 
-    The device takes two times: when an example was kept and labelled (``time.time``), and how long
-    a piece of work has lasted, for a budget's seconds (``time.perf_counter``). Both are this
-    clock's while it is ``ticking``. A budget of seconds ends where a ``progress`` function calls
-    ``forward``.
+    The device reads two clocks: ``time.time`` for the times of examples and labels, and
+    ``time.perf_counter`` for a budget's seconds. Both are this clock while it is ``ticking``. A
+    budget of seconds ends when a ``progress`` function calls ``forward``.
 
     Args:
-        start: Seconds since 1970 where it stands first; None is now.
+        start: The first time, in seconds since 1970; None is now.
     """
 
     def __init__(self, start: float | None = None) -> None:
@@ -27,10 +26,10 @@ class Clock:
         self._passed = 0.0
 
     def forward(self, seconds: float = 0.0, *, minutes: float = 0.0, days: float = 0.0) -> None:
-        """Let time pass.
+        """Move the time forward.
 
         Raises:
-            DataError: It would go back; ``set`` moves a wrong clock.
+            DataError: The time is negative; use ``set`` to go back.
         """
         passed = seconds + 60 * minutes + 86_400 * days
         if not passed >= 0:

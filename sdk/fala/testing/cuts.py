@@ -1,4 +1,4 @@
-"""Power cuts: an app's code dies at an operation on the disk, or at any instant."""
+"""Power cuts: an app's code is killed at an operation on the disk, or at any instant."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ Work = Callable[[Path, Say], object]
 
 @dataclass(frozen=True)
 class Cut:
-    """What a power cut left.
+    """The result of a power cut.
 
     Attributes:
-        folder: The folder, as the next start of the app finds it.
+        folder: The folder after the cut.
         where: ``"12: sync store.sqlite3-wal"``, or ``"after 0.120 s"``.
-        said: The values that the code had given to ``say`` by then.
-        killed: Whether it was killed; an instant may come after its end.
+        said: The values that the code had passed to ``say``.
+        killed: Whether the code was killed; an instant may be after its end.
     """
 
     folder: Path
@@ -40,11 +40,11 @@ class Cut:
 
 @dataclass(frozen=True)
 class Course:
-    """What some code does when nothing happens to it.
+    """A run of some code without a power cut.
 
     Attributes:
         operations: Its operations on the disk, in order.
-        said: The values that it gave to ``say``.
+        said: The values that it passed to ``say``.
         seconds: How long it took.
     """
 
@@ -58,8 +58,7 @@ class PowerCuts:
 
     Args:
         work: The code; it runs in a process of its own (see ``run_apart``).
-        start: The folder that it starts from, copied for every run; None starts with one that
-            does not exist yet.
+        start: The folder at the start, copied for every run; None for one that does not exist.
         scratch: The folder of the copies; None makes a temporary one. A copy is deleted before the
             next is made.
         limit: Seconds after which a run counts as hanging.
@@ -80,10 +79,10 @@ class PowerCuts:
         self._course: Course | None = None
 
     def course(self) -> Course:
-        """What the code does without a power cut; it is run once."""
+        """The code's run without a power cut; it happens once."""
         if self._course is None:
             with self.copy() as folder:
-                self._course = self._whole(folder)
+                self._course = self._full_run(folder)
         return self._course
 
     def at_operations(
@@ -97,17 +96,17 @@ class PowerCuts:
         """Cut the power just before operations, one a run.
 
         Args:
-            kinds: Of these kinds; None for all.
-            count: How many, drawn without replacement; None for all.
+            kinds: Kinds of operations; None for all.
+            count: Number of operations, drawn without replacement; None for all.
             unsynced: What happens to bytes that no sync followed: they are ``"kept"`` (a killed
                 process), ``"lost"``, or lost by chance, ``"some"``, with writes torn in two.
-            seed: Of the draws.
+            seed: The seed of the draws.
 
         Yields:
-            What each cut left. Its folder is deleted before the next.
+            The result of each cut. Its folder is deleted before the next.
 
         Raises:
-            DataError: ``kinds`` names none of the operations that the code does.
+            DataError: The code has no operation of these ``kinds``.
             FalaError: The code failed by itself, or hangs.
         """
         operations = self.course().operations
@@ -122,16 +121,16 @@ class PowerCuts:
 
     def at_instants(self, count: int, *, seed: int = 0) -> Iterator[Cut]:
         """Kill the code at instants drawn from the time that it takes; see ``at_operations``."""
-        longest = self.course().seconds
+        seconds = self.course().seconds
         draw = random.Random(seed)
         for _ in range(count):
             with self.copy() as folder:
-                yield self.kill(folder, draw.uniform(0, longest))
+                yield self.kill(folder, draw.uniform(0, seconds))
 
     def cut(self, folder: Path, number: int, unsynced: Unsynced = "kept", seed: int = 0) -> Cut:
         """Run the code on a folder, and cut the power just before an operation."""
 
-        def dying(say: Say) -> None:
+        def run_and_die(say: Say) -> None:
             def decide(operation: Operation) -> None:
                 if operation.number == number:
                     # The operation is sent first: nothing can be sent afterwards.
@@ -142,7 +141,7 @@ class PowerCuts:
             with watching(folder, decide, remember=unsynced != "kept") as layer:
                 self._work(folder, say)
 
-        ended = run_apart(dying, limit=self._limit)
+        ended = run_apart(run_and_die, limit=self._limit)
         if not ended.killed:  # this run had fewer operations
             return Cut(folder, "at its end", ended.said, killed=False)
         return Cut(folder, ended.said[-1], ended.said[:-1], killed=True)
@@ -154,25 +153,25 @@ class PowerCuts:
         )
         return Cut(folder, f"after {seconds:.3f} s", ended.said, ended.killed)
 
-    def _whole(self, folder: Path) -> Course:
+    def _full_run(self, folder: Path) -> Course:
         def count(say: Say) -> None:
             with counted(folder) as operations:
                 self._work(folder, say)
             say([[each.number, each.kind, str(each.path)] for each in operations])
 
         ended: Ended = run_apart(count, limit=self._limit)
-        *said, listed = ended.said
-        operations = tuple(Operation(number, kind, Path(path)) for number, kind, path in listed)
+        *said, rows = ended.said
+        operations = tuple(Operation(number, kind, Path(path)) for number, kind, path in rows)
         return Course(operations, tuple(said), ended.seconds)
 
     @contextmanager
     def copy(self) -> Iterator[Path]:
-        """A folder to run in, deleted afterwards: a copy of the start, or not created yet."""
-        holder = Path(tempfile.mkdtemp(prefix="fala-", dir=self._scratch))
+        """A copy of the start (or a folder that does not exist yet), deleted afterwards."""
+        temporary = Path(tempfile.mkdtemp(prefix="fala-", dir=self._scratch))
         try:
-            folder = holder / "device"
+            folder = temporary / "device"
             if self._start is not None:
                 shutil.copytree(self._start, folder, symlinks=True)
             yield folder
         finally:
-            shutil.rmtree(holder, ignore_errors=True)
+            shutil.rmtree(temporary, ignore_errors=True)

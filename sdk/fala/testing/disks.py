@@ -16,12 +16,12 @@ from fala.testing.sqlite_files import watch_sqlite
 
 @dataclass
 class Fault:
-    """What failed while a disk was failing.
+    """The operations on a failing disk.
 
     Attributes:
         error: The operating system's number of the error.
         failed: The operations that failed, in order.
-        count: How many operations there were.
+        count: The number of operations.
     """
 
     error: int
@@ -33,7 +33,7 @@ class Fault:
 def watching(
     root: str | os.PathLike[str], decide: Decide, *, remember: bool = False
 ) -> Iterator[Layer]:
-    """Let a function decide about every operation of this process on a folder.
+    """Call a function before every operation of this process on a folder.
 
     SQLite's files are watched from the moment they are opened: open the device inside, not before.
 

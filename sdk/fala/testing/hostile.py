@@ -4,8 +4,8 @@
     for kind in KINDS:
         write_hostile(kind, "release.fala", f"{kind}.fala", earlier="old.fala")
 
-Every one has right digests, so that the defect reaches the part that must reject it. Graphs are
-made with the ``onnx`` package.
+Each has right digests, so that the defect reaches the part that must reject it. Graphs are made
+with the ``onnx`` package.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ def repack(
     path: str | os.PathLike[str],
     changes: Changes,
 ) -> Path:
-    """Write a release again with changes, and with digests that fit them.
+    """Write a release again with changes, and with matching digests.
 
     Args:
         release: The release's file.
-        path: Where to write.
-        changes: What is different.
+        path: The new file.
+        changes: The changes.
 
     Returns:
         The path.
@@ -73,9 +73,8 @@ def write_hostile(
     Args:
         kind: One of ``KINDS``.
         release: A sound release with an ONNX backbone.
-        path: Where to write.
-        earlier: The release that the device has; a bridge from its backbone is what some kinds
-            attack.
+        path: The new file.
+        earlier: The release on the device; some kinds attack by a bridge from its backbone.
 
     Returns:
         The path.
@@ -88,7 +87,7 @@ def write_hostile(
         raise DataError(f"no hostile bundle {kind!r:.40}; there are {', '.join(KINDS)}")
     bundle = Bundle.open(release)
     if bundle.manifest.kind != layout.ONNX:
-        raise DataError(f"{os.fspath(release)}: hostile bundles are made of ONNX releases")
+        raise DataError(f"{os.fspath(release)}: hostile bundles need an ONNX release")
     source = Bundle.open(release if earlier is None else earlier)
     return repack(release, path, _MAKERS[kind](bundle, source))
 
@@ -182,19 +181,19 @@ def _head(bundle: Bundle, _: Bundle) -> Changes:
     return Changes({layout.HEAD_WEIGHT: array_bytes(weight)})
 
 
-def _bridge(more_rows: int, filled: float, bundle: Bundle, source: Bundle) -> Changes:
+def _bridge(extra_rows: int, value: float, bundle: Bundle, source: Bundle) -> Changes:
     width = bundle.manifest.dimension
-    matrix = np.full((source.manifest.dimension + more_rows, width), filled)
+    matrix = np.full((source.manifest.dimension + extra_rows, width), value)
     parts = (matrix, np.zeros(width), np.ones(width))
     names = [f"{layout.BRIDGES}{source.backbone_digest}/{name}" for name in layout.BRIDGE_FILES]
     files = [array_bytes(part.astype(np.float16)) for part in parts]
     return Changes(dict(zip(names, files, strict=True)))
 
 
-def _prior(more_columns: int, filled: float, bundle: Bundle, _: Bundle) -> Changes:
-    size = bundle.manifest.dimension + 1 + more_columns
+def _prior(extra_columns: int, value: float, bundle: Bundle, _: Bundle) -> Changes:
+    size = bundle.manifest.dimension + 1 + extra_columns
     return Changes({
-        layout.PRIOR_MEAN: array_bytes(np.full(size, filled, np.float32)),
+        layout.PRIOR_MEAN: array_bytes(np.full(size, value, np.float32)),
         layout.PRIOR_VARIANCE: array_bytes(np.ones(size, np.float32)),
         layout.PRIOR_FACTORS: array_bytes(np.zeros((1, size), np.float32)),
     })  # fmt: skip
@@ -224,5 +223,5 @@ _MAKERS: dict[str, Callable[[Bundle, Bundle], Changes]] = {
     "prior of no numbers": partial(_prior, 0, np.nan),
 }
 
-#: What there is to attack with, by name.
+#: Names of the hostile bundles.
 KINDS: tuple[str, ...] = tuple(_MAKERS)

@@ -17,10 +17,10 @@ from fala.errors import DataError
 
 @dataclass(frozen=True)
 class Changes:
-    """What a hostile vendor changes in a release.
+    """Changes of a release by a hostile vendor.
 
     Attributes:
-        files: New content by name; None takes a file away.
+        files: New content by name; None removes a file.
         manifest: New values in the manifest.
     """
 
@@ -34,7 +34,7 @@ def hostile_onnx() -> Any:  # noqa: ANN401
     Raises:
         DataError: It is missing.
     """
-    # Not in a device's base install: looked for when it is needed.
+    # Not in a device's base install: imported when needed.
     try:
         importlib.import_module("onnx.parser")
         return importlib.import_module("onnx")
@@ -81,7 +81,7 @@ _COSTLY: dict[str, tuple[Sequence[str], Mapping[str, Any]]] = {
          "h = Expand (h_one, h_size)"],
         {"h_one": np.ones(1), "h_many": np.array([1 << 20])},
     ),
-    # Large for texts of two tokens only: following the graph does not show it.
+    # Large for texts of two tokens only, which an audit of the graph does not find.
     "size by one length": (
         ["h_shape = Shape (input_ids)", "h_length = Gather (h_shape, h_second)",
          "h_is = Equal (h_length, h_two)", "h_size = Where (h_is, h_many, h_second)",
@@ -107,7 +107,7 @@ _COSTLY: dict[str, tuple[Sequence[str], Mapping[str, Any]]] = {
 }  # fmt: skip
 
 #: Operators that turn the sound embedding, ``sound``, into ``embedding``, and their constants.
-_BEHIND: dict[str, tuple[Sequence[str], Mapping[str, Any]]] = {
+_APPENDED: dict[str, tuple[Sequence[str], Mapping[str, Any]]] = {
     "not a number": (["h = Sub (sound, sound)", "embedding = Div (h, h)"], {}),
     # NaN for a text of special tokens alone: the mean of nothing.
     "silent on blanks": (
@@ -121,7 +121,7 @@ _BEHIND: dict[str, tuple[Sequence[str], Mapping[str, Any]]] = {
 
 
 def _costly(operators: Sequence[str], constants: Mapping[str, Any], bundle: Bundle) -> Changes:
-    """Let a graph add zero times the largest number of a tensor to its embedding."""
+    """Add zero times the largest number of a tensor to a graph's embedding."""
     last = operators[-1].partition(" ")[0]
     added = [
         *operators,
@@ -130,11 +130,11 @@ def _costly(operators: Sequence[str], constants: Mapping[str, Any], bundle: Bund
         "h_zero = Mul (h_most, h_nothing)",
         "embedding = Add (sound, h_zero)",
     ]
-    return _behind(added, {**constants, "h_nothing": np.zeros(1, np.float32)}, bundle)
+    return _append(added, {**constants, "h_nothing": np.zeros(1, np.float32)}, bundle)
 
 
-def _behind(operators: Sequence[str], constants: Mapping[str, Any], bundle: Bundle) -> Changes:
-    """Add operators behind a graph's output."""
+def _append(operators: Sequence[str], constants: Mapping[str, Any], bundle: Bundle) -> Changes:
+    """Append operators to a graph's output."""
     onnx = hostile_onnx()
     model = _model(bundle)
     _rename_output(model, "sound")
@@ -151,7 +151,7 @@ def _model(bundle: Bundle) -> Any:  # noqa: ANN401
 
 
 def _rename_output(model: Any, name: str) -> None:  # noqa: ANN401
-    """Rename what the operators of a model make as its output."""
+    """Rename a model's output in its operators."""
     output = model.graph.output[0].name
     for node in model.graph.node:
         node.output[:] = [name if each == output else each for each in node.output]
@@ -164,8 +164,8 @@ def _nested_branches(bundle: Bundle) -> Changes:
     operator = "h0 = Identity (h_one)"
     for depth in range(20):
         then = branch(f"h{depth}", operator)
-        other = branch(f"other{depth}", f"other{depth} = Identity (h_one)")
-        operator = f"h{depth + 1} = If <then_branch = {then}, else_branch = {other}> (h_go)"
+        otherwise = branch(f"other{depth}", f"other{depth} = Identity (h_one)")
+        operator = f"h{depth + 1} = If <then_branch = {then}, else_branch = {otherwise}> (h_go)"
     return _costly([operator], {"h_one": np.ones(1, np.float32), "h_go": np.array(True)}, bundle)
 
 
@@ -185,7 +185,7 @@ def _functions(bundle: Bundle) -> Changes:
 
 
 def _huge_constant(bundle: Bundle) -> Changes:
-    """A constant that claims 4 GiB and holds nothing."""
+    """A constant with a shape of 4 GiB and no content."""
     model = _model(bundle)
     model.graph.initializer.append(
         hostile_onnx().TensorProto(name="h", data_type=1, dims=[1 << 15, 1 << 15], raw_data=b"")
@@ -194,7 +194,7 @@ def _huge_constant(bundle: Bundle) -> Changes:
 
 
 def _short_table(bundle: Bundle) -> Changes:
-    """A table of tokens without the last of the vocabulary's."""
+    """A token table without the second half of the vocabulary."""
     helper, model = hostile_onnx().numpy_helper, _model(bundle)
     looked_up = {node.input[0] for node in model.graph.node if node.op_type == "Gather"}
     tables = [
@@ -210,7 +210,7 @@ def _short_table(bundle: Bundle) -> Changes:
 #: Makers of the changes to a release with a hostile graph, by the name of the kind.
 GRAPHS: dict[str, Callable[[Bundle], Changes]] = {
     **{kind: partial(_costly, *added) for kind, added in _COSTLY.items()},
-    **{kind: partial(_behind, *added) for kind, added in _BEHIND.items()},
+    **{kind: partial(_append, *added) for kind, added in _APPENDED.items()},
     "nested branches": _nested_branches,
     "functions": _functions,
     "huge constant": _huge_constant,

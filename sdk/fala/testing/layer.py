@@ -1,7 +1,7 @@
-"""Every operation by which a process changes a folder, in order, before it happens.
+"""Intercepts every operation by which a process changes a folder, in order.
 
-Two ways lead to the disk: Python's files (``python_files``), and SQLite's (``sqlite_files``). Both
-ask the active layer.
+The operations come from Python's files (``python_files``) and SQLite's (``sqlite_files``). Both
+call the active layer first.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from threading import RLock
 from typing import Literal, TypeVar
 
 Kind = Literal["create", "write", "truncate", "sync", "rename", "delete", "mkdir", "rmdir"]
-#: What becomes of written bytes that no sync has followed when the power goes.
+#: What a power cut does to written bytes that were not synced.
 Unsynced = Literal["kept", "lost", "some"]
 
 _Result = TypeVar("_Result")
@@ -26,10 +26,10 @@ class Operation:
     """One change of the disk that is about to happen.
 
     Attributes:
-        number: Counted from 1.
-        kind: What it does.
-        path: To which file or folder; of a rename, the new name.
-        half: Does half of a write, for one that is torn; None where the operation is atomic.
+        number: Its number, from 1.
+        kind: Its kind.
+        path: The file or folder; for a rename, the new name.
+        half: Writes half of the bytes, for a torn write; None if the operation is atomic.
     """
 
     number: int
@@ -47,13 +47,13 @@ Decide = Callable[[Operation], int | None]
 
 
 class Layer:
-    """Lies between a process and a folder while ``watching``.
+    """Intercepts a process's operations on a folder while ``watching``.
 
     Args:
         root: The folder; operations elsewhere are not counted.
         decide: Called before every operation.
-        remember: Whether ``cut`` can take back what was not synced: each file's content is then
-            read before it changes.
+        remember: Whether ``cut`` can undo unsynced changes: each file's content is then read
+            before it changes.
     """
 
     def __init__(self, root: str | os.PathLike[str], decide: Decide, *, remember: bool) -> None:
@@ -80,7 +80,7 @@ class Layer:
         half: Callable[[], object] | None = None,
         source: str | None = None,
     ) -> int | None:
-        """Count an operation that is about to happen; returns the error's number if it fails."""
+        """Count an operation before it happens; returns the error's number if it fails."""
         with self._lock:
             if self._busy or not self.watches(path):
                 return None
@@ -88,10 +88,10 @@ class Layer:
             try:
                 self.count += 1
                 name = os.path.realpath(os.fsdecode(path))
-                failed = self._decide(Operation(self.count, kind, Path(name), half))
-                if failed is None and self._remember:
-                    self._note(kind, name, source)
-                return failed
+                error = self._decide(Operation(self.count, kind, Path(name), half))
+                if error is None and self._remember:
+                    self._track(kind, name, source)
+                return error
             finally:
                 self._busy = False
 
@@ -102,22 +102,22 @@ class Layer:
         act: Callable[[], _Result],
         half: Callable[[], object] | None = None,
     ) -> _Result:
-        """Do an operation of Python's files, or raise its error."""
+        """Perform an operation of Python's files, or raise its error."""
         with self._lock:  # a power cut stops all threads
-            failed = self.failure(kind, path, half=half)
-            if failed is not None:
-                raise OSError(failed, os.strerror(failed), os.fspath(path))
+            error = self.failure(kind, path, half=half)
+            if error is not None:
+                raise OSError(error, os.strerror(error), os.fspath(path))
             return act()
 
     def cut(self, operation: Operation, unsynced: Unsynced, seed: int = 0) -> None:
-        """Leave on the disk what a power cut at an operation would; then the process must end.
+        """Bring the disk into the state after a power cut; then the process must end.
 
-        Names stay as they are: file systems keep them in a journal, in order. Bytes that no sync
-        followed may be lost.
+        Names do not change: file systems keep them in a journal, in order. Unsynced bytes may be
+        lost.
         """
         draw = random.Random(f"{seed} {operation.number}")
         if unsynced == "some" and operation.half is not None and draw.random() < 0.5:
-            self._note(operation.kind, str(operation.path), None)
+            self._track(operation.kind, str(operation.path), None)
             operation.half()
         if unsynced == "kept":
             return
@@ -127,7 +127,7 @@ class Layer:
         for shared in Path(self.root).rglob("*-shm"):  # shared memory of processes that have ended
             shared.unlink()
 
-    def _note(self, kind: Kind, name: str, source: str | None) -> None:
+    def _track(self, kind: Kind, name: str, source: str | None) -> None:
         if kind == "sync" or kind == "delete":
             self._synced.pop(name, None)
         elif kind == "rename" and source is not None:

@@ -1,4 +1,4 @@
-"""An app's code in a process of its own, which may die."""
+"""Runs an app's code in a process of its own, which may be killed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fala.errors import DataError, FalaError
 # Share of the time limit after which a process prints its stack.
 _SHARE = 0.9
 
-#: Sends the parent a value that JSON can hold. It arrives even if the process dies at once.
+#: Sends a JSON value to the parent. It arrives even if the process dies at once.
 Say = Callable[[Any], None]
 
 
@@ -30,7 +30,7 @@ class Ended:
     """How a process ended.
 
     Attributes:
-        said: The values that it gave to ``say``, in order.
+        said: The values that it passed to ``say``, in order.
         killed: Whether SIGKILL ended it.
         seconds: How long it lived.
     """
@@ -49,8 +49,8 @@ def run_apart(
     and uses none that is open here.
 
     Args:
-        work: What to run.
-        kill_after: Seconds after which it is killed; None lets it end.
+        work: The function.
+        kill_after: Seconds after which it is killed; None for no kill.
         limit: Seconds after which it counts as hanging.
 
     Raises:
@@ -60,11 +60,11 @@ def run_apart(
     if not hasattr(os, "fork"):
         raise DataError("this system cannot fork a process (Windows cannot): skip the test there")
     receive, send = os.pipe()
-    # Written here, so that the child does not write it a second time.
+    # Flushed here, so that the child does not write it a second time.
     sys.stdout.flush()
     sys.stderr.flush()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of threads here; see above
+        warnings.simplefilter("ignore", DeprecationWarning)  # forks and threads; see above
         started = time.monotonic()
         child = os.fork()
     if child == 0:
@@ -73,8 +73,8 @@ def run_apart(
     os.close(send)
     deadline = limit if kill_after is None else min(limit, kill_after)
     try:
-        received, hanging = _receive(receive, started + deadline)
-        if hanging or kill_after is not None:
+        received, timed_out = _receive(receive, started + deadline)
+        if timed_out or kill_after is not None:
             os.kill(child, signal.SIGKILL)
         status = os.waitpid(child, 0)[1]
     except BaseException:
@@ -84,13 +84,13 @@ def run_apart(
     finally:
         os.close(receive)
     seconds = time.monotonic() - started
-    # A line that the kill cut in two was not sent.
+    # An incomplete last line was cut by the kill.
     lines = [json.loads(line) for line in received.split(b"\n")[:-1]]
     code = os.waitstatus_to_exitcode(status)
     for line in lines:
         if "error" in line:
             raise FalaError(f"the code in the process failed:\n{line['error']}")
-    if hanging and kill_after is None:
+    if timed_out and kill_after is None:
         raise FalaError(
             f"the code in the process did not end within {limit:g} s; standard error has its stack"
         )
@@ -101,27 +101,27 @@ def run_apart(
 
 
 def _receive(handle: int, deadline: float) -> tuple[bytes, bool]:
-    """What comes through a pipe until its other end closes, and whether that took too long."""
+    """Read a pipe until its other end closes; also returns whether that took too long."""
     received = b""
     while True:
         remaining = deadline - time.monotonic()
         if remaining <= 0 or not select.select([handle], [], [], remaining)[0]:
             return received + _ready(handle), True
-        part = os.read(handle, 65_536)
-        if not part:
+        chunk = os.read(handle, 65_536)
+        if not chunk:
             return received, False
-        received += part
+        received += chunk
 
 
 def _ready(handle: int) -> bytes:
     received = b""
-    while select.select([handle], [], [], 0)[0] and (part := os.read(handle, 65_536)):
-        received += part
+    while select.select([handle], [], [], 0)[0] and (chunk := os.read(handle, 65_536)):
+        received += chunk
     return received
 
 
 def _work(work: Callable[[Say], object], send: int, limit: float) -> NoReturn:
-    """The child's part: nothing of the parent is closed, flushed or cleaned up here."""
+    """Run the child: it does not close, flush or clean up anything of the parent."""
 
     def send_line(message: dict[str, Any]) -> None:
         line = json.dumps(message).encode() + b"\n"
@@ -129,8 +129,8 @@ def _work(work: Callable[[Say], object], send: int, limit: float) -> NoReturn:
             line = line[os.write(send, line) :]
 
     try:
-        # The parent's garbage is not collected here: the end of an open session may wait for
-        # threads that a fork does not have.
+        # The parent's garbage is not collected here: closing a session may wait for threads that
+        # a fork does not have.
         gc.freeze()
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
         faulthandler.dump_traceback_later(_SHARE * limit, file=2)
@@ -142,7 +142,7 @@ def _work(work: Callable[[Say], object], send: int, limit: float) -> NoReturn:
 
 
 def die() -> NoReturn:
-    """End this process as a dead battery does: at once, with nothing flushed or cleaned up."""
+    """End this process at once, without flushing or cleaning up, as a power cut does."""
     os.kill(os.getpid(), signal.SIGKILL)
     while True:  # until the signal arrives
         time.sleep(1)

@@ -1,8 +1,8 @@
-"""Python's own files, watched.
+"""Intercepts the file operations of Python.
 
-An audit hook sees opens, renames and deletions, however they are called. Wrapped functions of
-``os`` see writes and flushes. Files of ``open`` write by these, too: its implementation in Python
-(``_pyio``) takes the place of that in C.
+An audit hook sees opens, renames and deletions by any function. Wrapped functions of ``os`` see
+writes and flushes. Files of ``open`` write by these, too: its implementation in Python (``_pyio``)
+replaces that in C.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from typing import Any
 
 from fala.testing.layer import Kind, active
 
-_hooked = False
+_hook_installed = False
 
 
 def hook() -> None:
-    """Watch opens, renames and deletions, however they are called; a hook cannot be removed."""
-    global _hooked
-    if not _hooked:
-        sys.addaudithook(_audited)
-        _hooked = True
+    """Watch opens, renames and deletions by any function; a hook cannot be removed."""
+    global _hook_installed
+    if not _hook_installed:
+        sys.addaudithook(_audit)
+        _hook_installed = True
 
 
-def _audited(event: str, arguments: tuple[Any, ...]) -> None:
-    # First, and without a call: Python has many other events, some where its stack is nearly full.
+def _audit(event: str, arguments: tuple[Any, ...]) -> None:
+    # First, and without a call: Python has many events, some when its stack is nearly full.
     if event not in ("open", "os.rename", "os.remove", "os.mkdir", "os.rmdir"):
         return
     layer = active()
@@ -54,9 +54,9 @@ def _audited(event: str, arguments: tuple[Any, ...]) -> None:
         kind = kinds[event]
     if kind is None:
         return
-    failed = layer.failure(kind, path, source=source)
-    if failed is not None:
-        raise OSError(failed, os.strerror(failed), os.fspath(path))
+    error = layer.failure(kind, path, source=source)
+    if error is not None:
+        raise OSError(error, os.strerror(error), os.fspath(path))
 
 
 def _opening(path: object, flags: int) -> Kind | None:
@@ -73,7 +73,7 @@ def _resolved(path: Any, folder: int) -> str:  # noqa: ANN401 - any path that os
 
 
 def _path_of(handle: int) -> str:
-    """The path of an open file; that of the null device where it has none, as a pipe."""
+    """The path of an open file; that of the null device if it has none, as a pipe."""
     try:
         if sys.platform == "darwin":
             import fcntl
@@ -89,15 +89,15 @@ def wrap() -> Callable[[], None]:
     real_open = builtins.open
     real = {name: getattr(os, name) for name in _HANDLES if hasattr(os, name)}
 
-    def opened(file: Any, mode: str = "r", *rest: Any, **named: Any) -> Any:  # noqa: ANN401
+    def open_file(file: Any, mode: str = "r", *rest: Any, **named: Any) -> Any:  # noqa: ANN401
         layer = active()
         changing = isinstance(mode, str) and set(mode) & set("wax+")
         if layer is None or not changing or isinstance(file, int) or not layer.watches(file):
             return real_open(file, mode, *rest, **named)
         return _pyio.open(file, mode, *rest, **named)  # it writes by os.write
 
-    def handled(name: str, kind: Kind) -> Callable[..., Any]:
-        changed = 1 if name == "copy_file_range" else 0  # its first argument is the source
+    def wrapper(name: str, kind: Kind) -> Callable[..., Any]:
+        target = 1 if name == "copy_file_range" else 0  # its first argument is the source
 
         def call(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401
             layer = active()
@@ -109,14 +109,14 @@ def wrap() -> Callable[[], None]:
                 view = memoryview(data).cast("B")
                 return real[name](handle, view[: len(view) // 2])
 
-            path = _path_of(arguments[changed])
+            path = _path_of(arguments[target])
             torn = half if name == "write" else None
             return layer.perform(kind, path, lambda: real[name](*arguments, **named), torn)
 
         return call
 
-    wrapped: list[tuple[Any, str, Any]] = [(builtins, "open", opened), (io, "open", opened)]
-    wrapped += [(os, name, handled(name, _HANDLES[name])) for name in real]
+    wrapped: list[tuple[Any, str, Any]] = [(builtins, "open", open_file), (io, "open", open_file)]
+    wrapped += [(os, name, wrapper(name, _HANDLES[name])) for name in real]
     originals = [(owner, name, getattr(owner, name)) for owner, name, _ in wrapped]
     for owner, name, function in wrapped:
         setattr(owner, name, function)

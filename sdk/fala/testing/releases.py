@@ -1,4 +1,4 @@
-"""Releases of the models that come with the package, ready to install."""
+"""Releases of the package's models, ready to install."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ LABELS = ("fine", "rude")
 
 _FRIENDLY = ("What a lovely film", "Thank you for this", "I enjoyed the book", "A kind answer")
 _RUDE = ("What a stupid film", "Nobody wants you here", "The book is garbage", "A vile answer")
-_THINGS = (
+_TOPICS = (
     "from the library", "about the match", "on Monday", "by my neighbour", "in the news",
     "at the station",
 )  # fmt: skip
 _ENDS = (".", ", they say.", ", once again.", ", as we all know.")
-#: What this user finds rude, and the vendor does not.
+#: Words of texts that this user finds rude, and the vendor does not.
 _RUDE_TO_USER = ("neighbour", "match", "once again")
 
 
 def texts() -> list[str]:
-    """Short English texts of two kinds, 192 in all, the kinds in turn."""
+    """192 short English texts of two kinds, which alternate."""
     kinds = (
-        [f"{start} {thing}{end}" for start, thing, end in itertools.product(each, _THINGS, _ENDS)]
+        [f"{start} {topic}{end}" for start, topic, end in itertools.product(each, _TOPICS, _ENDS)]
         for each in (_FRIENDLY, _RUDE)
     )
     return [text for pair in zip(*kinds, strict=True) for text in pair]
 
 
 def labels_of(chosen: list[str]) -> list[str]:
-    """The labels of a user with a taste of their own."""
+    """The labels of a user whose taste is not the vendor's."""
     return [LABELS[any(word in text for word in _RUDE_TO_USER)] for text in chosen]
 
 
 def write_releases(folder: str | os.PathLike[str]) -> dict[str, Path]:
-    """Make releases of real small models: word vectors, and a transformer of three layers.
+    """Write releases of real small models: word vectors, and a transformer of three layers.
 
     Args:
-        folder: Where the files go.
+        folder: The folder of the files.
 
     Returns:
         Files by name: ``"glove"``, word vectors; ``"bert"``, the transformer with a bridge from
@@ -53,16 +53,16 @@ def write_releases(folder: str | os.PathLike[str]) -> dict[str, Path]:
     """
     public = texts()
     labels = [LABELS[number % 2] for number in range(len(public))]
-    opened = {name: built_in(name) for name in BUILT_IN}
+    bundles = {name: built_in(name) for name in BUILT_IN}
     paths: dict[str, Path] = {}
     for name, source, rows in (
         ("glove", "glove", slice(0, 96)), ("glove 2", "glove", slice(96, None)),
         ("bert without a bridge", "bert", slice(0, 96)), ("bert", "bert", slice(0, 96)),
     ):  # fmt: skip
         paths[name] = Path(folder, f"{name.replace(' ', '-')}.fala")
-        head = fala.fit_head(opened[source].backbone(), public[rows], labels[rows])
-        fala.write_release(paths[name], opened[source], head, {})
-    old, new = (opened[name].backbone().encode(public) for name in ("glove", "bert"))
-    bridge = fala.fit_bridge(opened["glove"].backbone_digest, old, new)
+        head = fala.fit_head(bundles[source].backbone(), public[rows], labels[rows])
+        fala.write_release(paths[name], bundles[source], head, {})
+    old, new = (bundles[name].backbone().encode(public) for name in ("glove", "bert"))
+    bridge = fala.fit_bridge(bundles["glove"].backbone_digest, old, new)
     fala.add_bridge(paths["bert"], fala.Bundle.open(paths["bert"]), bridge, {})
     return paths

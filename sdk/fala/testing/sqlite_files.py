@@ -1,9 +1,9 @@
-"""SQLite's own files, watched: a shim over its default virtual file system.
+"""Intercepts the file operations of SQLite: a shim over its default virtual file system.
 
 SQLite reads and writes in C. It calls a table of functions to open, write, truncate, flush and
 delete, and a program may replace that table (https://www.sqlite.org/vfs.html). Here a copy of the
-system's table asks the layer first. It returns the codes that SQLite's functions return for the
-same error of the operating system, so that no error occurs that a disk could not cause.
+system's table calls the layer first. It returns the codes of SQLite's functions for the same error
+of the operating system, so that every error is one that a disk can cause.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ _TRUNCATION = CFUNCTYPE(c_int, c_void_p, c_int64)
 _SYNCING = CFUNCTYPE(c_int, c_void_p, c_int)
 _MAPPING = CFUNCTYPE(c_int, c_void_p, c_int, c_int, c_int, c_void_p)
 
-#: Objects that C has pointers to must not be collected.
-_kept: list[Any] = []
+#: References to objects that C has pointers to, so that they are not collected.
+_references: list[Any] = []
 #: Paths of open files, by their addresses.
 _paths: dict[int, str] = {}
 #: Replaced tables, by the address of the real ones.
@@ -59,12 +59,12 @@ _tables: dict[int, _Methods] = {}
 
 
 def watch_sqlite() -> None:
-    """Let files that SQLite opens from now on ask the active layer, if there is one.
+    """Let files that SQLite opens from now on call the active layer, if there is one.
 
     Raises:
         FalaError: The SQLite that this Python uses cannot be reached.
     """
-    if _kept:
+    if _references:
         return
     try:
         import _sqlite3
@@ -84,7 +84,7 @@ def watch_sqlite() -> None:
     opened = _opening(_OPEN(real.contents.open), ctypes.cast(real, c_void_p).value)
     deleted = _deleting(_DELETION(real.contents.delete), ctypes.cast(real, c_void_p).value)
     shim.open, shim.delete = (ctypes.cast(each, c_void_p) for each in (opened, deleted))
-    _kept.extend((library, real, shim, name, opened, deleted))
+    _references.extend((library, real, shim, name, opened, deleted))
     register(ctypes.byref(shim), 1)
 
 
@@ -98,7 +98,7 @@ def _opening(real: Any, vfs: int | None) -> Any:  # noqa: ANN401
         path = None if not name else os.fsdecode(ctypes.string_at(name))
         new = path is not None and flags & _CREATE and not os.access(path, os.F_OK)
         if new and _failure("create", path) is not None:
-            # SQLite closes what failed to open only where it has methods.
+            # SQLite closes a file that failed to open only if it has methods.
             _File.from_address(file).methods = None
             return _CANNOT_OPEN
         result: int = real(vfs, name, file, flags, out)
@@ -134,9 +134,9 @@ def _watched(address: int) -> _Methods:
     sync, mapped = _SYNCING(table.sync), _MAPPING(table.map) if table.map else None
 
     def writing(file: int, data: int, size: int, offset: int) -> int:
-        failed = _failure("write", _paths.get(file), lambda: write(file, data, size // 2, offset))
-        if failed is not None:
-            return _FULL if failed == errno.ENOSPC else _WRITE
+        error = _failure("write", _paths.get(file), lambda: write(file, data, size // 2, offset))
+        if error is not None:
+            return _FULL if error == errno.ENOSPC else _WRITE
         result: int = write(file, data, size, offset)
         return result
 
@@ -166,6 +166,6 @@ def _watched(address: int) -> _Methods:
     for name, function in replaced.items():
         if getattr(table, name):
             setattr(table, name, ctypes.cast(function, c_void_p))
-    _kept.extend((*replaced.values(), table))
+    _references.extend((*replaced.values(), table))
     _tables[address] = table
     return table

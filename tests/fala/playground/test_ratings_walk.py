@@ -70,7 +70,7 @@ def test_numbers_that_are_classes_are_said_to_be(unbridged, tmp_path):
 
 
 def test_what_is_not_for_ratings_says_so(releases, unbridged, table, tmp_path):
-    fails(walk(releases, "--data", table, "--paper"), "--paper is for labels that exclude")
+    fails(walk(releases, "--data", table, "--paper"), "--paper is for exclusive labels")
     fails(walk(releases, "--data", table, "--rating", 1, 3), "must be a number from 1 to 3")
     fails(walk(releases, "--data", table, "--rating", 5, 1), "from a lower to a higher number")
     fails(walk(releases, "--rating", 1, 5), "--rating", "--data", status=2)

@@ -180,10 +180,10 @@ def test_matches(tmp_path):
         (("text", "y"), ("a", 1), Columns(), "no column 'label'"),
         (("text", "label"), ("a", 1), Columns(user="who"), "no column 'who'"),
         (("text", "label"), ("a", 1), Columns(), "none of 0 users has 12 labelled documents"),
-        (("text", "label"), ("a",), Columns(), "line 2: has not 2 cells"),
+        (("text", "label"), ("a",), Columns(), "line 2: has 1 cells, but the header has 2"),
         (("text", "label", "text"), ("a", 1, "b"), Columns(), "has several columns 'text'"),
         ((), (), Columns(), "is empty"),
-        (("text", "label"), ("a", 1, 2), Columns(), "line 2: has not 2 cells"),
+        (("text", "label"), ("a", 1, 2), Columns(), "line 2: has 3 cells, but the header has 2"),
         (("text", "label"), ("", 1), Columns(), "line 2: has no text"),
         (("text", "label", "split"), ("a", 1, "dev"), Columns(), "line 2: split must be"),
         (("text", "label", "s"), ("a", 1, "dev"), Columns(split="s"), "split is the column 's'"),
@@ -206,7 +206,7 @@ def test_bytes_that_are_no_table(tmp_path):
         with pytest.raises(DataError):
             file_rows(tmp_path / "x.csv")
     (tmp_path / "x.csv").write_text('text,label\n\na,1\n"b,1\nc,1\n')
-    with pytest.raises(RowError, match="line 4: no row of a table begins here: unexpected end"):
+    with pytest.raises(RowError, match="line 4: no valid row of a table: unexpected end"):
         file_rows(tmp_path / "x.csv")
     (tmp_path / "x.xlsx").write_text("[")
     with pytest.raises(RowError, match=r"line 1: not JSON .* is read as JSON Lines"):

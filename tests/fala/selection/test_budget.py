@@ -26,7 +26,7 @@ def test_budget_is_kept_and_everyone_is_in_one_cluster(count, neighbours, budget
         oracles = record_queries(patch)
         made = kwikbucks(embeddings, labels, neighbours=neighbours, budget=budget, seed=seed)
     (oracle,) = oracles
-    assert made.queries == oracle.asked == len(oracle.single) + len(oracle.crossed) <= budget
+    assert made.queries == oracle.queries == len(oracle.single) + len(oracle.crossed) <= budget
     assert made.assignment.shape == (count,)
     clusters = len(made.pivots)
     np.testing.assert_array_equal(np.unique(made.assignment), np.arange(clusters))

@@ -144,4 +144,4 @@ def test_merging_joins_the_halves_of_a_clique_and_nothing_else():
     starved = Oracle(graph, 15)  # one short of a sample of cross pairs
     assignment, kept = clustering._merge_clusters(graph, starved, halves, pivots, random)
     np.testing.assert_array_equal(assignment, halves)
-    assert starved.asked == 0
+    assert starved.queries == 0

@@ -1,1 +1,1 @@
-"""``fala demo``: a page on this machine where a visitor sees a personal model survive."""
+"""``fala demo``: a local page where a visitor sees a personal model survive a new backbone."""

@@ -43,8 +43,8 @@ def command(port: int, no_browser: bool, seed: int, device_dir: Path | None, as_
     """See a personal model survive a new backbone: a page in your browser.
 
     Label a few posts, or watch an invented reader do it; let the vendor ship a new backbone; and
-    compare models on the same unseen posts. The devices behind it are real, nothing leaves
-    this machine, and only who has the printed address can use the page. Ctrl-C ends it.
+    compare models on the same unseen posts. The devices are real, no data leave this
+    machine, and the page works only with the printed address. Ctrl-C ends it.
 
     Needs the extra demo: pip install 'fala-sdk[demo]'.
     """

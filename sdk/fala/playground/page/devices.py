@@ -1,7 +1,7 @@
-"""The real devices behind the page: the user's, and three to compare it with.
+"""The real devices of the page: the user's, and three for comparison.
 
-``mine`` is the user's. When the vendor ships, a copy of its folder keeps the old backbone
-(``old``). Another copy, made just after the replacement, is never refined (``instant``). ``vendor``
+``mine`` is the user's. When the vendor ships a release, a copy of its folder keeps the old backbone
+(``old``). Another copy, from just after the replacement, is never refined (``instant``). ``vendor``
 has the new release and no label of the user.
 """
 
@@ -26,16 +26,16 @@ class Devices:
     """The device folders of a visit, for one caller at a time.
 
     Args:
-        folder: Where they lie.
-        documents: Posts that the user's device keeps from the beginning, without labels.
+        folder: Their folder.
+        documents: Posts that the user's device has from the beginning, without labels.
     """
 
     def __init__(self, folder: Path, documents: Sequence[str]) -> None:
         self._folder = folder
         self.old_release, self.new_release = sample_release("glove"), sample_release("bert")
-        self.devices: dict[str, Device] = {"mine": self._opened("mine", self.old_release)}
+        self.devices: dict[str, Device] = {"mine": self._open("mine", self.old_release)}
         stored = {each.example for each in self.mine.examples()}
-        # All at first; after a kill those that were not kept.
+        # All at first; after a kill the missing ones.
         if missing := [text for text in documents if text not in stored]:
             self.mine.remember(missing)
 
@@ -46,7 +46,7 @@ class Devices:
 
     @property
     def replaced(self) -> bool:
-        """Whether all devices are there."""
+        """Whether all devices exist."""
         return len(self.devices) == len(COLUMNS)
 
     @property
@@ -55,28 +55,28 @@ class Devices:
         return self.replaced and self.mine.name == self.devices["old"].name
 
     def labelled(self) -> dict[str, int]:
-        """The labels that the user's device keeps, by post."""
+        """The labels on the user's device, by post."""
         return {
             str(stored.example): int(stored.label or 0)
             for stored in self.mine.examples(labelled=True)
         }
 
     def ship(self) -> Report | None:
-        """Install the new release, as far as that was not done before.
+        """Install the new release, unless it is installed; resumes an interrupted call.
 
         Returns:
-            The report of the replacement, None where it was done before.
+            The report of the replacement; None if it was done before.
         """
-        self._copied("old")
-        self.devices["vendor"] = self._opened("vendor", self.new_release)
+        self._copy("old")
+        self.devices["vendor"] = self._open("vendor", self.new_release)
         report = None
         if not self.mine.can_roll_back:
             report = self.mine.replace(self.new_release, Budget(0))
-        self._copied("instant")
+        self._copy("instant")
         return report
 
     def passes(self) -> int:
-        """How many of the user's posts the new backbone has encoded; only after a replacement."""
+        """Number of the user's posts encoded by the new backbone; only after a replacement."""
         return self.mine.refine(Budget(0)).counts.representatives
 
     def sizes(self) -> dict[str, int]:
@@ -94,8 +94,8 @@ class Devices:
             device.erase()
         self.devices.clear()
 
-    def _opened(self, name: str, release: Path) -> Device:
-        """Open a device, or create it, also where an earlier creation was killed."""
+    def _open(self, name: str, release: Path) -> Device:
+        """Open a device, or create it, also after an earlier creation was killed."""
         path = self._folder / name
         try:
             return Device.open(path)
@@ -103,15 +103,15 @@ class Devices:
             try:
                 return Device.create(path, release)
             except DeviceError:
-                raise unreadable from None  # it is a device: its error says why it does not open
+                raise unreadable from None  # a device exists, but does not open
 
-    def _copied(self, name: str) -> None:
+    def _copy(self, name: str) -> None:
         """Copy the user's folder under another name, whole or not at all, and open the copy."""
         target = self._folder / name
         if not target.is_dir():
             part = target.with_suffix(".part")
             shutil.rmtree(part, ignore_errors=True)
-            self.mine.close()  # a folder can be copied while nobody writes to it
+            self.mine.close()  # nobody may write to the folder during the copy
             try:
                 shutil.copytree(self._folder / "mine", part)
                 part.rename(target)
@@ -121,7 +121,7 @@ class Devices:
 
 
 def remove_devices(folder: Path) -> None:
-    """Delete what is left of a visit's devices, which are open in no process."""
+    """Delete the remaining devices of a visit; no process may have them open."""
     for name in COLUMNS:
         for path in (folder / name, (folder / name).with_suffix(".part")):
             if path.is_dir():
@@ -132,6 +132,6 @@ def size_of(folder: Path) -> int:
     """The bytes of all files below a folder."""
     total = 0
     for file in folder.rglob("*"):
-        with contextlib.suppress(OSError):  # a journal may go while we look
+        with contextlib.suppress(OSError):  # a journal may be deleted meanwhile
             total += file.stat().st_size if file.is_file() else 0
     return total

@@ -1,11 +1,11 @@
-"""Who may use the page's server: this page, in a browser on this machine, with its token.
+"""Access control of the page's server: only this page, on this machine, with its token.
 
-A page of another site can send requests to this machine's ports. With a name that points here (DNS
-rebinding) it can also read the answers. Other users of the machine can reach the port as well. So
-the host of a request must be this machine, everything below ``/api/`` needs a token that only the
-printed address has, and no answer may be framed, cached or read as another type. The token is in
-the address's fragment, which no browser sends, and then in a header, which no other page can set.
-There is no cookie that another port could receive.
+A page of another site can send requests to this machine's ports. By DNS rebinding it can also read
+the responses. Other users of the machine can reach the port as well. So the host of a request must
+be this machine, everything below ``/api/`` needs a token that only the printed address has, and no
+response may be framed, cached or read as another type. The token is in the address's fragment,
+which no browser sends, and then in a header, which no other page can set. There is no cookie, as
+the browser would send it to other ports.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ GUARDED = "/api/"
 
 
 class Guard:
-    """Checks every request, and adds ``HEADERS`` to every answer.
+    """Checks every request, and adds ``HEADERS`` to every response.
 
     Args:
         app: The application behind it.
-        token: The token that requests below ``/api/`` have as ``Authorization: Bearer``.
-        port: The server's.
+        token: The token of requests below ``/api/``, as ``Authorization: Bearer``.
+        port: The server's port.
     """
 
     def __init__(self, app: ASGIApp, *, token: str, port: int) -> None:
@@ -60,20 +60,20 @@ class Guard:
                     headers[name] = value
             await send(message)
 
-        if refusal := self._refusal(scope):
-            status, why = refusal
-            response = JSONResponse({"error": why}, status_code=status)
+        if rejection := self._rejection(scope):
+            status, message = rejection
+            response = JSONResponse({"error": message}, status_code=status)
             await response(scope, receive, guarded_send)
             return
         await self._app(scope, receive, guarded_send)
 
-    def _refusal(self, scope: Scope) -> tuple[int, str] | None:
+    def _rejection(self, scope: Scope) -> tuple[int, str] | None:
         headers = Headers(scope=scope)
         if headers.get("host", "") not in self._hosts:
-            return 421, "this server answers to 127.0.0.1 only"
+            return 421, "this server only accepts requests to 127.0.0.1"
         origin = headers.get("origin")
         if origin is not None and origin.removeprefix("http://") not in self._hosts:
-            return 403, "only the page of this server may ask"
+            return 403, "only the page of this server may send requests"
         if not scope["path"].startswith(GUARDED):
             return None
         token = headers.get("authorization", "").encode()

@@ -1,4 +1,4 @@
-"""What a visit keeps beside its devices, in one file that locks the folder for one server."""
+"""A visit's values besides its devices, in one file that locks the folder for one server."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ NAME = "visit.sqlite"
 class Notes:
     """Values by name, each written whole or not at all.
 
-    The file stays locked while it is open: a second server on the same folder is refused, and a
-    killed one frees it.
+    The file is locked while it is open: a second server on the same folder is rejected. A killed
+    server releases the lock.
 
     Args:
-        folder: The visit's folder, which exists.
+        folder: The visit's folder; it must exist.
 
     Raises:
         DataError: Another server has the folder, or the file is not one of this command.
@@ -48,19 +48,19 @@ class Notes:
             raise DataError(f"{folder / NAME}: cannot be read ({error})") from error
 
     def get(self, name: str, default: Any = None) -> Any:  # noqa: ANN401
-        """A value, as JSON has it."""
+        """Read a value."""
         row = self._database.execute("SELECT value FROM notes WHERE name = ?", (name,)).fetchone()
         return default if row is None else json.loads(row[0])
 
     def set(self, **values: Any) -> None:  # noqa: ANN401
-        """Write values to the disk, all or none."""
+        """Write values to the disk, in one transaction."""
         rows = [(name, json.dumps(value, allow_nan=False)) for name, value in values.items()]
         self._database.execute("BEGIN")
         self._database.executemany("INSERT OR REPLACE INTO notes VALUES (?, ?)", rows)
         self._database.execute("COMMIT")
 
     def clear(self, **values: Any) -> None:  # noqa: ANN401
-        """Delete all but the seed, and write values."""
+        """Delete all values except the seed, and write new ones."""
         self._database.execute("BEGIN")
         self._database.execute("DELETE FROM notes WHERE name <> 'seed'")
         self._database.execute("COMMIT")

@@ -1,7 +1,7 @@
-"""The posts of a visit: those to label, and those that no model learns from.
+"""The posts of a visit: those to label, and the unseen ones.
 
-All posts were written for this page, on five topics in six tones (``posts.json``). A reader is
-invented: a list of tags, or of pairs of them, that make a post unwelcome.
+All posts were written for this page, on five topics in six tones (``posts.json``). An invented
+reader is a list of tags, or of pairs of them, that make a post unwelcome.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from importlib import resources
 
 _FILE = json.loads((resources.files(__package__) / "posts.json").read_text("utf-8"))
 
-#: What each reader finds unwelcome, in one line. Readers are counted from 1.
+#: A description of each reader's unwelcome posts. Readers are numbered from 1.
 TASTES: tuple[str, ...] = tuple(reader["taste"] for reader in _FILE["readers"])
 
-WANTED = 20  # labels that a visitor is asked for
+WANTED = 20  # labels requested from a visitor
 UNSEEN = 100  # posts that no model learns from
-SHOWN = 12  # of them on the page
-PASSES = 60  # posts that the new backbone reads at one press
+SHOWN = 12  # unseen posts on the page
+PASSES = 60  # posts that the new backbone encodes for one press
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,10 @@ class Posts:
     """The posts of one visit.
 
     Attributes:
-        documents: Posts that the device keeps, to be labelled in this order.
-        labels: The invented reader's labels of them: 1 is unwelcome.
+        documents: Posts on the device, to be labelled in this order.
+        labels: The invented reader's labels for them: 1 is unwelcome.
         unseen: Posts that no model learns from. The first ``SHOWN`` are on the page.
-        truth: The invented reader's labels of those.
+        truth: The invented reader's labels for those.
     """
 
     documents: tuple[str, ...]
@@ -40,12 +40,12 @@ class Posts:
     truth: tuple[int, ...]
 
     def pending(self, labelled: Container[str]) -> list[int]:
-        """The positions of documents that have no label yet."""
+        """The positions of documents without a label."""
         return [post for post, text in enumerate(self.documents) if text not in labelled]
 
 
 def posts_of(seed: int, reader: int) -> Posts:
-    """The posts of a reader, in an order that the seed decides."""
+    """The posts of a reader, in an order given by the seed."""
     unwelcome = [set(tags) for tags in _FILE["readers"][reader - 1]["unwelcome"]]
     posts = [
         (text, int(any(tags <= {topic, tone} for tags in unwelcome)))

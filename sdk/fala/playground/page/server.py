@@ -1,4 +1,4 @@
-"""The page's server on this machine: its files, and the acts of a visit as JSON."""
+"""The page's server on this machine: its files, and the actions of a visit as JSON."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def serve(visit: Visit, port: int, show: Callable[[str], None], *, browser: bool
     """Serve a visit until Ctrl-C.
 
     Args:
-        visit: What is shown; it starts once the page can be opened.
-        port: The port; 0 takes a free one.
+        visit: The visit; it starts when the page can be opened.
+        port: The port; 0 for a free one.
         show: Called once, with the page's address and its token.
-        browser: Open it.
+        browser: Whether to open a browser.
 
     Raises:
         DataError: The port is taken.
@@ -63,16 +63,16 @@ def serve(visit: Visit, port: int, show: Callable[[str], None], *, browser: bool
             app, log_level="critical", access_log=False, server_header=False, lifespan="off",
             ws="none", http="h11", loop="asyncio", timeout_graceful_shutdown=2,
         )  # fmt: skip
-        # Below "critical" it logs a traceback for every page that is left before its answer.
+        # Below "critical" it logs a traceback for every page that is left before its response.
         server = uvicorn.Server(config)
         listening.listen()
         visit.start()
         address = f"http://{ADDRESS}:{port}/#token={token}"
         show(address)
         if browser:
-            # A browser that starts here may take seconds, or run in the terminal.
+            # Starting a browser may take seconds, or it may run in the terminal.
             threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
-        # The server handles the signal and raises it again, which would end this process too early.
+        # The server raises the signal again, whose default would end this process too early.
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, signal.default_int_handler)
         with contextlib.suppress(KeyboardInterrupt):
@@ -85,12 +85,12 @@ def make_app(
     """The application.
 
     Args:
-        visit: What it shows.
+        visit: The visit.
         token: See ``Guard``.
         port: See ``Guard``.
         ending: Whether the server is about to end.
     """
-    acts: dict[str, Callable[[dict[str, Any]], object]] = {
+    actions: dict[str, Callable[[dict[str, Any]], object]] = {
         "label": lambda body: visit.label(_whole(body, "post"), _whole(body, "label")),
         "watch": lambda body: visit.watch(_whole(body, "reader")),
         "ship": lambda body: visit.ship(),
@@ -105,7 +105,7 @@ def make_app(
     }
 
     async def state(request: Request) -> Response:
-        """The view, as soon as it is newer than the page's."""
+        """The view, once it is newer than the page's."""
         version, end = request.query_params.get("after"), time.monotonic() + LONGEST_WAIT
         while str(visit.view["version"]) == version and time.monotonic() < end:
             if ending() or await request.is_disconnected():
@@ -113,14 +113,14 @@ def make_app(
             await anyio.sleep(LOOK)
         return JSONResponse(visit.view)
 
-    def acting(name: str) -> Route:
+    def route_of(name: str) -> Route:
         async def act(request: Request) -> Response:
-            """Do what the visitor asks for; the visit's errors are answers."""
+            """Run an action of the visitor; the response contains the visit's errors."""
             try:
                 body = json.loads(await request.body() or b"{}")
                 if not isinstance(body, dict):
                     raise DataError("send a JSON object")
-                answer = await run_in_threadpool(acts[name], body)
+                result = await run_in_threadpool(actions[name], body)
             except ClientDisconnect:  # the page was left while it sent this
                 return Response()
             except (ValueError, RecursionError):
@@ -129,13 +129,13 @@ def make_app(
                 return JSONResponse({"error": str(error)}, status_code=409)
             except Exception:
                 _log.exception("%s failed", name)
-                why = f"this failed ({name}); see the terminal of the command"
-                return JSONResponse({"error": why}, status_code=500)
-            return JSONResponse({"answer": answer, "version": visit.view["version"]})
+                message = f"this failed ({name}); see the terminal of the command"
+                return JSONResponse({"error": message}, status_code=500)
+            return JSONResponse({"answer": result, "version": visit.view["version"]})
 
         return Route(f"/{name}", act, methods=["POST"])
 
-    api = [Route("/state", state, methods=["GET"]), *map(acting, acts)]
+    api = [Route("/state", state, methods=["GET"]), *map(route_of, actions)]
     files = StaticFiles(packages=[("fala.playground.page", "static")], html=True)
     return Starlette(
         routes=[Mount("/api", routes=api), Mount("/", files)],

@@ -1,4 +1,4 @@
-"""What the page shows, as plain values: the models' answers, and how many of them are wrong."""
+"""The page's content as plain values: the models' decisions, and how many are wrong."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _MEGABYTE = 10**6
 
 @dataclass(frozen=True)
 class Column:
-    """One model's answers.
+    """One model's predictions.
 
     Attributes:
         backbone: Its backbone's name.
-        lean: How sure the model is of each decision, shape (n,): from -1, surely fine, to 1, surely
-            unwelcome; 0 at a probability of 1/2.
+        lean: The model's certainty of each decision, shape (n,): from -1, certainly fine, to 1,
+            certainly unwelcome; 0 at a probability of 1/2.
     """
 
     backbone: str
@@ -34,44 +34,44 @@ class Column:
 
     @property
     def decided(self) -> NDArray[np.bool_]:
-        """Which posts are unwelcome, shape (n,).
+        """Whether each post is unwelcome, shape (n,).
 
-        All models decide at a probability of 1/2, where the fewest errors are expected. The
-        threshold of ``Device.decide`` is for the best F1, and counts more errors.
+        All models decide at a probability of 1/2, which minimizes the expected errors. The
+        threshold of ``Device.decide`` maximizes F1, and makes more errors.
         """
         return self.lean > 0
 
     def wrong(self, truth: Mapping[int, int]) -> int:
-        """How many decisions differ from the labels of posts, by position."""
+        """Number of decisions that differ from the labels of posts, by position."""
         return sum(bool(self.decided[post]) != bool(label) for post, label in truth.items())
 
     def auc(self, truth: Mapping[int, int]) -> float | None:
-        """How well the model orders the posts; None where all labels are the same."""
+        """AUC of the model's order of the posts; None if all labels are the same."""
         labels = np.array(list(truth.values()), dtype=np.int64) == 1
         return auc(labels, self.lean[np.array(list(truth), dtype=np.int64)])
 
 
 def column_of(device: Device, texts: Sequence[str]) -> Column:
-    """Ask a device about posts."""
+    """A device's predictions for posts."""
     return Column(device.name, 2 * device.predict(texts)[:, 1] - 1)
 
 
 def view_of(
     notes: Notes, devices: Devices, posts: Posts, columns: Mapping[str, Column]
 ) -> dict[str, Any]:
-    """All that the page shows of a visit whose devices are open.
+    """The page's content for a visit whose devices are open.
 
     Args:
-        notes: The visit's.
+        notes: The visit's notes.
         devices: Its devices.
         posts: Its posts.
-        columns: Every device's answers to the unseen posts.
+        columns: Every device's predictions for the unseen posts.
     """
-    who, passes = notes.get("who"), notes.get("passes", 0)
+    labeller, passes = notes.get("who"), notes.get("passes", 0)
     labelled = devices.labelled()
     pending = posts.pending(labelled)
     checks = {int(post): label for post, label in notes.get("checks", {}).items()}
-    truth = dict(enumerate(posts.truth)) if who == "reader" else checks
+    truth = dict(enumerate(posts.truth)) if labeller == "reader" else checks
     stage = "labelling"
     if devices.replaced:
         stage = "rolled back" if devices.rolled_back else "shipped"
@@ -83,19 +83,19 @@ def view_of(
     differing = [row for row in rows if row["differ"]]
     return {
         "stage": stage,
-        "who": who,
+        "who": labeller,
         "reader": notes.get("reader"),
         "tastes": TASTES,
         "labelled": len(labelled),
-        "wanted": len(posts.documents) if who == "reader" else WANTED,
+        "wanted": len(posts.documents) if labeller == "reader" else WANTED,
         "next": {"post": pending[0], "text": posts.documents[pending[0]]} if pending else None,
         "passes": passes,
         "more": min(PASSES, len(posts.documents) - passes),
         "documents": len(posts.documents),
-        "verdict": verdict(shown, truth, who, passes, stage),
+        "verdict": verdict(shown, truth, labeller, passes, stage),
         "report": notes.get("report"),
         "warnings": list(warnings(shown, truth)) if stage == "shipped" and truth else [],
-        "counted": counted(truth, who) if truth else "",
+        "counted": counted(truth, labeller) if truth else "",
         "unwelcome": sum(truth.values()),
         "columns": [
             {
@@ -118,27 +118,27 @@ def view_of(
 def verdict(
     columns: Mapping[str, Column],
     truth: Mapping[int, int],
-    who: str | None,
+    labeller: str | None,
     passes: int,
     stage: str,
 ) -> str:
-    """On how many posts each model is wrong, and whether personalization helps, in words.
+    """The errors of each model, and whether personalization helps, in words.
 
     Args:
-        columns: The answers that are shown.
+        columns: The predictions on the page.
         truth: The reader's or the visitor's labels of unseen posts, by position.
-        who: Who labels: ``visitor``, ``reader``, or None before the first label.
-        passes: How many of the user's texts the new backbone has encoded.
-        stage: Of the visit.
+        labeller: ``visitor``, ``reader``, or None before the first label.
+        passes: Number of the user's texts encoded by the new backbone.
+        stage: The visit's stage.
     """
     if not truth:
-        watch = ", or watch a reader" if who is None else ""
+        watch = ", or watch a reader" if labeller is None else ""
         return f"Which model is wrong about you? Label some of the posts below{watch}."
     wrong = {name: column.wrong(truth) for name, column in columns.items()}
     whom, old, new = "the reader", "the old personal one", "the new one"
-    if who != "reader":
+    if labeller != "reader":
         whom, old, new = "you", "your old one", "yours"
-    posts = counted(truth, who)
+    posts = counted(truth, labeller)
     if stage == "labelling":
         return f"Of {posts} the personal model is wrong about {whom} on {wrong['mine']}."
     counts = (
@@ -155,18 +155,18 @@ def verdict(
     return f"{counts}. On these posts personalization does not help {whom}."
 
 
-def counted(truth: Mapping[int, int], who: str | None) -> str:
+def counted(truth: Mapping[int, int], labeller: str | None) -> str:
     """The unseen posts with a label, in words: ``100 new posts``, or ``your 8 posts``."""
-    if who == "reader":
+    if labeller == "reader":
         return f"{len(truth)} new posts"
     return f"your {len(truth)} post{'' if len(truth) == 1 else 's'}"
 
 
 def warnings(columns: Mapping[str, Column], truth: Mapping[int, int]) -> Iterator[str]:
-    """Where the user's new model does worse than the old one or the vendor's, in words.
+    """Reports, in words, that the user's new model is worse than the old one or the vendor's.
 
     Args:
-        columns: The answers that are shown, of all devices.
+        columns: The predictions on the page, of all devices.
         truth: See ``verdict``.
     """
     old, new = columns["old"].decided, columns["mine"].decided
@@ -204,7 +204,7 @@ def _post(
 
 
 def _costs(notes: Notes, devices: Devices, size: int) -> dict[str, Any]:
-    """Measured here: wall seconds, files on the disk, and the process's most memory."""
+    """Measured costs: wall seconds, files on the disk, and the process's peak memory."""
     return {
         "learn_seconds": notes.get("learn_seconds", 0.0),
         "replace_seconds": notes.get("replace_seconds"),

@@ -1,8 +1,8 @@
 """One visit: real devices, from the first label to the last forward pass.
 
-Every act takes the visit's lock. A long job runs in a thread of its own and releases the lock
-between its steps. The page reads ``view``, which is made anew after every step, without waiting.
-The devices and the notes are written before the view shows a step: a server that was killed
+Every action holds the visit's lock. A long job runs in a thread of its own and releases the lock
+between its steps. The page reads ``view``, which is replaced after every step, without waiting.
+The devices and the notes are written before the view shows a step: after a kill the server
 continues from there.
 """
 
@@ -25,22 +25,22 @@ from fala.playground.page.view import Column, column_of, view_of
 _log = logging.getLogger("fala.playground.page")
 
 BATCH = 5  # forward passes of one step
-#: An invented reader gives so many labels one by one, and then this many at a time.
+#: The labels that an invented reader gives one by one, and the number of labels at a time later.
 SLOWLY, AT_ONCE = 10, 17
-LONGEST_TEXT = 2000  # characters of a text that the visitor writes
-READER = 1  # the invented reader that is proposed
+LONGEST_TEXT = 2000  # characters of a visitor's text
+READER = 1  # the default invented reader
 
 
 class Visit:
-    """What the page shows and does; see the module.
+    """The page's content and actions; see the module.
 
     Args:
-        folder: Where devices and notes lie; it exists.
-        seed: Of the order of the posts; a folder that was started with one keeps it.
-        resume: The command that continues with this folder; None where the folder is temporary.
+        folder: The folder of devices and notes; it must exist.
+        seed: The seed of the posts' order; an existing folder keeps its seed.
+        resume: The command that continues with this folder; None if the folder is temporary.
 
     Attributes:
-        view: What the page shows; ``version`` counts its changes.
+        view: The page's content; ``version`` counts its changes.
 
     Raises:
         DataError: Another server has the folder.
@@ -60,11 +60,11 @@ class Visit:
         }  # fmt: skip
 
     def start(self) -> None:
-        """Start, or continue; the page can be shown at once."""
+        """Start or continue the visit in a thread."""
         self._worker.begin("prepare", self._prepare)
 
     def close(self) -> None:
-        """End the running job after its present step, and close all files."""
+        """End the running job after its current step, and close all files."""
         self._worker.stop_and_wait()
         with self._lock:
             if self._opened is not None:
@@ -76,7 +76,7 @@ class Visit:
 
         Args:
             post: The position of one of the device's posts.
-            label: 1 where it is unwelcome, else 0.
+            label: 1 if it is unwelcome, else 0.
         """
         with self._lock:
             devices, posts = self._labelling()
@@ -122,11 +122,11 @@ class Visit:
             self._worker.begin("refine", self._refine)
 
     def stop(self) -> None:
-        """End the running job after its present step."""
+        """End the running job after its current step."""
         self._worker.stop()
 
     def roll_back(self) -> None:
-        """Return to the old model, or from it to the new one."""
+        """Return to the old model, or from there to the new one."""
         self._worker.stop_and_wait()
         with self._lock:
             devices, _ = self._ready()
@@ -139,7 +139,7 @@ class Visit:
             self._show("mine")
 
     def check(self, post: int, label: int | None) -> None:
-        """The visitor labels an unseen post, for the figures; no model learns it."""
+        """The visitor labels an unseen post for the figures; no model learns it."""
         with self._lock:
             _, posts = self._ready()
             if not 0 <= post < len(posts.unseen) or label not in (0, 1, None):
@@ -150,16 +150,16 @@ class Visit:
             self._show()
 
     def ask(self, text: str) -> dict[str, Any]:
-        """All models' answers to a text that the visitor writes; none of them keeps it."""
+        """All models' predictions for a text of the visitor, which is not stored."""
         if not text.strip() or len(text) > LONGEST_TEXT:
             raise DataError(f"a text has 1 to {LONGEST_TEXT} characters")
         with self._lock:
             devices, _ = self._ready()
-            answers = []
+            predictions = []
             for name in (column["key"] for column in self.view["columns"]):
                 start = time.perf_counter()
                 column = column_of(devices.devices[name], [text])
-                answers.append(
+                predictions.append(
                     {
                         "key": name,
                         "backbone": column.backbone,
@@ -167,10 +167,10 @@ class Visit:
                         "milliseconds": 1000 * (time.perf_counter() - start),
                     }
                 )
-            return {"text": text, "answers": answers}
+            return {"text": text, "answers": predictions}
 
     def again(self) -> None:
-        """Delete the devices, with all that was learned, and start again."""
+        """Delete the devices with all labels, and start again."""
         self._worker.stop_and_wait()
         with self._lock:
             self._ready()
@@ -203,7 +203,7 @@ class Visit:
             if self._notes.get("shipped", False):
                 self._ship()
                 devices, _ = self._ready()
-                if not devices.rolled_back:  # a killed server may have missed a batch
+                if not devices.rolled_back:  # after a kill the notes may lack a batch
                     self._notes.set(passes=devices.passes())
             self._show()
 
@@ -213,7 +213,7 @@ class Visit:
         self._columns.clear()
 
     def _start_again(self, reader: int) -> None:
-        self._notes.set(erasing=reader)  # the next start finishes what a kill interrupts
+        self._notes.set(erasing=reader)  # the next start completes this after a kill
         if self._opened is not None:
             self._opened[0].erase()
             self._opened = None
@@ -255,10 +255,10 @@ class Visit:
         while not self._worker.stopping:
             with self._lock:
                 devices, _ = self._ready()
-                left = int(self._notes.get("target", 0)) - int(self._notes.get("passes", 0))
-                if left <= 0:
+                remaining = int(self._notes.get("target", 0)) - int(self._notes.get("passes", 0))
+                if remaining <= 0:
                     break
-                report = devices.mine.refine(Budget(min(BATCH, left)))
+                report = devices.mine.refine(Budget(min(BATCH, remaining)))
                 seconds = self._notes.get("refine_seconds", 0.0) + report.seconds["total"]
                 self._notes.set(
                     passes=report.counts.representatives,
@@ -270,7 +270,7 @@ class Visit:
                     break
 
     def _show(self, *changed: str) -> None:
-        """Ask the devices that changed, and show the page their answers. In the lock."""
+        """Update the view with predictions of the changed devices; the caller holds the lock."""
         devices, posts = self._ready()
         for name in changed:
             self._columns.pop(name, None)
@@ -291,7 +291,7 @@ class Worker:
     """Runs one long job at a time, in a thread of its own.
 
     Args:
-        show: Called when a job starts, with its name, and when it has ended, with None and the
+        show: Called at the start of a job, with its name, and at its end, with None and the
             error's message, if any.
     """
 
@@ -303,7 +303,7 @@ class Worker:
 
     @property
     def stopping(self) -> bool:
-        """Whether the job is to end after its present step."""
+        """Whether the job should end after its current step."""
         return self._stop.is_set()
 
     def begin(self, name: str, work: Callable[[], None]) -> None:
@@ -329,11 +329,11 @@ class Worker:
             raise DataError("a job is running: wait for it, or stop it")
 
     def stop(self) -> None:
-        """Ask the job to end."""
+        """Request the job's end."""
         self._stop.set()
 
     def stop_and_wait(self) -> None:
-        """Ask the job to end, and wait for it."""
+        """Request the job's end, and wait for it."""
         self._stop.set()
         thread = self._thread
         if thread is not None:

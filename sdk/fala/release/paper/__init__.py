@@ -1,1 +1,1 @@
-"""The paper's own fit: a diagonal matrix by ridge regression, for those who compare."""
+"""The paper's fit, for comparisons: a diagonal matrix by ridge regression."""

@@ -5,7 +5,7 @@
 
 The first sum is the paper's (equation 1), the second its cross-entropy term (Table 5); n counts
 the examples with an old logit or a label. Each step replaces the cross-entropy by its second-order
-expansion at the present logits, which makes J the weighted ridge problem of
+expansion at the current logits, which makes J the weighted ridge problem of
 ``fala.release.paper.ridge``. There is no learning rate.
 """
 
@@ -23,19 +23,19 @@ from fala.model.losses import Floats, cross_entropy, probabilities
 from fala.release.paper.ridge import Problem, Solution
 from fala.solver.design import product
 
-# The grids of lambdas, as multiples of the features' mean squared length. That of labels is
+# The grids of lambdas, as multiples of the features' mean squared length. The grid for labels is
 # coarser: every point costs a few solves.
 _LOGIT_GRID = np.logspace(-6, 2, 33)
 _LABEL_GRID = np.logspace(-4, 2, 13)
 
 _MAX_STEPS = 50
 _MAX_HALVINGS = 40
-# Newton's error is squared by a step: after one that moved logits by this share, nothing is left.
+# Newton's method squares the error: after a step of this share of the logits it has converged.
 _TOLERANCE = 1e-5
-# The logits of a decided example have no curvature, and nor has their sum under a softmax; this
-# share of the example's weight damps them. It slows steps, and does not move the minimum.
+# The curvature vanishes for an example of probability 0 or 1, and for the sum of logits under a
+# softmax; this share of the example's weight is added. It slows steps; the minimum is the same.
 _DAMPING = 1e-6
-# Armijo's: the share of the promised descent that a step must keep.
+# Armijo's rule: the least share of the expected descent.
 _DESCENT = 1e-4
 
 
@@ -46,10 +46,10 @@ class Evidence:
     Attributes:
         features: Shape (n, C, d).
         logits: Old logits, shape (n, C), or None.
-        logit_weights: t, shape (n,): 0 where an example has no old logit.
+        logit_weights: t, shape (n,): 0 for an example without an old logit.
         labels: Class shares, shape (n, C): for one logit the probability of the second label,
             for C logits a distribution; or None.
-        label_weights: s, shape (n,): 0 where an example has no label.
+        label_weights: s, shape (n,): 0 for an example without a label.
     """
 
     features: Floats
@@ -72,12 +72,12 @@ class Evidence:
         Args:
             features: Shape (n, d) or (n, C, d).
             logits: Old logits, shape (n,) or (n, C).
-            labels: Class shares, shape (n,) or (n, C), within 0 and 1; of C > 1 classes they sum
-                to 1.
-            weights: A weight by example, shape (n,), for both terms.
+            labels: Class shares, shape (n,) or (n, C), within 0 and 1; for C > 1 classes their
+                sum is 1.
+            weights: A weight for each example, shape (n,), for both terms.
 
         Raises:
-            DataError: If a shape does not fit, a number is infinite, or shares are no shares.
+            DataError: A shape does not match, a number is infinite, or shares are invalid.
         """
         array = _numbers(features, "features")
         array = array[:, None, :] if array.ndim == 2 else array
@@ -108,10 +108,10 @@ class Evidence:
 
     @property
     def bounds_bias(self) -> bool:
-        """Whether the evidence holds an unpenalised bias, even with one example left out.
+        """Whether the evidence determines an unpenalised bias, even with one example left out.
 
-        Labels that never name a class push its bias to infinity; old logits hold it. One example
-        leaves nothing to hold it by once it is left out.
+        Without labels of a class its bias diverges; old logits prevent this. A single example
+        leaves no evidence when it is left out.
         """
         if len(self.features) < 2:
             return False
@@ -133,12 +133,12 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Fit:
-    """A personal matrix with its leave-one-out record.
+    """A personal matrix with its leave-one-out logits.
 
     Attributes:
         theta: Shape (C, d).
         bias: Shape (C,).
-        lambda_: The penalty chosen.
+        lambda_: The chosen penalty.
         left_out: Leave-one-out logits at that penalty, shape (n, C).
         loss: Leave-one-out value of the data terms of J.
     """
@@ -162,26 +162,26 @@ def fit_paper(
     """Minimize J, with lambda chosen by leave-one-out.
 
     Without labels it is the ridge, with exact leave-one-out. With labels the leave-one-out is
-    that of the last step's least squares problem, at its converged weights.
+    that of the last step's least squares problem, with its converged weights.
 
-    b stays at its start where the evidence cannot hold it: with a single example, or with labels
-    alone of which one class has none.
+    b stays at its start if the evidence does not determine it: with a single example, or with
+    labels alone that lack a class.
 
     Args:
         evidence: Old logits, labels, or both.
-        prior_mean: theta0, of every coordinate.
+        prior_mean: theta0, for every coordinate.
         precision: The diagonal of P, above 0: a number or (d,).
-        start_bias: Where b starts, and stays if it is fixed: a number or (C,).
-        lambdas: The grid; None takes the default grid of the problem.
-        fixed_bias: Keep b as it is (the paper) instead of fitting it.
+        start_bias: The start of b, or its fixed value: a number or (C,).
+        lambdas: The grid; None for the default grid of the problem.
+        fixed_bias: Fix b (as in the paper) instead of fitting it.
 
     Raises:
-        DataError: If there is neither a logit nor a label, or a lambda is not above 0.
+        DataError: There is neither a logit nor a label, or a lambda is not above 0.
     """
     used = evidence.logit_weights + evidence.label_weights > 0
     if not used.any():
         raise DataError("neither an old logit nor a label to fit")
-    if lambdas is not None and not all(0 < one < math.inf for one in lambdas):
+    if lambdas is not None and not all(0 < each < math.inf for each in lambdas):
         raise DataError("lambdas are finite numbers above 0")
     part = evidence if used.all() else evidence.take(used)
     bias = np.broadcast_to(np.asarray(start_bias, dtype=np.float64), evidence.features.shape[1])
@@ -210,8 +210,8 @@ class _Search:
         evidence: Its data terms.
         rows: Features in these coordinates, shape (n, C, d).
         offset: Logits at the prior mean without a bias, shape (n, C).
-        bias: Where b starts, shape (C,).
-        fixed: Whether b stays.
+        bias: The start of b, shape (C,).
+        fixed: Whether b is fixed.
     """
 
     evidence: Evidence
@@ -221,9 +221,9 @@ class _Search:
     fixed: bool
 
     def best(self, lambdas: Sequence[float] | Floats | None) -> Fit:
-        """The best point along a grid of lambdas, by leave-one-out; its theta is delta."""
+        """The best point on a grid of lambdas, by leave-one-out; its theta is delta."""
         evidence = self.evidence
-        # Weights with the largest curvature that J can have.
+        # Weights of J's largest possible curvature.
         problem = self._problem(
             evidence.logits if evidence.logits is not None else self.offset,
             evidence.logit_weights + evidence.label_weights / 8,
@@ -234,14 +234,14 @@ class _Search:
             lambdas = grid * problem.scale
         best: Fit | None = None
         point = Solution(np.zeros(self.rows.shape[1:]), self.bias)
-        # From the strongest penalty down: each minimum starts the search for the next.
+        # From the strongest penalty down: each minimum is the start for the next.
         path = np.sort(lambdas)[::-1]
-        of_ridge = None
+        ridge_logits = None
         if evidence.labels is None and len(path):  # J is the problem itself
-            of_ridge = problem.leave_one_out_grid(path)
+            ridge_logits = problem.leave_one_out_grid(path)
         for index, lambda_ in enumerate(map(float, path)):
-            if of_ridge is not None:
-                left_out = self.offset + of_ridge[index]
+            if ridge_logits is not None:
+                left_out = self.offset + ridge_logits[index]
             else:
                 point, problem = self._minimize(point, lambda_)
                 left_out = self.offset + problem.leave_one_out(lambda_)
@@ -250,13 +250,13 @@ class _Search:
                 best = Fit(point.theta, point.bias, lambda_, left_out, loss)
         if best is None:
             raise DataError("no lambda to try")
-        if of_ridge is not None:
+        if ridge_logits is not None:
             point = problem.solve(best.lambda_)
             best = replace(best, theta=point.theta, bias=point.bias)
         return best
 
     def _problem(self, logits: Floats, weights: Floats, bias: Floats) -> Problem:
-        """The ridge problem of some logits; ``bias`` counts where b stays."""
+        """The ridge problem for some logits; ``bias`` is used if b is fixed."""
         targets = logits - self.offset
         return Problem(self.rows, targets, weights, bias if self.fixed else None)
 
@@ -269,27 +269,27 @@ class _Search:
         value = self.evidence.loss(z) + lambda_ * float(np.vdot(point.theta, point.theta))
         for _ in range(_MAX_STEPS):
             weights, slope = _expansion(self.evidence, z)
-            # The least squares problem that touches J at logits z.
-            reached = z - np.linalg.solve(weights, slope[..., None])[..., 0]
+            # The least squares problem tangent to J at logits z.
+            targets = z - np.linalg.solve(weights, slope[..., None])[..., 0]
             block = weights[:, 0, 0] if z.shape[1] == 1 else weights
-            problem = self._problem(reached, block, point.bias)
-            target = problem.solve(lambda_)
-            step = Solution(target.theta - point.theta, target.bias - point.bias)
-            change = self._logits(target) - z
-            promised = 2 * (
+            problem = self._problem(targets, block, point.bias)
+            minimum = problem.solve(lambda_)
+            step = Solution(minimum.theta - point.theta, minimum.bias - point.bias)
+            change = self._logits(minimum) - z
+            expected = 2 * (
                 float(np.vdot(slope, change)) / len(z)
                 + lambda_ * float(np.vdot(point.theta, step.theta))
             )
-            # Far from the minimum a whole step can overshoot: it is halved until J falls.
+            # Far from the minimum a full step can overshoot: it is halved until J falls.
             share = 1.0
             for _ in range(_MAX_HALVINGS):
                 theta = point.theta + share * step.theta
                 lower = self.evidence.loss(z + share * change)
                 lower += lambda_ * float(np.vdot(theta, theta))
-                if lower <= value + _DESCENT * share * promised:
+                if lower <= value + _DESCENT * share * expected:
                     break
                 share /= 2
-            else:  # J no longer falls by more than rounding
+            else:  # J only changes by rounding
                 return point, problem
             point = Solution(theta, point.bias + share * step.bias)
             z, value = z + share * change, lower
@@ -301,8 +301,8 @@ class _Search:
 def _expansion(evidence: Evidence, z: Floats) -> tuple[Floats, Floats]:
     """Half the curvature (n, C, C) and half the gradient (n, C) of n times the data terms.
 
-    Half, because J has squares without a half: z - curvature^-1 gradient, weighed with this half,
-    is the least squares problem of the same gradient and curvature.
+    Half, because J has squares without a factor 1/2: the targets z - curvature^-1 gradient with
+    these weights make the least squares problem of the same gradient and curvature.
     """
     n, classes = z.shape
     weight = evidence.label_weights / 2
@@ -335,7 +335,7 @@ def _numbers(values: ArrayLike, name: str) -> Floats:
 def _targets(
     values: ArrayLike | None, shape: tuple[int, int], base: Floats, name: str
 ) -> tuple[Floats | None, Floats]:
-    """Values with 0 for NaN, and their weights; None where no value has a weight."""
+    """Values with 0 for NaN, and their weights; None if no value has a weight."""
     if values is None:
         return None, np.zeros(shape[0])
     array = _numbers(values, name)

@@ -1,6 +1,6 @@
-"""The paper's personal matrix diag(theta), put together from old logits, labels, or both.
+"""The paper's personal matrix diag(theta), fitted to old logits, labels, or both.
 
-The device fits omega (``fala.solver.fit``); this is for those who compare with the paper's way.
+The device fits omega (``fala.solver.fit``); this is for comparisons with the paper.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fala.release.paper.fit import Evidence, Fit, fit_paper
 from fala.solver.gaussian import LOGIT_WEIGHT
 from fala.solver.threads import one_blas_thread
 
-#: Least share of the mean squared weight that a coordinate's penalty has.
+#: The least penalty of a coordinate, as a share of the mean squared weight.
 MIN_PENALTY = 1e-3
 
 Prior = Literal["vendor", "zero"]
@@ -32,30 +32,30 @@ def fit_matrix(
     prior: Prior = "vendor",
     lambda_: float | None = None,
 ) -> PersonalModel:
-    """Fit a personal matrix to embeddings that are there already.
+    """Fit a personal matrix to embeddings.
 
     The paper's (equation 1) is ``fit_matrix(head, inputs, logits=old, prior="zero", lambda_=0.1)``.
 
     Args:
         head: The vendor's head.
         inputs: The head's inputs of n examples, shape (n, d); see ``Head.inputs``.
-        logits: Targets, shape (n, C); NaN where there is none.
-        labels: Class shares, shape (n, C), NaN where there is none; see ``Head.label_shares``.
-            Beside labels a logit weighs as much as one label.
-        prior: ``"vendor"`` shrinks to theta = 1 with b free; ``"zero"`` is the paper: to theta = 0,
-            with b as it is.
-        lambda_: The penalty; None lets exact leave-one-out choose it.
+        logits: Targets, shape (n, C); NaN if there is none.
+        labels: Class shares, shape (n, C), NaN if there is none; see ``Head.label_shares``.
+            Together with labels a logit has the weight of one label.
+        prior: ``"vendor"`` shrinks to theta = 1 with b free; ``"zero"``, as the paper, to theta = 0
+            with b fixed.
+        lambda_: The penalty; None for the best by exact leave-one-out.
 
     Raises:
-        DataError: If there is neither a logit nor a label, a shape does not fit, a number is not
-            finite, or the head is of tags or ratings.
+        DataError: There is neither a logit nor a label, a shape does not match, a number is not
+            finite, or the head is for tags or ratings.
     """
     if prior not in get_args(Prior):
         raise DataError(f"prior is one of {', '.join(get_args(Prior))}, not {prior!r}")
     head.check_exclusive("the paper's matrix")
     evidence = Evidence.of(head.features(inputs), logits=logits, labels=labels)
-    solved = matrix_fit(head, evidence, prior, lambda_)
-    return PersonalModel.of_matrix(head, solved.theta, solved.bias)
+    fit = matrix_fit(head, evidence, prior, lambda_)
+    return PersonalModel.of_matrix(head, fit.theta, fit.bias)
 
 
 def matrix_fit(
@@ -65,12 +65,12 @@ def matrix_fit(
 
     Args:
         head: The vendor's head.
-        evidence: Old logits, labels, or both; beside labels a logit has ``LOGIT_WEIGHT``.
+        evidence: Old logits, labels, or both; together with labels a logit has ``LOGIT_WEIGHT``.
         prior: ``"vendor"``: theta0 = 1, b free, and P = diag(w^2), scaled to mean 1, so that J
-            penalises how far the head's weights theta * w move from the vendor's w; a coordinate
-            that the vendor hardly uses is not held back more than the others. ``"zero"``: the
-            paper's theta0 = 0, P = I and fixed b.
-        lambda_: A fixed penalty; None lets leave-one-out choose it.
+            penalises the distance of the weights theta * w from the vendor's w, and does not
+            penalise coordinates of small w more than others. ``"zero"``: the paper's theta0 = 0,
+            P = I and fixed b.
+        lambda_: A fixed penalty; None for the best by leave-one-out.
     """
     lambdas = None if lambda_ is None else [lambda_]
     if evidence.labels is not None:

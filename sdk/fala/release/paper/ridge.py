@@ -4,11 +4,11 @@
 
 The paper has W = 1 and a fixed b; here they are arguments. With C logits an example, theta and b
 have C rows, and W_i is a weight or a C x C block. With W_i = R_i'R_i it is a plain ridge
-regression of R_i z_i on R_i e_i. A bias without a penalty is taken out by projection: rows and
-targets lose the span of its columns R 1.
+regression of R_i z_i on R_i e_i. A bias without a penalty is eliminated by projection: the span of
+its columns R 1 is removed from rows and targets.
 
-All of it is solved in float64, never by an explicit inverse: for one lambda by a Cholesky factor,
-and left out for a grid of them by one eigendecomposition.
+All is solved in float64, without an explicit inverse: for one lambda by a Cholesky factor, and
+leave-one-out for a grid of lambdas by one eigendecomposition.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fala.model.losses import Floats
 from fala.solver.design import product
 from fala.solver.triangles import Triangle, cholesky
 
-# Rows whose bias is taken out at a time: what is subtracted then stays in the processor's cache.
+# Rows from which the bias is removed at a time, so that the data fit the processor's cache.
 _BLOCK = 128
 
 
@@ -42,7 +42,7 @@ class Solution:
 
 
 class Problem:
-    """Equation 1, ready to be solved for any lambda.
+    """Equation 1, prepared for any lambda.
 
     Args:
         features: Shape (n, C, d).
@@ -58,14 +58,14 @@ class Problem:
         self._targets, self._bias = targets, bias
         residual = targets if bias is None else targets - bias
         free = bias is None
-        if weights.ndim == 1:  # the classes do not meet
+        if weights.ndim == 1:  # the classes are independent
             self._roots = np.sqrt(weights)
             columns = self._roots[:, None]
             self._systems = [
                 _System(features[:, c] * columns, residual[:, c] * self._roots, 1, columns, free)
                 for c in range(classes)
             ]
-        else:  # one system of n C rows and C d columns, block diagonal before weighing
+        else:  # one system of n C rows and C d columns, block diagonal before weights
             self._roots = np.swapaxes(np.linalg.cholesky(weights), 1, 2)
             rows = np.einsum("nij,njd->nijd", self._roots, features)
             weighted = np.einsum("nij,nj->ni", self._roots, residual).ravel()
@@ -77,7 +77,7 @@ class Problem:
         """Minimize J for one lambda above 0.
 
         Raises:
-            DataError: If lambda is so small that the system is singular.
+            DataError: Lambda is so small that the system is singular.
         """
         alpha = lambda_ * len(self._targets)
         parts = [system.coefficients(alpha) for system in self._systems]
@@ -90,11 +90,11 @@ class Problem:
     def leave_one_out(self, lambda_: float) -> Floats:
         """The logits of each example from all the others, shape (n, C).
 
-        A fold is a whole example, all its logits; the penalty n lambda of the sum stays as it is
-        when one is left out. If b is free, there are two examples or more.
+        A fold is one example with all its logits. The penalty n lambda does not change when one is
+        left out. If b is free, there must be two examples or more.
 
         Raises:
-            DataError: As ``solve``.
+            DataError: See ``solve``.
         """
         alpha = lambda_ * len(self._targets)
         return self._logits([system.left_out(alpha) for system in self._systems])
@@ -117,26 +117,26 @@ class Problem:
     def scale(self) -> float:
         """Mean squared length of an example's weighted features.
 
-        Where they are constant and b is free, nothing is left of them: then the length before
-        the bias was taken out, or 1 where that is 0 too.
+        If they are constant and b is free, nothing remains of them: then it is the length before
+        the bias was removed, or 1 if that is also 0.
         """
         squares = sum(system.squares for system in self._systems)
-        taken_out = sum(system.bias_squares for system in self._systems)
-        return (squares or taken_out) / self._targets.size or 1.0
+        removed = sum(system.bias_squares for system in self._systems)
+        return (squares or removed) / self._targets.size or 1.0
 
 
 class _System:
-    """A plain ridge regression: m rows of p features, ``size`` rows an example.
+    """A plain ridge regression: m rows of p features, ``size`` rows for each example.
 
-    H is the matrix that takes targets to fitted values, the bias included. The leave-one-out
-    residual of an example is (I - H_ii)^-1 r_i, where r = (I - H) y and ii are its rows.
+    H is the hat matrix (fitted values = H targets), including the bias. The leave-one-out residual
+    of an example is (I - H_ii)^-1 r_i, where r = (I - H) y and ii are its rows.
 
     Args:
         rows: Weighted features, shape (m, p).
         targets: Weighted targets, shape (m,).
         size: Rows of one example.
         columns: Columns R 1 of the biases, shape (m, q).
-        free: Whether the biases are fitted; else q is 0 from here on.
+        free: Whether the biases are fitted; else q is 0.
     """
 
     def __init__(
@@ -148,27 +148,27 @@ class _System:
         self.mean_rows = np.linalg.solve(triangle, projected)
         self.mean_targets = np.linalg.solve(triangle, self.basis.T @ targets)
         if free:
-            for start in range(0, len(rows), _BLOCK):  # in place: nobody else holds them
+            for start in range(0, len(rows), _BLOCK):  # in place: the rows are not used elsewhere
                 part = slice(start, start + _BLOCK)
                 rows[part] -= columns[part] @ self.mean_rows
         self.rows = rows
         self.targets = targets - columns @ self.mean_targets
         self.size = size
-        self.bias_squares = float(np.vdot(projected, projected))  # what the bias took out
+        self.bias_squares = float(np.vdot(projected, projected))  # removed with the bias
         self.dual = self.rows.shape[0] <= self.rows.shape[1]  # the smaller system
-        self._factored: tuple[float, Triangle] | None = None
+        self._last_factor: tuple[float, Triangle] | None = None
 
     @cached_property
     def squares(self) -> float:
         """Squared length of all rows: the trace of X X'."""
         flat = self.rows.ravel()
         squares = float(np.vdot(flat, flat))
-        # What is left of constant features is the rounding of their mean.
+        # Only rounding errors remain of constant features.
         return squares if squares > 1e-24 * self.bias_squares else 0.0
 
     @cached_property
     def shift(self) -> float:
-        """What the dual Gram matrix has along the bias: above all its other eigenvalues."""
+        """The eigenvalue of the dual Gram matrix for the bias, above all others."""
         return 2.0 * self.squares or 1.0
 
     @cached_property
@@ -176,7 +176,7 @@ class _System:
         """X X' + shift Q Q' (m x m, dual) or X'X (p x p).
 
         The second term moves the bias, which X lacks, from the lower end of the spectrum to the
-        upper: there nothing has to be subtracted to take it out of I - H. Solutions do not change.
+        upper end, where it is removed from I - H without cancellation. Solutions do not change.
         """
         rows, basis = self.rows, self.basis
         gram = product(rows, rows.T) if self.dual else product(rows.T, rows)
@@ -188,14 +188,14 @@ class _System:
 
     def factor(self, alpha: float) -> Triangle:
         """The Cholesky factor of the Gram matrix plus alpha; the last one is kept."""
-        if self._factored is None or self._factored[0] != alpha:
+        if self._last_factor is None or self._last_factor[0] != alpha:
             shifted = self.gram.copy()
             shifted.flat[:: len(shifted) + 1] += alpha
             try:
-                self._factored = alpha, cholesky(shifted)
+                self._last_factor = alpha, cholesky(shifted)
             except np.linalg.LinAlgError as error:
                 raise DataError("lambda is too small for these features: singular") from error
-        return self._factored[1]
+        return self._last_factor[1]
 
     def coefficients(self, alpha: float) -> Floats:
         """Coefficients (p,)."""
@@ -205,7 +205,7 @@ class _System:
         return factor.solve_both(product(self.rows.T, self.targets))  # (X'X + alpha)^-1 X'y
 
     def bias(self, coefficients: Floats) -> Floats:
-        """The biases (q,) that belong to coefficients (p,)."""
+        """The biases (q,) for coefficients (p,)."""
         return self.mean_targets - self.mean_rows @ coefficients
 
     def left_out(self, alpha: float) -> Floats:
@@ -213,19 +213,19 @@ class _System:
         factor, size = self.factor(alpha), self.size
         if self.dual:  # I - H = alpha (X X' + alpha)^-1, without the bias
             residual = alpha * factor.solve_both(self.targets)
-            kept = alpha * _folds(factor.inverse().T, size)
-            kept -= alpha / (self.shift + alpha) * _folds(self.basis, size)
+            blocks = alpha * _folds(factor.inverse().T, size)
+            blocks -= alpha / (self.shift + alpha) * _folds(self.basis, size)
         else:  # H = X (X'X + alpha)^-1 X', and the bias
             residual = self.targets - product(self.rows, self.coefficients(alpha))
             half = factor.solve(self.rows.T).T
-            kept = np.eye(size) - _folds(half, size) - _folds(self.basis, size)
-        return _without(kept, residual)
+            blocks = np.eye(size) - _folds(half, size) - _folds(self.basis, size)
+        return _without(blocks, residual)
 
     def left_out_grid(self, alphas: Floats) -> Floats:
         """``left_out`` for L alphas, shape (L, n, size), by one eigendecomposition.
 
         Dual: X X' = U S U', and I - H is U diag(alpha / (s + alpha)) U'. Primal: X'X = V S V', and
-        H is X V diag(1 / (s + alpha)) (X V)', with the bias beside.
+        H is X V diag(1 / (s + alpha)) (X V)', plus the bias.
         """
         try:
             values, vectors = np.linalg.eigh(self.gram)
@@ -234,31 +234,31 @@ class _System:
         if self.dual:  # the last are the bias, see ``gram``
             count = len(values) - self.basis.shape[1]
             values, vectors = values[:count], vectors[:, :count]
-        turned = vectors if self.dual else product(self.rows, vectors)
+        rotated = vectors if self.dual else product(self.rows, vectors)
         factors = 1.0 / (np.maximum(values, 0.0)[:, None] + alphas)
         if self.dual:
             factors *= alphas
-        residuals = product(turned, product(turned.T, self.targets)[:, None] * factors).T
+        residuals = product(rotated, product(rotated.T, self.targets)[:, None] * factors).T
         if self.size == 1:
-            kept = product(turned**2, factors).T[..., None, None]
+            blocks = product(rotated**2, factors).T[..., None, None]
         else:
-            kept = np.stack([_folds(turned * np.sqrt(one), self.size) for one in factors.T])
+            blocks = np.stack([_folds(rotated * np.sqrt(row), self.size) for row in factors.T])
         if not self.dual:
             residuals = self.targets - residuals
-            kept = np.eye(self.size) - kept - _folds(self.basis, self.size)
-        return _without(kept, residuals)
+            blocks = np.eye(self.size) - blocks - _folds(self.basis, self.size)
+        return _without(blocks, residuals)
 
 
-def _without(kept: Floats, residuals: Floats) -> Floats:
-    """(I - H_ii)^-1 r_i, shape (..., n, size), of (..., n, size, size) and (..., n size)."""
-    if kept.shape[-1] == 1:
+def _without(blocks: Floats, residuals: Floats) -> Floats:
+    """(I - H_ii)^-1 r_i, shape (..., n, size), from (..., n, size, size) and (..., n size)."""
+    if blocks.shape[-1] == 1:
         # An example that alone decides its own fit has 1 - H_ii = 0 up to rounding.
-        return residuals[..., None] / np.maximum(kept[..., 0], np.finfo(np.float64).eps)
+        return residuals[..., None] / np.maximum(blocks[..., 0], np.finfo(np.float64).eps)
     try:
-        solved = np.linalg.solve(kept, residuals.reshape(*kept.shape[:-1], 1))
+        solutions = np.linalg.solve(blocks, residuals.reshape(*blocks.shape[:-1], 1))
     except np.linalg.LinAlgError as error:
         raise DataError("lambda is too small for these features: singular") from error
-    return np.asarray(solved[..., 0], dtype=np.float64)
+    return np.asarray(solutions[..., 0], dtype=np.float64)
 
 
 def _folds(half: Floats, size: int) -> Floats:

@@ -1,4 +1,4 @@
-"""How public annotators differ from the vendor's head: the prior that devices start from.
+"""The population prior for devices: how public annotators differ from the vendor's head.
 
-Needs SciPy, which the base install has not.
+Needs SciPy, which is not in the base install.
 """

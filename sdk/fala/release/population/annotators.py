@@ -1,4 +1,4 @@
-"""Public annotators: each one's rows as a personal head sees them."""
+"""Public annotators: each one's rows as inputs of a personal head."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fala.release.device_fit import (
 
 LEAST_ROWS = 10
 LEAST_ANNOTATORS = 20
-#: Solving costs the cube of an annotator's rows, and what is estimated is for people with few.
+#: A solve costs the cube of an annotator's rows, and the prior is for people with few labels.
 MOST_ROWS = 500
 
 _CHUNK_ROWS = 2048
@@ -32,23 +32,23 @@ Inputs = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Annotator:
-    """What one annotator labelled, in the order of the vendor's logits.
+    """One annotator's rows, in the order of the vendor's logits.
 
     Attributes:
-        name: Who it is.
+        name: The annotator's name.
         inputs: The head's inputs with a last column of ones, shape (n, d + 1).
         logits: The vendor's logits, shape (n,).
         labels: 1 for the head's second label, else 0; or ratings; shape (n,).
-        beside: Covariance of the logits by what a device fits beside the prior, whatever that
-            is: its own slope and weights of n-grams, shape (n, n).
-        link: What the logits mean.
+        extra_covariance: Covariance of the logits by the parameters that a device fits besides
+            those of the prior: the slope and the n-grams' weights, shape (n, n).
+        link: The meaning of the logits.
     """
 
     name: str
     inputs: Inputs
     logits: Floats
     labels: Floats
-    beside: Inputs
+    extra_covariance: Inputs
     link: Link = LABELS
 
 
@@ -60,21 +60,21 @@ def gather_annotators(
     names: Sequence[str | None],
     link: Link = LABELS,
 ) -> list[Annotator]:
-    """Divide public rows by who labelled them; the rows' order makes no difference.
+    """Divide public rows by annotator; the rows' order does not matter.
 
-    Annotators with fewer than ``LEAST_ROWS`` rows, and rows of nobody, are left out. Of one with
-    very many rows some are kept, at even steps of the vendor's logits.
+    Annotators with fewer than ``LEAST_ROWS`` rows, and rows without a name, are not used. Of one
+    with very many rows some are used, at even steps of the vendor's logits.
 
     Args:
         inputs: The head's inputs, shape (n, d).
-        words: The n-grams; None where the head has no lexical view.
+        words: The n-grams; None if the head has no lexical view.
         logits: The vendor's logits, shape (n,).
         labels: 1 for the head's second label, else 0; or ratings; shape (n,).
-        names: Who labelled each row; None where that is not known.
-        link: What the logits mean.
+        names: Each row's annotator; None if unknown.
+        link: The meaning of the logits.
 
     Returns:
-        The annotators, those with few rows first.
+        The annotators, by rising number of rows.
 
     Raises:
         DataError: See ``enough_rows``.
@@ -86,20 +86,20 @@ def gather_annotators(
         order = rows[np.lexsort((labels[rows], logits[rows]))]
         order = order[evenly(len(order), MOST_ROWS)]
         ones = np.ones((len(order), 1), dtype=np.float32)
-        beside = _beside(None if words is None else words.take(order), logits[order], link.spread)
+        extra = _kernel(None if words is None else words.take(order), logits[order], link.spread)
         extended = np.hstack([inputs[order], ones])
-        annotators.append(Annotator(name, extended, logits[order], labels[order], beside, link))
+        annotators.append(Annotator(name, extended, logits[order], labels[order], extra, link))
     return annotators
 
 
-def _beside(words: SparseRows | None, logits: Floats, spread: float) -> Inputs:
-    """As ``fala.solver.fit`` has them, at the scales of a release that tells none."""
-    sloped = logits - logits.mean()
-    beside = SLOPE_DEVIATION**2 * SLOPE_SCALE * np.outer(sloped, sloped)
+def _kernel(words: SparseRows | None, logits: Floats, spread: float) -> Inputs:
+    """As in ``fala.solver.fit``, with the default scales."""
+    centred = logits - logits.mean()
+    covariance = SLOPE_DEVIATION**2 * SLOPE_SCALE * np.outer(centred, centred)
     if words is not None:
         block = Block(words, np.zeros((1, words.width), dtype=np.float32))
-        beside += LEXICAL_SCALE * whiten(block, spread)[0].rows(words).gram()
-    return np.asarray(beside, dtype=np.float32)
+        covariance += LEXICAL_SCALE * whiten(block, spread)[0].rows(words).gram()
+    return np.asarray(covariance, dtype=np.float32)
 
 
 def enough_rows(names: Sequence[str | None]) -> dict[str, NDArray[np.int64]]:
@@ -110,9 +110,9 @@ def enough_rows(names: Sequence[str | None]) -> dict[str, NDArray[np.int64]]:
     """
     enough = rows_by_name(names, LEAST_ROWS)
     if len(enough) < LEAST_ANNOTATORS:
-        named = len(set(names) - {None})
+        total = len(set(names) - {None})
         raise DataError(
-            f"{len(enough)} of {named} public annotators have {LEAST_ROWS} rows or more (what a "
+            f"{len(enough)} of {total} public annotators have {LEAST_ROWS} rows or more (what a "
             "backbone was trained on does not count); a population prior needs "
             f"{LEAST_ANNOTATORS} of them. Leave it out: devices then use the SDK's isotropic prior"
         )
@@ -120,7 +120,7 @@ def enough_rows(names: Sequence[str | None]) -> dict[str, NDArray[np.int64]]:
 
 
 def rows_by_name(names: Sequence[str | None], least: int) -> dict[str, NDArray[np.int64]]:
-    """Positions of the rows of everybody who has so many."""
+    """Positions of the rows of every annotator with at least that many."""
     positions: dict[str, list[int]] = {}
     for position, name in enumerate(names):
         if name is not None:
@@ -133,12 +133,12 @@ def rows_by_name(names: Sequence[str | None], least: int) -> dict[str, NDArray[n
 
 
 def evenly(count: int, most: int) -> NDArray[np.int64]:
-    """Positions of all of so many things, or of some at even steps where they are very many."""
+    """All of ``count`` positions, or ``most`` of them at even steps."""
     return np.linspace(0, count - 1, min(count, most)).round().astype(np.int64)
 
 
 def chunks(annotators: Sequence[Annotator]) -> Iterator[range]:
-    """Positions of neighbours with a few thousand rows together: one product for all of them."""
+    """Ranges of annotators with a few thousand rows together, for one product each."""
     first, rows = 0, 0
     for position, annotator in enumerate(annotators):
         rows += len(annotator.labels)

@@ -1,4 +1,4 @@
-"""Which prior devices get: the one that serves held-out annotators best."""
+"""The choice of the prior with the least loss on held-out annotators."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from fala.release.population.estimation import Gaussian, estimate, find_mode, is
 from fala.solver.gaussian import BIAS_DEVIATION
 
 FOLDS = 5
-#: Estimates that ``choose_prior`` makes: without the annotators of each fold, and of all.
+#: Number of estimates in ``choose_prior``: without the annotators of each fold, and of all.
 ESTIMATES = FOLDS + 1
 
 _ISOTROPIC = (0.1, 0.3, 1.0, 3.0, 10.0)
-# Of few rows an annotator EM overestimates the spread of the weights, but not that of the bias.
+# With few rows an annotator EM overestimates the spread of the weights, but not of the bias.
 _ESTIMATED = (0.25, 0.5, 1.0, 2.0)
 _DIRECTIONS = (0, 5, 20)
-_LEAST = 1e-4  # share of a coordinate's variance that directions leave to the diagonal
+_LEAST = 1e-4  # least diagonal variance of a coordinate, as a share of its variance
 _DIGITS = 6
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A way to make a prior of annotators.
+    """A way to make a prior from annotators.
 
     Attributes:
-        directions: k, the leading directions that are kept; None is the isotropic prior.
-        factor: Of the weights' covariance; the bias keeps its own.
+        directions: k, the number of leading directions; None is the isotropic prior.
+        factor: Factor of the weights' covariance; the bias's does not change.
     """
 
     directions: int | None
@@ -45,7 +45,7 @@ class Candidate:
         return f"{kind} x {self.factor:g}"
 
     def prior(self, start: Gaussian, fitted: Gaussian) -> PopulationPrior:
-        """The prior that it makes of the isotropic start and of what was fitted from there."""
+        """The prior from the isotropic start and the fit that started there."""
         if self.directions is None:
             return cut(start, 0, self.factor)
         return cut(fitted, self.directions, self.factor)
@@ -59,11 +59,11 @@ CANDIDATES = (
 
 @dataclass(frozen=True)
 class Fold:
-    """Candidates that were estimated without some annotators.
+    """Candidates estimated without some annotators.
 
     Attributes:
-        priors: By candidate.
-        losses: Mean loss of each of these annotators' rows, by candidate, in nats.
+        priors: Priors by candidate.
+        losses: Mean losses of these annotators' rows, by candidate, in nats.
     """
 
     priors: dict[Candidate, PopulationPrior]
@@ -74,23 +74,23 @@ class Map(Protocol):
     """The built-in ``map``, or one that uses several processes."""
 
     def __call__(self, function: Callable[[int], Fold], of: Iterable[int], /) -> Iterable[Fold]:
-        """What a function returns of things, in their order."""
+        """A function's results for arguments, in their order."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What was chosen.
+    """The chosen prior.
 
     Attributes:
-        prior: For the bundle; None where none is better than the vendor's head alone, and than
-            what devices take where a release has no prior.
-        held_out: The same estimated without every fold's annotators: without those at positions
-            f, f + ``FOLDS`` and so on for number f.
-        candidate: The best.
+        prior: The prior for the bundle; None if none is better than the vendor's head alone, and
+            than the devices' default prior.
+        held_out: The same estimated without each fold's annotators: those at positions f,
+            f + ``FOLDS`` and so on for fold f.
+        candidate: The best candidate.
         losses: Mean loss of the held-out annotators' rows, by candidate, in nats.
-        vendor: The same of the vendor's head alone.
-        devices: The same by the prior that devices take where a release has none.
-        link: Of the head.
+        vendor: The same for the vendor's head alone.
+        devices: The same for the devices' default prior.
+        link: The head's link.
     """
 
     prior: PopulationPrior | None
@@ -102,7 +102,7 @@ class Choice:
     link: Link
 
     def details(self) -> dict[str, Any]:
-        """What a manifest says of it."""
+        """The details for a manifest."""
         return {
             **self._chosen(),
             "measure": self.link.measure,
@@ -117,10 +117,10 @@ class Choice:
         prior = self.prior
         if prior is None:
             return {
-                "refused": "no population prior serves held-out annotators better than what there "
-                f"is: {self.link.measure} {self.losses[self.candidate]:.4f} with the best, "
+                "refused": "no population prior is better on held-out annotators: "
+                f"{self.link.measure} {self.losses[self.candidate]:.4f} with the best, "
                 f"{self.vendor:.4f} with the vendor's head alone, {self.devices:.4f} with the "
-                "isotropic prior that devices take where a release has none"
+                "isotropic prior that devices use by default"
             }
         spread = prior.variance[-1] + (prior.factors[:, -1] ** 2).sum()
         return {
@@ -135,17 +135,17 @@ class Choice:
 def choose_prior(
     annotators: Sequence[Annotator], tick: Callable[[int], None], run: Map = map
 ) -> Choice:
-    """Estimate candidates without a fifth of the annotators, and see how they serve this fifth.
+    """Estimate candidates without a fifth of the annotators, and compare losses on this fifth.
 
-    Of each held-out annotator every second row, in the order of the vendor's logits, fits a
-    personal head under the candidate, and what a device fits beside it; the loss is of
-    the other rows, and the other way round. Annotators count equally, as users do. The winner is
-    the one that is estimated from all of them.
+    For each held-out annotator a personal head (and a device's other parameters) is fitted under
+    the candidate to every second row, in the order of the vendor's logits. The loss is that of the
+    other rows, and vice versa. Annotators count equally, as users do. The best candidate is then
+    estimated from all annotators.
 
     Args:
         annotators: The annotators.
-        tick: Called with the estimates that were made, ``ESTIMATES`` in all.
-        run: Makes the estimates; they do not depend on each other.
+        tick: Called with the number of new estimates, ``ESTIMATES`` in all.
+        run: Runs the estimates, which are independent of each other.
     """
     folds = []
     for fold in run(partial(_fold, annotators), range(ESTIMATES)):
@@ -155,8 +155,8 @@ def choose_prior(
         candidate: float(np.mean([loss for fold in folds for loss in fold.losses[candidate]]))
         for candidate in CANDIDATES
     }
-    vendor = float(np.mean([_loss(one, one.logits) for one in annotators]))
-    devices = float(np.mean([_devices_loss(one) for one in annotators]))
+    vendor = float(np.mean([_loss(each, each.logits) for each in annotators]))
+    devices = float(np.mean([_devices_loss(each) for each in annotators]))
     best = min(means, key=lambda candidate: means[candidate])
     link = annotators[0].link
     if not means[best] < min(vendor, devices):
@@ -166,17 +166,17 @@ def choose_prior(
 
 
 def _fold(annotators: Sequence[Annotator], number: int) -> Fold:
-    """Estimate candidates without the annotators of a fold; there are none in number ``FOLDS``."""
-    rest = [one for index, one in enumerate(annotators) if index % FOLDS != number]
-    held_out = [one for index, one in enumerate(annotators) if index % FOLDS == number]
+    """Estimate candidates without the annotators of a fold; fold ``FOLDS`` has none."""
+    rest = [each for index, each in enumerate(annotators) if index % FOLDS != number]
+    held_out = annotators[number::FOLDS] if number < FOLDS else []
     with one_blas_thread():
         start = isotropic(rest)
         fitted = estimate(rest, start)
         priors = {candidate: candidate.prior(start, fitted) for candidate in CANDIDATES}
-        by_annotator = [_losses(one, priors.values()) for one in held_out]
+        by_annotator = [_losses(annotator, priors.values()) for annotator in held_out]
     losses = {
-        candidate: [of_one[place] for of_one in by_annotator]
-        for place, candidate in enumerate(CANDIDATES)
+        candidate: [row[position] for row in by_annotator]
+        for position, candidate in enumerate(CANDIDATES)
     }
     return Fold(priors, losses)
 
@@ -186,13 +186,13 @@ def cut(full: Gaussian, directions: int, factor: float) -> PopulationPrior:
 
     Args:
         full: The Gaussian.
-        directions: k.
-        factor: Of the weights' covariance; the bias keeps its own.
+        directions: k, their number.
+        factor: Factor of the weights' covariance; the bias's does not change.
     """
     variance = np.diag(full.covariance)
     values, vectors = full.directions
-    kept = slice(max(len(values) - directions, 0), None)
-    factors = (vectors[:, kept] * np.sqrt(np.maximum(values[kept], 0))).T
+    leading = slice(max(len(values) - directions, 0), None)
+    factors = (vectors[:, leading] * np.sqrt(np.maximum(values[leading], 0))).T
     rest = np.maximum(variance - (factors**2).sum(axis=0), _LEAST * variance)
     scale = np.full(len(variance), np.sqrt(factor))
     scale[-1] = 1.0
@@ -204,39 +204,39 @@ def cut(full: Gaussian, directions: int, factor: float) -> PopulationPrior:
 
 
 def _losses(annotator: Annotator, priors: Iterable[PopulationPrior]) -> list[float]:
-    """The loss under each prior; neighbours among them are quick where they are alike."""
+    """The loss under each prior; each fit starts from the previous prior's."""
     losses = []
     duals: list[Floats | None] = [None, None]
     for prior in priors:
         inputs = annotator.inputs
         expected = annotator.logits + inputs @ prior.mean
         rows = np.hstack([inputs * np.sqrt(prior.variance), inputs @ prior.factors.T])
-        kernel = (rows @ rows.T + annotator.beside).astype(np.float64)
-        losses.append(_loss(annotator, _crossed(annotator, kernel, expected, duals)))
+        kernel = (rows @ rows.T + annotator.extra_covariance).astype(np.float64)
+        losses.append(_loss(annotator, _cross_fitted(annotator, kernel, expected, duals)))
     return losses
 
 
 def _devices_loss(annotator: Annotator) -> float:
-    """As a device fits without a population prior: at the user's mean input, of unit length."""
+    """The loss of a device's fit without a population prior: centred inputs of unit length."""
     inputs = annotator.inputs[:, :-1].astype(np.float64)
     inputs -= inputs.mean(axis=0)
     products = inputs @ inputs.T
     length = float(np.trace(products)) / len(products)
     kernel = DENSE_SCALE * products / (length or 1.0) + BIAS_DEVIATION**2
-    kernel = annotator.link.spread**2 * kernel + annotator.beside
-    return _loss(annotator, _crossed(annotator, kernel, annotator.logits, [None, None]))
+    kernel = annotator.link.spread**2 * kernel + annotator.extra_covariance
+    return _loss(annotator, _cross_fitted(annotator, kernel, annotator.logits, [None, None]))
 
 
-def _crossed(
+def _cross_fitted(
     annotator: Annotator, kernel: Floats, expected: Floats, duals: list[Floats | None]
 ) -> Floats:
-    """Each half's logits, by the personal head that the other half fits.
+    """Each half's logits, by the personal head fitted to the other half.
 
     Args:
-        annotator: Whose rows they are.
+        annotator: The annotator.
         kernel: The covariance of the rows' logits, shape (n, n).
         expected: Their mean, shape (n,).
-        duals: Where the two halves' fits start; where they end, afterwards.
+        duals: The starts of the two halves' fits; replaced by their results.
     """
     logits = expected.copy()
     halves = (slice(0, None, 2), slice(1, None, 2))

@@ -13,8 +13,8 @@ from fala.release.population.annotators import Annotator, Floats, Inputs, chunks
 
 _STEPS = 50
 _HALVINGS = 20
-# Of the objective, an annotator. Newton squares what is missing: after a whole step that gained
-# this much, the next would gain its square.
+# The least gain of a full step in an annotator's objective: Newton's method squares the error, so
+# that the next step would gain about its square.
 _CLOSE = 1e-4
 
 
@@ -36,15 +36,15 @@ def find_mode(
 ) -> Mode:
     """Newton's method in the space of the annotator's rows.
 
-    Rasmussen and Williams, "Gaussian Processes for Machine Learning" (2006), algorithm 3.1, with
-    steps that are halved where the objective would fall.
+    Rasmussen and Williams, "Gaussian Processes for Machine Learning" (2006), algorithm 3.1, where
+    a step is halved if the objective would fall.
 
     Args:
         kernel: K, the covariance of the rows' logits, shape (n, n).
         expected: Their mean, shape (n,).
         labels: 0 or 1, or ratings, shape (n,).
         start: A first guess of a.
-        link: What the logits mean.
+        link: The meaning of the logits.
     """
     from scipy.linalg import lapack
 
@@ -53,13 +53,13 @@ def find_mode(
     shift = kernel @ dual
     value = likelihood.logarithm(expected + shift) - dual @ shift / 2
     for _ in range(_STEPS):
-        pull, curvature = likelihood.derivatives(expected + shift)
+        gradient, curvature = likelihood.derivatives(expected + shift)
         root = np.sqrt(curvature)
-        right = curvature * shift + pull
-        # LAPACK reads one triangle, in Fortran's order: of a symmetric matrix that is either.
+        right_side = curvature * shift + gradient
+        # LAPACK reads one triangle in Fortran's order; the matrix is symmetric.
         system = _system(kernel, root).T
-        _, solved, _ = lapack.dposv(system, root * (kernel @ right), lower=1, overwrite_a=1)
-        step = right - root * solved - dual
+        _, solution, _ = lapack.dposv(system, root * (kernel @ right_side), lower=1, overwrite_a=1)
+        step = right_side - root * solution - dual
         move = kernel @ step
         for _ in range(_HALVINGS):
             logits = expected + shift + move
@@ -95,7 +95,7 @@ class _Labels:
 
 @dataclass(frozen=True)
 class _Ratings:
-    """The likelihood of numbers (n,) that are normal about logits (n,)."""
+    """The likelihood of numbers (n,) that are normal around logits (n,)."""
 
     numbers: Floats
     noise: float
@@ -119,7 +119,7 @@ def whiten(kernel: Floats, curvature: Floats, rows: Inputs) -> None:
     root = np.sqrt(curvature)
     rows *= root[:, None].astype(rows.dtype)
     lower, _ = lapack.dpotrf(_system(kernel, root).T, lower=1, overwrite_a=1)
-    # X' = (root rows)' L'^-1: transposed, C's order is Fortran's, and nothing is copied.
+    # X' = (root rows)' L'^-1: transposed, C's order is Fortran's, so nothing is copied.
     blas.strsm(1.0, lower.astype(rows.dtype), rows.T, side=1, lower=1, trans_a=1, overwrite_b=1)
 
 
@@ -130,16 +130,16 @@ def _system(kernel: Floats, root: Floats) -> Floats:
     return system
 
 
-# The start is a prior too: where annotators say nothing, more rounds only fit their noise.
+# The start is also a prior: without information from annotators, more rounds only fit noise.
 ROUNDS = 12
 
-_WEIGHTS = 0.8  # variance of the logits, by the weights' differences
+_WEIGHTS = 0.8  # variance of the logits by differences of the weights
 _BIAS = 1.0
 
 
 @dataclass(frozen=True)
 class Gaussian:
-    """Of (omega - w, b - the vendor's b) among people.
+    """The distribution of (omega - w, b - the vendor's b) over people.
 
     Attributes:
         mean: Shape (d + 1,).
@@ -157,13 +157,13 @@ class Gaussian:
 
 
 def isotropic(annotators: Sequence[Annotator]) -> Gaussian:
-    """Without knowledge of people: equal variances of all weights, and one of the bias.
+    """The start, without data of people: equal variances of all weights, and one of the bias.
 
     The weights' differences alone give logits on the annotators' inputs a variance of 0.8 around
     their mean, in units of the link's spread.
     """
     inputs = np.concatenate([annotator.inputs[:, :-1] for annotator in annotators])
-    # Their variance: summed in float64, of differences in float32, in a tenth of ``var``'s time.
+    # Their variance, from differences in float32, summed in float64: ten times faster than ``var``.
     centre = inputs.mean(axis=0, dtype=np.float64).astype(np.float32)
     length = float(np.square(inputs - centre).sum(dtype=np.float64)) / len(inputs)
     variance = np.full(inputs.shape[1] + 1, _WEIGHTS / (length or 1.0))
@@ -173,18 +173,18 @@ def isotropic(annotators: Sequence[Annotator]) -> Gaussian:
 
 
 def estimate(annotators: Sequence[Annotator], start: Gaussian) -> Gaussian:
-    """Fit the mean and covariance to annotators, each of whose posteriors is Laplace's.
+    """Fit the mean and covariance to annotators, with Laplace's approximation of each posterior.
 
-    With m_a and V_a an annotator's posterior mean and covariance around the mean, a round takes
+    With m_a and V_a an annotator's posterior mean and covariance around the mean, a round changes
     the mean to mean + avg m_a and the covariance to avg (m_a m_a' + V_a) - avg m_a avg m_a'
     (Dempster, Laird and Rubin, 1977). In coordinates in which the covariance S = L L' is the
     identity, annotators' rows are Y = X L, m_a = Y'a and V_a = I - Y'R'R Y: the new covariance is
-    L (I + C) L', where C is summed in single precision, and I + C is never near singular. What a
-    device fits beside the prior is in the covariance of the annotators' logits, and not in Y.
+    L (I + C) L', where C is summed in single precision, and I + C is never nearly singular. The
+    other parameters of a device are in the covariance of the annotators' logits, not in Y.
 
     Args:
         annotators: The annotators.
-        start: Where to start.
+        start: The start.
     """
     from scipy.linalg import blas
 
@@ -201,7 +201,7 @@ def estimate(annotators: Sequence[Annotator], start: Gaussian) -> Gaussian:
         for chunk, original in groups:
             expected = original @ mean.astype(np.float32)
             inputs = original.copy()
-            # L' X': the transposes are in Fortran's order, and half of L is nothing.
+            # L' X': the transposes are in Fortran's order, and L is triangular.
             blas.strmm(1.0, turn.T, inputs.T, side=0, lower=0, overwrite_b=1)
             first = 0
             for index in chunk:
@@ -209,7 +209,7 @@ def estimate(annotators: Sequence[Annotator], start: Gaussian) -> Gaussian:
                 rows = inputs[first : first + len(annotator.labels)]
                 logits = annotator.logits + expected[first : first + len(rows)]
                 first += len(rows)
-                kernel = (rows @ rows.T + annotator.beside).astype(np.float64)
+                kernel = (rows @ rows.T + annotator.extra_covariance).astype(np.float64)
                 mode = find_mode(kernel, logits, annotator.labels, duals[index], annotator.link)
                 duals[index] = mode.dual
                 pulls[index] = mode.dual.astype(np.float32) @ rows

@@ -1,4 +1,4 @@
-"""What public annotators teach of a head: a population prior, and the fit's scales under it."""
+"""Learns a population prior, and the fit's scales under it, from public annotators."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ from fala.release.population.annotators import (
     gather_annotators,
 )
 from fala.release.population.choice import ESTIMATES, FOLDS, Choice, Map, choose_prior
-from fala.release.population.left_out import honest_logits
+from fala.release.population.left_out import cross_fitted_logits
 from fala.release.population.scales import choose_scales, training_sets, trials
 from fala.release.user_rows import Row
 
-#: Shows how far a step of some name and length is; what it gives has ``update(n)``.
+#: Shows the progress of a step of some name and length; its value has ``update(n)``.
 Show: TypeAlias = Callable[[str, int], AbstractContextManager[Any]]
 
 
 @dataclass(frozen=True)
 class AnnotatedRows:
-    """Public rows of named annotators, as a head sees them.
+    """Public rows of named annotators, as inputs of a head.
 
     Attributes:
         head: The head.
         inputs: ``Head.inputs``, shape (n, D).
         words: ``Head.words``.
-        logits: ``honest_logits``, shape (n, C).
+        logits: ``cross_fitted_logits``, shape (n, C).
         labels: ``Head.label_shares``, shape (n, C).
-        names: Who labelled each row.
+        names: Each row's annotator.
     """
 
     head: Head
@@ -60,9 +60,9 @@ class Learned:
     """A prior with the scales under it.
 
     Attributes:
-        prior: The population prior; None where none serves annotators better than none at all.
-        scales: None where too few annotators have rows enough to choose them by.
-        details: What a manifest says of the prior, or why there is none (``refused``).
+        prior: The population prior; None if none is better on held-out annotators.
+        scales: The scales; None if too few annotators have enough rows.
+        details: A manifest's details of the prior, or why there is none (``refused``).
     """
 
     prior: PopulationPrior | None
@@ -76,42 +76,42 @@ def annotated(rows: Sequence[Row], head: Head) -> tuple[list[Row], list[Example]
     Raises:
         RowError: A row has a label that is not the head's.
     """
-    named = [row for row in rows if row.user is not None]
-    for row in named:
+    used = [row for row in rows if row.user is not None]
+    for row in used:
         if head.link.usable([head.link.spelled(row.label)], head.labels) == [None]:
             raise RowError(row.line, f"label {row.label!r} does not fit the head's {head.asks}")
-    return named, list(dict.fromkeys(row.example for row in named))
+    return used, list(dict.fromkeys(row.example for row in used))
 
 
 def annotated_rows(
     bundle: Bundle, head: Head, rows: Sequence[Row], embeddings: Mapping[str, Vectors], show: Show
 ) -> AnnotatedRows:
-    """What a head makes of public rows.
+    """A head's inputs and logits of public rows.
 
     Args:
         bundle: The release.
         head: Its head.
-        rows: Those that name a user are used.
-        embeddings: Of their texts.
+        rows: Public rows, of which those with a user are used.
+        embeddings: Embeddings of their texts.
         show: Shows progress.
 
     Raises:
-        DataError: See ``honest_logits``.
+        DataError: See ``cross_fitted_logits``.
         RowError: See ``annotated``.
     """
-    # Many label the same: examples are made inputs once.
-    named, examples = annotated(rows, head)
+    # Many annotators label the same examples: compute the inputs once.
+    used, examples = annotated(rows, head)
     position_of = {example: position for position, example in enumerate(examples)}
-    positions = np.array([position_of[row.example] for row in named], dtype=np.int64)
+    positions = np.array([position_of[row.example] for row in used], dtype=np.int64)
     words = head.words(examples)
-    labels = [row.label for row in named]
+    labels = [row.label for row in used]
     return AnnotatedRows(
         head,
         head.inputs(examples, embeddings)[positions],
         None if words is None else words.take(positions),
-        honest_logits(bundle, head, [row.example for row in named], labels, embeddings, show),
+        cross_fitted_logits(bundle, head, [row.example for row in used], labels, embeddings, show),
         head.label_shares(labels),
-        [str(row.user) for row in named],
+        [str(row.user) for row in used],
     )
 
 
@@ -139,12 +139,12 @@ def learn_prior(rows: AnnotatedRows, show: Show, run: Map = map) -> Learned:
     """Estimate a prior, and choose the scales under it.
 
     Args:
-        rows: Of a head that ``check_head`` passes.
+        rows: Rows of a head that passes ``check_head``.
         show: Shows progress.
         run: See ``choose_prior``.
 
     Raises:
-        DataError: The rows are of too few annotators.
+        DataError: The rows are from too few annotators.
     """
     annotators = gather_annotators(
         rows.inputs, rows.words, rows.logits[:, 0], rows.labels[:, 0], rows.names,
@@ -164,15 +164,15 @@ def learn_prior(rows: AnnotatedRows, show: Show, run: Map = map) -> Learned:
 def learn_scales(
     rows: AnnotatedRows, priors: Mapping[str, PopulationPrior | None], show: Show
 ) -> list[float] | None:
-    """Choose the scales that serve annotators best.
+    """Choose the scales with the least loss on annotators.
 
     Args:
-        rows: Theirs.
+        rows: The annotators' rows.
         priors: The prior of each one's device, by name.
         show: Shows progress.
 
     Returns:
-        None where too few annotators have rows enough.
+        The scales; None if too few annotators have enough rows.
     """
     people = training_sets(
         rows.head, rows.inputs, rows.words, rows.logits, rows.labels, rows.names, priors
@@ -188,17 +188,17 @@ def write_learned(path: Path, bundle: Bundle, learned: Learned, details: Mapping
     """Write a release again with a prior and the scales under it, in place of earlier ones.
 
     Args:
-        path: Where to write; it may be the bundle's own file.
+        path: The file; it may be the bundle's own.
         bundle: The release.
-        learned: What was learned.
+        learned: The prior and the scales.
         details: Notes about the prior.
     """
-    noted = {"prior": dict(details), "scales": learned.scales}
-    write_again(path, bundle, noted, prior_files(learned.prior))
+    notes = {"prior": dict(details), "scales": learned.scales}
+    write_again(path, bundle, notes, prior_files(learned.prior))
 
 
 def _held_out(annotators: Sequence[Annotator], choice: Choice) -> dict[str, PopulationPrior | None]:
-    """For everybody the prior that was estimated without them, as for a device's owner."""
+    """Each annotator's prior, estimated without them, as for a device's owner."""
     return {
         annotator.name: choice.held_out[position % FOLDS]
         for position, annotator in enumerate(annotators)

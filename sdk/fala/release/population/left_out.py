@@ -1,7 +1,7 @@
-"""The vendor's logits of public rows, as the head would give them had it not seen the documents.
+"""Cross-fitted logits of public rows: by heads that were not fitted to the rows' documents.
 
-A head knows the rows that it was fitted to too well: people seem to differ from it less than they
-do, and its logits to deserve more trust than a device's owner can give them.
+A head overfits its training rows: there people seem to differ from it less than they do, and its
+logits seem more reliable than on a device.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fala.release.population.annotators import Floats
 _FOLDS = 3
 
 
-def honest_logits(
+def cross_fitted_logits(
     bundle: Bundle,
     head: Head,
     examples: Sequence[Example],
@@ -34,27 +34,27 @@ def honest_logits(
     embeddings: Mapping[str, Vectors],
     show: Callable[[str, int], AbstractContextManager[Any]],
 ) -> Floats:
-    """Logits by heads of the same kind, each on two thirds of the documents, without the row's own.
+    """Logits by heads of the same kind, each fitted to two thirds of the documents.
 
-    A head whose backbone was trained beside it answers itself: the backbone has seen the rows, and
-    other heads on its embeddings would know them better still.
+    A row's head is fitted without its document. If the backbone was trained with the head, the
+    logits are the head's own: other heads on these embeddings would overfit more.
 
     Args:
         bundle: The release.
         head: Its head.
         examples: n examples.
         labels: Their labels.
-        embeddings: Of their texts.
-        show: Shows how far a step of some name and length is.
+        embeddings: Embeddings of their texts.
+        show: Shows the progress of a step of some name and length.
 
     Returns:
         Shape (n, C).
 
     Raises:
-        DataError: The rows are of one document, or two thirds of them of one label.
+        DataError: The rows have one document, or two thirds of them have one label.
     """
-    noted = bundle.manifest.details.get("training")
-    training: Mapping[str, Any] = noted if isinstance(noted, dict) else {}
+    details = bundle.manifest.details.get("training")
+    training: Mapping[str, Any] = details if isinstance(details, dict) else {}
     if "history" in training:
         logits = head.vendor_model().logits(head.inputs(examples, embeddings), head.words(examples))
         return np.asarray(logits, dtype=np.float64)
@@ -71,12 +71,12 @@ def honest_logits(
 
 
 def _penalties(training: Mapping[str, Any], blocks: int) -> list[float] | None:
-    """The penalties that the release tells of its head; None has them chosen again."""
+    """The penalties of the head in the release's details; None if they must be chosen again."""
     words = training.get("words")
     penalties = words.get("penalties") if isinstance(words, dict) else None
     if not isinstance(penalties, list) or len(penalties) != blocks:
         return None
-    valid = all(isinstance(one, float) and one > 0 for one in penalties)
+    valid = all(isinstance(each, float) and each > 0 for each in penalties)
     return penalties if valid else None
 
 
@@ -91,23 +91,23 @@ def _of_plain_heads(
     logits = np.empty((len(examples), len(head.bias)))
     rows = list(zip(folds, examples, labels, strict=True))
     for fold in set(folds):
-        rest = [(example, label) for other, example, label in rows if other != fold]
+        rest = [(example, label) for number, example, label in rows if number != fold]
         if not rest:
-            raise DataError("one document cannot be left out of what is fitted to it alone")
-        known_examples, known_labels = zip(*rest, strict=True)
-        other = fit_head(
-            backbone, known_examples, known_labels,
+            raise DataError("leaving documents out needs two documents or more")
+        training_examples, training_labels = zip(*rest, strict=True)
+        fitted = fit_head(
+            backbone, training_examples, training_labels,
             label_names=head.labels, embeddings=embeddings, lexical=False,
             **kind_of(head.link),
         )  # fmt: skip
-        left_out = [example for of, example, _ in rows if of == fold]
-        logits[folds == fold] = other.vendor_model().logits(other.inputs(left_out, embeddings))
+        left_out = [example for number, example, _ in rows if number == fold]
+        logits[folds == fold] = fitted.vendor_model().logits(fitted.inputs(left_out, embeddings))
     return logits
 
 
 def _folds(examples: Sequence[Example]) -> NDArray[np.int64]:
-    """Which third of the documents each example is of; a match's document is its candidate."""
-    documents = [one.candidate if isinstance(one, Match) else one for one in examples]
+    """Each example's third of the documents; a match's document is its candidate."""
+    documents = [each.candidate if isinstance(each, Match) else each for each in examples]
     number = {text: position for position, text in enumerate(dict.fromkeys(documents))}
     turn = np.random.default_rng(0).permutation(len(number)) % _FOLDS
     return np.array([turn[number[text]] for text in documents])

@@ -1,4 +1,4 @@
-"""The scales of the fit that serve public annotators best: of its blocks, and of the slope."""
+"""The fit's scales (of its blocks, and the slope) with the least loss on public annotators."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from fala.release.device_fit import (
 from fala.release.device_fit import Inputs as BlockInputs
 from fala.release.population.annotators import MOST_ROWS, Floats, Inputs, evenly, rows_by_name
 
-#: Scales of a block that are compared. Where a block says nothing of people, 0 leaves it to the
-#: vendor.
+#: The compared scales of a block. If a block has no information about people, 0 fixes the vendor's
+#: weights.
 GRID = (0.0, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
-#: Scales of the slope that are compared.
+#: The compared scales of the slope.
 SLOPES = (0.0, 0.1, 0.4, 1.0)
-#: Annotators with fewer rows tell little of a scale.
+#: Annotators with fewer rows have little information about scales.
 LEAST_ROWS = 30
 
-# So many tell scales apart that lie so wide apart; more only take their time.
+# That many annotators are enough for a coarse grid; more would only cost time.
 _MOST = 200
-# Each scale is chosen once beside the others' start, and again beside what was chosen.
+# Each scale is chosen once with the others at their start, and again with the chosen ones.
 _SWEEPS = 2
 
 
@@ -42,41 +42,41 @@ def training_sets(
     names: Sequence[str | None],
     priors: Mapping[str, PopulationPrior | None],
 ) -> list[TrainingSet]:
-    """What a device would know of annotators with ``LEAST_ROWS`` rows or more.
+    """A device's training data for annotators with ``LEAST_ROWS`` rows or more.
 
-    Of very many some are taken, at even steps of how much they labelled. What the vendor says of
-    the rows is a first block of its own, which stays as it is: its logits need not be the head's.
+    Of very many annotators some are used, at even steps of their numbers of rows. The vendor's
+    logits are a fixed first block, as they need not be the head's own.
 
     Args:
         head: The release's head.
         inputs: ``Head.inputs`` of all rows, shape (n, D).
-        words: ``Head.words`` of them.
-        logits: The vendor's logits of them, shape (n, C).
-        labels: ``Head.label_shares`` of them, shape (n, C).
-        names: Who labelled each row; None where that is not known.
+        words: Their ``Head.words``.
+        logits: The vendor's logits, shape (n, C).
+        labels: Their ``Head.label_shares``, shape (n, C).
+        names: Each row's annotator; None if unknown.
         priors: The population prior of every annotator's device, by name.
     """
     enough = rows_by_name(names, LEAST_ROWS)
     order = sorted(enough, key=lambda name: (len(enough[name]), name))
-    one_each = np.eye(len(head.bias), dtype=np.float32)
+    identity = np.eye(len(head.bias), dtype=np.float32)
     sets = []
     for position in evenly(len(order), _MOST):
         name = order[position]
         rows = enough[name][evenly(len(enough[name]), MOST_ROWS)]
-        own_words = None if words is None else words.take(rows)
-        head_logits = Block(BlockInputs(logits[rows].astype(np.float32)), one_each)
+        user_words = None if words is None else words.take(rows)
+        head_logits = Block(BlockInputs(logits[rows].astype(np.float32)), identity)
         blocks = [
             Block(block.inputs, np.zeros_like(block.weight), block.prior)
-            for block in blocks_of(head, BlockInputs(inputs[rows]), own_words, priors[name])
+            for block in blocks_of(head, BlockInputs(inputs[rows]), user_words, priors[name])
         ]
-        shares, nothing = labels[rows], np.zeros_like(head.bias)
+        shares, bias = labels[rows], np.zeros_like(head.bias)
         missing = np.full(shares.shape, np.nan)
-        sets.append(TrainingSet((head_logits, *blocks), nothing, shares, missing, head.link))
+        sets.append(TrainingSet((head_logits, *blocks), bias, shares, missing, head.link))
     return sets
 
 
 def trials(blocks: int) -> int:
-    """Scales that ``choose_scales`` tries at most, for a head of so many blocks."""
+    """The most scales that ``choose_scales`` tries, for a head with that many blocks."""
     return _SWEEPS * (blocks * len(GRID) + len(SLOPES))
 
 
@@ -85,14 +85,13 @@ def choose_scales(
 ) -> tuple[float, ...]:
     """The scales with the least leave-one-out loss of all people's rows together.
 
-    It is the full fit's, which the ladder of what answers ends at. One scale is chosen after the
-    other, from those of a device that is told none; a second time beside what the others have got.
-    Of a grid the neighbours of the best so far are tried: too little and too much of a scale both
-    cost, and there is one valley between.
+    The loss is that of the full fit. The scales are chosen one by one, from a device's default
+    scales, in two sweeps. In a grid the search goes from the current scale to its neighbours: the
+    loss has one minimum, as a too small and a too large scale are both worse.
 
     Args:
-        people: One set of ``training_sets`` or more.
-        tick: Called with what is done, ``trials`` of each training set in all.
+        people: One or more of ``training_sets``.
+        tick: Called with the number of new trials, ``trials`` for each training set in all.
 
     Returns:
         A scale for each of the head's blocks, and the slope's.
@@ -105,8 +104,8 @@ def choose_scales(
         if scales not in losses:
             losses[scales] = 0.0
             for index, person in enumerate(left_out):
-                lost, minima[index] = person.loss((0.0, *scales), minima[index])
-                losses[scales] += lost
+                value, minima[index] = person.loss((0.0, *scales), minima[index])
+                losses[scales] += value
                 tick(1)
         return losses[scales]
 
@@ -125,10 +124,10 @@ def _descend(
     grid: Sequence[float],
     loss: Callable[[tuple[float, ...]], float],
 ) -> tuple[float, ...]:
-    """Walk down one scale's grid from where it is."""
+    """Descend one scale's grid from its current value."""
     line = [(*scales[:index], scale, *scales[index + 1 :]) for scale in grid]
-    here = line.index(scales)
+    at = line.index(scales)
     for step in (-1, 1):
-        while 0 <= here + step < len(line) and loss(line[here + step]) < loss(line[here]):
-            here += step
-    return line[here]
+        while 0 <= at + step < len(line) and loss(line[at + step]) < loss(line[at]):
+            at += step
+    return line[at]
