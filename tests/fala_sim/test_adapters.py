@@ -117,7 +117,7 @@ def searched(task, tmp_path, monkeypatch):
     assert chosen(store, "mrpc", "adapters") is None
     tasks = list(searches(store, [task], [Trial("adapter", "adapters", "3")]))
     for _ in range(2):  # what is recorded is not run again
-        assert run_tasks(tasks, store, engine=InProcess(), say=print) == []
+        assert run_tasks(tasks, store, engine=InProcess(), log=print) == []
     return results
 
 
@@ -192,7 +192,7 @@ def test_the_exporters_command_takes_every_trial():
 
 def test_what_cannot_be_trained_is_refused(base, tmp_path):
     common = ("table", "adapters", "--run", "--results", tmp_path / "results")
-    fails(call(*common, "--new", base / "base.fala"), "a graph alone")
+    fails(call(*common, "--new", base / "base.fala"), "only a graph")
     fails(call(*common, "--data", "md-agreement"), "name cola or mrpc with --data")
     data = ("--data", "mrpc", "--data-dir", tmp_path)
     fails(call("table", "2", "--run", "--results", tmp_path / "other", *data), "has no people")

@@ -80,7 +80,7 @@ def test_a_figure_of_nothing_says_so(results, tmp_path):
 def test_options_of_a_run_need_one(results, option):
     done = call("table", "2", "--results", results, *option)
     assert done.exit_code == 2
-    assert f"{option[0]}: for --run alone" in done.stderr
+    assert f"{option[0]}: only with --run" in done.stderr
 
 
 def test_the_folder_of_data_in_the_environment_is_no_option(results, monkeypatch):

@@ -16,8 +16,8 @@ from click.testing import CliRunner
 from fala import DataError
 from fala_sim.cli import main
 from fala_sim.convert.formats import CATALOGUE
-from fala_sim.data.bring import unpack
-from fala_sim.data.place import find_place
+from fala_sim.data.fetch import unpack
+from fala_sim.data.location import find_location
 from fala_sim.data_sets import divide
 from file_server import FileServer
 from laboratory import write_data
@@ -123,7 +123,7 @@ def test_without_a_folder_it_comes_where_runs_look(server, tmp_path, monkeypatch
     publish(monkeypatch, server, "hs-brexit", hate_speech(tmp_path), pinned=True)
     done = CliRunner().invoke(main, ["data", "get", "hs-brexit"])
     assert done.exit_code == 0, done.output
-    assert find_place("hs-brexit", None).path.is_relative_to(tmp_path / "own")
+    assert find_location("hs-brexit", None).path.is_relative_to(tmp_path / "own")
 
 
 @pytest.mark.parametrize("pinned", [True, False])
@@ -186,7 +186,7 @@ def test_the_first_download_is_trusted_and_held_to(server, folder, tmp_path, mon
     assert done.exit_code == 0, done.output
     assert "HS-Brexit_dev.json: its checksum is that of the first download" in done.stderr
     (folder / "hs-brexit" / "HS-Brexit_dev.json").write_text("{}")
-    fails(get("hs-brexit", folder), "not as it came")
+    fails(get("hs-brexit", folder), "changed since its download")
 
 
 def test_an_archive_is_held_to_the_publishers_own_checksum(server, folder, monkeypatch):
@@ -247,7 +247,7 @@ def test_an_archive_of_something_else_is_no_data_set(server, folder, monkeypatch
     with zipfile.ZipFile(packed, "w") as archive:
         archive.writestr("readme.txt", "moved")
     publish(monkeypatch, server, "movielens", {"ml-latest-small.zip": packed.getvalue()})
-    fails(get("movielens", folder), "what came has no movies.csv")
+    fails(get("movielens", folder), "the download has no movies.csv")
     assert not [path for path in folder.rglob("*") if path.is_file()]
 
 

@@ -206,7 +206,7 @@ def test_the_exporters_command_takes_every_trial():
 def test_what_cannot_be_tried_is_refused(tmp_path):
     common = ("table", "prompts", "--run", "--results", tmp_path / "results")
     write_word_vectors(tmp_path / "x.fala")
-    fails(call(*common, "--new", tmp_path / "x.fala"), "a graph alone")
+    fails(call(*common, "--new", tmp_path / "x.fala"), "only a graph")
     fails(call(*common, "--data", "cola"), "name md-agreement with --data")
     assert not list(tmp_path.rglob("*.json"))
 

@@ -15,13 +15,13 @@ import click
 from fala.cli.names import Described, Named
 from fala.playground.releases import BUILT_IN
 from fala_sim.data.commands import data_sets
-from fala_sim.engine.task import Engine, Say
+from fala_sim.engine.task import Engine, Log
 from fala_sim.experiments.plan import Plan
 from fala_sim.options import DATA_DIR, Option, count
 from fala_sim.records import KINDS, Kind
 
 #: Makes what is not recorded yet of some kinds; gives one line for each thing that failed.
-Run: TypeAlias = "Callable[[Plan, Sequence[Kind], Engine, Say], list[str]]"
+Run: TypeAlias = "Callable[[Plan, Sequence[Kind], Engine, Log], list[str]]"
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def names_of(_context: click.Context, _option: click.Parameter, value: str) -> t
 
 
 def _data_names(context: click.Context, option: click.Parameter, value: str) -> tuple[str, ...]:
-    from fala_sim.data.place import full_name
+    from fala_sim.data.location import full_name
 
     return tuple(map(full_name, names_of(context, option, value)))
 
@@ -98,7 +98,7 @@ def _new(what: str) -> Option:
 _TO_TRAIN = "What is trained: minilm, mpnet, or a Hugging Face folder."
 
 
-def _people(plan: Plan, kinds: Sequence[Kind], engine: Engine, say: Say) -> list[str]:
+def _people(plan: Plan, kinds: Sequence[Kind], engine: Engine, log: Log) -> list[str]:
     from fala_sim.experiments.people import run
     from fala_sim.methods.registry import find_method
 
@@ -109,15 +109,15 @@ def _people(plan: Plan, kinds: Sequence[Kind], engine: Engine, say: Say) -> list
         for room in ("replacement", "ablation", "labels", "history", "profiles")
     )
     experiments = [one for module in jobs for one in module.EXPERIMENTS if one.kind in kinds]
-    return run(plan, experiments, engine, say)
+    return run(plan, experiments, engine, log)
 
 
 def _module(name: str) -> Run:
     """The ``run`` of a module of ``fala_sim.experiments``."""
 
-    def run(plan: Plan, kinds: Sequence[Kind], engine: Engine, say: Say) -> list[str]:
+    def run(plan: Plan, kinds: Sequence[Kind], engine: Engine, log: Log) -> list[str]:
         module = import_module(f"fala_sim.experiments.{name}")
-        failures: list[str] = module.run(plan, kinds, engine, say)
+        failures: list[str] = module.run(plan, kinds, engine, log)
         return failures
 
     return run

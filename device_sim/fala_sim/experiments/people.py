@@ -11,12 +11,12 @@ from statistics import fmean
 from typing import Any, TypeAlias
 
 from fala import DataError, FalaError
-from fala_sim.data.place import find_place, is_benchmark
+from fala_sim.data.location import find_location, is_benchmark
 from fala_sim.data_sets import Partition, Role
 from fala_sim.engine.local import LocalEngine
-from fala_sim.engine.task import Call, Engine, Needs, Say, Task
+from fala_sim.engine.task import Call, Engine, Log, Needs, Task
 from fala_sim.experiments.plan import Plan
-from fala_sim.experiments.runner import Giving, OtherPlanError, prepare_all, run_tasks
+from fala_sim.experiments.runner import OtherPlanError, Records, prepare_all, run_tasks
 from fala_sim.methods.method import Settings
 from fala_sim.methods.registry import ALL_TASKS, FIXED, METHODS, TRAINED
 from fala_sim.metric.statistics import selection_score
@@ -57,24 +57,24 @@ class Study:
     Attributes:
         plan: What is asked.
         store: The run's records.
-        say: Told of progress.
+        log: Told of progress.
         methods: Those that can be run.
         failures: A line for each data set that cannot be divided.
     """
 
-    def __init__(self, plan: Plan, say: Say) -> None:
+    def __init__(self, plan: Plan, log: Log) -> None:
         """Find the backbones; nothing is made.
 
         Args:
             plan: What is asked.
-            say: Told of progress.
+            log: Told of progress.
 
         Raises:
             DataError: If a backbone cannot be used.
         """
         if plan.old.startswith(TUNED):
             raise DataError(f"--old {plan.old}: only the backbone that comes, --new, is tuned")
-        self.plan, self.say, self.store = plan, say, Store(plan.results)
+        self.plan, self.log, self.store = plan, log, Store(plan.results)
         self.failures: list[str] = []
         self.work = plan.work()
         self._sources: dict[str, Source] = {}
@@ -88,7 +88,7 @@ class Study:
         asked = self.plan.methods or tuple(METHODS)
         methods = [name for name in asked if name not in TRAINED or self.trainable]
         if missing := set(asked) - set(methods):
-            self.say(
+            self.log(
                 f"{self.plan.new} is a graph alone: {', '.join(sorted(missing))} train a "
                 "transformer and are left out; name its Hugging Face folder with --new to have them"
             )
@@ -139,7 +139,7 @@ class Study:
                 self.source(self.plan.old),
                 self.source(new or self.plan.new),
                 role=role,
-                say=self.say,
+                log=self.log,
                 earlier=[self.source(name) for name in earlier],
             )
         return self._places[key]
@@ -177,7 +177,7 @@ class Study:
             self._check(data, content)
         users = {user["name"]: user["train"] for user in content["users"]}
         if role == "test" and seed == 0 and len(users) < self.plan.users:
-            self.say(
+            self.log(
                 f"warning: {data} has too few people for --users {self.plan.users}: {len(users)} "
                 f"of them are tested ({', '.join(users)}); those who come next are the validation "
                 "users, who choose the settings. For more test users add people to the data"
@@ -191,7 +191,7 @@ class Study:
                 raise DataError("a benchmark has no people; `fala-sim table adapters` is of it")
             return [self.participants(name, role, seed) for seed in range(seeds)]
 
-        divided, failures = prepare_all(data, divide, self.say)
+        divided, failures = prepare_all(data, divide, self.log)
         self.failures += failures
         return [division for divisions in divided for division in divisions]
 
@@ -221,7 +221,7 @@ class Study:
                     f"{backbone!r}; name another folder with --results"
                 )
         try:
-            present = find_place(data, self.plan.data_dir).digest()
+            present = find_location(data, self.plan.data_dir).digest()
         except FalaError:
             return  # without the data nothing can be compared
         if digests and present != digests["data"]:
@@ -276,7 +276,7 @@ class Experiment:
     """
 
     kind: Kind
-    job: Callable[..., Giving]
+    job: Callable[..., Records]
     methods: Callable[[Study], Iterable[str]] = lambda study: study.methods
     divisions: Callable[[Study, str], Iterable[Participants]] = first_of_classes
     variants: Callable[[int], Iterable[object]] | None = None
@@ -328,14 +328,14 @@ class Experiment:
         return Task(str(key), make, partial(study.store.keys.issuperset, keys), needs)
 
 
-def run(plan: Plan, experiments: Sequence[Experiment], engine: Engine, say: Say) -> list[str]:
+def run(plan: Plan, experiments: Sequence[Experiment], engine: Engine, log: Log) -> list[str]:
     """Run some experiments, as far as they are not recorded yet.
 
     Args:
         plan: What is asked.
         experiments: Which.
         engine: Runs the jobs.
-        say: Told of progress.
+        log: Told of progress.
 
     Returns:
         One line for each data set that cannot be used, and for each job that failed; everything
@@ -344,8 +344,8 @@ def run(plan: Plan, experiments: Sequence[Experiment], engine: Engine, say: Say)
     Raises:
         DataError: If a backbone cannot be used, or the folder holds the records of another plan.
     """
-    study = Study(plan, say)
-    run_each = partial(run_tasks, store=study.store, say=say)
+    study = Study(plan, log)
+    run_each = partial(run_tasks, store=study.store, log=log)
     failures: list[str] = []
     searches = {
         search: None

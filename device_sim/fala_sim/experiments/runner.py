@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 from fala import DataError, FalaError
-from fala_sim.engine.task import Call, Ended, Engine, Say, Task
+from fala_sim.engine.task import Call, Ended, Engine, Log, Task
 from fala_sim.records import Key, Store
 
 Parameters = ParamSpec("Parameters")
@@ -35,7 +35,7 @@ class Made:
 
 
 #: What a job is: it gives each record as soon as there is one, so that none is lost with a later.
-Giving: TypeAlias = "Iterator[Made]"
+Records: TypeAlias = "Iterator[Made]"
 
 
 class OtherPlanError(DataError):
@@ -43,7 +43,7 @@ class OtherPlanError(DataError):
 
 
 def prepare_all(
-    names: Iterable[str], prepare: Callable[[str], Subject], say: Say
+    names: Iterable[str], prepare: Callable[[str], Subject], log: Log
 ) -> tuple[list[Subject], list[str]]:
     """What is prepared of some data sets, and one line for each that cannot be.
 
@@ -55,18 +55,18 @@ def prepare_all(
     for name in names:
         result = _attempt(prepare, name)
         if isinstance(result, FalaError):
-            say(f"{name}: left out: {result}")
+            log(f"{name}: left out: {result}")
             failures.append(f"{name}: {result}")
         else:
             prepared.append(result)
     return prepared, failures
 
 
-def timed(job: Callable[Parameters, Giving]) -> Callable[Parameters, Giving]:
+def timed(job: Callable[Parameters, Records]) -> Callable[Parameters, Records]:
     """A job whose records tell the ``seconds`` that each took."""
 
     @wraps(job)
-    def run(*arguments: Parameters.args, **options: Parameters.kwargs) -> Giving:
+    def run(*arguments: Parameters.args, **options: Parameters.kwargs) -> Records:
         start = time.perf_counter()
         for made in job(*arguments, **options):
             yield replace(made, content={**made.content, "seconds": time.perf_counter() - start})
@@ -75,16 +75,16 @@ def timed(job: Callable[Parameters, Giving]) -> Callable[Parameters, Giving]:
     return run
 
 
-def run_tasks(tasks: Iterable[Task], store: Store, *, engine: Engine, say: Say) -> list[str]:
+def run_tasks(tasks: Iterable[Task], store: Store, *, engine: Engine, log: Log) -> list[str]:
     """Run what is not recorded yet; see ``run_all``.
 
     Args:
         tasks: What there is to do; its jobs give ``Made``.
         store: Takes the records.
         engine: Runs them.
-        say: Told of each task that ends.
+        log: Told of each task that ends.
     """
-    return run_all(tasks, partial(_record, store), engine=engine, say=say)
+    return run_all(tasks, partial(_record, store), engine=engine, log=log)
 
 
 def run_all(
@@ -92,7 +92,7 @@ def run_all(
     keep: Callable[[Any, Mapping[str, Any] | None], None],
     *,
     engine: Engine,
-    say: Say,
+    log: Log,
 ) -> list[str]:
     """Run what is not done yet.
 
@@ -102,7 +102,7 @@ def run_all(
         tasks: What there is to do.
         keep: Keeps one thing that a job gave, with the origin that the engine tells of it.
         engine: Runs them.
-        say: Told of each task that ends.
+        log: Told of each task that ends.
 
     Returns:
         One line for each task that failed, whether it could not be prepared or not be done.
@@ -110,7 +110,7 @@ def run_all(
     tasks = list(tasks)
     waiting = [task for task in tasks if not task.done()]
     if len(waiting) < len(tasks):
-        say(f"{len(tasks) - len(waiting)} of {len(tasks)} are recorded already")
+        log(f"{len(tasks) - len(waiting)} of {len(tasks)} are recorded already")
     failures: list[str] = []
     ready: list[tuple[Task, Call]] = []
     told: set[str] = set()
@@ -121,7 +121,7 @@ def run_all(
             continue
         failures.append(f"{task.label}: {call}")
         if str(call) not in told:
-            say(f"{task.label}, and what needs the same: cannot be prepared: {call}")
+            log(f"{task.label}, and what needs the same: cannot be prepared: {call}")
         told.add(str(call))
     refused: dict[int, str] = {}
     count = 0
@@ -136,7 +136,7 @@ def run_all(
         label = event.task.label
         if why := event.error or refused.get(id(event.task), ""):
             failures.append(f"{label}: {why}")
-        say(f"[{count}/{len(ready)}] {label}: "
+        log(f"[{count}/{len(ready)}] {label}: "
             f"{f'failed: {why}' if why else f'{event.seconds:.1f} s'}")  # fmt: skip
     return failures
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fala_sim.experiments.people import Experiment, validated
-from fala_sim.experiments.runner import Giving, Made, timed
+from fala_sim.experiments.runner import Made, Records, timed
 from fala_sim.experiments.scoring import rounded, tried, truth
 from fala_sim.experiments.subject import Subject
 from fala_sim.methods.registry import find_method
@@ -15,7 +15,7 @@ from fala_sim.records import Key
 
 
 @timed
-def search(key: Key, place: Path) -> Giving:
+def search(key: Key, place: Path) -> Records:
     """Try a method's whole grid on one validation user."""
     subject = Subject.of(key, place)
     method = find_method(key.method)

@@ -14,7 +14,7 @@ from fala import Bundle, DataError, Head
 from fala.release import Row, read_rows
 from fala_sim.convert.output import save
 from fala_sim.engine.task import Call, Needs, Task
-from fala_sim.experiments.runner import Giving, OtherPlanError
+from fala_sim.experiments.runner import OtherPlanError, Records
 from fala_sim.records import Key, Kind, Store
 from fala_sim.vendor import exporter
 from fala_sim.vendor.sources import TUNED, Source, find_source
@@ -97,7 +97,7 @@ def check_records(
 def training_task(
     store: Store,
     key: Key,
-    job: partial[Giving],
+    job: partial[Records],
     folders: tuple[Path, Path],
     keys: Sequence[Key] = (),
     last: Key | None = None,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fala_sim.experiments.ablation.variants import ablations, variants
 from fala_sim.experiments.people import Experiment
-from fala_sim.experiments.runner import Giving, Made, timed
+from fala_sim.experiments.runner import Made, Records, timed
 from fala_sim.experiments.scoring import outcome
 from fala_sim.experiments.search import SEARCH
 from fala_sim.experiments.subject import Subject
@@ -16,7 +16,7 @@ from fala_sim.records import Key
 
 
 @timed
-def ablation(key: Key, place: Path, settings: Settings, done: frozenset[Key]) -> Giving:
+def ablation(key: Key, place: Path, settings: Settings, done: frozenset[Key]) -> Records:
     """Every variant of one user."""
     subject = Subject.of(key, place)
     situation = subject.situation(cached=True)

@@ -14,8 +14,8 @@ import numpy as np
 
 from fala import Backbone, Bundle, DataError
 from fala.release import EncoderState, OnnxEncoder, Row, unique_texts
-from fala_sim.engine.inputs import here
-from fala_sim.experiments.runner import Giving, Made
+from fala_sim.engine.inputs import local_path
+from fala_sim.experiments.runner import Made, Records
 from fala_sim.experiments.scoring import rounded
 from fala_sim.experiments.trainings import folder_name, head_of, rows_of, train_once
 from fala_sim.metric.quality import decisions, figures
@@ -59,7 +59,7 @@ def spans(layers: int) -> dict[str, tuple[int, int]]:
     return {WHOLE: (0, -1), **splits}
 
 
-def validate(task: Benchmark, key: Key, trained: Key, options: Sequence[str], rate: str) -> Giving:
+def validate(task: Benchmark, key: Key, trained: Key, options: Sequence[str], rate: str) -> Records:
     """Train a task at a learning rate, and give how good it was on the validation rows.
 
     What is trained stays: it is the training itself, if this is the rate that is chosen.
@@ -85,7 +85,7 @@ def validate(task: Benchmark, key: Key, trained: Key, options: Sequence[str], ra
     yield Made(key, content)
 
 
-def train(task: Benchmark, key: Key, options: Sequence[str], rate: str = USUAL) -> Giving:
+def train(task: Benchmark, key: Key, options: Sequence[str], rate: str = USUAL) -> Records:
     """Train a task by one method, measure what ships on the held-out rows, and give its record.
 
     Args:
@@ -129,7 +129,7 @@ def leave_out(
     options: Sequence[str],
     rate: str = USUAL,
     done: frozenset[Key] = frozenset(),
-) -> Giving:
+) -> Records:
     """Give an adapter's figures without the adapters, and norms, of every span of layers.
 
     Nothing is trained: they are left out of what the graph is fed.
@@ -214,8 +214,9 @@ def _trained(
     bundle, work = folder / "task.fala", folder / "training"
 
     words = [
-        "adapter", "--base", task.base, "--model", here(task.transformer), "--data", task.rows,
-        "--task", task.data, "--work", work, "--out", bundle, "--seed", key.seed,
+        "adapter", "--base", task.base, "--model", local_path(task.transformer),
+        "--data", task.rows, "--task", task.data, "--work", work, "--out", bundle,
+        "--seed", key.seed,
         "--resume", "--own-splits", "--no-lexical",  # the paper's head has no words
         *options, *(("--learning-rate", rate) if rate else ()),
     ]  # fmt: skip

@@ -15,9 +15,9 @@ from pathlib import Path
 from fala import DataError
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.output import save
-from fala_sim.data.place import find_place, is_benchmark
+from fala_sim.data.location import find_location, is_benchmark
 from fala_sim.digests import digest_of
-from fala_sim.engine.task import Engine, Say, Task
+from fala_sim.engine.task import Engine, Log, Task
 from fala_sim.experiments.adapters import jobs
 from fala_sim.experiments.adapters.jobs import Benchmark
 from fala_sim.experiments.adapters.rates import chosen, searches
@@ -76,14 +76,14 @@ def trials(kind: Kind, layers: int) -> list[Trial]:
     return [Trial(kind, "adapters", f"{scale:g}", (*options, repr(scale))) for scale in SCALES]
 
 
-def run(plan: Plan, kinds: Sequence[Kind], engine: Engine, say: Say) -> list[str]:
+def run(plan: Plan, kinds: Sequence[Kind], engine: Engine, log: Log) -> list[str]:
     """Run what some kinds of record need of a plan's benchmarks, and is not recorded yet.
 
     Args:
         plan: What is asked.
         kinds: Kinds of record.
         engine: Runs the jobs.
-        say: Told of progress.
+        log: Told of progress.
 
     Returns:
         One line for each task that cannot be prepared, and for each job that failed.
@@ -99,9 +99,9 @@ def run(plan: Plan, kinds: Sequence[Kind], engine: Engine, say: Say) -> list[str
     model = find_model(plan.new, work)
     base = work / f"adapters-{model.digest[:SHORT]}.fala"
     if not base.is_file():
-        say(f"exporting {model.name} to int8, with inputs for adapters")
+        log(f"exporting {model.name} to int8, with inputs for adapters")
         export_int8(model.folder, base, model.name, "--adapters")
-    tasks, failures = prepare_all(names, lambda name: _prepare(plan, store, name, model, base), say)
+    tasks, failures = prepare_all(names, lambda name: _prepare(plan, store, name, model, base), log)
     compared = {trial.method: trial for trial in trials("adapter", 0)[:2]}
     # What an earlier kind trained is there for a later one; rates are searched before all.
     for kind in KINDS:
@@ -113,7 +113,7 @@ def run(plan: Plan, kinds: Sequence[Kind], engine: Engine, say: Say) -> list[str
             waiting = _spans(plan, store, tasks)
         else:
             waiting = _trainings(plan, store, tasks, kind)
-        failures += run_tasks(waiting, store, engine=engine, say=say)
+        failures += run_tasks(waiting, store, engine=engine, log=log)
     return list(dict.fromkeys(failures))
 
 
@@ -165,7 +165,7 @@ def _layers(tasks: Sequence[Benchmark]) -> int:
 
 def _prepare(plan: Plan, store: Store, name: str, model: Model, base: Path) -> Benchmark:
     """The rows of a benchmark, in a folder of the run's work."""
-    place = find_place(name, plan.data_dir)
+    place = find_location(name, plan.data_dir)
     digests = {"data": place.digest(), "new": model.digest}
     check_records(store, KINDS, name, digests)
     made_of = digest_of((_FORM, *digests.values()))[:SHORT]

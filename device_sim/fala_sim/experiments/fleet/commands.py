@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from fala import DataError
-from fala_sim.options import ENGINE, JSON, count, failed, say, with_options
+from fala_sim.options import ENGINE, JSON, count, failed, log, with_options
 
 
 @click.command("fleet")
@@ -60,7 +60,7 @@ def fleet_command(
     failures: list[str] = []
     if not only:
         failures = run_fleet(
-            out, devices=devices, chunk=chunk, seed=seed, say=say,
+            out, devices=devices, chunk=chunk, seed=seed, log=log,
             engine=open_engine(engine.pop("engine"), **engine),
         )  # fmt: skip
     try:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from fala import DataError
 from fala_sim.convert.output import save
-from fala_sim.engine.task import Call, Engine, Needs, Say, Task
+from fala_sim.engine.task import Call, Engine, Log, Needs, Task
 from fala_sim.experiments.fleet import rows
 from fala_sim.experiments.fleet.life import LEAVING, PUBLISHED, WAVES, clock, live
 from fala_sim.experiments.fleet.world import FORM, files_of, load, prepare
@@ -32,7 +32,7 @@ _NEEDS = Needs(cpus=1, memory=2**30)
 
 
 def run_fleet(
-    out: Path, *, devices: int, chunk: int, seed: int, engine: Engine, say: Say
+    out: Path, *, devices: int, chunk: int, seed: int, engine: Engine, log: Log
 ) -> list[str]:
     """Run the chunks that are not there yet.
 
@@ -42,7 +42,7 @@ def run_fleet(
         chunk: Devices a task, and a file.
         seed: Of the fleet.
         engine: Runs the tasks.
-        say: Told of progress.
+        log: Told of progress.
 
     Returns:
         One line for each chunk that failed.
@@ -53,7 +53,7 @@ def run_fleet(
     rows.arrow()  # what is missing is told before an hour's work
     out.mkdir(parents=True, exist_ok=True)
     _agree(out / "fleet.json", {"form": FORM, "seed": seed, "chunk": chunk})
-    world = prepare(out, seed, say)
+    world = prepare(out, seed, log)
     tasks = [
         _task(out, world, number, first, min(first + chunk, devices), seed)
         for number, first in enumerate(range(0, devices, chunk))
@@ -63,7 +63,7 @@ def run_fleet(
         about = {**result.about, "provenance": json.dumps(origin or provenance())}
         rows.write(path_of(out, result.number), result.rows, about)
 
-    return run_all(tasks, keep, engine=engine, say=say)
+    return run_all(tasks, keep, engine=engine, log=log)
 
 
 def path_of(out: Path, number: int) -> Path:

@@ -14,8 +14,8 @@ from fala import Bundle, Head, add_bridge, fit_bridge, fit_head, write_release
 from fala.playground.releases import BUILT_IN, built_in
 from fala.playground.sample import Post, new_posts, new_reader
 from fala_sim.digests import digest_of
-from fala_sim.engine.inputs import here
-from fala_sim.engine.task import Say
+from fala_sim.engine.inputs import local_path
+from fala_sim.engine.task import Log
 from fala_sim.situation import Release, forward_flops_of
 from fala_sim.vendor.embeddings import Mapped, keep
 
@@ -51,13 +51,13 @@ class World:
     posts: Sequence[Post]
 
 
-def prepare(folder: Path, seed: int, say: Say) -> Path:
+def prepare(folder: Path, seed: int, log: Log) -> Path:
     """Make what a fleet shares, or find it.
 
     Args:
         folder: Of the fleet.
         seed: Of every draw.
-        say: Told before anything slow.
+        log: Told before anything slow.
 
     Returns:
         The folder for ``load``.
@@ -67,7 +67,7 @@ def prepare(folder: Path, seed: int, say: Say) -> Path:
     place = folder / f"world-{digest_of((FORM, seed, *digests))[:16]}"
     if (place / "posts.json").is_file():
         return place
-    say("the vendor makes four releases")
+    log("the vendor makes four releases")
     temporary = folder / f".world.{os.getpid()}"
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
@@ -119,13 +119,13 @@ def files_of(folder: Path) -> list[Path]:
 
 def load(folder: Path) -> World:
     """What ``prepare`` made, where this process finds it."""
-    dumped = json.loads(here(folder / "posts.json").read_text(encoding="utf-8"))
+    dumped = json.loads(local_path(folder / "posts.json").read_text(encoding="utf-8"))
     posts = [Post(**one) for one in dumped]
     texts = [post.text for post in posts]
     vectors = {name: Mapped(folder / f"{name}.npy", texts) for name in set(RELEASES.values())}
     releases: dict[str, Release] = {}
     for name, backbone in RELEASES.items():
-        path = here(folder / f"{name}.fala")
+        path = local_path(folder / f"{name}.fala")
         bundle = Bundle.open(path)
         head = bundle.head()
         if not isinstance(head, Head):

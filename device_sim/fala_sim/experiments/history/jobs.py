@@ -11,7 +11,7 @@ from typing import Any
 
 from fala import Budget, Device, PersonalModel
 from fala_sim.experiments.people import Experiment, Participants, Study
-from fala_sim.experiments.runner import Giving, Made, timed
+from fala_sim.experiments.runner import Made, Records, timed
 from fala_sim.experiments.subject import Subject
 from fala_sim.methods.fala_shipped import replace_within
 from fala_sim.methods.registry import SHIPPED
@@ -29,7 +29,7 @@ PASSES = {"0": 0, "20": 20, "all": sys.maxsize}
 
 
 @timed
-def history(key: Key, place: Path, through: Sequence[Path], done: frozenset[Key]) -> Giving:
+def history(key: Key, place: Path, through: Sequence[Path], done: frozenset[Key]) -> Records:
     """A device that is carried through all releases, beside one that begins at each.
 
     A part of the user's labels is learned before each release comes. All devices have the same

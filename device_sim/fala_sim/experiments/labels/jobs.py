@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from fala_sim.experiments.people import Experiment, Study, validated
-from fala_sim.experiments.runner import Giving, Made, timed
+from fala_sim.experiments.runner import Made, Records, timed
 from fala_sim.experiments.subject import Subject, with_examples
 from fala_sim.methods.fala_shipped import Replaced
 from fala_sim.methods.method import Settings
@@ -43,7 +43,7 @@ def sizes(examples: int) -> list[str]:
 
 
 @timed
-def labels_search(key: Key, place: Path, done: frozenset[Key]) -> Giving:
+def labels_search(key: Key, place: Path, done: frozenset[Key]) -> Records:
     """Try a method's whole grid on one validation user, at each number of labels."""
     subject = Subject.of(key, place)
     method = find_method(key.method)
@@ -61,7 +61,9 @@ def labels_search(key: Key, place: Path, done: frozenset[Key]) -> Giving:
 
 
 @timed
-def labels(key: Key, place: Path, settings: Mapping[str, Settings], done: frozenset[Key]) -> Giving:
+def labels(
+    key: Key, place: Path, settings: Mapping[str, Settings], done: frozenset[Key]
+) -> Records:
     """One user's model by one method, at every number of labels and draw.
 
     Args:

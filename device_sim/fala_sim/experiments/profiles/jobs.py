@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from fala_sim.experiments.people import Experiment, Study
 from fala_sim.experiments.profiles.profile import PROFILES, Work
 from fala_sim.experiments.profiles.run import REPLACE, run_profile
-from fala_sim.experiments.runner import Giving, Made, timed
+from fala_sim.experiments.runner import Made, Records, timed
 from fala_sim.experiments.subject import Subject
 from fala_sim.methods.full import Full
 from fala_sim.methods.registry import SHIPPED, find_method
@@ -17,7 +17,7 @@ from fala_sim.records import Key
 
 
 @timed
-def profile(key: Key, place: Path, done: frozenset[Key]) -> Giving:
+def profile(key: Key, place: Path, done: frozenset[Key]) -> Records:
     """Let every device replace its backbone by the key's method."""
     subject = Subject.of(key, place)
     prepared, user = subject.prepared, subject.user

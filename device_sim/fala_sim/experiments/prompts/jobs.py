@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from fala import Bundle, Head
 from fala.release.device_fit import Block, Inputs, TrainingSet, fit_device, judge
 from fala_sim.encoding import KnownEncoder
-from fala_sim.engine.inputs import here
+from fala_sim.engine.inputs import local_path
 from fala_sim.experiments.prompts.rows import Group, Written
-from fala_sim.experiments.runner import Giving, Made
+from fala_sim.experiments.runner import Made, Records
 from fala_sim.experiments.scoring import rounded
 from fala_sim.experiments.trainings import folder_name, head_of, rows_of, train_once
 from fala_sim.methods.method import Settings
@@ -90,7 +90,7 @@ def training_key(key: Key) -> Key:
 
 def train(
     task: Writers, key: Key, options: Sequence[str], done: frozenset[Key] = frozenset()
-) -> Giving:
+) -> Records:
     """Train writers' prompts, or what they compare with, and give every writer's figures.
 
     Args:
@@ -133,7 +133,7 @@ def train(
     yield Made(training_key(key), content, spent=(answers if kept else folder,))
 
 
-def compare(task: Writers, key: Key, base: Key, done: frozenset[Key] = frozenset()) -> Giving:
+def compare(task: Writers, key: Key, base: Key, done: frozenset[Key] = frozenset()) -> Records:
     """Train one of ``PEERS`` for every writer, from the one without prompts on; give its record.
 
     Args:
@@ -216,7 +216,7 @@ def _trained(task: Writers, key: Key, options: Sequence[str]) -> tuple[Path, dic
     bundle, work = folder / "prompts.fala", folder / "training"
 
     words = [
-        "prompts", here(task.transformer), "--data", task.written.training, "--work", work,
+        "prompts", local_path(task.transformer), "--data", task.written.training, "--work", work,
         "--out", bundle, "--name", task.new, "--kind", key.method, "--seed", key.seed,
         # Prompts alone are measured: neither words nor int8.
         "--resume", "--quantize", "none", "--no-lexical", *task.options, *options,

@@ -13,14 +13,14 @@ from dataclasses import replace
 from functools import partial
 
 from fala import DataError
-from fala_sim.data.place import find_place, is_benchmark
+from fala_sim.data.location import find_location, is_benchmark
 from fala_sim.digests import digest_of, file_digest
-from fala_sim.engine.task import Engine, Say, Task
+from fala_sim.engine.task import Engine, Log, Task
 from fala_sim.experiments.plan import Plan
 from fala_sim.experiments.prompts import jobs
 from fala_sim.experiments.prompts.jobs import PEERS, Writers
 from fala_sim.experiments.prompts.rows import ELSEWHERE, EXTENTS, is_reviews, write_rows
-from fala_sim.experiments.runner import Giving, prepare_all, run_tasks
+from fala_sim.experiments.runner import Records, prepare_all, run_tasks
 from fala_sim.experiments.trainings import (
     Model,
     Trial,
@@ -76,14 +76,14 @@ def trials(kinds: Sequence[Kind], *, hard: bool = True) -> list[Trial]:
     return trials_of
 
 
-def run(plan: Plan, kinds: Sequence[Kind], engine: Engine, say: Say) -> list[str]:
+def run(plan: Plan, kinds: Sequence[Kind], engine: Engine, log: Log) -> list[str]:
     """Run what some kinds of record need of a plan's data sets, and is not recorded yet.
 
     Args:
         plan: What is asked.
         kinds: Kinds of record.
         engine: Runs the jobs.
-        say: Told of progress.
+        log: Told of progress.
 
     Returns:
         One line for each data set that cannot be prepared, and for each job that failed.
@@ -100,7 +100,7 @@ def run(plan: Plan, kinds: Sequence[Kind], engine: Engine, say: Say) -> list[str
     failures: list[str] = []
     for seed in range(plan.seeds):
         tasks, failed = prepare_all(
-            names, partial(_prepare, plan, store=store, model=model, seed=seed), say
+            names, partial(_prepare, plan, store=store, model=model, seed=seed), log
         )
         failures += failed
         # What is compared first, what is trained for each writer alone, and then the variants.
@@ -109,7 +109,7 @@ def run(plan: Plan, kinds: Sequence[Kind], engine: Engine, say: Say) -> list[str
             _peers(store, tasks) if "prompt" in kinds else (),
             _trainings(plan, store, tasks, kinds, variants=True),
         ):
-            failures += run_tasks(waiting, store, engine=engine, say=say)
+            failures += run_tasks(waiting, store, engine=engine, log=log)
     return list(dict.fromkeys(failures))
 
 
@@ -139,7 +139,7 @@ def _peers(store: Store, tasks: Sequence[Writers]) -> Iterator[Task]:
             yield _task(store, task, key, partial(jobs.compare, task, key, base))
 
 
-def _task(store: Store, task: Writers, key: Key, job: partial[Giving]) -> Task:
+def _task(store: Store, task: Writers, key: Key, job: partial[Records]) -> Task:
     """A job with a record a writer; the record of the training is its last."""
     keys = [replace(key, user=user) for user in task.written.writers]
     folders = (task.transformer, task.folder)
@@ -149,7 +149,7 @@ def _task(store: Store, task: Writers, key: Key, job: partial[Giving]) -> Task:
 def _prepare(plan: Plan, name: str, *, store: Store, model: Model, seed: int) -> Writers:
     """The rows of a data set, in a folder of the run's work."""
     extent = EXTENTS[plan.extent]
-    place = find_place(name, plan.data_dir)
+    place = find_location(name, plan.data_dir)
     reviews = is_reviews(place)
     digests = {"data": place.digest(), "new": model.digest, "plan": digest_of((extent, plan.users))}
     check_records(store, KINDS, name, digests)

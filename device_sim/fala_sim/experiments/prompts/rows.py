@@ -20,7 +20,7 @@ from fala_sim.convert.format import Opened
 from fala_sim.convert.formats import FORMATS
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.output import save
-from fala_sim.data.place import Place, find_place
+from fala_sim.data.location import Location, find_location
 
 Group: TypeAlias = Literal["known", "new", "elsewhere"]
 
@@ -82,7 +82,7 @@ class Written:
     writers: Mapping[str, Group]
 
 
-def is_reviews(place: Place) -> bool:
+def is_reviews(place: Location) -> bool:
     """Whether a data set is of long reviews: no tokens are left for hard prompts."""
     return place.format is FORMATS["scale-reviews"]
 
@@ -107,7 +107,7 @@ def write_rows(
     training, asked = folder / "training.jsonl", folder / "asked.jsonl"
     if not written.is_file():
         folder.mkdir(parents=True, exist_ok=True)
-        rows, groups = _divided(name, find_place(name, data_dir), extent, users, seed)
+        rows, groups = _divided(name, find_location(name, data_dir), extent, users, seed)
         trained = [row for row in rows if row.split != "test" and groups.get(row.user) != "new"]
         fields = [row.fields() for row in rows if row.user in groups]
         if name in ELSEWHERE:
@@ -124,7 +124,7 @@ def write_rows(
 
 
 def _divided(
-    name: str, place: Place, extent: Extent, users: int, seed: int
+    name: str, place: Location, extent: Extent, users: int, seed: int
 ) -> tuple[list[TextRow], dict[str, Group]]:
     """The rows of a data set that are taken, and the writers who are asked, the busiest first."""
     opened = place.format.open(place.path, LeftOut())
@@ -143,7 +143,7 @@ def _divided(
 def _elsewhere(name: str, data_dir: Path | None, extent: Extent, seed: int) -> Iterator[TextRow]:
     """The rows of another data set's writers; none where it is not there."""
     try:
-        place = find_place(name, data_dir)
+        place = find_location(name, data_dir)
     except DataError:
         return
     opened = place.format.open(place.path, LeftOut())

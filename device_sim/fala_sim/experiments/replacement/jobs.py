@@ -7,10 +7,10 @@ from functools import partial
 from pathlib import Path
 
 from fala import Budget
-from fala_sim.engine.task import Call, Engine, Needs, Say, Task
+from fala_sim.engine.task import Call, Engine, Log, Needs, Task
 from fala_sim.experiments.people import Experiment, Participants, Study, each, first
 from fala_sim.experiments.plan import Plan
-from fala_sim.experiments.runner import Giving, Made, run_tasks, timed
+from fala_sim.experiments.runner import Made, Records, run_tasks, timed
 from fala_sim.experiments.scoring import outcome, rounded, truth
 from fala_sim.experiments.search import SEARCH
 from fala_sim.experiments.subject import Subject
@@ -25,7 +25,7 @@ BUDGETS = (0, 10, 25, 50, 100, 200)
 
 
 @timed
-def replacement(key: Key, place: Path, settings: Settings) -> Giving:
+def replacement(key: Key, place: Path, settings: Settings) -> Records:
     """Replace one user's backbone by one method, and measure what it costs."""
     subject = Subject.of(key, place)
     method = find_method(key.method)
@@ -48,7 +48,7 @@ def replacement(key: Key, place: Path, settings: Settings) -> Giving:
 
 
 @timed
-def frontier(key: Key, place: Path, done: frozenset[Key]) -> Giving:
+def frontier(key: Key, place: Path, done: frozenset[Key]) -> Records:
     """Replace one user's backbone by FaLA at every budget of forward passes."""
     subject = Subject.of(key, place)
     for passes in BUDGETS:
@@ -63,14 +63,14 @@ def frontier(key: Key, place: Path, done: frozenset[Key]) -> Giving:
 
 
 @timed
-def flops(key: Key) -> Giving:
+def flops(key: Key) -> Records:
     """The paper's Table 1: one training batch of BERT-base and RoBERTa-base."""
     from fala_sim.experiments.replacement.table_1 import table1
 
     yield Made(key, {"rows": table1()})
 
 
-def run(plan: Plan, kinds: Sequence[Kind], engine: Engine, say: Say) -> list[str]:
+def run(plan: Plan, kinds: Sequence[Kind], engine: Engine, log: Log) -> list[str]:
     """Count the paper's Table 1, which is of no data, where it is not recorded yet.
 
     Returns:
@@ -80,7 +80,7 @@ def run(plan: Plan, kinds: Sequence[Kind], engine: Engine, say: Say) -> list[str
     key = Key("flops", "none", "table1", "all", 0)
     call = Call(partial(flops, key))
     task = Task(str(key), lambda: call, lambda: key in store.keys, Needs(memory=4 * 2**30))
-    return run_tasks([task], store, engine=engine, say=say)
+    return run_tasks([task], store, engine=engine, log=log)
 
 
 def _once(study: Study, method: str) -> Iterable[Participants]:
