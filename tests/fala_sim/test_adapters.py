@@ -193,7 +193,7 @@ def test_the_exporters_command_takes_every_trial():
 def test_what_cannot_be_trained_is_refused(base, tmp_path):
     common = ("table", "adapters", "--run", "--results", tmp_path / "results")
     fails(call(*common, "--new", base / "base.fala"), "only a graph")
-    fails(call(*common, "--data", "md-agreement"), "name cola or mrpc with --data")
+    fails(call(*common, "--data", "md-agreement"), "use --data cola or --data mrpc")
     data = ("--data", "mrpc", "--data-dir", tmp_path)
     fails(call("table", "2", "--run", "--results", tmp_path / "other", *data), "has no people")
     assert not list(tmp_path.rglob("*.json"))

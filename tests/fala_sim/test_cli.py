@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 #: Tables for which the records there are tell too little.
 MISSING = {
-    "verdicts": "no replacement by FaLA tells what the vendor's model scores",
+    "verdicts": "no replacement by FaLA has the vendor's scores",
 }
 
 

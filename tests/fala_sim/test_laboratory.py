@@ -175,7 +175,7 @@ def test_a_killed_run_leaves_whole_records_and_goes_on(folder, results, tmp_path
 def test_a_folder_is_of_one_plan(folder, results):
     done = call("table", "2", "--run", *arguments(folder, results), "--users", "3")
     assert done.exit_code == 1
-    assert "has records with --users 2, where --users 3 is asked" in done.stderr
+    assert "has records with --users 2, not with --users 3" in done.stderr
 
 
 @pytest.mark.thorough

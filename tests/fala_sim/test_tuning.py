@@ -236,7 +236,7 @@ def test_what_cannot_be_tuned_is_said_at_once(tmp_path, name, words):
     ("option", "words"),
     [
         ("--new", "tuned:bert: only minilm, mpnet or a Hugging Face folder"),
-        ("--old", "--old tuned:bert: only the backbone that comes, --new, is tuned"),
+        ("--old", "--old tuned:bert: only the new backbone, --new, can be tuned"),
     ],
 )
 def test_a_mistake_after_tuned_ends_the_command(folder, tmp_path, option, words):

@@ -16,9 +16,9 @@ from fala_sim.records import Key
 
 
 @timed
-def ablation(key: Key, place: Path, settings: Settings, done: frozenset[Key]) -> Records:
+def ablation(key: Key, path: Path, settings: Settings, done: frozenset[Key]) -> Records:
     """Every variant of one user."""
-    subject = Subject.of(key, place)
+    subject = Subject.of(key, path)
     situation = subject.situation(cached=True)
     for variant, scores, extra in ablations(situation, settings):
         if key.of(variant) not in done:
@@ -26,7 +26,7 @@ def ablation(key: Key, place: Path, settings: Settings, done: frozenset[Key]) ->
             yield Made(key.of(variant), subject.about() | content | extra)
 
 
-#: The paper's own, of the paper's own method, whichever others are asked for.
+#: Always of the paper's method, whatever methods the options name.
 EXPERIMENTS = (
     Experiment(
         "ablation",
