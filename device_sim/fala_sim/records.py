@@ -170,7 +170,7 @@ class Store:
         Raises:
             DataError: If it cannot be read.
         """
-        return next((record for record in self.read(key.kind) if key_of(record) == key), None)
+        return {key_of(record): record for record in self.read(key.kind)}.get(key)
 
     def pack(self) -> Path:
         """Write all records as one small file; its bytes are deterministic.
@@ -178,9 +178,7 @@ class Store:
         Raises:
             DataError: If there are none, one cannot be read, or the file cannot be written.
         """
-        from fala.release import (
-            write_atomically,
-        )  # late: it loads modules that no other command needs
+        from fala.release import write_atomically  # late: no other command needs it
 
         records = self.read()
         if not records:

@@ -140,7 +140,7 @@ def test_the_rate_that_is_best_on_validation_rows_is_taken(task, searched):
 
 def test_what_was_trained_at_another_rate_is_told(task, searched):
     write(searched, jobs.train(task, ADAPTERS, ()))
-    with pytest.raises(DataError, match=r"at a learning rate of 0\.001, and .* choose 0\.0003"):
+    with pytest.raises(DataError, match=r"at a learning rate of 0\.001, but .* choose 0\.0003"):
         chosen(Store(searched), "mrpc", "adapters")
 
 

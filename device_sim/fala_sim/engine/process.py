@@ -39,21 +39,21 @@ class Running:
         self,
         job: Callable[[], Iterable[Any]],
         threads: int,
-        local_paths: Mapping[str, str] | None = None,
+        paths: Mapping[str, str] | None = None,
     ) -> None:
         """Start the process.
 
         Args:
             job: What it runs.
             threads: Of its numeric libraries.
-            local_paths: See ``fala_sim.engine.inputs``.
+            paths: See ``fala_sim.engine.inputs``.
         """
         self.error: str | None = None
         self._start = time.perf_counter()
         context = _context()
         self._receiver, sender = context.Pipe(duplex=False)
         self._process = context.Process(
-            target=_work, args=(job, sender, threads, dict(local_paths or {})), daemon=True
+            target=_work, args=(job, sender, threads, dict(paths or {})), daemon=True
         )
         with threads_of(threads):
             self._process.start()
@@ -135,17 +135,14 @@ def _end_with_parent() -> None:
 
 
 def _work(
-    job: Callable[[], Iterable[Any]],
-    sender: Connection,
-    threads: int,
-    local_paths: Mapping[str, str],
+    job: Callable[[], Iterable[Any]], sender: Connection, threads: int, paths: Mapping[str, str]
 ) -> None:
     # Ctrl-C reaches the whole process group; only the parent handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Loaded libraries have read the variables of the fork server, which may differ.
     os.environ.update(dict.fromkeys(THREADS, str(threads)))
     threadpool_limits(threads)
-    set_local_paths(local_paths)
+    set_local_paths(paths)
     Thread(target=_end_with_parent, daemon=True).start()
     try:
         for item in job():

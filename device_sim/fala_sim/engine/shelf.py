@@ -110,8 +110,7 @@ def _root() -> Path:
 
 def _unpacked(root: Path, parcel: Parcel, fetch: Fetch) -> Path:
     cached = {
-        name: _cached(root, digest, partial(fetch, reference))
-        for name, digest, reference in parcel.files
+        name: _cached(root, digest, partial(fetch, stored)) for name, digest, stored in parcel.files
     }
     if not parcel.folder:
         ((_, digest, _),) = parcel.files
