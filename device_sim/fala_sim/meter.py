@@ -85,6 +85,11 @@ class Meter:
         }
 
 
+def folder_size(folder: Path) -> int:
+    """Bytes of the files in a folder; 0 if there is none."""
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
 def memory(name: str) -> int:
     """A memory figure of this process from Linux's ``/proc``, in bytes; 0 on other systems.
 

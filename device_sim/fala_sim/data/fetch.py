@@ -7,7 +7,7 @@ import shutil
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +21,7 @@ from fala_sim.convert.formats import FORMATS
 from fala_sim.convert.output import save
 from fala_sim.data.download import Resuming, published_md5
 from fala_sim.digests import file_digest
-
-Log = Callable[[str], None]
+from fala_sim.engine.task import Log
 
 _ARCHIVES = (".zip", ".tar.gz")
 

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import ClassVar
 
 from fala import Budget, Device, PersonalModel, Report
-from fala_sim.meter import Stage
+from fala_sim.meter import Stage, folder_size
 from fala_sim.methods.method import Look, Method, Scores, Settings
 from fala_sim.methods.solve_flops import clustering_flops, fit_flops
 from fala_sim.situation import Example, Logits, Situation, distinct_texts
@@ -93,14 +93,14 @@ def replaced(situation: Situation, budget: Budget) -> Replaced:
         with Device.create(path, situation.old.path) as device:
             if user.train:
                 device.learn(user.train, user.train_labels)
-            before = _size(path)
+            before = folder_size(path)
             with meter.stage("all stages") as total_stage:
                 report = replace_within(device, situation.shipped.path, budget)
             # The report has the stages' seconds; this adds processor time and memory.
             total, total_stage.seconds = total_stage.seconds, 0.0
             model = device.model
             # Without the bundle, which is the vendor's.
-            meter.stored_bytes = _size(path) - before - situation.shipped.path.stat().st_size
+            meter.stored_bytes = folder_size(path) - before - situation.shipped.path.stat().st_size
     for name, seconds in report.seconds.items():
         if name != "total":
             peak = report.counts.peak_memory.get(name, 0)
@@ -180,7 +180,3 @@ def _count(situation: Situation, report: Report) -> None:
         # Estimates of new embeddings, at most once a fit.
         fits = 1 + math.ceil(report.forward_passes / BATCH)
         solve.forward_flops += fits * 2.0 * len(texts) * old * new
-
-
-def _size(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())

@@ -275,21 +275,14 @@ def _learn(
     """Add bridges, a population prior and scales to a release."""
     learnt: dict[str, Any] = {}
     embedder = embedder_of(release.parent)
-    learners = {
-        **{
-            f"bridge from {old.name}" if number else "bridge": partial(
-                add_bridge, old.bundle, release, division, embedder
-            )
-            for number, old in enumerate(olds)
-        },
-        **{
-            name: partial(add_from_annotators, write, release, division, embedder, trained_on)
-            for name, write in (
-                ("prior", fala_export.write_prior),
-                ("scales", fala_export.write_scales),
-            )
-        },
-    }
+    learners: dict[str, partial[dict[str, Any]]] = {}
+    for number, old in enumerate(olds):
+        name = f"bridge from {old.name}" if number else "bridge"
+        learners[name] = partial(add_bridge, old.bundle, release, division, embedder)
+    for name, write in (("prior", fala_export.write_prior), ("scales", fala_export.write_scales)):
+        learners[name] = partial(
+            add_from_annotators, write, release, division, embedder, trained_on
+        )
     for name, learn in learners.items():
         if name == "scales" and "refused" not in learnt["prior"]:
             continue  # a prior comes with the scales for it

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fala_sim.meter import Meter, memory
+from fala_sim.meter import Meter, folder_size, memory
 
 if TYPE_CHECKING:
     from fala_sim.experiments.profiles.profile import Limits, Work
@@ -122,10 +122,10 @@ def _replace(work: Work, limits: Limits, emit: Emit, at: Callable[[str], None]) 
         emit("answers", model=device.name, answers=device.predict(compared).tolist())
         at("replace")
         _limit_files(limits)
-        stored = size(folder)
+        stored = folder_size(folder)
         with meter.stage("replace"):
             report = device.replace(work.new)
-        meter.stored_bytes = size(folder) - stored - work.new.stat().st_size
+        meter.stored_bytes = folder_size(folder) - stored - work.new.stat().st_size
         at("predict")
         emit("answers", model=device.name, answers=device.predict(compared).tolist())
     report_fields = report.to_dict()
@@ -292,15 +292,10 @@ def limit_storage(storage: int, folder: Path) -> int:
     Returns:
         The bytes left.
     """
-    free = max(storage - size(folder), 0)
+    free = max(storage - folder_size(folder), 0)
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (free, hard))
     return free
-
-
-def size(folder: Path) -> int:
-    """Bytes of the files in a folder, 0 if there is none."""
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
 if __name__ == "__main__":
