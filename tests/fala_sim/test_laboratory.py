@@ -230,7 +230,7 @@ def test_records_are_read_without_the_data(folder, results, tmp_path):
 def test_a_bundle_alone_cannot_be_trained(folder, results):
     done = call("table", "2", "--run", *arguments(folder, results), "--methods", "global,lora")
     assert done.exit_code == 0
-    assert "lora train a transformer and are left out" in done.stderr
+    assert "left out, because they train a transformer: lora;" in done.stderr
 
 
 def test_mistakes_are_one_line(folder, tmp_path):
