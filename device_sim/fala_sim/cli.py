@@ -24,7 +24,7 @@ from fala_sim.experiments.families import (
 from fala_sim.experiments.fleet.commands import fleet_command
 from fala_sim.experiments.plan import Plan
 from fala_sim.models.commands import models_group
-from fala_sim.options import ENGINE, JSON, RESULTS, Option, failed, say, with_options
+from fala_sim.options import ENGINE, JSON, RESULTS, Option, failed, log, with_options
 from fala_sim.records import Kind, Store
 
 if TYPE_CHECKING:
@@ -41,9 +41,9 @@ def main() -> None:
     """The laboratory of FaLA: real users' data and simulated devices."""
 
 
-_ASKED = click.option(
-    "--run", "asked", is_flag=True,
-    help="Run what is missing first, as the options below say; what is recorded is not run again.",
+_RUN = click.option(
+    "--run", "with_run", is_flag=True,
+    help="First run the missing jobs, with the options below; recorded jobs are not run again.",
 )  # fmt: skip
 
 _OUT = click.option(
@@ -56,19 +56,19 @@ _OUT = click.option(
 def _run(
     family: Family, kinds: Sequence[Kind], results: Path, options: Mapping[str, Any]
 ) -> list[str]:
-    """Run what is missing; a line for each job that failed."""
-    if find_spec("transformers") is None:  # else every job would find it out for itself
+    """Run the missing jobs; returns a line for each job that failed."""
+    if find_spec("transformers") is None:  # else every job would fail for itself
         raise ModuleNotFoundError("No module named 'transformers'", name="transformers")
     from fala_sim.engine import open_engine
 
-    given = dict(options)
-    jobs, engine, address = (given.pop(name) for name in ("jobs", "engine", "address"))
+    plan_options = dict(options)
+    jobs, engine, address = (plan_options.pop(name) for name in ("jobs", "engine", "address"))
     opened = open_engine(engine, jobs=jobs, address=address)
-    return family.run(Plan(results=results, **given), kinds, opened, say)
+    return family.run(Plan(results=results, **plan_options), kinds, opened, log)
 
 
 class _Entries(Group):
-    """Tables, or figures: a command each, with the options of the experiments that it is of."""
+    """Tables or figures: a command each, with the options of its experiments."""
 
     def __init__(
         self,
@@ -77,12 +77,12 @@ class _Entries(Group):
         command_of: Callable[[Any], click.Command],
         **options: Any,  # noqa: ANN401
     ) -> None:
-        """Commands are made when they are asked for.
+        """Commands are made on demand.
 
         Args:
             arguments: Of the group.
-            entries: Returns all by name.
-            command_of: Makes the command of one.
+            entries: Returns all entries by name.
+            command_of: Makes the command of an entry.
             options: Of the group.
         """
         super().__init__(*arguments, **options)
@@ -93,45 +93,45 @@ class _Entries(Group):
         return list(self._entries())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of a name; None where there is none."""
+        """The command of a name; None if there is none."""
         entries = self._entries()
         if cmd_name in entries:
             return self._command_of(entries[cmd_name])
         self.commands = {
             name: click.Command(name, help=entry.about) for name, entry in entries.items()
         }
-        return None  # click suggests one of those above
+        return None  # click suggests one of these commands
 
 
 def _entry_command(
-    entry: Entry[Any], more: Sequence[Option], show: Callable[..., None]
+    entry: Entry[Any], options_of_show: Sequence[Option], show: Callable[..., None]
 ) -> click.Command:
     """The command of a table or a figure."""
     family = family_of(entry.needs)
 
-    def command(results: Path, asked: bool, **options: Any) -> None:  # noqa: ANN401
+    def command(results: Path, with_run: bool, **options: Any) -> None:  # noqa: ANN401
         context = click.get_current_context()
-        of_show = {name: options.pop(name) for name in ("as_json", "out") if name in options}
-        given = [
+        output = {name: options.pop(name) for name in ("as_json", "out") if name in options}
+        run_options = [
             name
             for name in options
             if context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
         ]
-        if given and not asked:
-            words = ", ".join("--" + name.replace("_", "-") for name in given)
+        if run_options and not with_run:
+            words = ", ".join("--" + name.replace("_", "-") for name in run_options)
             raise click.UsageError(
-                f"{words}: for --run alone; without it everything in {results} is shown"
+                f"{words}: only with --run; without it everything in {results} is shown"
             )
-        failures = _run(family, entry.needs, results, options) if asked else []
+        failures = _run(family, entry.needs, results, options) if with_run else []
         try:
-            made = entry.of(results)
+            result = entry.of(results)
         except DataError as error:
             raise (failed(failures) if failures else DataError(f"{results}: {error}")) from error
-        show(made, results, **of_show)
+        show(result, results, **output)
         if failures:
             raise failed(failures)
 
-    options: tuple[Option, ...] = (*more, _ASKED, *family.options, *ENGINE, RESULTS)
+    options: tuple[Option, ...] = (*options_of_show, _RUN, *family.options, *ENGINE, RESULTS)
     about = entry.about[0].upper() + entry.about[1:] + "."
     return click.command(entry.name, cls=Command, help=about, short_help=entry.about)(
         with_options(*options)(command)
@@ -166,10 +166,10 @@ def _figure(entry: Entry[Any]) -> click.Command:
 def _all_command(results: Path, **options: Any) -> None:  # noqa: ANN401
     """Run everything on people, then write all tables, figures and the report.
 
-    Adapters and writers' prompts have data and options of their own: `fala-sim table adapters
-    --run` and `fala-sim table prompts --run` are for these, and what they recorded is shown.
-    What an earlier run recorded is not run again: after Ctrl-C, or a power cut, the same command
-    goes on. What fails does not keep the rest from being run: it is told at the end.
+    Adapters and writers' prompts have their own data and options: run them with `fala-sim table
+    adapters --run` and `fala-sim table prompts --run`; their records are shown here, too.
+    Recorded jobs are not run again: after Ctrl-C, or a power cut, the same command resumes. If a
+    job fails, the others still run; failures are listed at the end.
     """
     engine = {name: options[name] for name in ("jobs", "engine", "address")}
     failures = _run(FLOPS, FLOPS.kinds, results, engine)
@@ -185,7 +185,7 @@ def _all_command(results: Path, **options: Any) -> None:  # noqa: ANN401
 @main.command("profiles")
 @JSON
 def profiles_command(as_json: bool) -> None:
-    """List the devices whose limits `table profiles` applies, and where their figures are from."""
+    """List the devices of `table profiles`: their limits, and the sources of the figures."""
     from fala_sim.experiments.profiles.profile import PROFILES
 
     devices = [asdict(profile) for profile in PROFILES]
@@ -218,9 +218,9 @@ def report_command(results: Path, out: Path | None) -> None:
 @RESULTS
 @JSON
 def pack_command(results: Path, as_json: bool) -> None:
-    """Write a run's records as one small file, records.jsonl.gz in --results, to be kept.
+    """Write a run's records as one small file, records.jsonl.gz in --results.
 
-    Tables and reports read it as they read the records themselves.
+    Tables and reports read it like the records themselves.
     """
     path = Store(results).pack()
     size = path.stat().st_size
@@ -235,19 +235,19 @@ def _write(results: Path) -> None:
     from fala_sim.report.page import write_report
     from fala_sim.report.registry import shown, tables
 
-    made, missing = shown(tables().values(), read_frame(results))
+    shown_tables, missing = shown(tables().values(), read_frame(results))
     folder = results / "tables"
     folder.mkdir(exist_ok=True)
-    for table in made:
+    for table in shown_tables:
         (folder / f"{table.name}.md").write_text(table.markdown() + "\n", encoding="utf-8")
         (folder / f"{table.name}.json").write_text(
             json.dumps(table.to_dict(), indent=1, allow_nan=False) + "\n", encoding="utf-8"
         )
         click.echo(table.text() + "\n")
     for line in missing:
-        say(f"not here: {line}")
+        log(f"left out: {line}")
     for path in write_report(results, results / "report.html"):
-        say(str(path))
+        log(str(path))
 
 
 def _tables() -> Mapping[str, Entry[Any]]:
@@ -264,12 +264,12 @@ def _figures() -> Mapping[str, Entry[Any]]:
 
 _TABLES = """Print a table of the records in --results.
 
-Nothing is run and nothing is written, unless --run asks for what is missing. Left out for want of
+Nothing is run or written, except with --run, which runs the missing jobs. Left out for lack of
 data: the 17 additional tasks and SQuAD (adapters), the recommendation of hashtags (prompts).
 """
-_FIGURES = """Say in words and numbers what a figure shows of the records in --results, or draw it.
+_FIGURES = """Describe a figure of the records in --results in words and numbers, or draw it.
 
-Nothing is run, unless --run asks for what is missing, and nothing is written without --out.
+Nothing is run without --run, which runs the missing jobs, and nothing is written without --out.
 """
 
 main.command("all")(with_options(*PEOPLE.options, *ENGINE, RESULTS)(_all_command))

@@ -1,4 +1,4 @@
-"""The data sets by name, as users whose models are replaced and others whose models choose."""
+"""Data sets by name, divided among the public, test users and validation users."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from fala import DataError, Match
 from fala_sim.convert.conversion import Conversion, MatchRow, Row, folded
 from fala_sim.convert.format import Opened
 from fala_sim.convert.left_out import LeftOut
-from fala_sim.data.place import Place, find_place
+from fala_sim.data.location import Location, find_location
 from fala_sim.situation import Example, Task, User, UserLabel
 
 Role: TypeAlias = Literal["test", "validation"]
 
-#: Users on whom settings are chosen; one where the data set has too few people for more.
+#: Users on whom settings are chosen; one if the data set has too few people for more.
 VALIDATION_USERS = 2
 #: Train, and test, examples of a validation user: a search fits every method a dozen times.
 VALIDATION_EXAMPLES = 150
-#: Texts of a history; longer ones predicted no better, and each text costs a forward pass.
+#: Texts in a history; more predicted no better, and each text costs a forward pass.
 HISTORY = 10
 
-_ANOTHER = 1_000_000  # what no run asks for as its own seed
+_ANOTHER = 1_000_000  # added to a seed, it gives one that no run uses
 
 
 @dataclass(frozen=True)
@@ -32,14 +32,14 @@ class Division:
 
     Attributes:
         name: The data set's.
-        task: Of their labels.
-        labels: The labels' names, in order; of a rating its one name.
-        public: What the vendor fits the global heads on.
+        task: Of the labels.
+        labels: The labels' names, in order; for a rating, its one name.
+        public: Examples on which the vendor fits the global heads.
         public_labels: Their labels.
-        public_users: Whose they are: a vendor learns from them how people differ.
-        users: Whose models are replaced.
+        public_users: Their users: a vendor learns from them how people differ.
+        users: The users whose models are replaced.
         left_out: What the reader left out, in words.
-        rating: The least and the largest number of a rating, which labels spell; None of labels.
+        rating: The least and the largest number of a rating; None for other labels.
     """
 
     name: str
@@ -64,8 +64,8 @@ class Partition:
 
     Attributes:
         name: The data set's.
-        folder: Where the named data sets are; None looks in the usual places.
-        users: How many test users.
+        folder: Folder of the named data sets; None uses the default.
+        users: Number of test users.
         seed: Of the division.
     """
 
@@ -79,60 +79,60 @@ class Partition:
         return divide(self.name, self.folder, users=self.users, seed=self.seed, role=role)
 
     def digest(self) -> str:
-        """Of the data set's files."""
-        return find_place(self.name, self.folder).digest()
+        """The digest of the data set's files."""
+        return find_location(self.name, self.folder).digest()
 
 
 def divide(name: str, folder: Path | None, *, users: int, seed: int, role: Role) -> Division:
     """Read a data set and divide it.
 
-    Test users are the busiest people, or those whose turn it is; validation users are those who
-    come next. The validation users' rows are of a division of their own, without whatever a test
-    user is tested on: nothing that is learnt from them, settings included, has seen a test example.
+    Test users are the busiest people, or the next ones where people take turns; validation users
+    come after them. The validation users' rows come from another division, without what a test
+    user is tested on, so neither training nor settings use a test example.
 
     Args:
         name: A name of ``fala_sim.convert.formats``, or ``FORMAT:DIR`` with one of the formats of
             ``fala_sim.convert.formats``.
-        folder: Where the named data sets are; None looks in the usual places.
-        users: How many test users; fewer where the data set has too few people.
+        folder: Folder of the named data sets; None uses the default.
+        users: Number of test users; fewer if the data set has too few people.
         seed: Of the division.
-        role: Whose rows.
+        role: Test or validation users.
 
     Raises:
         DataError: If there is no such data set, or it cannot be read.
     """
-    place = find_place(name, folder)
-    opened = place.format.open(place.path, LeftOut())
-    users, others = _shares(name, users, opened.people())
-    tested = _convert(place, opened, users, seed, turn=users * seed)
+    location = find_location(name, folder)
+    opened = location.format.open(location.path, LeftOut())
+    users, validation = _shares(name, users, opened.people())
+    tested = _convert(location, opened, users, seed, turn=users * seed)
     if role == "test":
         return _gather(name, opened, tested, [*dict.fromkeys(_users(tested))])
     held_out = {folded(row.judged) for row in tested.rows if row.split == "test"}
-    # With another seed: with the same one, annotators who judged the same documents would be
-    # tested on the very ones that are held out.
-    wider = _convert(place, opened, users + others, seed + _ANOTHER, turn=users * seed)
-    by_user = [user for user in _users(wider) if user not in set(_users(tested))]
+    # Another seed: with the same one, annotators of the same documents would be tested on exactly
+    # those that are held out.
+    wider = _convert(location, opened, users + validation, seed + _ANOTHER, turn=users * seed)
+    next_users = [user for user in _users(wider) if user not in set(_users(tested))]
     rows = [row for row in wider.rows if folded(row.judged) not in held_out]
-    kept = Conversion(rows, wider.left_out)
-    return _gather(name, opened, kept, by_user, most=VALIDATION_EXAMPLES)
+    conversion = Conversion(rows, wider.left_out)
+    return _gather(name, opened, conversion, next_users, most=VALIDATION_EXAMPLES)
 
 
-def _convert(place: Place, opened: Opened, users: int, seed: int, turn: int) -> Conversion:
-    options = {} if place.format.offers is None else {"history": HISTORY}
-    if place.format.in_turn:
+def _convert(location: Location, opened: Opened, users: int, seed: int, turn: int) -> Conversion:
+    options = {} if location.format.offers is None else {"history": HISTORY}
+    if location.format.in_turn:
         options["turn"] = turn
     return opened.convert(users=users, seed=seed, **options)
 
 
 def _shares(name: str, users: int, people: int) -> tuple[int, int]:
-    """Test and validation users of a data set: at least one and two others stay for the public."""
-    others = VALIDATION_USERS if people >= users + VALIDATION_USERS + 1 else 1
-    users = min(users, people - others - 1)
+    """Numbers of test and validation users; at least one person stays for the public."""
+    validation = VALIDATION_USERS if people >= users + VALIDATION_USERS + 1 else 1
+    users = min(users, people - validation - 1)
     if users < 1:
         raise DataError(
-            f"{name}: {people} people are too few for a user, a validation and a public"
+            f"{name}: {people} people are too few for a test user, a validation user and a public"
         )
-    return users, others
+    return users, validation
 
 
 def _users(conversion: Conversion) -> list[str]:

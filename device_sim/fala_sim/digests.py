@@ -1,4 +1,4 @@
-"""What tells apart bundles and models that have the same name: their contents."""
+"""Digests of contents, which distinguish bundles and models of the same name."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ def file_digest(path: Path) -> str:
 
 
 def folder_digest(folder: Path) -> str:
-    """SHA-256 of a folder's files and their names; what is hidden is left out.
+    """SHA-256 of a folder's files and their names, without hidden files.
 
     Raises:
         DataError: If a file cannot be read.
     """
     names = {path: path.relative_to(folder) for path in folder.rglob("*") if path.is_file()}
-    shown = {
+    visible = {
         path: name.as_posix()
         for path, name in names.items()
         if not any(part.startswith(".") for part in name.parts)
     }
     return digest_of(
-        f"{name}\0{file_digest(path)}" for path, name in sorted(shown.items(), key=lambda x: x[1])
+        f"{name}\0{file_digest(path)}" for path, name in sorted(visible.items(), key=lambda x: x[1])
     )
 
 
 def digest_of(parts: Iterable[object]) -> str:
-    """SHA-256 of some values' texts, in their order."""
+    """SHA-256 of the strings of some values, in order."""
     return hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()

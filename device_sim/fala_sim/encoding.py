@@ -1,4 +1,4 @@
-"""The new backbone as methods get it: run for real where cost is asked, else from what is known."""
+"""The new backbone as methods get it: run for real where cost is measured, else cached."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ class DeviceEncoder:
     def __init__(self, release: Release) -> None:
         self._release = release
         self._backbone: Backbone | None = None
-        self._have: dict[str, Vectors] = {}
+        self._embeddings: dict[str, Vectors] = {}
 
     def __call__(self, texts: Sequence[str], meter: Meter) -> dict[str, Vectors]:
-        """Embeddings by text; what is new is counted and timed."""
+        """Embeddings by text; new texts are counted and timed."""
         if self._backbone is None:
             with meter.stage("load"):
                 self._backbone = Bundle.open(self._release.path).backbone()
-        missing = [text for text in dict.fromkeys(texts) if text not in self._have]
+        missing = [text for text in dict.fromkeys(texts) if text not in self._embeddings]
         with meter.stage("forward") as stage:
             if missing:
                 vectors = self._backbone.encode(missing)
-                self._have.update(zip(missing, vectors, strict=True))
+                self._embeddings.update(zip(missing, vectors, strict=True))
             stage.forward_passes += len(missing)
             stage.forward_flops += self._release.forward_flops(missing)
-        return {text: self._have[text] for text in texts}
+        return {text: self._embeddings[text] for text in texts}
 
 
 class KnownEncoder:
-    """Gives the embeddings that the laboratory has; counts passes, and takes no time.
+    """Returns cached embeddings; counts passes, but takes no time.
 
     Args:
         release: The new release.

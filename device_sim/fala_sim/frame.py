@@ -1,4 +1,4 @@
-"""Records as one pandas frame, of which tables and plots are functions."""
+"""Records as one pandas frame, from which tables and plots are made."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fala_sim.records import Kind, Record, read_records
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Objects whose keys are users, settings or a cost's stages: they stay one column each.
+#: Objects whose keys are users, settings or stages: they stay one column each.
 _WHOLE = ("cross", "blends", "settings", "stages")
 
 
@@ -60,17 +60,17 @@ def read_frame(results: Path | str, *kinds: Kind) -> pd.DataFrame:
 
 
 def framed(records: Iterable[Record]) -> pd.DataFrame:
-    """Records as a frame; without any, it has the column ``kind`` alone."""
+    """Records as a frame; without records it has only the column ``kind``."""
     import pandas as pd  # late: a command that needs no frame starts without it
 
-    # Text as Python's own: a table looks at it cell by cell, which Arrow's takes ten times as long.
+    # Text as Python strings: tables read it cell by cell, which Arrow does ten times slower.
     with pd.option_context("future.infer_string", False):
-        # Copied, so that the columns of a type lie together.
+        # Copied, so that columns of a type are contiguous.
         return pd.DataFrame([flat(record) for record in records] or {"kind": []}).copy()
 
 
 def joined(*frames: pd.DataFrame) -> pd.DataFrame:
-    """The rows of several frames, numbered anew."""
+    """The rows of several frames, renumbered."""
     import pandas as pd
 
     # Copied as in ``framed``: a wide frame in many pieces is slow.
@@ -82,18 +82,18 @@ def exploded(runs: pd.DataFrame, column: str) -> pd.DataFrame:
     import pandas as pd
 
     rows = runs.explode(column, ignore_index=True)
-    fields = pd.DataFrame([flat({column: one}) for one in rows.pop(column)])
+    fields = pd.DataFrame([flat({column: value}) for value in rows.pop(column)])
     return pd.concat([rows, fields], axis="columns")
 
 
 def flat(record: Record) -> Record:
-    """A record whose inner objects' fields are its own, named with a dot, and what they come to."""
+    """A record with inner objects' fields flattened, named with a dot, and with computed fields."""
     fields: Record = {}
     for name, value in record.items():
         _add(fields, name, value)
     if (flops := fields.get("cost.total.forward_flops")) is not None:
         fields["cost.total.flops"] = flops + fields["cost.total.backward_flops"]
-    if peak := fields.get("cost.total.peak_memory"):  # 0 where the system keeps no account
+    if peak := fields.get("cost.total.peak_memory"):  # 0 where the system does not report it
         fields["cost.memory_growth"] = max(0, peak - fields["cost.start_memory"])
     if test := fields.get("test"):
         shares = {name.removesuffix("negative") + "share": count / test
@@ -103,12 +103,12 @@ def flat(record: Record) -> Record:
 
 
 def _shaped(logits: object) -> object:
-    """One shape for a column, as Parquet wants."""
+    """Logits in one shape for the whole column, as Parquet requires."""
     return as_logits(logits).tolist() if isinstance(logits, list) else logits
 
 
 def _without_empty(value: object) -> object:
-    """An object without the empty ones in it, which Parquet cannot write; None of an empty one."""
+    """An object without empty objects, which Parquet cannot write; None for an empty one."""
     if not isinstance(value, Mapping):
         return value
     filled = {name: _without_empty(inner) for name, inner in value.items()}

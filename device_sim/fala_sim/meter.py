@@ -1,4 +1,4 @@
-"""What a replacement costs, counted and measured while it happens."""
+"""Counts and measures the cost of a replacement while it runs."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Stage:
         seconds: Wall time.
         cpu_seconds: Processor time of all the process's threads.
         peak_memory: The process's high-water mark of resident memory at the stage's end, in bytes;
-            0 where the operating system does not tell.
+            0 where the operating system does not report it.
         forward_passes: Texts through the new backbone.
         backward_passes: Texts whose gradients went back through the new backbone.
-        forward_flops: Floating point operations of what runs forward, and of solving and choosing;
-            a multiply-add is two.
-        backward_flops: Those of gradients.
+        forward_flops: Floating point operations of forward passes, selection and solving; a
+            multiply-add is two.
+        backward_flops: Floating point operations of gradients.
     """
 
     seconds: float = 0.0
@@ -41,13 +41,12 @@ class Meter:
     """The cost of one replacement, by stage.
 
     Attributes:
-        stages: In the order in which they began.
+        stages: In the order of their first start.
         start_memory: Resident memory when the replacement began, in bytes: the interpreter, its
             libraries and the user's data.
-        stored_bytes: What the replaced model keeps on the device for this user, beside the
-            vendor's release.
-        batch: What one training batch costs, as the paper's Table 1 counts: forward and backward
-            FLOPs, and how many examples are in it; None where nothing is trained by batches.
+        stored_bytes: Bytes stored on the device for this user, beside the vendor's release.
+        batch: The cost of one training batch, as the paper's Table 1 counts: forward and backward
+            FLOPs, and the number of examples; None if nothing is trained in batches.
     """
 
     stages: dict[str, Stage] = field(default_factory=dict)
@@ -57,7 +56,7 @@ class Meter:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[Stage]:
-        """Time a stage; one that is entered again goes on counting."""
+        """Time a stage; entering it again adds to it."""
         stage = self.stages.setdefault(name, Stage())
         if not self.start_memory:
             self.start_memory = memory("VmRSS")
@@ -70,7 +69,7 @@ class Meter:
             stage.peak_memory = max(stage.peak_memory, memory("VmHWM"))
 
     def fields(self) -> dict[str, Any]:
-        """The cost as a record has it, with its totals."""
+        """The cost as a record contains it, with totals."""
         stages = {name: asdict(stage) for name, stage in self.stages.items()}
         total: dict[str, float] = {
             name: sum(stage[name] for stage in stages.values())
@@ -86,10 +85,15 @@ class Meter:
         }
 
 
-def memory(name: str) -> int:
-    """A figure of Linux's own account of this process, in bytes; 0 on other systems.
+def folder_size(folder: Path) -> int:
+    """Bytes of the files in a folder; 0 if there is none."""
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
-    ``VmHWM`` starts anew with a process; ``getrusage`` would pass on its parent's peak.
+
+def memory(name: str) -> int:
+    """A memory figure of this process from Linux's ``/proc``, in bytes; 0 on other systems.
+
+    ``VmHWM`` starts at zero in a new process; ``getrusage`` would inherit its parent's peak.
     """
     if sys.platform != "linux":
         return 0

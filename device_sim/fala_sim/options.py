@@ -1,4 +1,4 @@
-"""What several commands share: options, and how they tell of a run."""
+"""Options and messages that several commands share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 
 from fala import DataError
 
-#: A click option, as a decorator is made of it.
+#: A click option's decorator.
 Option: TypeAlias = "Callable[[Callable[..., None]], Callable[..., None]]"
 
 _log = logging.getLogger("fala.sim")
@@ -21,7 +21,7 @@ JSON: Option = click.option("--json", "as_json", is_flag=True, help="Print one J
 
 DATA_DIR: Option = click.option(
     "--data-dir", type=click.Path(path_type=Path), envvar="FALA_DATA", show_envvar=True,
-    help="Folder of the named data sets. Default: where `fala-sim data get` puts them.",
+    help="Folder of the named data sets. Default: the folder of `fala-sim data get`.",
 )  # fmt: skip
 
 #: Where jobs run.
@@ -35,7 +35,7 @@ ENGINE: tuple[Option, ...] = (
         help="Where jobs run: on this machine, or on a Ray cluster.",
     ),
     click.option(
-        "--address", help="The Ray cluster's head, HOST:PORT. Default: one of this machine alone.",
+        "--address", help="The Ray cluster's head, HOST:PORT. Default: a cluster on this machine.",
     ),
 )  # fmt: skip
 
@@ -45,10 +45,10 @@ RESULTS: Option = click.option(
 )  # fmt: skip
 
 
-def count(name: str, default: int | None, what: str, least: int = 1) -> Option:
-    """An option that is a number; without a default all are taken."""
+def count(name: str, default: int | None, about: str, least: int = 1) -> Option:
+    """An option that is a number; without a default, all."""
     return click.option(
-        name, type=click.IntRange(least), default=default, help=what,
+        name, type=click.IntRange(least), default=default, help=about,
         show_default="all" if default is None else True,
     )  # fmt: skip
 
@@ -64,14 +64,14 @@ def with_options(*options: Option) -> Option:
     return add
 
 
-def say(line: str) -> None:
-    """Tell of progress, on standard error and in the log."""
+def log(line: str) -> None:
+    """Report progress on standard error and in the log."""
     _log.info("%s", line)
     click.echo(line, err=True)
 
 
 def failed(failures: Sequence[str]) -> DataError:
-    """What a command ends with where some of its jobs failed."""
+    """The error of a command some of whose jobs failed."""
     which = "this failed" if len(failures) == 1 else f"{len(failures)} failed, the first"
     return DataError(
         f"{which}: {failures[0]}; the same command runs what failed again, and nothing else"

@@ -1,4 +1,4 @@
-"""What a record was made with: the commit, the machine and the versions."""
+"""The provenance of a record: commit, machine and versions."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _LIBRARIES = (
 
 @cache
 def provenance(node: str = "local") -> dict[str, Any]:
-    """The commit, the machine and the versions that a record is made with.
+    """The commit, the machine and the versions of a record.
 
     Args:
-        node: Of a cluster, the machine's name there.
+        node: The machine's name in a cluster.
     """
     commit = commit_of(Path(__file__))
     return {
@@ -43,10 +43,10 @@ def provenance(node: str = "local") -> dict[str, Any]:
 
 
 def commit_of(source: Path) -> str:
-    """The commit of the repository that a source file belongs to, short; "" where it has none.
+    """The short commit of the repository that tracks a source file; "" if none does.
 
-    A package that was installed into a folder of somebody else's repository lies within it, but
-    is not tracked there: that repository's commit says nothing of it.
+    A package may be installed within another project's repository, which does not track it: that
+    repository's commit says nothing about the package.
     """
     if not _git(source.parent, "ls-files", "--error-unmatch", "--", source.name):
         return ""
@@ -54,12 +54,12 @@ def commit_of(source: Path) -> str:
 
 
 def _git(folder: Path, *arguments: str) -> str:
-    """What git says of the checkout that a folder is in; "" where it is none."""
+    """Git's output in a folder; "" if it fails."""
     try:
-        done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True)
+        process = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True)
     except OSError:
         return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
+    return process.stdout.strip() if process.returncode == 0 else ""
 
 
 def _cpu() -> str:

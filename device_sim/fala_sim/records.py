@@ -1,4 +1,4 @@
-"""Records: what one run of one job gave, appended once and never rewritten.
+"""Records: the results of jobs, appended once and never rewritten.
 
 A run's folder has one SQLite file, ``records.sqlite``, in which a job's key is unique.
 ``fala-sim pack`` writes them as ``records.jsonl.gz``, a record a line, small enough to be kept with
@@ -51,7 +51,7 @@ DATABASE, PACKED = "records.sqlite", "records.jsonl.gz"
 
 @dataclass(frozen=True)
 class Key:
-    """Which job a record is of.
+    """Identifies the job of a record.
 
     Attributes:
         kind: What was run.
@@ -59,7 +59,7 @@ class Key:
         method: The method's name.
         user: The user, or ``"all"``.
         seed: Of the division and of every random choice.
-        variant: What sets the job apart from others of this method, or "".
+        variant: Distinguishes jobs of the same method, or "".
     """
 
     kind: Kind
@@ -80,16 +80,16 @@ class Key:
 
     @property
     def order(self) -> tuple[str, ...]:
-        """Its place among all, in which records are read."""
+        """The sort key in which records are read."""
         method = f"{self.method}@{self.variant}" if self.variant else self.method
         return self.kind, self.data, method, f"{self.user}-{self.seed}"
 
 
 def key_of(record: Mapping[str, Any]) -> Key:
-    """The key that a record has.
+    """The key of a record.
 
     Raises:
-        DataError: If it is no record.
+        DataError: If it is not a record.
     """
     try:
         return Key(**{name: record[name] for name in Key.__dataclass_fields__})
@@ -101,11 +101,11 @@ class Store:
     """The records of a run's folder.
 
     Attributes:
-        keys: Of all records; those that another process appends later are not among them.
+        keys: Of all records, without those that another process appends later.
     """
 
     def __init__(self, results: Path) -> None:
-        """Nothing is read yet, and nothing is made.
+        """Read and create nothing yet.
 
         Args:
             results: The run's folder.
@@ -120,15 +120,15 @@ class Store:
     def append(
         self, key: Key, content: Mapping[str, Any], origin: Mapping[str, Any] | None = None
     ) -> None:
-        """Append a record; of several who append the same one, one does.
+        """Append a record; if several processes append the same one, only one succeeds.
 
         Args:
             key: The job.
-            content: What it gave, plain values.
-            origin: With what it was made, where that was not on this machine.
+            content: Its result, plain values.
+            origin: Its provenance, if it ran on another machine.
 
         Raises:
-            DataError: If there is one already, or it cannot be written.
+            DataError: If the key is recorded already, or the record cannot be written.
         """
         record = {
             **asdict(key),
@@ -161,8 +161,8 @@ class Store:
             DataError: If one cannot be read; names it.
         """
         by_key = {key_of(record): record for record in (*self._packed(), *self._appended(kinds))}
-        asked = [key for key in by_key if not kinds or key.kind in kinds]
-        return [by_key[key] for key in sorted(asked, key=lambda key: key.order)]
+        keys = [key for key in by_key if not kinds or key.kind in kinds]
+        return [by_key[key] for key in sorted(keys, key=lambda key: key.order)]
 
     def get(self, key: Key) -> Record | None:
         """One job's record, or None where it was not run.
@@ -170,15 +170,15 @@ class Store:
         Raises:
             DataError: If it cannot be read.
         """
-        return next((one for one in self.read(key.kind) if key_of(one) == key), None)
+        return {key_of(record): record for record in self.read(key.kind)}.get(key)
 
     def pack(self) -> Path:
-        """Write all records as one small file; the same records give the same bytes.
+        """Write all records as one small file; its bytes are deterministic.
 
         Raises:
             DataError: If there are none, one cannot be read, or the file cannot be written.
         """
-        from fala.release import write_atomically  # late: it loads what no other command needs
+        from fala.release import write_atomically  # late: no other command needs it
 
         records = self.read()
         if not records:
@@ -199,7 +199,7 @@ class Store:
 
     def _appended(self, kinds: tuple[Kind, ...]) -> Iterator[Record]:
         path = self._results / DATABASE
-        if not path.is_file() or not path.stat().st_size:  # 0: killed before its table was there
+        if not path.is_file() or not path.stat().st_size:  # 0: killed before the table was created
             return
         try:
             with self._database() as database:

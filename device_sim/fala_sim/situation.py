@@ -15,7 +15,7 @@ from fala.release import Rating, Tags
 from fala.release.device_fit import SparseRows
 from fala_sim.meter import Meter
 
-#: What labels are of.
+#: The tasks, by the kind of their labels.
 Task: TypeAlias = Literal["classification", "matching", "rating", "tags"]
 #: The tasks whose labels exclude one another.
 CLASSES: tuple[Task, ...] = ("classification", "matching")
@@ -29,7 +29,7 @@ Embeddings: TypeAlias = Mapping[str, Vectors]
 
 
 class Encode(Protocol):
-    """The new backbone as a user's device has it; every text costs a forward pass."""
+    """The new backbone on a user's device; every text costs a forward pass."""
 
     def __call__(self, texts: Sequence[str], meter: Meter) -> dict[str, Vectors]:
         """Embeddings (d,) by text, counted in the stage ``"forward"``."""
@@ -37,18 +37,17 @@ class Encode(Protocol):
 
 @dataclass(frozen=True)
 class Release:
-    """A vendor's release, and what the laboratory knows of it.
+    """A vendor's release, with the laboratory's data about it.
 
     Attributes:
         name: The backbone's name.
         path: The bundle, with its head.
         head: The vendor's global head.
-        embeddings: Embeddings (d,) of all the data set's texts, which cost the laboratory nothing:
-            for scoring, for searches and where only quality is asked. What a device pays for goes
-            through ``Situation.encode``.
-        flops: FLOPs of one forward pass by length in tokens, from the graph's own shapes; empty
-            for word vectors.
-        tokens: Length of every text in tokens, cut as the backbone cuts it.
+        embeddings: Cached embeddings (d,) of all the data set's texts, for scoring, for searches
+            and where cost is not measured. ``Situation.encode`` has those that a device pays for.
+        flops: FLOPs of one forward pass by length in tokens, from the graph's shapes; empty for
+            word vectors.
+        tokens: Length of every text in tokens, truncated as the backbone does.
     """
 
     name: str
@@ -59,7 +58,7 @@ class Release:
     tokens: Mapping[str, int] = field(default_factory=dict)
 
     def forward_flops(self, texts: Iterable[str]) -> float:
-        """FLOPs of passing some texts through the backbone one by one, without padding."""
+        """FLOPs of encoding some texts one by one, without padding."""
         if len(self.flops) < 3:
             return 0.0
         # Exact: a transformer's cost is a quadratic of the length.
@@ -72,11 +71,11 @@ class Release:
         return self.head.inputs(examples, self.embeddings)
 
     def words(self, examples: Sequence[Example]) -> SparseRows | None:
-        """The n-grams of n examples; None where the head has no lexical view."""
+        """The n-grams of n examples; None if the head has no words."""
         return self.head.words(examples)
 
     def logits(self, model: PersonalModel, examples: Sequence[Example]) -> Logits:
-        """The logits (n, C) of a model on this release's head, of n examples."""
+        """The logits (n, C) of a model on this release's head for n examples."""
         return model.logits(self.inputs(examples), self.words(examples)).astype(np.float64)
 
 
@@ -86,7 +85,7 @@ class User:
 
     Attributes:
         name: As in the data set.
-        train: What the device knows.
+        train: The examples on the device.
         train_labels: Their labels.
         test: Held out, in nobody's training data.
         test_labels: Their labels.
@@ -101,23 +100,21 @@ class User:
 
 @dataclass(frozen=True)
 class Situation:
-    """What a method is given.
+    """The input of a method.
 
     Attributes:
-        user: Whose model is replaced.
-        old: The release that the device has.
-        new: The backbone that comes with the vendor's plain head, where every peer starts.
-        shipped: The same backbone as it comes to FaLA's devices: with the vendor's head on
-            embeddings and words, a bridge, and what public annotators taught.
-        personal: The old personal model, fitted by the device's own ``learn`` on all train
-            examples.
-        transformer: Folder of the new backbone as Hugging Face has it, for what trains it; None
-            where the laboratory was given a bundle only.
+        user: The user whose model is replaced.
+        old: The release on the device.
+        new: The new backbone with the vendor's plain head, from which every peer starts.
+        shipped: The new backbone as FaLA's devices get it: with the vendor's head on embeddings and
+            words, a bridge, and a prior learnt from public annotators.
+        personal: The old personal model, fitted by the device's ``learn`` on all train examples.
+        transformer: Hugging Face folder of the new backbone, for training; None if there is only
+            a bundle.
         encode: The new backbone on the device.
         seed: Of every random choice.
-        meter: Counts what this replacement costs.
-        words: The vendor's head on words alone, of which the one dense input is 0; None where
-            nobody asks for it.
+        meter: Counts the cost of this replacement.
+        words: The vendor's head on words alone; its one dense input is 0. None if not needed.
     """
 
     user: User
@@ -138,7 +135,7 @@ class Situation:
 
     @property
     def exclusive(self) -> bool:
-        """Whether an example has one label of several: it is no rating, and has no tags."""
+        """Whether an example has one of several labels, and no rating or tags."""
         return not isinstance(self.new.head.link, Rating | Tags)
 
     def label_shares(self) -> NDArray[np.float64]:
@@ -146,7 +143,7 @@ class Situation:
         return self.new.head.label_shares(self.user.train_labels)
 
     def old_logits(self, examples: Sequence[Example] | None = None) -> Logits:
-        """The old personal model's logits, of the train examples if none are given, (n, C)."""
+        """The old personal model's logits (n, C); of the train examples by default."""
         return self.old.logits(self.personal, self.user.train if examples is None else examples)
 
 
@@ -161,12 +158,12 @@ def texts_of(example: Example) -> tuple[str, ...]:
 
 
 def judged(example: Example) -> str:
-    """What a label is about: the text, or the candidate."""
+    """The text that a label is about: the example itself, or the candidate."""
     return example.candidate if isinstance(example, Match) else example
 
 
 def forward_flops_of(bundle: Bundle) -> dict[int, float]:
-    """What a bundle says of FLOPs of one forward pass by length in tokens; see ``Release``."""
+    """FLOPs of one forward pass by length in tokens, from a bundle's manifest; see ``Release``."""
     cost = bundle.manifest.details.get("cost")
     flops = cost.get("flops", {}) if isinstance(cost, dict) else {}
     return {int(length): float(value) for length, value in flops.items()}

@@ -113,7 +113,7 @@ def searched(task, tmp_path, monkeypatch):
     assert chosen(store, "mrpc", "adapters") is None
     tasks = list(searches(store, [task], [Trial("adapter", "adapters", "3")]))
     for _ in range(2):  # what is recorded is not run again
-        assert run_tasks(tasks, store, engine=InProcess(), say=print) == []
+        assert run_tasks(tasks, store, engine=InProcess(), log=print) == []
     return results
 
 
@@ -136,7 +136,7 @@ def test_the_rate_that_is_best_on_validation_rows_is_taken(task, searched):
 
 def test_what_was_trained_at_another_rate_is_told(task, searched):
     write(searched, jobs.train(task, ADAPTERS, ()))
-    with pytest.raises(DataError, match=r"at a learning rate of 0\.001, and .* choose 0\.0003"):
+    with pytest.raises(DataError, match=r"at a learning rate of 0\.001, but .* choose 0\.0003"):
         chosen(Store(searched), "mrpc", "adapters")
 
 
@@ -188,8 +188,8 @@ def test_the_exporters_command_takes_every_trial():
 
 def test_what_cannot_be_trained_is_refused(base, tmp_path):
     common = ("table", "adapters", "--run", "--results", tmp_path / "results")
-    fails(run(*common, "--new", base / "base.fala"), "a graph alone")
-    fails(run(*common, "--data", "md-agreement"), "name cola or mrpc with --data")
+    fails(run(*common, "--new", base / "base.fala"), "only a graph")
+    fails(run(*common, "--data", "md-agreement"), "use --data cola or --data mrpc")
     data = ("--data", "mrpc", "--data-dir", tmp_path)
     table_2 = run("table", "2", "--run", "--results", tmp_path / "other", *data)
     fails(table_2, "has no people", notices=True)

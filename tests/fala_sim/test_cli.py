@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 #: Tables for which the records there are tell too little.
 MISSING = {
-    "verdicts": "no replacement by FaLA tells what the vendor's model scores",
+    "verdicts": "no replacement by FaLA has the vendor's scores",
 }
 
 
@@ -72,7 +72,7 @@ def test_a_figure_of_nothing_says_so(results, tmp_path):
 @pytest.mark.parametrize("option", [("--users", "3"), ("--data-dir", "."), ("--methods", "fala")])
 def test_options_of_a_run_need_one(results, option):
     message = failed("table", "2", "--results", results, *option, status=2)
-    assert f"{option[0]}: for --run alone" in message
+    assert f"{option[0]}: only with --run" in message
 
 
 def test_the_folder_of_data_in_the_environment_is_no_option(results, monkeypatch):

@@ -182,7 +182,7 @@ def test_json_counts_are_on_standard_output(tmp_path):
     assert len(out.read_bytes().splitlines()) == counts["users"]["u"]["rows"] + 28
     refused = run("lewidi", tmp_path, "--json")
     assert refused.exit_code == 2
-    assert "give --out FILE" in refused.stderr
+    assert "needs --out FILE" in refused.stderr
 
 
 @pytest.mark.parametrize("name", ["lewidi", "detox", "mind", "movielens", "scale-reviews"])

@@ -16,8 +16,8 @@ import pytest
 import sim_command
 from fala import DataError
 from fala_sim.convert.formats import CATALOGUE
-from fala_sim.data.bring import unpack
-from fala_sim.data.place import find_place
+from fala_sim.data.fetch import unpack
+from fala_sim.data.location import find_location
 from fala_sim.data_sets import divide
 from file_server import FileServer
 from laboratory import write_data
@@ -115,7 +115,7 @@ def test_without_a_folder_it_comes_where_runs_look(server, tmp_path, monkeypatch
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "own"))
     publish(monkeypatch, server, "hs-brexit", hate_speech(tmp_path), pinned=True)
     works("data", "get", "hs-brexit")
-    assert find_place("hs-brexit", None).path.is_relative_to(tmp_path / "own")
+    assert find_location("hs-brexit", None).path.is_relative_to(tmp_path / "own")
 
 
 @pytest.mark.parametrize("pinned", [True, False])
@@ -178,7 +178,7 @@ def test_the_first_download_is_trusted_and_held_to(server, folder, tmp_path, mon
     assert result.exit_code == 0, result.output
     assert "HS-Brexit_dev.json: its checksum is that of the first download" in result.stderr
     (folder / "hs-brexit" / "HS-Brexit_dev.json").write_text("{}")
-    fails(get("hs-brexit", folder), "not as it came")
+    fails(get("hs-brexit", folder), "changed since its download")
 
 
 def test_an_archive_is_held_to_the_publishers_own_checksum(server, folder, monkeypatch):
@@ -238,7 +238,7 @@ def test_an_archive_of_something_else_is_no_data_set(server, folder, monkeypatch
     with zipfile.ZipFile(packed, "w") as archive:
         archive.writestr("readme.txt", "moved")
     publish(monkeypatch, server, "movielens", {"ml-latest-small.zip": packed.getvalue()})
-    fails(get("movielens", folder), "what came has no movies.csv")
+    fails(get("movielens", folder), "the download has no movies.csv")
     assert not [path for path in folder.rglob("*") if path.is_file()]
 
 

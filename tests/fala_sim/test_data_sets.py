@@ -6,7 +6,7 @@ import pytest
 
 from fala import DataError, Match
 from fala_sim.convert.conversion import folded
-from fala_sim.data.place import data_folder, find_place
+from fala_sim.data.location import data_folder, find_location
 from fala_sim.data_sets import divide
 from laboratory import write_data
 
@@ -182,25 +182,25 @@ def test_named_data_sets_are_looked_for_where_they_were_put(tmp_path, monkeypatc
     monkeypatch.delenv("FALA_DATA", raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "own"))
     with pytest.raises(DataError, match=r"hs-brexit: no such folder; `fala-sim data get hs-br"):
-        find_place("hs-brexit", None)
+        find_location("hs-brexit", None)
     folder = write_data(data_folder(None) / "hs-brexit")
-    assert find_place("hs-brexit", None).path == folder
+    assert find_location("hs-brexit", None).path == folder
     monkeypatch.setenv("FALA_DATA", str(tmp_path / "named"))
     with pytest.raises(DataError, match="named/hs-brexit: no such folder"):
-        find_place("hs-brexit", None)
+        find_location("hs-brexit", None)
     write_data(tmp_path / "given" / "hs-brexit")
-    assert find_place("hs-brexit", tmp_path / "given").path.parts[-2] == "given"
+    assert find_location("hs-brexit", tmp_path / "given").path.parts[-2] == "given"
     with pytest.raises(DataError, match="no data set 'other'; one of "):
-        find_place("other", None)
+        find_location("other", None)
     with pytest.raises(DataError, match=r"nothing\.jsonl: no such file"):
-        find_place(f"rows:{tmp_path}/nothing.jsonl", None)
+        find_location(f"rows:{tmp_path}/nothing.jsonl", None)
 
 
 def test_a_digest_is_of_what_is_read(tmp_path):
     folder = write_data(tmp_path / "one")
-    before = find_place(f"lewidi:{folder}", None).digest()
+    before = find_location(f"lewidi:{folder}", None).digest()
     (folder / "notes.txt").write_text("not data")
-    assert find_place(f"lewidi:{folder}", None).digest() == before
-    assert find_place(f"lewidi:{write_data(tmp_path / 'two')}", None).digest() == before
+    assert find_location(f"lewidi:{folder}", None).digest() == before
+    assert find_location(f"lewidi:{write_data(tmp_path / 'two')}", None).digest() == before
     write_data(folder, seed=1)
-    assert find_place(f"lewidi:{folder}", None).digest() != before
+    assert find_location(f"lewidi:{folder}", None).digest() != before

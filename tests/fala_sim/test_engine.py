@@ -68,7 +68,7 @@ def test_what_was_made_of_is_removed_after_the_record_that_it_made(tmp_path):
 
 
 def test_engines_that_cannot_be_had_are_refused(monkeypatch):
-    with pytest.raises(DataError, match="ask for --engine ray"):
+    with pytest.raises(DataError, match="use it with --engine ray"):
         open_engine("local", jobs=1, address="here:1")
     with pytest.raises(DataError, match="no engine 'slurm'; one of local, ray"):
         open_engine("slurm", jobs=1, address=None)

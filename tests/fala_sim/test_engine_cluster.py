@@ -60,7 +60,7 @@ def test_what_a_job_reads_travels(engine, tmp_path):
     ]
     failures, _ = run(tmp_path / "results", tasks, engine)
     assert len(failures) == 2
-    assert any("name one with --results that all machines share" in line for line in failures)
+    assert any("name a shared one with --results" in line for line in failures)
     assert any("dead: its process ended (SIGKILL" in line for line in failures)
     found = {one["user"]: one for one in read_records(tmp_path / "results", "labels")}
     assert set(found) == {"read", "dead"}
@@ -116,7 +116,7 @@ def test_a_node_that_dies_loses_nothing_and_nothing_comes_twice(cluster, engine,
         if len(said) == 4:
             cluster.remove_node(cluster.nodes[0], allow_graceful=False)
 
-    failures = run_tasks(tasks, Store(tmp_path), engine=engine, say=say)
+    failures = run_tasks(tasks, Store(tmp_path), engine=engine, log=say)
     assert failures == []
     assert len(said) == len(tasks)
     found = read_records(tmp_path, "labels")

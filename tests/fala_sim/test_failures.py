@@ -67,7 +67,7 @@ def asked(monkeypatch):
     """The tasks that the laboratory would run; every one of a search's fails."""
     tasks = []
 
-    def run(given, store, *, engine, say):
+    def run(given, store, *, engine, log):
         given = list(given)
         tasks.extend(given)
         return [f"{task.label}: broken" for task in given if "search" in task.label]

@@ -147,7 +147,7 @@ def test_chunks_are_kept_and_a_larger_fleet_goes_on(small, place, tmp_path, monk
     columns, about = rows.read(sorted(kept))
     assert sorted(columns["device"]) == [0, 1, 2, 3]
     assert json.loads(about[0]["provenance"])["machine"]["node"] == "local"
-    fails(fleet("--devices", 4, "--chunk", 3, "--out", tmp_path), "another size of chunks")
+    fails(fleet("--devices", 4, "--chunk", 3, "--out", tmp_path), "chunk size or version")
     first.write_bytes(b"PAR1 and no more")
     fails(fleet("--report", "--out", tmp_path), "delete it to run its devices again")
     fails(fleet("--report", "--out", tmp_path / "none"), "no devices were run there yet")
@@ -200,7 +200,7 @@ def test_what_a_fleet_shares_travels(place, tmp_path):
     moved = {str(path): str(tmp_path / path.name) for path in world.files_of(place)}
     for path, there in moved.items():
         Path(there).write_bytes(Path(path).read_bytes())
-    inputs.settle(moved)
+    inputs.set_local_paths(moved)
     try:
         found = world.load(place)
         texts = [post.text for post in found.posts[:3]]
@@ -208,4 +208,4 @@ def test_what_a_fleet_shares_travels(place, tmp_path):
         assert release.path.parent == tmp_path
         assert release.inputs(texts).shape[0] == 3
     finally:
-        inputs.settle({})
+        inputs.set_local_paths({})

@@ -30,7 +30,7 @@ def places(tmp_path_factory):
     return [
         prepare(
             Partition(f"lewidi:{data}", data, users=1, seed=0), work, glove, new,
-            role="test", say=lambda _: None, earlier=earlier,
+            role="test", log=lambda _: None, earlier=earlier,
         )
         for new, earlier in ((bert, ()), (glove, (bert,)))
     ]  # fmt: skip

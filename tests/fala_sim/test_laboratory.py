@@ -175,7 +175,7 @@ def test_a_killed_run_leaves_whole_records_and_goes_on(folder, results, tmp_path
 
 def test_a_folder_is_of_one_plan(folder, results):
     message = failed("table", "2", "--run", *arguments(folder, results), "--users", "3")
-    assert "has records with --users 2, where --users 3 is asked" in message
+    assert "has records with --users 2, not with --users 3" in message
 
 
 @pytest.mark.thorough
@@ -227,7 +227,7 @@ def test_records_are_read_without_the_data(folder, results, tmp_path):
 def test_a_bundle_alone_cannot_be_trained(folder, results):
     fewer = ("--methods", "global,lora")
     result = works("table", "2", "--run", *arguments(folder, results), *fewer)
-    assert "lora train a transformer and are left out" in result.stderr
+    assert "left out, because they train a transformer: lora;" in result.stderr
 
 
 def test_mistakes_are_one_line(folder, tmp_path):

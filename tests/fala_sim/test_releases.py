@@ -28,7 +28,7 @@ def make(folder, work, said, old="glove", new="bert"):
     """The place of what is prepared; what is said goes to a list."""
     sources = [find_source(name, work) for name in (old, new)]
     partition = Partition(f"lewidi:{folder}", folder, users=2, seed=0)
-    return prepare(partition, work, *sources, role="test", say=said.append)
+    return prepare(partition, work, *sources, role="test", log=said.append)
 
 
 @pytest.fixture(scope="module")

@@ -272,9 +272,9 @@ def test_other_kinds_of_transformers_train(family, method, tmp_path):
 
 
 def test_what_cannot_be_trained_is_refused_saying_why(classifier, tmp_path):
-    with pytest.raises(DataError, match="came as a bundle only; give the folder"):
+    with pytest.raises(DataError, match="is only a bundle; name the folder"):
         Full().fit(fresh(classifier, transformer=None), SETTINGS)
-    with pytest.raises(DataError, match="came as a bundle only"):
+    with pytest.raises(DataError, match="is only a bundle"):
         next(Lora().search(fresh(classifier, transformer=None)))
     with pytest.raises(ExportError, match="not a model folder"):
         Full().fit(fresh(classifier, transformer=tmp_path), SETTINGS)

@@ -46,7 +46,7 @@ def model(tmp_path_factory):
 def make(folder, model, work, role, said):
     sources = [find_source(name, work) for name in ("glove", f"tuned:{model}")]
     partition = Partition(f"lewidi:{folder}", folder, users=2, seed=0)
-    return prepare(partition, work, *sources, role=role, say=said.append)
+    return prepare(partition, work, *sources, role=role, log=said.append)
 
 
 @pytest.fixture(scope="module")
@@ -221,8 +221,8 @@ def test_no_label_or_text_of_the_real_sets_users_is_trained_on(name, users):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("tuned:bert", "'bert' is a graph alone"),
-        ("tuned:tuned:minilm", "one to be trained already"),
+        ("tuned:bert", "'bert' is only a graph"),
+        ("tuned:tuned:minilm", "a tuned backbone already"),
         ("tuned:nothing", "no backbone 'nothing'"),
     ],
 )
@@ -234,8 +234,8 @@ def test_what_cannot_be_tuned_is_said_at_once(tmp_path, name, words):
 @pytest.mark.parametrize(
     ("option", "words"),
     [
-        ("--new", "tuned:bert: what is trained is minilm, mpnet or a Hugging Face folder"),
-        ("--old", "--old tuned:bert: only the backbone that comes, --new, is tuned"),
+        ("--new", "tuned:bert: only minilm, mpnet or a Hugging Face folder"),
+        ("--old", "--old tuned:bert: only the new backbone, --new, can be tuned"),
     ],
 )
 def test_a_mistake_after_tuned_ends_the_command(folder, tmp_path, option, words):

@@ -68,7 +68,7 @@ def test_words_alone_become_the_user_s_own(matching):
 
 
 def test_words_alone_need_the_vendor_s_head():
-    with pytest.raises(DataError, match="nobody fitted a head on words alone"):
+    with pytest.raises(DataError, match="there is no head on words alone"):
         find_method("words").fit(situation(), {})
 
 

@@ -3,7 +3,7 @@
 from functools import partial
 
 from fala_sim.engine.local import LocalEngine
-from fala_sim.engine.task import Call, Ended, Engine, Gave, Task
+from fala_sim.engine.task import Call, Ended, Engine, Output, Task
 from fala_sim.experiments.runner import run_tasks
 from fala_sim.records import Store
 
@@ -17,7 +17,7 @@ def write(results, giving):
 def run(results, tasks, engine=None, jobs=2):
     """Run tasks; what failed, and what was said."""
     said = []
-    failures = run_tasks(tasks, Store(results), engine=engine or LocalEngine(jobs), say=said.append)
+    failures = run_tasks(tasks, Store(results), engine=engine or LocalEngine(jobs), log=said.append)
     return failures, said
 
 
@@ -36,5 +36,5 @@ class InProcess(Engine):
         for task, call in ready:
             self.labels.append(task.label)
             for item in call.job():
-                yield Gave(task, item)
+                yield Output(task, item)
             yield Ended(task, "", 0.0)

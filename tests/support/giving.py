@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from fala import DataError
-from fala_sim.engine.inputs import here
+from fala_sim.engine.inputs import local_path
 from fala_sim.experiments.runner import Made
 from fala_sim.records import Key
 
@@ -43,9 +43,9 @@ def refuse(key):
 
 def read(key, file, folder):
     """What is in a file and in a folder of the driver's, and whether they are somewhere else."""
-    files = sorted(path.name for path in here(folder).rglob("*") if path.is_file())
-    text = here(file).read_text()
-    yield Made(key, {"text": text, "files": files, "moved": here(file) != file})
+    files = sorted(path.name for path in local_path(folder).rglob("*") if path.is_file())
+    text = local_path(file).read_text()
+    yield Made(key, {"text": text, "files": files, "moved": local_path(file) != file})
 
 
 def threads(key):

@@ -1,7 +1,7 @@
-"""Documents that annotators labelled: the busiest annotators are users, the others the public.
+"""Documents with annotators' labels: the busiest annotators are users, the others the public.
 
-Documents, not users' labels, are divided into train and test: a document that is in one user's
-test split is then in the test split of every user who labelled it, and in no other rows.
+Documents, not labels, are divided into train and test: a document in one user's test split is in
+the test split of every user who labelled it, and in no other rows.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from fala_sim.convert.left_out import LeftOut
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A text and who said what about it.
+    """A text and its labels.
 
     Attributes:
-        text: As it is in the file.
+        text: As in the file.
         labels: Label by annotator.
     """
 
@@ -40,17 +40,17 @@ class Document:
 
 
 class Documents:
-    """Distinct documents, gathered one by one.
+    """Distinct documents, collected one by one.
 
-    The same text twice, folded, is one document, and an annotator who labelled it twice is held
-    to the first label: otherwise a copy of a test document could be in somebody's training data.
+    Texts that fold to the same are one document, and only an annotator's first label of it counts:
+    otherwise a copy of a test document could be in training data.
     """
 
     def __init__(self) -> None:
         self._documents: dict[str, Document] = {}
 
     def find(self, text: str) -> Document:
-        """The document of a text, new if there is none yet."""
+        """The document of a text, created if missing."""
         return self._documents.setdefault(folded(text), Document(text, {}))
 
     def all(self) -> list[Document]:
@@ -77,10 +77,9 @@ def convert(
         documents: Distinct documents.
         users: How many of the busiest annotators (ties by name) are users.
         seed: Of the division into train and test documents, and of the draw of public rows.
-        public: At most so many public rows, drawn at random; None takes all. With 0 everybody may
-            be a user.
-        left_out: What the reader left out; what is left out here is added.
-        turn: How many of the busiest annotators come after all others.
+        public: The most public rows, drawn at random; None for all. With 0 everybody may be a user.
+        left_out: What the reader left out; more is added here.
+        turn: How many of the busiest annotators are moved to the end.
         classes: See ``check_public``.
 
     Raises:
@@ -99,7 +98,7 @@ def convert(
     chosen = [*busiest[turn:], *busiest[:turn]][:users]
     held_out = _choose_test(documents, chosen, seed)
 
-    others: list[tuple[str, str, Label]] = []  # a million, of which some may be drawn: not rows yet
+    others: list[tuple[str, str, Label]] = []  # up to a million, so not rows yet
     tested = 0
     train: dict[str, list[TextRow]] = {user: [] for user in chosen}
     test: dict[str, list[TextRow]] = {user: [] for user in chosen}
@@ -126,7 +125,7 @@ def convert(
                 f"user {user!r} labelled too few documents ({counts[user]}) to divide into train "
                 "and test; take fewer users"
             )
-    # Named, too: a vendor keeps some annotators out of the training, to judge it by.
+    # With names: a vendor leaves some annotators out of the training, to validate it.
     shared = [TextRow(annotator, "public", text, label) for annotator, text, label in others]
     rows = [*shared, *(row for user in chosen for row in train[user] + test[user])]
     if public != 0:
@@ -135,29 +134,29 @@ def convert(
 
 
 def _choose_test(documents: Sequence[Document], users: Iterable[str], seed: int) -> set[int]:
-    """Choose the test documents so that every user comes near the test share.
+    """Choose the test documents so that every user is close to the test share.
 
-    In random order, a document becomes a test document where that brings those of its annotators
-    who are users nearer (in least squares) to their share so far. Independent draws would leave a
-    user of a few hundred documents several percent off. Texts and labels have no say.
+    In random order, a document becomes a test document if this brings the users among its
+    annotators closer (in least squares) to their share so far. With independent draws a user of a
+    few hundred documents would be several percent off. Texts and labels are not used.
 
     Returns:
-        Positions of the test documents; only documents that some user labelled.
+        Positions of the test documents, each labelled by some user.
     """
-    wanted = dict.fromkeys(users, 0.0)  # test documents that a user should have by now, less those
+    deficit = dict.fromkeys(users, 0.0)  # a user's expected minus actual number of test documents
     order = list(range(len(documents)))
-    # Named after the first data set there was: another name would move every published split.
+    # Named after the first data set: another name would change every published split.
     random.Random(f"lewidi {seed}").shuffle(order)
     held_out: set[int] = set()
     for number in order:
-        concerned = [annotator for annotator in documents[number].labels if annotator in wanted]
-        for user in concerned:
-            wanted[user] += TEST_SHARE
-        # sum (wanted - 1)^2 < sum wanted^2
-        if concerned and sum(wanted[user] for user in concerned) > len(concerned) / 2:
+        raters = [annotator for annotator in documents[number].labels if annotator in deficit]
+        for user in raters:
+            deficit[user] += TEST_SHARE
+        # sum (deficit - 1)^2 < sum deficit^2
+        if raters and sum(deficit[user] for user in raters) > len(raters) / 2:
             held_out.add(number)
-            for user in concerned:
-                wanted[user] -= 1.0
+            for user in raters:
+                deficit[user] -= 1.0
     return held_out
 
 
@@ -167,11 +166,11 @@ def annotated(
     *,
     exclusive: bool = True,
 ) -> Callable[[Path, LeftOut], Opened]:
-    """What opens a format of annotators' documents.
+    """The function that opens a format of annotators' documents.
 
     Args:
         read: Reads them.
-        rating: The range of their labels, where those are numbers.
+        rating: The range of their labels, if those are numbers.
         exclusive: Whether a document has one label; else labels are sets of tags.
     """
 
@@ -181,8 +180,8 @@ def annotated(
         def people() -> int:
             return len({annotator for document in documents for annotator in document.labels})
 
-        given = (label for document in documents for label in document.labels.values())
-        tags = {tag for label in given if isinstance(label, tuple) for tag in label}
+        labels = (label for document in documents for label in document.labels.values())
+        tags = {tag for label in labels if isinstance(label, tuple) for tag in label}
         divide = partial(convert, documents, classes=exclusive and rating is None)
         return Opened(divide, people, left_out, tuple(sorted(tags)), rating, exclusive)
 

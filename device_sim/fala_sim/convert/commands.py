@@ -22,16 +22,15 @@ from fala_sim.options import Option, count, with_options
 def convert_group() -> None:
     """Write the rows of `fala-replace --data` from data sets of real people.
 
-    Seven of ten documents of each user are train rows, three are test rows. What one user is
-    tested on is judged in nobody's train or public rows. How each user came out, and what was
-    left out, is told on standard error.
+    70 % of each user's documents are train rows, 30 % are test rows. Test documents are in nobody's
+    train or public rows. Each user's counts, and what was left out, are printed on standard error.
     """
 
 
 def _options(form: Format) -> tuple[Option, ...]:
-    """The options of a converter, with its data set's own defaults."""
+    """The options of a converter, with its data set's defaults."""
     users = "How many of the busiest people are users; all others are the public."
-    public = "At most so many public rows, drawn at random."
+    public = "The most public rows, drawn at random."
     offers = form.offers
     matching = () if offers is None else (
         count("--history", offers.history, "How many of the latest texts are in a history."),
@@ -57,7 +56,7 @@ def _options(form: Format) -> tuple[Option, ...]:
 
 def _write(convert: Callable[[LeftOut], Conversion], out: str, as_json: bool) -> None:
     if as_json and out == "-":
-        raise click.UsageError("--json goes to standard output, where the rows go; give --out FILE")
+        raise click.UsageError("--json needs --out FILE, because the rows go to standard output")
     conversion = convert(LeftOut())
     if out == "-":
         sys.stdout.buffer.writelines(conversion.lines())
@@ -74,8 +73,8 @@ def _write(convert: Callable[[LeftOut], Conversion], out: str, as_json: bool) ->
 def _command(name: str, form: Format) -> click.Command:
     def command(folder: Path, out: str, as_json: bool, **options: int) -> None:
         def convert(left_out: LeftOut) -> Conversion:
-            given = {option: value for option, value in options.items() if value is not None}
-            return form.open(folder, left_out).convert(**given)
+            numbers = {option: value for option, value in options.items() if value is not None}
+            return form.open(folder, left_out).convert(**numbers)
 
         _write(convert, out, as_json)
 

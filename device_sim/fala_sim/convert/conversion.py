@@ -1,4 +1,4 @@
-"""What every converter gives: rows for ``fala-replace --data``, and how they came out."""
+"""The output of every converter: rows for ``fala-replace --data``, and their counts."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Label: TypeAlias = "float | tuple[str, ...]"
 
 @dataclass(frozen=True, slots=True)
 class TextRow:
-    """One row of a classification data set, in the order of keys that the file has.
+    """One row of a classification data set, with the keys in the file's order.
 
     Attributes:
         user: Who labelled it.
         split: ``"public"``, ``"train"`` or ``"test"``.
-        text: The document; a ``fala.Pair`` where it is two.
+        text: The document, or a ``fala.Pair``.
         label: Its class, the number of a rating, or the names of its tags.
     """
 
@@ -37,26 +37,26 @@ class TextRow:
 
     @property
     def judged(self) -> str:
-        """What the label is about: the document."""
+        """The labelled text: the document."""
         return self.text
 
     def fields(self) -> dict[str, Any]:
         """The row as the file has it."""
         text = self.text
-        said = {"pair": [text.a, text.b]} if isinstance(text, Pair) else {"text": text}
-        return {"user": self.user, "split": self.split, **said, "label": self.label}
+        document = {"pair": [text.a, text.b]} if isinstance(text, Pair) else {"text": text}
+        return {"user": self.user, "split": self.split, **document, "label": self.label}
 
 
 @dataclass(frozen=True, slots=True)
 class MatchRow:
-    """One row of a matching data set, in the order of keys that the file has.
+    """One row of a matching data set, with the keys in the file's order.
 
     Attributes:
         user: Who was offered it.
         split: ``"public"``, ``"train"`` or ``"test"``.
-        history: What the user had opened by then, oldest first.
-        candidate: What was offered.
-        label: 1 where it was opened (liked), else 0.
+        history: The user's opened texts at that time, oldest first.
+        candidate: The offered text.
+        label: 1 if it was opened (liked), else 0.
     """
 
     user: str
@@ -67,7 +67,7 @@ class MatchRow:
 
     @property
     def judged(self) -> str:
-        """What the label is about: the candidate."""
+        """The labelled text: the candidate."""
         return self.candidate
 
     def fields(self) -> dict[str, Any]:
@@ -86,10 +86,10 @@ Row: TypeAlias = TextRow | MatchRow
 
 @lru_cache(maxsize=2**17)
 def folded(text: str) -> str:
-    """A text but for letter case, white space and Unicode's compatible spellings.
+    """A text with letter case, white space and Unicode's compatible spellings normalized.
 
     Two documents that fold to the same are one document: a copy of a test document in training
-    data would be as good as the document itself.
+    data would leak its label.
     """
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
@@ -98,17 +98,17 @@ def folded(text: str) -> str:
 class Conversion:
     """Rows, the public's first, then user by user, train before test.
 
-    What is judged in somebody's test row (a document; a candidate) is judged in nobody's train or
-    public row, folded. For matching, moreover, no user's train rows name in their histories what
-    this user is tested on. Other people's histories may: that they opened it is no label of this
-    user's, and a film that everybody has seen could be in nobody's test otherwise.
+    The labelled text of a test row (a document; a candidate) is in nobody's train or public row,
+    folded. For matching, a user's train histories also lack what this user is tested on. Other
+    people's histories may have it: they are not this user's labels, and otherwise a film that
+    everybody has seen could be in no test row.
 
     Attributes:
         rows: All of one kind.
-        left_out: What of the data set is not in them.
+        left_out: What was left out of the data set.
 
     Raises:
-        DataError: If the rows break the promise above.
+        DataError: If the rows violate this.
     """
 
     rows: Sequence[Row]
@@ -116,11 +116,11 @@ class Conversion:
 
     def __post_init__(self) -> None:
         held_out: dict[str, str] = {}  # with one of the users who are tested on it
-        own: dict[str, set[str]] = {}
+        tested_on: dict[str, set[str]] = {}
         for row in self.rows:
             if row.split == "test":
                 held_out[folded(row.judged)] = row.user
-                own.setdefault(row.user, set()).add(folded(row.judged))
+                tested_on.setdefault(row.user, set()).add(folded(row.judged))
         histories: set[tuple[str, tuple[str, ...]]] = set()
         for row in self.rows:
             if row.split == "test":
@@ -130,12 +130,12 @@ class Conversion:
                 raise DataError(
                     f"{row.judged!r} is in a {row.split} row, but user {tested!r} is tested on it"
                 )
-            if isinstance(row, MatchRow) and row.user in own:
+            if isinstance(row, MatchRow) and row.user in tested_on:
                 histories.add((row.user, row.history))
         for user, history in histories:
-            if named := own[user].intersection(map(folded, history)):
+            if leaked := tested_on[user].intersection(map(folded, history)):
                 raise DataError(
-                    f"user {user!r} is tested on {min(named)!r}, which this user's train rows "
+                    f"user {user!r} is tested on {min(leaked)!r}, which this user's train rows "
                     "name in a history"
                 )
 
@@ -145,7 +145,7 @@ class Conversion:
             yield (json.dumps(row.fields(), ensure_ascii=False) + "\n").encode("utf-8")
 
     def counts(self) -> dict[str, Any]:
-        """How the rows came out, in numbers: each user's, the public's, and what is left out."""
+        """Counts of rows: each user's, the public's, and what is left out."""
         users: dict[str, list[Row]] = {}
         public: list[Row] = []
         for row in self.rows:
@@ -162,16 +162,16 @@ class Conversion:
         }
 
     def summary(self) -> list[str]:
-        """The counts as a few lines for people, warnings first."""
+        """The counts as a few lines of text, warnings first."""
         counts = self.counts()
         users, public = counts["users"], counts["public"]
         width = max(map(len, users), default=0)
         return [
             *self.left_out.lines(),
             *(
-                f"{user:>{width}}: {own['rows']} examples, "
-                f"{_percent(own['splits'].get('test', 0), own['rows'])} test, {_labels(own)}"
-                for user, own in users.items()
+                f"{user:>{width}}: {part['rows']} examples, "
+                f"{_percent(part['splits'].get('test', 0), part['rows'])} test, {_labels(part)}"
+                for user, part in users.items()
             ),
             f"{len(users)} users: {counts['documents']} documents, "
             f"{counts['test_documents']} of them test only",
@@ -205,13 +205,13 @@ def _labels(counts: dict[str, Any]) -> str:
     if not all(label.isdigit() for label in labels):
         mean = sum(float(label) * count for label, count in labels.items()) / rows
         return f"mean rating {mean:.3f}"
-    # Label 0 is what is left; a user without any other shows label 1 to be absent.
+    # Label 0 is the rest; a user with no other label shows 0 % of label 1.
     shown = [label for label in labels if label != "0"] or ["1"]
     return ", ".join(f"{_percent(labels.get(label, 0), rows)} label {label}" for label in shown)
 
 
-def _percent(part: int, whole: int) -> str:
-    return f"{100 * part / whole:.1f} %"
+def _percent(part: int, total: int) -> str:
+    return f"{100 * part / total:.1f} %"
 
 
 def check_public(rows: Sequence[Row], users: int, *, classes: bool = True) -> None:
@@ -219,12 +219,12 @@ def check_public(rows: Sequence[Row], users: int, *, classes: bool = True) -> No
 
     Args:
         rows: All rows.
-        users: How many users they have, for the message.
-        classes: Whether labels are classes; a rating's number, or a set of tags, may be a user's
-            alone.
+        users: Number of users, for the message.
+        classes: Whether labels are classes; a rating's number, or a set of tags, may have no
+            public row.
 
     Raises:
-        DataError: If a label that a user has is in no public row, or they have fewer than two.
+        DataError: If a user's label is in no public row, or the public has fewer than two labels.
     """
     public = Counter(row.label for row in rows if row.split == "public")
     missing = {row.label for row in rows} - set(public) if classes else set()

@@ -2,12 +2,12 @@
 
 A folder of one has ``KIND_annotated_comments.tsv`` (``rev_id``, ``comment`` and more) and
 ``KIND_annotations.tsv`` (``rev_id``, ``worker_id``, the worker's verdict and more), tables with the
-names of their columns in the first line. A comment has NEWLINE_TOKEN and TAB_TOKEN for what would
-break its line, and no double quotes. The data's own split is of no use here, because it is not by
+names of their columns in the first line. A comment has NEWLINE_TOKEN and TAB_TOKEN for
+line breaks and tabs, and no double quotes. The data's own split is not used, because it is not by
 user.
 
-The paper binarises the aggression score (its section 4.1): a worker who gave less than 0, neutral,
-found the comment aggressive. Toxicity has a score of the same kind. Attack has none, but is 0 or 1.
+The paper binarises the aggression score (its section 4.1): a score below 0 means
+aggressive; 0 is neutral. Toxicity has a score of the same kind. Attack is 0 or 1.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.matching import PUBLIC
 from fala_sim.convert.tables import read_table
 
-#: The column that tells the label, by kind.
+#: The column of the label, by kind.
 KINDS = {"aggression": "aggression_score", "attack": "attack", "toxicity": "toxicity_score"}
 _LARGEST_SCORE = 3  # the paper: from -3 to 3
 
@@ -32,7 +32,7 @@ def read_folder(folder: Path, left_out: LeftOut) -> list[Document]:
 
     Args:
         folder: Has the two files of one kind.
-        left_out: Where damage is counted.
+        left_out: Counts damaged lines.
 
     Returns:
         The documents, labelled 1 (aggressive, an attack, toxic) or 0 by worker.
@@ -43,9 +43,9 @@ def read_folder(folder: Path, left_out: LeftOut) -> list[Document]:
     """
     kinds = [kind for kind in KINDS if (folder / f"{kind}_annotations.tsv").exists()]
     if len(kinds) != 1:
-        what = f"several data sets ({', '.join(kinds)})" if kinds else "no Wikipedia Detox files"
+        problem = f"several data sets ({', '.join(kinds)})" if kinds else "no Wikipedia Detox files"
         raise DataError(
-            f"{what} in {str(folder)!r}: expected one of {', '.join(KINDS)}, as "
+            f"{problem} in {str(folder)!r}: expected one of {', '.join(KINDS)}, as "
             "KIND_annotated_comments.tsv and KIND_annotations.tsv"
         )
     kind = kinds[0]
@@ -97,11 +97,11 @@ def _parse_indicator(fields: list[str]) -> tuple[str, str, int]:
 
 
 def _number(identifier: str) -> str:
-    """An identifier; some of the files have them as 2232.0."""
+    """An identifier; some files write it as 2232.0."""
     number = identifier.removesuffix(".0")
     if not number.isascii() or not number.isdigit():
         raise DataError(f"{identifier!r} is no identifier: expected a number")
-    # A worker is named in hundreds of annotations.
+    # A worker has hundreds of annotations.
     return sys.intern(number)
 
 

@@ -1,4 +1,4 @@
-"""What readers and commands know of a data set: its format, its publisher, its licence."""
+"""Descriptions of data sets: format, publisher and licence."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from fala_sim.convert.left_out import LeftOut
 
 @dataclass(frozen=True)
 class Opened:
-    """A data set that was opened; it may be divided several times.
+    """An opened data set, which may be divided several times.
 
     Attributes:
-        divide: What ``convert`` calls, with where it counts what it leaves out as ``left_out``.
-        people: Counts the people in it, which may mean to read it.
-        left_out: What reading left out; counted in every conversion.
-        labels: Names of the labels, where those are no numbers of the format's own.
-        rating: The least and the largest number of a rating; None of labels.
+        divide: Called by ``convert``; adds to its argument ``left_out`` what it leaves out.
+        people: Counts the people, which may read the files.
+        left_out: What reading left out; copied to every conversion.
+        labels: Names of the labels, if those are not the format's own numbers.
+        rating: The least and the largest number of a rating; None for other labels.
         exclusive: Whether a document has one label; else labels are sets of tags.
     """
 
@@ -35,25 +35,25 @@ class Opened:
         """Make the busiest people users, and the others the public.
 
         Args:
-            users: How many.
+            users: Number of users.
             seed: Of every draw.
-            options: ``public``; for matching ``history`` and ``negatives``, too; ``turn`` where
+            options: ``public``; for matching also ``history`` and ``negatives``; ``turn`` if
                 people take turns.
 
         Raises:
-            DataError: If there are too few people, or too little of them.
+            DataError: If there are too few people, or one has too few rows.
         """
         return self.divide(users=users, seed=seed, left_out=self.left_out.copy(), **options)
 
 
 @dataclass(frozen=True)
 class Offers:
-    """What formats of matching have besides.
+    """Defaults of matching formats.
 
     Attributes:
-        history: How many of the latest texts are in a history, if nobody says otherwise.
-        negatives: How many rows of label 0 go with each of label 1, likewise.
-        negatives_help: What those are, for the command's help.
+        history: Number of latest texts in a history.
+        negatives: Number of rows of label 0 for each of label 1.
+        negatives_help: Their description, for the command's help.
     """
 
     history: int
@@ -66,15 +66,15 @@ class Format:
     """A format.
 
     Attributes:
-        open: Opens a folder (of ``rows``: a file); counts damage in what it is given.
-        files: Patterns of the files it reads in a folder; none where it is given a file.
-        help: What the command says; "" where there is nothing to convert.
-        users: How many users a conversion has, if nobody says otherwise.
-        public: At most so many public rows, likewise; None takes all.
+        open: Opens a folder (for ``rows``, a file), and counts damaged lines.
+        files: Patterns of its files in a folder; empty if it reads a single file.
+        help: Help of the command; "" if there is no command.
+        users: Default number of users.
+        public: Default limit of public rows; None for all.
         offers: None for classification.
-        benchmark: Whether it has no people: a task for adapters, and for no replacement.
-        in_turn: Whether each further division of a study tests the people who come next: where
-            there are too few for users and a public at once.
+        benchmark: Whether it has no people: a task for adapters, not for replacements.
+        in_turn: Whether each further division tests the next people, because there are too few for
+            users and a public at once.
     """
 
     open: Callable[[Path, LeftOut], Opened]
@@ -103,15 +103,14 @@ class Format:
 
 @dataclass(frozen=True)
 class File:
-    """What a publisher gives.
+    """A publisher's file.
 
     Attributes:
-        url: Where.
-        name: What it is called in the data set's folder. An archive (``.zip``, ``.tar.gz``) is
-            unpacked there, without the one folder that it has everything in.
-        sha256: The checksum, where it is known; else that of the first download is kept, and all
-            later ones are held to it.
-        md5_url: Where the publisher tells the file's MD5; "" where it does not.
+        url: Its address.
+        name: Its name in the data set's folder. An archive (``.zip``, ``.tar.gz``) is unpacked
+            there, without its single top folder.
+        sha256: The checksum, if known; else later downloads are checked against the first one.
+        md5_url: Address of the publisher's MD5; "" if there is none.
     """
 
     url: str
@@ -122,16 +121,16 @@ class File:
 
 @dataclass(frozen=True)
 class DataSet:
-    """A data set that has a name.
+    """A named data set.
 
     Attributes:
         name: For ``--data``.
-        title: For people.
+        title: One line.
         format: A name of ``FORMATS``.
-        folders: Where it may lie in the folder of data sets; ``data get`` puts it into the first.
+        folders: Possible names of its folder; ``data get`` uses the first.
         licence: Its terms, in words.
         page: The publisher's page.
-        files: What is brought; none where the publisher asks people to accept terms by hand.
+        files: To download; empty if the terms must be accepted by hand.
     """
 
     name: str

@@ -1,7 +1,7 @@
-"""All formats and all data sets that have a name: each module here lists its own.
+"""All formats and all named data sets, collected from the modules here.
 
-A new data set is a module of this folder: a reader, with ``FORMATS`` and, where it has a name of
-its own, ``DATA_SETS``.
+A new data set is a module of this folder: a reader, with ``FORMATS`` and, for a named one,
+``DATA_SETS``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FORMATS: dict[str, Format] = {
     name: form for module in _MODULES for name, form in getattr(module, "FORMATS", {}).items()
 }
 
-#: Every data set that has a name.
+#: Every named data set.
 CATALOGUE: dict[str, DataSet] = {
     each.name: each for module in _MODULES for each in getattr(module, "DATA_SETS", ())
 }
@@ -34,7 +34,7 @@ def find_data_set(name: str) -> DataSet:
     """A data set by name.
 
     Raises:
-        DataError: If there is none; names those there are.
+        DataError: If there is none; lists the known ones.
     """
     if name not in CATALOGUE:
         raise DataError(

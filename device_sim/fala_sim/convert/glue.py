@@ -4,11 +4,11 @@
   ``dev.tsv``, the official development set: source, label, mark and sentence, without a header.
 - MRPC (Dolan and Brockett, 2005): ``msr_paraphrase_train.txt`` and ``msr_paraphrase_test.txt``, the
   corpus's own files: label, two ids and two sentences. A tenth of the training pairs, drawn at
-  random, is for validation: which ones GLUE took is in a file of its own.
+  random, is for validation; GLUE's own choice is in another file.
 
 A benchmark has no people. Its training rows are the public; one user has the validation rows as
-train rows, and the official development (CoLA) or test rows (MRPC) as test rows, which
-``fala-export adapter --own-splits`` takes so.
+train rows, and the official development (CoLA) or test rows (MRPC) as test rows, as
+``fala-export adapter --own-splits`` expects.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fala_sim.convert.format import DataSet, Format, Opened
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.tables import read_lines
 
-#: Whose rows they are.
+#: The users of the rows.
 USER, PUBLIC = "glue", "public"
 COLA = ("train.tsv", "val.tsv", "dev.tsv")
 MRPC = ("msr_paraphrase_train.txt", "msr_paraphrase_test.txt")
@@ -39,12 +39,12 @@ _Labelled = tuple[str, int]
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A task's rows, a text (or ``fala.Pair``) with its label each.
+    """A task's rows, each a text (or ``fala.Pair``) with its label.
 
     Attributes:
-        training: To train on.
-        validation: To choose by; empty where they are drawn from those above.
-        test: To report on.
+        training: For training.
+        validation: For choosing settings; if empty, drawn from the training rows.
+        test: For reporting.
     """
 
     training: Sequence[_Labelled]
@@ -76,17 +76,17 @@ def convert(
 ) -> Conversion:
     """Make rows of a benchmark.
 
-    A text that is tested on is in no other row, and one that is validated on in no public row.
+    Test texts are in no other rows, and validation texts in no public rows.
 
     Args:
         benchmark: The task.
         users: 1.
-        seed: Of the draw of validation rows where the task has none, and of public rows.
-        public: At most so many public rows; None takes all.
-        left_out: What the reader left out; what is left out here is added.
+        seed: Of the draws of public rows, and of validation rows if the task has none.
+        public: The most public rows; None for all.
+        left_out: What the reader left out; more is added here.
 
     Raises:
-        DataError: There are not so many users, or a split is empty.
+        DataError: If ``users`` is not 1, or a split is empty.
     """
     if users != 1:
         raise DataError(f"a benchmark has no people: it has 1 user, not {users}")
@@ -97,21 +97,21 @@ def convert(
         validation = [row for position, row in enumerate(training) if position in drawn]
         training = [row for position, row in enumerate(training) if position not in drawn]
     judged: set[str] = set()
-    kept: dict[str, list[TextRow]] = {}
-    # The tested ones first: what is in two splits stays where it weighs most.
+    parts: dict[str, list[TextRow]] = {}
+    # Test rows first: a text in several splits stays in the most important one.
     for split, part in (("test", benchmark.test), ("train", validation), ("public", training)):
         user = PUBLIC if split == "public" else USER
         split_rows = [TextRow(user, split, text, label) for text, label in part]
-        kept[split] = [row for row in split_rows if folded(row.text) not in judged]
-        left_out.add("rows of what is in another split", count=len(split_rows) - len(kept[split]))
+        parts[split] = [row for row in split_rows if folded(row.text) not in judged]
+        left_out.add("rows of what is in another split", count=len(split_rows) - len(parts[split]))
         judged.update(folded(row.text) for row in split_rows)
-    if public is not None and public < len(kept["public"]):
-        left_out.add("public rows beyond --public", count=len(kept["public"]) - public)
-        drawn = set(random.Random(f"public {seed}").sample(range(len(kept["public"])), public))
-        kept["public"] = [row for position, row in enumerate(kept["public"]) if position in drawn]
-    if not kept["train"] or not kept["test"]:
+    if public is not None and public < len(parts["public"]):
+        left_out.add("public rows beyond --public", count=len(parts["public"]) - public)
+        drawn = set(random.Random(f"public {seed}").sample(range(len(parts["public"])), public))
+        parts["public"] = [row for position, row in enumerate(parts["public"]) if position in drawn]
+    if not parts["train"] or not parts["test"]:
         raise DataError("a benchmark needs rows to validate and to test on; there are none")
-    rows = [*kept["public"], *kept["train"], *kept["test"]]
+    rows = [*parts["public"], *parts["train"], *parts["test"]]
     check_public(rows, users)
     return Conversion(rows, left_out)
 
@@ -133,11 +133,11 @@ def _read(path: Path, task: str, left_out: LeftOut) -> list[_Labelled]:
     return rows
 
 
-def _opening(
+def _opener(
     read: Callable[[Path, LeftOut], Benchmark],
 ) -> Callable[[Path, LeftOut], Opened]:
     def open_folder(folder: Path, left_out: LeftOut) -> Opened:
-        # Its people are the one user, and the public.
+        # Two people: the user, and the public.
         return Opened(partial(convert, read(folder, left_out)), lambda: 2, left_out)
 
     return open_folder
@@ -145,7 +145,7 @@ def _opening(
 
 FORMATS = {
     "cola": Format(
-        _opening(read_cola),
+        _opener(read_cola),
         COLA,
         """Convert CoLA: train.tsv, val.tsv and dev.tsv of DIR; label 1 is acceptable.
 
@@ -156,7 +156,7 @@ FORMATS = {
         benchmark=True,
     ),
     "mrpc": Format(
-        _opening(read_mrpc),
+        _opener(read_mrpc),
         MRPC,
         """Convert MRPC: the two files of the corpus in DIR, pairs; label 1 is a paraphrase.
 

@@ -1,4 +1,4 @@
-"""What a converter left out of a data set, counted."""
+"""Counts of what a converter left out of a data set."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections import Counter
 
 
 class LeftOut:
-    """Counts by reason. What is left out for damage is known by the place of its first case.
+    """Counts by reason; damage has the position of its first case.
 
-    A reason is a plural that goes after a number: ``"damaged lines of ratings.csv"``.
+    A reason is a plural after a number: ``"damaged lines of ratings.csv"``.
     """
 
     def __init__(self) -> None:
@@ -16,12 +16,12 @@ class LeftOut:
         self._first: dict[str, str] = {}
 
     def add(self, reason: str, first: str | None = None, *, count: int = 1) -> None:
-        """Count something.
+        """Count cases.
 
         Args:
             reason: What was left out.
-            first: For damage: where, and what is wrong. Only a reason's first is kept.
-            count: How many; 0 is no case.
+            first: For damage: its position and description. Only a reason's first is stored.
+            count: Number of cases; 0 does nothing.
         """
         if count:
             self._counts[reason] += count
@@ -29,7 +29,7 @@ class LeftOut:
                 self._first.setdefault(reason, first)
 
     def copy(self) -> LeftOut:
-        """The same counts, to go on with."""
+        """A copy of the counts."""
         copied = LeftOut()
         copied._counts, copied._first = self._counts.copy(), self._first.copy()
         return copied

@@ -2,14 +2,14 @@
 
 A folder of it has ``NAME_train.json``, ``NAME_dev.json`` and ``NAME_test.json``, each an object of
 documents by number; of a document this module reads ``text`` and the strings ``annotations``
-("0,1,0") and ``annotators`` ("Ann1,Ann2,Ann7"), which go together. In the third edition (2025) the
+("0,1,0") and ``annotators`` ("Ann1,Ann2,Ann7"), in the same order. In the third edition (2025) the
 text may be an object of a ``post`` and its ``reply``, and ``annotations`` an object of labels by
-annotator. The task's own three-way split is of no use here, because it is not by user; all its
-documents are pooled.
+annotator. The task's own three-way split is not used, because it is not by user; all its documents
+are pooled.
 
-HS-Brexit's annotators said of each document besides whether it is aggressive and offensive. With
-``lewidi-tags`` a label is the set of all tasks whose answer is 1: tags, which do not exclude one
-another. ``annotation task`` has the first task's name, and ``other_info`` the others' answers.
+HS-Brexit's annotators also labelled each document as aggressive and as offensive. With
+``lewidi-tags`` a label is the set of all tasks with annotation 1: tags, which are not exclusive.
+``annotation task`` is the first task's name, and ``other_info`` has the other tasks' annotations.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def read_folder(folder: Path) -> dict[str, bytes]:
     """Read the files of one data set.
 
     Returns:
-        Contents by file name: train, dev, test, as far as they are there.
+        Contents of the existing files by name: train, dev, test.
 
     Raises:
         DataError: If the folder has no such file or those of several data sets, whose annotators
@@ -45,8 +45,8 @@ def read_folder(folder: Path) -> dict[str, bytes]:
         names = sorted(path.name for path in folder.iterdir())
         matching = [name for part in PARTS for name in names if name.endswith(f"_{part}.json")]
         if not matching:
-            wanted = ", ".join(f"*_{part}.json" for part in PARTS)
-            raise DataError(f"no Le-Wi-Di files in {str(folder)!r}: expected {wanted}")
+            expected = ", ".join(f"*_{part}.json" for part in PARTS)
+            raise DataError(f"no Le-Wi-Di files in {str(folder)!r}: expected {expected}")
         data_sets = sorted({name.rpartition("_")[0] for name in matching})
         if len(data_sets) > 1:
             raise DataError(
@@ -65,15 +65,14 @@ def parse_documents(
 
     Args:
         files: Contents by file name.
-        left_out: Told of documents in other languages than English, which are left out: the
-            backbones here are English.
+        left_out: Counts documents in other languages than English; the backbones are English.
         tags: Whether labels are the sets of an annotator's tags.
 
     Returns:
         The documents in order of first appearance.
 
     Raises:
-        DataError: For the first document, named with its file, that cannot be used.
+        DataError: If a document cannot be used; names the first one and its file.
     """
     documents = Documents()
     for name, content in files.items():
@@ -106,9 +105,9 @@ def _parse_document(entry: object, *, tags: bool) -> tuple[str, dict[str, Label]
         text.encode("utf-8")
     except UnicodeEncodeError as error:
         raise DataError("text has half of a surrogate pair: not Unicode text") from error
-    given = entry.get("annotations")
-    if isinstance(given, dict):
-        annotators, annotations = list(given), [str(label) for label in given.values()]
+    by_name = entry.get("annotations")
+    if isinstance(by_name, dict):
+        annotators, annotations = list(by_name), [str(label) for label in by_name.values()]
     else:
         annotations = _string(entry, "annotations").split(",")
         annotators = [name.strip() for name in _string(entry, "annotators").split(",")]
@@ -117,33 +116,33 @@ def _parse_document(entry: object, *, tags: bool) -> tuple[str, dict[str, Label]
     labels = _by_annotator(annotators, annotations)
     if not tags:
         return text, dict(labels)
-    answers = {_string(entry, "annotation task"): labels}
-    others = _others(entry)
+    tasks = {_string(entry, "annotation task"): labels}
+    others = _other_tasks(entry)
     for task in others:
-        said = _string(others, task).replace("No", "0")  # which is thrice in HS-Brexit
-        answers[task] = _by_annotator(annotators, said.split(","))
+        labels_text = _string(others, task).replace("No", "0")  # three times in HS-Brexit
+        tasks[task] = _by_annotator(annotators, labels_text.split(","))
     return text, {
         annotator: tuple(
-            task.removesuffix(_DETECTION) for task, of_task in answers.items() if of_task[annotator]
+            task.removesuffix(_DETECTION) for task, of_task in tasks.items() if of_task[annotator]
         )
         for annotator in labels
     }
 
 
 def _by_annotator(annotators: Sequence[str], annotations: Sequence[str]) -> dict[str, int]:
-    """The answers to one task; an annotator who is named twice is held to the first."""
+    """One task's labels by annotator; only the first of an annotator's labels counts."""
     if len(annotations) != len(annotators):
         raise DataError(f"{len(annotations)} annotations by {len(annotators)} annotators")
-    answers: dict[str, int] = {}
+    labels: dict[str, int] = {}
     for annotator, annotation in zip(annotators, annotations, strict=True):
         if annotation.strip() not in ("0", "1"):
             raise DataError(f"annotation {annotation!r} is neither 0 nor 1")
-        answers.setdefault(annotator, int(annotation))
-    return answers
+        labels.setdefault(annotator, int(annotation))
+    return labels
 
 
-def _others(entry: dict[str, object]) -> dict[str, object]:
-    """The answers to the other tasks, by task."""
+def _other_tasks(entry: dict[str, object]) -> dict[str, object]:
+    """The annotations of the other tasks, by task."""
     info = entry.get("other_info")
     others = info.get("other annotations") if isinstance(info, dict) else None
     if not isinstance(others, dict) or not others:
@@ -152,7 +151,7 @@ def _others(entry: dict[str, object]) -> dict[str, object]:
 
 
 def _text(entry: dict[str, object]) -> str:
-    """The text; of a post and its reply both, a paragraph each."""
+    """The text; a post and its reply are joined as paragraphs."""
     text = entry.get("text")
     if not isinstance(text, dict):
         return _string(entry, "text")
@@ -187,7 +186,7 @@ FORMATS = {
     )
 }
 
-# A commit, so that the files are those whose checksums are below.
+# A fixed commit, so that the checksums below are valid.
 _PUBLISHED = (
     "https://raw.githubusercontent.com/Le-Wi-Di/le-wi-di.github.io/"
     "45d7b06e4c36b59472d6bdf9281f7f1e395eb0e0"
@@ -200,10 +199,10 @@ def _data_set(
     folder: str,
     checksums: Mapping[str, str],
     kind: str = "lewidi",
-    place: str = "",
+    folder_name: str = "",
 ) -> DataSet:
     return DataSet(
-        name, title, kind, (place or name,),
+        name, title, kind, (folder_name or name,),
         licence="none stated by the task; posts are their authors', for research",
         page="https://github.com/Le-Wi-Di/le-wi-di.github.io",
         files=tuple(
@@ -247,7 +246,7 @@ DATA_SETS = (
         "HS-Brexit: the same posts, tagged as hateful, aggressive, offensive",
         "LeWiDi_2-2023/HS-Brexit_dataset",
         _HS_BREXIT,
-        kind="lewidi-tags", place="hs-brexit",
+        kind="lewidi-tags", folder_name="hs-brexit",
     ),
     _data_set(
         "multipico",

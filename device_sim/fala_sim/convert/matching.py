@@ -1,19 +1,19 @@
-"""Users who open some of what they are offered: matching rows, divided by time.
+"""Users who open some of their offers: matching rows, divided by time.
 
-A document is a text: a film, an article. All users are offered the same ones, and those whom
-somebody is tested on are in many histories; so what must not leak is a judgement:
+A document is a text: a film, an article. All users are offered the same documents, and test
+documents are in many histories. So labels must not leak:
 
-- What is a candidate in somebody's test row is a candidate in no train or public row of anybody:
-  no model can have learnt, from whomever, whether *this* film is liked.
-- What a user is tested on is in no history of this user's train rows: there it would be named as
-  liked. It follows from time, but for what is offered again after it was opened; a test row of
-  such an offer is left out.
-- Other people's histories, and a user's own later test rows, may name it: a history is what the
-  device has at that moment, and no label is learnt from it.
+- A candidate of a test row is a candidate in nobody's train or public rows: no model can have
+  learnt from anybody whether *this* film is liked.
+- A user's test candidates are in no history of this user's train rows, which would show them as
+  liked. This follows from time, except for offers after the text was opened; test rows of such
+  offers are left out.
+- Other people's histories, and the user's later test rows, may contain them: a history is what the
+  device has at that time, and no label is learnt from it.
 
-The price is that the more users there are, the more of their train rows go, because others are
-tested on the same things. What was not opened is drawn afterwards from what may be, so that the
-share of what was opened is alike in all splits.
+The cost: with more users, each loses more train rows, because others are tested on the same
+documents. Candidates that were not opened are drawn afterwards from what remains, so that the share
+of opened ones is similar in all splits.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ PUBLIC = 20_000  # rows; each has a history of its own
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What somebody was offered at one time.
+    """The offers to a person at one time.
 
     Attributes:
-        history: What the user had opened by then, oldest first.
+        history: The opened texts at that time, oldest first.
         opened: Candidates that were opened (liked).
-        passed: Candidates that were not, in random order. It is read once, as far as needed.
+        passed: Candidates that were not, in random order; iterated once, as far as needed.
     """
 
     history: tuple[str, ...]
@@ -57,15 +57,15 @@ def convert(
     public: int,
     left_out: LeftOut,
 ) -> Conversion:
-    """Divide each user's moments by time, 70:30, and take public rows from others'.
+    """Divide each user's moments by time, 70:30, and make public rows of the others'.
 
     Args:
         users: Each user's moments, oldest first.
         others: Other people's names and moments in random order; read until there are enough.
-        negatives: How many candidates that were passed go with each that was opened; a moment in
-            which nothing was opened gives as many as one.
-        public: At most so many public rows.
-        left_out: Where what is left out is counted.
+        negatives: Number of passed candidates for each opened one; a moment without opened ones has
+            as many as with one.
+        public: The most public rows.
+        left_out: Counts what is left out.
 
     Raises:
         DataError: If a user has too few moments to divide, or the public rows lack a label.
@@ -78,16 +78,16 @@ def convert(
     test: dict[str, list[MatchRow]] = {}
     for user, moments in users.items():
         histories = {moment.history for moment in moments[: cuts[user]]}
-        named = {folded(text) for history in histories for text in history}
+        in_history = {folded(text) for history in histories for text in history}
         later = moments[cuts[user] :]
-        test[user] = _judge(user, "test", later, negatives, named)
+        test[user] = _rows(user, "test", later, negatives, in_history)
         held_out.update(folded(row.candidate) for row in test[user])
-        left_out.add("test candidates opened before", count=_count_opened(later, named))
+        left_out.add("test candidates opened before", count=_count_opened(later, in_history))
 
     rows: list[MatchRow] = []
     tested = 0
     for user, moment in others:
-        rows += _judge(user, "public", [moment], negatives, held_out)
+        rows += _rows(user, "public", [moment], negatives, held_out)
         tested += _count_opened([moment], held_out)
         if len(rows) >= public:
             break
@@ -95,7 +95,7 @@ def convert(
     left_out.add("opened public candidates that a user is tested on", count=tested)
     for user, moments in users.items():
         earlier = moments[: cuts[user]]
-        train = _judge(user, "train", earlier, negatives, held_out)
+        train = _rows(user, "train", earlier, negatives, held_out)
         left_out.add(
             "opened train candidates that a user is tested on",
             count=_count_opened(earlier, held_out),
@@ -110,16 +110,16 @@ def convert(
     return Conversion(rows, left_out)
 
 
-def _judge(
+def _rows(
     user: str,
     split: str,
     moments: Iterable[Moment],
     negatives: int,
     without: Collection[str],
 ) -> list[MatchRow]:
-    """Rows of one user's moments, none of them on a candidate of ``without`` (folded).
+    """Rows of one user's moments, without candidates in ``without`` (folded).
 
-    What was offered several times is one row, opened if it was opened any time.
+    A text that was offered several times is one row, opened if it was opened any time.
     """
     rows: dict[str, MatchRow] = {}
     for moment in moments:

@@ -1,18 +1,18 @@
 """MIND (Wu et al., ACL 2020): news that people were shown and opened, as matching.
 
 A folder has ``news.tsv`` (id, category, subcategory, title, abstract, address, entities of title
-and of abstract) and ``behaviors.tsv`` (number, user, time, history, impression), without a first
-line that names columns. An article's text is its title, in histories as well, so that a device
-embeds it once. A history is what its user had opened before the log began; it does not grow.
+and of abstract) and ``behaviors.tsv`` (number, user, time, history, impression), without a header.
+An article's text is its title, in histories as well, so that a device embeds it once. A history is
+what its user had opened before the log began; it does not grow.
 
 An impression is what was shown at one moment: ids with -1 (opened) or -0. As in the paper, an
-opened candidate goes with four that were not, drawn from the same impression; in test rows too, so
-that probabilities mean the same there. An impression in which nothing known was opened gives four:
-to be shown something and leave it is a judgement as well. Users' impressions are in order of time,
-then of the file.
+opened candidate comes with four that were not, drawn from the same impression; also in test rows,
+so that probabilities have the same meaning. An impression in which no known article was opened
+gives four rows: not opening is a label, too. Users' impressions are sorted by time, then by their
+order in the file.
 
-The log of the whole data set has millions of lines. It is read twice, first to find the busiest
-users and then to take what is theirs and a sample of the others', and not held in memory.
+The log of the whole data set has millions of lines. It is not held in memory, but read twice: first
+to find the busiest users, then to collect their impressions and a sample of the others'.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.matching import Moment
 from fala_sim.convert.tables import read_table
 
-NEGATIVES = 4  # candidates not opened, for each that was: the paper's
-HISTORY = 50  # articles, the latest: what is usual for MIND
+NEGATIVES = 4  # unopened candidates per opened one, as in the paper
+HISTORY = 50  # latest articles, as usual for MIND
 
 _HISTORY = re.compile(r"\w+( \w+)*|")
 _SHOWN = re.compile(r"\w+-[01]( \w+-[01])*")
@@ -44,7 +44,7 @@ _TIME = "%m/%d/%Y %I:%M:%S %p"
 
 @dataclass(frozen=True, slots=True)
 class Impression:
-    """What one user was shown at one moment. Ids are kept as the file has them: they are many.
+    """What one user was shown at one moment. Ids stay as strings, because there are many.
 
     Attributes:
         user: The user's name.
@@ -59,7 +59,7 @@ class Impression:
     shown: str
 
     def candidates(self) -> Iterator[tuple[str, bool]]:
-        """What was shown: id, and whether it was opened."""
+        """The shown articles: id, and whether it was opened."""
         for token in self.shown.split():
             yield token[:-2], token[-1] == "1"
 
@@ -116,8 +116,8 @@ def convert_folder(folder: Path, *, left_out: LeftOut, **options: int) -> Conver
 
     Args:
         folder: Has the two files.
-        left_out: Where what is left out is counted.
-        options: As ``convert`` has them.
+        left_out: Counts what is left out.
+        options: Of ``convert``.
 
     Raises:
         DataError: If a file cannot be read, has no line that can be used, or ``convert`` cannot
@@ -129,7 +129,7 @@ def convert_folder(folder: Path, *, left_out: LeftOut, **options: int) -> Conver
 
 
 def count_people(folder: Path) -> int:
-    """Count the people in a log; damage is counted when it is converted.
+    """Count the people in a log; damaged lines are counted at conversion.
 
     Raises:
         DataError: If the file cannot be read, or has no line that can be used.
@@ -153,14 +153,14 @@ def convert(
 
     Args:
         news: Titles by id.
-        log: Opens the impressions, given where damage is counted; it is called twice.
-        users: How many people are users: those with most impressions of known news, at least two
-            (ties by the number opened, then by name).
+        log: Opens the impressions, and counts damaged lines in its argument; called twice.
+        users: Number of users: those with most impressions of known news, at least two (ties by the
+            number opened, then by name).
         seed: Of the draws of candidates and of public rows.
-        public: At most so many public rows.
-        negatives: How many candidates not opened go with each that was.
-        history: How many articles are in a history, the latest.
-        left_out: Where what is left out is counted.
+        public: The most public rows.
+        negatives: Number of unopened candidates per opened one.
+        history: Number of latest articles in a history.
+        left_out: Counts what is left out.
 
     Raises:
         DataError: If there are too few such people, or one has too few impressions.
@@ -168,15 +168,15 @@ def convert(
     chosen = _busiest(news, log(left_out), users, left_out)
     draw = random.Random(f"mind {seed}")
     by_user: dict[str, list[Impression]] = {user: [] for user in chosen}
-    sample: list[Impression] = []  # of others' impressions; each gives a row or more
-    seen = 0
+    sample: list[Impression] = []  # of others' impressions; each has at least one row
+    count = 0
     for impression in log(LeftOut()):  # damage is the same both times
         if impression.user in by_user:
             by_user[impression.user].append(impression)
         elif any(article in news for article, _ in impression.candidates()):
             # Reservoir sampling (Vitter 1985, algorithm R).
-            seen += 1
-            position = len(sample) if len(sample) < public else draw.randrange(seen)
+            count += 1
+            position = len(sample) if len(sample) < public else draw.randrange(count)
             if position == len(sample):
                 sample.append(impression)
             elif position < public:
@@ -188,7 +188,7 @@ def convert(
 
     return matching.convert(
         {
-            user: [moment(each) for each in sorted(impressions, key=lambda each: each.time)]
+            user: [moment(each) for each in sorted(impressions, key=lambda x: x.time)]
             for user, impressions in by_user.items()
         },
         ((each.user, moment(each)) for each in sample),
@@ -225,12 +225,12 @@ def _busiest(
 
 
 def _count_unknown(
-    news: Mapping[str, str], articles: list[str], what: str, left_out: LeftOut
+    news: Mapping[str, str], articles: list[str], kind: str, left_out: LeftOut
 ) -> None:
     unknown = len(articles) - sum(map(news.__contains__, articles))
     if unknown:
         first = next(article for article in articles if article not in news)
-        left_out.add(f"{what} that are not in news.tsv", repr(first), count=unknown)
+        left_out.add(f"{kind} that are not in news.tsv", repr(first), count=unknown)
 
 
 def _resolve(
@@ -248,7 +248,7 @@ def _resolve(
 
 
 def _open(folder: Path, left_out: LeftOut) -> Opened:
-    # The log is read with every conversion, and damage is counted there.
+    # Every conversion reads the log, and counts damaged lines.
     return Opened(partial(convert_folder, folder), partial(count_people, folder), left_out)
 
 

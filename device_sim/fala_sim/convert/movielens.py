@@ -2,14 +2,14 @@
 
 A folder has ``movies.csv`` (``movieId``, ``title``, ``genres``) and ``ratings.csv`` (``userId``,
 ``movieId``, ``rating``, ``timestamp``). A film's text is its title and genres, "Alien (1979)
-[Horror, Sci-Fi]", in histories as well, so that a device embeds it once. ``tags.csv`` is not read:
-a tag is an opinion of one user's, often given with the rating that is to be predicted.
+[Horror, Sci-Fi]", in histories as well, so that a device embeds it once. ``tags.csv`` is not used:
+a tag is a user's opinion, often given with the rating to predict.
 
-A rating of 4 or more is a like, which stands for opening. With each like goes a film that was on
-offer and that this user never rated: one drawn from everybody's ratings until then, so as often as
-it was rated, or telling likes from the rest would be telling famous films from obscure ones, and
-new from old. What a user rated lower is left out: it was opened, but not liked. Likes are in order
-of time (of the file, where times are the same), and the history is what the user had liked by then.
+A rating of 4 or more is a like, which counts as opened. Each like comes with a film that was
+available and that this user never rated. It is drawn from everybody's ratings until then, so in
+proportion to its ratings; otherwise likes could be recognized as famous or new films. Lower
+ratings are left out: these films were opened, but not liked. Likes are sorted by time, then by
+their order in the file; the history is what the user had liked by then.
 """
 
 from __future__ import annotations
@@ -30,19 +30,18 @@ from fala_sim.convert.matching import Moment
 from fala_sim.convert.tables import read_table
 
 LIKED = 4.0  # stars
-#: Films not rated, for each like. The paper has four, but each film in a test row is one that
-#: nobody can be trained on.
+#: Unrated films per like. The paper has four, but nobody can be trained on a film in a test row.
 NEGATIVES = 1
-#: Films of a history, the latest. Every text costs a forward pass; and for the sixth to tenth
-#: busiest people of the small set, who are not users by default, 10 and 50 predicted no better.
+#: Latest films in a history. Every text costs a forward pass, and 10 and 50 predicted no better for
+#: the sixth to tenth busiest people of the small set, who are not users by default.
 HISTORY = 20
-_TRIES = 1000  # draws for one like, of which those count that may be a negative
+_TRIES = 1000  # draws for one like; rated films do not count
 _LARGEST_RATING = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Rating:
-    """What one user made of one film.
+    """One user's rating of one film.
 
     Attributes:
         time: Seconds since 1970.
@@ -60,7 +59,7 @@ def read_folder(folder: Path, left_out: LeftOut) -> dict[str, list[Rating]]:
 
     Args:
         folder: Has the two files.
-        left_out: Where damage is counted.
+        left_out: Counts damaged lines.
 
     Returns:
         Ratings by user, oldest first, each film once.
@@ -125,16 +124,16 @@ def convert(
     history: int = HISTORY,
     left_out: LeftOut,
 ) -> Conversion:
-    """Make those who liked most films users, and the others the public.
+    """Make the people with most likes users, and the others the public.
 
     Args:
         ratings: By user, oldest first, each film once.
-        users: How many of those who liked most films (ties by name) are users.
+        users: Number of users: those with most likes (ties by name).
         seed: Of the draws of films and of public rows.
-        public: At most so many public rows.
-        negatives: How many films not rated go with each like.
-        history: How many of the films liked before are in a history, the latest.
-        left_out: Where what is left out is counted.
+        public: The most public rows.
+        negatives: Number of unrated films per like.
+        history: Number of latest liked films in a history.
+        left_out: Counts what is left out.
 
     Raises:
         DataError: If there are too few users, or one of them liked too few films.
@@ -179,7 +178,7 @@ def convert(
 
 
 class _Offers:
-    """What could have been watched at a time: films, as often as they had been rated by then."""
+    """The available films at a time, in proportion to their ratings by then."""
 
     def __init__(self, ratings: Mapping[str, Sequence[Rating]], seed: int) -> None:
         everybody = sorted(
@@ -194,7 +193,7 @@ class _Offers:
         self._random = random.Random(f"movielens {seed}, offers")
 
     def draw(self, user: str, time: int) -> Iterator[str]:
-        """Draw films that a user never rated, without end but where too little was on offer."""
+        """Draw films that a user never rated, up to a limit of draws."""
         end = bisect_left(self._times, time)
         for _ in range(min(end, _TRIES)):
             film = self._films[self._random.randrange(end)]

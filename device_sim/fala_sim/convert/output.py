@@ -1,4 +1,4 @@
-"""Where the rows go: a file, whole or not at all."""
+"""Writes a file whole or not at all."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def save(lines: Iterable[bytes], path: Path) -> None:
     """Write a file whole or not at all.
 
     Args:
-        lines: What the file is to hold.
-        path: Where; an existing file is replaced, through a link where it is one.
+        lines: The content.
+        path: The file; an existing one is replaced, and a link is followed.
 
     Raises:
         DataError: If the file cannot be written.

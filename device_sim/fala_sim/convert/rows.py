@@ -1,15 +1,15 @@
 """The rows of ``fala-replace --data``, a JSON object a line, as a data set of the laboratory.
 
-The users are the file's own: those with most rows first (of as many, the earlier in the file). The
-public is the file's too, so a user who is not asked for is left out, and joins no public.
+The users are the file's users: those with most rows first (ties by their order in the file). The
+public is the file's public; users beyond the requested number are left out, and not added to it.
 
-Division 0 is the file's own. Any other divides each user's rows anew, 70:30: documents at random,
-the same for all users; matches by their order in the file, which is that of time, because later
-histories name what was opened before. Settings are chosen on such another division, so a file
-whose users are all tested on the same documents has validation users, too.
+Division 0 is the file's own. Any other divides each user's rows again, 70:30: documents at random,
+the same for all users; matches by their order in the file, which is the order of time, because
+later histories contain what was opened before. Settings are chosen on another division than 0, so
+that validation users exist even if all users of a file are tested on the same documents.
 
-A row's label is the place of its name among the file's labels. What a user is tested on is in
-nobody's train or public rows; rows that break this are left out.
+A row's label is the position of its name among the file's labels. Test documents are in nobody's
+train or public rows; rows that violate this are left out.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def load(path: Path, left_out: LeftOut) -> Rows:
     """Read a file; train rows without a label are counted as left out.
 
     Raises:
-        DataError: If it cannot be read, or its rows make no data set.
+        DataError: If it cannot be read, or its rows are not a data set.
     """
     loaded = load_rows(path)
     unlabelled = sum(
@@ -53,14 +53,14 @@ def load(path: Path, left_out: LeftOut) -> Rows:
 def convert(
     loaded: Rows, *, users: int, seed: int, left_out: LeftOut, **_others: int
 ) -> Conversion:
-    """Take the users with most rows, and the public.
+    """Convert the rows of the users with most rows, and of the public.
 
     Args:
         loaded: The file.
-        users: How many.
+        users: Number of users.
         seed: 0 is the file's own division; see above for others.
-        left_out: Where what is left out is counted.
-        _others: What formats with a public or histories of their own making take.
+        left_out: Counts what is left out.
+        _others: Options of other formats; ignored.
 
     Raises:
         DataError: If there are too few users, or one has too few rows that may be used.
@@ -80,7 +80,7 @@ def convert(
         train, test = _divide(of_user, held_out) if seed else (of_user.train, of_user.test)
         rows += [_row(row, user, "train", names) for row in train if row.label is not None]
         rows += [_row(row, user, "test", names) for row in test if row.label is not None]
-    kept = _without_tested(_once(rows, left_out), left_out)
+    kept = _without_tested(_without_repeats(rows, left_out), left_out)
     for user in chosen:
         if {row.split for row in kept if row.user == user} < {"train", "test"}:
             raise DataError(
@@ -95,12 +95,12 @@ def _rows(of_user: UserRows) -> list[FileRow]:
 
 
 def _divide(of_user: UserRows, held_out: set[str]) -> tuple[list[FileRow], list[FileRow]]:
-    every = _rows(of_user)
-    if isinstance(every[0].example, Match):
-        cut = len(every) - max(1, round(TEST_SHARE * len(every)))
-        return every[:cut], every[cut:]
-    train = [row for row in every if _judged(row) not in held_out]
-    return train, [row for row in every if _judged(row) in held_out]
+    rows = _rows(of_user)
+    if isinstance(rows[0].example, Match):
+        cut = len(rows) - max(1, round(TEST_SHARE * len(rows)))
+        return rows[:cut], rows[cut:]
+    train = [row for row in rows if _judged(row) not in held_out]
+    return train, [row for row in rows if _judged(row) in held_out]
 
 
 def _judged(row: FileRow) -> str:
@@ -114,15 +114,15 @@ def _row(row: FileRow, user: str, split: str, labels: Sequence[str]) -> Row:
     return TextRow(user, split, row.example, label)
 
 
-def _once(rows: Iterable[Row], left_out: LeftOut) -> list[Row]:
-    """The first row of what a user judged several times in a split."""
-    kept: dict[tuple[str, str, str], Row] = {}
+def _without_repeats(rows: Iterable[Row], left_out: LeftOut) -> list[Row]:
+    """Only the first row of each text that a user labelled several times in a split."""
+    first_rows: dict[tuple[str, str, str], Row] = {}
     count = 0
     for row in rows:
         count += 1
-        kept.setdefault((row.user, row.split, folded(row.judged)), row)
-    left_out.add("rows of what their user had judged before", count=count - len(kept))
-    return list(kept.values())
+        first_rows.setdefault((row.user, row.split, folded(row.judged)), row)
+    left_out.add("rows of what their user had judged before", count=count - len(first_rows))
+    return list(first_rows.values())
 
 
 def _without_tested(rows: list[Row], left_out: LeftOut) -> list[Row]:
@@ -148,7 +148,7 @@ def _without_tested(rows: list[Row], left_out: LeftOut) -> list[Row]:
 
 def _open(path: Path, left_out: LeftOut) -> Opened:
     loaded = load(path, left_out)
-    # The public of such a file is apart: nobody of its users is taken for it.
+    # The file has its own public, so no user is needed for it.
     people = len(loaded.users) + 1
     return Opened(partial(convert, loaded), lambda: people, left_out, loaded.labels)
 

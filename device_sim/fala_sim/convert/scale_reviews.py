@@ -1,13 +1,13 @@
 """Film reviews by four writers (Pang and Lee, ACL 2005: scale data 1.0), each a user.
 
-A folder has one folder a writer, with ``subj.WRITER``, a review a line; on the same line of
-``rating.WRITER`` the writer's own rating from 0 to 1, and of ``label.3class.WRITER`` its class: 0,
-1 or 2.
+A folder has one folder per writer, with ``subj.WRITER``, a review per line; the same line of
+``rating.WRITER`` has the writer's own rating from 0 to 1, and that of ``label.3class.WRITER`` its
+class: 0, 1 or 2.
 
-An annotator is here a writer, who labelled only what this writer wrote. Writers who are not users
-are the public. A file has one public, so each writer cannot be left out in turn within it; of four,
-two users (those with most reviews) and a public of two is the default. In the laboratory they take
-turns: ``--users 1 --seeds 4`` tests each of them, with the other three as the public.
+Here the annotators are the writers, and each has labelled only the writer's own reviews. Writers
+who are not users are the public. A file has one public, so by default two writers (those with most
+reviews) are users, and two are the public. In the laboratory they take turns:
+``--users 1 --seeds 4`` tests each of them, with the other three as the public.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def read_folder(folder: Path, left_out: LeftOut, *, rated: bool = False) -> list
 
     Args:
         folder: Has the writers' folders.
-        left_out: Where damage is counted.
-        rated: Whether a label is the writer's own rating, and not its class.
+        left_out: Counts damaged lines.
+        rated: Whether labels are the writers' ratings instead of classes.
 
     Returns:
         The documents, labelled by writer.
@@ -52,7 +52,7 @@ def read_folder(folder: Path, left_out: LeftOut, *, rated: bool = False) -> list
     if not writers:
         raise DataError(f"no scale reviews in {str(folder)!r}: expected WRITER/subj.WRITER")
     documents = Documents()
-    kind, wanted = ("rating", "rating from 0 to 1") if rated else (
+    kind, expected = ("rating", "rating from 0 to 1") if rated else (
         "label.3class", "class of 0, 1 or 2"
     )  # fmt: skip
     for writer in writers:
@@ -63,7 +63,7 @@ def read_folder(folder: Path, left_out: LeftOut, *, rated: bool = False) -> list
         if len(reviews) != len(labels):
             raise DataError(
                 f"{review_path} has {len(reviews)} lines, but {label_path} has {len(labels)}: "
-                "which label is whose is unknown"
+                "labels cannot be assigned to reviews"
             )
         for number, text in reviews.items():
             label = _label(labels[number], rated=rated)
@@ -72,18 +72,18 @@ def read_folder(folder: Path, left_out: LeftOut, *, rated: bool = False) -> list
             if not text.strip():
                 left_out.add("empty reviews", f"{review_path.name}, line {number}")
             elif label is None:
-                left_out.add(f"reviews without a {wanted}", f"{label_path.name}, line {number}")
+                left_out.add(f"reviews without a {expected}", f"{label_path.name}, line {number}")
             elif writer in (labels_of := documents.find(text).labels):
                 left_out.add("reviews that are there twice")
             else:
                 labels_of[writer] = label
-    # A file has a writer's reviews by rising label; the first of them would be of one label alone.
-    everyones = documents.all()
-    return random.Random(0).sample(everyones, len(everyones))
+    # A file is sorted by label, so its first reviews would all have the same label.
+    reviews_of_all = documents.all()
+    return random.Random(0).sample(reviews_of_all, len(reviews_of_all))
 
 
 def _label(line: str | None, *, rated: bool) -> float | None:
-    """The label of a line; None where it is none."""
+    """The label of a line; None if it is not a label."""
     if line is None or not rated:
         return _CLASSES.get((line or "").strip())
     try:

@@ -1,4 +1,4 @@
-"""Lines and tables of the data sets' files, read so that damage is counted and named."""
+"""Reads lines and tables of data sets, and counts damaged lines."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ Parsed = TypeVar("Parsed")
 
 _log = logging.getLogger("fala.sim.data")
 
-_LARGE = 2**24  # bytes from which reading may take seconds
+_LARGE = 2**24  # bytes from which there is a progress bar
 _STEP = 2**20  # bytes between two steps of the progress bar
-_LONGEST_LINE = 2**24  # bytes; a longer line is no line of these files
+_LONGEST_LINE = 2**24  # bytes; longer lines are an error
 
 
 def read_lines(path: Path, left_out: LeftOut) -> Iterator[tuple[int, str | None]]:
-    """Read the lines of a UTF-8 file, ended by LF or CR LF and by nothing else.
+    """Read the lines of a UTF-8 file, which end only with LF or CR LF.
 
-    A line that is not UTF-8 is counted as left out. Large files show on standard error how far it
-    is.
+    A line that is not UTF-8 is counted as left out. Large files show a progress bar on standard
+    error.
 
     Yields:
-        Line number from 1, and the line without its end; None where it is not UTF-8.
+        Line number from 1, and the line without its end; None if it is not UTF-8.
 
     Raises:
         DataError: If the file cannot be read, or has a line of 16 MiB.
@@ -40,7 +40,7 @@ def read_lines(path: Path, left_out: LeftOut) -> Iterator[tuple[int, str | None]
             path.open("rb") as file,
             progress(path.name, size, _log) if size >= _LARGE else nullcontext() as bar,
         ):
-            number = done = told = 0
+            number = done = reported = 0
             while line := file.readline(_LONGEST_LINE):
                 number += 1
                 done += len(line)
@@ -48,7 +48,7 @@ def read_lines(path: Path, left_out: LeftOut) -> Iterator[tuple[int, str | None]
                     raise DataError(f"{path}, line {number}: a line of 16 MiB or more")
                 text: str | None = None
                 try:
-                    # A byte-order mark is no part of a first line.
+                    # A byte-order mark is not part of the first line.
                     text = line.decode("utf-8-sig" if number == 1 else "utf-8")
                     text = text.removesuffix("\n").removesuffix("\r")
                 except UnicodeDecodeError as error:
@@ -56,9 +56,9 @@ def read_lines(path: Path, left_out: LeftOut) -> Iterator[tuple[int, str | None]
                         _damaged(path), f"line {number}: byte {error.start + 1} is not UTF-8"
                     )
                 yield number, text
-                if bar is not None and done - told >= _STEP:
-                    bar.update(done - told)
-                    told = done
+                if bar is not None and done - reported >= _STEP:
+                    bar.update(done - reported)
+                    reported = done
     except OSError as error:
         raise DataError(f"cannot read {str(path)!r}: {error.strerror}") from error
 
@@ -75,25 +75,24 @@ def read_table(
 
     Args:
         path: A UTF-8 file.
-        columns: How many columns there are; or, of a file whose first line names its columns,
-            the names of those wanted.
-        parse: Takes a line's fields (those wanted, in that order), and raises `DataError` for
-            what it cannot use.
-        left_out: Where damage is counted.
+        columns: The number of columns; or, for a file with a header, the names of those to read.
+        parse: Parses a line's fields (those to read, in that order), and raises `DataError` if it
+            cannot.
+        left_out: Counts damaged lines.
         delimiter: ``"\t"`` for fields without quotes, ``","`` for RFC 4180.
 
     Yields:
-        What ``parse`` made of each line.
+        The result of ``parse`` for each line.
 
     Raises:
         DataError: If the file cannot be read, lacks a column, or has no line that can be used.
     """
     lines = read_lines(path, left_out)
-    wanted: list[int] | None = None
+    selected: list[int] | None = None
     if isinstance(columns, int):
         width = columns
     else:
-        width, wanted = _header(path, columns, lines, delimiter)
+        width, selected = _header(path, columns, lines, delimiter)
     used = False
     for number, line in lines:
         if line is None or not line.strip():
@@ -102,7 +101,7 @@ def read_table(
             fields = _split(line, delimiter)
             if len(fields) != width:
                 raise DataError(f"{len(fields)} columns instead of {width}")
-            parsed = parse(fields if wanted is None else [fields[index] for index in wanted])
+            parsed = parse(fields if selected is None else [fields[index] for index in selected])
         except DataError as error:
             left_out.add(_damaged(path), f"line {number}: {error}")
             continue
@@ -120,7 +119,7 @@ def _damaged(path: Path) -> str:
 def _header(
     path: Path, columns: Sequence[str], lines: Iterator[tuple[int, str | None]], delimiter: str
 ) -> tuple[int, list[int]]:
-    """How many columns a file has, and where those wanted are."""
+    """The number of columns of a file, and the positions of those to read."""
     number, line = next(lines, (1, ""))
     cells = (line or "").split(delimiter)
     for name in columns:

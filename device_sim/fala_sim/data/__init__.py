@@ -1,1 +1,1 @@
-"""The public data sets: what they are, where they lie, and how they come from their publishers."""
+"""The public data sets: their catalogue, their folders, and their download from publishers."""

@@ -10,45 +10,45 @@ import click
 
 from fala.cli.commands import Group
 from fala.cli.names import Named
-from fala_sim.options import DATA_DIR, JSON, say, with_options
+from fala_sim.options import DATA_DIR, JSON, log, with_options
 
 
 def data_sets() -> dict[str, str]:
-    """Data sets that have a name, with their titles."""
+    """The titles of the named data sets, by name."""
     from fala_sim.convert.formats import CATALOGUE
 
     return {name: data_set.title for name, data_set in CATALOGUE.items()}
 
 
 _CHECKS = {
-    "sha256": "its checksum is known here",
+    "sha256": "its checksum is the catalogue's",
     "md5": "its checksum is the publisher's",
     "first": "its checksum is that of the first download",
-    "none": "its checksum is kept for the next time",
+    "none": "its checksum is stored for the next download",
 }
 
 
 @click.group("data", cls=Group)
 def data_group() -> None:
-    """List the public data sets, or bring one from its publisher."""
+    """List the public data sets, or download one from its publisher."""
 
 
 @data_group.command("list")
 @with_options(DATA_DIR, JSON)
 def list_command(data_dir: Path | None, as_json: bool) -> None:
-    """List the public data sets: their licences, whether they are here, and what holds them.
+    """List the public data sets: their licences, whether they are here, and their checksums.
 
-    A data set is held to a checksum that is known beforehand (sha256), to the one that its
-    publisher tells (md5), or to that of its first download (first), which there is not yet (none).
+    A download is checked against the catalogue's checksum (sha256), the publisher's (md5), or that
+    of the first download (first). Before the first download there is none (none).
     """
     from fala_sim.convert.formats import CATALOGUE
-    from fala_sim.data.bring import read_receipt
-    from fala_sim.data.place import data_folder
+    from fala_sim.data.fetch import read_receipt
+    from fala_sim.data.location import data_folder
 
     folder = data_folder(data_dir)
     rows: list[dict[str, Any]] = []
     for name, data_set in CATALOGUE.items():
-        places = [folder / each for each in data_set.folders if (folder / each).is_dir()]
+        paths = [folder / name for name in data_set.folders if (folder / name).is_dir()]
         downloads = read_receipt(data_set, folder)["downloads"]
         pins = {
             "sha256" if file.sha256 else "md5" if file.md5_url
@@ -59,7 +59,7 @@ def list_command(data_dir: Path | None, as_json: bool) -> None:
             "name": name,
             "title": data_set.title,
             "format": data_set.format,
-            "path": str(places[0]) if places else None,
+            "path": str(paths[0]) if paths else None,
             "pinned": "by hand" if not data_set.files else ", ".join(sorted(pins)),
             "licence": data_set.licence,
             "page": data_set.page,
@@ -78,20 +78,20 @@ def list_command(data_dir: Path | None, as_json: bool) -> None:
 @click.argument("name", type=Named(data_sets))
 @with_options(DATA_DIR, JSON)
 def get_command(name: str, data_dir: Path | None, as_json: bool) -> None:
-    """Bring the data set NAME from its publisher, or check the one that came before.
+    """Download the data set NAME from its publisher, or check an earlier download.
 
-    An interrupted download goes on where it stopped, with the same command. What came is held to
-    its checksum, or, where none is published, to that of the first download.
+    An interrupted download resumes with the same command. Files are checked against their
+    checksums, or, if none is published, against those of the first download.
     """
     from fala_sim.convert.formats import find_data_set
-    from fala_sim.data.bring import bring
-    from fala_sim.data.place import data_folder
+    from fala_sim.data.fetch import fetch
+    from fala_sim.data.location import data_folder
 
-    done = bring(find_data_set(name), data_folder(data_dir), say)
+    data = fetch(find_data_set(name), data_folder(data_dir), log)
     if as_json:
-        about = {"name": name, "path": str(done.path), "new": done.new, "checked": {**done.checked}}
+        about = {"name": name, "path": str(data.path), "new": data.new, "checked": {**data.checked}}
         click.echo(json.dumps(about))
         return
-    for file, how in done.checked.items():
-        click.echo(f"{file}: {_CHECKS[how]}", err=True)
-    click.echo(f"{done.path}" if done.new else f"{done.path} (it was there)")
+    for file, check in data.checked.items():
+        click.echo(f"{file}: {_CHECKS[check]}", err=True)
+    click.echo(f"{data.path}" if data.new else f"{data.path} (it was there)")

@@ -19,75 +19,75 @@ _AGAIN = "the same command resumes"
 
 
 class Resuming:
-    """A downloader for ``pooch``; what came before an interruption is kept, and not asked again.
+    """A downloader for ``pooch`` that resumes interrupted downloads.
 
-    It is kept with what the publisher calls that version of the file (``ETag`` or
-    ``Last-Modified``): of another version nothing is used, nor of a file without either.
+    A partial file is stored with its version, the publisher's ``ETag`` or ``Last-Modified``. It is
+    discarded if the publisher has another version, or names none.
     """
 
-    def __init__(self, kept: Path) -> None:
-        """Keep what came in a file.
+    def __init__(self, partial: Path) -> None:
+        """Store a partial download in a file.
 
         Args:
-            kept: Its path; beside it, with ``.version``, the version.
+            partial: Its path; its version is stored beside it, with ``.version``.
         """
-        self._kept, self._version = kept, kept.with_name(f"{kept.name}.version")
+        self._partial, self._version = partial, partial.with_name(f"{partial.name}.version")
 
     def __call__(
         self, url: str, output_file: object, pooch: object, check_only: bool = False
     ) -> None:
-        """Bring a file.
+        """Download a file.
 
         Args:
-            url: From where.
-            output_file: Where to.
-            pooch: Who asks; not used.
+            url: The file's address.
+            output_file: The path to write.
+            pooch: Not used.
             check_only: Not used.
 
         Raises:
-            DataError: If it breaks off; the next call resumes.
+            DataError: If the download is interrupted; the next call resumes.
         """
         version = self._version.read_text(encoding="utf-8") if self._version.is_file() else ""
-        have = self._kept.stat().st_size if version and self._kept.is_file() else 0
-        start = max(have - 1, 0)  # one byte again: of a whole file there would be no range left
+        size = self._partial.stat().st_size if version and self._partial.is_file() else 0
+        start = max(size - 1, 0)  # one byte again: the range after a whole file would be empty
         headers = {"Accept-Encoding": "identity"}
         if start:
             headers |= {"Range": f"bytes={start}-", "If-Range": version}
         try:
-            with requests.get(url, headers=headers, stream=True, timeout=_SECONDS) as answer:
-                answer.raise_for_status()
-                if answer.status_code != requests.codes.partial_content:
+            with requests.get(url, headers=headers, stream=True, timeout=_SECONDS) as response:
+                response.raise_for_status()
+                if response.status_code != requests.codes.partial_content:
                     start = 0
-                    tag = answer.headers.get("ETag", "")
-                    # A weak tag is of versions that mean the same, and need not be the same bytes.
-                    named = tag if tag.startswith('"') else answer.headers.get("Last-Modified", "")
-                    self._version.write_text(named, encoding="utf-8")
-                self._receive(answer, start)
+                    tag = response.headers.get("ETag", "")
+                    # A weak tag does not promise the same bytes.
+                    name = tag if tag.startswith('"') else response.headers.get("Last-Modified", "")
+                    self._version.write_text(name, encoding="utf-8")
+                self._receive(response, start)
         except requests.RequestException as error:
             raise unreachable(url, error) from error
-        self._kept.replace(Path(str(output_file)))
+        self._partial.replace(Path(str(output_file)))
         self.forget()
 
     def forget(self) -> None:
-        """Remove what came."""
-        self._kept.unlink(missing_ok=True)
+        """Remove the partial download."""
+        self._partial.unlink(missing_ok=True)
         self._version.unlink(missing_ok=True)
 
-    def _receive(self, answer: requests.Response, start: int) -> None:
-        length = answer.headers.get("Content-Length", "")
+    def _receive(self, response: requests.Response, start: int) -> None:
+        length = response.headers.get("Content-Length", "")
         total = start + int(length) if length.isdigit() else 0
-        with self._kept.open("r+b" if start else "wb") as file:
+        with self._partial.open("r+b" if start else "wb") as file:
             file.truncate(start)
             file.seek(start)
-            with progress(self._kept.stem, total, _log) as bar:
+            with progress(self._partial.stem, total, _log) as bar:
                 bar.update(start)
-                for part in answer.iter_content(_PART):
+                for part in response.iter_content(_PART):
                     file.write(part)
                     bar.update(len(part))
 
 
 def unreachable(url: str, error: requests.RequestException) -> DataError:
-    """One line for what went wrong on the way to a publisher."""
+    """A one-line error for a failed request to a publisher."""
     if isinstance(error, requests.HTTPError) and error.response is not None:
         return DataError(f"{url}: the publisher answered {error.response.status_code}")
     broken = (requests.exceptions.ChunkedEncodingError, requests.ReadTimeout)
@@ -97,19 +97,19 @@ def unreachable(url: str, error: requests.RequestException) -> DataError:
 
 
 def published_md5(url: str) -> str:
-    """A checksum that a publisher tells; "" where there is no such page.
+    """A publisher's MD5 checksum; "" if there is no such page.
 
     Raises:
         DataError: If the publisher cannot be reached, or the page has no checksum.
     """
     try:
-        answer = requests.get(url, timeout=_SECONDS)
-        if answer.status_code == requests.codes.not_found:
+        response = requests.get(url, timeout=_SECONDS)
+        if response.status_code == requests.codes.not_found:
             return ""
-        answer.raise_for_status()
+        response.raise_for_status()
     except requests.RequestException as error:
         raise unreachable(url, error) from error
-    match = re.search(r"\b[0-9a-fA-F]{32}\b", answer.text[:1000])
+    match = re.search(r"\b[0-9a-fA-F]{32}\b", response.text[:1000])
     if match is None:
-        raise DataError(f"{url}: no MD5 is there")
+        raise DataError(f"{url}: has no MD5")
     return match[0].lower()

@@ -1,4 +1,4 @@
-"""Where jobs run: on this machine, or on a Ray cluster; what they give comes back to the driver."""
+"""Run jobs on this machine or on a Ray cluster, and return their outputs to the driver."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ def open_engine(name: str, *, jobs: int, address: str | None) -> Engine:
 
     Args:
         name: One of ``ENGINES``.
-        jobs: How many jobs at once where they are of this machine alone.
-        address: Of a Ray cluster's head; None starts one of this machine.
+        jobs: How many jobs run at once on this machine.
+        address: Of a Ray cluster's head; None starts a cluster on this machine.
 
     Raises:
         DataError: There is none of that name, or it cannot be reached.
     """
     if name == "local":
         if address is not None:
-            raise DataError("--address: of a Ray cluster; ask for --engine ray with it")
+            raise DataError("--address is the address of a Ray cluster; use it with --engine ray")
         return LocalEngine(jobs)
     if name == "ray":
         from fala_sim.engine.cluster import RayEngine

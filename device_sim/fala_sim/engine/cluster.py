@@ -1,4 +1,4 @@
-"""The engine of many machines: Ray places the jobs, each in a process of its own as elsewhere."""
+"""The engine of many machines: Ray schedules the jobs, each in its own process."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from typing import Any
 from fala import DataError, FalaError, __version__
 from fala_sim.engine.process import THREADS, Running
 from fala_sim.engine.shelf import Parcel, Shelf, unpack
-from fala_sim.engine.task import Call, Ended, Engine, Event, Gave, Needs, Task
+from fala_sim.engine.task import Call, Ended, Engine, Event, Needs, Output, Task
 
-#: A cluster of one machine is nobody's to look at.
+#: A cluster on this machine alone needs no dashboard.
 _ALONE = {"include_dashboard": False}
-#: How often a job is run whose machine was lost under it.
+#: How often a job is started if its machine is lost.
 ATTEMPTS = 4
 
 
 @dataclass(frozen=True)
 class _Order:
-    """What a machine of the cluster is asked to do."""
+    """A job as it is sent to a machine of the cluster."""
 
     job: Callable[[], Iterable[Any]]
     parcels: tuple[Parcel, ...]
@@ -37,7 +37,7 @@ class _Order:
 
 @dataclass
 class _Sent:
-    """A task on its way."""
+    """A task that was sent."""
 
     task: Task
     attempt: int
@@ -52,13 +52,13 @@ class RayEngine(Engine):
         """Connect to a cluster.
 
         Args:
-            address: Of its head; None starts one of this machine alone.
-            jobs: Cores of that one.
+            address: Of its head; None starts a cluster on this machine.
+            jobs: Cores of a cluster on this machine.
 
         Raises:
             DataError: If Ray is not installed, or the cluster cannot be reached.
         """
-        # Read when it is imported: nothing of a run is anybody else's business.
+        # Ray reads it on import: a run sends no usage statistics.
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         try:
             import ray
@@ -69,9 +69,9 @@ class RayEngine(Engine):
         self._ray = ray
         if not ray.is_initialized():
             alone = {"num_cpus": jobs, **_ALONE}
-            given: dict[str, Any] = {"address": address} if address else alone
+            options: dict[str, Any] = {"address": address} if address else alone
             try:
-                ray.init(**given, runtime_env=_environment(1), logging_level=logging.ERROR)
+                ray.init(**options, runtime_env=_environment(1), logging_level=logging.ERROR)
             except (OSError, RuntimeError, ValueError) as error:
                 first = str(error).strip().partition("\n")[0]
                 raise DataError(f"{address or 'a cluster of this machine'}: {first}") from error
@@ -90,32 +90,32 @@ class RayEngine(Engine):
                     now = time.perf_counter()
                     try:
                         sent[self._send(task, call)] = _Sent(task, attempt, now)
-                    except FalaError as error:  # what it reads cannot be read any more
+                    except FalaError as error:  # an input file can no longer be read
                         yield Ended(task, str(error), 0.0)
                 if not sent:
                     continue
                 for stream in ray.wait(list(sent), num_returns=1, timeout=1.0)[0]:
-                    one = sent[stream]
+                    job = sent[stream]
                     try:
-                        what, value, origin = ray.get(next(stream))
+                        kind, value, origin = ray.get(next(stream))
                     except StopIteration:
                         del sent[stream]
-                        why = "its process said nothing" if one.error is None else one.error
-                        yield Ended(one.task, why, time.perf_counter() - one.start)
+                        why = "its process sent no end" if job.error is None else job.error
+                        yield Ended(job.task, why, time.perf_counter() - job.start)
                     except ray.exceptions.RayError as lost:
                         del sent[stream]
-                        yield from self._again(one, lost, waiting)
+                        yield from self._again(job, lost, waiting)
                     else:
-                        if what == "gave":
-                            yield Gave(one.task, value, origin)
+                        if kind == "output":
+                            yield Output(job.task, value, origin)
                         else:
-                            one.error = value
+                            job.error = value
         finally:
             for stream in sent:
                 ray.cancel(stream, force=True)
 
     def _room(self) -> int:
-        """How many tasks the cluster is told of: twice what it can run, and never none."""
+        """How many tasks are sent at once: about twice what the cluster can run."""
         return 2 + 2 * int(self._ray.cluster_resources().get("CPU", 1))
 
     def _send(self, task: Task, call: Call) -> object:
@@ -130,34 +130,35 @@ class RayEngine(Engine):
         options: dict[str, Any] = {"num_cpus": needs.cpus, "memory": needs.memory}
         if needs.cpus > 1:
             options["runtime_env"] = _environment(needs.cpus)
-        # Ray itself would run it again with what was recorded meanwhile.
+        # Ray's own retries would ignore what was recorded meanwhile.
         remote = self._remote.options(num_returns="streaming", max_retries=0, **options)
         return remote.remote(order)
 
     def _fitting(self, needs: Needs) -> Needs:
-        """What a job is given: no more than the largest machine has, or it would wait for ever."""
-        have = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
-        cpus = max((int(one.get("CPU", 0)) for one in have), default=1)
-        memory = max((int(one.get("memory", 0)) for one in have), default=needs.memory)
+        """A job's needs, at most what the largest machine has, or it would wait for ever."""
+        machines = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+        cpus = max((int(machine.get("CPU", 0)) for machine in machines), default=1)
+        sizes = (int(machine.get("memory", 0)) for machine in machines)
+        memory = max(sizes, default=needs.memory)
         return Needs(max(1, min(needs.cpus, cpus)), min(needs.memory, memory))
 
     def _again(
-        self, one: _Sent, lost: Exception, waiting: deque[tuple[Task, Call, int]]
+        self, job: _Sent, lost: Exception, waiting: deque[tuple[Task, Call, int]]
     ) -> Iterator[Event]:
-        """Put a task whose machine was lost in front, without what it gave before that."""
-        seconds = time.perf_counter() - one.start
+        """Put a task whose machine was lost first in the queue."""
+        seconds = time.perf_counter() - job.start
         why = f"{type(lost).__name__}: {str(lost).strip().partition(chr(10))[0]}"
-        if one.error is not None:  # it had come to its end
-            yield Ended(one.task, one.error, seconds)
-        elif isinstance(lost, self._ray.exceptions.RayTaskError):  # a mistake, which stays one
-            yield Ended(one.task, why, seconds)
-        elif one.attempt >= ATTEMPTS:
-            yield Ended(one.task, f"lost {one.attempt} times; at last {why}", seconds)
+        if job.error is not None:  # it had ended
+            yield Ended(job.task, job.error, seconds)
+        elif isinstance(lost, self._ray.exceptions.RayTaskError):  # a bug, not a lost machine
+            yield Ended(job.task, why, seconds)
+        elif job.attempt >= ATTEMPTS:
+            yield Ended(job.task, f"lost {job.attempt} times; at last {why}", seconds)
         else:
             try:
-                waiting.appendleft((one.task, one.task.make(), one.attempt + 1))
+                waiting.appendleft((job.task, job.task.make(), job.attempt + 1))
             except FalaError as error:
-                yield Ended(one.task, str(error), seconds)
+                yield Ended(job.task, str(error), seconds)
 
 
 def _environment(threads: int) -> dict[str, Any]:
@@ -165,7 +166,7 @@ def _environment(threads: int) -> dict[str, Any]:
 
 
 def _on_node(order: _Order) -> Iterator[tuple[str, Any, Mapping[str, Any] | None]]:
-    """Run a job on a machine of the cluster, in a process of its own, and pass on what it gives."""
+    """Run a job on a machine of the cluster, in its own process, and pass on its outputs."""
     import ray
 
     from fala_sim.origin import provenance
@@ -174,23 +175,23 @@ def _on_node(order: _Order) -> Iterator[tuple[str, Any, Mapping[str, Any] | None
     try:
         if order.version != __version__:
             raise DataError(
-                f"has fala-sdk {__version__}, and the driver {order.version}: install the same"
+                f"has fala-sdk {__version__}, the driver has {order.version}: install the same"
             )
         if order.folder is not None and not Path(order.folder).is_dir():
             raise DataError(
-                f"{order.folder}: is not there; trainings work in the run's folder: name one with "
-                "--results that all machines share"
+                f"{order.folder}: no such folder; trainings work in the run's folder: name a "
+                "shared one with --results"
             )
-        stands = unpack(order.parcels, ray.get)
+        local_paths = unpack(order.parcels, ray.get)
     except FalaError as error:
         yield "ended", f"machine {node}: {error}", None
         return
     origin = provenance(node)
     with _no_main():
-        running = Running(order.job, order.threads, stands)
+        running = Running(order.job, order.threads, local_paths)
     try:
         for item in running.all():
-            yield "gave", item, origin
+            yield "output", item, origin
         yield "ended", running.error, None
     finally:
         if running.error is None:
@@ -199,7 +200,7 @@ def _on_node(order: _Order) -> Iterator[tuple[str, Any, Mapping[str, Any] | None
 
 @contextmanager
 def _no_main() -> Iterator[None]:
-    """Keep a job's process from importing the program of Ray's worker, which it has no use for."""
+    """Keep a job's process from importing the main module of Ray's worker."""
     main = sys.modules["__main__"]
     file = main.__dict__.pop("__file__", None)
     try:

@@ -8,17 +8,17 @@ from collections.abc import Iterator, Sequence
 from multiprocessing.connection import wait as wait_for
 
 from fala_sim.engine.process import Running
-from fala_sim.engine.task import Call, Ended, Engine, Event, Gave, Task
+from fala_sim.engine.task import Call, Ended, Engine, Event, Output, Task
 
 
 class LocalEngine(Engine):
-    """Some jobs at once on this machine, each with its share of the cores."""
+    """Runs several jobs at once on this machine, each with its share of the cores."""
 
     def __init__(self, jobs: int) -> None:
-        """Nothing is started.
+        """Start nothing yet.
 
         Args:
-            jobs: How many at once.
+            jobs: How many run at once.
         """
         self._jobs = jobs
 
@@ -32,13 +32,13 @@ class LocalEngine(Engine):
                 while waiting and len(running) < self._jobs:
                     task, call = waiting.popleft()
                     running.append((task, Running(call.job, threads)))
-                wait_for([source for _, one in running for source in one.sources])
-                for task, one in list(running):
-                    for item in one.take():
-                        yield Gave(task, item)
-                    if one.error is not None:
-                        running.remove((task, one))
-                        yield Ended(task, one.error, one.seconds)
+                wait_for([source for _, process in running for source in process.sources])
+                for task, process in list(running):
+                    for item in process.take():
+                        yield Output(task, item)
+                    if process.error is not None:
+                        running.remove((task, process))
+                        yield Ended(task, process.error, process.seconds)
         finally:
-            for _, one in running:
-                one.kill()
+            for _, process in running:
+                process.kill()

@@ -1,4 +1,4 @@
-"""A job in a process of its own: its memory is its own, and so is its end."""
+"""A job in its own process, so that its memory and its failures stay apart."""
 
 from __future__ import annotations
 
@@ -19,45 +19,45 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from fala import FalaError
-from fala_sim.engine.inputs import settle
+from fala_sim.engine.inputs import set_local_paths
 
-#: Imports of every job, done once in a process that each job's is a copy of, where the system has
-#: that. Not torch, which half of the jobs need none of: it would count as memory of all.
+#: Imports of every job, done once in the fork server, where the system has one. Not torch: half of
+#: the jobs do not need it, and it would count as memory of all.
 _PRELOADED = ["fala_sim.experiments.replacement.jobs"]
-#: What the numeric libraries read when they are loaded.
+#: Variables that the numeric libraries read when they are loaded.
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 class Running:
-    """A job's process, from its start on.
+    """A job's process, running or ended.
 
     Attributes:
-        error: How it ended: "" where well; None as long as it runs.
+        error: Why it failed; "" after success, None while it runs.
     """
 
     def __init__(
         self,
         job: Callable[[], Iterable[Any]],
         threads: int,
-        stands: Mapping[str, str] | None = None,
+        paths: Mapping[str, str] | None = None,
     ) -> None:
-        """Start it.
+        """Start the process.
 
         Args:
             job: What it runs.
             threads: Of its numeric libraries.
-            stands: See ``fala_sim.engine.inputs``.
+            paths: See ``fala_sim.engine.inputs``.
         """
         self.error: str | None = None
         self._start = time.perf_counter()
         context = _context()
-        self._here, there = context.Pipe(duplex=False)
+        self._receiver, sender = context.Pipe(duplex=False)
         self._process = context.Process(
-            target=_work, args=(job, there, threads, dict(stands or {})), daemon=True
+            target=_work, args=(job, sender, threads, dict(paths or {})), daemon=True
         )
         with threads_of(threads):
             self._process.start()
-        there.close()
+        sender.close()
 
     @property
     def seconds(self) -> float:
@@ -66,45 +66,45 @@ class Running:
 
     @property
     def sources(self) -> tuple[Connection, int]:
-        """What ``multiprocessing.connection.wait`` waits for."""
-        # A process that the job leaves behind may hold the pipe open: its end is told by both.
-        return self._here, self._process.sentinel
+        """Arguments of ``multiprocessing.connection.wait``."""
+        # A process that the job leaves behind may hold the pipe open: wait for its end, too.
+        return self._receiver, self._process.sentinel
 
     def take(self) -> Iterator[Any]:
-        """What it has given by now; ``error`` is set where that was all."""
+        """The outputs so far; sets ``error`` when the process has ended."""
         over = not self._process.is_alive()
         try:
-            while self.error is None and self._here.poll():
-                what, value = self._here.recv()
-                if what == "gave":
+            while self.error is None and self._receiver.poll():
+                kind, value = self._receiver.recv()
+                if kind == "output":
                     yield value
                 else:
                     self.error = value
-        except EOFError:  # ended without a word
+        except EOFError:  # ended without a message
             over = True
         if self.error is not None or over:
             self._process.join()
-            self._here.close()
+            self._receiver.close()
         if self.error is None and over:
             code = self._process.exitcode or 0
             name = signal.Signals(-code).name if code < 0 else f"exit {code}"
             self.error = f"its process ended ({name}; SIGKILL is often too little memory)"
 
     def all(self) -> Iterator[Any]:
-        """All that it gives, until it has ended."""
+        """All outputs, until the process has ended."""
         while self.error is None:
             wait_for(list(self.sources))
             yield from self.take()
 
     def kill(self) -> None:
-        """End it now, wherever it is."""
+        """Kill the process, and wait for its end."""
         self._process.kill()
         self._process.join()
 
 
 @contextmanager
 def threads_of(threads: int) -> Iterator[None]:
-    """Let what is started meanwhile read a number of threads from its environment."""
+    """Set the number of threads in the environment of processes that are started within."""
     before = {name: os.environ.get(name) for name in THREADS}
     os.environ.update(dict.fromkeys(THREADS, str(threads)))
     try:
@@ -118,7 +118,7 @@ def threads_of(threads: int) -> Iterator[None]:
 
 
 def _context() -> ForkServerContext | SpawnContext:
-    """How processes begin: none has anything of this one but what it is given."""
+    """How processes start: without a copy of this process's memory."""
     if "forkserver" not in multiprocessing.get_all_start_methods():
         return multiprocessing.get_context("spawn")
     context = multiprocessing.get_context("forkserver")
@@ -127,7 +127,7 @@ def _context() -> ForkServerContext | SpawnContext:
 
 
 def _end_with_parent() -> None:
-    """A parent that was killed leaves no process behind that would go on for nobody."""
+    """Exit when the parent process has ended."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         wait_for([parent.sentinel])
@@ -135,25 +135,25 @@ def _end_with_parent() -> None:
 
 
 def _work(
-    job: Callable[[], Iterable[Any]], there: Connection, threads: int, stands: Mapping[str, str]
+    job: Callable[[], Iterable[Any]], sender: Connection, threads: int, paths: Mapping[str, str]
 ) -> None:
-    # Ctrl-C reaches the whole process group; the parent alone answers it.
+    # Ctrl-C reaches the whole process group; only the parent handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # What is loaded already has read the variables of a process that may have been for other jobs.
+    # Loaded libraries have read the variables of the fork server, which may differ.
     os.environ.update(dict.fromkeys(THREADS, str(threads)))
     threadpool_limits(threads)
-    settle(stands)
+    set_local_paths(paths)
     Thread(target=_end_with_parent, daemon=True).start()
     try:
         for item in job():
-            there.send(("gave", item))
+            sender.send(("output", item))
     except FalaError as error:
-        there.send(("ended", str(error)))
+        sender.send(("ended", str(error)))
     except Exception as error:
-        # A mistake of the laboratory's own: the place goes to standard error, the rest goes on.
+        # A bug of the laboratory: print its traceback; other jobs continue.
         traceback.print_exc(file=sys.stderr)
-        there.send(("ended", f"{type(error).__name__}: {error}"))
+        sender.send(("ended", f"{type(error).__name__}: {error}"))
     else:
-        there.send(("ended", ""))
+        sender.send(("ended", ""))
     finally:
-        there.close()
+        sender.close()

@@ -1,4 +1,4 @@
-"""Files on their way to other machines: known by their digests, and kept there once."""
+"""Input files copied to other machines: each content is copied once, by its digest."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Fetch = Callable[[Any], bytes]
 
 @dataclass(frozen=True)
 class Parcel:
-    """A file or a folder of the driver's.
+    """A file or a folder of the driver.
 
     Attributes:
-        path: Its path there.
+        path: The driver's path.
         folder: Whether it is a folder.
-        files: Its files, as path in the folder ("" for a file), digest, and where its bytes are.
+        files: Its files, as path in the folder ("" for a file), digest, and reference to the bytes.
     """
 
     path: str
@@ -35,20 +35,20 @@ class Parcel:
 
 
 class Shelf:
-    """The driver's side: every content is put into the cluster's store once."""
+    """The driver's side: puts each content into the cluster's store once."""
 
     def __init__(self, put: Put) -> None:
         """Nothing is stored yet.
 
         Args:
-            put: Stores bytes, and says where.
+            put: Stores bytes, and returns a reference.
         """
         self._put = put
         self._stored: dict[str, Any] = {}
         self._parcels: dict[tuple[str, int, int], Parcel] = {}
 
     def parcels(self, paths: Sequence[Path]) -> tuple[Parcel, ...]:
-        """What a job's process needs to find some files and folders.
+        """The parcels of some files and folders.
 
         Raises:
             DataError: If one cannot be read.
@@ -60,19 +60,19 @@ class Shelf:
             status = path.stat()
             stamp = (str(path), status.st_size, status.st_mtime_ns)
             if stamp not in self._parcels:
-                self._parcels[stamp] = self._made(path)
+                self._parcels[stamp] = self._pack(path)
         except OSError as error:
             raise DataError(f"cannot read {str(path)!r}: {error.strerror}") from error
         return self._parcels[stamp]
 
-    def _made(self, path: Path) -> Parcel:
+    def _pack(self, path: Path) -> Parcel:
         if not path.is_dir():
-            return Parcel(str(path), False, (("", *self._kept(path)),))
-        inside = sorted(one for one in path.rglob("*") if one.is_file())
-        files = tuple((str(one.relative_to(path)), *self._kept(one)) for one in inside)
+            return Parcel(str(path), False, (("", *self._stored_content(path)),))
+        inside = sorted(file for file in path.rglob("*") if file.is_file())
+        files = tuple((str(file.relative_to(path)), *self._stored_content(file)) for file in inside)
         return Parcel(str(path), True, files)
 
-    def _kept(self, path: Path) -> tuple[str, Any]:
+    def _stored_content(self, path: Path) -> tuple[str, Any]:
         content = path.read_bytes()
         digest = hashlib.sha256(content).hexdigest()
         if digest not in self._stored:
@@ -81,49 +81,49 @@ class Shelf:
 
 
 def unpack(parcels: Sequence[Parcel], fetch: Fetch) -> dict[str, str]:
-    """The other machine's side: where the driver's paths stand there.
+    """The other machine's side: local paths by the driver's path.
 
     Args:
         parcels: Of the driver.
-        fetch: Brings bytes from where they are.
+        fetch: Returns the bytes of a reference.
 
     Raises:
-        DataError: If they cannot be kept there.
+        DataError: If the files cannot be written.
     """
     try:
         root = _root()
-        return {parcel.path: str(_placed(root, parcel, fetch)) for parcel in parcels}
+        return {parcel.path: str(_unpacked(root, parcel, fetch)) for parcel in parcels}
     except OSError as error:
-        raise DataError(f"cannot keep files in {tempfile.gettempdir()!r}: {error}") from error
+        raise DataError(f"cannot write files to {tempfile.gettempdir()!r}: {error}") from error
 
 
 def _root() -> Path:
-    """A folder of this user alone, kept from run to run: contents are known by their digests."""
+    """A private folder of this user, kept between runs: a cache of contents by digest."""
     owner = os.getuid() if hasattr(os, "getuid") else 0
     root = Path(tempfile.gettempdir()) / f"fala-sim-{owner}"
     root.mkdir(mode=0o700, exist_ok=True)
     status = root.lstat()
     if hasattr(os, "getuid") and (status.st_uid != owner or status.st_mode & 0o077):
-        raise DataError(f"{root}: is another user's, or open to others; remove it")
+        raise DataError(f"{root}: belongs to another user, or others can access it; remove it")
     return root
 
 
-def _placed(root: Path, parcel: Parcel, fetch: Fetch) -> Path:
-    kept = {
-        name: _kept(root, digest, partial(fetch, where)) for name, digest, where in parcel.files
+def _unpacked(root: Path, parcel: Parcel, fetch: Fetch) -> Path:
+    cached = {
+        name: _cached(root, digest, partial(fetch, stored)) for name, digest, stored in parcel.files
     }
     if not parcel.folder:
         ((_, digest, _),) = parcel.files
-        named = root / f"{digest[:32]}-{Path(parcel.path).name}"
-        if not named.is_file():
+        path = root / f"{digest[:32]}-{Path(parcel.path).name}"
+        if not path.is_file():
             with suppress(FileExistsError):  # another process was first
-                os.link(kept[""], named)
-        return named
+                os.link(cached[""], path)
+        return path
     listing = "\n".join(f"{name} {digest}" for name, digest, _ in parcel.files)
     folder = root / f"folder-{hashlib.sha256(listing.encode()).hexdigest()[:32]}"
     if not folder.is_dir():
         temporary = Path(tempfile.mkdtemp(dir=root))
-        for name, path in kept.items():
+        for name, path in cached.items():
             (temporary / name).parent.mkdir(parents=True, exist_ok=True)
             os.link(path, temporary / name)
         try:
@@ -133,7 +133,7 @@ def _placed(root: Path, parcel: Parcel, fetch: Fetch) -> Path:
     return folder
 
 
-def _kept(root: Path, digest: str, content: Callable[[], bytes]) -> Path:
+def _cached(root: Path, digest: str, content: Callable[[], bytes]) -> Path:
     path = root / digest[:32]
     if not path.is_file():
         temporary = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.part")

@@ -1,4 +1,4 @@
-"""A job as an engine runs it, and what an engine tells of it."""
+"""Tasks, the engine interface, and the events that an engine yields."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-#: Told of progress, a line at a time.
-Say: TypeAlias = Callable[[str], None]
+#: Receives progress, a line at a time.
+Log: TypeAlias = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Needs:
-    """What a job takes of a machine; a cluster runs no more at once than fits.
+    """Resources that a job takes; a cluster runs no more at once than fits.
 
     Attributes:
         cpus: Cores, and threads of its numeric libraries.
@@ -30,11 +30,11 @@ class Call:
     """A job, ready to be run in a process of its own.
 
     Attributes:
-        job: A function of a module with its arguments; what it gives is taken as it comes.
-        inputs: Gives the files and folders that it reads; asked where they must travel. The job
-            finds them by ``fala_sim.engine.inputs.here``.
-        folder: A folder in which it works, and goes on where it stopped: of a file system that
-            all machines share. None where it needs none.
+        job: A function of a module with its arguments; yields outputs.
+        inputs: Returns the files and folders that it reads; called where they must be copied to
+            another machine. The job finds them by ``fala_sim.engine.inputs.local_path``.
+        folder: Its work folder, in which it resumes, on a file system that all machines share;
+            None where it needs none.
     """
 
     job: Callable[[], Iterable[Any]]
@@ -44,14 +44,13 @@ class Call:
 
 @dataclass(frozen=True)
 class Task:
-    """Something that an engine can be asked to do.
+    """A job that an engine can run.
 
     Attributes:
         label: For progress and errors.
-        make: Gives the call; asked only where the task is to be run, so what it needs is prepared
-            then, and again where it is run again.
+        make: Prepares what the job needs and returns the call; called before each attempt.
         done: Whether an earlier run did it; then it is not run again.
-        needs: Of a machine.
+        needs: Resources of a machine.
     """
 
     label: str
@@ -61,14 +60,13 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Gave:
-    """One thing that a job gave.
+class Output:
+    """One output of a job.
 
     Attributes:
-        task: Whose.
-        item: What.
-        origin: With what it was made, as ``fala_sim.origin.provenance`` says where it ran; None
-            where that is this machine.
+        task: The job's.
+        item: The output.
+        origin: ``fala_sim.origin.provenance`` of the machine that ran it; None for this machine.
     """
 
     task: Task
@@ -78,12 +76,12 @@ class Gave:
 
 @dataclass(frozen=True)
 class Ended:
-    """A job came to its end.
+    """The end of a job.
 
     Attributes:
-        task: Whose.
+        task: The job's.
         error: Why it failed; "" where it did not.
-        seconds: Of the job, with its process.
+        seconds: Wall time of the job, with the start of its process.
     """
 
     task: Task
@@ -91,7 +89,7 @@ class Ended:
     seconds: float
 
 
-Event: TypeAlias = "Gave | Ended"
+Event: TypeAlias = "Output | Ended"
 
 
 class Engine(ABC):
@@ -99,13 +97,13 @@ class Engine(ABC):
 
     @abstractmethod
     def run(self, ready: Sequence[tuple[Task, Call]]) -> Iterator[Event]:
-        """Run tasks, in their order as far as there is room.
+        """Run tasks in order, as many at once as there is room.
 
-        Nothing is written: whoever asks does that with what comes. To stop asking ends what runs.
+        The engine writes nothing; the caller does. Closing the generator kills what runs.
 
         Args:
             ready: Tasks with their calls.
 
         Yields:
-            What jobs give, as it comes, and one ``Ended`` for each task.
+            Outputs of jobs, and one ``Ended`` for each task.
         """

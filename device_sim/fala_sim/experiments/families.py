@@ -1,6 +1,6 @@
-"""The experiments by family: what each makes, and its options on the command line.
+"""The experiments by family: the records of each, and its options on the command line.
 
-What a family runs is imported when it is run: a command that fails early should fail at once.
+A family's modules are imported when it runs, so that a command with a mistake fails at once.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import click
 from fala.cli.names import Described, Named
 from fala.playground.releases import BUILT_IN
 from fala_sim.data.commands import data_sets
-from fala_sim.engine.task import Engine, Say
+from fala_sim.engine.task import Engine, Log
 from fala_sim.experiments.plan import Plan
 from fala_sim.options import DATA_DIR, Option, count
 from fala_sim.records import KINDS, Kind
 
-#: Makes what is not recorded yet of some kinds; gives one line for each thing that failed.
-Run: TypeAlias = "Callable[[Plan, Sequence[Kind], Engine, Say], list[str]]"
+#: Makes the missing records of some kinds; returns a line for each failure.
+Run: TypeAlias = "Callable[[Plan, Sequence[Kind], Engine, Log], list[str]]"
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,9 @@ class Family:
     """Experiments with the same options.
 
     Attributes:
-        kinds: Of the records that it makes.
+        kinds: Of its records.
         options: On the command line; each is a field of the plan.
-        run: Makes them.
+        run: Makes the records.
     """
 
     kinds: tuple[Kind, ...]
@@ -40,7 +40,7 @@ class Family:
 
 
 def _methods() -> dict[str, str]:
-    """Methods, with the first line of what their classes say."""
+    """The first line of each method's docstring, by name."""
     from fala_sim.methods.registry import METHODS
 
     return {
@@ -56,8 +56,8 @@ def _old_backbones() -> dict[str, str]:
 
 
 def _new_backbones() -> dict[str, str]:
-    """Backbones that may come to them."""
-    return {**_old_backbones(), "tuned:minilm": "minilm, trained on each data set's public first"}
+    """Backbones that may replace them."""
+    return {**_old_backbones(), "tuned:minilm": "minilm, first trained on each data set's public"}
 
 
 def names_of(_context: click.Context, _option: click.Parameter, value: str) -> tuple[str, ...]:
@@ -66,58 +66,56 @@ def names_of(_context: click.Context, _option: click.Parameter, value: str) -> t
 
 
 def _data_names(context: click.Context, option: click.Parameter, value: str) -> tuple[str, ...]:
-    from fala_sim.data.place import full_name
+    from fala_sim.data.location import full_name
 
     return tuple(map(full_name, names_of(context, option, value)))
 
 
-def _data(default: str, what: str) -> Option:
+def _data(default: str, about: str) -> Option:
     return click.option(
         "--data", default=default, show_default=True, callback=_data_names,
-        type=Named(data_sets, several=True), help=what,
+        type=Named(data_sets, several=True), help=about,
     )  # fmt: skip
 
 
-def _users(default: int, more: str = "") -> Option:
-    what = f"The busiest people of each data set, whose models are compared{more}."
-    return count("--users", default, what)
+def _users(default: int, note: str = "") -> Option:
+    about = f"The busiest people of each data set, whose models are compared{note}."
+    return count("--users", default, about)
 
 
-def _seeds(default: int, more: str = "") -> Option:
-    what = f"How often all is run: with another seed of every division and training.{more}"
-    return count("--seeds", default, what)
+def _seeds(default: int, note: str = "") -> Option:
+    about = f"How often everything is run, with another seed of divisions and trainings.{note}"
+    return count("--seeds", default, about)
 
 
-def _new(what: str) -> Option:
+def _new(about: str) -> Option:
     return click.option(
-        "--new", default="minilm", show_default=True, help=what,
+        "--new", default="minilm", show_default=True, help=about,
         type=Named(_new_backbones, files=True),
     )  # fmt: skip
 
 
-_TO_TRAIN = "What is trained: minilm, mpnet, or a Hugging Face folder."
+_TO_TRAIN = "The backbone to train: minilm, mpnet, or a Hugging Face folder."
 
 
-def _people(plan: Plan, kinds: Sequence[Kind], engine: Engine, say: Say) -> list[str]:
+def _people(plan: Plan, kinds: Sequence[Kind], engine: Engine, log: Log) -> list[str]:
     from fala_sim.experiments.people import run
     from fala_sim.methods.registry import find_method
 
     for name in plan.methods:
         find_method(name)  # a mistake in a name ends here, not after an hour
-    jobs = (
-        import_module(f"fala_sim.experiments.{room}.jobs")
-        for room in ("replacement", "ablation", "labels", "history", "profiles")
-    )
-    experiments = [one for module in jobs for one in module.EXPERIMENTS if one.kind in kinds]
-    return run(plan, experiments, engine, say)
+    rooms = ("replacement", "ablation", "labels", "history", "profiles")
+    jobs = (import_module(f"fala_sim.experiments.{room}.jobs") for room in rooms)
+    experiments = [experiment for module in jobs for experiment in module.EXPERIMENTS]
+    return run(plan, [each for each in experiments if each.kind in kinds], engine, log)
 
 
 def _module(name: str) -> Run:
     """The ``run`` of a module of ``fala_sim.experiments``."""
 
-    def run(plan: Plan, kinds: Sequence[Kind], engine: Engine, say: Say) -> list[str]:
+    def run(plan: Plan, kinds: Sequence[Kind], engine: Engine, log: Log) -> list[str]:
         module = import_module(f"fala_sim.experiments.{name}")
-        failures: list[str] = module.run(plan, kinds, engine, say)
+        failures: list[str] = module.run(plan, kinds, engine, log)
         return failures
 
     return run
@@ -138,7 +136,7 @@ PROMPTS = Family(
     (
         _data("md-agreement", "Data sets of people, by name, as FORMAT:DIR or rows:FILE."),
         DATA_DIR,
-        _users(12, "; half as many come new, and have no prompt"),
+        _users(12, "; half as many are new, without a prompt"),
         _seeds(1),
         _new(_TO_TRAIN),
         click.option(
@@ -163,15 +161,15 @@ PEOPLE = Family(
         ),
         DATA_DIR,
         _users(5),
-        _seeds(1, " What trains a transformer is run on the first alone."),
+        _seeds(1, " Methods that train a transformer run on the first only."),
         click.option(
             "--old", default="glove", show_default=True, help="The backbone that devices have.",
             type=Named(_old_backbones, files=True),
         ),
         _new(
-            "The backbone that comes: a name, a Hugging Face folder, or a bundle (without the "
-            "methods that train it; so is minilm-l3). tuned:NAME, or tuned:FOLDER, is trained on "
-            "each data set's public first."
+            "The new backbone: a name, a Hugging Face folder, or a bundle. A bundle and minilm-l3 "
+            "cannot be trained. tuned:NAME, or tuned:FOLDER, is first trained on each data "
+            "set's public rows."
         ),
         click.option(
             "--methods", default="", callback=names_of, help="Some methods only, by name.",

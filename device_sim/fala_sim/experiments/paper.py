@@ -1,4 +1,4 @@
-"""What the paper reports in its Tables 1 to 7: ``paper.csv``, as it is printed.
+"""The paper's numbers in its Tables 1 to 7: ``paper.csv``, as printed.
 
 Shuo Huang, Lizhen Qu, Xingliang Yuan and Chunyang Chen, "FaLA: Fast Linear Adaptation for Replacing
 Backbone Models on Edge Devices".
@@ -6,7 +6,7 @@ Backbone Models on Edge Devices".
 Each deviation is over the paper's five users. By our tasks: ``"matching"`` is its news
 recommendation (NR, MIND), ``"classification"`` its hate speech detection (HS, Wikipedia Detox).
 FaLA's F1 with BERT is 50.18 in Table 4 and 50.94 in Tables 2 and 6, as printed. Table 5 is with
-BERT and does not name its metrics: by their size and its text they are AUC for NR and accuracy for
+BERT and does not name its metrics; by their size and the text they are AUC for NR and accuracy for
 HS.
 """
 
@@ -38,14 +38,14 @@ DIFFERENCE = (
 def reported(
     table: str, task: str, backbone: str, metric: str, row: str = ""
 ) -> Value | float | int | None:
-    """A number of the paper's; None where it has none.
+    """A number of the paper; None if it has none.
 
     Args:
         table: The table's number.
         task: ``"matching"`` or ``"classification"``.
         backbone: ``"BERT"``, ``"RoBERTa"``, or in Table 3 ``"GloVe"``.
-        metric: A score, or what else is printed, such as ``"forward"`` or ``"clusters"``.
-        row: A method or a variant, as ``paper.csv`` names it.
+        metric: A score, or another printed figure, such as ``"forward"`` or ``"clusters"``.
+        row: A method or a variant, as in ``paper.csv``.
     """
     return _numbers().get((table, task, backbone, metric, row))
 

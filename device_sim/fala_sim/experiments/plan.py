@@ -1,4 +1,4 @@
-"""What is asked of a run, and where it works."""
+"""The options of a run, and its work folder."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from pathlib import Path
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What is asked of a run; a family's options have the fields that it reads.
+    """The options of a run; each family sets the fields that it reads.
 
     Attributes:
         results: The run's folder: records, tables, and a work folder that may be deleted.
         data: Data sets.
-        data_dir: Where they are; None looks in the usual places.
-        users: Test users of each data set; of prompts the writers who have one.
-        seeds: How many divisions of the data, or trainings of a benchmark. What trains a
-            transformer is run on the first division, as are ablations; of people who take turns,
-            on each.
+        data_dir: Their folder; None uses the default.
+        users: Test users of each data set; for prompts, the writers who have one.
+        seeds: Number of divisions of the data, or of trainings of a benchmark. Methods that train
+            a transformer run on the first division only, as do ablations; where people take
+            turns, on each.
         old: The backbone that devices have.
-        new: The backbone that comes, or is trained; after ``tuned:``, trained on each data set's
-            public first.
-        methods: Which methods; none takes all.
+        new: The new backbone, or the one to train; after ``tuned:``, first trained on each data
+            set's public rows.
+        methods: The methods; empty for all.
         extent: How much of the data; a name of ``prompts.rows.EXTENTS``.
     """
 
@@ -36,8 +36,8 @@ class Plan:
     extent: str = ""
 
     def work(self) -> Path:
-        """Where what a run makes on the way is kept; it may be deleted."""
-        # Absolute: what is kept there names files, and the run may be resumed from another folder.
+        """The folder of a run's intermediate files; it may be deleted."""
+        # Absolute: its files contain paths, and the run may be resumed from another folder.
         work = self.results.absolute() / "work"
         work.mkdir(parents=True, exist_ok=True)
         (work / ".gitignore").write_text("*\n", encoding="utf-8")

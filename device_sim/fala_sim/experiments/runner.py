@@ -1,4 +1,4 @@
-"""Has jobs run by an engine, and alone writes what they give."""
+"""Runs jobs by an engine, and writes their records; nothing else does."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 from fala import DataError, FalaError
-from fala_sim.engine.task import Call, Ended, Engine, Say, Task
+from fala_sim.engine.task import Call, Ended, Engine, Log, Task
 from fala_sim.records import Key, Store
 
 Parameters = ParamSpec("Parameters")
-Asked = TypeVar("Asked")
+Argument = TypeVar("Argument")
 Subject = TypeVar("Subject")
 
 
 @dataclass(frozen=True)
 class Made:
-    """A record, as a job gives it.
+    """A record, as a job yields it.
 
     Attributes:
         key: Of the record.
         content: Plain values.
-        spent: Files and folders of the run's work that nothing needs once this is recorded.
+        spent: Files and folders of the work folder to delete once this is recorded.
     """
 
     key: Key
@@ -34,18 +34,18 @@ class Made:
     spent: tuple[Path, ...] = ()
 
 
-#: What a job is: it gives each record as soon as there is one, so that none is lost with a later.
-Giving: TypeAlias = "Iterator[Made]"
+#: A job's records: each is yielded as soon as it is complete, so that a later failure loses none.
+Records: TypeAlias = "Iterator[Made]"
 
 
 class OtherPlanError(DataError):
-    """A folder has the records of another plan than the one that is asked."""
+    """A folder has the records of another plan."""
 
 
 def prepare_all(
-    names: Iterable[str], prepare: Callable[[str], Subject], say: Say
+    names: Iterable[str], prepare: Callable[[str], Subject], log: Log
 ) -> tuple[list[Subject], list[str]]:
-    """What is prepared of some data sets, and one line for each that cannot be.
+    """The prepared subjects of some data sets, and a line for each that cannot be prepared.
 
     Raises:
         OtherPlanError: The folder holds the records of another plan.
@@ -55,36 +55,37 @@ def prepare_all(
     for name in names:
         result = _attempt(prepare, name)
         if isinstance(result, FalaError):
-            say(f"{name}: left out: {result}")
+            log(f"{name}: left out: {result}")
             failures.append(f"{name}: {result}")
         else:
             prepared.append(result)
     return prepared, failures
 
 
-def timed(job: Callable[Parameters, Giving]) -> Callable[Parameters, Giving]:
-    """A job whose records tell the ``seconds`` that each took."""
+def timed(job: Callable[Parameters, Records]) -> Callable[Parameters, Records]:
+    """Add the ``seconds`` that it took to each record of a job."""
 
     @wraps(job)
-    def run(*arguments: Parameters.args, **options: Parameters.kwargs) -> Giving:
+    def run(*arguments: Parameters.args, **options: Parameters.kwargs) -> Records:
         start = time.perf_counter()
-        for made in job(*arguments, **options):
-            yield replace(made, content={**made.content, "seconds": time.perf_counter() - start})
+        for record in job(*arguments, **options):
+            seconds = time.perf_counter() - start
+            yield replace(record, content={**record.content, "seconds": seconds})
             start = time.perf_counter()
 
     return run
 
 
-def run_tasks(tasks: Iterable[Task], store: Store, *, engine: Engine, say: Say) -> list[str]:
-    """Run what is not recorded yet; see ``run_all``.
+def run_tasks(tasks: Iterable[Task], store: Store, *, engine: Engine, log: Log) -> list[str]:
+    """Run the tasks that are not recorded yet; see ``run_all``.
 
     Args:
-        tasks: What there is to do; its jobs give ``Made``.
-        store: Takes the records.
-        engine: Runs them.
-        say: Told of each task that ends.
+        tasks: Their jobs yield ``Made``.
+        store: The run's records.
+        engine: Runs the jobs.
+        log: Receives a line for each task that ends.
     """
-    return run_all(tasks, partial(_record, store), engine=engine, say=say)
+    return run_all(tasks, partial(_append, store), engine=engine, log=log)
 
 
 def run_all(
@@ -92,69 +93,69 @@ def run_all(
     keep: Callable[[Any, Mapping[str, Any] | None], None],
     *,
     engine: Engine,
-    say: Say,
+    log: Log,
 ) -> list[str]:
-    """Run what is not done yet.
+    """Run the tasks that are not done yet.
 
-    Ctrl-C ends the processes that run; what they were about is run again next time.
+    Ctrl-C ends the running processes; the next run repeats their tasks.
 
     Args:
-        tasks: What there is to do.
-        keep: Keeps one thing that a job gave, with the origin that the engine tells of it.
-        engine: Runs them.
-        say: Told of each task that ends.
+        tasks: The tasks.
+        keep: Stores one output of a job, with its origin; see ``engine.task.Output``.
+        engine: Runs the jobs.
+        log: Receives a line for each task that ends.
 
     Returns:
-        One line for each task that failed, whether it could not be prepared or not be done.
+        One line for each task that could not be prepared, or failed.
     """
     tasks = list(tasks)
     waiting = [task for task in tasks if not task.done()]
     if len(waiting) < len(tasks):
-        say(f"{len(tasks) - len(waiting)} of {len(tasks)} are recorded already")
+        log(f"{len(tasks) - len(waiting)} of {len(tasks)} are recorded already")
     failures: list[str] = []
     ready: list[tuple[Task, Call]] = []
-    told: set[str] = set()
+    reported: set[str] = set()
     for task in waiting:
-        call = _attempt(lambda one: one.make(), task)
+        call = _attempt(lambda pending: pending.make(), task)
         if not isinstance(call, FalaError):
             ready.append((task, call))
             continue
         failures.append(f"{task.label}: {call}")
-        if str(call) not in told:
-            say(f"{task.label}, and what needs the same: cannot be prepared: {call}")
-        told.add(str(call))
-    refused: dict[int, str] = {}
+        if str(call) not in reported:
+            log(f"{task.label}, and tasks like it: cannot be prepared: {call}")
+        reported.add(str(call))
+    rejected: dict[int, str] = {}
     count = 0
     for event in engine.run(ready):
         if not isinstance(event, Ended):
             try:
                 keep(event.item, event.origin)
             except FalaError as error:
-                refused.setdefault(id(event.task), str(error))
+                rejected.setdefault(id(event.task), str(error))
             continue
         count += 1
         label = event.task.label
-        if why := event.error or refused.get(id(event.task), ""):
+        if why := event.error or rejected.get(id(event.task), ""):
             failures.append(f"{label}: {why}")
-        say(f"[{count}/{len(ready)}] {label}: "
+        log(f"[{count}/{len(ready)}] {label}: "
             f"{f'failed: {why}' if why else f'{event.seconds:.1f} s'}")  # fmt: skip
     return failures
 
 
-def _record(store: Store, made: Made, origin: Mapping[str, Any] | None) -> None:
-    """Append a record, and remove what is spent then."""
-    if made.key not in store.keys:  # it is there after the machine of an earlier attempt was lost
-        store.append(made.key, made.content, origin)
-    for path in made.spent:
+def _append(store: Store, record: Made, origin: Mapping[str, Any] | None) -> None:
+    """Append a record, then remove its spent files."""
+    if record.key not in store.keys:  # else an attempt recorded it before its machine was lost
+        store.append(record.key, record.content, origin)
+    for path in record.spent:
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
 
 
-def _attempt(prepare: Callable[[Asked], Subject], asked: Asked) -> Subject | FalaError:
+def _attempt(prepare: Callable[[Argument], Subject], argument: Argument) -> Subject | FalaError:
     try:
-        return prepare(asked)
+        return prepare(argument)
     except OtherPlanError:
         raise
     except FalaError as error:

@@ -1,7 +1,7 @@
-"""What a record tells of a model's logits on a user's test examples, alone and blended.
+"""Figures of a model's logits on a user's test examples, alone and blended, for records.
 
 The old personal model costs nothing beside a transformer, so any method may keep it and blend its
-logit with the new one's. Records tell what that gives at several weights.
+logit with the new one's. Records have the figures at several weights.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ WEIGHTS = (0.1, 0.2, 0.3, 0.5, 0.7)
 
 
 def blend(logits: Logits, before: Logits, weight: float) -> Logits:
-    """Logits (n, C) and the old personal model's ``before``, (n, C), by the latter's weight."""
+    """Blend logits (n, C) with the old personal model's ``before`` (n, C), of this weight."""
     return (1 - weight) * logits + weight * before
 
 
-def tried(situation: Situation, logits: Logits) -> dict[str, Any]:
+def trial_figures(situation: Situation, logits: Logits) -> dict[str, Any]:
     """Figures of one setting of a search: ``scores``, and ``blends`` by weight."""
     before = situation.old_logits(situation.user.test)
     blends = {str(weight): _figures(situation, blend(logits, before, weight)) for weight in WEIGHTS}
@@ -42,24 +42,24 @@ def outcome(
         situation: Its user's test examples are scored.
         scores: The model after the replacement.
         logits: The model's, of the test examples, shape (n, C).
-        words: Whether the vendor's model that flips are told against is the one with words.
+        words: Whether flips are counted against the vendor's model with words.
 
     Returns:
-        ``scores`` and ``flips``; the same in ``blended``, of equal parts; and ``blends``, figures
-        with their flips by weight. Of a device besides ``report``; ``vendor``, the figures of the
-        vendor's own model of the shipped release; and ``decided``, figures and flips where labels
-        are decided at the device's own threshold. ``own_threshold`` has figures at the threshold
-        that the logits themselves expect to be best. A rating has neither; flips are of classes.
+        ``scores`` and ``flips``; the same in ``blended``, with equal weights; and ``blends``,
+        figures with their flips by weight. A device also has ``report``; ``vendor``, the figures
+        of the shipped release's vendor model; and ``decided``, figures and flips at the device's
+        own threshold. ``own_threshold`` has figures at the threshold of the best F1 that the
+        logits expect. A rating has no threshold; only classes have flips.
     """
     before = situation.old_logits(situation.user.test)
 
     def both(now: Logits) -> dict[str, Any]:
-        return {"scores": _figures(situation, now), "flips": _turned(situation, now, words)}
+        return {"scores": _figures(situation, now), "flips": _flips(situation, now, words)}
 
     blends: dict[str, Any] = {}
     for weight in WEIGHTS:
         mixed = blend(logits, before, weight)
-        turned = _turned(situation, mixed, words)
+        turned = _flips(situation, mixed, words)
         blends[str(weight)] = _figures(situation, mixed) | {"flips": turned}
     content = both(logits) | {"blended": both(blend(logits, before, 0.5)), "blends": blends}
     if isinstance(scores, Replaced):
@@ -72,44 +72,44 @@ def outcome(
     content["own_threshold"] = _figures(situation, expected)
     if isinstance(scores, Replaced):
         decided = logits - np.asarray(scores.report.threshold)
-        flips = _turned(situation, decided, words=True)
+        flips = _flips(situation, decided, words=True)
         content["decided"] = _figures(situation, decided) | {"flips": flips}
     return content
 
 
 def truth(situation: Situation) -> dict[str, Any]:
-    """What a record keeps of a user's test examples, so that logits can be blended later.
+    """Fields of a record about a user's test examples, so that logits can be blended later.
 
     Args:
-        situation: Its user's test examples are told of.
+        situation: The user's.
 
     Returns:
-        ``old_logits``, and ``truth``: positions of the labels among all, or a rating's numbers; of
-        tags lists of 0 and 1.
+        ``old_logits``, and ``truth``: positions of the labels among all, or a rating's numbers;
+        for tags, lists of 0 and 1.
     """
     head, labels = situation.new.head, situation.user.test_labels
     if situation.exclusive:
-        known: list[Any] = list(map(head.labels.index, map(str, labels)))
+        targets: list[Any] = list(map(head.labels.index, map(str, labels)))
     else:
-        known = rounded(head.label_shares(labels))
-    return {"old_logits": rounded(situation.old_logits(situation.user.test)), "truth": known}
+        targets = rounded(head.label_shares(labels))
+    return {"old_logits": rounded(situation.old_logits(situation.user.test)), "truth": targets}
 
 
 def rounded(logits: Logits) -> list[Any]:
-    """Logits as a record keeps them: n numbers, or n lists of C."""
-    kept: list[Any] = np.round(logits[:, 0] if logits.shape[1] == 1 else logits, 4).tolist()
-    return kept
+    """Logits as a record stores them: n numbers, or n lists of C."""
+    values: list[Any] = np.round(logits[:, 0] if logits.shape[1] == 1 else logits, 4).tolist()
+    return values
 
 
 def _figures(situation: Situation, logits: Logits) -> Figures:
     return figures_of(situation.new.head, logits, situation.user.test_labels)
 
 
-def _turned(situation: Situation, logits: Logits, words: bool) -> dict[str, Any]:
-    """Flips against the old personal model and the vendor's new one, of classes."""
+def _flips(situation: Situation, logits: Logits, words: bool) -> dict[str, Any]:
+    """Flips against the old personal model and the vendor's new one; empty without classes."""
     if not situation.exclusive:
         return {}
     test, truth = situation.user.test, situation.user.test_labels
     vendor = shipped_scores(situation) if words else vendor_scores(situation)
-    others = {"old": situation.old_logits(test), "vendor": vendor(test)}
-    return {name: flips(logits, other, truth, situation.labels) for name, other in others.items()}
+    earlier = {"old": situation.old_logits(test), "vendor": vendor(test)}
+    return {name: flips(logits, old, truth, situation.labels) for name, old in earlier.items()}

@@ -1,4 +1,4 @@
-"""Which settings of a method are the best for validation users."""
+"""The search for a method's settings on validation users."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from fala_sim.experiments.people import Experiment, validated
-from fala_sim.experiments.runner import Giving, Made, timed
-from fala_sim.experiments.scoring import rounded, tried, truth
+from fala_sim.experiments.runner import Made, Records, timed
+from fala_sim.experiments.scoring import rounded, trial_figures, truth
 from fala_sim.experiments.subject import Subject
 from fala_sim.methods.registry import find_method
 from fala_sim.methods.words import Words
@@ -15,22 +15,22 @@ from fala_sim.records import Key
 
 
 @timed
-def search(key: Key, place: Path) -> Giving:
+def search(key: Key, path: Path) -> Records:
     """Try a method's whole grid on one validation user."""
-    subject = Subject.of(key, place)
+    subject = Subject.of(key, path)
     method = find_method(key.method)
     situation = subject.situation(cached=True)
     results: list[dict[str, Any]] = []
     for settings, scores in method.search(situation):
         logits = scores(subject.user.test)
         results.append(
-            {"settings": settings, **tried(situation, logits), "logits": rounded(logits)}
+            {"settings": settings, **trial_figures(situation, logits), "logits": rounded(logits)}
         )
-    # What a blend's weights are chosen by.
+    # For the choice of a blend's weights.
     words = Words().fit(situation, {})(subject.user.test)
     content = {"title": method.title, "tried": results, "words_logits": rounded(words)}
     yield Made(key, subject.about() | content | truth(situation))
 
 
-#: What the settings of whole replacements are chosen by.
+#: Chooses the settings of whole replacements.
 SEARCH = Experiment("search", search, divisions=validated)

@@ -1,4 +1,4 @@
-"""One user of a division, whose backbone is replaced: what the jobs on people share."""
+"""One user of a division, whose backbone is replaced; shared by the jobs on people."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Subject:
     """One user of a division, whose backbone is replaced.
 
     Attributes:
-        prepared: What the division's jobs share.
+        prepared: The prepared division.
         user: The user.
         seed: Of every random choice.
     """
@@ -31,9 +31,9 @@ class Subject:
     seed: int
 
     @classmethod
-    def of(cls, key: Key, place: Path) -> Subject:
-        """The user of a key, with what was prepared at a place."""
-        prepared = load(place)
+    def of(cls, key: Key, path: Path) -> Subject:
+        """The user of a key, in a division of ``vendor.releases.prepare``."""
+        prepared = load(path)
         user = next(user for user in prepared.division.users if user.name == key.user)
         return cls(prepared, user, key.seed)
 
@@ -41,8 +41,8 @@ class Subject:
         """The moment at which the new backbone arrives.
 
         Args:
-            cached: Whether the new embeddings are those that the laboratory has: only quality is
-                asked. Else the new backbone runs, as on a device.
+            cached: Whether new embeddings come from the cache, where cost is not measured. Else the
+                new backbone runs, as on a device.
         """
         prepared, new = self.prepared, self.prepared.new
         with (
@@ -65,7 +65,7 @@ class Subject:
         )
 
     def about(self) -> dict[str, Any]:
-        """What every record says of the user and the data."""
+        """Fields of every record about the user and the data."""
         return {
             "task": self.prepared.division.task,
             "old": self.prepared.old.name,
@@ -78,9 +78,9 @@ class Subject:
 
 
 def with_examples(user: User, count: int | None, seed: int) -> User:
-    """A user with so many train examples, or all; of one seed the fewer are among the more."""
+    """A user with ``count`` train examples, or all; fewer are a subset of more, for one seed."""
     order = np.random.default_rng(seed).permutation(len(user.train))
-    # In their own order: a matcher's examples are in order of time.
+    # In the original order: a matcher's examples are in order of time.
     chosen = np.sort(order[:count])
     return replace(
         user,

@@ -1,4 +1,4 @@
-"""What the experiments share that train by the vendor: adapters' and writers' prompts'."""
+"""Trainings by the exporter, shared by the experiments on adapters and on writers' prompts."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from fala import Bundle, DataError, Head
 from fala.release import Row, read_rows
 from fala_sim.convert.output import save
 from fala_sim.engine.task import Call, Needs, Task
-from fala_sim.experiments.runner import Giving, OtherPlanError
+from fala_sim.experiments.runner import OtherPlanError, Records
 from fala_sim.records import Key, Kind, Store
 from fala_sim.vendor import exporter
 from fala_sim.vendor.sources import TUNED, Source, find_source
 
-#: A training with its batches; more threads would gain it little.
+#: Resources of a training; more threads gain little.
 _TRAINING = Needs(cpus=2, memory=6 * 2**30)
 
 
@@ -29,8 +29,8 @@ class Trial:
 
     Attributes:
         kind: Of its record.
-        method: Of the exporter's.
-        variant: What sets it apart from others of the method.
+        method: The exporter's method.
+        variant: Distinguishes trainings of the same method.
         options: Of the exporter's command.
     """
 
@@ -40,18 +40,18 @@ class Trial:
     options: tuple[str, ...] = ()
 
     def key(self, data: str, seed: int) -> Key:
-        """Of its record."""
+        """The key of its record."""
         return Key(self.kind, data, self.method, "all", seed, self.variant)
 
 
 @dataclass(frozen=True)
 class Model:
-    """A backbone that is trained.
+    """A backbone to train.
 
     Attributes:
         name: In records.
         digest: Of its content.
-        folder: As Hugging Face has it.
+        folder: The Hugging Face folder.
     """
 
     name: str
@@ -60,10 +60,10 @@ class Model:
 
 
 def find_model(name: str, work: Path) -> Model:
-    """The backbone that is trained.
+    """Find the backbone to train.
 
     Args:
-        name: Of ``--new``.
+        name: The value of ``--new``.
         work: The run's work folder.
 
     Raises:
@@ -72,8 +72,8 @@ def find_model(name: str, work: Path) -> Model:
     source: Source = find_source(name, work)
     if source.transformer is None or source.tuned:
         raise DataError(
-            f"--new {name}: what is trained here is minilm, mpnet, or a Hugging Face folder; "
-            f"{'without ' + TUNED if source.tuned else 'this is a graph alone'}"
+            f"--new {name}: only minilm, mpnet or a Hugging Face folder can be trained; "
+            f"{'use it without ' + TUNED if source.tuned else 'this is only a graph'}"
         )
     return Model(source.name, source.digest, source.transformer)
 
@@ -81,10 +81,10 @@ def find_model(name: str, work: Path) -> Model:
 def check_records(
     store: Store, kinds: Sequence[Kind], data: str, digests: Mapping[str, str]
 ) -> None:
-    """See that records are of this plan's data and backbone, and not of others.
+    """Check that all records of a data set have this plan's digests.
 
     Raises:
-        OtherPlanError: One is of another plan.
+        OtherPlanError: A record has other digests.
     """
     for record in store.read(*kinds):
         if record["data"] == data and record["digests"] != digests:
@@ -97,35 +97,34 @@ def check_records(
 def training_task(
     store: Store,
     key: Key,
-    job: partial[Giving],
+    job: partial[Records],
     folders: tuple[Path, Path],
     keys: Sequence[Key] = (),
     last: Key | None = None,
 ) -> Task:
-    """A training, or what is asked of one.
+    """The task of a training, or of a job on a trained model.
 
     Args:
         store: The run's records.
-        key: What the job is called after.
-        job: What is run; where there are ``keys``, told with ``done`` which are recorded.
-        folders: The model's, and that in which the job works.
-        keys: Of its records, where they are several.
-        last: Of the record that it gives after these, which says that it is done; None where all
-            of them say so, or that of its name where it gives no other.
+        key: Names the task; the key of its record if there are no ``keys``.
+        job: The job; with ``keys``, its argument ``done`` gets the recorded ones.
+        folders: The model's folder, and the job's work folder.
+        keys: Of its records, if there are several.
+        last: Of its last record, which marks it as done; without it, all ``keys`` do.
     """
     model, folder = folders
     needed = [last] if last is not None else list(keys) or [key]
 
     def make() -> Call:
         folder.mkdir(parents=True, exist_ok=True)
-        asked = partial(job, done=store.keys.intersection(keys)) if keys else job
-        return Call(asked, lambda: [model], folder)
+        call = partial(job, done=store.keys.intersection(keys)) if keys else job
+        return Call(call, lambda: [model], folder)
 
     return Task(str(key), make, partial(store.keys.issuperset, needed), _TRAINING)
 
 
 def folder_name(key: Key) -> str:
-    """Of what a key's training leaves, in the folder of its data set."""
+    """The name of a key's training folder, in the folder of its data set."""
     return "-".join(filter(None, (key.kind, key.method, key.variant, str(key.seed))))
 
 
@@ -136,23 +135,23 @@ def train_once(
     label: str,
     stale: Iterable[Path] = (),
 ) -> dict[str, Any]:
-    """What a training by the exporter reported, from its folder where an earlier run has done it.
+    """Train by the exporter, unless an earlier run has done it.
 
     Args:
-        folder: Of the training; made where it is not there.
-        needed: Files that it leaves.
+        folder: Of the training; created if missing.
+        needed: Files that the training writes.
         words: The exporter's command.
         label: Before each line of its progress.
-        stale: Files that are of an earlier training, and go before another.
+        stale: Files of an earlier training, removed before another.
 
     Returns:
-        What the command says of what it made, and its ``seconds``.
+        The command's summary, and its ``seconds``.
     """
     path = folder / "said.json"
-    if not (path.is_file() and all(each.is_file() for each in needed)):
+    if not (path.is_file() and all(file.is_file() for file in needed)):
         folder.mkdir(parents=True, exist_ok=True)
-        for each in stale:
-            each.unlink(missing_ok=True)
+        for file in stale:
+            file.unlink(missing_ok=True)
         start = time.perf_counter()
         only = ("loss", "accuracy", "continuing")
         summary = exporter.run(*map(str, words), label=label, only=only)
@@ -163,18 +162,18 @@ def train_once(
 
 
 def head_of(bundle: Bundle) -> Head:
-    """The head of a bundle that was trained.
+    """The head of a trained bundle.
 
     Raises:
-        DataError: It has none.
+        DataError: It has no head.
     """
     head = bundle.head()
     if head is None:
-        raise DataError(f"{bundle.path}: has no head; remove it, and it is trained again")
+        raise DataError(f"{bundle.path}: has no head; remove it to train it again")
     return head
 
 
 def rows_of(path: Path) -> list[Row]:
-    """The rows of a file that was prepared."""
+    """The rows of a prepared file."""
     with path.open("rb") as lines:
         return read_rows(lines)

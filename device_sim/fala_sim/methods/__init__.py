@@ -1,1 +1,1 @@
-"""Ways to make a user's model on a new backbone, one in each file."""
+"""Methods that make a user's model on a new backbone, one per file."""

@@ -1,4 +1,4 @@
-"""Adapter: small bottleneck layers inside the frozen transformer are trained."""
+"""Adapter: trains small bottleneck layers inside the frozen transformer."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from fala_sim.methods.trained import Trained
 if TYPE_CHECKING:
     from torch import nn
 
-#: Units of a bottleneck: the one size of Houlsby et al.'s Table 1, row "Adapters (64)", and what
-#: the forward operations of the FaLA paper's Table 1 come to.
+#: Units of a bottleneck: the size in Houlsby et al.'s Table 1, row "Adapters (64)", which also fits
+#: the forward FLOPs of the FaLA paper's Table 1.
 BOTTLENECK = 64
 
 _NAME = "personal"
 
-#: Where a layer's attention is in the kinds of model that the exporter takes and the library does
-#: not know, and its queries', keys', values' and output's projections within.
+#: Paths of a layer's attention, and of its query, key, value and output projections, for kinds of
+#: model that the exporter supports and the library does not.
 _ATTENTION = {
     "camembert": ("attention", "self.query", "self.key", "self.value", "output.dense"),
     "mpnet": ("attention.attn", "q", "k", "v", "o"),
@@ -26,10 +26,10 @@ _ATTENTION = {
 
 
 class Adapter(Trained):
-    """Adapters after attention and after feed-forward, inside the residual, of every layer.
+    """Adapters after attention and feed-forward of every layer, inside the residual.
 
-    Houlsby et al., "Parameter-Efficient Transfer Learning for NLP", ICML 2019: they begin near the
-    identity, and the layer norms train with them and with the head.
+    Houlsby et al., "Parameter-Efficient Transfer Learning for NLP", ICML 2019: adapters start near
+    the identity; the layer norms and the head train, too.
     """
 
     name = "adapter"
@@ -40,10 +40,10 @@ class Adapter(Trained):
 
     @staticmethod
     def adapt(model: nn.Module) -> nn.Module:
-        """Freeze the model but for its layer norms, and add the adapters.
+        """Freeze the model except its layer norms, and add the adapters.
 
         Raises:
-            DataError: If there are no adapters for this kind of model.
+            DataError: If the library has no adapters for this kind of model.
         """
         import adapters
         from torch import nn
@@ -53,8 +53,8 @@ class Adapter(Trained):
             reduction_factor=dimension / BOTTLENECK, non_linearity="gelu", init_weights="houlsby"
         )
         interface = None
-        if (found := _ATTENTION.get(cast(Any, model).config.model_type)) is not None:
-            attention, queries, keys, values, output = found
+        if (paths := _ATTENTION.get(cast(Any, model).config.model_type)) is not None:
+            attention, queries, keys, values, output = paths
             interface = adapters.AdapterModelInterface(
                 ["bottleneck"], "embeddings", "encoder.layer", attention, None, output,
                 "intermediate.dense", "output.dense", keys, queries, values,
@@ -67,11 +67,11 @@ class Adapter(Trained):
             ) from error
         adapted = cast(Any, model)
         adapted.add_adapter(_NAME, config=shape)
-        with adapters.AdapterSetup(_NAME):  # or the library warns that none is active as yet
+        with adapters.AdapterSetup(_NAME):  # or the library warns that no adapter is active
             adapted.train_adapter(_NAME)
         for name, module in model.named_modules():
-            # The embeddings' own norm is below every adapter: its gradient would have to go back
-            # through all of the first layer, for a few numbers.
+            # The embeddings' norm is below every adapter: its gradient would need a backward pass
+            # through the whole first layer, for a few parameters.
             if isinstance(module, nn.LayerNorm) and "embeddings" not in name.split("."):
                 module.requires_grad_(True)
         return model

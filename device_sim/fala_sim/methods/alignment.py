@@ -1,4 +1,4 @@
-"""Serving the old personal model on the new backbone through a map between embedding spaces."""
+"""The old personal model on the new backbone, through a map between embedding spaces."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Floats: TypeAlias = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Map:
-    """Takes new embeddings x to the old space: ``x A + t``.
+    """Maps new embeddings x to the old space: ``x A + t``.
 
     Attributes:
         matrix: A, shape (new dimension, old dimension).
@@ -40,17 +40,17 @@ class Map:
 
 
 class Alignment(FrozenMethod):
-    """A map from the new space to the old one, and the old personal model behind it.
+    """A map from the new space to the old one, followed by the old personal model.
 
     The direction is Drift-Adapter's (Vejendla, "Drift-Adapter: a practical approach to near
     zero-downtime embedding model upgrades in vector databases", EMNLP 2025), where a query in the
-    new space is mapped to the old one, in which the old index stays: here the old personal head is
-    what stays. The pairs are the user's own distinct train texts: the old embeddings are on the
-    device, the new ones cost a forward pass each. A matcher's texts are mapped one by one, before
-    u * v is taken in the old space.
+    new space is mapped to the old space of the index: here the old personal head takes the index's
+    place. The pairs are the user's distinct train texts: the old embeddings are on the device, the
+    new ones cost a forward pass each. A matcher's texts are mapped one by one, before u * v is
+    computed in the old space.
 
-    Nothing of the vendor's new head is used. With fewer than two distinct texts there is no map,
-    and the answer is the vendor's new model.
+    The vendor's new head is not used. With fewer than two distinct texts there is no map, and the
+    result is the vendor's new model.
     """
 
     @abstractmethod
@@ -75,11 +75,10 @@ class Alignment(FrozenMethod):
         old = np.stack([situation.old.embeddings[text] for text in texts]).astype(np.float64)
         with situation.meter.stage("solve") as stage:
             fitted = self.fit_map(new, old, settings, stage)
-        # The map, and the old head with its personal matrix folded in. A classifier could fold the
-        # map in as well, and keep a vector.
+        # The map and the old personal head. A classifier could store their product, a vector.
         head = situation.old.head
-        kept = head.weight.size + head.bias.size + (0 if head.query is None else head.query.size)
-        situation.meter.stored_bytes = 4 * (fitted.matrix.size + fitted.offset.size + kept)
+        size = head.weight.size + head.bias.size + (0 if head.query is None else head.query.size)
+        situation.meter.stored_bytes = 4 * (fitted.matrix.size + fitted.offset.size + size)
         return _MappedScores(situation, fitted)
 
 
@@ -99,6 +98,6 @@ class _MappedScores:
 
 
 def unit_rows(rows: NDArray[Any]) -> NDArray[Any]:
-    """Rows scaled to length one; a zero row stays."""
+    """Rows scaled to length one; zero rows stay zero."""
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
     return np.asarray(rows / np.where(lengths > 0, lengths, 1))

@@ -15,7 +15,7 @@ from fala_sim.situation import Example, Logits, Situation
 
 @dataclass(frozen=True)
 class _Line:
-    """Another model's logits, by a slope (C, C) and a bias (C,)."""
+    """Another model's logits, transformed by a slope (C, C) and a bias (C,)."""
 
     scores: Scores
     slope: Logits
@@ -27,9 +27,9 @@ class _Line:
 
 
 class Calibrated(Method):
-    """The vendor's model with words, with the user's own slope and bias: its ranking stays.
+    """The vendor's model with words and the user's own slope and bias; the ranking is unchanged.
 
-    It is the second of the models that a device's judge compares.
+    A device's judge compares it with the vendor's model and the personal one.
     """
 
     name = "calibrated"
@@ -48,9 +48,9 @@ class Calibrated(Method):
             return vendor
         with situation.meter.stage("solve"):
             logits = vendor(train)
-            one_each = np.eye(logits.shape[1], dtype=np.float32)
-            block = Block(Inputs(logits.astype(np.float32)), one_each)
-            nothing, missing = np.zeros(len(one_each), np.float32), np.full(logits.shape, np.nan)
+            identity = np.eye(logits.shape[1], dtype=np.float32)
+            block = Block(Inputs(logits.astype(np.float32)), identity)
+            zeros, missing = np.zeros(len(identity), np.float32), np.full(logits.shape, np.nan)
             labels = situation.label_shares()
-            fitted = fit_device(TrainingSet((block,), nothing, labels, missing)).calibrated
+            fitted = fit_device(TrainingSet((block,), zeros, labels, missing)).calibrated
         return _Line(vendor, fitted.weights[0], fitted.bias)

@@ -22,17 +22,17 @@ from fala_sim.methods.method import Look, Scores, Settings
 from fala_sim.methods.solve_flops import clustering_flops, ridge_flops
 from fala_sim.situation import Embeddings, Situation, Vectors
 
-# At the greatest learning rate of the grid, the AUC of real users is level from 10 to 30 epochs.
+# At the grid's largest learning rate, the AUC of real users is constant from 10 to 30 epochs.
 _EPOCHS = 30
 
 
 class FalaPaper(FrozenMethod):
-    """Clusters on the new embeddings, one example of each, equation 1, and then gradient tuning.
+    """Clusters of new embeddings, one example of each, equation 1, and then gradient tuning.
 
-    Every train document passes through the new backbone (the paper's Limitations say so), since
-    the clusters are made of its embeddings. The medoids are D^f: theta comes from their old logits
-    with theta0 = 0, a fixed lambda and the vendor's b; then theta alone is tuned on the labels of
-    all train examples. Without an example it is the vendor's model.
+    Every train document passes through the new backbone (see the paper's Limitations), because the
+    clusters need its embeddings. The medoids are D^f: theta is fitted to their old logits with
+    theta0 = 0, a fixed lambda and the vendor's b; then only theta is tuned on the labels of all
+    train examples. Without examples it is the vendor's model.
     """
 
     name = "fala-paper"
@@ -44,8 +44,8 @@ class FalaPaper(FrozenMethod):
     def grid(self, situation: Situation) -> Sequence[Settings]:
         """The three hyperparameters that the paper tuned (section 4.5).
 
-        Top k and lambda are its choices for either task. Its learning rate is the least of the
-        three: it was chosen for BERT and RoBERTa, and MiniLM's features want more.
+        Top k and lambda have the paper's values for both tasks. Its learning rate is the smallest
+        here: it was chosen for BERT and RoBERTa, and MiniLM's features need a larger one.
         """
         return [
             {"top_k": top_k, "lambda": lambda_, "learning_rate": rate}
@@ -70,13 +70,13 @@ class FalaPaper(FrozenMethod):
 def medoids(situation: Situation, inputs: Vectors, top_k: int) -> NDArray[np.int64]:
     """One example of each correlation cluster, the largest cluster's first, shape (K,).
 
-    How many clusters there are is known only afterwards, so ``select`` is asked for an order of
-    nearly all examples. What follows the medoids in it is not the paper's: it is in the stage's
-    seconds (a few tenths for 1400 examples), not in its FLOPs.
+    The number of clusters is not known before, so ``select`` orders nearly all examples. The part
+    after the medoids is not the paper's: it counts in the stage's seconds (a few tenths for 1400
+    examples), not in its FLOPs.
     """
     n, dimension = inputs.shape
-    # Nearly all pairs of a small user would be "+": the paper's 250 are a quarter of its users'
-    # documents.
+    # Else nearly all pairs of a small user would be "+": the paper's 250 are a quarter of its
+    # users' documents.
     neighbours = max(1, min(top_k, n // 4))
     with situation.meter.stage("select") as stage:
         selection = select(
@@ -108,7 +108,7 @@ def solve(
 def tune_matrix(
     situation: Situation, inputs: Vectors, model: Matrix, learning_rate: float
 ) -> Matrix:
-    """Tune theta, and nothing else, on the labels of all train examples (section 4.2)."""
+    """Tune only theta, on the labels of all train examples (section 4.2)."""
     head = situation.new.head
     theta, _ = tune(
         situation,

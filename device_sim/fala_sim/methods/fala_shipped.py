@@ -1,4 +1,4 @@
-"""FaLA as the SDK ships it: a real device, replaced through its own door with its defaults."""
+"""FaLA as the SDK ships it: a real device, replaced by its public API with its defaults."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import ClassVar
 
 from fala import Budget, Device, PersonalModel, Report
-from fala_sim.meter import Stage
+from fala_sim.meter import Stage, folder_size
 from fala_sim.methods.method import Look, Method, Scores, Settings
 from fala_sim.methods.solve_flops import clustering_flops, fit_flops
 from fala_sim.situation import Example, Logits, Situation, distinct_texts
@@ -19,7 +19,7 @@ from fala_sim.situation import Example, Logits, Situation, distinct_texts
 #: The budget of a replacement that encodes all texts.
 EVERYTHING = Budget(forward_passes=sys.maxsize)
 
-#: Texts that a refinement encodes between two fits, at least.
+#: The least number of texts that a refinement encodes between two fits.
 BATCH = 25
 
 
@@ -43,7 +43,7 @@ class Replaced:
 
 
 class Shipped(Method):
-    """FaLA: ``Device.replace`` with nothing set.
+    """FaLA: ``Device.replace`` with its defaults.
 
     Attributes:
         budget: What the replacement may cost.
@@ -65,7 +65,7 @@ class Shipped(Method):
 
 
 class Instant(Shipped):
-    """FaLA before the new backbone has seen a text."""
+    """FaLA before the first forward pass of the new backbone."""
 
     name = "fala-instant"
     title = "FaLA, no pass"
@@ -75,7 +75,7 @@ class Instant(Shipped):
 
 
 class Everything(Shipped):
-    """FaLA with all documents through the new backbone: what more passes could give at most."""
+    """FaLA with all documents through the new backbone: the limit of more passes."""
 
     name = "fala-all"
     title = "FaLA, all documents"
@@ -86,27 +86,27 @@ class Everything(Shipped):
 
 
 def replaced(situation: Situation, budget: Budget) -> Replaced:
-    """Replace the backbone of a device that has learnt what the user's device has."""
+    """Replace the backbone of a device that has learnt the user's labels."""
     user, meter = situation.user, situation.meter
     with TemporaryDirectory(prefix="fala-") as folder:
-        place = Path(folder) / "device"
-        with Device.create(place, situation.old.path) as device:
+        path = Path(folder) / "device"
+        with Device.create(path, situation.old.path) as device:
             if user.train:
                 device.learn(user.train, user.train_labels)
-            before = _size(place)
-            with meter.stage("all stages") as whole:
+            before = folder_size(path)
+            with meter.stage("all stages") as total_stage:
                 report = replace_within(device, situation.shipped.path, budget)
-            # The stages tell their own seconds; the whole adds processor time and memory.
-            total, whole.seconds = whole.seconds, 0.0
+            # The report has the stages' seconds; this adds processor time and memory.
+            total, total_stage.seconds = total_stage.seconds, 0.0
             model = device.model
-            # Beside the bundle, which is the vendor's.
-            meter.stored_bytes = _size(place) - before - situation.shipped.path.stat().st_size
+            # Without the bundle, which is the vendor's.
+            meter.stored_bytes = folder_size(path) - before - situation.shipped.path.stat().st_size
     for name, seconds in report.seconds.items():
         if name != "total":
             peak = report.counts.peak_memory.get(name, 0)
             meter.stages[name] = Stage(seconds=seconds, peak_memory=peak)
-    named = sum(stage.seconds for stage in meter.stages.values())
-    whole.seconds = max(total - named, 0.0)
+    in_stages = sum(stage.seconds for stage in meter.stages.values())
+    total_stage.seconds = max(total - in_stages, 0.0)
     _count(situation, report)
     return Replaced(situation, model, report)
 
@@ -114,26 +114,26 @@ def replaced(situation: Situation, budget: Budget) -> Replaced:
 def replace_within(device: Device, release: Path, budget: Budget) -> Report:
     """Replace a device's release; with ``EVERYTHING`` until all texts are encoded."""
     report = device.replace(release, budget)
-    # It stops where more texts change next to nothing; everything is everything. (A budget holds
-    # fewer passes than ``sys.maxsize``, so that it is compared with one.)
+    # A refinement stops when more texts change next to nothing; this continues until the end. (A
+    # budget caps ``sys.maxsize``, so compare with a budget.)
     while budget == EVERYTHING:
-        more = device.refine(budget)
-        if not more.forward_passes:
+        refined = device.refine(budget)
+        if not refined.forward_passes:
             break
-        report = joined(report, more)
+        report = joined(report, refined)
     return report
 
 
-def joined(report: Report, more: Report) -> Report:
+def joined(report: Report, later: Report) -> Report:
     """One report of a replacement and what was refined after it.
 
-    What was counted and measured adds up; what answers in the end is the later one's to tell, and
-    where it all began (the examples, their clusters, the first model) the earlier one's.
+    Counts and measurements add up. The final model comes from the later report; the start (the
+    examples, their clusters, the first model) from the earlier one.
     """
     seconds = dict(report.seconds)
-    for name, value in more.seconds.items():
+    for name, value in later.seconds.items():
         seconds[name] = seconds.get(name, 0.0) + value
-    first, last = report.counts, more.counts
+    first, last = report.counts, later.counts
     counts = replace(
         first,
         representatives=last.representatives,
@@ -144,12 +144,12 @@ def joined(report: Report, more: Report) -> Report:
     )
     return replace(
         report,
-        decision=more.decision,
-        reason=more.reason,
-        forward_passes=report.forward_passes + more.forward_passes,
-        losses=more.losses,
-        threshold=more.threshold,
-        stopped=more.stopped,
+        decision=later.decision,
+        reason=later.reason,
+        forward_passes=report.forward_passes + later.forward_passes,
+        losses=later.losses,
+        threshold=later.threshold,
+        stopped=later.stopped,
         seconds=seconds,
         counts=counts,
     )
@@ -158,8 +158,8 @@ def joined(report: Report, more: Report) -> Report:
 def _count(situation: Situation, report: Report) -> None:
     """Put the report's counts into the meter.
 
-    A device does not tell which of the user's texts it encoded, so their FLOPs are those of the
-    user's mean text. Those of choosing and of solving follow from their shapes.
+    A device does not report which of the user's texts it encoded, so their FLOPs are those of the
+    user's mean text. FLOPs of selecting and solving follow from their shapes.
     """
     stages = situation.meter.stages
     texts = distinct_texts(situation.user.train)
@@ -180,7 +180,3 @@ def _count(situation: Situation, report: Report) -> None:
         # Estimates of new embeddings, at most once a fit.
         fits = 1 + math.ceil(report.forward_passes / BATCH)
         solve.forward_flops += fits * 2.0 * len(texts) * old * new
-
-
-def _size(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())

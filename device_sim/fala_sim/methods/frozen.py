@@ -1,4 +1,4 @@
-"""What the methods share that leave the backbone as it is: texts forward once, then arithmetic."""
+"""Shared by methods with a frozen backbone: each text passes forward once, then a fit."""
 
 from __future__ import annotations
 
@@ -29,15 +29,14 @@ class FrozenMethod(Method):
     """A method that passes every train text through the new backbone once, and trains no layer.
 
     Attributes:
-        fewest: Labels that a user must have given, each once at least; with fewer there is nothing
-            to learn, and it is the vendor's model.
+        fewest: The least number of distinct labels of a user; with fewer it is the vendor's model.
     """
 
     tuned = True
     fewest: ClassVar[int] = 1
 
     def fit(self, situation: Situation, settings: Settings) -> Scores:
-        """Encode all train texts on the device, each once, and go on with their embeddings."""
+        """Encode each train text once on the device, and fit on the embeddings."""
         texts = distinct_texts(situation.user.train)
         embeddings = situation.encode(texts, situation.meter) if texts else {}
         return self._fitted(situation, embeddings, settings)
@@ -46,7 +45,7 @@ class FrozenMethod(Method):
     def fit_embedded(
         self, situation: Situation, embeddings: Embeddings, settings: Settings
     ) -> Scores:
-        """Everything after the forward passes.
+        """Fit on the embeddings.
 
         Args:
             situation: The user's.
@@ -55,7 +54,7 @@ class FrozenMethod(Method):
         """
 
     def search(self, situation: Situation) -> Iterator[tuple[Settings, Scores]]:
-        """Fit all of the grid to embeddings that are known: only quality is asked."""
+        """Fit the whole grid to cached embeddings; cost is not measured."""
         for settings in self.grid(situation):
             yield settings, self._fitted(situation, situation.new.embeddings, settings)
 
@@ -66,7 +65,7 @@ class FrozenMethod(Method):
 
 
 class Model(Protocol):
-    """A head with something personal, as ``fala.PersonalModel`` or ``Matrix``."""
+    """A personal model, as ``fala.PersonalModel`` or ``Matrix``."""
 
     def logits(self, inputs: Vectors, /) -> Vectors:
         """Z of inputs (n, d), shape (n, C)."""
@@ -85,12 +84,12 @@ class ModelScores:
 
 
 def vendor_scores(situation: Situation) -> ModelScores:
-    """The vendor's new model as it comes: the answer where there is nothing to learn from."""
+    """The vendor's new model, unchanged: the result if there is nothing to learn from."""
     return ModelScores(situation.new, situation.new.head.vendor_model())
 
 
 def shipped_scores(situation: Situation) -> Scores:
-    """The vendor's new model with words as it comes: FaLA's start."""
+    """The vendor's new model with words, unchanged: FaLA's start."""
     release = situation.shipped
     return partial(release.logits, release.head.vendor_model())
 
@@ -111,8 +110,8 @@ def matrix_bytes(situation: Situation) -> int:
 def batch_cost(situation: Situation) -> dict[str, float]:
     """One training batch as the paper's Table 1 counts, where only the top layer has gradients.
 
-    The table counts a batch's texts through the backbone although they pass only once in all; so
-    does this, by the mean over the user's examples.
+    Like the table, this counts the forward passes of a batch's texts, although each text passes
+    only once in all; it uses the mean over the user's examples.
     """
     examples = situation.user.train
     classes, dimension = situation.new.head.weight.shape

@@ -22,5 +22,5 @@ class Full(Trained):
 
     @staticmethod
     def adapt(model: nn.Module) -> nn.Module:
-        """Leave all of the model to be trained."""
+        """Train all parameters of the model."""
         return model.requires_grad_(True)

@@ -16,12 +16,12 @@ from fala_sim.situation import Embeddings, Example, Logits, Release, Situation, 
 
 
 class Knn(FrozenMethod):
-    """The labels of the user's most similar train examples, and nothing of any model.
+    """The labels of the user's most similar train examples, without any head.
 
     Similarity is the cosine of the head's inputs: of embeddings, or of u * v for a matcher. The k
     nearest share k votes by ``softmax(cosine / temperature)``; one further vote is split evenly
-    over the labels, so that no share is 0. With examples of fewer than two labels it is the
-    vendor's model: neighbours could give one answer only.
+    over the labels, so that no share is 0. With fewer than two distinct labels it is the vendor's
+    model.
     """
 
     name = "knn"
@@ -66,8 +66,8 @@ class _NeighbourScores:
     def __call__(self, examples: Sequence[Example]) -> Logits:
         cosines = unit_rows(self.release.inputs(examples)) @ self.rows.T
         nearest = np.argpartition(-cosines, self.k - 1, axis=1)[:, : self.k]
-        near = np.take_along_axis(cosines, nearest, axis=1).astype(np.float64)
-        weights = softmax(near / self.temperature, axis=1) * self.k
+        similarities = np.take_along_axis(cosines, nearest, axis=1).astype(np.float64)
+        weights = softmax(similarities / self.temperature, axis=1) * self.k
         counts = np.einsum("mk,mkc->mc", weights, self.votes[nearest])
         shares: Logits = np.log(counts + 1 / self.votes.shape[1])
         return shares[:, 1:] - shares[:, :1] if shares.shape[1] == 2 else shares

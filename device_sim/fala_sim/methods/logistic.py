@@ -17,10 +17,9 @@ _MOST_STEPS = 1000
 
 
 class Logistic(FrozenMethod):
-    """Logistic regression with a ridge penalty, from nothing: neither a head nor old logits.
+    """Logistic regression with a ridge penalty, without the vendor's head or old logits.
 
-    With examples of fewer than two labels there is nothing to separate, and it is the vendor's
-    model.
+    With fewer than two distinct labels it is the vendor's model.
     """
 
     name = "logistic"
@@ -46,7 +45,7 @@ class Logistic(FrozenMethod):
             scale = 1 / (np.sqrt(np.mean(np.sum(inputs**2, axis=1))) or 1.0)
             model = LogisticRegression(C=float(settings["C"]), max_iter=_MOST_STEPS)
             model.fit(inputs * scale, classes)
-            # A step is at least one loss and one gradient.
+            # Each step computes at least one loss and one gradient.
             work = logits_flops(int(model.n_iter_[0]) * len(inputs), *model.coef_.shape)
             stage.forward_flops += work
             stage.backward_flops += work
@@ -66,7 +65,7 @@ class _LogisticScores:
         labels = len(self.release.head.labels)
         if labels == 2:
             return np.asarray(self.model.decision_function(inputs))[:, None]
-        # A label that the user never gave has the share that one vote beside all others would.
+        # A label without examples gets the share of one vote beside all others.
         logits = np.full((len(inputs), labels), -np.log(self.train + labels))
         logits[:, self.model.classes_] = self.model.predict_log_proba(inputs)
         return logits

@@ -1,4 +1,4 @@
-"""LoRA: low-rank differences of the attention's queries and values are trained."""
+"""LoRA: trains low-rank differences of the attention's queries and values."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from fala_sim.methods.trained import Trained
 if TYPE_CHECKING:
     from torch import nn
 
-#: The layers of queries and values of the kinds of model that the exporter takes, and peft does not
-#: know.
+#: Names of query and value layers, for kinds of model that the exporter supports and peft does not.
 _QUERIES_AND_VALUES = {
     "albert": ["query", "value"],
     "camembert": ["query", "value"],

@@ -16,8 +16,7 @@ from fala_sim.situation import Vectors
 class Matrix:
     """A head with a user's diag(theta) and b: ``z = (theta * w) . x + b``.
 
-    A device keeps the product omega = theta * w alone; here theta is what the paper starts from,
-    tunes and compares.
+    A device stores only the product omega = theta * w; the paper's methods need theta itself.
 
     Attributes:
         head: The vendor's, with w.
@@ -31,7 +30,7 @@ class Matrix:
 
     @classmethod
     def of(cls, model: PersonalModel) -> Matrix:
-        """The matrix of a fitted model; 0 where w is, which no theta can move."""
+        """The matrix of a fitted model; 0 where w is 0."""
         head = model.head
         omega = model.weight.astype(np.float64)
         theta = np.divide(omega, head.weight, out=np.zeros(omega.shape), where=head.weight != 0)
@@ -39,6 +38,6 @@ class Matrix:
 
     def logits(self, inputs: Vectors) -> Vectors:
         """Z of inputs (n, d), shape (n, C)."""
-        # The product in float64: where w is tiny, theta alone is beyond float32.
+        # The product in float64: if w is tiny, theta overflows float32.
         weight = (self.theta.astype(np.float64) * self.head.weight).astype(np.float32)
         return np.asarray(inputs @ weight.T + self.bias.astype(np.float32), dtype=np.float32)

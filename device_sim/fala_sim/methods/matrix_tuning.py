@@ -1,4 +1,4 @@
-"""Gradient tuning of what stands on top of a frozen backbone: the personal matrix, or the head."""
+"""Gradient tuning of the personal matrix, or of the head, on a frozen backbone."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def tune(
     """Minimize the loss of the user's train labels by Adam, over shuffled batches.
 
     The logits are ``z = (theta * weight) . x + bias``: with the vendor's w as the weight, theta is
-    the personal matrix; with weight 1, theta is a head's w itself. No gradient goes further down.
-    The meter's stage ``"tune"`` counts products forward; gradients and Adam's steps backward.
+    the personal matrix; with weight 1, theta is a head's w itself. The backbone gets no gradient.
+    The meter's stage ``"tune"`` counts products as forward, gradients and Adam's steps as backward.
 
     Args:
         situation: The user's, with the head whose logits these are.
@@ -46,7 +46,7 @@ def tune(
         weight: Shape (C, d), or a number.
         learning_rate: Adam's.
         epochs: Passes over all examples.
-        tune_bias: Whether b moves too.
+        tune_bias: Whether b is tuned, too.
 
     Returns:
         theta and b.
@@ -54,7 +54,7 @@ def tune(
     head, shares = situation.new.head, situation.label_shares()
     x = np.asarray(inputs, dtype=np.float64)
     order = np.random.default_rng(situation.seed)
-    # theta and b side by side, so that one Adam moves both.
+    # theta and b in one array, for one Adam.
     point = np.hstack([np.asarray(theta, np.float64), np.asarray(bias, np.float64)[:, None]])
     mean, square = np.zeros_like(point), np.zeros_like(point)
     gradient = np.zeros_like(point)

@@ -1,4 +1,4 @@
-"""Representatives of k-means clusters: what the paper's ablation (section 5.1) compares with.
+"""Representatives of k-means clusters, for the paper's ablation (section 5.1).
 
 Sources:
     Drawing by distance: Arthur and Vassilvitskii, "k-means++: the advantages of careful seeding",
@@ -15,7 +15,7 @@ from fala.release import Vectors, representatives, unit_vectors
 Indices = NDArray[np.int64]
 
 _STEPS = 25
-_LEAST_GAP = 1e-6  # keeps vectors equal to a chosen one in the draw, when nothing else is left
+_LEAST_GAP = 1e-6  # so that vectors equal to a centre can still be drawn if no others are left
 
 
 def select_by_means(inputs: Vectors, count: int, seed: int) -> Indices:
@@ -35,7 +35,7 @@ def select_by_means(inputs: Vectors, count: int, seed: int) -> Indices:
 def clusters_of_means(unit: Vectors, count: int, seed: int) -> Indices:
     """Cluster directions by k-means into at most ``count`` clusters, numbered without gaps.
 
-    Lloyd's steps; a cluster that runs empty (equal vectors) keeps its centre, and is left out.
+    Lloyd's algorithm; an empty cluster (equal vectors) keeps its centre, and is left out.
     """
     centres = _spread_centres(unit, count, np.random.default_rng(seed))
     assignment = _nearest_centres(unit, centres)
@@ -56,7 +56,7 @@ def _nearest_centres(unit: Vectors, centres: Vectors) -> Indices:
 
 
 def _spread_centres(unit: Vectors, count: int, random: np.random.Generator) -> Vectors:
-    """Draw k-means++ centres: with a chance proportional to one less the cosine to the nearest."""
+    """Draw k-means++ centres, with probability proportional to 1 - cosine to the nearest centre."""
     gaps = np.ones(len(unit), dtype=np.float32)
     chosen: list[int] = []
     for _ in range(count):

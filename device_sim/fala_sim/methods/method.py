@@ -1,4 +1,4 @@
-"""The one door of every method: ``fit(situation, settings) -> scores``."""
+"""The interface of every method: ``fit(situation, settings) -> scores``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Scores(Protocol):
     """A user's model after the replacement."""
 
     def __call__(self, examples: Sequence[Example]) -> Logits:
-        """Logits (n, C) of n examples. What they cost is not the replacement's cost."""
+        """Logits (n, C) of n examples. Their cost is not part of the replacement's cost."""
 
 
 class Look(NamedTuple):
@@ -26,7 +26,7 @@ class Look(NamedTuple):
     marker: str
 
 
-#: Of a method that names no look of its own: grey, as less important text.
+#: The default look: grey, as less important text.
 PLAIN = Look("#5b6470", "o")
 
 
@@ -36,16 +36,16 @@ class Method(ABC):
     Attributes:
         name: In records and on the command line.
         title: In tables.
-        row: Its place among the rows of tables; of equals the name decides.
-        trained: It trains the transformer: minutes, and torch.
+        row: Sort key of its row in tables; equal ones are sorted by name.
+        trained: It trains the transformer, which takes minutes and needs torch.
         tuned: It has settings, which validation users choose from ``EFFORT`` of them.
         ours: It is FaLA as the SDK ships it.
-        baseline: It is compared with ours; the best baseline is what Table 2 tests against.
+        baseline: It is compared with ours; Table 2 tests against the best baseline.
         headline: It has a row in the headline.
-        with_words: Its model of the vendor's is the one with words.
-        all_tasks: It takes a rating's numbers, and tags, as it takes classes.
-        look: In plots. The colours of two methods stay apart for colour-blind eyes within a family
-            (Okabe and Ito's, darkened to 3:1 on white and on black); the markers tell the rest.
+        with_words: Its vendor model is the one with words.
+        all_tasks: It supports ratings and tags, too.
+        look: In plots. Within a family, colours are distinguishable for colour-blind readers (Okabe
+            and Ito's, darkened to 3:1 on white and on black); markers distinguish the rest.
     """
 
     name: ClassVar[str]
@@ -61,19 +61,19 @@ class Method(ABC):
     look: ClassVar[Look] = PLAIN
 
     def grid(self, situation: Situation) -> Sequence[Settings]:
-        """The settings among which validation users choose: none, or ``EFFORT`` of them."""
+        """The settings from which validation users choose: none, or ``EFFORT`` of them."""
         return ({},)
 
     @abstractmethod
     def fit(self, situation: Situation, settings: Settings) -> Scores:
-        """Replace the backbone for one user; what it costs goes to ``situation.meter``.
+        """Replace the backbone for one user, and count the cost in ``situation.meter``.
 
         Raises:
-            fala.DataError: If the method cannot be used on this data, saying why.
+            fala.DataError: If the method cannot be used on this data; says why.
         """
 
     def search(self, situation: Situation) -> Iterator[tuple[Settings, Scores]]:
-        """Fit all of the grid, in turn; one that shares work between settings does its own."""
+        """Fit every setting of the grid; override it to share work between settings."""
         for settings in self.grid(situation):
             yield settings, self.fit(situation, settings)
 

@@ -15,12 +15,12 @@ from fala_sim.situation import Situation
 
 
 class Procrustes(Alignment):
-    """The rotation R that takes new embeddings X nearest to the old ones Y.
+    """The rotation R that maps new embeddings X closest to the old ones Y.
 
     R = U V' of the singular value decomposition X'Y = U S V' (Schönemann, "A generalized solution
-    of the orthogonal Procrustes problem", Psychometrika 31, 1966). Spaces of unequal dimension are
-    made equal by zeros, which is the thin decomposition: R then keeps orthonormal columns (or
-    rows, where the old space is the larger).
+    of the orthogonal Procrustes problem", Psychometrika 31, 1966). The smaller
+    space is padded with zeros, which is the thin decomposition: R then has orthonormal columns (or
+    rows, if the old space is the larger).
     """
 
     name = "procrustes"
@@ -30,10 +30,10 @@ class Procrustes(Alignment):
     headline = False
 
     def grid(self, situation: Situation) -> Sequence[Settings]:
-        """Means taken out or not, lengths taken out or not, and three ways to scale.
+        """With and without centring, with and without unit length, and three scales.
 
         ``"diagonal"`` scales each old coordinate, as Drift-Adapter does after its maps; ``"one"``
-        all of them alike.
+        scales all by the same factor.
         """
         return [
             {"centre": centre, "unit": unit, "scale": scale}
@@ -45,7 +45,7 @@ class Procrustes(Alignment):
     def fit_map(self, new: Floats, old: Floats, settings: Settings, stage: Stage) -> Map:
         """Fit R, and the scale after it by least squares."""
         if unit := bool(settings["unit"]):
-            # The old head expects the lengths that it knows: the mean one stands for them.
+            # The old head expects the old lengths: use their mean.
             new, old = unit_rows(new), unit_rows(old) * np.linalg.norm(old, axis=1).mean()
         new_mean, old_mean = np.zeros(new.shape[1]), np.zeros(old.shape[1])
         if settings["centre"]:
@@ -65,6 +65,6 @@ def _scale(kind: str, rotated: Floats, old: Floats) -> float | Floats:
         return 1.0
     axis = None if kind == "one" else 0
     squares = np.sum(rotated**2, axis=axis)
-    # A coordinate that never moves needs no factor.
+    # A constant coordinate needs no factor.
     fitted = np.sum(rotated * old, axis=axis) / np.where(squares > 0, squares, 1)
     return np.asarray(fitted)

@@ -1,7 +1,6 @@
-"""All methods by name: whatever runs, compares, draws or lists methods asks here.
+"""All methods by name, for everything that runs, compares, draws or lists them.
 
-A new method is a class in a file of its own in this folder; what sets it apart from others, its
-class says.
+A new method is a class in its own file in this folder; its class attributes describe it.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from fala_sim.methods.unfitted import Global, GlobalWords
 
 
 def _classes(of: type[Any]) -> Iterator[type[Method]]:
-    for each in of.__subclasses__():
-        if "name" in vars(each):
-            yield each
-        yield from _classes(each)
+    for method in of.__subclasses__():
+        if "name" in vars(method):
+            yield method
+        yield from _classes(method)
 
 
 for _module in pkgutil.iter_modules(methods.__path__, f"{methods.__name__}."):
@@ -35,24 +34,24 @@ METHODS: dict[str, type[Method]] = {
     for method in sorted(_classes(Method), key=lambda method: (method.row, method.name))
 }
 
-#: The method that tables and plots point out: FaLA as it is shipped.
+#: The method that tables and plots highlight: FaLA as it is shipped.
 SHIPPED = Shipped.name
 
 #: Those that train the transformer.
 TRAINED = tuple(name for name, method in METHODS.items() if method.trained)
 #: Ours as the SDK ships it, by budget.
 OURS = tuple(name for name, method in METHODS.items() if method.ours)
-#: Those with nothing to choose.
+#: Those without settings.
 FIXED = tuple(name for name, method in METHODS.items() if not method.tuned)
-#: Those that ours is compared with.
+#: Those compared with ours.
 BASELINES = tuple(name for name, method in METHODS.items() if method.baseline)
 #: Those with a row in the headline.
 HEADLINE = tuple(name for name, method in METHODS.items() if method.headline)
-#: Those whose model of the vendor's is the one with words.
+#: Those whose vendor model is the one with words.
 WITH_WORDS = tuple(name for name, method in METHODS.items() if method.with_words)
-#: Those that take ratings and tags, too.
+#: Those that support ratings and tags, too.
 ALL_TASKS = tuple(name for name, method in METHODS.items() if method.all_tasks)
-#: The vendor's model as it comes: with words, or without where no record has one with words.
+#: The unchanged vendor's model: with words, or without if no record has one with words.
 VENDOR = (GlobalWords.name, Global.name)
 
 

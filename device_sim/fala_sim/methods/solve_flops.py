@@ -1,6 +1,6 @@
 """FLOPs of selection and of closed-form solves, by their shapes; a multiply-add is two.
 
-Leading terms only: what is linear in n, in C or in d alone is left out. Counts of decompositions
+Leading terms only, without terms that are linear in n, C or d alone. Counts of decompositions
 are those of Golub and Van Loan, "Matrix Computations", 4th edition (2013).
 """
 
@@ -63,8 +63,8 @@ def affine_flops(pairs: int, new_dimension: int, old_dimension: int, rank: int) 
     """A reduced-rank ridge regression: 2 n d (d + d') + d^3 / 3 + 4 d^2 d' + 9 d'^3 + 4 d d' r.
 
     Both cross products, a Cholesky factor and d' solves with it, the (d', d') matrix of the fitted
-    values (2 d d'^2 is the smaller of its two orders, and taken as 2 d^2 d'), its eigenvectors, and
-    the projection on r of them.
+    values (its cheaper order, 2 d d'^2, is counted as 2 d^2 d'), its eigenvectors, and the
+    projection on r of them.
     """
     d, e = new_dimension, old_dimension
     return 2.0 * pairs * d * (d + e) + d**3 / 3 + 4.0 * d**2 * e + 9.0 * e**3 + 4.0 * d * e * rank

@@ -1,4 +1,4 @@
-"""Top layer fine tuning: the task-specific layer alone, by gradient (the paper's section 4.3)."""
+"""Top layer fine-tuning: only the task-specific layer, by gradient (the paper's section 4.3)."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Top(FrozenMethod):
     def grid(self, situation: Situation) -> Sequence[Settings]:
         """Four learning rates by three numbers of epochs.
 
-        A rate is a multiple of the mean |w|: a matcher's w is some forty times a classifier's,
-        because u * v is so small, and one grid would not do for both.
+        A rate is a multiple of the mean |w|: a matcher's w is about forty times a classifier's,
+        because u * v is small, so one absolute grid would not suit both.
         """
         return [
             {"learning_rate": rate, "epochs": epochs}

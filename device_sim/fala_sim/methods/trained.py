@@ -1,4 +1,4 @@
-"""What the methods that train the transformer share: their search, their cost, their scores."""
+"""Shared by methods that train the transformer: their grid, their fit and their search."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class Trained(Method):
-    """Training by gradients on the user's labels, from the vendor's model on.
+    """Gradient training on the user's labels, starting from the vendor's model.
 
     Attributes:
-        rates: Learning rates among which validation users choose.
+        rates: Learning rates from which validation users choose.
     """
 
     trained = True
@@ -31,7 +31,7 @@ class Trained(Method):
     @staticmethod
     @abstractmethod
     def adapt(model: nn.Module) -> nn.Module:
-        """Mark what trains in a ``transformers`` encoder, and add what the method adds."""
+        """Set which parameters of a ``transformers`` encoder train, and add the method's layers."""
 
     def grid(self, situation: Situation) -> Sequence[Settings]:
         """Every learning rate with every number of epochs."""
@@ -42,7 +42,7 @@ class Trained(Method):
         """Train with one setting.
 
         Stages: ``"load"`` (the model into memory) and ``"train"``. The meter's ``batch`` is one
-        batch of 16 texts of 128 tokens, or of what the model takes where that is less.
+        batch of 16 texts of 128 tokens, or of the model's maximum if that is less.
 
         Raises:
             DataError: If there is no transformer to train, or the method cannot train it.
@@ -54,10 +54,10 @@ class Trained(Method):
         return training.scores
 
     def search(self, situation: Situation) -> Iterator[tuple[Settings, Scores]]:
-        """Train once by learning rate, and give the model after each epoch.
+        """Train once for each learning rate, and yield the model after each epoch.
 
-        The scores are of the model as it is: use them before the next are asked for, which train
-        the same model further. After n epochs they are those of ``fit`` with n epochs.
+        The scores are of the current model: use them before the next ones, which train the same
+        model further. After n epochs they are those of ``fit`` with n epochs.
 
         Raises:
             DataError: As ``fit``.
@@ -72,8 +72,8 @@ class Trained(Method):
     def _begin(self, situation: Situation, rate: float) -> Training:
         if situation.transformer is None:
             raise DataError(
-                f"method {self.name} trains the transformer itself, and {situation.new.name} came "
-                "as a bundle only; give the folder that the bundle was made from, or leave "
+                f"method {self.name} trains the transformer, but {situation.new.name} is only a "
+                "bundle; name the folder that the bundle was made from, or leave "
                 f"{self.name} out"
             )
         from fala_sim.training.loop import Training

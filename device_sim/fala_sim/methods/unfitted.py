@@ -1,4 +1,4 @@
-"""Models that nothing is fitted for: the old personal one, and the vendor's as they come."""
+"""Models without a fit: the old personal one, and the unchanged vendor's models."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Words(Method):
         """
         head = situation.words
         if head is None:
-            raise DataError("words: nobody fitted a head on words alone; delete the work folder")
+            raise DataError("words: there is no head on words alone; delete the work folder")
         train = situation.user.train
         model = head.vendor_model()
         if train:

@@ -1,1 +1,1 @@
-"""Figures of records: how good scores are, and what may be said of a few users."""
+"""Metrics of scores, and statistics over a few users."""

@@ -1,4 +1,4 @@
-"""Blends of three models' logits: a peer's, words' alone, and the old personal model's."""
+"""Blends of three models' logits: a peer, words alone, and the old personal model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fala_sim.situation import Logits
 
 
 class Weights(NamedTuple):
-    """What the peer leaves to the others: logit = (1 - words - old) peer + words + old.
+    """Weights of a blend of logits: (1 - words - old) z_peer + words z_words + old z_old.
 
     Attributes:
         words: The weight of words alone.
@@ -27,7 +27,7 @@ class Weights(NamedTuple):
     old: float
 
 
-#: All that are tried: tenths, of which the peer keeps one at least.
+#: All weights to try: tenths, with at least one tenth for the peer.
 TRIED = tuple(
     Weights(words / 10, old / 10) for words in range(10) for old in range(10) if words + old <= 9
 )
@@ -40,8 +40,8 @@ class Examples:
     Attributes:
         truth: Positions of their labels, shape (n,).
         peer: Logits, shape (n, C).
-        old: The old personal model's, shape (n, C).
-        words: Those of words alone, shape (n, C); None where they are not known.
+        old: The old personal model's logits, shape (n, C).
+        words: The logits of words alone, shape (n, C); None if they are not recorded.
     """
 
     truth: NDArray[np.int64]
@@ -59,7 +59,7 @@ class Examples:
         return figures(logits, list(map(str, self.truth)), _labels(logits))
 
     def auc(self, logits: Logits) -> float | None:
-        """The AUC of some logits of these examples, for a fraction of the time of all figures."""
+        """The AUC of some logits of these examples, much faster than all figures."""
         if logits.shape[1] > 1:
             return self.figures(logits)["auc"]
         return auc(self.truth == 1, logits[:, 0])
@@ -69,7 +69,7 @@ class Examples:
         return f1(logits, list(map(str, self.truth)), _labels(logits))
 
     def flips(self, logits: Logits, before: Logits) -> dict[str, int]:
-        """What turned against another model's logits."""
+        """Flips from another model's decisions."""
         return flips(logits, before, list(map(str, self.truth)), _labels(logits))
 
 
@@ -77,9 +77,9 @@ def best(users: Sequence[Examples], tried: Sequence[Weights]) -> Weights:
     """The weights with the best mean score over users: AUC, or accuracy where none has an AUC.
 
     Args:
-        users: Some users' examples; whoever has no AUC has no say where others have.
-        tried: Some of ``TRIED``; words are 0 where a user's are not known. The first of the best
-            is taken.
+        users: Some users' examples; users without an AUC are ignored if others have one.
+        tried: Some of ``TRIED``, with words 0 if a user's are not recorded. The first of the best
+            is returned.
     """
     scores = [areas for user in users if (areas := _areas(user, tried)) is not None]
     if not scores:
@@ -90,14 +90,14 @@ def best(users: Sequence[Examples], tried: Sequence[Weights]) -> Weights:
     return tried[int(np.argmax([fmean(column) for column in zip(*scores, strict=True)]))]
 
 
-def as_logits(kept: ArrayLike) -> Logits:
-    """Logits (n, C) as a record keeps them."""
-    array = np.asarray(kept, dtype=np.float64)
+def as_logits(recorded: ArrayLike) -> Logits:
+    """Logits of a record as an array (n, C)."""
+    array = np.asarray(recorded, dtype=np.float64)
     return array[:, None] if array.ndim == 1 else array
 
 
 def _areas(user: Examples, tried: Sequence[Weights]) -> NDArray[np.float64] | None:
-    """The AUC of every blend; None where the examples are of one label."""
+    """The AUC of every blend; None if the examples have only one label."""
     areas = [user.auc(user.mixed(weights)) for weights in tried]
     return None if None in areas else np.array(areas, dtype=np.float64)
 

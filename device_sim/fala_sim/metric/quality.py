@@ -1,4 +1,4 @@
-"""How good scores are on held-out rows."""
+"""Metrics of scores on held-out rows."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ Figures = dict[str, float | None]
 
 
 def figures_of(head: Head, logits: Logits, truth: Sequence[UserLabel]) -> Figures:
-    """How good a head's logits are: ``figures``, or of a rating ``rmse`` and ``rank_correlation``.
+    """Metrics of a head's logits: ``figures``, or ``rmse`` and ``rank_correlation`` for a rating.
 
     Args:
-        head: Whose logits these are. Of tags the figures are means over the tags.
+        head: The head of these logits. For tags, the figures are means over the tags.
         logits: Shape (n, C).
         truth: n labels.
     """
     if isinstance(head.link, Rating):
         return dict(head.link.scores(head.label_shares(truth), logits))
     if isinstance(head.link, Tags):
-        given = head.label_shares(truth).astype(int).astype(str)
+        shares = head.label_shares(truth).astype(int).astype(str)
         columns = range(len(head.labels))
         return metrics.averaged(
-            figures(logits[:, [tag]], given[:, tag].tolist(), ("0", "1")) for tag in columns
+            figures(logits[:, [tag]], shares[:, tag].tolist(), ("0", "1")) for tag in columns
         )
     return figures(logits, truth, head.labels)
 
@@ -45,20 +45,20 @@ def figures(logits: Logits, truth: Sequence[UserLabel], labels: Sequence[str]) -
         labels: All labels' names, in the order of the logits.
 
     Returns:
-        ``auc`` (None where the rows are of one label), ``f1``, ``accuracy``, and ``loss``, the mean
+        ``auc`` (None if the rows have only one label), ``f1``, ``accuracy``, and ``loss``, the mean
         cross-entropy in nats.
     """
-    # Late: it takes a second to load, and a hundred megabytes that no method needs.
+    # Late: it takes a second to load, and 100 MB that no method needs.
     from sklearn.metrics import roc_auc_score
 
     positions = _positions(truth, labels)
     binary = len(labels) == 2
-    seen = len(set(positions.tolist()))
+    present = len(set(positions.tolist()))
     area = None
-    if binary and seen == 2:
+    if binary and present == 2:
         area = float(roc_auc_score(positions, logits[:, 0]))
-    elif not binary and seen == len(labels):
-        # One label against the rest, by its logit less the others' as a probability.
+    elif not binary and present == len(labels):
+        # One label against the rest, by its probability.
         shares = np.exp(logits - logits.max(axis=1, keepdims=True))
         shares /= shares.sum(axis=1, keepdims=True)
         area = float(roc_auc_score(positions, shares, multi_class="ovr"))
@@ -71,10 +71,10 @@ def figures(logits: Logits, truth: Sequence[UserLabel], labels: Sequence[str]) -
 
 
 def f1(logits: Logits, truth: Sequence[UserLabel], labels: Sequence[str]) -> float:
-    """The F1 of ``figures`` alone; labels that are neither true nor decided are left out."""
+    """The F1 of ``figures``, without labels that are neither true nor decided."""
     positions, decided = _positions(truth, labels), decisions(logits)
     counted = [1] if len(labels) == 2 else np.union1d(positions, decided).tolist()
-    return fmean(metrics.f1(positions == one, decided == one) for one in counted)
+    return fmean(metrics.f1(positions == label, decided == label) for label in counted)
 
 
 def flips(
@@ -84,7 +84,7 @@ def flips(
 
     Args:
         logits: The new model's, shape (n, C).
-        before: Those of the model it is compared with, shape (n, C).
+        before: The logits of the other model, shape (n, C).
         truth: n labels' names.
         labels: All labels' names.
     """
@@ -94,10 +94,10 @@ def flips(
 
 
 def own_threshold(logits: Logits, *, exclusive: bool = True) -> Logits:
-    """Logits (n, C) less the thresholds of the best F1 that they expect themselves.
+    """Logits (n, C) minus their thresholds: those of the best F1 that the logits expect.
 
-    No label is needed. Those of more than two labels that exclude one another stay as they are:
-    their decisions are by the largest.
+    This needs no labels. Logits of more than two exclusive labels are unchanged, because their
+    decision is the largest.
     """
     if not len(logits) or (exclusive and logits.shape[1] > 1):
         return logits

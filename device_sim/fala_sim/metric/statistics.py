@@ -1,4 +1,4 @@
-"""Statistics of methods that were tried on a few users."""
+"""Statistics of methods over a few users."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from fala_sim.records import Record
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Fewer users than this have a mean, but no interval.
+#: With fewer users there is a mean, but no interval.
 FEWEST_USERS = 3
 
-#: Share of the intervals that should hold the mean of all users.
+#: Confidence level of the intervals.
 CONFIDENCE = 0.95
 
-#: Draws of a sign-flip test of more users than can be enumerated.
+#: Draws of a sign-flip test with too many users to enumerate.
 RESAMPLES = 9999
 
 User: TypeAlias = "tuple[str, str]"  # data set, name
@@ -50,8 +50,8 @@ def interval(values: Sequence[float] | NDArray[np.float64]) -> tuple[float, floa
     """Student's t interval of the mean over users; None for fewer than three.
 
     The mean ± t s / sqrt(n), with t the 97.5th percentile of Student's distribution with n - 1
-    degrees of freedom. Where users are normally distributed it holds the true mean in 95 of 100
-    draws however few they are; a percentile bootstrap of four does in 78.
+    degrees of freedom. For normally distributed users its coverage is 95 % for any n; that of a
+    percentile bootstrap of four users is 78 %.
     """
     n = len(values)
     if n < FEWEST_USERS:
@@ -68,7 +68,7 @@ def over_users(runs: pd.DataFrame, figure: str) -> dict[User, float]:
 
 
 def _by_user(runs: pd.DataFrame, figures: Iterable[float | None]) -> dict[User, float]:
-    # Of a few rows each, a thousand times a table: a groupby takes thirty times as long.
+    # Called a thousand times per table on a few rows: a groupby takes thirty times as long.
     seeds: dict[User, list[float]] = {}
     for data, user, value in zip(runs["data"], runs["user"], figures, strict=True):
         values = seeds.setdefault((data, user), [])
@@ -88,12 +88,12 @@ def mean_over_users(runs: pd.DataFrame, figure: str) -> Value | None:
 
 
 def user_values(runs: pd.DataFrame, figure: str) -> NDArray[np.float64]:
-    """A column's mean over each user's seeds, of the users who have one."""
+    """A column's mean over each user's seeds, without users who have no value."""
     return np.array(_finite(over_users(runs, figure)))
 
 
 def splits(runs: pd.DataFrame) -> Iterator[tuple[object, ...]]:
-    """Of each run what methods are compared on: its data set, user and seed."""
+    """The data set, user and seed of each run, on which methods are compared."""
     return zip(*(runs[name] for name in SPLIT), strict=True)
 
 
@@ -103,14 +103,14 @@ def _finite(users: Mapping[User, float]) -> list[float]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A method against another, over the users whom both have.
+    """A method compared with another, over the users of both.
 
     Attributes:
         difference: First minus second.
         above: Users for whom the first is higher.
-        p: Of the two-sided sign-flip test: the chance of a mean difference as far from zero if
-            each user's difference were as likely to have the other sign.
-        smallest_p: The smallest that so many users can give.
+        p: Of the two-sided sign-flip test: the probability of a mean difference at least as far
+            from zero if each user's difference had a random sign.
+        smallest_p: The smallest possible p with so many users.
     """
 
     difference: Value
@@ -120,10 +120,10 @@ class Comparison:
 
 
 def compare(first: pd.DataFrame, second: pd.DataFrame, figure: str) -> Comparison | None:
-    """Test a method against another on the same users; None where they share none.
+    """Test a method against another on the same users; None if they share none.
 
-    Only seeds that a user has of both count: another seed is another division of the user's data.
-    All signs are tried up to thirteen users, and drawn at random for more.
+    Only a user's common seeds count: another seed is another division of the user's data. Up to
+    thirteen users, all signs are enumerated; for more, they are drawn at random.
 
     Args:
         first: The method's runs, of one data set or of several.
@@ -140,7 +140,7 @@ def compare(first: pd.DataFrame, second: pd.DataFrame, figure: str) -> Compariso
 
 
 def differences(first: pd.DataFrame, second: pd.DataFrame, figure: str) -> list[float]:
-    """By how much a column of one method is above another's, by user, over the seeds of both.
+    """Differences of a column between two methods, by user, over common seeds.
 
     Args:
         first: The method's runs, of one data set or of several.
@@ -148,12 +148,12 @@ def differences(first: pd.DataFrame, second: pd.DataFrame, figure: str) -> list[
         figure: The column that is compared.
 
     Returns:
-        A difference for every user whom both have, averaged over seeds.
+        A difference for every common user, averaged over seeds.
     """
     if figure not in first or figure not in second:
         return []
-    others = dict(zip(splits(second), second[figure], strict=True))
-    theirs = np.array([others.get(split) for split in splits(first)], dtype=float)
+    by_split = dict(zip(splits(second), second[figure], strict=True))
+    theirs = np.array([by_split.get(split) for split in splits(first)], dtype=float)
     return _finite(_by_user(first, first[figure].astype(float) - theirs))
 
 
@@ -185,7 +185,7 @@ def holm(p_values: Mapping[str, float]) -> dict[str, float]:
 
 
 def selection_score(record: Record) -> float | None:
-    """What settings are chosen by: AUC, or accuracy where a user has none; of ratings -RMSE."""
+    """The score that chooses settings: AUC, or accuracy without an AUC; -RMSE for ratings."""
     scores = record["scores"]
     if "rmse" in scores:
         return -float(scores["rmse"])

@@ -1,4 +1,4 @@
-"""A mean over users, and how numbers are written."""
+"""A mean over users, and the format of numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Value:
         low: Lower end of the mean's interval; None where there is no interval.
         high: Its upper end.
         n: Users in the mean.
-        missing: Users left out because they have no such figure, as an AUC of one class only.
+        missing: Users without the figure, such as an AUC with only one class.
     """
 
     mean: float
@@ -35,7 +35,7 @@ class Value:
                 return number(part)
             return f"{part:,.{decimals}f}"
 
-        # Three digits of the largest number, and as many decimals of the others.
+        # Three digits of the largest number, and the same number of decimals for the others.
         decimals = max(0, 2 - math.floor(math.log10(largest))) if largest else 3
         decimals = max(decimals, 3) if largest < 1 else decimals
         words = text(self.mean)

@@ -1,1 +1,1 @@
-"""Pre-trained backbones: what they are, where they lie, and how they are brought here."""
+"""Pre-trained backbones: their catalogue, their folders, and their download."""

@@ -1,4 +1,4 @@
-"""The pre-trained backbones that have a name here, and where their files lie."""
+"""The named pre-trained backbones, and the paths of their files."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 
 from fala import DataError
 from fala_sim.csv_rows import csv_rows
-from fala_sim.data.place import data_folder
+from fala_sim.data.location import data_folder
 
 
 @dataclass(frozen=True)
 class Package:
-    """A package of the Python package index that has a model's file, or a piece of it.
+    """A package of the Python package index that contains a model's file, or a piece of it.
 
     Attributes:
         requirement: Name and version, as pip reads them.
@@ -40,8 +40,8 @@ class PretrainedModel:
         title: What it is, in a line.
         licence: Of its weights.
         page: Where its authors describe it.
-        packages: What has its file, in pieces that are joined in this order; none of a model that
-            is installed with the laboratory.
+        packages: Contain the pieces of its file, in order; empty for a model that is installed
+            with the laboratory.
         file: The joined file's name: a zip archive of a Hugging Face folder, or an ONNX file.
     """
 
@@ -53,11 +53,11 @@ class PretrainedModel:
     file: str = ""
 
     def folder(self) -> Path:
-        """Where its files lie once it was brought: beside the named data sets."""
+        """Its folder once downloaded, beside the named data sets."""
         return data_folder(None) / "models" / self.name
 
     def path(self) -> Path:
-        """What ``fala-export backbone`` reads: its Hugging Face folder or its ONNX file.
+        """The input of ``fala-export backbone``: its Hugging Face folder or its ONNX file.
 
         Raises:
             DataError: If it is not here; says how to get it.
@@ -70,17 +70,17 @@ class PretrainedModel:
         return folder / self.file if self.file.endswith(".onnx") else folder
 
     def tokenizer(self) -> Path | None:
-        """The tokenizer of an ONNX file; None of a folder, which has its own.
+        """The tokenizer of an ONNX file; None for a folder, which contains its own.
 
         Raises:
             DataError: If the package that has it is not installed.
         """
-        # Both MiniLMs read texts by BERT's uncased word pieces.
+        # Both MiniLMs use BERT's uncased tokenizer.
         return _installed("minilm") / "tokenizer.json" if self.file.endswith(".onnx") else None
 
 
 def _catalogue() -> Iterator[PretrainedModel]:
-    """The models of ``models.csv``, which has a row a package."""
+    """The models of ``models.csv``, which has one row per package."""
     rows = csv_rows(__package__, "models.csv")
     about = itemgetter("name", "title", "licence", "page", "file")
     for (name, title, licence, page, file), of_model in groupby(rows, about):

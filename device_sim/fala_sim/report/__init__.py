@@ -1,1 +1,1 @@
-"""How tables and plots are registered, written and drawn, and the report of them all."""
+"""Registers, writes and draws tables and plots, and makes the report."""

@@ -1,4 +1,4 @@
-"""Parts of the records' frame, and how a table speaks of them."""
+"""Groups of the records' frame, and their descriptions in tables."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ METRICS = {"auc": "AUC", "f1": "F1", "accuracy": "accuracy"}
 
 
 class Setting(NamedTuple):
-    """What is compared with each other: one data set, from one backbone to another."""
+    """Runs that can be compared: one data set, from one backbone to another."""
 
     data: str
     old: str
@@ -44,10 +44,10 @@ def replacements(records: pd.DataFrame, tasks: Collection[Task] = CLASSES) -> pd
 
     Args:
         records: The frame.
-        tasks: Of which tasks.
+        tasks: Their tasks.
 
     Raises:
-        DataError: If there is none.
+        DataError: If there are none.
     """
     runs = of_tasks(records, "replacement", tasks)
     runs = runs[runs["variant"] == ""]
@@ -57,10 +57,10 @@ def replacements(records: pd.DataFrame, tasks: Collection[Task] = CLASSES) -> pd
 
 
 def of_tasks(records: pd.DataFrame, kind: Kind, tasks: Collection[Task] = CLASSES) -> pd.DataFrame:
-    """The records of a kind that are of some tasks.
+    """The records of a kind and of some tasks.
 
     Raises:
-        DataError: If there is none.
+        DataError: If there are none.
     """
     runs = having(of(records, kind), "task")
     runs = runs[runs["task"].isin(tasks)]
@@ -75,30 +75,30 @@ def of_tasks(records: pd.DataFrame, kind: Kind, tasks: Collection[Task] = CLASSE
 def parts(
     runs: pd.DataFrame, by: str | list[str], *, sort: bool = True
 ) -> Iterator[tuple[Any, pd.DataFrame]]:
-    """The groups of some columns with their keys, which are of the columns' types."""
+    """The groups of some columns, with their keys in the columns' types."""
     yield from runs.groupby(by, sort=sort)
 
 
 def having(runs: pd.DataFrame, *columns: str) -> pd.DataFrame:
-    """Some runs with columns that records may lack; a field that none has is NaN."""
+    """Some runs with columns that may be missing in records; a missing column is NaN."""
     return runs.reindex(columns=[*runs, *(name for name in columns if name not in runs)])
 
 
 def by_setting(runs: pd.DataFrame) -> Iterator[tuple[Setting, pd.DataFrame]]:
-    """Each setting's runs, settings in the order of their names."""
+    """Each setting's runs, in the order of the settings' names."""
     for setting, group in parts(runs, list(Setting._fields)):
         yield Setting(*setting), group
 
 
 def by_data(runs: pd.DataFrame) -> list[tuple[str, str, pd.DataFrame]]:
-    """Each data set's runs to each new backbone, and those of ``"all"`` together if there are more.
+    """The runs of each data set and new backbone, and of ``"all"`` data sets if there are several.
 
     Returns:
         The data set, the new backbone, and the runs.
     """
     sets = [(data, new, part) for (data, new), part in parts(runs, ["data", "new"])]
-    more = [(new, part) for new, part in parts(runs, "new") if part["data"].nunique() > 1]
-    return sets + [("all", new, part) for new, part in more]
+    several = [(new, part) for new, part in parts(runs, "new") if part["data"].nunique() > 1]
+    return sets + [("all", new, part) for new, part in several]
 
 
 def by_method(
@@ -108,14 +108,14 @@ def by_method(
 
     Args:
         runs: Of one setting, or of several together.
-        expected: Methods that come up with an empty frame where they were not run.
+        expected: Methods that get an empty frame if they were not run.
     """
     groups = dict(parts(runs, "method"))
     order = list(METHODS)
 
     def position(name: str) -> tuple[int, str]:
-        plain, _, more = name.partition("+")
-        return order.index(plain) if plain in order else len(order), more
+        plain, _, suffix = name.partition("+")
+        return order.index(plain) if plain in order else len(order), suffix
 
     for name in sorted({*groups, *expected}, key=position):
         yield name, groups.get(name, runs.iloc[:0])
@@ -131,7 +131,7 @@ def grouped(
 
 
 def title(method: str, runs: pd.DataFrame | None = None) -> str:
-    """A method's name in tables: its records' word for it, or its class's."""
+    """A method's title in tables, from its records or its class."""
     titles = [] if runs is None or "title" not in runs else runs["title"].dropna().tolist()
     if titles:
         return str(titles[0])
@@ -144,7 +144,7 @@ def score_cells(runs: pd.DataFrame, metrics: Sequence[str] = tuple(METRICS)) -> 
 
 
 def mean(runs: pd.DataFrame, figure: str) -> Value | str | None:
-    """A column over users, or that nothing was run; None where no record has the figure."""
+    """A column's mean over users, or ``NOT_RUN``; None if no record has the figure."""
     return NOT_RUN if runs.empty else mean_over_users(runs, figure)
 
 
@@ -154,7 +154,7 @@ def interval_only(cell: Cell) -> Cell:
 
 
 def plain_mean(runs: pd.DataFrame, figure: str, unit: float = 1.0) -> Cell:
-    """As ``mean``, the number alone, in a unit."""
+    """Like ``mean``, only the number, in a unit."""
     cell = mean(runs, figure)
     return cell.mean / unit if isinstance(cell, Value) else cell
 
@@ -163,25 +163,25 @@ def comparable(runs: pd.DataFrame) -> pd.DataFrame:
     """The runs of the seeds that all methods of their setting have.
 
     Another seed is another division of the users' data, and methods that train a transformer may
-    have been run on the first only.
+    have only the first.
     """
     setting, method = list(Setting._fields), runs["method"]
     methods = method.groupby([runs[name] for name in setting]).transform("nunique")
     on_seed = method.groupby([runs[name] for name in (*setting, "seed")]).transform("nunique")
     by_all = on_seed == methods
-    # Where no seed is of all, every one counts.
+    # If no seed is common to all methods, every seed counts.
     some = by_all.groupby([runs[name] for name in setting]).transform("any")
     return runs[by_all | ~some]
 
 
 def shared_by(runs: pd.DataFrame, *others: pd.DataFrame) -> pd.DataFrame:
-    """Those of the data sets, users and seeds that all others have, too."""
+    """The runs of the data sets, users and seeds that all other groups have, too."""
     shared = set.intersection(*(set(splits(group)) for group in (runs, *others)))
     return runs[np.array([split in shared for split in splits(runs)], dtype=bool)]
 
 
 def described(runs: pd.DataFrame) -> str:
-    """Which data, backbones, users and seeds runs are of, as a caption says it."""
+    """The data, backbones, users and seeds of runs, for captions."""
     settings = []
     for (data, old, new, task), part in by_setting(runs):
         users = part["user"].nunique()
@@ -198,7 +198,7 @@ def seeds_of(runs: pd.DataFrame) -> str:
 
 
 def measured(runs: pd.DataFrame) -> str:
-    """When, on what machine and by which version runs were made, as a caption says it."""
+    """The dates, machines and versions of runs, for captions."""
     fields = ["cpu", "cores", "memory"]
     origins = runs.reindex(columns=["date", "provenance.commit", "provenance.changed",
                                   *(f"provenance.machine.{name}" for name in fields)])  # fmt: skip
@@ -210,9 +210,9 @@ def measured(runs: pd.DataFrame) -> str:
         f"{machine['cpu']}, {machine['cores']:.0f} cores, {machine['memory'] / 2**30:.0f} GiB"
         for machine in machines.to_dict("records")
     )
-    made = origins.dropna(subset=["commit"])
+    committed = origins.dropna(subset=["commit"])
     commits = sorted({commit + "+" * bool(changed) for commit, changed in
-                      zip(made["commit"], made["changed"], strict=True)})  # fmt: skip
+                      zip(committed["commit"], committed["changed"], strict=True)})  # fmt: skip
     return (
         f"Measured {when} on {' and '.join(words) or 'an unknown machine'}, "
         f"fala at {', '.join(commits) or 'an unknown commit'}."

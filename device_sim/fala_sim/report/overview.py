@@ -1,4 +1,4 @@
-"""What the records say, in five sentences made from their numbers."""
+"""A summary of the records in at most five sentences."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fala_sim.report.plot import times
 if TYPE_CHECKING:
     import pandas as pd
 
-#: How far below the vendor's model a person must be to count as worse off, in AUC.
+#: Loss of AUC against the vendor's model from which a person counts as worse off.
 WORSE = 0.005
 
 _AUC = "scores.auc"
@@ -23,14 +23,14 @@ _COSTS = {"forward passes": _PASSES, "FLOPs": "cost.total.flops", "seconds": "co
 
 
 def overview(runs: pd.DataFrame) -> list[str]:
-    """What FaLA keeps, at once and within its budget, against whom, at what cost, and who loses.
+    """FaLA's quality at once and within its budget, comparisons, cost, and who is worse off.
 
     Args:
         runs: Replacements, with the same seeds for every method of a data set.
 
     Returns:
-        At most five sentences, those for which there are records; none where FaLA as shipped was
-        not run.
+        The sentences for which there are records, at most five; none if FaLA as shipped was not
+        run.
     """
     methods = dict(by_method(runs))
     if SHIPPED not in methods or mean_over_users(methods[SHIPPED], _AUC) is None:
@@ -39,7 +39,7 @@ def overview(runs: pd.DataFrame) -> list[str]:
     vendor = next((name for name in VENDOR if name in methods), "")
     trained = {name: methods[name] for name in TRAINED if name in methods}
     sentences = [
-        _kept(ours, methods, vendor),
+        _quality(ours, methods, vendor),
         _at_once(methods, vendor),
         _against(ours, trained),
         _cost(ours, trained),
@@ -48,21 +48,21 @@ def overview(runs: pd.DataFrame) -> list[str]:
     return [sentence for sentence in sentences if sentence]
 
 
-def _kept(ours: pd.DataFrame, methods: Mapping[str, pd.DataFrame], vendor: str) -> str:
+def _quality(ours: pd.DataFrame, methods: Mapping[str, pd.DataFrame], vendor: str) -> str:
     value, passes = mean_over_users(ours, _AUC), mean_over_users(ours, _PASSES)
     if value is None:
         return ""
     users = "1 person" if value.n == 1 else f"{value.n} people"
     within = f" with {number(passes.mean)} forward passes each" if passes else ""
-    others = [
-        f"{words} {other.mean:.3f}"
+    comparisons = [
+        f"{words} {reference.mean:.3f}"
         for name, words in (
             (vendor, "the vendor's new model has"),
             ("old", "the old personal one"),
         )
-        if name in methods and (other := mean_over_users(shared_by(methods[name], ours), _AUC))
+        if name in methods and (reference := mean_over_users(shared_by(methods[name], ours), _AUC))
     ]
-    beside = f"; on the same people {_listed(others)}" if others else ""
+    beside = f"; on the same people {_listed(comparisons)}" if comparisons else ""
     data = _listed(sorted(ours["data"].unique()))
     return f"FaLA's mean AUC is {value.mean:.3f} for {users} of {data}{within}{beside}."
 
@@ -84,7 +84,7 @@ def _against(ours: pd.DataFrame, trained: Mapping[str, pd.DataFrame]) -> str:
         if test is None:
             continue
         sets = [compare(shared_by(ours, part), part, _AUC) for _, part in by_setting(theirs)]
-        means = [one.difference.mean for one in sets if one is not None]
+        means = [each.difference.mean for each in sets if each is not None]
         where = f", {_counted(means)}" if len(means) > 1 else ""
         parts.append(f"{_by(test)} {title(name, theirs)} {_interval(test)}{where}")
     if not parts:
@@ -113,9 +113,9 @@ def _worse(ours: pd.DataFrame, vendor: pd.DataFrame | None) -> str:
     if not gains:
         return ""
     below = sum(gain < -WORSE for gain in gains)
-    who = "nobody" if not below else f"{below} of {len(gains)} people"
+    people = "nobody" if not below else f"{below} of {len(gains)} people"
     return (
-        f"By more than {WORSE} AUC on their held-out rows, {who} {'is' if below < 2 else 'are'} "
+        f"By more than {WORSE} AUC on their held-out rows, {people} {'is' if below < 2 else 'are'} "
         "worse off than with the vendor's new model."
     )
 
@@ -133,19 +133,19 @@ def _interval(test: Comparison) -> str:
 
 
 def _counted(means: Sequence[float]) -> str:
-    """On how many data sets it is higher, and on how many lower."""
+    """The numbers of data sets on which it is higher, and lower."""
     counts = {"higher": sum(mean > 0 for mean in means), "lower": sum(mean < 0 for mean in means)}
     parts = [f"{word} on {count} of {len(means)}" for word, count in counts.items() if count]
     return f"{_listed(parts) or 'level on all'} data sets"
 
 
 def _ratio(theirs: pd.DataFrame, ours: pd.DataFrame, column: str) -> float | None:
-    """The ratio of the means over the same users; None where one was not measured or is nothing."""
-    other = mean_over_users(shared_by(theirs, ours), column)
-    part = mean_over_users(shared_by(ours, theirs), column)
-    if other is None or part is None or other.mean <= 0 or part.mean <= 0:
+    """The ratio of the means over the same users; None if one is missing or not positive."""
+    top = mean_over_users(shared_by(theirs, ours), column)
+    bottom = mean_over_users(shared_by(ours, theirs), column)
+    if top is None or bottom is None or top.mean <= 0 or bottom.mean <= 0:
         return None
-    return other.mean / part.mean
+    return top.mean / bottom.mean
 
 
 def _listed(parts: Sequence[str]) -> str:

@@ -1,10 +1,10 @@
-"""The page, from records to a file."""
+"""Renders the report from records to an HTML file."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -18,7 +18,7 @@ from fala_sim.methods.registry import SHIPPED
 from fala_sim.report.groups import comparable, replacements, title
 from fala_sim.report.overview import overview
 from fala_sim.report.plot import Plot
-from fala_sim.report.registry import SECTIONS, figures, shown, tables
+from fala_sim.report.registry import SECTIONS, Entry, Shown, figures, shown, tables
 from fala_sim.report.table import PAPER, Table, cell_text
 
 if TYPE_CHECKING:
@@ -29,14 +29,14 @@ _MACHINE, _VERSION = "provenance.machine.", "provenance.versions."
 
 
 class Part(NamedTuple):
-    """A section as the template takes it.
+    """A section, as input of the template.
 
     Attributes:
         name: The anchor.
         title: The heading.
-        plots: By data set; all under "" where each data set has one.
+        plots: By data set; all under "" if each data set has one.
         tables: Its tables.
-        missing: What was not run.
+        missing: A line for each kind of missing records.
     """
 
     name: str
@@ -68,11 +68,11 @@ def write_report(results: Path, out: Path) -> list[Path]:
     parts: list[Part] = []
     plots: list[Plot] = []
     for section, heading in SECTIONS.items():
-        drawn, _ = shown((one for one in figures().values() if one.section == section), records)
-        here = [plot for group in drawn for plot in group]
-        plots += here
-        made, missing = shown((one for one in tables().values() if one.section == section), records)
-        parts.append(Part(section, heading, _by_data(here), made, missing))
+        drawn, _ = shown(_in_section(figures(), section), records)
+        section_plots = [plot for group in drawn for plot in group]
+        plots += section_plots
+        section_tables, missing = shown(_in_section(tables(), section), records)
+        parts.append(Part(section, heading, _by_data(section_plots), section_tables, missing))
     page = _render(records, parts)
     folder = out.parent / "plots"
     folder.mkdir(parents=True, exist_ok=True)
@@ -81,6 +81,10 @@ def write_report(results: Path, out: Path) -> list[Path]:
         save([plot.png()], file)
     save([page.encode()], out)
     return [out, *files]
+
+
+def _in_section(entries: Mapping[str, Entry[Shown]], section: str) -> list[Entry[Shown]]:
+    return [entry for entry in entries.values() if entry.section == section]
 
 
 def _by_data(plots: Sequence[Plot]) -> dict[str, list[Plot]]:
@@ -99,7 +103,7 @@ def _overview(records: pd.DataFrame) -> list[str]:
 
 
 def _render(records: pd.DataFrame, parts: list[Part]) -> str:
-    # Everything from records is escaped; plots are SVG that we have made.
+    # Everything from records is escaped; plots are our own SVG.
     environment = Environment(
         loader=PackageLoader("fala_sim.report", ""),
         autoescape=True,
@@ -113,7 +117,7 @@ def _render(records: pd.DataFrame, parts: list[Part]) -> str:
     return environment.get_template("page.html").render(
         script=script,
         style=files.joinpath("page.css").read_text(encoding="utf-8"),
-        # The page may run this script and no other, whatever a record says.
+        # The page may run only this script, whatever a record contains.
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         overview=_overview(records),
         parts=parts,
@@ -124,7 +128,7 @@ def _render(records: pd.DataFrame, parts: list[Part]) -> str:
 
 
 def provenance(records: pd.DataFrame) -> list[tuple[str, str]]:
-    """Names and values, those that differ between records all listed."""
+    """Names and values; if records differ, all values are listed."""
     kinds = records["kind"].value_counts(sort=False)
     counts = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
     fields = ("cpu", "cores", "memory", "system", "python")

@@ -1,4 +1,4 @@
-"""One look for all plots: colours, marks, axes, sizes, and how they are drawn as SVG and PNG."""
+"""The common style of all plots, and their output as SVG and PNG."""
 
 from __future__ import annotations
 
@@ -32,34 +32,34 @@ _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 _STYLE = mpl.rc_params_from_file(Path(__file__).with_name("plot.mplstyle"), False, False)
 
-#: Text and axes, less important text, grid lines. In SVG they follow the page's own colours, dark
-#: or light: text in the page's colour, the others by the page's variables of these names.
+#: Text and axes, less important text, grid lines. In SVG they follow the page's dark or light
+#: colours: text in the page's colour, the others by the page's variables of these names.
 INK, MUTED, FAINT = (_STYLE[name] for name in ("text.color", "axes.edgecolor", "grid.color"))
 _PAGE_COLOURS = {INK: "currentColor", MUTED: "var(--muted)", FAINT: "var(--faint)"}
 
 
 def look(name: str) -> Look:
-    """How a method is drawn; one that is not the laboratory's own is grey."""
+    """How a method is drawn; an unknown one is grey."""
     return METHODS[name].look if name in METHODS else PLAIN
 
 
 @contextmanager
 def house_style() -> Iterator[None]:
-    """Everything drawn or saved within has the house's look."""
+    """Apply the common style to everything drawn or saved within."""
     with mpl.rc_context(_STYLE):
         yield
 
 
 @dataclass(frozen=True)
 class Plot:
-    """A drawing, and what it shows in words.
+    """A drawing, and its description in words.
 
     Attributes:
         name: For files and for ids in a page.
-        data: The data set that it is of.
+        data: The data set.
         title: One line.
-        caption: What is shown, with units and what the marks mean.
-        alt: What a reader who does not see it must know, with the numbers.
+        caption: What is shown, with units and the meaning of marks.
+        alt: The same for a reader who does not see it, with the numbers.
         figure: The drawing.
     """
 
@@ -71,7 +71,7 @@ class Plot:
     figure: Figure
 
     def svg(self) -> str:
-        """For a page: an ``<svg>`` element with text as text and ids of its own."""
+        """For a page: an ``<svg>`` element with text as text and unique ids."""
         file = io.StringIO()
         with house_style(), mpl.rc_context({"svg.hashsalt": self.name}):
             self.figure.savefig(file, format="svg", transparent=True, metadata={"Date": None})
@@ -86,12 +86,12 @@ class Plot:
 
 
 def draw(height: float, paint: Callable[[Axes], None], width: float = WIDTH) -> Figure:
-    """A figure with one pair of axes, of a height and width in inches."""
+    """A figure with one pair of axes; height and width in inches."""
     with house_style():
         layout = ConstrainedLayoutEngine()
         figure = Figure(figsize=(width, height), layout=layout)
         paint(figure.add_subplot())
-        # The layout is computed once, and not again for each format.
+        # Compute the layout once, not for each format.
         layout.execute(figure)
         figure.set_layout_engine(None)
     return figure
@@ -99,7 +99,7 @@ def draw(height: float, paint: Callable[[Axes], None], width: float = WIDTH) -> 
 
 def line(axes: Axes, name: str, x: Sequence[float], values: Sequence[Value], label: str,
          width: float = 1.5) -> None:  # fmt: skip
-    """A line of means with their intervals as a band, looking as a method does."""
+    """A line of means with their intervals as a band, in a method's look."""
     colour, marker = look(name)
     axes.plot(x, [value.mean for value in values], marker=marker, color=colour, markersize=5,
               linewidth=width, label=label, zorder=3 if name == SHIPPED else 2)  # fmt: skip
@@ -108,21 +108,21 @@ def line(axes: Axes, name: str, x: Sequence[float], values: Sequence[Value], lab
 
 
 def ends(value: Value) -> tuple[float, float]:
-    """The ends of a mean's interval; the mean where it has none."""
+    """The ends of a mean's interval; the mean if it has none."""
     if value.low is None or value.high is None:
         return value.mean, value.mean
     return value.low, value.high
 
 
 def matrix(axes: Axes, cells: pd.DataFrame, most: float, size: float, label: str) -> None:
-    """Differences in cells, coloured on both sides of zero up to ``most``, as numbers, too."""
+    """Differences in coloured cells, from ``-most`` to ``most``, with their numbers."""
     values = cells.to_numpy(dtype=float)
     mesh = axes.pcolormesh(
         np.ma.masked_invalid(values), cmap="RdBu", vmin=-most, vmax=most, edgecolors="none"
     )
     for (row, column), value in np.ndenumerate(values):
         if np.isfinite(value):
-            # The darkest fields need white letters; the page's own colour may be either.
+            # Dark cells need white text; the page's text colour may be dark or light.
             colour = "#ffffff" if abs(value) > 0.62 * most else "#000000"
             axes.text(column + 0.5, row + 0.5, f"{value:+.3f}", ha="center", fontsize=size,
                       va="center_baseline", color=colour)  # fmt: skip
@@ -134,7 +134,7 @@ def matrix(axes: Axes, cells: pd.DataFrame, most: float, size: float, label: str
 
 
 def name_rows(axes: Axes, titles: Sequence[str], names: Sequence[str]) -> None:
-    """Label one row a method, the first on top, ours in bold."""
+    """Label one row per method, the first on top, ours in bold."""
     axes.set_yticks(range(len(titles)), titles)
     axes.set_ylim(len(titles) - 0.5, -0.5)
     axes.grid(visible=False, axis="y")
@@ -167,14 +167,14 @@ def legend_below(axes: Axes) -> None:
 
 
 def times(ratio: float) -> str:
-    """How many times."""
+    """A ratio in words, as 2.5×."""
     if ratio >= 10:
         return f"{ratio:,.0f}×"
     return f"{ratio:.1f}×" if ratio >= 0.95 else f"{ratio:.2g}×"
 
 
 def slug(text: str) -> str:
-    """A name that is good in files and in ids."""
+    """A name for files and ids."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "data"
 
 
@@ -184,14 +184,14 @@ _LINK = "http://www.w3.org/1999/xlink"
 
 def _for_page(svg: str, name: str, alt: str) -> str:
     root = ElementTree.fromstring(svg)
-    # Its style sheet would be the whole page's.
+    # Its style sheet would apply to the whole page.
     for child in (*root.findall(f"{{{_SVG}}}metadata"), *root.findall(f"{{{_SVG}}}defs[1]")):
         root.remove(child)
     root.set("style", "stroke-linejoin: round; stroke-linecap: butt")
     for attribute in ("width", "height"):
         del root.attrib[attribute]
     for element in root.iter():
-        # Several plots share a page: an id must be one plot's alone.
+        # Several plots share a page: make ids unique.
         for key, value in element.attrib.items():
             if key == "id":
                 value = f"{name}-{value}"

@@ -1,4 +1,4 @@
-"""All tables and figures by name: the command line, its help and the report read them here.
+"""All tables and figures by name, for the command line, its help and the report.
 
 Each is a function of the records' frame, in ``fala_sim.experiments.*.tables`` or ``plots``; its
 decorator registers it.
@@ -35,7 +35,7 @@ _TABLES = ("replacement.tables", "replacement.cost", "ablation.tables",
 #: And figures.
 _FIGURES = ("replacement.plots", "labels.plots")
 
-#: The report's parts, by anchor, in their order.
+#: The report's sections, by anchor, in order.
 SECTIONS = {
     "overview": "Overview",
     "quality": "Quality",
@@ -53,16 +53,16 @@ SECTIONS = {
 
 @dataclass(frozen=True)
 class Entry(Generic[Shown]):
-    """A table or a figure as it is registered.
+    """A registered table or figure.
 
     Attributes:
         what: ``"table"`` or ``"figure"``.
         name: On the command line.
-        section: The part of the report that it stands in.
+        section: Its section of the report.
         about: One line.
         make: Makes it from the records' frame.
-        needs: Kinds of record that it is made from.
-        reads: Kinds that it reads where they are recorded.
+        needs: Kinds of record that it needs.
+        reads: Optional kinds of record.
     """
 
     what: Literal["table", "figure"]
@@ -74,7 +74,7 @@ class Entry(Generic[Shown]):
     reads: tuple[Kind, ...]
 
     def of(self, results: Path) -> Shown:
-        """Make it from a folder, of which only the kinds of record that it needs are read.
+        """Make it from a folder's records, reading only the kinds that it needs.
 
         Raises:
             DataError: If records are missing, or one cannot be read.
@@ -85,7 +85,7 @@ class Entry(Generic[Shown]):
         """Make it from records.
 
         Raises:
-            DataError: If records are missing; says which, and what makes them.
+            DataError: If records are missing; says which, and how to make them.
         """
         if missing := self.lacks(records):
             raise DataError(
@@ -99,7 +99,7 @@ class Entry(Generic[Shown]):
         return f"{self.what} {self.name}"
 
     def lacks(self, records: pd.DataFrame) -> str:
-        """The kinds that it needs and of which there is no record, in words."""
+        """The needed kinds without a record, in words."""
         recorded = set(records["kind"])
         return " or ".join(repr(kind) for kind in self.needs if kind not in recorded)
 
@@ -113,15 +113,15 @@ def table(
 ) -> Callable[[Make[Table]], Make[Table]]:
     """Register a function as a table.
 
-    The first line of its docstring is its help, and what follows is its caption, in which a name in
-    braces is one of its module's.
+    The first line of its docstring is its help, the rest its caption. A name in braces is one of
+    its module's.
 
     Args:
-        name: On the command line; the paper's by their numbers.
+        name: On the command line; the number of a table of the paper.
         title: Above the table.
-        section: The part of the report that it stands in.
-        needs: Kinds of record that it is made from.
-        reads: Kinds that it reads where they are recorded.
+        section: Its section of the report.
+        needs: Kinds of record that it needs.
+        reads: Optional kinds of record.
     """
 
     def register(make: Make[Table]) -> Make[Table]:
@@ -137,7 +137,7 @@ def table(
 
 
 def figure(name: str, section: str, *needs: Kind) -> Callable[[Make[list[Plot]]], Make[list[Plot]]]:
-    """Register a function as a figure, which is one plot or several; as ``table`` does."""
+    """Register a function as a figure, of one plot or several, like ``table``."""
 
     def register(make: Make[list[Plot]]) -> Make[list[Plot]]:
         FIGURES[name] = Entry("figure", name, section, _about(make, name), make, needs, ())
@@ -147,7 +147,7 @@ def figure(name: str, section: str, *needs: Kind) -> Callable[[Make[list[Plot]]]
 
 
 def _caption(make: Callable[..., object]) -> str:
-    """The paragraphs of a docstring after its first line, but for what it raises."""
+    """The paragraphs of a docstring after its first line, without ``Raises``."""
     text = (make.__doc__ or "").partition("\n")[2].partition("Raises:\n")[0]
     return " ".join(text.split()).format_map(inspect.unwrap(make).__globals__)
 
@@ -171,8 +171,8 @@ def figures() -> dict[str, Entry[list[Plot]]]:
 
 
 def shown(entries: Iterable[Entry[Shown]], records: pd.DataFrame) -> tuple[list[Shown], list[str]]:
-    """Whatever there are records for, and a line for what there is not, saying why."""
-    made: list[Shown] = []
+    """The entries that have records, and a line for each that has none, saying why."""
+    results: list[Shown] = []
     reasons: list[str] = []
     lacking: dict[str, list[str]] = {}
     for entry in entries:
@@ -180,8 +180,8 @@ def shown(entries: Iterable[Entry[Shown]], records: pd.DataFrame) -> tuple[list[
             lacking.setdefault(kinds, []).append(str(entry))
             continue
         try:
-            made.append(entry(records))
+            results.append(entry(records))
         except DataError as error:
             reasons.append(f"{entry}: {error}")
     lines = [f"no records of kind {kinds} ({', '.join(names)})" for kinds, names in lacking.items()]
-    return made, reasons + lines
+    return results, reasons + lines

@@ -1,4 +1,4 @@
-"""A table: numbers in rows, and what they are."""
+"""A table of numbers, with title, caption and notes."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ if TYPE_CHECKING:
 Cell: TypeAlias = Value | str | float | int | None
 Row: TypeAlias = Mapping[str, Cell]
 
-#: Stands in a cell whose records are not there.
+#: The text of a cell without records.
 NOT_RUN = "not run"
 
-#: Stands in a cell that has nothing to say.
+#: The text of an empty cell.
 EMPTY = "–"
 
-#: How columns and rows of a paper's own numbers begin.
+#: Prefix of columns and rows with a paper's own numbers.
 PAPER = "paper:"
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of numbers with their names.
+    """A table of numbers.
 
     Attributes:
         cells: The numbers; columns are named with their units, an empty cell is None.
-        data: On which data and backbones.
-        notes: What a reader must know of single cells, one sentence each.
-        measured: When and where, of a table with costs.
+        data: Its data and backbones.
+        notes: Remarks on single cells, one sentence each.
+        measured: When and where, for a table with costs.
         name: For files, such as ``"table-2"``.
         title: One line.
         about: What is shown, and what differs from the paper.
@@ -53,9 +53,9 @@ class Table:
     def of(
         cls, rows: Sequence[Row], data: str, notes: Sequence[str] = (), measured: str = ""
     ) -> Table:
-        """A table of rows by column, without what ``report.registry.table`` knows of it.
+        """A table of rows by column; ``report.registry.table`` adds its name, title and caption.
 
-        NaN is an empty cell. A paper's column without a number beside these data is left out.
+        NaN is an empty cell. A paper's column without any number is left out.
         """
         import pandas as pd  # late: the command line's help needs no pandas
 
@@ -68,7 +68,7 @@ class Table:
 
     @property
     def caption(self) -> str:
-        """What is shown of which data."""
+        """The data, and what the table shows."""
         return " ".join(filter(None, (self.data, self.about, self.measured)))
 
     @property
@@ -82,7 +82,7 @@ class Table:
         return list(self.cells.itertuples(index=False, name=None))
 
     def text(self) -> str:
-        """For a terminal: numbers aligned to the right, words to the left."""
+        """For a terminal: numbers aligned right, words left."""
         parts = [self.title, textwrap.fill(self.caption, 100), "", self._drawn("simple")]
         parts += [textwrap.fill(note, 100, subsequent_indent="  ") for note in self.notes]
         return "\n".join(parts)
@@ -104,7 +104,7 @@ class Table:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON: a mean over users is an object, other cells are as they are."""
+        """For JSON: a mean over users is an object, other cells are unchanged."""
         return {
             "name": self.name,
             "title": self.title,
@@ -118,7 +118,7 @@ class Table:
         }
 
     def is_numeric(self, column: str) -> bool:
-        """Whether there is a number in a column."""
+        """Whether a column contains a number."""
         return any(isinstance(cell, Value | float | int) for cell in self.cells[column])
 
 
@@ -131,7 +131,7 @@ def _escaped(text: str) -> str:
 
 
 def cell_text(cell: Cell) -> str:
-    """A cell as a reader sees it, in a terminal, in markdown and in HTML."""
+    """A cell as text, in a terminal, in Markdown and in HTML."""
     if cell is None:
         return EMPTY
     if isinstance(cell, float | int):

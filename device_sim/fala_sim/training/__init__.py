@@ -1,1 +1,1 @@
-"""Training of a transformer on one user's labels, and what it costs. All of it needs torch."""
+"""Training of a transformer on one user's labels, and its cost. This room needs torch."""

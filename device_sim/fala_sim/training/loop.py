@@ -34,9 +34,9 @@ class Network(nn.Module):
     """A transformer and a head, from examples to logits; see ``fala.Head`` for the mathematics.
 
     Args:
-        encoder: Embeds the texts, cut where the release cuts them.
-        head: Where the head's weights begin. w and b train; a matcher's attention query stays the
-            vendor's, as in personal training on the device.
+        encoder: Embeds the texts, truncated as in the release.
+        head: Initial weights of the head. w and b train; a matcher's attention query stays the
+            vendor's, as on the device.
     """
 
     query: Tensor
@@ -47,7 +47,7 @@ class Network(nn.Module):
         self.pad_id = encoder.pad_id
         self.weight = nn.Parameter(torch.tensor(head.weight))
         self.bias = nn.Parameter(torch.tensor(head.bias))
-        # Zeros weigh all of a history alike, as a head without a query does.
+        # Zeros weigh a history's texts equally, like a head without a query.
         query = torch.zeros(head.dimension) if head.query is None else torch.tensor(head.query)
         self.register_buffer("query", query)
 
@@ -75,16 +75,16 @@ class Network(nn.Module):
 
 
 class Training:
-    """One training, which may be looked at after each epoch.
+    """One training, with scores after each epoch.
 
-    AdamW; the rate rises linearly over the first tenth of the first epoch and then stays, so that
-    n epochs are the beginning of more. Nothing that others do with random numbers between epochs
-    changes it.
+    AdamW; the rate rises linearly over the first tenth of the first epoch and then is constant, so
+    that n epochs are a prefix of more. Other uses of random numbers between epochs do not change
+    it.
 
     Args:
         situation: The user, the vendor's release and head, the seed and the meter.
         folder: The transformer.
-        adapt: Marks what trains.
+        adapt: Sets which parameters train.
         rate: The learning rate.
 
     Raises:
@@ -113,10 +113,10 @@ class Training:
             self._shares = torch.from_numpy(shares)
 
     def epoch(self) -> None:
-        """Train on every example once more."""
+        """Train on every example once."""
         start = time.perf_counter()
         situation = self._situation
-        # A stream of numbers for each epoch: the same whatever came between.
+        # One random stream per epoch, independent of what happens between epochs.
         order = np.random.default_rng([situation.seed, self._epochs])
         seed = int(order.integers(2**31))
         losses = []
@@ -142,7 +142,7 @@ class Training:
         )
 
     def scores(self, examples: Sequence[Example]) -> Logits:
-        """Logits (n, C) of the model as it is now."""
+        """Logits (n, C) of the current model."""
         network, head = self._network.eval(), self._situation.new.head
         texts = distinct_texts(examples)
         vectors = self._encoder.encode(texts, self._encoder.longest)
@@ -153,9 +153,9 @@ class Training:
         return logits
 
     def count_flops(self) -> None:
-        """Tell the meter the operations of all batches so far, and those of a full one.
+        """Add the FLOPs of all batches so far, and of a full batch, to the meter.
 
-        Counting is no part of the replacement, so no stage's time has it.
+        Counting is not part of the replacement, so no stage times it.
         """
         meter, longest = self._situation.meter, self._encoder.longest
         logits = len(self._network.bias)
@@ -185,7 +185,7 @@ class Training:
         return float(loss.detach())
 
     def _losses(self, logits: Tensor, shares: Tensor) -> Tensor:
-        """Of each example, in nats, as the device counts it: squared errors, or sums over tags."""
+        """The loss of each example in nats, as on the device: squared errors, or sums over tags."""
         link = self._situation.new.head.link
         if isinstance(link, Rating):
             return ((logits - shares) / link.noise).square().sum(dim=1) / 2
@@ -204,8 +204,8 @@ class Training:
     def _batches(self, order: np.random.Generator) -> list[NDArray[Any]]:
         """The rows of every batch of an epoch.
 
-        Documents of like length go together, so that little is padding. Neighbours in a matcher's
-        time order share most of their history, so they go together and it is embedded once.
+        Documents of similar length share a batch, so that there is little padding. A matcher's
+        neighbours in time share most of their history, so they share a batch and its embeddings.
         """
         train = self._situation.user.train
         rows = np.arange(len(train))
@@ -219,10 +219,10 @@ class Training:
 
 
 def by_length(examples: Sequence[Example], tokens: dict[str, list[int]]) -> list[list[str]]:
-    """The distinct texts of some examples in groups of like length, the longest of each last.
+    """The distinct texts of some examples in groups of similar length, the longest of each last.
 
-    A batch of matches has the texts of a history beside its candidates; padded to the longest of
-    them all, half of the work would be padding.
+    A batch of matches has histories and candidates; padded to the longest text, half of the work
+    would be padding.
     """
     texts = sorted(distinct_texts(examples), key=lambda text: len(tokens[text]))
     return [texts[start : start + BATCH] for start in range(0, len(texts), BATCH)]

@@ -1,11 +1,10 @@
 """Floating point operations of transformers, forward and backward, by operator, without computing.
 
 A model runs on torch's meta device, where tensors have shapes and no numbers, under
-``torch.utils.flop_counter``. That counts the products of matrices, which are all that matters: a
-multiply-add is two operations, and what works element by element (activations, norms, softmax,
-dropout, sums, the optimizer's step, looking up embeddings) is not counted. Attention is counted as
-its two products forward and four backward; a fused kernel that computes the scores anew in the
-backward pass would do a fifth.
+``torch.utils.flop_counter``. That counts matrix products, which dominate: a multiply-add is two
+operations, and elementwise work (activations, norms, softmax, dropout, sums, the optimizer's step,
+embedding look-ups) is not counted. Attention counts as two products forward and four backward; a
+fused kernel that recomputes the scores in the backward pass needs five backward.
 """
 
 from __future__ import annotations
@@ -23,38 +22,38 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from fala_sim.training.transformer import Adapt, skeleton
 
-#: What one training batch is here where the shape is free; the paper does not tell its own.
+#: Texts and tokens of one training batch here; the paper does not state its own.
 BATCH, TOKENS = 16, 128
 
 
 @dataclass(frozen=True)
 class Flops:
-    """Operations of one batch, forward and back.
+    """Operations of one batch, forward and backward.
 
     Attributes:
         forward: By torch's name of the operator.
-        backward: Likewise; empty where nothing trains.
+        backward: Likewise; empty if nothing trains.
     """
 
     forward: Mapping[str, int]
     backward: Mapping[str, int]
 
     def totals(self) -> tuple[int, int]:
-        """Forward and backward."""
+        """Total forward and backward operations."""
         return sum(self.forward.values()), sum(self.backward.values())
 
 
 def count(model: nn.Module, texts: int, tokens: int, logits: int = 1) -> Flops:
-    """Count one batch through an encoder and a head of its own.
+    """Count one batch through an encoder and a new head.
 
     Args:
-        model: A ``transformers`` encoder on the meta device; what needs no gradient is frozen.
+        model: A ``transformers`` encoder on the meta device; frozen layers need no gradient.
         texts: In the batch.
         tokens: In each, padding included.
         logits: Rows of the head, whose weights train.
     """
     config: Any = model.config
-    with torch.device("meta"):  # for what the model itself makes on its way
+    with torch.device("meta"):  # for tensors that the model creates itself
         weight = torch.zeros((logits, config.hidden_size), requires_grad=True)
         ids = torch.zeros((texts, tokens), dtype=torch.long)
         with FlopCounterMode(display=False) as forward:
@@ -68,10 +67,9 @@ def count(model: nn.Module, texts: int, tokens: int, logits: int = 1) -> Flops:
 class BatchFlops:
     """Totals for any batch of one model, from a few counts.
 
-    Every product of an encoder is over a batch's texts or over none of them, and over its tokens,
-    their pairs or neither: so a total is a polynomial, linear in the texts and quadratic in the
-    tokens, and six counts give all of it. A seventh is the proof; a model that fails it is counted
-    batch by batch.
+    Every product of an encoder scales with a batch's texts or not, and with tokens, token pairs or
+    neither: so a total is a polynomial, linear in texts and quadratic in tokens, and six counts
+    determine it. A seventh validates it; a model that fails is counted batch by batch.
 
     Args:
         model: As ``count`` takes it.
@@ -87,8 +85,8 @@ class BatchFlops:
         terms = np.array([_terms(*shape) for shape in shapes])
         totals = np.array([self._count(*shape) for shape in shapes], np.float64)
         self._factors: Any = np.linalg.lstsq(terms, totals, rcond=None)[0]
-        proof = (3, longest)
-        self._polynomial = self._predict(*proof) == self._count(*proof)
+        check = (3, longest)
+        self._polynomial = self._predict(*check) == self._count(*check)
 
     def __call__(self, texts: int, tokens: int) -> tuple[int, int]:
         """Forward and backward operations of a batch."""
@@ -107,7 +105,7 @@ class BatchFlops:
 
 @cache
 def batch_flops(folder: Path, adapt: Adapt, longest: int, logits: int) -> BatchFlops:
-    """The totals of a folder's model as a method trains it; counted once in a process.
+    """The totals of a folder's model as a method trains it; counted once per process.
 
     Raises:
         fala.DataError: If the folder has no model, or the method cannot train it.
@@ -118,7 +116,7 @@ def batch_flops(folder: Path, adapt: Adapt, longest: int, logits: int) -> BatchF
 def adapted(model: nn.Module, adapt: Adapt) -> nn.Module:
     """A model of ``skeleton`` as a method trains it."""
     with torch.device("meta"):
-        return adapt(model).eval()  # dropout is not counted, and only takes time
+        return adapt(model).eval()  # without dropout, which is not counted
 
 
 def _terms(texts: int, tokens: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""The transformer that a release was exported from, to be trained; and its shape alone."""
+"""Loads the transformer of a release for training, or only its shapes."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
     from fala_export import Encoder
 
-#: Marks which of a model's parameters train, adding to the model what the method adds.
+#: Sets which of a model's parameters train, and adds the method's layers.
 Adapt: TypeAlias = Callable[[nn.Module], nn.Module]
 
 
 def open_encoder(folder: Path, path: Path) -> Encoder:
-    """Load a model's folder, to embed as the bundle made from it does.
+    """Load a model's folder, to embed like the bundle made from it.
 
     Args:
-        folder: The model and its tokenizer as Hugging Face has them.
-        path: The bundle, which says how states become an embedding, and where texts are cut.
+        folder: The Hugging Face folder, with model and tokenizer.
+        path: The bundle, which defines pooling and truncation.
 
     Raises:
-        DataError: If the folder's model pools otherwise than the bundle.
+        DataError: If the pooling of the folder's model differs from the bundle's.
         fala.ExportError: If the folder is not a model that the exporter can load, or not the
             bundle's.
         fala.BundleError: If the bundle cannot be opened.
@@ -41,7 +41,7 @@ def open_encoder(folder: Path, path: Path) -> Encoder:
     pooling = bundle.manifest.details.get("pooling")
     if pooling != encoder.pooling:
         raise DataError(
-            f"{path}: its pooling is {pooling!r}, and that of {folder} {encoder.pooling!r}; give "
+            f"{path}: its pooling is {pooling!r}, that of {folder} is {encoder.pooling!r}; name "
             "the folder that the bundle was made from"
         )
     fala_export.drop_pooler(encoder.module.transformer)
@@ -49,10 +49,10 @@ def open_encoder(folder: Path, path: Path) -> Encoder:
 
 
 def skeleton(folder: Path) -> nn.Module:
-    """A folder's model without numbers, on torch's meta device: it has shapes and operators only.
+    """A folder's model on torch's meta device, which has shapes and operators but no numbers.
 
-    Its attention is written out as products, which cost what the fused kernel's products do; the
-    fused one asks for the mask's numbers, of which there are none.
+    Its attention uses plain products, with the same FLOPs as the fused kernel, which needs the
+    mask's numbers.
 
     Raises:
         DataError: If the folder has no model's configuration.
@@ -65,7 +65,7 @@ def skeleton(folder: Path) -> nn.Module:
 
 
 def skeleton_of(config: PretrainedConfig) -> nn.Module:
-    """As ``skeleton``, of a ``transformers`` configuration."""
+    """Like ``skeleton``, for a ``transformers`` configuration."""
     with torch.device("meta"):
         model: nn.Module = AutoModel.from_config(config, attn_implementation="eager")
     fala_export.drop_pooler(model)

@@ -1,1 +1,1 @@
-"""What the vendor makes of a backbone and of a data set's public, before any user is looked at."""
+"""The vendor's releases, made from a backbone and a data set's public rows, without any user."""

@@ -1,4 +1,4 @@
-"""All texts' embeddings, which a run's work folder keeps."""
+"""Embeddings of all texts, cached in a run's work folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 import fala_export
 from fala import Bundle
 from fala.release import tokenizer_inputs
-from fala_sim.engine.inputs import here
+from fala_sim.engine.inputs import local_path
 from fala_sim.situation import Embeddings, Vectors
 
 if TYPE_CHECKING:
@@ -24,17 +24,17 @@ TOKENIZER = "backbone/tokenizer.json"
 
 
 def embedder_of(work: Path) -> Embedder:
-    """What embeds each text once for all that a run's vendor does."""
+    """The embedder of a run's vendor, which embeds each text once."""
     return fala_export.Embedder(work / "embeddings")
 
 
 def embed(bundle: Bundle, name: str, texts: Sequence[str], work: Path) -> dict[str, Vectors]:
-    """Embeddings (d,) of distinct texts, of which the pending ones are encoded.
+    """Embeddings (d,) of distinct texts; those without a cached embedding are encoded.
 
     Args:
         bundle: Embeds them.
         name: The backbone's, for progress.
-        texts: Distinct ones.
+        texts: Distinct texts.
         work: The run's work folder.
     """
     label = f"embedding with {name}"
@@ -43,29 +43,29 @@ def embed(bundle: Bundle, name: str, texts: Sequence[str], work: Path) -> dict[s
 
 
 def lengths(bundle: Bundle, texts: Sequence[str]) -> dict[str, int]:
-    """Lengths of texts in tokens, cut as a backbone cuts them; 0 of word vectors."""
+    """Lengths of texts in tokens, truncated as the backbone does; 0 for word vectors."""
     if TOKENIZER not in bundle.manifest.files:
         return dict.fromkeys(texts, 0)
     tokenizer = Tokenizer.from_str(bundle.read(TOKENIZER).decode("utf-8"))
     tokenizer.no_padding()
     tokenizer.enable_truncation(bundle.manifest.max_length or 512)
     encoded = tokenizer.encode_batch(tokenizer_inputs(texts))
-    return {text: len(one.ids) for text, one in zip(texts, encoded, strict=True)}
+    return {text: len(encoding.ids) for text, encoding in zip(texts, encoded, strict=True)}
 
 
 class Mapped(Mapping[str, Vectors]):
-    """Embeddings (d,) by text, of a file of which only what is asked for is read.
+    """Embeddings (d,) by text, memory-mapped from a file.
 
     Attributes:
-        path: Of the array, (n, d); the driver's.
+        path: The driver's path of the array, (n, d).
     """
 
     def __init__(self, path: Path, texts: Sequence[str]) -> None:
-        """Nothing is read yet.
+        """Read nothing yet.
 
         Args:
             path: Of the array.
-            texts: n of them.
+            texts: n texts.
         """
         self.path, self._texts = path, list(texts)
         self._rows: dict[str, int] | None = None
@@ -74,7 +74,7 @@ class Mapped(Mapping[str, Vectors]):
     def __getitem__(self, text: str) -> Vectors:
         if self._rows is None or self._vectors is None:
             self._rows = {text: row for row, text in enumerate(self._texts)}
-            self._vectors = np.asarray(np.load(here(self.path), mmap_mode="r"))
+            self._vectors = np.asarray(np.load(local_path(self.path), mmap_mode="r"))
         vector: Vectors = self._vectors[self._rows[text]]
         return vector
 
@@ -89,7 +89,7 @@ class Mapped(Mapping[str, Vectors]):
 
 
 def keep(embeddings: Embeddings, work: Path) -> Mapped:
-    """Embeddings as jobs get them, in a file of the work folder that is named by its content."""
+    """Embeddings as jobs get them, in a file of the work folder that is named by its digest."""
     vectors = np.stack(list(embeddings.values()))
     path = work / f"vectors-{hashlib.sha256(vectors.tobytes()).hexdigest()[:16]}.npy"
     if not path.is_file():

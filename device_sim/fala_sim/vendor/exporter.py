@@ -1,4 +1,4 @@
-"""What the vendor does, by the exporter: in this process, or in one of its own for its memory."""
+"""Calls of the exporter, in this process or in one of its own, which frees its memory."""
 
 from __future__ import annotations
 
@@ -25,40 +25,39 @@ from fala_sim.situation import distinct_texts
 if TYPE_CHECKING:
     from fala_export import Embedder
 
-#: Public texts that a bridge is learnt on, and public rows that a prior is, at most. A prior is
-#: about people, and of 8,000 rows of MD-Agreement's busiest annotators, 33 in all, it learnt
-#: nothing.
+#: The most public texts for a bridge, and public rows for a prior. A prior describes people: from
+#: 8,000 rows of MD-Agreement's busiest annotators, 33 people in all, it learnt nothing.
 BRIDGE_TEXTS, PRIOR_ROWS = 4000, 40_000
 
 
 def run(*words: str, label: str = "", only: Sequence[str] = ("",)) -> dict[str, Any]:
-    """Run a command of the exporter's in this process.
+    """Run a command of the exporter in this process.
 
     Args:
-        words: The command's.
+        words: The command.
         label: Before each line of its progress.
-        only: Of these lines those that have one of some words are shown.
+        only: Lines are shown if they contain one of these words.
 
     Returns:
-        What the command says of what it made.
+        The command's summary.
 
     Raises:
         DataError: If it fails.
     """
     with redirect_stderr(_Lines(sys.stderr, label, only)):
         try:
-            return _noted(fala_export.run(*words))
+            return _portable(fala_export.run(*words))
         except click.ClickException as error:
             raise DataError(error.format_message().removeprefix("fala-export: ")) from error
 
 
 def run_apart(*words: str) -> dict[str, Any]:
-    """Run a command of the exporter's in a process of its own, which takes its memory along.
+    """Run a command of the exporter in its own process, which frees its memory.
 
     Raises:
         DataError: If it fails.
     """
-    running = Running(partial(_give, words), os.cpu_count() or 1)
+    running = Running(partial(_run_command, words), os.cpu_count() or 1)
     try:
         summaries: list[dict[str, Any]] = list(running.all())
     finally:
@@ -72,24 +71,24 @@ def run_apart(*words: str) -> dict[str, Any]:
 def add_bridge(
     earlier: Path, release: Path, division: Division, embedder: Embedder
 ) -> dict[str, Any]:
-    """Put a bridge from an earlier backbone into a release, learnt on texts of the public.
+    """Add a bridge from an earlier backbone to a release, learnt on public texts.
 
     Args:
         earlier: Bundle of the backbone that devices have.
-        release: The bundle, written again in its place.
-        division: Its public texts are read, and no user's.
+        release: The bundle; it is overwritten.
+        division: Its public texts are read, no user's.
         embedder: Has their embeddings.
 
     Returns:
-        What the exporter notes of the bridge.
+        The exporter's summary.
 
     Raises:
-        fala.FalaError: The text is too little, or the backbones are the same.
+        fala.FalaError: There are too few texts, or the backbones are the same.
     """
     texts = distinct_texts(division.public)
     if len(texts) > BRIDGE_TEXTS:
         texts = random.Random(0).sample(texts, BRIDGE_TEXTS)
-    return _noted(fala_export.build_bridge(earlier, release, texts, release, embedder=embedder))
+    return _portable(fala_export.build_bridge(earlier, release, texts, release, embedder=embedder))
 
 
 def add_from_annotators(
@@ -99,44 +98,44 @@ def add_from_annotators(
     embedder: Embedder,
     trained_on: Path | None = None,
 ) -> dict[str, Any]:
-    """Put into a release what the public's annotators teach.
+    """Add a prior or scales to a release, learnt from public annotators.
 
-    Whole annotators take part, the busiest first, up to ``PRIOR_ROWS`` rows.
+    All rows of an annotator are used, the busiest first, up to ``PRIOR_ROWS`` rows.
 
     Args:
         write: ``fala_export.write_prior`` or ``fala_export.write_scales``; a prior comes with the
             scales for it.
-        release: The bundle with its head, written again in its place.
-        division: Its public rows are read, and no user's.
+        release: The bundle with its head; it is overwritten.
+        division: Its public rows are read, no user's.
         embedder: Has their texts' embeddings.
-        trained_on: The rows that the backbone was trained on, whose documents are left out.
+        trained_on: The rows that the backbone was trained on; their documents are left out.
 
     Returns:
-        What the exporter notes of it.
+        The exporter's summary.
 
     Raises:
-        fala.FalaError: Annotators are too few, or labels are more than two.
+        fala.FalaError: There are too few annotators, or more than two labels.
     """
-    chosen: set[str] = set()
+    busiest: set[str] = set()
     count = 0
     for user, rows in Counter(division.public_users).most_common():
         count += rows
         if count > PRIOR_ROWS:
             break
-        chosen.add(user)
+        busiest.add(user)
     public = zip(division.public_users, division.public, division.public_labels, strict=True)
-    taught = fala_export.PublicRows.of(
-        Row(user, "public", example, label, 0) for user, example, label in public if user in chosen
+    public_rows = fala_export.PublicRows.of(
+        Row(user, "public", example, label, 0) for user, example, label in public if user in busiest
     )
-    return _noted(write(release, taught, release, trained_on, embedder))
+    return _portable(write(release, public_rows, release, trained_on, embedder))
 
 
-def _noted(summary: dict[str, Any]) -> dict[str, Any]:
-    """What is noted of a release: where it lies on this machine is nobody's business."""
+def _portable(summary: dict[str, Any]) -> dict[str, Any]:
+    """A summary without the bundle's path, which is only meaningful on this machine."""
     return {name: value for name, value in summary.items() if name != "bundle"}
 
 
-def _give(words: Sequence[str]) -> Iterator[dict[str, Any]]:
+def _run_command(words: Sequence[str]) -> Iterator[dict[str, Any]]:
     yield run(*words)
 
 
@@ -145,10 +144,10 @@ class _Lines(io.TextIOBase):
 
     def __init__(self, shown: TextIO, label: str, only: Sequence[str]) -> None:
         self._shown, self._label, self._only = shown, label, only
-        self._rest = ""
+        self._partial = ""
 
     def write(self, text: str) -> int:
-        *lines, self._rest = (self._rest + text).split("\n")
+        *lines, self._partial = (self._partial + text).split("\n")
         for line in lines:
             if line.strip() and any(word in line for word in self._only):
                 print(f"{self._label}{line.strip()}", file=self._shown, flush=True)

@@ -1,4 +1,4 @@
-"""The vendor's heads with words: with a backbone that was trained, and without any."""
+"""The vendor's heads with n-grams: for a trained backbone, and without any backbone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from fala_sim.situation import (
 
 
 class Nothing:
-    """A backbone that tells nothing: every embedding is one zero."""
+    """A backbone without information: every embedding is one zero."""
 
     dimension = 1
     is_transformer = False
@@ -34,7 +34,7 @@ class Nothing:
 
 
 def words_head(division: Division) -> Head:
-    """The joint head of a division's public on embeddings that tell nothing, and on words.
+    """A head on words alone, fitted on a division's public rows; its embeddings are zeros.
 
     Raises:
         DataError: If there are fewer than two labels.
@@ -67,34 +67,36 @@ def tuned_head(
 ) -> Head:
     """A head with words for a trained backbone.
 
-    A classifier's trained head is joined by words that were fitted alone, weighed by three numbers
-    on public documents that neither has seen; see ``fala.release.added_words.add_words``. A matcher
-    gets a joint head anew. Of what was compared on people who are in no table, these did best
-    (MD-Agreement: AUC .820, words fitted beside the backbone before its training .817, a joint head
-    anew .814; MovieLens: .719 anew, .688 with words fitted alone, .654 beside).
+    A classifier keeps its trained head and gets words that were fitted alone, with three weights
+    from public documents that neither was fitted on; see ``fala.release.added_words.add_words``. A
+    matcher gets a new joint head. These were best on people who are in no table (MD-Agreement: AUC
+    .820, words fitted beside the backbone before its training .817, a new joint head .814;
+    MovieLens: .719 new joint head, .688 words fitted alone, .654 words fitted beside).
 
     Args:
-        head: The trained one, without words.
-        division: Its public has documents that were not trained on.
-        rows: What was trained on; see ``tuning.public_rows``.
-        backbone: The trained one.
-        embeddings: Its embeddings of the public's texts, and the rows'.
+        head: The trained head, without words.
+        division: Some of its public documents were not trained on.
+        rows: The training rows; see ``tuning.public_rows``.
+        backbone: The trained backbone.
+        embeddings: Its embeddings of the texts of the public and of the rows.
 
     Raises:
-        DataError: If the training has seen all public documents.
+        DataError: If all public documents were trained on.
     """
-    seen = [example_of(row) for row in rows]
+    trained = [example_of(row) for row in rows]
     labels = [str(row["label"]) for row in rows]
     if head.task == MATCHING:
-        return fit_head(backbone, seen, labels, label_names=division.labels, embeddings=embeddings)
-    beside = _words(division, seen, labels).lexical
-    if beside is None:
-        raise DataError(f"{division.name}: a head without words")
-    vectors = {folded(judged(example)) for example in seen}
-    fresh = [
+        return fit_head(
+            backbone, trained, labels, label_names=division.labels, embeddings=embeddings
+        )
+    lexical = _words(division, trained, labels).lexical
+    if lexical is None:
+        raise DataError(f"{division.name}: the fitted head has no words")
+    trained_texts = {folded(judged(example)) for example in trained}
+    unused = [
         (example, label)
         for example, label in zip(division.public, division.public_labels, strict=True)
-        if folded(judged(example)) not in vectors
+        if folded(judged(example)) not in trained_texts
     ]
-    examples, fresh_labels = [example for example, _ in fresh], [str(label) for _, label in fresh]
-    return add_words(head, beside, examples, fresh_labels, embeddings)
+    examples = [example for example, _ in unused]
+    return add_words(head, lexical, examples, [str(label) for _, label in unused], embeddings)

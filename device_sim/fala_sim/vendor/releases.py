@@ -1,7 +1,7 @@
 """The vendor's part: bundles of both backbones, a global head for each, and all texts' embeddings.
 
-The laboratory is given an old and a new backbone once for a run. What it makes of them for a data
-set is kept in the run's work folder, so that a run that is taken up again begins at once.
+A run has one old and one new backbone. What is prepared from them for a data set is cached in the
+run's work folder, so that a run resumes at once.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import fala_export
 from fala import Bundle, DataError, FalaError, Head, fit_head, write_release
 from fala_sim.data_sets import Division, Partition, Role
 from fala_sim.digests import digest_of
-from fala_sim.engine.inputs import here
-from fala_sim.engine.task import Say
+from fala_sim.engine.inputs import local_path
+from fala_sim.engine.task import Log
 from fala_sim.methods.registry import TRAINED
 from fala_sim.situation import Embeddings, Release, distinct_texts, forward_flops_of
 from fala_sim.vendor.embeddings import TOKENIZER, Mapped, embed, embedder_of, keep, lengths
@@ -29,24 +29,24 @@ from fala_sim.vendor.heads import example_of, tuned_head, words_head
 from fala_sim.vendor.sources import SHORT, Source
 from fala_sim.vendor.tuning import public_rows, tune
 
-# What is prepared has another form, or another content, than before it was 5.
+# The version of the prepared files; part of their digest.
 _FORM = 5
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A division of a data set with its releases, as every job of it needs them.
+    """A division of a data set with its releases, shared by its jobs.
 
     Attributes:
-        division: Who has which examples.
+        division: The users' and the public's examples.
         old: The release that devices have.
-        new: The backbone that comes, with a plain head: where every peer starts.
-        shipped: The same as FaLA's devices get it: with a head on embeddings and words, and what
-            the vendor learnt from the public for replacements.
-        words: The vendor's head on words alone, of which the one dense input is 0.
+        new: The new backbone with a plain head, from which every peer starts.
+        shipped: The new backbone as FaLA's devices get it: with a head on embeddings and words, and
+            with what the vendor learnt from the public for replacements.
+        words: The vendor's head on words alone; its one dense input is 0.
         transformer: See ``Source``; the new backbone's.
-        vendor: What the vendor learnt, or why not: ``"bridge"``, ``"prior"`` and, where that left
-            the fit's scales open, ``"scales"``; of a backbone that it trained first, ``"tuned"``.
+        vendor: What the vendor learnt, or why not: ``"bridge"``, ``"prior"``, ``"scales"`` if there
+            is no prior, and ``"tuned"`` for a backbone that it first trained.
         digests: Of the ``"data"``, and of the ``"old"`` and the ``"new"`` backbone.
     """
 
@@ -67,18 +67,18 @@ def prepare(
     new: Source,
     *,
     role: Role,
-    say: Say,
+    log: Log,
     earlier: Sequence[Source] = (),
 ) -> Path:
-    """Make, or find, everything that the jobs of one division share.
+    """Prepare everything that the jobs of one division share, or find it in the work folder.
 
     Args:
         partition: The data set, and how it is divided.
         work: The run's work folder.
         old: The backbone that devices have.
-        new: The backbone that comes; one that is ``tuned`` is trained first.
+        new: The new backbone; one that is ``tuned`` is trained first.
         role: Test or validation users.
-        say: Told before anything slow.
+        log: Receives progress.
         earlier: More backbones from which the shipped release has bridges.
 
     Returns:
@@ -93,96 +93,96 @@ def prepare(
     digest = digest_of([*settings, *digests.values(), *(source.digest for source in earlier)])[
         :SHORT
     ]
-    place = work / f"{digest}.pickle"
-    if place.is_file():
-        return place
-    said: dict[str, Any] = {}
-    given, trained_on = new, None
-    if given.tuned:
-        tuned = tune(new, partition, work, say)
-        new, trained_on, said["tuned"] = tuned.source, tuned.rows, tuned.said
+    path = work / f"{digest}.pickle"
+    if path.is_file():
+        return path
+    vendor: dict[str, Any] = {}
+    untrained, trained_on = new, None
+    if untrained.tuned:
+        tuned = tune(new, partition, work, log)
+        new, trained_on, vendor["tuned"] = tuned.source, tuned.rows, tuned.details
     for source in (old, *earlier, new):
-        source.export(say)
-    say(f"{data}, {role} users, seed {seed}: dividing")
+        source.export(log)
+    log(f"{data}, {role} users, seed {seed}: dividing")
     division = partition.divide(role)
     first, second = (
-        _release(source, division, work, work / f"{digest}-{side}.fala", say)
+        _release(source, division, work, work / f"{digest}-{side}.fala", log)
         for side, source in (("old", old), ("new", new))
     )
     shipped_path = work / f"{digest}-shipped.fala"
-    if given.tuned and role == "validation":
-        # Its whole public was trained on, so nothing is left to weigh words on; nor is anything of
-        # ours searched.
+    if untrained.tuned and role == "validation":
+        # All public rows were trained on, so none is left to weigh words on. Ours needs no search.
         shipped = second
-    elif given.tuned:
+    elif untrained.tuned:
         rows = list(public_rows(partition))
-        shipped = _tuned(new, second, division, rows, shipped_path, say)
+        shipped = _tuned(new, second, division, rows, shipped_path, log)
     else:
-        shipped = _shipped(new, second, division, shipped_path, say)
-    # Nothing is replaced over a bridge where settings are chosen: ours has none.
+        shipped = _shipped(new, second, division, shipped_path, log)
+    # Validation users choose settings; ours has none, so their release needs no bridge.
     if role == "test":
-        said |= _learn([old, *earlier], shipped.path, division, trained_on, say)
-    say(f"{data}: fitting the head on words alone")
+        vendor |= _learn([old, *earlier], shipped.path, division, trained_on, log)
+    log(f"{data}: fitting the head on words alone")
     words = words_head(division)
-    prepared = Prepared(division, first, second, shipped, words, new.transformer, said, digests)
-    temporary = place.with_suffix(f".{os.getpid()}")
+    prepared = Prepared(division, first, second, shipped, words, new.transformer, vendor, digests)
+    temporary = path.with_suffix(f".{os.getpid()}")
     temporary.write_bytes(pickle.dumps(prepared))
-    temporary.replace(place)
-    return place
+    temporary.replace(path)
+    return path
 
 
-def load(place: Path) -> Prepared:
-    """What ``prepare`` made; a file of this run's own work folder."""
-    prepared = pickle.loads(here(place).read_bytes())
+def load(path: Path) -> Prepared:
+    """The prepared division of a file that ``prepare`` returned."""
+    prepared = pickle.loads(local_path(path).read_bytes())
     if not isinstance(prepared, Prepared):
-        raise DataError(f"{place}: not what a run prepared; delete the work folder")
+        raise DataError(f"{path}: is not a prepared division; delete the work folder")
     transformer = prepared.transformer
     return replace(
         prepared,
-        old=replace(prepared.old, path=here(prepared.old.path)),
-        new=replace(prepared.new, path=here(prepared.new.path)),
-        shipped=replace(prepared.shipped, path=here(prepared.shipped.path)),
-        transformer=None if transformer is None else here(transformer),
+        old=replace(prepared.old, path=local_path(prepared.old.path)),
+        new=replace(prepared.new, path=local_path(prepared.new.path)),
+        shipped=replace(prepared.shipped, path=local_path(prepared.shipped.path)),
+        transformer=None if transformer is None else local_path(transformer),
     )
 
 
-def inputs_of(places: Sequence[Path], method: str) -> list[Path]:
-    """The files and folders that a job reads which is given what was prepared.
+def inputs_of(prepared: Sequence[Path], method: str) -> list[Path]:
+    """The files and folders that a job reads.
 
     Args:
-        places: What was prepared.
-        method: The job's; what trains a transformer reads its folder.
+        prepared: Files of ``prepare``.
+        method: The job's; one that trains a transformer reads its folder.
     """
-    paths = [path for place in places for path in _read_by(place)]
+    inputs = [file for path in prepared for file in _read_by(path)]
     if method in TRAINED:
-        paths += [folder for place in places if (folder := _trained_by(place)) is not None]
-    return list(dict.fromkeys(paths))
+        inputs += [folder for path in prepared if (folder := _trained_by(path)) is not None]
+    return list(dict.fromkeys(inputs))
 
 
 @lru_cache(maxsize=64)
-def _read_by(place: Path) -> tuple[Path, ...]:
-    prepared = load(place)
+def _read_by(path: Path) -> tuple[Path, ...]:
+    prepared = load(path)
     releases = (prepared.old, prepared.new, prepared.shipped)
-    mapped = [one.embeddings for one in releases if isinstance(one.embeddings, Mapped)]
-    return (place, *(one.path for one in releases), *(one.path for one in mapped))
+    embeddings = [release.embeddings for release in releases]
+    files = [mapped.path for mapped in embeddings if isinstance(mapped, Mapped)]
+    return (path, *(release.path for release in releases), *files)
 
 
 @lru_cache(maxsize=64)
-def _trained_by(place: Path) -> Path | None:
-    return load(place).transformer
+def _trained_by(path: Path) -> Path | None:
+    return load(path).transformer
 
 
-def _release(source: Source, division: Division, work: Path, path: Path, say: Say) -> Release:
+def _release(source: Source, division: Division, work: Path, path: Path, log: Log) -> Release:
     """A release with a plain head."""
     bundle = Bundle.open(source.bundle)
     users = [example for user in division.users for example in (*user.train, *user.test)]
     texts = distinct_texts([*division.public, *users])
     embeddings = embed(bundle, source.name, texts, work)
     head = bundle.head()
-    # A bundle that was trained for this very task keeps its head, as fala-replace does; but no
-    # peer has words.
+    # A bundle that was trained for this task keeps its head, as in fala-replace; peers have no
+    # words.
     if not _fits(head, division) or head.lexical is not None:
-        say(f"{division.name}: fitting the global head of {source.name}")
+        log(f"{division.name}: fitting the global head of {source.name}")
         head = _fitted(bundle, division, embeddings, lexical=False)
         write_release(path, bundle, head, {"head": f"fitted on the public of {division.name}"})
     else:
@@ -190,30 +190,30 @@ def _release(source: Source, division: Division, work: Path, path: Path, say: Sa
     flops = forward_flops_of(bundle)
     if not flops and TOKENIZER in bundle.manifest.files:
         raise DataError(
-            f"{source.bundle}: does not say what a forward pass costs; export it with "
+            f"{source.bundle}: its manifest has no cost of a forward pass; export it with "
             "`fala-export backbone` of this version"
         )
-    kept = keep(embeddings, work)
-    return Release(source.name, path, head, kept, flops, lengths(bundle, texts))
+    mapped = keep(embeddings, work)
+    return Release(source.name, path, head, mapped, flops, lengths(bundle, texts))
 
 
-def _shipped(source: Source, plain: Release, division: Division, path: Path, say: Say) -> Release:
+def _shipped(source: Source, plain: Release, division: Division, path: Path, log: Log) -> Release:
     """The release of a backbone as FaLA's devices get it.
 
     Args:
         source: The backbone.
-        plain: The release of the same backbone, where the peers start.
-        division: Its public fits a head on embeddings and words, unless the bundle brings a head of
-            its own for this task, with words or without.
+        plain: The release of the same backbone, from which the peers start.
+        division: A head on embeddings and words is fitted on its public rows, unless the bundle
+            has a head for this task.
         path: Of the bundle.
-        say: Told before anything slow.
+        log: Receives progress.
     """
     bundle = Bundle.open(source.bundle)
     head = bundle.head()
     if _fits(head, division):
         shutil.copyfile(source.bundle, path)
     else:
-        say(f"{division.name}: fitting the head on embeddings and words of {source.name}")
+        log(f"{division.name}: fitting the head on embeddings and words of {source.name}")
         head = _fitted(bundle, division, plain.embeddings, lexical=True)
         about = f"fitted on the public of {division.name}, with words"
         write_release(path, bundle, head, {"head": about})
@@ -227,20 +227,20 @@ def _tuned(
     division: Division,
     rows: Sequence[Mapping[str, Any]],
     path: Path,
-    say: Say,
+    log: Log,
 ) -> Release:
     """The release of a backbone that the laboratory trained, as FaLA's devices get it.
 
     Args:
-        source: The trained one.
-        plain: The release of the trained one, where the peers start.
-        division: Its public has documents that were not trained on.
-        rows: What was trained on.
+        source: The trained backbone.
+        plain: Its release, from which the peers start.
+        division: Some of its public documents were not trained on.
+        rows: The training rows.
         path: Of the bundle.
-        say: Told before anything slow.
+        log: Receives progress.
     """
     bundle = Bundle.open(source.bundle)
-    say(f"{division.name}: fitting words for {source.name}")
+    log(f"{division.name}: fitting words for {source.name}")
     texts = distinct_texts(map(example_of, rows))
     embeddings = embed(bundle, source.name, texts, path.parent)
     vectors = {**plain.embeddings, **embeddings}
@@ -270,35 +270,28 @@ def _fits(head: Head | None, division: Division) -> TypeGuard[Head]:
 
 
 def _learn(
-    olds: Sequence[Source], release: Path, division: Division, trained_on: Path | None, say: Say
+    olds: Sequence[Source], release: Path, division: Division, trained_on: Path | None, log: Log
 ) -> dict[str, Any]:
-    """Put into a release what helps replacements: bridges, a population prior, and scales."""
-    said: dict[str, Any] = {}
+    """Add bridges, a population prior and scales to a release."""
+    learnt: dict[str, Any] = {}
     embedder = embedder_of(release.parent)
-    learners = {
-        **{
-            f"bridge from {old.name}" if number else "bridge": partial(
-                add_bridge, old.bundle, release, division, embedder
-            )
-            for number, old in enumerate(olds)
-        },
-        **{
-            name: partial(add_from_annotators, write, release, division, embedder, trained_on)
-            for name, write in (
-                ("prior", fala_export.write_prior),
-                ("scales", fala_export.write_scales),
-            )
-        },
-    }
+    learners: dict[str, partial[dict[str, Any]]] = {}
+    for number, old in enumerate(olds):
+        name = f"bridge from {old.name}" if number else "bridge"
+        learners[name] = partial(add_bridge, old.bundle, release, division, embedder)
+    for name, write in (("prior", fala_export.write_prior), ("scales", fala_export.write_scales)):
+        learners[name] = partial(
+            add_from_annotators, write, release, division, embedder, trained_on
+        )
     for name, learn in learners.items():
-        if name == "scales" and "refused" not in said["prior"]:
+        if name == "scales" and "refused" not in learnt["prior"]:
             continue  # a prior comes with the scales for it
-        say(f"{division.name}: the vendor learns from the public: {name}")
+        log(f"{division.name}: the vendor learns from the public: {name}")
         try:
-            said[name] = learn()
+            learnt[name] = learn()
         except FalaError as error:
-            # A record names no folder of the machine that it was made on.
+            # A record contains no paths of this machine.
             why = str(error).removeprefix(f"{release}: ")
-            say(f"{division.name}: no {name}: {why}")
-            said[name] = {"refused": why}
-    return said
+            log(f"{division.name}: no {name}: {why}")
+            learnt[name] = {"refused": why}
+    return learnt

@@ -1,4 +1,4 @@
-"""The backbones that a run is given, by name."""
+"""The old and new backbones of a run, found by name."""
 
 from __future__ import annotations
 
@@ -8,30 +8,29 @@ from pathlib import Path
 from fala import Bundle, DataError, write_bundle
 from fala.playground.releases import BUILT_IN, built_in
 from fala_sim.digests import digest_of, file_digest, folder_digest
-from fala_sim.engine.task import Say
+from fala_sim.engine.task import Log
 from fala_sim.models.catalogue import MODELS
 from fala_sim.vendor.exporter import run_apart
 
-#: Before a name: the vendor trains this backbone on a data set's public first.
+#: Prefix of a name: the vendor first trains this backbone on a data set's public rows.
 TUNED = "tuned:"
-#: Digits of a digest that are enough in a file's name.
+#: Digits of a digest in a file's name.
 SHORT = 16
 
 
 @dataclass(frozen=True)
 class Source:
-    """A backbone that the laboratory was given.
+    """A backbone of a run.
 
     Attributes:
         name: In records: a built-in's or a file's name.
-        digest: Of the bundle, or of the files that it is made from: what is prepared, and what is
-            recorded, belongs to this content, whatever its name.
-        bundle: The bundle; it is not there before ``export`` where it is made from a model.
-        transformer: Its Hugging Face folder, for what trains it; None where only a graph is known.
-        onnx: The ONNX file that the bundle is made from, and its tokenizer; None where there is
-            none.
-        tuned: Whether it is to be trained on a data set's public first (``tuning.tune``): bundle
-            and folder are those before it.
+        digest: Of the bundle, or of the files that it is made from: identifies the content in
+            prepared files and in records, whatever the name.
+        bundle: The bundle; one that is made from a model does not exist before ``export``.
+        transformer: Its Hugging Face folder, for training; None if there is only a graph.
+        onnx: The ONNX file that the bundle is made from, and its tokenizer; None if there is none.
+        tuned: Whether it is first trained on a data set's public rows (``tuning.tune``): bundle
+            and folder are those before the training.
     """
 
     name: str
@@ -41,15 +40,15 @@ class Source:
     onnx: tuple[Path, Path] | None = None
     tuned: bool = False
 
-    def export(self, say: Say) -> None:
-        """Make the bundle, where it is made from a model and not there yet.
+    def export(self, log: Log) -> None:
+        """Make the bundle from its model, if it does not exist yet.
 
         Raises:
             DataError: If it cannot be made.
         """
         if self.bundle.is_file():
             return
-        say(f"exporting {self.name} to int8")
+        log(f"exporting {self.name} to int8")
         if self.onnx is not None:
             file, tokenizer = self.onnx
             export_int8(file, self.bundle, self.name, "--tokenizer", str(tokenizer))
@@ -58,11 +57,11 @@ class Source:
 
 
 def export_int8(model: Path, bundle: Path, name: str, *more: str) -> None:
-    """Make a bundle in int8 of a Hugging Face folder or an ONNX file.
+    """Export a Hugging Face folder or an ONNX file as a bundle in int8.
 
     Args:
         model: The folder or the file.
-        bundle: To write.
+        bundle: The file to write.
         name: For its manifest.
         more: Options of ``fala-export backbone``.
 
@@ -81,9 +80,9 @@ def find_source(name: str, work: Path) -> Source:
 
     Args:
         name: A built-in backbone of ``fala``, a pre-trained one of ``fala_sim.models.catalogue``,
-            a bundle, or a Hugging Face folder. ``Source.export`` makes a bundle in int8 of what is
-            none. After ``tuned:``, one with a folder, which is trained for every data set first.
-        work: Where the bundle of a built-in or an exported backbone is kept.
+            a bundle, or a Hugging Face folder. ``Source.export`` makes the missing bundles, in
+            int8. After ``tuned:``, one with a folder, which is first trained for every data set.
+        work: Folder for the bundles of built-in and exported backbones.
 
     Raises:
         DataError: If there is no such backbone, or it cannot be trained.
@@ -124,7 +123,7 @@ def _bundle(name: str, digest: str, work: Path) -> Path:
 
 
 def _write_built_in(name: str, work: Path) -> Path:
-    """Write the backbone of a sample release, unless it is there: the same bytes every time."""
+    """Write the backbone of a sample release, if missing; the bytes are deterministic."""
     bundle = built_in(name)
     path = _bundle(name, bundle.digest, work)
     if not path.is_file():
@@ -135,12 +134,12 @@ def _write_built_in(name: str, work: Path) -> Path:
 
 
 def _to_tune(name: str, work: Path) -> Source:
-    given = name.removeprefix(TUNED)
-    source = find_source(given, work)
+    base_name = name.removeprefix(TUNED)
+    source = find_source(base_name, work)
     if source.transformer is None or source.tuned:
         raise DataError(
-            f"{name}: what is trained is minilm, mpnet or a Hugging Face folder, and {given!r} is "
-            f"{'one to be trained already' if source.tuned else 'a graph alone'}"
+            f"{name}: only minilm, mpnet or a Hugging Face folder can be trained; {base_name!r} is "
+            f"{'a tuned backbone already' if source.tuned else 'only a graph'}"
         )
     digest = digest_of((TUNED, source.digest))
     return replace(source, name=f"{TUNED}{source.name}", digest=digest, tuned=True)

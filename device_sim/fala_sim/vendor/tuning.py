@@ -1,8 +1,8 @@
-"""Backbones that the vendor trained on a data set's public first (the paper's first phase).
+"""Backbones that the vendor first trains on a data set's public rows (the paper's first phase).
 
-The public of the validation users' division is trained on, for both divisions of a seed: the test
-users are not of it either, and what either division's users are tested on is left out of it. So
-settings are searched on the very backbone that the tables then replace by, and it is trained once.
+One training serves both divisions of a seed. Its rows are the public of the validation users'
+division, which has no test users, without what either division's users are tested on. So settings
+are searched on the same backbone that the replacements use.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from fala import Bundle, DataError, Match
 from fala_sim.convert.conversion import folded
 from fala_sim.data_sets import Partition, Role
 from fala_sim.digests import digest_of, file_digest
-from fala_sim.engine.task import Say
+from fala_sim.engine.task import Log
 from fala_sim.situation import CLASSES, judged
 from fala_sim.vendor.exporter import run_apart
 from fala_sim.vendor.sources import SHORT, Source
 
-# Rows, or the way of training, were others before it was 1.
+# The version of the rows and of the training; part of the folder's digest.
 _FORM = 1
 _ROLES: tuple[Role, ...] = ("test", "validation")
 
@@ -33,56 +33,55 @@ class Tuned:
     """A backbone that was trained for a data set.
 
     Attributes:
-        source: With the trained folder and its bundle. Its digest is that of what it was made
-            from, as the given source has it.
-        rows: The file of what it was trained on.
-        said: What the training says of itself, and the bundle's digest.
+        source: With the trained folder and its bundle. Its digest is still that of the untrained
+            backbone.
+        rows: The file of the training rows.
+        details: The training's details in the manifest, and the bundle's digest.
     """
 
     source: Source
     rows: Path
-    said: dict[str, Any]
+    details: dict[str, Any]
 
 
-def tune(source: Source, partition: Partition, work: Path, say: Say) -> Tuned:
-    """Train a backbone on the public of a data set, or find it trained.
+def tune(source: Source, partition: Partition, work: Path, log: Log) -> Tuned:
+    """Train a backbone on the public rows of a data set, or find the trained one.
 
-    What was interrupted goes on from its last checkpoint.
+    An interrupted training resumes from its last checkpoint.
 
     Args:
-        source: A backbone with ``tuned`` set, of which the folder is trained.
+        source: A backbone with ``tuned`` set; its folder is trained.
         partition: The data set, and how it is divided.
         work: The run's work folder.
-        say: Told of progress.
+        log: Receives progress.
 
     Raises:
         DataError: If the data cannot be read or divided, or the training fails.
     """
     if source.transformer is None:
-        raise DataError(f"{source.name}: has no Hugging Face folder, which is what is trained")
+        raise DataError(f"{source.name}: has no Hugging Face folder to train")
     data, digest = partition.name, partition.digest()
-    made_of = (_FORM, source.digest, data, digest, partition.users, partition.seed)
-    folder = work / f"tuned-{digest_of(made_of)[:SHORT]}"
+    identity = (_FORM, source.digest, data, digest, partition.users, partition.seed)
+    folder = work / f"tuned-{digest_of(identity)[:SHORT]}"
     bundle, training, rows = folder / "tuned.fala", folder / "training", folder / "public.jsonl"
     trained = replace(source, bundle=bundle, transformer=training / "model", tuned=False)
     if not bundle.is_file():
-        say(f"{data}, seed {partition.seed}: training {source.name} on the public")
+        log(f"{data}, seed {partition.seed}: training {source.name} on the public")
         folder.mkdir(parents=True, exist_ok=True)
         with rows.open("w", encoding="utf-8") as lines:
             for row in public_rows(partition):
                 lines.write(json.dumps(row) + "\n")
         _train(source.transformer, rows, training, bundle, source.name)
     for checkpoint in training.glob("checkpoint-*"):
-        shutil.rmtree(checkpoint)  # three times the model, of a training that is over
-    said = {"digest": file_digest(bundle), **Bundle.open(bundle).manifest.details["training"]}
-    return Tuned(trained, rows, said)
+        shutil.rmtree(checkpoint)  # three times the model's size; the training is done
+    details = {"digest": file_digest(bundle), **Bundle.open(bundle).manifest.details["training"]}
+    return Tuned(trained, rows, details)
 
 
 def _train(folder: Path, rows: Path, work: Path, bundle: Path, name: str) -> None:
     """Train a Hugging Face folder, and make a bundle in int8 with its head.
 
-    The checkpoints in ``work`` are where an interrupted training resumes; the trained model is in
-    its ``model`` afterwards.
+    ``work`` holds the checkpoints of an interrupted training, and then the trained ``model``.
     """
     files = ("--data", str(rows), "--work", str(work), "--out", str(bundle))
     options = ("--resume", "--no-lexical", "--name", name, "--quantize", "int8")
@@ -95,9 +94,9 @@ def _train(folder: Path, rows: Path, work: Path, bundle: Path, name: str) -> Non
 def public_rows(partition: Partition) -> Iterator[dict[str, Any]]:
     """The rows that a backbone is trained on, as ``fala-export train`` reads them.
 
-    They are labels of people who are neither test nor validation users, on nothing that one of
-    these is tested on; histories lack what they are tested on, too. A text that a user trains on is
-    there where somebody else's label is on it, with that label.
+    The labels are from people who are neither test nor validation users. Texts on which one of
+    these is tested are left out, also from histories. A text that a user trains on may be among
+    them, with other people's labels.
 
     Args:
         partition: The data set, and how it is divided.
@@ -107,7 +106,7 @@ def public_rows(partition: Partition) -> Iterator[dict[str, Any]]:
     """
     tested, validated = (partition.divide(role) for role in _ROLES)
     if tested.task not in CLASSES:
-        raise DataError(f"{partition.name} is of {tested.task}; a backbone is trained on classes")
+        raise DataError(f"{partition.name} has {tested.task} labels; a backbone trains on classes")
     held_out = {
         folded(judged(example))
         for division in (tested, validated)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fala_sim.experiments.ablation.variants import ablations, variants
 from fala_sim.experiments.people import Experiment
-from fala_sim.experiments.runner import Giving, Made, timed
+from fala_sim.experiments.runner import Made, Records, timed
 from fala_sim.experiments.scoring import outcome
 from fala_sim.experiments.search import SEARCH
 from fala_sim.experiments.subject import Subject
@@ -16,9 +16,9 @@ from fala_sim.records import Key
 
 
 @timed
-def ablation(key: Key, place: Path, settings: Settings, done: frozenset[Key]) -> Giving:
+def ablation(key: Key, path: Path, settings: Settings, done: frozenset[Key]) -> Records:
     """Every variant of one user."""
-    subject = Subject.of(key, place)
+    subject = Subject.of(key, path)
     situation = subject.situation(cached=True)
     for variant, scores, extra in ablations(situation, settings):
         if key.of(variant) not in done:
@@ -26,7 +26,7 @@ def ablation(key: Key, place: Path, settings: Settings, done: frozenset[Key]) ->
             yield Made(key.of(variant), subject.about() | content | extra)
 
 
-#: The paper's own, of the paper's own method, whichever others are asked for.
+#: Always of the paper's method, whatever methods the options name.
 EXPERIMENTS = (
     Experiment(
         "ablation",

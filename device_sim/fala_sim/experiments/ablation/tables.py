@@ -35,7 +35,7 @@ _MODELS = {
     "fala": "FaLA (paper), with global training",
 }
 
-#: Users with a column of their own in Table 7, as in the paper.
+#: Users with a column in Table 7, as in the paper.
 _USERS = 5
 
 
@@ -109,7 +109,7 @@ def table_5(records: pd.DataFrame) -> Table:
     for setting, setting_runs in by_setting(runs):
         metrics = dict.fromkeys(("auc", paper.METRIC_5[setting.task]))
         for metric, strength in product(metrics, sorted({*runs["strength"], *_LAMBDAS})):
-            here = setting_runs[setting_runs["strength"] == strength]
+            group = setting_runs[setting_runs["strength"] == strength]
             rows.append(
                 {
                     "data": setting.data,
@@ -118,7 +118,7 @@ def table_5(records: pd.DataFrame) -> Table:
                     "lambda": strength,
                 }
                 | {
-                    name: mean(here[here["objective"] == objective], f"scores.{metric}")
+                    name: mean(group[group["objective"] == objective], f"scores.{metric}")
                     for objective, name in _OBJECTIVES.items()
                 }
                 | {
@@ -177,16 +177,16 @@ def table_7(records: pd.DataFrame) -> Table:
     """
     runs = _ablations(records, "7")
     runs = runs.assign(top_k=runs["part"].astype(int))
-    columns = [f"user {place}" for place in range(1, _USERS + 1)]
+    columns = [f"user {number}" for number in range(1, _USERS + 1)]
     rows: list[Row] = []
     notes: list[str] = []
     for setting, setting_runs in by_setting(runs):
         users = sorted(setting_runs["user"].unique())
-        named = ", ".join(f"user {place} is {user}" for place, user in enumerate(users, 1))
-        notes.append(f"{setting.data}: {named}.")
+        names = ", ".join(f"user {number} is {user}" for number, user in enumerate(users, 1))
+        notes.append(f"{setting.data}: {names}.")
         for top_k, group in parts(setting_runs, "top_k"):
             clusters = over_users(group, "clusters")
-            counts = [_whole(clusters[setting.data, user]) if (setting.data, user) in clusters
+            counts = [_as_integer(clusters[setting.data, user]) if (setting.data, user) in clusters
                       else NOT_RUN for user in users[:_USERS]]  # fmt: skip
             rows.append(
                 {
@@ -211,7 +211,7 @@ def table_7(records: pd.DataFrame) -> Table:
 
 
 def _ablations(records: pd.DataFrame, number: str) -> pd.DataFrame:
-    """A table's ablations, with their variant less the table's name as ``part``."""
+    """A table's ablations; ``part`` is their variant without the table's name."""
     runs = of(records, "ablation")
     names = runs["variant"].str.partition("-")
     runs = runs.assign(part=names[2])[names[0] == f"table{number}"]
@@ -223,6 +223,6 @@ def _ablations(records: pd.DataFrame, number: str) -> pd.DataFrame:
     return runs
 
 
-def _whole(count: float) -> Cell:
+def _as_integer(count: float) -> Cell:
     """A count as a whole number; a mean over seeds stays as it is."""
     return int(count) if count.is_integer() else count

@@ -1,6 +1,6 @@
-"""The paper's ablations (Tables 3 to 7) for one user, where only quality is asked.
+"""The paper's ablations (Tables 3 to 7) for one user; cost is not measured.
 
-All of them read embeddings that are known already, so nothing here is a replacement's cost.
+All of them use cached embeddings.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ LAMBDAS = ("0.0001", "0.001", "0.01", "0.1", "0")
 #: Table 7.
 TOP_K = (10, 50, 100, 250)
 
-# Stands for Table 5's lambda of 0, as a multiple of the features' mean squared length: equation 1
-# has no single solution without a penalty, where examples are fewer than d.
+# Replaces Table 5's lambda of 0, as a multiple of the features' mean squared length: with fewer
+# than d examples, equation 1 has no unique solution without a penalty.
 _LIMIT = 1e-8
 
 _STARTS = ("random", "full", "kmeans", "fala-k", "fala")
@@ -55,7 +55,7 @@ def ablations(situation: Situation, settings: Settings) -> Iterator[Row]:
     """All rows of one user.
 
     Each start of the matrix (Table 4) and each objective (Table 5) is followed by the same gradient
-    tuning as in ``fala-paper``. That Table 5 is tuned as well is read from its figures: the one of
+    tuning as in ``fala-paper``. The paper's figures show that Table 5 is tuned, too: its figure for
     news, BERT, MSE and lambda 0.0001 is that of FaLA in Tables 2 and 4.
 
     A user without examples has the vendor's model in every row of the new backbone.
@@ -65,8 +65,8 @@ def ablations(situation: Situation, settings: Settings) -> Iterator[Row]:
         settings: Those chosen for ``fala-paper``.
 
     Yields:
-        A variant's name, its scores, and what its record says beside them: ``clusters`` where
-        there are any, and ``examples``, how many the matrix was solved on.
+        A variant's name, its scores, and more fields of its record: ``clusters`` if there are any,
+        and ``examples``, how many the matrix was solved on.
     """
     old = situation.old
     yield "table3-old-global", ModelScores(old, old.head.vendor_model()), {}
@@ -98,22 +98,21 @@ class _User:
 
     @classmethod
     def of(cls, situation: Situation, settings: Settings) -> _User:
-        """With the representatives that the settings choose."""
+        """The user with the representatives for the settings."""
         inputs = situation.new.inputs(situation.user.train)
         chosen = medoids(situation, inputs, int(settings["top_k"]))
         return cls(situation, settings, inputs, chosen)
 
     def starts(self) -> Iterator[Row]:
-        """Table 4: what the matrix starts from."""
+        """Table 4: starts of the matrix."""
         random = np.random.default_rng(self.situation.seed)
         head, n = self.situation.new.head, len(self.inputs)
-        # Uniform within 0 and 1, torch.rand: the paper does not say how. With random signs as well
-        # nothing of the vendor's head would be left.
+        # Uniform in [0, 1), as torch.rand; the paper does not specify it. Random signs would leave
+        # nothing of the vendor's head.
         theta = random.random(head.weight.shape)
         yield "table4-random", self._tuned(Matrix(head, theta, head.bias)), {"examples": 0}
 
-        # "A multitude of examples, equivalent to the dimension of the matrix", where there are
-        # enough.
+        # "A multitude of examples, equivalent to the dimension of the matrix", if there are enough.
         full = random.choice(n, min(n, head.dimension), replace=False)
         yield "table4-full", *self._solved(full)
         means = select_by_means(self.inputs, EXAMPLES, self.situation.seed)
@@ -130,8 +129,8 @@ class _User:
     def objectives(self) -> Iterator[Row]:
         """Table 5: the objective by lambda, from theta0 = 0 with the vendor's b.
 
-        All are on the same representatives. Where both terms are there, ``fit_matrix`` lets an old
-        logit weigh as much as a label.
+        All use the same representatives. With both terms, ``fit_matrix`` gives an old logit the
+        weight of a label.
         """
         situation, chosen, head = self.situation, self.chosen, self.situation.new.head
         examples = [situation.user.train[index] for index in chosen.tolist()]
@@ -153,16 +152,16 @@ class _User:
                 yield f"table5-{objective}-{name}", self._tuned(Matrix.of(start)), counts
 
     def without_the_vendor(self) -> Iterator[Row]:
-        """Table 6: without any global training against FaLA.
+        """Table 6: no global training, against FaLA.
 
-        The paper fine-tunes a backbone that saw no task data. Here a head is fitted on the user's
-        labels, the backbone frozen: logistic with a ridge to zero, its penalty by exact
-        leave-one-out. b is the log-odds of the user's labels, and a matcher takes the mean of the
-        history, since weights, bias and attention would be the vendor's.
+        The paper fine-tunes a backbone without task data. Here a head is fitted on the user's
+        labels with a frozen backbone: logistic, with a ridge to zero and its penalty by exact
+        leave-one-out. b is the log-odds of the user's labels, and a matcher averages the history,
+        since weights, bias and attention would be the vendor's.
         """
         new = self.situation.new
         shares = self.situation.label_shares()
-        # Half an example of each label more: no label's odds are 0.
+        # Half an example more of each label, so that no odds are 0.
         counts = shares.sum(axis=0) + 0.5
         if len(counts) == 1:
             counts = counts / (len(shares) + 1 - counts)
@@ -175,7 +174,7 @@ class _User:
         yield "table6-fala", scores, extra | {"clusters": len(self.chosen)}
 
     def neighbours(self) -> Iterator[Row]:
-        """Table 7: how many clusters a user has, by top k."""
+        """Table 7: a user's number of clusters, by top k."""
         for top_k in TOP_K:
             chosen = medoids(self.situation, self.inputs, top_k)
             scores, extra = self._solved(chosen)
@@ -193,8 +192,8 @@ class _User:
 
 
 def _filled(chosen: NDArray[np.int64], n: int, random: np.random.Generator) -> NDArray[np.int64]:
-    """The first 50 medoids, filled up to 50 at random from the remaining examples."""
-    kept = chosen[:EXAMPLES]
-    rest = np.setdiff1d(np.arange(n), kept)
-    more = random.choice(rest, min(len(rest), EXAMPLES - len(kept)), replace=False)
-    return np.concatenate([kept, more])
+    """The first 50 medoids, filled up to 50 with random other examples."""
+    first = chosen[:EXAMPLES]
+    rest = np.setdiff1d(np.arange(n), first)
+    drawn = random.choice(rest, min(len(rest), EXAMPLES - len(first)), replace=False)
+    return np.concatenate([first, drawn])

@@ -1,1 +1,1 @@
-"""Houlsby et al. (ICML 2019): adapters against full fine-tuning, on benchmarks without people."""
+"""Adapters compared with full fine-tuning on benchmarks (Houlsby et al., ICML 2019)."""

@@ -1,10 +1,9 @@
-"""What Houlsby et al. report of CoLA and MRPC, and what a reproduction does: ``houlsby.csv``.
+"""Scores that Houlsby et al. and a reproduction report for CoLA and MRPC: ``houlsby.csv``.
 
 N. Houlsby, A. Giurgiu, S. Jastrzebski, B. Morrone, Q. de Laroussilhe, A. Gesmundo, M. Attariyan and
-S. Gelly, "Parameter-Efficient Transfer Learning for NLP", ICML 2019: BERT-large, on the test rows
-that GLUE keeps for itself (``paper``). K. Whitenour and S. Schoch, UVA CS 6316, fall 2019:
-BERT-base, accuracy on the development rows (``slides``). Scores are shares, in the
-paper percent.
+S. Gelly, "Parameter-Efficient Transfer Learning for NLP", ICML 2019: BERT-large, on GLUE's hidden
+test rows (``paper``). K. Whitenour and S. Schoch, UVA CS 6316, fall 2019: BERT-base, accuracy on
+the development rows (``slides``). Scores are shares; the paper has percent.
 """
 
 from __future__ import annotations
@@ -13,15 +12,15 @@ from functools import lru_cache
 
 from fala_sim.csv_rows import csv_rows
 
-#: What the paper reports of each data set.
+#: The paper's metric, by data set.
 METRIC = {"cola": "matthews", "mrpc": "f1"}
 
-#: The share of a model's parameters that the best of the paper's three sizes trains.
+#: Share of a model's parameters trained by the best of the paper's three sizes.
 BEST_SHARE = 0.036
 
 
 def reported(source: str, method: str, variant: str, data: str) -> float | None:
-    """A score as a share; None where the source has none.
+    """A score as a share; None if the source has none.
 
     Args:
         source: ``"paper"`` or ``"slides"``.

@@ -1,4 +1,4 @@
-"""One training each, or one adapter without its layers."""
+"""Jobs: one training, or one adapter with layers left out."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ import numpy as np
 
 from fala import Backbone, Bundle, DataError
 from fala.release import EncoderState, OnnxEncoder, Row, unique_texts
-from fala_sim.engine.inputs import here
-from fala_sim.experiments.runner import Giving, Made
+from fala_sim.engine.inputs import local_path
+from fala_sim.experiments.runner import Made, Records
 from fala_sim.experiments.scoring import rounded
 from fala_sim.experiments.trainings import folder_name, head_of, rows_of, train_once
 from fala_sim.metric.quality import decisions, figures
 from fala_sim.records import Key
 from fala_sim.situation import Logits
 
-#: Among spans: nothing is left out.
+#: The span that leaves nothing out.
 WHOLE = "none"
-#: Among learning rates: the exporter's own.
+#: The exporter's default learning rate.
 USUAL = ""
 
 
@@ -34,9 +34,9 @@ class Benchmark:
 
     Attributes:
         data: The benchmark's name.
-        folder: Of what is trained, in the run's work.
-        rows: Its rows, with splits of their own.
-        base: Bundle of the backbone, which takes adapters as inputs.
+        folder: Of the trainings, in the run's work folder.
+        rows: Its rows, with their own splits.
+        base: Bundle of the backbone, with inputs for adapters.
         transformer: The Hugging Face folder that it was exported from.
         new: The backbone's name.
         digests: Of the ``"data"`` and of the ``"new"`` backbone.
@@ -52,58 +52,58 @@ class Benchmark:
 
 
 def spans(layers: int) -> dict[str, tuple[int, int]]:
-    """Every span of layers by its name, first and last layer; and that without any."""
+    """First and last layer of every span of layers, by name, and of the empty span."""
     splits = {
         f"{first}-{last}": (first, last) for first in range(layers) for last in range(first, layers)
     }
     return {WHOLE: (0, -1), **splits}
 
 
-def validate(task: Benchmark, key: Key, trained: Key, options: Sequence[str], rate: str) -> Giving:
-    """Train a task at a learning rate, and give how good it was on the validation rows.
+def validate(task: Benchmark, key: Key, trained: Key, options: Sequence[str], rate: str) -> Records:
+    """Train a task at a learning rate, and yield its accuracy on the validation rows.
 
-    What is trained stays: it is the training itself, if this is the rate that is chosen.
+    The training is kept, and reused if this rate is chosen.
 
     Args:
         task: The benchmark on its backbone.
         key: Of the record.
         trained: Key of the training.
         options: Of the exporter's command.
-        rate: Another of its options; ``USUAL`` for the command's own.
+        rate: Its learning rate; ``USUAL`` for the command's default.
     """
-    # A whole model may be gone again that a run of the usual rate alone has measured.
-    _, said = _trained(task, trained, options, rate, needed=False)
-    training = said["training"]
+    # A run at the usual rate may have measured and deleted a full model.
+    _, report = _trained(task, trained, options, rate, needed=False)
+    training = report["training"]
     content = {
         **_about(task, rows_of(task.rows)),
         "accuracy": max(training["history"]["validation_accuracy"].values()),
         "history": training["history"],
         "recipe": training["recipe"],
         "versions": training["versions"],
-        "seconds": said["seconds"],
+        "seconds": report["seconds"],
     }
     yield Made(key, content)
 
 
-def train(task: Benchmark, key: Key, options: Sequence[str], rate: str = USUAL) -> Giving:
-    """Train a task by one method, measure what ships on the held-out rows, and give its record.
+def train(task: Benchmark, key: Key, options: Sequence[str], rate: str = USUAL) -> Records:
+    """Train a task by one method, and evaluate the bundle on the held-out rows.
 
     Args:
         task: The benchmark on its backbone.
         key: Of the record.
         options: Of the exporter's command.
-        rate: Another of its options; see ``validate``.
+        rate: Its learning rate; see ``validate``.
     """
-    bundle, said = _trained(task, key, options, rate)
+    bundle, report = _trained(task, key, options, rate)
     start = time.perf_counter()
-    training = said["training"]
+    training = report["training"]
     rows = rows_of(task.rows)
-    answered = _Answers(task, bundle, rows)
-    truth = answered.truth
-    logits = answered.logits(answered.state)
+    evaluation = _Evaluation(task, bundle, rows)
+    truth = evaluation.truth
+    logits = evaluation.logits(evaluation.state)
     content = {
         **_about(task, rows),
-        **_scored(logits, truth, answered.head.labels),
+        **_scored(logits, truth, evaluation.head.labels),
         "size": training["recipe"]["method"].get("size"),
         "layers": training["recipe"]["method"].get("layers"),
         "init_scale": training["recipe"]["method"].get("init_scale"),
@@ -111,15 +111,15 @@ def train(task: Benchmark, key: Key, options: Sequence[str], rate: str = USUAL) 
         "bytes": bundle.stat().st_size,
         "torch": training["figures"]["trained"]["pooled"],
         "frozen": training["figures"]["frozen"]["pooled"],
-        "majority": _majority(rows, truth, answered.head.labels),
+        "majority": _majority(rows, truth, evaluation.head.labels),
         "history": training["history"],
         "recipe": training["recipe"],
         "versions": training["versions"],
         "logits": rounded(logits),
-        "truth": [answered.head.labels.index(label) for label in truth],
-        "seconds": said["seconds"] + time.perf_counter() - start,
+        "truth": [evaluation.head.labels.index(label) for label in truth],
+        "seconds": report["seconds"] + time.perf_counter() - start,
     }
-    # Of a whole model nothing is asked any more.
+    # A full model is not needed any more.
     yield Made(key, content, spent=() if key.method == "adapters" else (bundle,))
 
 
@@ -129,53 +129,49 @@ def leave_out(
     options: Sequence[str],
     rate: str = USUAL,
     done: frozenset[Key] = frozenset(),
-) -> Giving:
-    """Give an adapter's figures without the adapters, and norms, of every span of layers.
+) -> Records:
+    """Yield an adapter's figures without the adapters, and norms, of every span of layers.
 
-    Nothing is trained: they are left out of what the graph is fed.
+    Nothing is trained: these inputs of the graph are left out.
 
     Args:
         task: The benchmark on its backbone.
-        trained: Key of the adapter's own training; it is trained again where its bundle is gone.
-        options: Of that.
-        rate: Of that; see ``validate``.
-        done: Of its records those that an earlier run has.
+        trained: Key of the adapter's training; it is repeated if its bundle is missing.
+        options: Of the training.
+        rate: Of the training; see ``validate``.
+        done: Keys that are recorded already.
     """
     bundle, _ = _trained(task, trained, options, rate)
     rows = rows_of(task.rows)
-    answered = _Answers(task, bundle, rows)
-    truth = answered.truth
-    if answered.state is None:
-        raise DataError(f"{bundle}: is no adapter; remove it, and it is trained again")
-    inputs = answered.state.inputs
+    evaluation = _Evaluation(task, bundle, rows)
+    truth = evaluation.truth
+    if evaluation.state is None:
+        raise DataError(f"{bundle}: is no adapter; remove it to train it again")
+    inputs = evaluation.state.inputs
     for name, (first, last) in spans(_layers(inputs)).items():
         key = Key("adapter-span", task.data, "adapters", "all", trained.seed, name)
         if key in done:
             continue
         start = time.perf_counter()
-        out = {f"adapter.{layer}." for layer in range(first, last + 1)}
-        kept = {
-            name: array
-            for name, array in inputs.items()
-            if not any(name.startswith(prefix) for prefix in out)
-        }
-        logits = answered.logits(EncoderState.of(kept))
+        prefixes = tuple(f"adapter.{layer}." for layer in range(first, last + 1))
+        kept = {name: array for name, array in inputs.items() if not name.startswith(prefixes)}
+        logits = evaluation.logits(EncoderState.of(kept))
         content = {
             **_about(task, rows),
-            **_scored(logits, truth, answered.head.labels),
+            **_scored(logits, truth, evaluation.head.labels),
             "first": first,
             "last": last,
             "of": trained.variant,
             "positive": float(decisions(logits).mean()),
-            "majority": _majority(rows, truth, answered.head.labels),
+            "majority": _majority(rows, truth, evaluation.head.labels),
             "logits": rounded(logits),
             "seconds": time.perf_counter() - start,
         }
         yield Made(key, content)
 
 
-class _Answers:
-    """What a trained bundle says of the test rows, on the graph that ships."""
+class _Evaluation:
+    """A trained bundle's predictions on the test rows, by the graph that ships."""
 
     def __init__(self, task: Benchmark, bundle: Path, rows: Sequence[Row]) -> None:
         opened = Bundle.open(bundle)
@@ -198,34 +194,35 @@ class _Answers:
             raise DataError("a backbone that takes adapters is a transformer")
         embeddings = dict(zip(self._texts, vectors, strict=True))
         model = self.head.vendor_model()
-        given = self.head.inputs(self._examples, embeddings)
-        return np.asarray(model.logits(given, self.head.words(self._examples)))
+        inputs = self.head.inputs(self._examples, embeddings)
+        return np.asarray(model.logits(inputs, self.head.words(self._examples)))
 
 
 def _trained(
     task: Benchmark, key: Key, options: Sequence[str], rate: str, *, needed: bool = True
 ) -> tuple[Path, dict[str, Any]]:
-    """The bundle of a training and what the command said, from the work folder if it is there.
+    """The bundle of a training and the command's summary; an earlier run's training is reused.
 
-    Where the bundle is not ``needed`` it is enough that there was one.
+    If the bundle is not ``needed``, it may have been deleted.
     """
-    named = "-".join(filter(None, (folder_name(key), rate)))
-    folder = task.folder / named
+    name = "-".join(filter(None, (folder_name(key), rate)))
+    folder = task.folder / name
     bundle, work = folder / "task.fala", folder / "training"
 
     words = [
-        "adapter", "--base", task.base, "--model", here(task.transformer), "--data", task.rows,
-        "--task", task.data, "--work", work, "--out", bundle, "--seed", key.seed,
+        "adapter", "--base", task.base, "--model", local_path(task.transformer),
+        "--data", task.rows, "--task", task.data, "--work", work, "--out", bundle,
+        "--seed", key.seed,
         "--resume", "--own-splits", "--no-lexical",  # the paper's head has no words
         *options, *(("--learning-rate", rate) if rate else ()),
     ]  # fmt: skip
-    said = train_once(folder, [bundle] if needed else [], words, f"{task.data} {named}: ")
-    shutil.rmtree(work, ignore_errors=True)  # three times the model, of a training that is over
-    return bundle, said
+    report = train_once(folder, [bundle] if needed else [], words, f"{task.data} {name}: ")
+    shutil.rmtree(work, ignore_errors=True)  # three times the model's size; the training is done
+    return bundle, report
 
 
 def _layers(inputs: Mapping[str, Any]) -> int:
-    """Of names such as ``adapter.5.output.up.bias``."""
+    """The number of layers in names such as ``adapter.5.output.up.bias``."""
     return 1 + max(int(name.split(".")[1]) for name in inputs)
 
 
@@ -253,7 +250,7 @@ def _scored(logits: Logits, truth: Sequence[str], labels: Sequence[str]) -> dict
 
 
 def _majority(rows: Sequence[Row], truth: Sequence[str], labels: Sequence[str]) -> dict[str, Any]:
-    """The figures of whoever always says the most frequent label of the training rows."""
+    """The figures of always predicting the most frequent label of the training rows."""
     public = [str(row.label) for row in rows if row.split == "public"]
     most = max(labels, key=public.count)
     sign = 1.0 if labels.index(most) else -1.0

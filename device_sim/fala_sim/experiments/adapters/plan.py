@@ -1,8 +1,8 @@
-"""What is trained of a backbone on benchmarks, in what order.
+"""The trainings on benchmarks, and their order.
 
-A stream of tasks on one backbone: adapters of several sizes and first scales, against all weights,
-the top layers and the norms; and adapters of which a span of layers is left out. The intervals are
-over seeds of the training: its rows are divided once.
+Several tasks on one backbone: adapters of several sizes and initial scales, compared with tuning
+all weights, the top layers and the norms; and adapters with a span of layers left out. Intervals
+are over seeds of the training; the rows are divided once.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pathlib import Path
 from fala import DataError
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.output import save
-from fala_sim.data.place import find_place, is_benchmark
+from fala_sim.data.location import find_location, is_benchmark
 from fala_sim.digests import digest_of
-from fala_sim.engine.task import Engine, Say, Task
+from fala_sim.engine.task import Engine, Log, Task
 from fala_sim.experiments.adapters import jobs
 from fala_sim.experiments.adapters.jobs import Benchmark
 from fala_sim.experiments.adapters.rates import chosen, searches
@@ -33,29 +33,29 @@ from fala_sim.experiments.trainings import (
 from fala_sim.records import Key, Kind, Store
 from fala_sim.vendor.sources import SHORT, export_int8
 
-#: Kinds of record that are made here, in the order in which they are: what settings are chosen by,
-#: what is compared, what costs little once that is trained, then the curves.
+#: Kinds of record made here, in order: the search for settings, the comparison, the spans, which
+#: reuse its trainings, then the curves.
 KINDS: tuple[Kind, ...] = (
     "adapter-search", "adapter", "adapter-span", "adapter-size", "adapter-init",
 )  # fmt: skip
 
-#: The size that spans and first scales are of (the paper, section 3.6), and the deviation of the
-#: first weights everywhere else.
+#: The adapters' size for spans and initial scales (the paper, section 3.6), and the deviation of
+#: the initial weights everywhere else.
 SIZE, SCALE = 64, 1e-2
-#: Sizes of the comparison, and those of the curve besides: the ends first, which tell most.
+#: Sizes of the comparison, and the curve's other sizes: the most informative ends first.
 COMPARED, SIZES = (SIZE, 8), (2, 256, 16, 4, 32, 128)
-#: Top layers that are trained for the curve, where the model has more.
+#: Numbers of trained top layers in the curve, if the model has more layers.
 TOP_LAYERS = (1, 2, 3, 5, 7, 9, 11)
-#: The other deviations of the first weights: the ends first, too.
+#: The other deviations of the initial weights, the ends first, too.
 SCALES = (1.0, 1e-7, 1e-1, 1e-4, 1e-3, 1e-5, 1e-6)
 
-# Rows, or the way of training, were others before it was 1.
+# The version of the rows and of the training; part of the folder's digest.
 _FORM = 1
-_SPLIT_SEED = 0  # of the draw of validation rows, whichever seed is trained with
+_SPLIT_SEED = 0  # of the draw of validation rows, for all seeds of the training
 
 
 def trials(kind: Kind, layers: int) -> list[Trial]:
-    """What a kind of record needs trained, in the order of its worth.
+    """The trainings of a kind of record, the most useful first.
 
     Args:
         kind: Of record.
@@ -76,14 +76,14 @@ def trials(kind: Kind, layers: int) -> list[Trial]:
     return [Trial(kind, "adapters", f"{scale:g}", (*options, repr(scale))) for scale in SCALES]
 
 
-def run(plan: Plan, kinds: Sequence[Kind], engine: Engine, say: Say) -> list[str]:
-    """Run what some kinds of record need of a plan's benchmarks, and is not recorded yet.
+def run(plan: Plan, kinds: Sequence[Kind], engine: Engine, log: Log) -> list[str]:
+    """Run the missing trainings of some kinds of record on a plan's benchmarks.
 
     Args:
-        plan: What is asked.
+        plan: The run's options.
         kinds: Kinds of record.
         engine: Runs the jobs.
-        say: Told of progress.
+        log: Receives progress.
 
     Returns:
         One line for each task that cannot be prepared, and for each job that failed.
@@ -94,16 +94,16 @@ def run(plan: Plan, kinds: Sequence[Kind], engine: Engine, say: Say) -> list[str
     """
     names = [name for name in plan.data if is_benchmark(name)]
     if not names:
-        raise DataError("adapters are tried on benchmarks; name cola or mrpc with --data")
+        raise DataError("adapters need a benchmark; use --data cola or --data mrpc")
     store, work = Store(plan.results), plan.work()
     model = find_model(plan.new, work)
     base = work / f"adapters-{model.digest[:SHORT]}.fala"
     if not base.is_file():
-        say(f"exporting {model.name} to int8, with inputs for adapters")
+        log(f"exporting {model.name} to int8, with inputs for adapters")
         export_int8(model.folder, base, model.name, "--adapters")
-    tasks, failures = prepare_all(names, lambda name: _prepare(plan, store, name, model, base), say)
+    tasks, failures = prepare_all(names, lambda name: _prepare(plan, store, name, model, base), log)
     compared = {trial.method: trial for trial in trials("adapter", 0)[:2]}
-    # What an earlier kind trained is there for a later one; rates are searched before all.
+    # Later kinds reuse the trainings of earlier ones; rates are searched first.
     for kind in KINDS:
         if kind == "adapter-search":
             waiting = searches(store, tasks, list(compared.values()))
@@ -113,7 +113,7 @@ def run(plan: Plan, kinds: Sequence[Kind], engine: Engine, say: Say) -> list[str
             waiting = _spans(plan, store, tasks)
         else:
             waiting = _trainings(plan, store, tasks, kind)
-        failures += run_tasks(waiting, store, engine=engine, say=say)
+        failures += run_tasks(waiting, store, engine=engine, log=log)
     return list(dict.fromkeys(failures))
 
 
@@ -122,14 +122,14 @@ def _adapters(kind: Kind, size: int) -> Trial:
 
 
 def _trainings(plan: Plan, store: Store, tasks: Sequence[Benchmark], kind: Kind) -> Iterator[Task]:
-    """Every training of a kind, and before it the adapters that it is compared with."""
+    """Every training of a kind, after the adapters that it is compared with."""
     rate_of = cache(partial(chosen, store))  # it reads all records
     needed = [*trials("adapter", 0)[:1], *trials(kind, _layers(tasks))]
     for seed in range(plan.seeds):
         for trial in dict.fromkeys(needed):
             for task in tasks:
                 rate = rate_of(task.data, trial.method)
-                if rate is None:  # its search failed, which was told
+                if rate is None:  # its search failed, which was reported
                     continue
                 key = trial.key(task.data, seed)
                 job = partial(jobs.train, task, key, trial.options, rate)
@@ -137,7 +137,7 @@ def _trainings(plan: Plan, store: Store, tasks: Sequence[Benchmark], kind: Kind)
 
 
 def _spans(plan: Plan, store: Store, tasks: Sequence[Benchmark]) -> Iterator[Task]:
-    """Every seed's adapters, without those of every span of layers."""
+    """Tasks that leave every span of layers out, for every seed's adapters."""
     adapters = _adapters("adapter", SIZE)
     for seed in range(plan.seeds):
         for task in tasks:
@@ -152,7 +152,7 @@ def _spans(plan: Plan, store: Store, tasks: Sequence[Benchmark]) -> Iterator[Tas
 
 
 def _layers(tasks: Sequence[Benchmark]) -> int:
-    """How many layers the model has; the configuration's key is one of two."""
+    """The model's number of layers, by one of two keys of its configuration."""
     if not tasks:
         return 0
     path = tasks[0].transformer / "config.json"
@@ -160,19 +160,19 @@ def _layers(tasks: Sequence[Benchmark]) -> int:
         config = json.loads(path.read_text(encoding="utf-8"))
         return int(config.get("num_hidden_layers", config.get("n_layers")))
     except (OSError, ValueError, TypeError) as error:
-        raise DataError(f"{path}: does not say how many layers the model has") from error
+        raise DataError(f"{path}: has no number of layers") from error
 
 
 def _prepare(plan: Plan, store: Store, name: str, model: Model, base: Path) -> Benchmark:
     """The rows of a benchmark, in a folder of the run's work."""
-    place = find_place(name, plan.data_dir)
-    digests = {"data": place.digest(), "new": model.digest}
+    data = find_location(name, plan.data_dir)
+    digests = {"data": data.digest(), "new": model.digest}
     check_records(store, KINDS, name, digests)
-    made_of = digest_of((_FORM, *digests.values()))[:SHORT]
-    folder = plan.work() / f"adapters-{made_of}"
+    digest = digest_of((_FORM, *digests.values()))[:SHORT]
+    folder = plan.work() / f"adapters-{digest}"
     rows = folder / "rows.jsonl"
     if not rows.is_file():
-        conversion = place.format.open(place.path, LeftOut()).convert(users=1, seed=_SPLIT_SEED)
+        conversion = data.format.open(data.path, LeftOut()).convert(users=1, seed=_SPLIT_SEED)
         folder.mkdir(parents=True, exist_ok=True)
         lines = (json.dumps(row.fields()).encode() + b"\n" for row in conversion.rows)
         save(lines, rows)

@@ -1,8 +1,7 @@
-"""At what learning rate a task is trained: the one whose best epoch is best on validation rows.
+"""The search for a task's learning rate: the one with the best epoch on validation rows.
 
-Houlsby et al. sweep it for every task (ICML 2019, section 3.1). Here the first seed's training is
-made at every rate, and all that is recorded of the task is trained at the one that is chosen. No
-held-out row is looked at for it.
+Houlsby et al. sweep it for every task (ICML 2019, section 3.1). Here the first seed is trained at
+every rate, and the task's other trainings use the best rate. The search uses no held-out rows.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from fala_sim.experiments.adapters.jobs import USUAL, Benchmark
 from fala_sim.experiments.trainings import Trial, training_task
 from fala_sim.records import Key, Record, Store
 
-#: Rates by method, as the exporter's option has them: its own, and others around it.
+#: Values of the exporter's option by method: its default, and others around it.
 RATES: Mapping[str, tuple[str, ...]] = {
     "adapters": (USUAL, "0.0003", "0.003"),
     "full": (USUAL, "2e-05", "0.0001"),
@@ -26,12 +25,12 @@ _SEED = 0
 
 
 def searches(store: Store, tasks: Sequence[Benchmark], trials: Sequence[Trial]) -> Iterator[Task]:
-    """Every rate of every trial, each a task.
+    """A task for every rate of every trial.
 
     Args:
         store: The run's records.
         tasks: The benchmarks.
-        trials: One of each method of ``RATES``.
+        trials: One for each method of ``RATES``.
     """
     for trial in trials:
         for rate in RATES[trial.method]:
@@ -43,18 +42,18 @@ def searches(store: Store, tasks: Sequence[Benchmark], trials: Sequence[Trial]) 
 
 
 def chosen(store: Store, data: str, method: str) -> str | None:
-    """The rate that a method's trainings take, as the exporter's option has it.
+    """The rate for a method's trainings, as a value of the exporter's option.
 
     Args:
         store: The run's records.
         data: The benchmark.
-        method: One that is not of ``RATES`` has the exporter's own.
+        method: If it is not in ``RATES``, the exporter's default is used.
 
     Returns:
-        Of equals the earliest; None where a rate was not tried yet, or failed.
+        The earliest of the best; None if a rate is missing, or failed.
 
     Raises:
-        DataError: There are records that were trained at another rate.
+        DataError: There are records at another rate.
     """
     if method not in RATES:
         return USUAL
@@ -63,9 +62,9 @@ def chosen(store: Store, data: str, method: str) -> str | None:
         for record in store.read("adapter-search")
         if (record["data"], record["method"]) == (data, method)
     }
-    tried = {rate: recorded.get(_key(data, method, rate).variant) for rate in RATES[method]}
-    finished = {rate: record for rate, record in tried.items() if record is not None}
-    if len(finished) < len(tried):
+    records = {rate: recorded.get(_key(data, method, rate).variant) for rate in RATES[method]}
+    finished = {rate: record for rate, record in records.items() if record is not None}
+    if len(finished) < len(records):
         return None
     best = max(finished, key=lambda rate: finished[rate]["accuracy"])
     _check(store, finished[best])
@@ -77,13 +76,13 @@ def _key(data: str, method: str, rate: str) -> Key:
 
 
 def _check(store: Store, best: Record) -> None:
-    """See that nothing is recorded of a method that was trained at another rate than the best."""
+    """Check that all records of a method were trained at the best rate."""
     rate = best["recipe"]["learning_rate"]
     for record in store.read("adapter", "adapter-size", "adapter-init"):
         same = (record["data"], record["method"]) == (best["data"], best["method"])
-        if same and (other := record["recipe"]["learning_rate"]) != rate:
+        if same and (recorded := record["recipe"]["learning_rate"]) != rate:
             raise DataError(
                 f"{record['kind']} of {record['data']} was trained at a learning rate of "
-                f"{other:g}, and validation rows choose {rate:g}; name another folder with "
+                f"{recorded:g}, but validation rows choose {rate:g}; name another folder with "
                 "--results"
             )

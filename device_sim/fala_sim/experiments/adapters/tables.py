@@ -15,11 +15,11 @@ from fala_sim.report.table import NOT_RUN, PAPER, Cell, Row, Table
 if TYPE_CHECKING:
     import pandas as pd
 
-#: What a benchmark is scored by, with titles.
+#: Metrics of a benchmark, with titles.
 SCORES = {"accuracy": "accuracy", "f1": "F1", "matthews": "Matthews"}
 #: Tasks whose parameters are counted together (the paper's nine of GLUE).
 TASKS = 9
-#: Of the deviations of the first weights, the one that everything else starts with.
+#: The deviation of the initial weights in all other tables.
 USUAL = "0.01"
 
 _FULL, _ADAPTERS = ("full", ""), ("adapters", "64")
@@ -82,7 +82,7 @@ def adapters(records: pd.DataFrame) -> Table:
                     f"{PAPER} BERT-large": best,
                 }
             )
-    # Trainings whose best epoch was the start: nothing was learnt.
+    # Trainings whose best epoch was the start learnt nothing.
     idle = runs[runs["history.best_step"] == 0]
     notes = [
         f"{run['data']}, {trial_title(run['method'], run['variant'])}, seed {run['seed']}: no "
@@ -101,7 +101,7 @@ def adapter_search(records: pd.DataFrame) -> Table:
     the exporter's own, or the smaller.
     """
     runs = of(records, "adapter-search")
-    # Of equals the one that the trainings take: the usual, or the smaller.
+    # Of equal ones, the rate that the trainings use: the usual, or the smaller.
     runs = runs.assign(other=runs["variant"] != "usual").sort_values(
         ["data", "method", "accuracy", "other", "recipe.learning_rate"],
         ascending=[True, True, False, True, True],
@@ -161,14 +161,14 @@ def adapter_ablation(records: pd.DataFrame) -> Table:
     runs = of(records, "adapter-span")
     rows: list[Row] = []
     for data, part in parts(runs, "data"):
-        whole, metric = part[part["last"] < 0], houlsby.METRIC.get(data, "f1")
+        complete, metric = part[part["last"] < 0], houlsby.METRIC.get(data, "f1")
         rows += [
             {
                 "data": data,
                 "left out": span_title(*span),
                 **_scores(group),
-                "change of accuracy": difference(group, whole),
-                "change of the paper's metric": difference(group, whole, metric),
+                "change of accuracy": difference(group, complete),
+                "change of the paper's metric": difference(group, complete, metric),
                 "share of label 1": group["positive"].mean(),
                 "seeds": len(group),
             }
@@ -217,7 +217,7 @@ def by_trial(runs: pd.DataFrame) -> dict[tuple[str, str], pd.DataFrame]:
 
 
 def by_span(runs: pd.DataFrame) -> Iterator[tuple[tuple[int, int], pd.DataFrame]]:
-    """Runs by first and last layer that is left out; (0, -1), which is none, comes first."""
+    """Runs by first and last left-out layer; (0, -1), which leaves none out, comes first."""
     for (_, first, last), group in parts(runs.assign(any=runs["last"] >= 0),
                                          ["any", "first", "last"]):  # fmt: skip
         yield (int(first), int(last)), group
@@ -236,28 +236,28 @@ def span_title(first: int, last: int) -> str:
 
 
 def trained(runs: pd.DataFrame) -> int:
-    """How many parameters a trial trains."""
+    """A trial's number of trained parameters."""
     return int(runs["parameters.trained"].iloc[0])
 
 
 def difference(
-    runs: pd.DataFrame, others: pd.DataFrame | None, metric: str = "accuracy"
+    runs: pd.DataFrame, reference: pd.DataFrame | None, metric: str = "accuracy"
 ) -> Value | None:
-    """How far a score is above another trial's, over the seeds that both have; None of itself."""
-    if others is None or runs.index.equals(others.index):
+    """The difference from another trial's score, over common seeds; None for the same trial."""
+    if reference is None or runs.index.equals(reference.index):
         return None
     score = f"scores.{metric}"
-    both = runs.merge(others, on="seed", suffixes=("", "_other"))
+    both = runs.merge(reference, on="seed", suffixes=("", "_other"))
     values = (both[score] - both[f"{score}_other"]).tolist()
     return describe(values) if values else None
 
 
 def described(runs: pd.DataFrame) -> str:
-    """Which data, backbone and seeds runs are of, as a caption says it."""
+    """The data, backbone and seeds of runs, for captions."""
     words = [
-        f"{one['data']} on {one['new']} ({one['public']:.0f} rows to train on, {one['train']:.0f} "
-        f"to validate, {one['test']:.0f} held out)"
-        for one in runs.sort_values("data", kind="stable")
+        f"{run['data']} on {run['new']} ({run['public']:.0f} rows to train on, {run['train']:.0f} "
+        f"to validate, {run['test']:.0f} held out)"
+        for run in runs.sort_values("data", kind="stable")
         .drop_duplicates("data")
         .to_dict("records")
     ]

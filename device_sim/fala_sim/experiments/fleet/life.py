@@ -1,4 +1,4 @@
-"""One device's life: labels as they come, releases as they are rolled out, and what goes wrong."""
+"""Simulates one device: its labels, the releases as they are rolled out, and failures."""
 
 from __future__ import annotations
 
@@ -24,55 +24,55 @@ from fala_sim.experiments.fleet.rows import DAYS, OFFERED, OUTCOMES
 from fala_sim.experiments.fleet.world import World
 from fala_sim.situation import Release
 
-#: On which day a release is published, and how many days after that each wave gets it.
+#: The day on which a release is published, and the delay of each wave in days.
 PUBLISHED = {"transformer": 20, "broken": 48, "retrained": 65}
-WAVES = (0, 3, 7)  # the canary, the early ones, everybody
-#: On which day the canary's devices that took the broken release are told to roll back.
+WAVES = (0, 3, 7)  # canary, early, everybody
+#: The day on which the canary's devices with the broken release are rolled back.
 RECALLED = 52
-#: Of all devices: those of the canary and of the early wave.
+#: Shares of all devices: the canary, and the early wave.
 CANARY, EARLY = 0.05, 0.25
 #: Shares of devices, or of installations.
-DAMAGED = 0.01  # downloads with a byte that is wrong
-KILLED = 0.02  # replacements in which the process is killed, once
-SHADOWED = 0.1  # devices on whose copy the broken release is tried
-LEAVING = 0.002  # users who leave, a day
-#: Forward passes that a replacement may take.
+DAMAGED = 0.01  # downloads with a wrong byte
+KILLED = 0.02  # replacements whose process is killed once
+SHADOWED = 0.1  # devices that try the broken release on a copy
+LEAVING = 0.002  # users who leave, per day
+#: Budgets of a replacement, in forward passes.
 BUDGETS = (10, 25, 50)
-#: Posts that are never labelled: quality is measured on them.
+#: Posts that are never labelled, on which quality is measured.
 HELD_OUT = 40
-#: Labels that a user gives in all: the median, and the spread of its logarithm.
+#: Labels of a user: the median, the standard deviation of the logarithm, and the maximum.
 _LABELS, _SPREAD, _MOST = 40, 0.7, 160
 
 
 @dataclass
 class _Life:
-    """A device, what its user will say, and its row."""
+    """A device, its user's labels, and its row."""
 
     folder: Path
     world: World
     rng: random.Random
     row: dict[str, Any]
-    given: Sequence[tuple[int, str, str]]  # day, text, label; by day
+    labelled: Sequence[tuple[int, str, str]]  # day, text, label; by day
     held_out: Sequence[str]
     truth: NDArray[np.bool_]
     device: Device
     release: str = "first"
     earlier: str = "first"
-    known: int = 0
+    learned_labels: int = 0
     spent: float = 0.0
     learned: float = 0.0
 
 
 def live(number: int, seed: int, world: World, folder: Path) -> dict[str, Any]:
-    """A device from its first release to its last day.
+    """Simulate a device from its first release to its last day.
 
-    Its decisions, its quality and its passes are the seed's; its seconds are not.
+    Its decisions, quality and passes depend only on the seed; its seconds do not.
 
     Args:
         number: Of the device.
         seed: Of the fleet.
-        world: What the fleet shares.
-        folder: Where the device may be; nothing is left there.
+        world: The fleet's releases and posts.
+        folder: For the device; removed at the end.
 
     Returns:
         Its row; see ``fala_sim.experiments.fleet.rows``.
@@ -88,33 +88,33 @@ def live(number: int, seed: int, world: World, folder: Path) -> dict[str, Any]:
     row: dict[str, Any] = {
         "device": number, "kind": kind, "budget": rng.choice(BUDGETS),
         "wave": 0 if draw < CANARY else 1 if draw < CANARY + EARLY else 2,
-        "left": _left(rng),
+        "left": _leaving_day(rng),
     }  # fmt: skip
     days = sorted(rng.randrange(DAYS[-1]) for _ in range(count))
     texts, labels = [post.text for post in posts], list(map(str, judged))
-    given = list(zip(days, texts[:count], labels[:count], strict=True))
+    labelled = list(zip(days, texts[:count], labels[:count], strict=True))
     truth = np.array(judged[count:], dtype=bool)
     begun = clock()
     device = Device.create(folder / "device", world.releases["first"].path)
-    life = _Life(folder, world, rng, row, given, texts[count:], truth, device)
+    life = _Life(folder, world, rng, row, labelled, texts[count:], truth, device)
     life.spent = clock() - begun
     try:
         _live(life)
     finally:
         life.device.close()
         shutil.rmtree(folder, ignore_errors=True)
-    row |= {"labels": life.known, "learned": life.learned, "seconds": life.spent}
+    row |= {"labels": life.learned_labels, "learned": life.learned, "seconds": life.spent}
     row["spent"] = clock() - start
     return row
 
 
 def clock() -> float:
-    """Processor seconds of this process, and of those that it has waited for."""
+    """Processor seconds of this process and of its ended child processes."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
 
 
-def _left(rng: random.Random) -> int:
+def _leaving_day(rng: random.Random) -> int:
     return next((day for day in range(1, DAYS[-1] + 1) if rng.random() < LEAVING), 255)
 
 
@@ -137,25 +137,25 @@ def _live(life: _Life) -> None:
 
 
 def _learn(life: _Life, day: int) -> None:
-    """What the user has said since the last time."""
-    new = [one for one in life.given[life.known :] if one[0] <= day]
+    """Learn the user's labels since the last time."""
+    new = [each for each in life.labelled[life.learned_labels :] if each[0] <= day]
     if new:
         with _working(life) as before:
             life.device.learn([text for _, text, _ in new], [label for _, _, label in new])
-        life.known += len(new)
-        if life.release != "first":  # each was read once, to be learned from
+        life.learned_labels += len(new)
+        if life.release != "first":  # each text was encoded once
             life.row["learned_passes"] = life.row.get("learned_passes", 0) + len(new)
         life.learned += life.spent - before[0]
 
 
 def _offer(life: _Life, name: str, day: int) -> None:
-    """A release reaches the device, as far as its vendor lets it."""
+    """Offer a release to the device, if the vendor's roll-out reaches it."""
     row, release = life.row, life.world.releases[name]
     if name == "broken":
         if life.rng.random() < SHADOWED:
             _shadow(life, release)
         if row["wave"]:
-            return  # what the canary refuses is not rolled out; the report checks that it did
+            return  # only the canary gets it; the report checks that the canary refused it
     damaged, killed = life.rng.random() < DAMAGED, life.rng.random() < KILLED
     step = life.rng.randrange(1, 8)
     row[f"{name}_day"] = day
@@ -184,7 +184,7 @@ def _offer(life: _Life, name: str, day: int) -> None:
 
 
 def _recall(life: _Life) -> None:
-    """The vendor takes the broken release back."""
+    """Roll the broken release back."""
     with _working(life):
         life.device.rollback()
     life.release = life.earlier
@@ -197,7 +197,7 @@ def _replace(life: _Life, path: Path, passes: int) -> Report:
 
 
 def _refuse_damaged(life: _Life, release: Release) -> None:
-    """A download of which one byte is wrong: the device must refuse it."""
+    """Offer a download with one wrong byte, which the device must refuse."""
     content = bytearray(release.path.read_bytes())
     content[life.rng.randrange(len(content) // 4, len(content) // 2)] ^= 0xFF
     wrong = life.folder / "download.fala"
@@ -210,41 +210,41 @@ def _refuse_damaged(life: _Life, release: Release) -> None:
 
 
 def _kill(life: _Life, release: Release, step: int) -> int:
-    """Kill the device's process on its way through a replacement, and open the device again.
+    """Kill the device's process during a replacement, and open the device again.
 
     Args:
         life: The device.
-        release: What it is about to install.
-        step: Which of the replacement's own reports of progress is the last; where there are
-            fewer, the process is killed when all is done.
+        release: The release that it installs.
+        step: The process is killed at this call of the replacement's progress callback, or at the
+            end if there are fewer calls.
 
     Returns:
-        The forward passes that the killed process had made.
+        The forward passes of the killed process.
     """
     life.device.close()
-    told, tell = os.pipe()
+    reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         with suppress(BaseException):
             signal.alarm(120)
-            _die(life, release, step, tell)
+            _die(life, release, step, writer)
         os.kill(os.getpid(), signal.SIGKILL)
-    os.close(tell)
-    with os.fdopen(told, "rb") as told_file:
-        said = told_file.read()
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        content = pipe.read()
     os.waitpid(child, 0)
     life.device = Device.open(life.folder / "device")
-    return max((done for (done,) in struct.iter_unpack("<I", said)), default=0)
+    return max((done for (done,) in struct.iter_unpack("<I", content)), default=0)
 
 
-def _die(life: _Life, release: Release, step: int, tell: int) -> None:
+def _die(life: _Life, release: Release, step: int, writer: int) -> None:
     calls = 0
 
     def follow(stage: str, done: int, _total: int) -> None:
         nonlocal calls
         calls += 1
         if stage == "forward":
-            os.write(tell, struct.pack("<I", done))
+            os.write(writer, struct.pack("<I", done))
         if calls == step:
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -254,7 +254,7 @@ def _die(life: _Life, release: Release, step: int, tell: int) -> None:
 
 
 def _shadow(life: _Life, release: Release) -> None:
-    """Try a release on a copy of the device: what it would do to whoever takes whatever comes."""
+    """Try a release on a copy of the device, installing it even if the device refuses it."""
     life.device.close()
     copy = life.folder / "copy"
     shutil.copytree(life.folder / "device", copy)
@@ -279,22 +279,22 @@ def _shadow(life: _Life, release: Release) -> None:
 
 
 def _quality(life: _Life) -> float:
-    """AUC of the model that answers, on posts that its user never labelled."""
+    """AUC of the active model on posts that its user never labelled."""
     release, model = life.world.releases[life.release], life.device.model
-    if model.head != release.head:  # the AUC of another release's need not show it
-        raise RuntimeError(f"device {life.row['device']} does not answer by {life.release!r}")
+    if model.head != release.head:  # the AUC alone would not show a wrong release
+        raise RuntimeError(f"device {life.row['device']} does not have {life.release!r}")
     return _auc(life, release, model)
 
 
 def _auc(life: _Life, release: Release, model: PersonalModel) -> float:
-    """AUC on the held-out posts, by the fleet's own embeddings of them: no pass of the device's."""
+    """AUC on the held-out posts, from cached embeddings: the device spends no forward pass."""
     area = auc(life.truth, release.logits(model, life.held_out)[:, 0])
     return math.nan if area is None else area
 
 
 @contextmanager
 def _working(life: _Life) -> Iterator[list[float]]:
-    """Count what is the device's own work; gives what it was before."""
+    """Count the device's own processor time; yields the time before."""
     start = clock()
     try:
         yield [life.spent]

@@ -1,4 +1,4 @@
-"""What a fleet's rows say: quality over time, who is better off, what it costs, what stopped."""
+"""Reports on a fleet's rows: quality over time, gains and losses, cost, and stopped releases."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ if TYPE_CHECKING:
 
 Figures: TypeAlias = "dict[str, Any]"
 
-#: What a device draws while it works, in watts, and who says so.
+#: Power of a working device in watts, and its source.
 WATTS = 3.0
 SOURCE = (
     "3.0 W: a whole Raspberry Pi 4 Model B in typical use, 600 mA at 5 V (Raspberry Pi's "
     "documentation, typical power requirements), times this machine's processor seconds"
 )
-#: The canary stops a release that more of its devices refuse than this.
+#: The canary stops a release if more than this share of its devices refuses it.
 HALT = 0.1
-#: AUC that a user must have lost to count as harmed.
+#: Loss of AUC from which a user counts as harmed.
 HARM = 0.05
-#: Of all users those who fared worst.
+#: Share of the worst-off users.
 TAIL = 0.05
 _PROJECTED, _CHUNK = 1_000_000, 1_000
 
-#: What may become of a release on a device that it reached.
+#: Outcomes of a release on a device that it reached.
 _DECIDED = [outcome for outcome in OUTCOMES if outcome not in ("not offered", "gone")]
 
 
 def report(out: Path, watts: float = WATTS) -> Figures:
-    """The figures of the chunks that are there.
+    """The figures of the existing chunks.
 
     Args:
         out: The fleet's folder.
-        watts: What a device draws while it works.
+        watts: Power of a working device.
 
     Raises:
-        DataError: There is none, or one cannot be read.
+        DataError: There are no chunks, or one cannot be read.
     """
     files = chunks(out)
     try:
@@ -74,19 +74,19 @@ def report(out: Path, watts: float = WATTS) -> Figures:
 
 
 def _reached(fleet: pd.DataFrame, name: str) -> pd.DataFrame:
-    """The devices that a release reached, with its columns by their own names."""
+    """The devices that a release reached, with its columns without their prefix."""
     prefix = f"{name}_"
     part = fleet.filter(regex=f"^{prefix}").rename(columns=lambda column: column[len(prefix) :])
     return part[part["outcome"].isin([OUTCOMES.index(outcome) for outcome in _DECIDED])]
 
 
 def _release(fleet: pd.DataFrame, name: str, watts: float) -> Figures:
-    """One release where it was really rolled out."""
+    """One release on the devices that it reached."""
     runs = _reached(fleet, name)
     counts = runs["outcome"].value_counts()
     return {
         "offered": len(runs),
-        "outcomes": {one: int(counts.get(OUTCOMES.index(one), 0)) for one in _DECIDED},
+        "outcomes": {name: int(counts.get(OUTCOMES.index(name), 0)) for name in _DECIDED},
         "before": _mean(runs["before"]),
         "carried": _change(runs["before"], runs["after"]),
         "plain": _change(runs["before"], runs["vendor"]),
@@ -100,7 +100,7 @@ def _release(fleet: pd.DataFrame, name: str, watts: float) -> Figures:
 
 
 def _change(before: pd.Series[float], after: pd.Series[float]) -> Figures:
-    """From one model's AUC to another's, user by user."""
+    """The change from one model's AUC to another's, over users."""
     change = (after - before).dropna()
     return {
         "auc": _mean(after),
@@ -111,21 +111,21 @@ def _change(before: pd.Series[float], after: pd.Series[float]) -> Figures:
 
 
 def _broken(fleet: pd.DataFrame) -> Figures:
-    """What the broken release would have done, and what stopped it."""
-    tried = fleet[fleet["tried"] == 1]
+    """The effect of the broken release on copies, and how it was stopped."""
+    copies = fleet[fleet["tried"] == 1]
     canary = _reached(fleet, "broken")
     refused = _mean(canary["outcome"] == OUTCOMES.index("refused"))
     return {
-        "tried_on_a_copy": len(tried),
-        "refused_there": _mean(tried["blind_refused"] == 1),
-        "before": _mean(tried["blind_before"]),
-        "plain": _change(tried["blind_before"], tried["blind_vendor"]),
-        "taken_whatever_comes": _change(tried["blind_before"], tried["blind"]),
+        "tried_on_a_copy": len(copies),
+        "refused_there": _mean(copies["blind_refused"] == 1),
+        "before": _mean(copies["blind_before"]),
+        "plain": _change(copies["blind_before"], copies["blind_vendor"]),
+        "taken_whatever_comes": _change(copies["blind_before"], copies["blind"]),
         "canary": len(canary),
         "canary_refused": refused,
         "halted": None if refused is None else refused > HALT,
         "harmed": int((canary["before"] - canary["after"] > HARM).sum()),
-        "harmed_there": _mean(tried["blind_before"] - tried["blind"] > HARM),
+        "harmed_there": _mean(copies["blind_before"] - copies["blind"] > HARM),
         "of": len(fleet),
         "recalled": int(fleet["recalled"].sum()),
         "recalled_after": _mean(fleet["recalled_after"]),
@@ -134,11 +134,11 @@ def _broken(fleet: pd.DataFrame) -> Figures:
 
 
 def _cost(fleet: pd.DataFrame, about: list[dict[str, str]]) -> Figures:
-    start = fmean(float(one["start"]) for one in about)
-    each = float(fleet["spent"].mean())
-    total = _PROJECTED * each + math.ceil(_PROJECTED / _CHUNK) * start
+    start = fmean(float(chunk["start"]) for chunk in about)
+    per_device = float(fleet["spent"].mean())
+    total = _PROJECTED * per_device + math.ceil(_PROJECTED / _CHUNK) * start
     return {
-        "seconds_a_device": each,
+        "seconds_a_device": per_device,
         "own_seconds_a_device": float(fleet["seconds"].mean()),
         "seconds_to_start_a_chunk": start,
         "projected_devices": _PROJECTED,
@@ -147,7 +147,7 @@ def _cost(fleet: pd.DataFrame, about: list[dict[str, str]]) -> Figures:
 
 
 def _mean(values: pd.Series[Any]) -> float | None:
-    """The mean of the values that are there, or the share of those that are true."""
+    """The mean of the values that are not missing, or the share of true ones."""
     return float(values.mean()) if values.count() else None
 
 
@@ -160,7 +160,7 @@ def _spread(values: pd.Series[int]) -> Figures:
 
 
 def in_words(figures: Figures) -> list[str]:
-    """The figures as lines for people, as ``report.txt`` words them."""
+    """The figures as lines of text, from the template ``report.txt``."""
     environment = Environment(
         loader=PackageLoader(__package__ or "", ""), undefined=StrictUndefined, trim_blocks=True
     )

@@ -1,4 +1,4 @@
-"""One row a device, in Parquet: what it decided, how well it answers, and what that cost."""
+"""One row per device, in Parquet: its decisions, quality and cost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fala_sim.convert.output import save
 if TYPE_CHECKING:
     import pandas as pd
 
-#: What became of a release on a device, by its number in a row.
+#: Outcomes of a release on a device; a row has their number.
 OUTCOMES = (
     "not offered", "personal", "calibrated", "vendor", "refused", "gone",
 )  # fmt: skip
@@ -22,49 +22,49 @@ OUTCOMES = (
 #: The releases after the first, in their order.
 OFFERED = ("transformer", "broken", "retrained")
 
-#: When quality is measured, in days since the first release.
+#: Days since the first release on which quality is measured.
 DAYS = (0, 30, 60, 90)
 
 _PER_RELEASE = {
     "day": "u1",  # of the installation, or of the refusal
     "outcome": "u1",  # of ``OUTCOMES``
     "damaged": "u1",  # downloads that arrived damaged, and were refused
-    "killed": "u1",  # times that its process was killed on the way
+    "killed": "u1",  # times that its process was killed
     "passes": "u2",  # forward passes, those of killed processes included
-    "seconds": "f4",  # processor time of all of it
-    "before": "f4",  # AUC on held-out posts of the model that it replaced
-    "after": "f4",  # and of the one that answers then
-    "vendor": "f4",  # and of the vendor's own new model, without anything personal
+    "seconds": "f4",  # processor time
+    "before": "f4",  # AUC on held-out posts of the replaced model
+    "after": "f4",  # AUC of the active model afterwards
+    "vendor": "f4",  # AUC of the vendor's new model
 }
 
-#: The columns and their types; an AUC that nobody knows is NaN.
+#: The columns and their types; an unknown AUC is NaN.
 COLUMNS: dict[str, str] = {
     "device": "i8",
     "kind": "u1",  # of reader
     "budget": "u1",  # forward passes that a replacement may take
-    "wave": "u1",  # of every roll-out
+    "wave": "u1",  # in every roll-out
     "left": "u1",  # the day on which its user left; 255: stayed
-    "labels": "u2",  # that its user gave, in all
+    "labels": "u2",  # of its user, in all
     **{f"{name}_{column}": kind for name in OFFERED for column, kind in _PER_RELEASE.items()},
     **{f"auc_{day}": "f4" for day in DAYS},
-    # What the broken release would have done, on the devices that tried it on a copy.
+    # The broken release on a copy of the device, where it was tried.
     "tried": "u1",
     "blind_refused": "u1",  # whether the device's own check refused it there
-    "blind_vendor": "f4",  # AUC of that release's own model
-    "blind": "f4",  # AUC of a device that takes whatever comes
-    "blind_before": "f4",  # AUC of the same one before
-    # The broken release taken back, where the device had not refused it.
+    "blind_vendor": "f4",  # AUC of that release's vendor model
+    "blind": "f4",  # AUC after installing it in any case
+    "blind_before": "f4",  # AUC before
+    # The roll-back of the broken release, where the device had not refused it.
     "recalled": "u1",
     "recalled_after": "f4",  # AUC afterwards
     "learned": "f4",  # seconds of processor time for labels
     "learned_passes": "u2",  # forward passes for labels
-    "seconds": "f4",  # of all that was the device's own work
-    "spent": "f4",  # of everything, the simulation's measuring included
+    "seconds": "f4",  # processor time of the device's own work
+    "spent": "f4",  # all processor time, including the simulation's measurements
 }
 
 
 def frame_of(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Rows as a frame of the columns' types; a number that a row lacks is 0, or NaN."""
+    """Rows as a frame with the columns' types; a missing number is 0, or NaN for AUC and time."""
     import pandas as pd  # late: the command line's help needs no pandas
 
     counts = {name: 0 for name, kind in COLUMNS.items() if kind != "f4"}
@@ -76,14 +76,14 @@ def write(path: Path, rows: pd.DataFrame, about: Mapping[str, str]) -> None:
 
     Args:
         path: Of the Parquet file.
-        rows: As ``frame_of`` makes them.
-        about: What the file says of itself.
+        rows: Of ``frame_of``.
+        about: The file's metadata.
 
     Raises:
         DataError: It cannot be written, or pyarrow is not installed.
     """
     library = arrow()
-    # Without what pandas notes of its types, which is larger than many a chunk's rows.
+    # Without pandas' metadata, which is larger than the rows of a small chunk.
     table = library.Table.from_pandas(rows, preserve_index=False).replace_schema_metadata(about)
     content = io.BytesIO()
     library.parquet.write_table(table, content, compression="zstd")
@@ -92,7 +92,7 @@ def write(path: Path, rows: pd.DataFrame, about: Mapping[str, str]) -> None:
 
 
 def count(path: Path) -> int:
-    """How many rows a file has; 0 where it cannot be read."""
+    """The number of rows in a file; 0 if it cannot be read."""
     library = arrow()
     try:
         return int(library.parquet.read_metadata(path).num_rows)
@@ -101,10 +101,10 @@ def count(path: Path) -> int:
 
 
 def read(paths: Iterable[Path]) -> tuple[pd.DataFrame, list[dict[str, str]]]:
-    """The rows of some chunks, figures in double precision, and what each file says of itself.
+    """The rows of some chunks, figures in double precision, and each file's metadata.
 
     Raises:
-        DataError: One cannot be read; names it. Or there is none.
+        DataError: A file cannot be read, or there are none.
     """
     library = arrow()
     tables, about = [], []

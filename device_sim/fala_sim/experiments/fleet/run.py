@@ -1,6 +1,6 @@
-"""Runs a fleet, a chunk of devices a task, and goes on where it stopped.
+"""Runs a fleet, one chunk of devices per task, and resumes where it stopped.
 
-A chunk is a process, whose devices are in memory where the system has that.
+A chunk is a process; its devices are in a file system in memory, if the system has one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from fala import DataError
 from fala_sim.convert.output import save
-from fala_sim.engine.task import Call, Engine, Needs, Say, Task
+from fala_sim.engine.task import Call, Engine, Log, Needs, Task
 from fala_sim.experiments.fleet import rows
 from fala_sim.experiments.fleet.life import LEAVING, PUBLISHED, WAVES, clock, live
 from fala_sim.experiments.fleet.world import FORM, files_of, load, prepare
@@ -27,22 +27,22 @@ from fala_sim.origin import provenance
 if TYPE_CHECKING:
     import pandas as pd
 
-#: A chunk holds its devices one after another; so much is resident, whatever their number.
+#: A chunk simulates its devices one after another, so its memory does not depend on their number.
 _NEEDS = Needs(cpus=1, memory=2**30)
 
 
 def run_fleet(
-    out: Path, *, devices: int, chunk: int, seed: int, engine: Engine, say: Say
+    out: Path, *, devices: int, chunk: int, seed: int, engine: Engine, log: Log
 ) -> list[str]:
-    """Run the chunks that are not there yet.
+    """Run the missing chunks.
 
     Args:
         out: The fleet's folder.
-        devices: How many; more may be asked for later.
-        chunk: Devices a task, and a file.
+        devices: Number of devices; a later run may have more.
+        chunk: Devices per task and file.
         seed: Of the fleet.
         engine: Runs the tasks.
-        say: Told of progress.
+        log: Receives progress.
 
     Returns:
         One line for each chunk that failed.
@@ -50,10 +50,10 @@ def run_fleet(
     Raises:
         DataError: The folder is of another fleet, or pyarrow is not installed.
     """
-    rows.arrow()  # what is missing is told before an hour's work
+    rows.arrow()  # fails now if pyarrow is missing, not after an hour
     out.mkdir(parents=True, exist_ok=True)
-    _agree(out / "fleet.json", {"form": FORM, "seed": seed, "chunk": chunk})
-    world = prepare(out, seed, say)
+    _check_plan(out / "fleet.json", {"form": FORM, "seed": seed, "chunk": chunk})
+    world = prepare(out, seed, log)
     tasks = [
         _task(out, world, number, first, min(first + chunk, devices), seed)
         for number, first in enumerate(range(0, devices, chunk))
@@ -63,7 +63,7 @@ def run_fleet(
         about = {**result.about, "provenance": json.dumps(origin or provenance())}
         rows.write(path_of(out, result.number), result.rows, about)
 
-    return run_all(tasks, keep, engine=engine, say=say)
+    return run_all(tasks, keep, engine=engine, log=log)
 
 
 def path_of(out: Path, number: int) -> Path:
@@ -72,7 +72,7 @@ def path_of(out: Path, number: int) -> Path:
 
 
 def chunks(out: Path) -> list[Path]:
-    """The files of the chunks that are there."""
+    """The files of the existing chunks."""
     return sorted((out / "rows").glob("*.parquet"))
 
 
@@ -81,33 +81,33 @@ def _task(out: Path, world: Path, number: int, first: int, last: int, seed: int)
     path = path_of(out, number)
 
     def done() -> bool:
-        # A chunk that was the last one of a smaller fleet has too few.
+        # The last chunk of a smaller fleet has too few devices.
         return path.is_file() and rows.count(path) == last - first
 
     return Task(f"devices {first} to {last - 1}", lambda: call, done, _NEEDS)
 
 
-def _agree(path: Path, asked: dict[str, int]) -> None:
-    """Keep what a fleet was asked for, or see that it is the same."""
-    plan = {**asked, "leaving": LEAVING, "waves": list(WAVES), "published": PUBLISHED}
+def _check_plan(path: Path, options: dict[str, int]) -> None:
+    """Write a fleet's plan, or check that it is the same as the existing one."""
+    plan = {**options, "leaving": LEAVING, "waves": list(WAVES), "published": PUBLISHED}
     text = json.dumps(plan, indent=1) + "\n"
     if not path.is_file():
         save([text.encode()], path)
     elif json.loads(path.read_text(encoding="utf-8")) != plan:
         raise DataError(
-            f"{path}: is of another fleet: another seed, another size of chunks, or another "
-            "version; name another folder with --out"
+            f"{path}: belongs to another fleet, with another seed, chunk size or version; name "
+            "another folder with --out"
         )
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """What came of some devices.
+    """The result of a chunk.
 
     Attributes:
         number: Of the chunk.
-        rows: A row a device; see ``fala_sim.experiments.fleet.rows``.
-        about: Processor seconds that the process took beside the devices' lives, to begin.
+        rows: A row per device; see ``fala_sim.experiments.fleet.rows``.
+        about: The seed, and the process's processor seconds before its first device.
     """
 
     number: int
@@ -116,20 +116,20 @@ class Chunk:
 
 
 def run_chunk(world: Path, number: int, first: int, last: int, seed: int) -> Iterator[Chunk]:
-    """Let some devices live.
+    """Simulate the devices of a chunk.
 
     Args:
-        world: What was prepared; see ``fala_sim.experiments.fleet.world``.
+        world: The folder of ``fala_sim.experiments.fleet.world.prepare``.
         number: Of the chunk.
         first: The first device.
-        last: The one after the last.
+        last: One more than the last device.
         seed: Of the fleet.
     """
     begun = clock()
     shared = load(world)
     folder = Path(tempfile.mkdtemp(prefix="fala-fleet-", dir=_memory()))
     try:
-        # A release is proven once a process, in a process of its own; once for all devices here.
+        # A release is validated once per process; this device pays for it.
         live(-1, seed, shared, folder / "first")
         ready = clock() - begun
         lives = [live(device, seed, shared, folder / str(device)) for device in range(first, last)]
@@ -139,7 +139,7 @@ def run_chunk(world: Path, number: int, first: int, last: int, seed: int) -> Ite
 
 
 def _memory() -> str | None:
-    """A file system in memory; None where there is none: then the usual place."""
+    """A file system in memory; None, for the default folder, if there is none."""
     memory = Path("/dev/shm")
     usable = memory.is_dir() and os.access(memory, os.W_OK)
     return str(memory) if usable and shutil.disk_usage(memory).free > 2**28 else None

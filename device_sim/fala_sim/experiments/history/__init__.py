@@ -1,1 +1,1 @@
-"""A vendor's releases over a user's life."""
+"""Successive releases of a vendor on one user's device."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from fala import Budget, Device, PersonalModel
 from fala_sim.experiments.people import Experiment, Participants, Study
-from fala_sim.experiments.runner import Giving, Made, timed
+from fala_sim.experiments.runner import Made, Records, timed
 from fala_sim.experiments.subject import Subject
 from fala_sim.methods.fala_shipped import replace_within
 from fala_sim.methods.registry import SHIPPED
@@ -20,8 +20,8 @@ from fala_sim.records import Key
 from fala_sim.situation import Release, User
 from fala_sim.vendor.releases import load
 
-#: The releases that come one after the other; the last is the plan's new backbone. They are
-#: brought by `fala-sim models get`, which not everybody has done.
+#: The successive releases; the last is the plan's new backbone. `fala-sim models get` downloads
+#: them.
 RELEASES = ("minilm-l3", "minilm", "mpnet")
 
 #: Forward passes of each replacement, by the record's variant.
@@ -29,20 +29,21 @@ PASSES = {"0": 0, "20": 20, "all": sys.maxsize}
 
 
 @timed
-def history(key: Key, place: Path, through: Sequence[Path], done: frozenset[Key]) -> Giving:
-    """A device that is carried through all releases, beside one that begins at each.
+def history(key: Key, path: Path, through: Sequence[Path], done: frozenset[Key]) -> Records:
+    """A device that goes through all releases, and for comparison one that begins at each.
 
-    A part of the user's labels is learned before each release comes. All devices have the same
-    labels when they are compared.
+    A part of the user's labels is learned before each release. Devices are compared with the same
+    labels.
 
     Args:
         key: Of the records, without their variant.
-        place: Was prepared with the first release as ``old``.
-        through: What was prepared with each next release as ``new``, with bridges from all earlier.
-        done: Records that there are.
+        path: The division prepared with the first release as ``old``.
+        through: The division prepared with each next release as ``new``, with bridges from all
+            earlier ones.
+        done: Keys that are recorded already.
     """
-    subject = Subject.of(key, place)
-    life = _Life(subject.user, [subject.prepared.old, *(load(each).shipped for each in through)])
+    subject = Subject.of(key, path)
+    life = _Life(subject.user, [subject.prepared.old, *(load(file).shipped for file in through)])
     begun = [life.begun(number, number) for number in range(len(life.releases))]
     for variant, passes in PASSES.items():
         if key.of(variant) not in done:
@@ -51,17 +52,17 @@ def history(key: Key, place: Path, through: Sequence[Path], done: frozenset[Key]
 
 @dataclass(frozen=True)
 class _Life:
-    """A user and the releases that come, the first of which the device begins with."""
+    """A user and the successive releases; the device begins with the first."""
 
     user: User
     releases: Sequence[Release]
 
     def begun(self, first: int, last: int, passes: int = 0) -> dict[str, float | None]:
-        """Figures of a device that begins at one release and goes straight to another.
+        """Figures of a device that begins at one release and goes directly to another.
 
         Args:
-            first: The number of the one; the device has the labels that there are at the other.
-            last: The number of the other; the same one is no replacement.
+            first: Number of the first release; the device has the labels of the last one.
+            last: Number of the last release; there is no replacement if it is the first.
             passes: Forward passes of the replacement.
         """
         with (
@@ -75,16 +76,16 @@ class _Life:
             return self._figures(last, device.model)
 
     def carried(self, passes: int, begun: Sequence[object]) -> dict[str, Any]:
-        """Figures after each release of the device that has had all of them.
+        """Figures after each release, of a device that goes through all of them.
 
         Args:
             passes: Forward passes of each replacement.
-            begun: See ``begun``, of each release.
+            begun: The figures of ``begun`` for each release.
         """
         steps: list[dict[str, Any]] = []
-        with TemporaryDirectory(prefix="fala-") as folder:
-            place = Path(folder) / "device"
-            with Device.create(place, self.releases[0].path) as device:
+        with TemporaryDirectory(prefix="fala-") as temporary:
+            folder = Path(temporary) / "device"
+            with Device.create(folder, self.releases[0].path) as device:
                 for number, release in enumerate(self.releases):
                     self._learn(device, number)
                     spent, decision = 0, None
@@ -102,7 +103,7 @@ class _Life:
                             "decision": decision,
                             # Beside the bundles, which are the vendor's.
                             "stored_bytes": sum(
-                                file.stat().st_size for file in place.glob("store.*")
+                                file.stat().st_size for file in folder.glob("store.*")
                             ),
                         }
                     )

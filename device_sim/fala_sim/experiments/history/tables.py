@@ -1,4 +1,4 @@
-"""A vendor's releases over a user's life: what carrying a personal model through them costs."""
+"""Successive releases: the quality and cost of a personal model that is carried through them."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ def history(records: pd.DataFrame) -> Table:
     for setting, group in by_setting(runs):
         for passes in sorted(group["variant"].unique(), key=_passes):
             lives = group[group["variant"] == passes]
-            for number, here in parts(_steps(lives), "step"):
-                here = here.assign(gain=here["steps.scores.auc"] - here["steps.begun.auc"])
+            for number, step in parts(_steps(lives), "step"):
+                step = step.assign(gain=step["steps.scores.auc"] - step["steps.begun.auc"])
                 rows.append(
                     {
                         "data": setting.data,
                         "passes": passes,
                         "release": number,
-                        "backbone": " or ".join(here["steps.backbone"].unique()),
-                        "labels": plain_mean(here, "steps.labels"),
-                        "carried": mean(here, "steps.scores.auc"),
-                        "begun here": mean(here, "steps.begun.auc"),
-                        "carried - begun": describe(user_values(here, "gain")),
-                        "vendor": mean(here, "steps.vendor.auc"),
-                        "passes spent": plain_mean(here, "steps.forward_passes"),
-                        "store, MB": plain_mean(here, "steps.stored_bytes", MB),
+                        "backbone": " or ".join(step["steps.backbone"].unique()),
+                        "labels": plain_mean(step, "steps.labels"),
+                        "carried": mean(step, "steps.scores.auc"),
+                        "begun here": mean(step, "steps.begun.auc"),
+                        "carried - begun": describe(user_values(step, "gain")),
+                        "vendor": mean(step, "steps.vendor.auc"),
+                        "passes spent": plain_mean(step, "steps.forward_passes"),
+                        "store, MB": plain_mean(step, "steps.stored_bytes", MB),
                     }
                 )
             rows.append(

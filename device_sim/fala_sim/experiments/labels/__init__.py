@@ -1,1 +1,1 @@
-"""Methods at few labels: each tuned at that number of them, on several draws."""
+"""Methods at few labels, each tuned at that number of labels, on several draws."""

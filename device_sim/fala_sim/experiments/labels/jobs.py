@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from fala_sim.experiments.people import Experiment, Study, validated
-from fala_sim.experiments.runner import Giving, Made, timed
+from fala_sim.experiments.runner import Made, Records, timed
 from fala_sim.experiments.subject import Subject, with_examples
 from fala_sim.methods.fala_shipped import Replaced
 from fala_sim.methods.method import Settings
@@ -18,34 +18,34 @@ from fala_sim.metric.quality import figures_of, own_threshold
 from fala_sim.records import Key
 from fala_sim.situation import User
 
-#: Labels that the device has when the new backbone arrives, by their name in records.
+#: Numbers of labels when the new backbone arrives, by their name in records.
 SIZES = {"5": 5, "10": 10, "20": 20, "50": 50, "100": 100, "all": None}
-#: How often they are drawn.
+#: Draws of each number of labels.
 DRAWS = 3
 
 
 def draws(examples: int) -> list[str]:
-    """The draws of a user with so many train examples, as ``SIZE.NUMBER``; all are drawn once."""
+    """The draws of a user with so many train examples, as ``SIZE.NUMBER``; one for "all"."""
     return [
         f"{name}.{draw}" for name in sizes(examples) for draw in range(DRAWS if SIZES[name] else 1)
     ]
 
 
 def drawn(user: User, draw: str) -> User:
-    """A user with the train examples of a draw; of one number the fewer are among the more."""
+    """A user with the train examples of a draw; fewer are a subset of more, for one number."""
     name, _, number = draw.partition(".")
     return with_examples(user, SIZES[name], int(number))
 
 
 def sizes(examples: int) -> list[str]:
-    """The numbers of labels at which a validation user with so many train examples chooses."""
+    """The numbers of labels that fit a user with so many train examples."""
     return [name for name, size in SIZES.items() if (size or 0) < examples]
 
 
 @timed
-def labels_search(key: Key, place: Path, done: frozenset[Key]) -> Giving:
+def labels_search(key: Key, path: Path, done: frozenset[Key]) -> Records:
     """Try a method's whole grid on one validation user, at each number of labels."""
-    subject = Subject.of(key, place)
+    subject = Subject.of(key, path)
     method = find_method(key.method)
     for size in sizes(len(subject.user.train)):
         if key.of(size) in done:
@@ -53,25 +53,25 @@ def labels_search(key: Key, place: Path, done: frozenset[Key]) -> Giving:
         part = replace(subject, user=drawn(subject.user, f"{size}.0"))
         situation = part.situation(cached=True)
         head, truth = situation.new.head, part.user.test_labels
-        tried = [
+        trials = [
             {"settings": settings, "scores": figures_of(head, scores(part.user.test), truth)}
             for settings, scores in method.search(situation)
         ]
-        yield Made(key.of(size), part.about() | {"title": method.title, "tried": tried})
+        yield Made(key.of(size), part.about() | {"title": method.title, "tried": trials})
 
 
 @timed
-def labels(key: Key, place: Path, settings: Mapping[str, Settings], done: frozenset[Key]) -> Giving:
+def labels(key: Key, path: Path, settings: Mapping[str, Settings], done: frozenset[Key]) -> Records:
     """One user's model by one method, at every number of labels and draw.
 
     Args:
         key: Of the records, without a variant.
-        place: What was prepared.
+        path: The prepared division.
         settings: The method's, by number of labels; where validation users have fewer, those at
             all of theirs.
-        done: What is recorded already.
+        done: Keys that are recorded already.
     """
-    subject = Subject.of(key, place)
+    subject = Subject.of(key, path)
     method = find_method(key.method)
     for draw in draws(len(subject.user.train)):
         if key.of(draw) in done:
@@ -93,7 +93,7 @@ def labels(key: Key, place: Path, settings: Mapping[str, Settings], done: frozen
 
 
 def _methods(study: Study) -> list[str]:
-    """Those that are asked for by name, or all that train no transformer: that takes hours."""
+    """The methods named in the options, or all that train no transformer, which takes hours."""
     return [name for name in study.methods if study.plan.methods or name not in TRAINED]
 
 

@@ -1,4 +1,4 @@
-"""What few labels are worth, as curves."""
+"""Quality at few labels, as curves."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def labels(records: pd.DataFrame) -> list[Plot]:
 
 
 def _gains(new: str, drawn: pd.DataFrame) -> Plot | None:
-    """Every method a line; None without the vendor's model."""
+    """One line per method; None without the vendor's model."""
     sizes: list[str] = []
     lines: dict[str, dict[str, Value]] = {}
     titles: dict[str, str] = {}
@@ -43,9 +43,9 @@ def _gains(new: str, drawn: pd.DataFrame) -> Plot | None:
     def paint(axes: Axes) -> None:
         axes.axhline(0, color=MUTED, linewidth=0.8, linestyle=(0, (3, 3)))
         for name, values in lines.items():
-            places = [sizes.index(size) for size in values]
+            positions = [sizes.index(size) for size in values]
             width = 2.4 if name == SHIPPED else 1.2
-            line(axes, name, places, list(values.values()), titles[name], width)
+            line(axes, name, positions, list(values.values()), titles[name], width)
         axes.set_xticks(range(len(sizes)), sizes)
         axes.set_xlabel("Labels of the user")
         axes.set_ylabel("AUC above the vendor's")

@@ -1,4 +1,4 @@
-"""What few labels are worth, by method."""
+"""Quality at few labels, by method."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def labels(records: pd.DataFrame) -> Table:
 def by_size(
     runs: pd.DataFrame,
 ) -> Iterator[tuple[str, dict[str, pd.DataFrame], pd.DataFrame | None]]:
-    """Of each number of labels the runs by method, and the vendor's; None where they are missing.
+    """By number of labels, the runs by method, and the vendor's runs or None.
 
     Args:
         runs: Of ``over_draws``.
@@ -83,7 +83,7 @@ def by_size(
 
 
 def over_draws(runs: pd.DataFrame) -> pd.DataFrame:
-    """The runs with the means of their draws, one of each person, method and number of labels."""
+    """The means over draws, one row for each person, method and number of labels."""
     figures = list(_FIGURES.values())
     runs = having(runs, *figures)
     runs = runs.assign(labels=runs["variant"].str.partition(".")[0])

@@ -1,4 +1,4 @@
-"""Classes of real devices, and what a replacement does within their limits.
+"""Classes of real devices, and replacements within their limits.
 
-Nothing is imported here: the limited process must set its limits before it loads any library.
+This module imports nothing: the limited process sets its limits before it loads any library.
 """

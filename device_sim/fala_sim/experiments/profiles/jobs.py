@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from fala_sim.experiments.people import Experiment, Study
 from fala_sim.experiments.profiles.profile import PROFILES, Work
 from fala_sim.experiments.profiles.run import REPLACE, run_profile
-from fala_sim.experiments.runner import Giving, Made, timed
+from fala_sim.experiments.runner import Made, Records, timed
 from fala_sim.experiments.subject import Subject
 from fala_sim.methods.full import Full
 from fala_sim.methods.registry import SHIPPED, find_method
@@ -17,9 +17,9 @@ from fala_sim.records import Key
 
 
 @timed
-def profile(key: Key, place: Path, done: frozenset[Key]) -> Giving:
-    """Let every device replace its backbone by the key's method."""
-    subject = Subject.of(key, place)
+def profile(key: Key, path: Path, done: frozenset[Key]) -> Records:
+    """Replace the backbone by the key's method, within each device's limits."""
+    subject = Subject.of(key, path)
     prepared, user = subject.prepared, subject.user
     new = prepared.shipped if key.method == SHIPPED else prepared.new
     name = REPLACE if key.method == SHIPPED else key.method
@@ -38,8 +38,8 @@ def _methods(study: Study) -> list[str]:
     return [SHIPPED, Full.name] if study.trainable else [SHIPPED]
 
 
-#: The busiest user of the first data set; they measure this machine's speed, and take their share
-#: of its cores.
+#: The busiest user of the first data set, alone: the jobs measure this machine's speed, and use
+#: their share of its cores.
 EXPERIMENTS = (
     Experiment(
         "profile",

@@ -1,7 +1,7 @@
-"""The limited process: what a device does, within a device's limits.
+"""The limited process: does a device's work within its limits.
 
-It is given the limits and then the work, pickled, on standard input, and tells each step as a line
-of JSON on standard output, so that what was done before an end without warning is known.
+It reads the limits and then the work, pickled, from standard input, and writes each step as a line
+of JSON to standard output, so that the steps before a sudden end are known.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fala_sim.meter import Meter, memory
+from fala_sim.meter import Meter, folder_size, memory
 
 if TYPE_CHECKING:
     from fala_sim.experiments.profiles.profile import Limits, Work
     from fala_sim.situation import Release
 
-Tell = Callable[..., None]
+Emit = Callable[..., None]
 
-#: What libraries say of memory that they did not get. They have no error class for it.
+#: Messages of libraries about a failed allocation. They have no error class for it.
 NO_MEMORY = re.compile(
     r"bad_alloc|bad allocation|not enough memory|cannot allocate memory|can't allocate memory"
     r"|out of memory|failed to allocate memory|failed to map segment|memory allocation of"
@@ -39,53 +39,52 @@ _NO_SPACE = re.compile(r"database or disk is full|no space left|file too large",
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _LONGEST = 200  # characters of a message
-_ROUNDING = 4 * 1024**2  # by which the kernel's two accounts of a process may differ
+_ROUNDING = 4 * 1024**2  # bytes by which the kernel's two figures of a process may differ
 
-#: Examples whose answers before and after are compared.
+#: Examples whose predictions before and after are compared.
 COMPARED = 8
-#: Examples that are trained on: two batches are enough for gradients and the optimizer's state,
-#: which is what memory is needed for.
+#: Training examples: two batches are enough to allocate gradients and the optimizer's state.
 DOCUMENTS = 32
 
 
 def main() -> None:
-    """Do the work that standard input holds."""
-    # A runner that is ended without warning must not leave a training behind.
+    """Do the work from standard input."""
+    # A killed runner must not leave a training behind.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     limits: Limits = pickle.load(sys.stdin.buffer)
-    # Libraries may print: what they say goes to standard error.
-    told = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
+    # Libraries may print: their output goes to standard error.
+    output = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
     os.dup2(2, 1)
 
-    def tell(step: str, **fields: object) -> None:
-        told.write(json.dumps({"step": step, **fields}) + "\n")
+    def emit(step: str, **fields: object) -> None:
+        output.write(json.dumps({"step": step, **fields}) + "\n")
 
     stage = "start"
 
     def at(name: str) -> None:
         nonlocal stage
         stage = name
-        tell("at", stage=name)
+        emit("at", stage=name)
 
     try:
-        tell("limited", cores=limit_cores(limits.cores))
+        emit("limited", cores=limit_cores(limits.cores))
         _load(limits.trains)
-        tell("limited", memory=limit_memory(limits.memory))
+        emit("limited", memory=limit_memory(limits.memory))
         held = memory("RssAnon")
-        tell("started", held=held, resident=memory("VmRSS"))
+        emit("started", held=held, resident=memory("VmRSS"))
         if held > limits.memory:
             raise MemoryError(f"the interpreter and its libraries alone hold {held / 1e6:.0f} MB")
         work: Work = pickle.load(sys.stdin.buffer)
-        (train if limits.trains else _replace)(work, limits, tell, at)
-        tell("ended", outcome="done", message="", **_used())
+        (train if limits.trains else _replace)(work, limits, emit, at)
+        emit("ended", outcome="done", message="", **_used())
     except Exception as error:
         lift_memory()
         outcome, message = judge(error)
-        tell("ended", outcome=outcome, message=f"{stage}: {message}", **_used())
+        emit("ended", outcome=outcome, message=f"{stage}: {message}", **_used())
 
 
 def _load(trains: bool) -> None:
-    """Load what the work needs, and let the numeric libraries reserve their buffers."""
+    """Load the libraries, and let the numeric ones reserve their buffers."""
     import numpy as np
     import onnxruntime
     import scipy.linalg
@@ -103,7 +102,7 @@ def _load(trains: bool) -> None:
     scipy.linalg.cholesky(square @ square + 256 * np.eye(256))
 
 
-def _replace(work: Work, limits: Limits, tell: Tell, at: Callable[[str], None]) -> None:
+def _replace(work: Work, limits: Limits, emit: Emit, at: Callable[[str], None]) -> None:
     """Create the device with the old release, let it learn, and replace its backbone."""
     from fala import Device
 
@@ -111,39 +110,39 @@ def _replace(work: Work, limits: Limits, tell: Tell, at: Callable[[str], None]) 
     inherited = _inherited_peak()
     folder = limits.device
     at("create")
-    _keep_room(limits)
+    _limit_files(limits)
     with meter.stage("create"):
         device = Device.create(folder, work.old)
     with device:
         at("learn")
-        _keep_room(limits)
+        _limit_files(limits)
         with meter.stage("learn"):
             device.learn(work.examples, work.labels)
         compared = work.examples[:COMPARED]
-        tell("answers", model=device.name, answers=device.predict(compared).tolist())
+        emit("answers", model=device.name, answers=device.predict(compared).tolist())
         at("replace")
-        _keep_room(limits)
-        stored = size(folder)
+        _limit_files(limits)
+        stored = folder_size(folder)
         with meter.stage("replace"):
             report = device.replace(work.new)
-        meter.stored_bytes = size(folder) - stored - work.new.stat().st_size
+        meter.stored_bytes = folder_size(folder) - stored - work.new.stat().st_size
         at("predict")
-        tell("answers", model=device.name, answers=device.predict(compared).tolist())
-    told = report.to_dict()
-    told["peak_memory"] = {
+        emit("answers", model=device.name, answers=device.predict(compared).tolist())
+    report_fields = report.to_dict()
+    report_fields["peak_memory"] = {
         stage: peak for stage, peak in report.counts.peak_memory.items() if peak > inherited
     }
-    tell("measured", cost=meter.fields(), report=told)
+    emit("measured", cost=meter.fields(), report=report_fields)
 
 
-def train(work: Work, _limits: Limits, tell: Tell, at: Callable[[str], None]) -> None:
+def train(work: Work, _limits: Limits, emit: Emit, at: Callable[[str], None]) -> None:
     """Train the transformer for one epoch on the user's first documents.
 
     Args:
         work: Names the method.
-        _limits: Not looked at.
-        tell: Told what was measured.
-        at: Told what begins.
+        _limits: Not used.
+        emit: Receives the measured figures.
+        at: Receives the name of each stage.
 
     Raises:
         DataError: If the method trains no transformer, or there is none to train.
@@ -157,13 +156,13 @@ def train(work: Work, _limits: Limits, tell: Tell, at: Callable[[str], None]) ->
     method = find_method(work.name)
     if not isinstance(method, Trained):
         raise DataError(
-            f"within a device's limits are run 'replace' and what trains: {', '.join(TRAINED)}"
+            f"device profiles run 'replace' or a method that trains: {', '.join(TRAINED)}"
         )
     examples, labels = work.examples[:DOCUMENTS], work.labels[:DOCUMENTS]
     new = _release(work.new)
     situation = Situation(
         user=User("user", examples, labels, (), ()),
-        old=new,  # training does not look at these
+        old=new,  # not used by training
         new=new,
         shipped=new,
         personal=new.head.vendor_model(),
@@ -174,7 +173,7 @@ def train(work: Work, _limits: Limits, tell: Tell, at: Callable[[str], None]) ->
     at("train")
     rate = method.rates[len(method.rates) // 2]
     method.fit(situation, {"learning_rate": rate, "epochs": 1})
-    tell("measured", cost=situation.meter.fields(), documents=len(examples))
+    emit("measured", cost=situation.meter.fields(), documents=len(examples))
 
 
 def _release(path: Path) -> Release:
@@ -184,27 +183,27 @@ def _release(path: Path) -> Release:
     bundle = Bundle.open(path)
     head = bundle.head()
     if head is None:
-        raise DataError(f"{path}: a backbone without a head; a device needs a release")
+        raise DataError(f"{path}: has no head; a device needs a release")
     return Release(bundle.manifest.name, path, head, {}, {})
 
 
 def _inherited_peak() -> int:
-    """What getrusage tells of the process that began this one, in bytes; 0 where it is our own.
+    """The parent's peak memory that getrusage reports for this process, in bytes; 0 if it is ours.
 
-    Linux passes the high-water mark on when a program is started; a report's figures that are not
-    above it are not ours.
+    On Linux a new program inherits the high-water mark; figures that are not above it are the
+    parent's.
     """
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return peak if peak > memory("VmHWM") + _ROUNDING else 0
 
 
-def _keep_room(limits: Limits) -> None:
+def _limit_files(limits: Limits) -> None:
     if limits.storage is not None:
         limit_storage(limits.storage, limits.device)
 
 
 def _used() -> dict[str, Any]:
-    """What this process had: cores on which some thread may run, memory, and addresses."""
+    """This process's usage: cores on which some thread may run, memory, and addresses."""
     threads = [int(entry.name) for entry in Path("/proc/self/task").iterdir()]
     return {
         "cores": sorted(set().union(*(os.sched_getaffinity(thread) for thread in threads))),
@@ -214,7 +213,7 @@ def _used() -> dict[str, Any]:
 
 
 def judge(error: BaseException) -> tuple[str, str]:
-    """What a device's user would call an error: the outcome, and a line that says why."""
+    """Classify an error: the outcome, and a line that says why."""
     chain = list(_chain(error))
     message = shorten(str(error)) or type(error).__name__
     codes = {cause.errno for cause in chain if isinstance(cause, OSError)}
@@ -231,7 +230,7 @@ def judge(error: BaseException) -> tuple[str, str]:
 
 
 def shorten(text: str) -> str:
-    """An error's text on one line that can be read: libraries add where in their source it was."""
+    """An error's text on one short line: libraries add positions in their source."""
     line = " ".join(text.split())
     return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
 
@@ -243,10 +242,10 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def limit_cores(cores: int) -> dict[str, Any]:
-    """Keep this process, and threads that it begins later, on as many cores as the device has.
+    """Limit this process, and its later threads, to as many cores as the device has.
 
     Returns:
-        The cores, and how many the device has: more than this machine may be.
+        The cores, and how many the device has, which may be more than this machine has.
     """
     mine = sorted(os.sched_getaffinity(0))[:cores]
     os.sched_setaffinity(0, mine)
@@ -258,16 +257,16 @@ def limit_cores(cores: int) -> dict[str, Any]:
 
 
 def limit_memory(limit: int) -> dict[str, Any]:
-    """Limit the memory that this process can take, from now on.
+    """Limit the memory that this process can allocate from now on.
 
     The limit is on private writable memory (``RLIMIT_DATA``), not on the address space
-    (``RLIMIT_AS``): a replacement that holds 135 MB was seen to reserve 680 MB of addresses, most
-    of it for the heaps of threads, and on a device nothing but what is held counts. Libraries
-    reserve some writable memory too that they never touch (OpenBLAS's buffers); what was reserved
-    so until now comes on top of the limit. Call it when they are loaded.
+    (``RLIMIT_AS``): a replacement that used 135 MB reserved 680 MB of addresses, mostly for thread
+    heaps, and a device counts only memory in use. Libraries also reserve writable memory that they
+    never touch (OpenBLAS's buffers); what is reserved by now is added to the limit. Call it when
+    the libraries are loaded.
 
     Returns:
-        The limit, and what comes on top, in bytes.
+        The limit, and the bytes added to it.
     """
     reserved = max(memory("VmData") - memory("RssAnon"), 0)
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -280,28 +279,23 @@ def limit_memory(limit: int) -> dict[str, Any]:
 
 
 def lift_memory() -> None:
-    """Take the limit back, so that a process that has reached it can say so."""
+    """Remove the limit, so that a process that has reached it can report it."""
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
 
 
 def limit_storage(storage: int, folder: Path) -> int:
-    """Let no file grow beyond what a storage that holds a folder has left.
+    """Limit the size of files to the space left on a storage that holds a folder.
 
-    ``RLIMIT_FSIZE`` is by file, so the room is counted anew before each step that writes.
+    ``RLIMIT_FSIZE`` is per file, so call it before each step that writes.
 
     Returns:
-        What is left, in bytes.
+        The bytes left.
     """
-    left = max(storage - size(folder), 0)
+    free = max(storage - folder_size(folder), 0)
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (left, hard))
-    return left
-
-
-def size(folder: Path) -> int:
-    """Bytes of the files in a folder, 0 if there is none."""
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    resource.setrlimit(resource.RLIMIT_FSIZE, (free, hard))
+    return free
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Real devices, of ``profiles.csv``: each figure with the place where it was published."""
+"""Real devices, from ``profiles.csv``: each figure with its published source."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 MIB = 1024**2
 
-#: High-Performance LINPACK: a dense system solved in float64 on all cores, measured on the device.
+#: High-Performance LINPACK: a dense float64 system solved on all cores, measured on the device.
 LINPACK = "LINPACK fp64"
-#: Fused multiply-adds in float32 on all cores, measured on the device: no program is faster.
+#: Fused multiply-adds in float32 on all cores, measured on the device: the upper limit.
 PEAK = "peak fp32"
 
 
@@ -27,7 +27,7 @@ class Figure:
 
     Attributes:
         value: In bytes, cores or GFLOP/s.
-        source: Who published it, and where.
+        source: Publisher and place.
     """
 
     value: float
@@ -36,16 +36,16 @@ class Figure:
 
 @dataclass(frozen=True)
 class Profile:
-    """A class of devices, by one that stands for it.
+    """A class of devices, represented by one.
 
     Attributes:
         name: On the command line and in records.
         title: In tables.
         cores: The processor's cores, of all kinds.
-        memory: What an app may take, in bytes.
-        storage: Room for the app's files, in bytes; None where none was published, as on boards
-            with a memory card of the owner's choice.
-        speeds: GFLOP/s by kind (``LINPACK``, ``PEAK``), the more telling first; may be empty.
+        memory: Memory limit of an app, in bytes.
+        storage: Storage for the app's files, in bytes; None if none was published, as for boards
+            with a memory card.
+        speeds: GFLOP/s by kind (``LINPACK``, ``PEAK``), the more realistic first; may be empty.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Profile:
 
 @dataclass(frozen=True)
 class Limits:
-    """What a device's process may take.
+    """The limits of a device's process.
 
     Attributes:
         device: The device's folder.
@@ -77,15 +77,15 @@ class Limits:
 
 @dataclass(frozen=True)
 class Work:
-    """What a device's process does.
+    """The work of a device's process.
 
     Attributes:
         name: ``"replace"``, or a trained method's: one epoch over a few documents.
-        old: The release that it has.
-        new: The one that comes.
+        old: The release on the device.
+        new: The new release.
         examples: The user's.
-        labels: Their names.
-        transformer: The new backbone as Hugging Face has it, for what trains it.
+        labels: Their labels.
+        transformer: Hugging Face folder of the new backbone, for training.
         seed: Of every random choice.
     """
 
@@ -101,16 +101,15 @@ class Work:
 def _profiles() -> Iterator[Profile]:
     rows = csv_rows(__package__, "profiles.csv")
     for (name, title), figures in groupby(rows, key=lambda row: (row["name"], row["title"])):
-        found = {one["figure"]: Figure(_number(one["value"]), one["source"]) for one in figures}
-        cores, memory = found.pop("cores"), found.pop("memory")
-        yield Profile(name, title, cores, memory, found.pop("storage", None), found)
+        by_kind = {row["figure"]: Figure(_number(row["value"]), row["source"]) for row in figures}
+        cores, memory = by_kind.pop("cores"), by_kind.pop("memory")
+        yield Profile(name, title, cores, memory, by_kind.pop("storage", None), by_kind)
 
 
 def _number(text: str) -> float:
     return int(text) if text.isdigit() else float(text)
 
 
-#: From the least memory to the most. The Raspberry Pi Compute Module Zero has no speed: the LINPACK
-#: figure published of its chip (Zero 2 W, 0.370 GFLOP/s) is of a matrix that nearly fills the
-#: memory.
+#: By rising memory. The Raspberry Pi Compute Module Zero has no speed: the published LINPACK figure
+#: of its chip (Zero 2 W, 0.370 GFLOP/s) is for a matrix that nearly fills the memory.
 PROFILES = tuple(_profiles())

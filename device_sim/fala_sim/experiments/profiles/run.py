@@ -1,4 +1,4 @@
-"""One job within a device's limits, in a process of its own, and what came of it."""
+"""Runs one job within a device's limits, in its own process, and returns its outcome."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ from fala_sim.experiments.profiles.profile import Figure, Limits, Profile, Work
 
 REPLACE = "replace"
 
-#: Answers may differ so much where only the number of threads does.
+#: Predictions may differ so much with another number of threads.
 _SAME = 1e-4
-#: Stages that the processor's speed does not decide: reading and writing files.
+#: Stages that read and write files, which do not depend on the processor's speed.
 _FILES = ("open", "read", "create", "load", "commit", "total")
 
 
 def run_profile(
     profile: Profile, work: Work, out: Path, *, seconds: float = 3600.0
 ) -> dict[str, Any]:
-    """Let a device of a profile replace its backbone, or train as a baseline does.
+    """Replace the backbone of a profile's device, or train a baseline, within its limits.
 
     Args:
         profile: The device.
-        work: What it does.
-        out: A folder for the device, ``out / "device"``; made if there is none.
+        work: Its work.
+        out: A folder for the device, ``out / "device"``; created if missing.
         seconds: Wall time after which it is ended as ``"too slow"``.
 
     Returns:
         ``outcome`` (``"done"``, ``"out of memory"``, ``"no space"``, ``"too slow"``,
-        ``"killed"``, ``"failed"``), ``message``, and apart from each other ``limits`` (what was
-        limited and how), ``measured`` (here, within them) and ``predicted`` (for the device
-        itself; None where nothing can be said).
+        ``"killed"``, ``"failed"``), ``message``, ``limits`` (each limit and its mechanism),
+        ``measured`` (here, within the limits) and ``predicted`` (for the device itself; None if
+        there is no prediction).
 
     Raises:
         DataError: If this is not Linux, or the device's folder exists.
@@ -50,22 +50,22 @@ def run_profile(
         raise DataError("device profiles use Linux's limits on a process; run them on Linux")
     device = out / "device"
     if device.exists():
-        raise DataError(f"{device}: exists; give a folder without one")
+        raise DataError(f"{device}: exists; use a folder without it")
     out.mkdir(parents=True, exist_ok=True)
     cores = min(int(profile.cores.value), len(os.sched_getaffinity(0)))
     environment = {
         **os.environ,
         **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(cores)),
-        # Every further arena reserves addresses that the limit would count.
+        # Each further arena reserves addresses, which the limit counts.
         "MALLOC_ARENA_MAX": "1",
     }
-    # Nothing is said of a device whose own speed was not published.
+    # There is no prediction for a device without a published speed.
     speed = _speed(cores, environment) if profile.speeds else {}
     storage = None if profile.storage is None else int(profile.storage.value)
-    given = Limits(device, cores, int(profile.memory.value), storage, work.name != REPLACE)
-    steps, code, said = _run(given, work, environment, seconds)
-    ended = _ended(steps, code, said, seconds)
-    # A record tells nothing of this machine's folders.
+    limited = Limits(device, cores, int(profile.memory.value), storage, work.name != REPLACE)
+    steps, code, errors = _run(limited, work, environment, seconds)
+    ended = _outcome(steps, code, errors, seconds)
+    # A record contains no paths of this machine.
     for path in filter(None, (device, work.old, work.new, work.transformer)):
         ended["message"] = ended["message"].replace(str(path), path.name)
     limits = {
@@ -84,8 +84,8 @@ def run_profile(
         "cores": ended.pop("cores", None),
         "speed": speed,
         "device": None
-        if given.trains
-        else _look(device, work, _all(steps, "answers"), ended["outcome"]),
+        if limited.trains
+        else _check_device(device, work, _all(steps, "answers"), ended["outcome"]),
     }
     return {
         **ended,
@@ -96,22 +96,22 @@ def run_profile(
 
 
 def _speed(cores: int, environment: dict[str, str]) -> dict[str, float]:
-    """This machine's speed on as many cores, now."""
-    done = subprocess.run(
+    """This machine's present speed on so many cores."""
+    process = subprocess.run(
         [sys.executable, "-m", "fala_sim.experiments.profiles.speed", str(cores)],
         env=environment,
         capture_output=True,
         text=True,
         check=True,
     )
-    figures: dict[str, float] = json.loads(done.stdout)
+    figures: dict[str, float] = json.loads(process.stdout)
     return figures
 
 
 def _run(
     limits: Limits, work: Work, environment: dict[str, str], seconds: float
 ) -> tuple[list[dict[str, Any]], int | None, str]:
-    """The steps that the limited process told, its exit code (None: out of time), its errors."""
+    """The steps of the limited process, its exit code (None: out of time) and its errors."""
     process = subprocess.Popen(
         [sys.executable, "-m", "fala_sim.experiments.profiles.limited"],
         env=environment,
@@ -119,38 +119,38 @@ def _run(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    given = pickle.dumps(limits) + pickle.dumps(work)
+    content = pickle.dumps(limits) + pickle.dumps(work)
     try:
         code: int | None
         try:
-            told, said = process.communicate(given, timeout=seconds)
+            output, errors = process.communicate(content, timeout=seconds)
             code = process.returncode
         except subprocess.TimeoutExpired:
             process.kill()
-            told, said = process.communicate()
+            output, errors = process.communicate()
             code = None
     finally:
         if process.poll() is None:
             process.kill()
             process.wait()
-    # The last line may be cut short where the process was ended.
-    lines = told.decode(errors="replace").split("\n")[:-1]
-    return [json.loads(line) for line in lines], code, said.decode(errors="replace")
+    # The last line may be incomplete if the process was killed.
+    lines = output.decode(errors="replace").split("\n")[:-1]
+    return [json.loads(line) for line in lines], code, errors.decode(errors="replace")
 
 
-def _ended(
-    steps: Sequence[dict[str, Any]], code: int | None, said: str, seconds: float
+def _outcome(
+    steps: Sequence[dict[str, Any]], code: int | None, errors: str, seconds: float
 ) -> dict[str, Any]:
-    """The outcome and its message, also of a process that could not say."""
+    """The outcome and its message, also of a process that ended without them."""
     if ended := _last(steps, "ended"):
         return ended
     stage = _last(steps, "at").get("stage", "start")
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
-    telling = [line for line in lines if NO_MEMORY.search(line)]
-    last = shorten((telling or lines or [""])[-1])
+    lines = [line.strip() for line in errors.splitlines() if line.strip()]
+    about_memory = [line for line in lines if NO_MEMORY.search(line)]
+    last = shorten((about_memory or lines or [""])[-1])
     if code is None:
         return {"outcome": "too slow", "message": f"{stage}: not done after {seconds:.0f} s"}
-    if telling:
+    if about_memory:
         return {"outcome": "out of memory", "message": f"{stage}: {last}"}
     if code < 0:
         name = signal.Signals(-code).name
@@ -158,20 +158,20 @@ def _ended(
     return {"outcome": "failed", "message": f"{stage}: exit status {code} {last}".rstrip()}
 
 
-def _look(
+def _check_device(
     folder: Path, work: Work, answers: Sequence[dict[str, Any]], outcome: str
 ) -> dict[str, Any]:
-    """Whether the device's folder is whole: opened again, and asked what was asked before."""
+    """Whether the device's folder is intact: it is reopened, and its predictions are compared."""
     if not answers:
         return {"whole": not folder.exists(), "state": "not made"}
     expected = answers[-1] if outcome == "done" else answers[0]
     try:
         with Device.open(folder) as device:
-            given = device.predict(work.examples[:COMPARED])
+            predictions = device.predict(work.examples[:COMPARED])
             name = device.name
     except FalaError as error:
         return {"whole": False, "state": str(error)}
-    difference = float(np.abs(given - np.array(expected["answers"])).max())
+    difference = float(np.abs(predictions - np.array(expected["answers"])).max())
     return {
         "whole": name == expected["model"] and difference < _SAME,
         "state": f"answers with {name}",
@@ -182,9 +182,9 @@ def _look(
 def _predict(
     profile: Profile, measured: dict[str, Any], speed: dict[str, float]
 ) -> list[dict[str, Any]] | None:
-    """Seconds on the device: those measured, by the ratio of the machines' speeds.
+    """Predicted seconds on the device: the measured ones, by the ratio of the machines' speeds.
 
-    Reading and writing files is left out: the storage's speed was not published.
+    Reading and writing files is left out, because the storage's speed was not published.
     """
     if measured["work"] == REPLACE:
         stages = dict(measured["report"]["seconds"])

@@ -1,4 +1,4 @@
-"""How fast this machine is, in the same kinds of figures as are published of devices."""
+"""This machine's speed, in the same kinds of figures as those published for devices."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def measure() -> dict[str, float]:
     """GFLOP/s of this process, by kind, the best of a few.
 
     ``LINPACK`` is a dense system of order 1500 in float64, counted as the benchmark counts it:
-    2/3 n^3 + 2 n^2. ``PEAK`` is a product of float32 matrices of that order, 2 n^3: near the
-    peak, and never above.
+    2/3 n^3 + 2 n^2. ``PEAK`` is a product of float32 matrices of that order, 2 n^3: close to the
+    peak, never above it.
     """
     import numpy as np
 

@@ -11,7 +11,7 @@ from fala_sim.report.table import Cell, Row, Table
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Fields that a run that did not fit may lack.
+#: Fields that may be missing in a run that did not finish.
 _OPTIONAL = ("measured.report.seconds.total", "measured.cost.total.seconds", "predicted",
              "limits.cores.device", "limits.memory.device", "message")  # fmt: skip
 
@@ -29,35 +29,35 @@ def profiles(records: pd.DataFrame) -> Table:
     runs = having(of(records, "profile"), *_OPTIONAL)
     # A replacement's own total, or all stages of what trains.
     total = runs["measured.report.seconds.total"].fillna(runs["measured.cost.total.seconds"])
-    # The more telling of the published speeds comes first.
-    first = [one[0] if isinstance(one, list) and one else {} for one in runs["predicted"]]
+    # The more realistic of the published speeds comes first.
+    first = [each[0] if isinstance(each, list) and each else {} for each in runs["predicted"]]
     runs = runs.assign(
         seconds=total,
-        predicted_seconds=[one.get("total") for one in first],
-        predicted_by=[one.get("by") for one in first],
+        predicted_seconds=[prediction.get("total") for prediction in first],
+        predicted_by=[prediction.get("by") for prediction in first],
     )
     rows: list[Row] = [
         {
             "data": setting.data,
             "device": device,
-            "method": title(name, here),
-            "limit: cores": _whole(here["limits.cores.device"].iloc[0]),
-            "limit: memory (MB)": _whole(here["limits.memory.device"].iloc[0] / MB),
-            "measured: outcome": _outcomes(here),
-            "measured: seconds": plain_mean(here, "seconds"),
-            "measured: peak memory (MB)": plain_mean(here, "measured.peak_memory", MB),
-            "predicted: seconds": plain_mean(here, "predicted_seconds"),
-            "predicted by": " or ".join(sorted(here["predicted_by"].dropna().unique())) or None,
+            "method": title(name, part),
+            "limit: cores": _as_integer(part["limits.cores.device"].iloc[0]),
+            "limit: memory (MB)": _as_integer(part["limits.memory.device"].iloc[0] / MB),
+            "measured: outcome": _outcomes(part),
+            "measured: seconds": plain_mean(part, "seconds"),
+            "measured: peak memory (MB)": plain_mean(part, "measured.peak_memory", MB),
+            "predicted: seconds": plain_mean(part, "predicted_seconds"),
+            "predicted by": " or ".join(sorted(part["predicted_by"].dropna().unique())) or None,
         }
         for setting, name, group in grouped(runs)
-        for device, here in parts(group, "profile", sort=False)
+        for device, part in parts(group, "profile", sort=False)
     ]
     failed = runs[runs["message"].fillna("") != ""]
     notes = failed["profile"] + ": " + failed["outcome"] + ": " + failed["message"]
     return Table.of(rows, described(runs), sorted(notes.unique()))
 
 
-def _whole(limit: float) -> Cell:
+def _as_integer(limit: float) -> Cell:
     return None if limit != limit else round(limit)
 
 

@@ -1,1 +1,1 @@
-"""Oba et al. (PerPLM): writers' prompts against none."""
+"""Writers' prompts compared with none (Oba et al., PerPLM)."""

@@ -1,4 +1,4 @@
-"""A training each, with a record a writer; peers a writer."""
+"""Jobs: one training with a record for each writer, or one peer trained for each writer."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from fala import Bundle, Head
 from fala.release.device_fit import Block, Inputs, TrainingSet, fit_device, judge
 from fala_sim.encoding import KnownEncoder
-from fala_sim.engine.inputs import here
+from fala_sim.engine.inputs import local_path
 from fala_sim.experiments.prompts.rows import Group, Written
-from fala_sim.experiments.runner import Giving, Made
+from fala_sim.experiments.runner import Made, Records
 from fala_sim.experiments.scoring import rounded
 from fala_sim.experiments.trainings import folder_name, head_of, rows_of, train_once
 from fala_sim.methods.method import Settings
@@ -29,14 +29,14 @@ from fala_sim.records import Key
 from fala_sim.situation import Logits, Release, Situation, User, Vectors
 from fala_sim.vendor import exporter
 
-#: What is trained for each writer alone, from the vendor's model without prompts on, with the
-#: settings that validation users of MD-Agreement chose for it (the table ``search``).
+#: Methods trained for each writer alone, starting from the vendor's model without prompts, with
+#: the settings that validation users of MD-Agreement chose (the table ``search``).
 PEERS: Mapping[str, Settings] = {
     "lora": {"learning_rate": 2e-3, "epochs": 3},
     "adapter": {"learning_rate": 5e-4, "epochs": 2},
 }
 
-_ANSWERS = "answers.jsonl"
+_PREDICTIONS = "answers.jsonl"
 
 
 @dataclass(frozen=True)
@@ -46,13 +46,13 @@ class Writers:
     Attributes:
         data: The data set.
         seed: Of its division and of the trainings.
-        folder: Of what is trained, in the run's work.
+        folder: Of the trainings, in the run's work folder.
         written: Its rows.
         transformer: The Hugging Face folder of the backbone.
         new: The backbone's name.
         options: Of every training's command.
-        about: What every record says of the rows.
-        digests: Of the ``"data"``, the ``"new"`` backbone and the ``"rows"`` that are taken.
+        about: Fields of every record about the rows.
+        digests: Of the ``"data"``, the ``"new"`` backbone and the selected ``"rows"``.
     """
 
     data: str
@@ -68,57 +68,57 @@ class Writers:
 
 @dataclass(frozen=True)
 class _Rows:
-    """A model's answers to a writer's rows of a split.
+    """A model's logits for a writer's rows of a split.
 
     Attributes:
         labels: n labels' names.
-        own: Logits after the writer's own prompt, (n, C).
-        unknown: After the unknown writer's, (n, C).
-        embeddings: After the writer's own, (n, d).
+        logits: With the writer's own prompt, (n, C).
+        unknown_logits: With the unknown writer's prompt, (n, C).
+        embeddings: With the writer's own prompt, (n, d).
     """
 
     labels: list[str]
-    own: Logits
-    unknown: Logits
+    logits: Logits
+    unknown_logits: Logits
     embeddings: Vectors
 
 
 def training_key(key: Key) -> Key:
-    """Of the record of a training, by that of its writers'."""
+    """The key of a training's record, from the key of its writers' records."""
     return replace(key, kind="prompt-training", user="all")
 
 
 def train(
     task: Writers, key: Key, options: Sequence[str], done: frozenset[Key] = frozenset()
-) -> Giving:
-    """Train writers' prompts, or what they compare with, and give every writer's figures.
+) -> Records:
+    """Train writers' prompts, or a baseline, and yield every writer's figures.
 
     Args:
         task: The data set's rows.
-        key: Of the writers' records, but for the writer.
+        key: Of the writers' records, without the writer.
         options: Of the exporter's command.
-        done: Of its records those that an earlier run has.
+        done: Keys that are recorded already.
     """
-    folder, said = _trained(task, key, options)
+    folder, report = _trained(task, key, options)
     start = time.perf_counter()
-    answers = folder / _ANSWERS
-    if not answers.is_file():
+    predictions = folder / _PREDICTIONS
+    if not predictions.is_file():
         exporter.run(
             "prompts", str(folder / "training" / "model"), "--embeddings",
-            "--evaluate", str(task.written.asked), "--out", str(answers),
+            "--evaluate", str(task.written.evaluation), "--out", str(predictions),
             label=f"{task.data} {folder.name}: ", only=("answering",),
         )  # fmt: skip
     head = head_of(Bundle.open(folder / "prompts.fala"))
-    training = said["training"]
+    training = report["training"]
     length = training["recipe"]["prompts_length"]
     for user, group in task.written.writers.items():
-        own = replace(key, user=user)
-        if own not in done:
-            found = _answers(answers, user)
-            content = _about(task, group, found) | _scored(head, found)
-            yield Made(own, content | {"length": length})
+        user_key = replace(key, user=user)
+        if user_key not in done:
+            rows = _read_predictions(predictions, user)
+            content = _about(task, group, rows) | _scored(head, rows)
+            yield Made(user_key, content | {"length": length})
     content = {
-        **_said_of(task),
+        **_task_fields(task),
         "parameters": training["parameters"],
         "writers": training["recipe"]["writers"],
         "trained_rows": training["data"]["training"]["rows"],
@@ -126,32 +126,32 @@ def train(
         "history": training["history"],
         "recipe": training["recipe"],
         "versions": training["versions"],
-        "seconds": said["seconds"] + time.perf_counter() - start,
+        "seconds": report["seconds"] + time.perf_counter() - start,
     }
-    # On the one without prompts peers begin.
-    kept = (key.method, key.variant) == ("none", "")
-    yield Made(training_key(key), content, spent=(answers if kept else folder,))
+    # Peers start from the training without prompts, so its folder stays.
+    is_base = (key.method, key.variant) == ("none", "")
+    yield Made(training_key(key), content, spent=(predictions if is_base else folder,))
 
 
-def compare(task: Writers, key: Key, base: Key, done: frozenset[Key] = frozenset()) -> Giving:
-    """Train one of ``PEERS`` for every writer, from the one without prompts on; give its record.
+def compare(task: Writers, key: Key, base: Key, done: frozenset[Key] = frozenset()) -> Records:
+    """Train one of ``PEERS`` for every writer, starting from the training without prompts.
 
     Args:
         task: The data set's rows.
-        key: Of the writers' records, but for the writer.
-        base: Key of the training without prompts; it is trained again where its folder is gone.
-        done: Of its records those that an earlier run has.
+        key: Of the writers' records, without the writer.
+        base: Key of the training without prompts; it is repeated if its folder is missing.
+        done: Keys that are recorded already.
     """
     folder, _ = _trained(task, base, ())
     start = time.perf_counter()
     bundle, transformer = folder / "prompts.fala", folder / "training" / "model"
     head = head_of(Bundle.open(bundle))
     release = Release(task.new, bundle, head, {}, {})
-    rows = rows_of(task.written.asked)
+    rows = rows_of(task.written.evaluation)
     stored = 0
     for name, group in task.written.writers.items():
-        own = replace(key, user=name)
-        if group == "elsewhere" or own in done:
+        user_key = replace(key, user=name)
+        if group == "elsewhere" or user_key in done:
             continue
         begun = time.perf_counter()
         parts = {
@@ -169,7 +169,7 @@ def compare(task: Writers, key: Key, base: Key, done: frozenset[Key] = frozenset
         logits = scores(user.test)
         stored = situation.meter.stored_bytes
         content = {
-            **_said_of(task),
+            **_task_fields(task),
             "group": group,
             "train": len(user.train),
             "test": len(user.test),
@@ -179,9 +179,9 @@ def compare(task: Writers, key: Key, base: Key, done: frozenset[Key] = frozenset
             "truth": [head.labels.index(label) for label in user.test_labels],
             "seconds": time.perf_counter() - begun,
         }
-        yield Made(own, content)
+        yield Made(user_key, content)
     content = {
-        **_said_of(task),
+        **_task_fields(task),
         "parameters": {"trained": stored // 4},
         "seconds": time.perf_counter() - start,
     }
@@ -191,90 +191,91 @@ def compare(task: Writers, key: Key, base: Key, done: frozenset[Key] = frozenset
 def personal_head(
     head: Head, bias: NDArray[np.floating], embeddings: Vectors, labels: Sequence[str]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
-    """What the device's one fit makes of a writer's labelled embeddings.
+    """Fit a writer's personal head on labelled embeddings, as a device does.
 
     Args:
         head: The vendor's.
         bias: The vendor's for this writer, shape (C,).
-        embeddings: n of them, shape (n, d).
+        embeddings: n embeddings, shape (n, d).
         labels: n labels' names.
 
     Returns:
-        Weights (C, d), bias (C,), and how far it went from the calibrated model to the full fit.
+        Weights (C, d), bias (C,), and the trust: 0 for the calibrated model, 1 for the full fit.
     """
     shares = head.label_shares(labels)
     block = Block(Inputs(embeddings), head.weight)
-    found = fit_device(TrainingSet((block,), bias, shares, np.full_like(shares, np.nan)))
-    verdict = judge(shares, found.full.left_out, found.calibrated.left_out, found.vendor)
-    chosen = found.personal(verdict.trust)
+    fits = fit_device(TrainingSet((block,), bias, shares, np.full_like(shares, np.nan)))
+    verdict = judge(shares, fits.full.left_out, fits.calibrated.left_out, fits.vendor)
+    chosen = fits.personal(verdict.trust)
     return chosen.weights[0], chosen.bias, float(np.max(verdict.trust))
 
 
 def _trained(task: Writers, key: Key, options: Sequence[str]) -> tuple[Path, dict[str, Any]]:
-    """The folder of a training and what the command said, from an earlier run if it is there."""
+    """The folder of a training and the command's summary; an earlier run's training is reused."""
     folder = task.folder / folder_name(key)
     bundle, work = folder / "prompts.fala", folder / "training"
 
     words = [
-        "prompts", here(task.transformer), "--data", task.written.training, "--work", work,
+        "prompts", local_path(task.transformer), "--data", task.written.training, "--work", work,
         "--out", bundle, "--name", task.new, "--kind", key.method, "--seed", key.seed,
-        # Prompts alone are measured: neither words nor int8.
+        # Only prompts are measured: no words, no int8.
         "--resume", "--quantize", "none", "--no-lexical", *task.options, *options,
     ]  # fmt: skip
-    left = [bundle, work / "model" / "config.json"]
-    said = train_once(folder, left, words, f"{task.data} {folder.name}: ", [folder / _ANSWERS])
-    for stage in ("mlm", "task"):  # three times the model, of a training that is over
+    needed = [bundle, work / "model" / "config.json"]
+    label, stale = f"{task.data} {folder.name}: ", [folder / _PREDICTIONS]
+    report = train_once(folder, needed, words, label, stale)
+    for stage in ("mlm", "task"):  # three times the model's size; the training is done
         shutil.rmtree(work / stage, ignore_errors=True)
-    return folder, said
+    return folder, report
 
 
-def _answers(path: Path, user: str) -> dict[str, _Rows]:
+def _read_predictions(path: Path, user: str) -> dict[str, _Rows]:
     """A writer's rows by split."""
-    found: dict[str, list[dict[str, Any]]] = {"train": [], "test": []}
+    by_split: dict[str, list[dict[str, Any]]] = {"train": [], "test": []}
     with path.open(encoding="utf-8") as lines:
-        for text in lines:
-            line = json.loads(text)
-            if line["user"] == user:
-                found[line["split"]].append(line)
+        for line in lines:
+            row = json.loads(line)
+            if row["user"] == user:
+                by_split[row["split"]].append(row)
     return {
         split: _Rows(
-            [str(line["label"]) for line in rows],
-            np.array([line["logits"] for line in rows], dtype=np.float64),
-            np.array([line["unknown"] for line in rows], dtype=np.float64),
-            np.array([line["embedding"] for line in rows], dtype=np.float32),
+            [str(row["label"]) for row in rows],
+            np.array([row["logits"] for row in rows], dtype=np.float64),
+            np.array([row["unknown"] for row in rows], dtype=np.float64),
+            np.array([row["embedding"] for row in rows], dtype=np.float32),
         )
-        for split, rows in found.items()
+        for split, rows in by_split.items()
     }
 
 
-def _said_of(task: Writers) -> dict[str, Any]:
+def _task_fields(task: Writers) -> dict[str, Any]:
     return {
         "task": "classification", "old": "", "new": task.new, **task.about,
         "digests": dict(task.digests),
     }  # fmt: skip
 
 
-def _about(task: Writers, group: Group, found: Mapping[str, _Rows]) -> dict[str, Any]:
-    counts = {split: len(rows.labels) for split, rows in found.items()}
-    return {**_said_of(task), "group": group, **counts}
+def _about(task: Writers, group: Group, rows: Mapping[str, _Rows]) -> dict[str, Any]:
+    counts = {split: len(part.labels) for split, part in rows.items()}
+    return {**_task_fields(task), "group": group, **counts}
 
 
-def _scored(head: Head, found: Mapping[str, _Rows]) -> dict[str, Any]:
+def _scored(head: Head, rows: Mapping[str, _Rows]) -> dict[str, Any]:
     """A writer's figures: with the own prompt, with the unknown one, with a personal head."""
-    test, train = found["test"], found["train"]
+    test, train = rows["test"], rows["train"]
     content: dict[str, Any] = {
-        "scores": figures(test.own, test.labels, head.labels),
-        "unknown": figures(test.unknown, test.labels, head.labels),
-        "logits": rounded(test.own),
-        "unknown_logits": rounded(test.unknown),
+        "scores": figures(test.logits, test.labels, head.labels),
+        "unknown": figures(test.unknown_logits, test.labels, head.labels),
+        "logits": rounded(test.logits),
+        "unknown_logits": rounded(test.unknown_logits),
         "truth": [head.labels.index(label) for label in test.labels],
         "labels": dict(Counter(test.labels)),
     }
     if train.labels:
-        # What the writer's prompt adds beside the embedding: a bias, or nothing.
-        bias = (test.own - test.embeddings @ head.weight.T.astype(np.float64)).mean(axis=0)
-        weight, own_bias, trust = personal_head(head, bias, train.embeddings, train.labels)
-        personal = test.embeddings.astype(np.float64) @ weight.T + own_bias
+        # The bias that the writer's prompt adds to the embedding's logits, if any.
+        bias = (test.logits - test.embeddings @ head.weight.T.astype(np.float64)).mean(axis=0)
+        weight, personal_bias, trust = personal_head(head, bias, train.embeddings, train.labels)
+        personal = test.embeddings.astype(np.float64) @ weight.T + personal_bias
         content |= {
             "personal": figures(personal, test.labels, head.labels),
             "personal_logits": rounded(personal),

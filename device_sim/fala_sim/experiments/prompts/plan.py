@@ -1,9 +1,9 @@
-"""What is trained with writers' prompts, in what order.
+"""The trainings with writers' prompts, and their order.
 
-One backbone that is told whose label it is to guess: writers' prompts of four kinds against none
-and against a bias of the writer's own, with and without guessing masked words first, through an MLP
-or not, on a backbone that is trained or left as it is; and the same with the device's personal head
-on top. The paper's recommendation of hashtags is left out for want of data.
+A writer's prompt tells the backbone whose label to predict. Prompts of four kinds are compared with
+none and with a bias for each writer: with and without masked language modelling first, with and
+without an MLP, on a trained or frozen backbone, and with the device's personal head on top. The
+paper's recommendation of hashtags is left out for lack of data.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from dataclasses import replace
 from functools import partial
 
 from fala import DataError
-from fala_sim.data.place import find_place, is_benchmark
+from fala_sim.data.location import find_location, is_benchmark
 from fala_sim.digests import digest_of, file_digest
-from fala_sim.engine.task import Engine, Say, Task
+from fala_sim.engine.task import Engine, Log, Task
 from fala_sim.experiments.plan import Plan
 from fala_sim.experiments.prompts import jobs
 from fala_sim.experiments.prompts.jobs import PEERS, Writers
 from fala_sim.experiments.prompts.rows import ELSEWHERE, EXTENTS, is_reviews, write_rows
-from fala_sim.experiments.runner import Giving, prepare_all, run_tasks
+from fala_sim.experiments.runner import Records, prepare_all, run_tasks
 from fala_sim.experiments.trainings import (
     Model,
     Trial,
@@ -31,27 +31,27 @@ from fala_sim.experiments.trainings import (
 from fala_sim.records import Key, Kind, Store
 from fala_sim.vendor.sources import SHORT
 
-#: Kinds of record that are asked for here, and that of a training, which comes along.
+#: Kinds of record made here; ``prompt-training`` comes with the others.
 KINDS: tuple[Kind, ...] = ("prompt", "prompt-length", "prompt-training")
 
 PLAIN = ("none", "user-bias")
 SOFT, HARD = ("soft-one", "soft-all"), ("hard-static", "hard-dynamic")
-#: Lengths of the comparison, and the others: vectors of soft prompts, tokens of hard ones.
+#: Lengths of the comparison, and the other lengths: vectors of soft prompts, tokens of hard ones.
 USUAL = dict.fromkeys(SOFT, 8) | dict.fromkeys(HARD, 64)
 LENGTHS = dict.fromkeys(SOFT, (1, 32)) | dict.fromkeys(HARD, (16, 256))
 
-#: Why there is no hard prompt of reviews.
+#: Why reviews have no hard prompts.
 NO_ROOM = (
     "no hard prompts: half of the reviews are longer than the 510 tokens that the model takes, so "
     "a writer's own texts have no room beside one, and an input is never cut to make room"
 )
 
-# Rows, or the way of training, were others before it was 1.
+# The version of the rows and of the training; part of the folder's digest.
 _FORM = 1
 
 
 def trials(kinds: Sequence[Kind], *, hard: bool = True) -> list[Trial]:
-    """What some kinds of record need trained, in the order of their worth.
+    """The trainings of some kinds of record, the most useful first.
 
     Args:
         kinds: Kinds of record.
@@ -65,7 +65,7 @@ def trials(kinds: Sequence[Kind], *, hard: bool = True) -> list[Trial]:
         variants = [_trial("prompt", kind, "fixed", "--fixed-backbone") for kind in every]
         variants += [_trial("prompt", kind, "mlm", "--mlm") for kind in ("none", *prompts)]
         variants += [_trial("prompt", kind, "no-mlp", "--no-mlp") for kind in SOFT]
-        # The one kind that a release brings, and none, before the others.
+        # First the kind that releases contain, and none.
         trials_of += sorted(variants, key=lambda trial: trial.method not in ("none", "soft-all"))
     if "prompt-length" in kinds:
         for kind in prompts:
@@ -76,14 +76,14 @@ def trials(kinds: Sequence[Kind], *, hard: bool = True) -> list[Trial]:
     return trials_of
 
 
-def run(plan: Plan, kinds: Sequence[Kind], engine: Engine, say: Say) -> list[str]:
-    """Run what some kinds of record need of a plan's data sets, and is not recorded yet.
+def run(plan: Plan, kinds: Sequence[Kind], engine: Engine, log: Log) -> list[str]:
+    """Run the missing trainings of some kinds of record on a plan's data sets.
 
     Args:
-        plan: What is asked.
+        plan: The run's options.
         kinds: Kinds of record.
         engine: Runs the jobs.
-        say: Told of progress.
+        log: Receives progress.
 
     Returns:
         One line for each data set that cannot be prepared, and for each job that failed.
@@ -94,22 +94,22 @@ def run(plan: Plan, kinds: Sequence[Kind], engine: Engine, say: Say) -> list[str
     """
     names = [name for name in plan.data if not is_benchmark(name)]
     if not names:
-        raise DataError("writers' prompts are of people; name md-agreement with --data")
+        raise DataError("writers' prompts need data of people; use --data md-agreement")
     store, work = Store(plan.results), plan.work()
     model = find_model(plan.new, work)
     failures: list[str] = []
     for seed in range(plan.seeds):
         tasks, failed = prepare_all(
-            names, partial(_prepare, plan, store=store, model=model, seed=seed), say
+            names, partial(_prepare, plan, store=store, model=model, seed=seed), log
         )
         failures += failed
-        # What is compared first, what is trained for each writer alone, and then the variants.
+        # First the comparison, then what is trained for each writer alone, then the variants.
         for waiting in (
             _trainings(plan, store, tasks, kinds, variants=False),
             _peers(store, tasks) if "prompt" in kinds else (),
             _trainings(plan, store, tasks, kinds, variants=True),
         ):
-            failures += run_tasks(waiting, store, engine=engine, say=say)
+            failures += run_tasks(waiting, store, engine=engine, log=log)
     return list(dict.fromkeys(failures))
 
 
@@ -139,8 +139,8 @@ def _peers(store: Store, tasks: Sequence[Writers]) -> Iterator[Task]:
             yield _task(store, task, key, partial(jobs.compare, task, key, base))
 
 
-def _task(store: Store, task: Writers, key: Key, job: partial[Giving]) -> Task:
-    """A job with a record a writer; the record of the training is its last."""
+def _task(store: Store, task: Writers, key: Key, job: partial[Records]) -> Task:
+    """A job with a record for each writer; the training's record is its last."""
     keys = [replace(key, user=user) for user in task.written.writers]
     folders = (task.transformer, task.folder)
     return training_task(store, key, job, folders, keys, jobs.training_key(key))
@@ -149,20 +149,21 @@ def _task(store: Store, task: Writers, key: Key, job: partial[Giving]) -> Task:
 def _prepare(plan: Plan, name: str, *, store: Store, model: Model, seed: int) -> Writers:
     """The rows of a data set, in a folder of the run's work."""
     extent = EXTENTS[plan.extent]
-    place = find_place(name, plan.data_dir)
-    reviews = is_reviews(place)
-    digests = {"data": place.digest(), "new": model.digest, "plan": digest_of((extent, plan.users))}
+    data = find_location(name, plan.data_dir)
+    reviews = is_reviews(data)
+    digests = {"data": data.digest(), "new": model.digest, "plan": digest_of((extent, plan.users))}
     check_records(store, KINDS, name, digests)
-    made_of = digest_of((_FORM, seed, *digests.values()))[:SHORT]
-    folder = plan.work() / f"prompts-{made_of}"
+    digest = digest_of((_FORM, seed, *digests.values()))[:SHORT]
+    folder = plan.work() / f"prompts-{digest}"
     written = write_rows(name, plan.data_dir, folder, extent, users=plan.users, seed=seed)
     tokens = extent.tokens[reviews]
+    files = {"training": written.training, "asked": written.evaluation}
     about = {
-        "extent": extent.told(),
+        "extent": extent.describe(),
         "tokens": tokens,
         "no_hard": NO_ROOM if reviews else "",
         "elsewhere": ELSEWHERE.get(name, ""),
-        "rows": {"training": file_digest(written.training), "asked": file_digest(written.asked)},
+        "rows": {kind: file_digest(path) for kind, path in files.items()},
     }
     return Writers(
         name, seed, folder, written, model.folder, model.name,

@@ -25,7 +25,7 @@ from fala_sim.report.table import NOT_RUN, Cell, Row, Table
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Of a training's variants, in this order, how a row names them.
+#: A training's variants, in order, with their names in rows.
 VARIANTS = {
     "": "",
     "mlm": "masked words first",
@@ -44,10 +44,10 @@ METHODS = {
 }
 _PLAIN, _PEERS = ("none", "user-bias"), ("lora", "adapter")
 _SOFT, _HARD = ("soft-one", "soft-all"), ("hard-static", "hard-dynamic")
-#: Whose prompts are asked for.
+#: Groups of writers.
 _GROUPS = ("known", "new", "elsewhere")
 
-#: AUC with a personal head; of a peer, which learns from the same rows, its own.
+#: AUC with a personal head; for a peer, which learns from the same rows, its own AUC.
 _PERSONAL = "personal_auc"
 
 _MEASURED = (
@@ -73,7 +73,7 @@ def prompts(records: pd.DataFrame) -> Table:
         (method, variant)
         for variant in VARIANTS
         for method in (*_PLAIN, *_SOFT, *_HARD)
-        if _tried(method, variant)
+        if _exists(method, variant)
     ] + [(method, "") for method in _PEERS]
     rows: list[Row] = []
     for data, group, part in _groups(runs):
@@ -104,7 +104,7 @@ def prompt_lengths(records: pd.DataFrame) -> Table:
     trainings = of(records, "prompt-training")
     trials = runs[(runs["variant"] == "") | (runs["kind"] == "prompt-length")]
     trials = trials[["method", "length", "variant"]].drop_duplicates()
-    tried = sorted(
+    ordered = sorted(
         trials[trials["method"].isin((*_SOFT, *_HARD))].itertuples(index=False, name=None),
         key=lambda trial: ((*_SOFT, *_HARD).index(trial[0]), trial[1]),
     )
@@ -117,13 +117,13 @@ def prompt_lengths(records: pd.DataFrame) -> Table:
             **_cells(part, method, variant, trainings),
         }
         for data, group, part in _groups(runs)
-        for method, length, variant in tried
+        for method, length, variant in ordered
         if not (method in _HARD and part["no_hard"].iloc[0])
     ]
     return Table.of(rows, _described(runs), _notes(runs, trainings), measured=measured(runs))
 
 
-def _tried(method: str, variant: str) -> bool:
+def _exists(method: str, variant: str) -> bool:
     """Whether a method has a variant."""
     if variant == "mlm":
         return method != "user-bias"
@@ -143,34 +143,32 @@ def _cells(
         part: The writers' runs of one data set and group.
         method: The trial's.
         variant: The trial's.
-        trainings: All, of which the trial's own is one.
+        trainings: All trainings, including the trial's.
     """
     chosen = _of(part, method, variant)
     if chosen.empty:
         return {"numbers trained": NOT_RUN}
     fixed = variant == "fixed" and method != "none"
-    # None against itself has no difference.
-    others = _of(part, "none", "fixed" if fixed else "")
-    others = others.iloc[:0] if others.index.equals(chosen.index) else others
-    own_trainings = _of(trainings[trainings["data"] == chosen["data"].iloc[0]], method, variant)
-    # AUC with the unknown writer's prompt, where that is another than the own one.
+    # No difference of none against itself.
+    baseline = _of(part, "none", "fixed" if fixed else "")
+    baseline = baseline.iloc[:0] if baseline.index.equals(chosen.index) else baseline
+    of_trial = _of(trainings[trainings["data"] == chosen["data"].iloc[0]], method, variant)
+    # AUC with the unknown writer's prompt, if it differs from the writer's own.
     strangers = chosen[[
         isinstance(unknown, list) and unknown != logits
         for unknown, logits in zip(chosen["unknown_logits"], chosen["logits"], strict=True)
     ]]  # fmt: skip
     return {
-        "numbers trained": None
-        if own_trainings.empty
-        else int(own_trainings["parameters.trained"].iloc[0]),
+        "numbers trained": None if of_trial.empty else int(of_trial["parameters.trained"].iloc[0]),
         "AUC": _mean(chosen, "scores.auc"),
-        "against none": _difference(chosen, others, "scores.auc"),
+        "against none": _difference(chosen, baseline, "scores.auc"),
         "pooled AUC": _pooled(chosen),
         "F1": plain_mean(chosen, "scores.f1"),
         "accuracy": plain_mean(chosen, "scores.accuracy"),
         "AUC as strangers": _mean(strangers, "unknown.auc"),
         "AUC with a personal head": None if method in _PEERS else _mean(chosen, _PERSONAL),
-        "against none with one": _difference(chosen, others, _PERSONAL),
-        "seconds": own_trainings["seconds"].mean(),
+        "against none with one": _difference(chosen, baseline, _PERSONAL),
+        "seconds": of_trial["seconds"].mean(),
     }
 
 
@@ -187,9 +185,9 @@ def _pooled(runs: pd.DataFrame) -> float:
     """AUC of all writers' rows together, averaged over seeds."""
     areas = []
     for _, part in parts(runs, "seed"):
-        logits = np.concatenate([as_logits(each) for each in part["logits"]])
+        logits = np.concatenate([as_logits(logits) for logits in part["logits"]])
         labels = tuple(map(str, range(max(2, logits.shape[1]))))
-        truth = [str(label) for each in part["truth"] for label in each]
+        truth = [str(label) for truth in part["truth"] for label in truth]
         areas.append(figures(logits, truth, labels)["auc"])
     defined = [area for area in areas if area is not None]
     return sum(defined) / len(defined) if defined else float("nan")
@@ -213,7 +211,7 @@ def _groups(runs: pd.DataFrame) -> Iterator[tuple[str, str, pd.DataFrame]]:
 
 
 def _writers(part: pd.DataFrame, method: str, variant: str, group: str) -> str:
-    """How many writers a trial has; of one that was not run, how many there are."""
+    """The number of a trial's writers; if it was not run, the number of all writers."""
     chosen = _of(part, method, variant)
     chosen = part if chosen.empty else chosen
     count = chosen["user"].nunique()
@@ -225,15 +223,15 @@ def _writers(part: pd.DataFrame, method: str, variant: str, group: str) -> str:
 def _described(runs: pd.DataFrame) -> str:
     first = runs.drop_duplicates("data").sort_values("data")
     words = [
-        f"{one['data']} on {one['new']} ({one['extent']}; {one['tokens']:.0f} tokens of a text are "
+        f"{run['data']} on {run['new']} ({run['extent']}; {run['tokens']:.0f} tokens of a text are "
         "read)"
-        for one in first.to_dict("records")
+        for run in first.to_dict("records")
     ]
     return f"Data: {', '.join(words)}; {seeds_of(runs)}."
 
 
 def _notes(runs: pd.DataFrame, trainings: pd.DataFrame) -> list[str]:
-    """Why rows are not there, and which trainings learnt nothing."""
+    """Why rows are missing, and which trainings learnt nothing."""
     without = runs[runs["no_hard"] != ""]
     notes = [f"{data}: {reason}." for data, reason in
              zip(without["data"], without["no_hard"], strict=True)]  # fmt: skip

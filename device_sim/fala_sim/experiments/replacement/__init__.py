@@ -1,1 +1,1 @@
-"""Replacements: every method on every user, our own by budget, and several in turn."""
+"""Replacements: every method on every user, and ours at several budgets."""

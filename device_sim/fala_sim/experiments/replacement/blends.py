@@ -1,7 +1,7 @@
 """Second rows of a method: with words or the old personal model blended in, or its own threshold.
 
-What is blended are logits that records keep. They lack the examples themselves: the truth of a
-user's test examples, and their words' logits, are in the record of the method ``words``.
+Blends use the logits in records. A record may lack the truth of its test examples and their words'
+logits; these are in the record of the method ``words``.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from fala_sim.report.groups import by_method, by_setting, grouped, of, parts, ti
 if TYPE_CHECKING:
     import pandas as pd
 
-#: At the end of a method's name where words or the old personal model are blended in, for the best
-#: of these blends, and where labels are decided at the device's own threshold.
+#: Suffixes of a method's name: words blended in, the old personal model blended in, the best of
+#: these blends, and labels decided at the device's own threshold.
 WORDED, BLENDED, BEST, DECIDED = "+words", "+old", "+best", "+threshold"
 
-#: The old model's weight where nothing tells a better one.
+#: The old model's weight if no search has chosen one.
 UNSEARCHED = 0.5
 
 WORDS = (
@@ -38,49 +38,48 @@ WORDS = (
     f"know; where no logits are recorded, {UNSEARCHED} of the old model."
 )
 
-#: What a second row may blend in, by the end of its method's name.
+#: The weights to try for a second row, by the suffix of its method's name.
 _KINDS = {
-    WORDED: tuple(one for one in TRIED if not one.old),
-    BLENDED: tuple(one for one in TRIED if not one.words),
+    WORDED: tuple(weights for weights in TRIED if not weights.old),
+    BLENDED: tuple(weights for weights in TRIED if not weights.words),
     WORDED + BLENDED: TRIED,
 }
 
 
-#: Columns that a blend has of its own, or has no more.
+#: Columns that a blend replaces or drops.
 _REPLACED = ("scores.", "flips.", "examples", "vendor_logits")
 
 
 def with_blends(runs: pd.DataFrame, records: pd.DataFrame) -> pd.DataFrame:
-    """Some runs, and those of peers again with words and the old model blended in.
+    """Add rows to some runs: the peers' again, with words and the old model blended in.
 
     Args:
-        runs: Of one kind. Our own methods' have no second row, nor have those of which too little
-            is recorded.
-        records: Has the searches, which choose weights, and the test examples.
+        runs: Of one kind. Our methods get no second row, nor do runs with too few recorded fields.
+        records: Contains the searches, which choose weights, and the test examples.
     """
     import pandas as pd
 
-    tried = dict(parts(attempts(of(records, "search")), ["data", "new", "method"]))
-    whole = _with_examples(runs, records)
-    rows = dict(zip(whole.index, whole.to_dict("records"), strict=True))
+    trials = dict(parts(attempts(of(records, "search")), ["data", "new", "method"]))
+    with_examples = _with_examples(runs, records)
+    rows = dict(zip(with_examples.index, with_examples.to_dict("records"), strict=True))
     blends = [
         blend
-        for setting, method, group in grouped(whole)
+        for setting, method, group in grouped(with_examples)
         if method not in WITH_WORDS
         for kind in _KINDS
         if method != "old" or kind == WORDED  # the old model with itself is the old model
         for blend in _blended(
-            method, group, kind, tried.get((setting.data, setting.new, method)), rows
+            method, group, kind, trials.get((setting.data, setting.new, method)), rows
         )
     ]
     return joined(runs, pd.DataFrame(blends))
 
 
 def with_own_threshold(runs: pd.DataFrame, records: pd.DataFrame) -> pd.DataFrame:
-    """Some runs with ``own_threshold.f1``, the F1 at an own threshold, where it can be computed.
+    """Add ``own_threshold.f1`` to some runs, the F1 at an own threshold, if it can be computed.
 
-    The device of ours has a threshold; all others get the one of the best F1 that their
-    probabilities of the test examples expect, for which no label is needed.
+    Our device has a threshold. All others get the one with the best F1 that their probabilities of
+    the test examples expect, which needs no label.
     """
     f1 = [
         None if examples is None else examples.f1(own_threshold(examples.peer))
@@ -93,7 +92,7 @@ def with_own_threshold(runs: pd.DataFrame, records: pd.DataFrame) -> pd.DataFram
 
 
 def with_decisions(runs: pd.DataFrame) -> pd.DataFrame:
-    """Some runs, and our own again with labels decided at the device's own threshold."""
+    """Add rows to some runs: ours again, with labels decided at the device's own threshold."""
     if "decided.f1" not in runs:
         return runs
     decided = runs.dropna(subset="decided.f1")
@@ -109,11 +108,11 @@ def with_decisions(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def best_blends(runs: pd.DataFrame) -> pd.DataFrame:
-    """Some runs, with the best blend of each method instead of all of them.
+    """Keep only the best blend of each method in some runs.
 
-    The best has the highest mean AUC on these very users.
+    The best has the highest mean AUC on these users.
     """
-    kept = []
+    selected = []
     for _, part in by_setting(runs):
         blends: dict[str, list[pd.DataFrame]] = {}
         for name, group in by_method(part):
@@ -121,16 +120,16 @@ def best_blends(runs: pd.DataFrame) -> pd.DataFrame:
             if "+" + more in _KINDS:
                 blends.setdefault(plain, []).append(group)
             else:
-                kept.append(group)
+                selected.append(group)
         for plain, groups in blends.items():
             chosen = max(groups, key=_mean_auc)
             name = title(plain, chosen).partition(" + ")[0]
-            kept.append(chosen.assign(method=plain + BEST, title=f"{name}, best blend"))
-    return joined(*kept)
+            selected.append(chosen.assign(method=plain + BEST, title=f"{name}, best blend"))
+    return joined(*selected)
 
 
 def blend_cell(group: pd.DataFrame) -> str | None:
-    """The weights of a row's blend, and who chose them."""
+    """The weights of a row's blend, and how they were chosen."""
     if "blend.words" not in group:
         return None
     blends = group[["blend.words", "blend.old", "blend.chosen"]].dropna()
@@ -140,19 +139,19 @@ def blend_cell(group: pd.DataFrame) -> str | None:
 
 
 def attempts(searches: pd.DataFrame) -> pd.DataFrame:
-    """A row for each setting that was tried on a validation user, with what it is chosen by."""
+    """A row for each setting that was tried on a validation user, with its score."""
     if searches.empty:
         return searches
-    tried = exploded(searches, "tried")
-    tried["score"] = tried["tried.scores.auc"].astype(float)
-    tried["score"] = tried["score"].fillna(tried["tried.scores.accuracy"])
-    return tried
+    trials = exploded(searches, "tried")
+    trials["score"] = trials["tried.scores.auc"].astype(float)
+    trials["score"] = trials["score"].fillna(trials["tried.scores.accuracy"])
+    return trials
 
 
 def _with_examples(runs: pd.DataFrame, records: pd.DataFrame) -> pd.DataFrame:
-    """Some runs with their test ``examples``, None where too little is recorded of them.
+    """Add the test ``examples`` to some runs, None if the records lack them.
 
-    Also ``vendor_logits``, of the vendor's model on these examples.
+    Also adds ``vendor_logits``, of the vendor's model on these examples.
     """
     columns = ["method", "new", "truth", "logits", "old_logits", "digests.data"]
     recorded = of(records, "replacement").reindex(columns=[*SPLIT, *columns])
@@ -176,16 +175,16 @@ def _examples(row: Record) -> Examples | None:
     if not isinstance(truth, list):
         truth = row["truth_known"]
         digests = {row["digests.data"], row["digests.data_known"]}
-        if len({one for one in digests if isinstance(one, str)}) > 1:
+        if len({digest for digest in digests if isinstance(digest, str)}) > 1:
             return None  # the words' record is of other test examples
     if not isinstance(truth, list) or not isinstance(row["logits"], list):
         return None
     if len(truth) != len(row["logits"]):
         return None
-    return _made(truth, row["logits"], row["old_logits"], row["logits_words"])
+    return _examples_of(truth, row["logits"], row["old_logits"], row["logits_words"])
 
 
-def _made(truth: ArrayLike, peer: ArrayLike, old: ArrayLike, words: ArrayLike) -> Examples:
+def _examples_of(truth: ArrayLike, peer: ArrayLike, old: ArrayLike, words: ArrayLike) -> Examples:
     return Examples(
         np.asarray(truth, dtype=np.int64),
         as_logits(peer),
@@ -198,16 +197,16 @@ def _blended(
     method: str,
     group: pd.DataFrame,
     kind: str,
-    tried: pd.DataFrame | None,
+    trials: pd.DataFrame | None,
     rows: Mapping[Hashable, Record],
 ) -> Iterator[Record]:
-    """The runs of one blend; none where too little is recorded."""
-    is_whole = [one is not None and (kind == BLENDED or one.words is not None)
-                for one in group["examples"]]  # fmt: skip
-    whole = group.loc[is_whole, "examples"].tolist()
-    weights, chosen = _validated(group, kind, tried), "validation"
-    if weights is None and whole:
-        weights, chosen = best(whole, _KINDS[kind]), "hindsight"
+    """The runs of one blend; none if the records lack the logits."""
+    complete = [examples is not None and (kind == BLENDED or examples.words is not None)
+                for examples in group["examples"]]  # fmt: skip
+    users = group.loc[complete, "examples"].tolist()
+    weights, chosen = _weights(group, kind, trials), "validation"
+    if weights is None and users:
+        weights, chosen = best(users, _KINDS[kind]), "hindsight"
     if weights is None:
         weights, chosen = Weights(0.0, UNSEARCHED), "nobody"
     about = {
@@ -215,21 +214,21 @@ def _blended(
         "title": f"{title(method, group)}{kind.replace('+', ' + ')}",
         "blend": {**weights._asdict(), "chosen": chosen},
     }
-    for run, can_mix in zip(map(rows.__getitem__, group.index), is_whole, strict=True):
+    for run, can_mix in zip(map(rows.__getitem__, group.index), complete, strict=True):
         blends = run.get("blends")
         if can_mix:
-            mixed = _mixed(run["examples"], run["vendor_logits"], weights)
+            mixed = _blend_fields(run["examples"], run["vendor_logits"], weights)
         elif kind == BLENDED and isinstance(blends, dict) and str(weights.old) in blends:
             blend = blends[str(weights.old)]
             mixed = {"scores": blend, "flips": blend["flips"], "logits": None}
         else:
             continue
-        rest = {name: run[name] for name in run if not name.startswith(_REPLACED)}
-        yield rest | flat({"test": run["test"], **about, **mixed})
+        unchanged = {name: run[name] for name in run if not name.startswith(_REPLACED)}
+        yield unchanged | flat({"test": run["test"], **about, **mixed})
 
 
-def _mixed(examples: Examples, vendor_logits: object, weights: Weights) -> Record:
-    """What a blend's logits come to."""
+def _blend_fields(examples: Examples, vendor_logits: object, weights: Weights) -> Record:
+    """The fields of a blend's record."""
     logits = examples.mixed(weights)
     turned = {"old": examples.flips(logits, examples.old)}
     if isinstance(vendor_logits, list):
@@ -237,33 +236,34 @@ def _mixed(examples: Examples, vendor_logits: object, weights: Weights) -> Recor
     return {"scores": examples.figures(logits), "flips": turned, "logits": logits.tolist()}
 
 
-def _validated(group: pd.DataFrame, kind: str, tried: pd.DataFrame | None) -> Weights | None:
-    """The weights that validation users choose; None where their records tell too little."""
-    if tried is None:
+def _weights(group: pd.DataFrame, kind: str, trials: pd.DataFrame | None) -> Weights | None:
+    """The weights that validation users choose; None if their records lack the logits."""
+    if trials is None:
         return None
     first = group.iloc[0]
     settings, blends = first.get("settings"), first.get("blends")
     if isinstance(settings, dict):
-        tried = tried[tried["tried.settings"].map(lambda one: one == settings).astype(bool)]
-    if kind == BLENDED and isinstance(blends, dict) and (weight := _searched(tried)):
+        same = trials["tried.settings"].map(lambda each: each == settings)
+        trials = trials[same.astype(bool)]
+    if kind == BLENDED and isinstance(blends, dict) and (weight := _old_weight(trials)):
         return Weights(0.0, float(weight))
-    if not {"tried.logits", "words_logits"} <= set(tried):
+    if not {"tried.logits", "words_logits"} <= set(trials):
         return None
     columns = ["truth", "tried.logits", "old_logits", "words_logits"]
-    users = [_made(*row) for row in tried[columns].dropna().itertuples(index=False)]
+    users = [_examples_of(*row) for row in trials[columns].dropna().itertuples(index=False)]
     return best(users, _KINDS[kind]) if users else None
 
 
-def _searched(tried: pd.DataFrame) -> str:
+def _old_weight(trials: pd.DataFrame) -> str:
     """The old model's weight with the best mean score of validation users; "" without one."""
     import pandas as pd
 
-    if "tried.blends" not in tried:
+    if "tried.blends" not in trials:
         return ""
     scores = pd.DataFrame(
         [
             (weight, user, blend["accuracy"] if blend["auc"] is None else blend["auc"])
-            for user, blends in zip(tried["user"], tried["tried.blends"], strict=True)
+            for user, blends in zip(trials["user"], trials["tried.blends"], strict=True)
             if isinstance(blends, dict)
             for weight, blend in blends.items()
         ],

@@ -1,4 +1,4 @@
-"""What a replacement costs: one training batch, as the paper counts, and all that a device does."""
+"""The cost of a replacement: one training batch, as the paper counts, and the whole work."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def _batch(
 
 
 def _ratio(group: pd.DataFrame, ours: pd.DataFrame, figure: str) -> Cell:
-    """The ratio of the means; None without both or where FaLA's is zero."""
+    """The ratio of the means; None if one is missing or FaLA's is zero."""
     cell, base = plain_mean(group, figure), plain_mean(ours, figure)
     if isinstance(cell, float) and isinstance(base, float) and base > 0:
         return cell / base

@@ -7,10 +7,10 @@ from functools import partial
 from pathlib import Path
 
 from fala import Budget
-from fala_sim.engine.task import Call, Engine, Needs, Say, Task
-from fala_sim.experiments.people import Experiment, Participants, Study, each, first
+from fala_sim.engine.task import Call, Engine, Log, Needs, Task
+from fala_sim.experiments.people import Experiment, Participants, Study, all_divisions, first
 from fala_sim.experiments.plan import Plan
-from fala_sim.experiments.runner import Giving, Made, run_tasks, timed
+from fala_sim.experiments.runner import Made, Records, run_tasks, timed
 from fala_sim.experiments.scoring import outcome, rounded, truth
 from fala_sim.experiments.search import SEARCH
 from fala_sim.experiments.subject import Subject
@@ -20,25 +20,25 @@ from fala_sim.methods.registry import SHIPPED, TRAINED, find_method
 from fala_sim.metric.quality import figures_of
 from fala_sim.records import Key, Kind, Store
 
-#: Forward passes that FaLA is given, for its frontier.
+#: Budgets of forward passes, for the frontier.
 BUDGETS = (0, 10, 25, 50, 100, 200)
 
 
 @timed
-def replacement(key: Key, place: Path, settings: Settings) -> Giving:
+def replacement(key: Key, path: Path, settings: Settings) -> Records:
     """Replace one user's backbone by one method, and measure what it costs."""
-    subject = Subject.of(key, place)
+    subject = Subject.of(key, path)
     method = find_method(key.method)
     situation = subject.situation(cached=False)
     scores = method.fit(situation, settings)
-    # Before anything else is loaded to score it.
+    # Measured before scoring loads anything else.
     cost = situation.meter.fields()
     content = subject.about() | {"title": method.title, "settings": settings}
     logits = scores(subject.user.test)
     content |= outcome(situation, scores, logits, words=method.with_words)
     content |= {"logits": rounded(logits), **truth(situation), "cost": cost}
     if not method.trained or method.name == "full":
-        # A trained model reads the others' documents again; of those one is enough for figures.
+        # A trained model must encode the other users' documents; one such method is enough.
         content["cross"] = {
             other.name: figures_of(situation.new.head, scores(other.test), other.test_labels)
             for other in subject.prepared.division.users
@@ -48,9 +48,9 @@ def replacement(key: Key, place: Path, settings: Settings) -> Giving:
 
 
 @timed
-def frontier(key: Key, place: Path, done: frozenset[Key]) -> Giving:
+def frontier(key: Key, path: Path, done: frozenset[Key]) -> Records:
     """Replace one user's backbone by FaLA at every budget of forward passes."""
-    subject = Subject.of(key, place)
+    subject = Subject.of(key, path)
     for passes in BUDGETS:
         if (of_budget := key.of(passes)) in done:
             continue
@@ -63,29 +63,29 @@ def frontier(key: Key, place: Path, done: frozenset[Key]) -> Giving:
 
 
 @timed
-def flops(key: Key) -> Giving:
+def flops(key: Key) -> Records:
     """The paper's Table 1: one training batch of BERT-base and RoBERTa-base."""
     from fala_sim.experiments.replacement.table_1 import table1
 
     yield Made(key, {"rows": table1()})
 
 
-def run(plan: Plan, kinds: Sequence[Kind], engine: Engine, say: Say) -> list[str]:
-    """Count the paper's Table 1, which is of no data, where it is not recorded yet.
+def run(plan: Plan, kinds: Sequence[Kind], engine: Engine, log: Log) -> list[str]:
+    """Count the FLOPs of the paper's Table 1, which needs no data, if not recorded yet.
 
     Returns:
-        A line where that failed.
+        A line if it failed.
     """
     store = Store(plan.results)
     key = Key("flops", "none", "table1", "all", 0)
     call = Call(partial(flops, key))
     task = Task(str(key), lambda: call, lambda: key in store.keys, Needs(memory=4 * 2**30))
-    return run_tasks([task], store, engine=engine, say=say)
+    return run_tasks([task], store, engine=engine, log=log)
 
 
 def _once(study: Study, method: str) -> Iterable[Participants]:
-    """All divisions, but for what trains: the first of their people."""
-    return (first if method in TRAINED else each)(study)
+    """All divisions; for methods that train, only the first of each group of people."""
+    return (first if method in TRAINED else all_divisions)(study)
 
 
 EXPERIMENTS = (
@@ -95,7 +95,7 @@ EXPERIMENTS = (
         "frontier",
         frontier,
         methods=lambda _: [SHIPPED],
-        divisions=each,
+        divisions=all_divisions,
         variants=lambda _: BUDGETS,
     ),
 )

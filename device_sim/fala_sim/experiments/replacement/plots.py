@@ -1,4 +1,4 @@
-"""How well each method does, against what it costs, and on whom: the paper's Figures 2 and 3."""
+"""Each method's quality, cost, and quality by user (the paper's Figures 2 and 3)."""
 
 from __future__ import annotations
 
@@ -45,20 +45,19 @@ from fala_sim.report.registry import figure
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Methods of the first picture: the headline's, but of the two that train a part of each layer only
-#: LoRA.
-_SHOWN = tuple(name for name in HEADLINE if name != Adapter.name)
+#: Methods of the first figure: the headline's; of the two that train part of each layer, LoRA.
+_METHODS = tuple(name for name in HEADLINE if name != Adapter.name)
 
-#: Left of the axis's first power of ten a pass is as wide as another, and none has a place.
+#: The axis is linear from 0 to here, and logarithmic above.
 _LINEAR_TO = 10
 
-#: The data that the paper's figure of each task shows.
+#: The data of the paper's figure, by task.
 PAPER_DATA = {
     "matching": "news recommendation (MIND)",
     "classification": "hate speech (Wikipedia Detox)",
 }
 
-#: Whose heat maps are drawn: ours, and the paper's, whose users' models had all parameters tuned.
+#: Methods with a heat map: ours, and full tuning, which is the paper's.
 _MAPPED = (SHIPPED, Full.name)
 
 _FLOPS, _PASSES = "cost.total.flops", "cost.total.forward_passes"
@@ -96,11 +95,11 @@ def _drawn(plots: Iterable[Plot | None]) -> list[Plot]:
 
 
 def _passes(new: str, runs: pd.DataFrame) -> Plot | None:
-    """Mean AUC against forward passes, over the people of all data sets whom all methods have.
+    """Mean AUC against forward passes, over the people of all data sets that all methods share.
 
-    None where FaLA as shipped or the vendor's model was not run.
+    None if FaLA as shipped or the vendor's model was not run.
     """
-    groups = {name: group for name, group in by_method(runs) if name in _SHOWN}
+    groups = {name: group for name, group in by_method(runs) if name in _METHODS}
     if set(VENDOR) <= set(groups):
         del groups[VENDOR[-1]]
     groups = {name: shared_by(group, *groups.values()) for name, group in groups.items()}
@@ -152,7 +151,7 @@ def _passes(new: str, runs: pd.DataFrame) -> Plot | None:
 
 
 def _quality(setting: Setting, runs: pd.DataFrame, metric: str) -> Plot | None:
-    """Every method's score: each user's, and their mean with its interval; None without a score."""
+    """Each user's score by method, and the mean with its interval; None without a score."""
     column = f"scores.{metric}"
     values, titles = _values(runs, column)
     if not values:
@@ -193,7 +192,7 @@ def _quality(setting: Setting, runs: pd.DataFrame, metric: str) -> Plot | None:
 
 
 def _pareto(setting: Setting, runs: pd.DataFrame) -> Plot | None:
-    """What a replacement costs in FLOPs against its AUC; None where nothing costs anything."""
+    """AUC against the FLOPs of a replacement; None if no method costs anything."""
     values, titles = _values(runs, "scores.auc")
     flops, _ = _values(runs, _FLOPS)
     points = {name: (flops[name].mean, value) for name, value in values.items() if name in flops}
@@ -257,7 +256,7 @@ def _point(axes: Axes, name: str, position: float, height: float, label: str) ->
 
 
 def _frontier(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The points that none beats on both cost and quality, by rising cost."""
+    """The points that no other beats on both cost and quality, by rising cost."""
     best: list[tuple[float, float]] = []
     for cost, quality in sorted(points, key=lambda point: (point[0], -point[1])):
         if not best or quality > best[-1][1]:
@@ -278,7 +277,7 @@ def figure_3(records: pd.DataFrame) -> list[Plot]:
 
 
 def _heat_maps(records: pd.DataFrame, task: str, number: int) -> list[Plot]:
-    """A plot for every data set of a task and method, each data set's on one scale."""
+    """A plot for every data set of a task and method; a data set's plots share their scale."""
     runs = replacements(records)
     plots = []
     for setting, part in by_setting(comparable(runs)):
@@ -314,7 +313,7 @@ def heat_map(runs: pd.DataFrame, data: str, method: str) -> pd.DataFrame:
     Args:
         runs: Replacements.
         data: A data set.
-        method: By which the personal models were made.
+        method: The personal models' method.
 
     Returns:
         A row a model's user, a column a tested user: the AUC of the row's model on the column's
@@ -339,12 +338,12 @@ def heat_map(runs: pd.DataFrame, data: str, method: str) -> pd.DataFrame:
         ],
         columns=["model", "tested", "seed", "auc"],
     ).astype({"auc": float})
-    # A seed is a division of the data: a model is compared with the same division's own.
-    place = ["tested", "seed"]
-    part = scores[scores["model"] == scores["tested"]].drop_duplicates(place, keep="last")
-    both = scores.merge(part[[*place, "auc"]], on=place, suffixes=("", "_own"))
-    both["difference"] = both["auc"] - both["auc_own"]
-    cells = both.pivot_table("difference", "model", "tested", dropna=False)
+    # A seed is a division of the data: models are compared within a division.
+    pair = ["tested", "seed"]
+    own = scores[scores["model"] == scores["tested"]].drop_duplicates(pair, keep="last")
+    compared = scores.merge(own[[*pair, "auc"]], on=pair, suffixes=("", "_own"))
+    compared["difference"] = compared["auc"] - compared["auc_own"]
+    cells = compared.pivot_table("difference", "model", "tested", dropna=False)
     return cells.reindex(index=users, columns=users)
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-#: The backbones as published; the class's own defaults of RoBERTa are another vocabulary's.
+#: The backbones as published; the class's defaults for RoBERTa have another vocabulary.
 BACKBONES = {
     "BERT-base": BertConfig(),
     "RoBERTa-base": RobertaConfig(vocab_size=50265, max_position_embeddings=514, type_vocab_size=1),
@@ -29,16 +29,15 @@ BACKBONES = {
 def table1(backbones: Mapping[str, PretrainedConfig] = BACKBONES) -> list[dict[str, Any]]:
     """The paper's Table 1: one training batch of BERT-base and RoBERTa-base, by method.
 
-    The paper (section 4.4.2, with TensorFlow's profiler) does not tell its batch. Its 1.3563e12
-    forward for BERT-base are 60.7 texts of 128 tokens by our count, or 14.4 of 500, or 264 news
-    titles of 30; its RoBERTa-base has exactly twice of everything, where the two models differ in
-    their vocabulary alone and so cost the same: it was measured on twice the batch. Compare ratios:
-    backward to forward, and a method to ``full``. Its Adapter costs 2.79 % more forward, which of
-    the usual bottlenecks only 64 units come near to (2.70 % here).
+    The paper (section 4.4.2, with TensorFlow's profiler) does not state its batch. Its 1.3563e12
+    forward FLOPs for BERT-base are 60.7 texts of 128 tokens by our count, or 14.4 of 500, or 264
+    news titles of 30. Its RoBERTa-base has exactly twice the FLOPs, although the two models differ
+    only in their vocabulary and cost the same: it was measured on twice the batch. So compare
+    ratios: backward to forward, and a method to ``full``. Its Adapter costs 2.79 % more forward;
+    the closest usual bottleneck is 64 units (2.70 % here).
 
-    FaLA trains the matrix alone: its backward pass is one product, the gradient of theta. Its
-    closed form does not even do that; what solving costs instead is ``solve_flops``, and choosing
-    is ``clustering_flops`` there.
+    FaLA trains only the matrix: its backward pass is one product, the gradient of theta. The closed
+    form needs no gradient; solving costs ``solve_flops``, and selection ``clustering_flops``.
 
     Args:
         backbones: Shapes of transformers by name.

@@ -41,7 +41,7 @@ from fala_sim.situation import Task
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Budgets of forward passes that stand beside the methods.
+#: Budgets of forward passes with a row beside the methods.
 _BESIDE = ("100",)
 
 
@@ -60,8 +60,8 @@ def headline(records: pd.DataFrame) -> Table:
     plain = comparable(plain[plain["method"].isin(HEADLINE)])
     trained = plain[plain["method"].isin(TRAINED)]
     if not trained.empty:
-        both = blends.best_blends(blends.with_blends(trained, records))
-        plain = joined(plain, both[both["method"].str.endswith(blends.BEST)])
+        blended = blends.best_blends(blends.with_blends(trained, records))
+        plain = joined(plain, blended[blended["method"].str.endswith(blends.BEST)])
     runs = blends.with_own_threshold(plain, records)
     rows: list[Row] = [
         {
@@ -176,15 +176,15 @@ def frontier(records: pd.DataFrame) -> Table:
     """
     runs = of_tasks(records, "frontier")
     replaced = _with_decided(of(records, "replacement"))
-    nothing = next((name for name in VENDOR if name in set(replaced["method"])), VENDOR[-1])
+    vendor = next((name for name in VENDOR if name in set(replaced["method"])), VENDOR[-1])
     rows: list[Row] = []
     for setting, part in by_setting(_with_decided(runs)):
-        here = replaced[(replaced["data"] == setting.data) & (replaced["new"] == setting.new)]
+        same = replaced[(replaced["data"] == setting.data) & (replaced["new"] == setting.new)]
         low, high = (
-            shared_by(here[here["method"] == name], part) for name in (nothing, Everything.name)
+            shared_by(same[same["method"] == name], part) for name in (vendor, Everything.name)
         )
         budgets = parts(part.assign(budget=part["variant"].astype(int)), "budget")
-        ends = (title(nothing, low), low), (title(Everything.name, high), high)
+        ends = (title(vendor, low), low), (title(Everything.name, high), high)
         rows += [
             {
                 "data": setting.data,
@@ -220,10 +220,10 @@ def verdicts(records: pd.DataFrame) -> Table:
     """
     runs = replacements(records)
     runs = runs[runs["method"].isin(OURS)]
-    told = ["report.decision", "vendor.loss"]
-    runs = having(runs, *told).dropna(subset=told)
+    needed = ["report.decision", "vendor.loss"]
+    runs = having(runs, *needed).dropna(subset=needed)
     if runs.empty:
-        raise DataError("no replacement by FaLA tells what the vendor's model scores; run it again")
+        raise DataError("no replacement by FaLA has the vendor's scores; run it again")
     rows: list[Row] = []
     for setting, name, group in grouped(runs):
         decisions = group["report.decision"]
@@ -260,19 +260,19 @@ def search(records: pd.DataFrame) -> Table:
     replaced = having(of(records, "replacement"), "settings").dropna(subset="settings")
     rows: list[Row] = []
     for setting, name, group in grouped(runs):
-        tried = blends.attempts(group)
-        tried["words"] = tried["tried.settings"].map(words)
-        means = tried.groupby(["words", "user"], sort=False)["score"].mean()
+        trials = blends.attempts(group)
+        trials["words"] = trials["tried.settings"].map(words)
+        means = trials.groupby(["words", "user"], sort=False)["score"].mean()
         scores = means.groupby("words", sort=False).mean().dropna()
-        here = (replaced["data"] == setting.data) & (replaced["new"] == setting.new)
-        used = sorted(set(replaced[here & (replaced["method"] == name)]["settings"].map(words)))
+        same = (replaced["data"] == setting.data) & (replaced["new"] == setting.new)
+        used = sorted(set(replaced[same & (replaced["method"] == name)]["settings"].map(words)))
         best = [] if scores.empty else [str(scores.idxmax())]
         rows.append(
             {
                 "data": setting.data,
                 "new": setting.new,
                 "method": title(name, group),
-                "settings tried": tried["words"].nunique(),
+                "settings tried": trials["words"].nunique(),
                 "validation users": group["user"].nunique(),
                 "chosen": "; ".join(used or best) or None,
                 "chosen's AUC": scores.reindex(used or best).max(),
@@ -338,12 +338,12 @@ def _of_task(
     task: Task,
     quality: Callable[[pd.DataFrame, pd.DataFrame], Mapping[str, Cell]],
 ) -> Table:
-    """Rows of all methods on a task of its own, with their costs.
+    """Rows of all methods on one task, with their costs.
 
     Args:
         records: The frame.
         task: The task.
-        quality: The cells of a method's runs, which are given beside the vendor's.
+        quality: The quality cells of a method's runs, from these runs and the vendor's.
     """
     runs = replacements(records, [task])
     frontier = of_tasks(records, "frontier", [task])
@@ -351,15 +351,15 @@ def _of_task(
     rows: list[Row] = []
     for setting, setting_runs in by_setting(runs):
         groups = dict(by_method(setting_runs))
-        here = (frontier["data"] == setting.data) & (frontier["new"] == setting.new)
+        same = (frontier["data"] == setting.data) & (frontier["new"] == setting.new)
         of_budget = {
             f"{title(SHIPPED)}, {passes} passes": group
             for passes in _BESIDE
-            if not (group := frontier[here & (frontier["variant"] == passes)]).empty
+            if not (group := frontier[same & (frontier["variant"] == passes)]).empty
         }
         vendor = next((groups[name] for name in VENDOR if name in groups), setting_runs.iloc[:0])
-        named = [(title(name, group), group) for name, group in groups.items()]
-        position = 1 + list(groups).index(SHIPPED) if SHIPPED in groups else len(named)
+        titled = [(title(name, group), group) for name, group in groups.items()]
+        position = 1 + list(groups).index(SHIPPED) if SHIPPED in groups else len(titled)
         rows += [
             {
                 "data": setting.data,
@@ -370,15 +370,15 @@ def _of_task(
                 "FLOPs": plain_mean(group, "cost.total.flops"),
                 "CPU seconds": plain_mean(group, "cost.total.cpu_seconds"),
                 "memory growth (MB)": plain_mean(group, "cost.memory_growth", MB),
-                "settings": _chosen(group),
+                "settings": _settings(group),
             }
-            for name, group in (*named[:position], *of_budget.items(), *named[position:])
+            for name, group in (*titled[:position], *of_budget.items(), *titled[position:])
         ]
     return Table.of(rows, described(runs), measured=measured(runs))
 
 
 def _best_baseline(runs: pd.DataFrame) -> str:
-    """The baseline of the highest mean AUC, of those that were run for the most users."""
+    """The baseline with the highest mean AUC, among those with the most users."""
     plain = runs["method"].str.partition("+")[0]
     baselines = runs[plain.isin(BASELINES) | ~plain.isin(list(METHODS))]
     best, highest = "", (0, 0.0)
@@ -392,7 +392,7 @@ def _best_baseline(runs: pd.DataFrame) -> str:
 def _tests(
     methods: Mapping[str, pd.DataFrame], other: pd.DataFrame | None, *, ours_first: bool = False
 ) -> dict[str, Comparison]:
-    """Each method's AUC against another's, where they share users."""
+    """Each method's AUC against another's, if they share users."""
     if other is None:
         return {}
     tests = {
@@ -415,15 +415,15 @@ def _note(data: str, best: str, tests: dict[str, Comparison]) -> str:
 
 
 def _with_decided(runs: pd.DataFrame) -> pd.DataFrame:
-    """With F1 at the device's own threshold; at the logit 0 for what has no other."""
+    """Add the F1 at the device's own threshold, or at the logit 0 if there is none."""
     f1 = runs["scores.f1"]
     return runs.assign(decided_f1=runs["decided.f1"].fillna(f1) if "decided.f1" in runs else f1)
 
 
 def _share(low: pd.DataFrame, group: pd.DataFrame, high: pd.DataFrame, figure: str) -> Cell:
-    """What part of the gain between two ends some runs have; None without a gain."""
+    """The share of the gain from ``low`` to ``high`` that some runs have; None without a gain."""
     three = (low, group, high)
-    values = [mean_over_users(shared_by(one, *three), figure) for one in three]
+    values = [mean_over_users(shared_by(runs, *three), figure) for runs in three]
     means = [value.mean for value in values if value is not None]
     if len(means) < len(three):
         return NOT_RUN
@@ -432,15 +432,14 @@ def _share(low: pd.DataFrame, group: pd.DataFrame, high: pd.DataFrame, figure: s
 
 def words(settings: Mapping[str, object]) -> str:
     """Settings in words."""
-    named = (
+    pairs = (
         f"{name.replace('_', ' ')} {value if isinstance(value, str) else json.dumps(value)}"
         for name, value in sorted(settings.items())
     )
-    return ", ".join(named) or "none"
+    return ", ".join(pairs) or "none"
 
 
-def _chosen(runs: pd.DataFrame) -> str | None:
-    chosen = having(runs, "settings")["settings"]
-    return (
-        "; ".join(sorted({words(one) for one in chosen if isinstance(one, dict) and one})) or None
-    )
+def _settings(runs: pd.DataFrame) -> str | None:
+    settings = having(runs, "settings")["settings"]
+    texts = {words(each) for each in settings if isinstance(each, dict) and each}
+    return "; ".join(sorted(texts)) or None

