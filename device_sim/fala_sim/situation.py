@@ -157,11 +157,6 @@ def texts_of(example: Example) -> tuple[str, ...]:
     return (*example.history, example.candidate) if isinstance(example, Match) else (example,)
 
 
-def judged(example: Example) -> str:
-    """The text that a label is about: the example itself, or the candidate."""
-    return example.candidate if isinstance(example, Match) else example
-
-
 def forward_flops_of(bundle: Bundle) -> dict[int, float]:
     """FLOPs of one forward pass by length in tokens, from a bundle's manifest; see ``Release``."""
     cost = bundle.manifest.details.get("cost")

@@ -216,6 +216,11 @@ def texts_of(example: Example) -> tuple[str, ...]:
     return (example,)
 
 
+def document_of(example: Example) -> str:
+    """The text that an example's label is about: the example itself, or the candidate."""
+    return example.candidate if isinstance(example, Match) else example
+
+
 def unique_texts(examples: Iterable[Example]) -> list[str]:
     """The distinct texts of some examples, in order of first appearance."""
     return list(dict.fromkeys(text for _, text in _each_text(examples)))

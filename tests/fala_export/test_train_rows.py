@@ -4,16 +4,12 @@ from hypothesis import strategies as st
 
 from fala import DataError, Match
 from fala.release.user_rows import Row
-from fala_export.training.public_rows import PublicRows, divide, document_of, load_public_rows
+from fala_export.training.public_rows import PublicRows, divide, documents_of, load_public_rows
 from public_data import write_rows
 
 
 def row(user, example, label=0, split="public"):
     return Row(user, split, example, label, 0)
-
-
-def documents(rows):
-    return {document_of(row) for row in rows}
 
 
 @st.composite
@@ -36,14 +32,14 @@ def test_no_document_and_no_user_is_in_two_parts(rows, seed):
     except DataError:
         return
     parts = (division.training, division.validation, division.held_out)
-    total = len(documents(rows))
+    total = len(documents_of(rows))
     for position, part in enumerate(parts):
         others = parts[:position] + parts[position + 1 :]
-        assert all(documents(part).isdisjoint(documents(other)) for other in others)
+        assert all(documents_of(part).isdisjoint(documents_of(other)) for other in others)
         if division.by == "users":
             users = {row.user for row in part} - {None}
             assert all(users.isdisjoint(row.user for row in other) for other in others)
-    assert all(0.1 * total <= len(documents(part)) <= 0.15 * total for part in parts[1:])
+    assert all(0.1 * total <= len(documents_of(part)) <= 0.15 * total for part in parts[1:])
     assert divide(rows, seed, validation=True) == division
 
 
@@ -59,7 +55,7 @@ def test_annotators_who_all_labelled_everything_are_divided_by_documents():
     rows = [row(f"u{user}", f"text {n}", n % 2) for user in range(4) for n in range(40)]
     division = divide(rows, 0, validation=True)
     assert division.by == "documents"
-    assert len(documents(division.training)) == 32
+    assert len(documents_of(division.training)) == 32
 
 
 def test_held_out_candidates_are_in_nobodys_history():
@@ -68,7 +64,7 @@ def test_held_out_candidates_are_in_nobodys_history():
         for user in range(40)
     ]
     division = divide(rows, 0, validation=True)
-    validation, held_out = documents(division.validation), documents(division.held_out)
+    validation, held_out = documents_of(division.validation), documents_of(division.held_out)
     texts = {text for row in division.training for text in row.example.history}
     assert texts.isdisjoint(validation | held_out)
     assert held_out.isdisjoint(t for row in division.validation for t in row.example.history)

@@ -10,7 +10,7 @@ pytest.importorskip("accelerate")
 from bundles import make_head, write_word_vector_release
 from export_command import done, works
 from fala import Bundle, ExportError
-from fala_export.training.public_rows import divide, document_of, load_public_rows
+from fala_export.training.public_rows import divide, documents_of, load_public_rows
 from fala_export.training.unseen import unseen_rows
 from public_data import write_rows
 from public_people import verdicts
@@ -47,7 +47,7 @@ def test_only_documents_that_the_training_kept_out_are_left(trained, rows):
     told = trained.manifest.details["training"]
     assert told["data"]["training"]["rows"] == len(division.training)
     left = unseen_rows(trained, public, None)
-    assert {document_of(row) for row in left.rows}.isdisjoint(map(document_of, division.training))
+    assert documents_of(left.rows).isdisjoint(documents_of(division.training))
     assert len(left.rows) >= len(division.validation) + len(division.held_out) > 0
 
 
@@ -57,8 +57,8 @@ def test_other_rows_lose_the_training_s_documents(folder, base, trained, rows):
     )
     assert unseen_rows(trained, others, None) is others
     left = unseen_rows(trained, others, rows)
-    kept = {document_of(row) for row in unseen_rows(trained, load_public_rows(rows), None).rows}
-    assert {document_of(row) for row in left.rows} == kept
+    kept = documents_of(unseen_rows(trained, load_public_rows(rows), None).rows)
+    assert documents_of(left.rows) == kept
     assert unseen_rows(base, others, rows) is others  # no backbone was trained
     with pytest.raises(ExportError, match=r"others\.jsonl: not the rows that .*--data"):
         unseen_rows(trained, others, Path(folder / "others.jsonl"))

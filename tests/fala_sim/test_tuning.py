@@ -11,7 +11,8 @@ pytest.importorskip("transformers")
 
 from checkout import real_data
 from encoders import write_encoder
-from fala import Bundle, DataError, Match
+from fala import Bundle, DataError
+from fala.release import document_of
 from fala_sim.convert.conversion import folded
 from fala_sim.data_sets import Partition, divide
 from fala_sim.digests import file_digest
@@ -168,14 +169,10 @@ def check_rows(name, where, users):
     everybody = [user for division in divisions for user in division.users]
     assert len({user.name for user in everybody}) > users
     assert not {row["user"] for row in rows} & {user.name for user in everybody}
-    tested = {folded(judged(example)) for user in everybody for example in user.test}
+    tested = {folded(document_of(example)) for user in everybody for example in user.test}
     texts = [text for row in rows for text in texts_of(row)]
     assert texts and not tested & {folded(text) for text in texts}
     return rows, divisions
-
-
-def judged(example):
-    return example.candidate if isinstance(example, Match) else example
 
 
 def texts_of(row):
@@ -214,7 +211,7 @@ def test_no_label_or_text_of_the_real_sets_users_is_trained_on(name, users):
     rows, (tested, _) = check_rows(name, where, users)
     assert len(rows) > 500
     known = {folded(text) for row in rows for text in texts_of(row)}
-    own = {folded(judged(example)) for user in tested.users for example in user.train}
+    own = {folded(document_of(example)) for user in tested.users for example in user.train}
     assert own & known  # as the laboratory's notes say
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import bridged
 from fala.bundle.reading import Bundle
 from fala.bundle.writing import add_bridge, write_release
-from fala.examples import Match
+from fala.examples import Match, document_of
 from fala.release.fitting import fit_head
 
 RANDOM = np.random.default_rng(7)
@@ -30,7 +30,7 @@ PERSONAL = dict(zip(bridged.WORDS, 2 * _WEIGHTS[1], strict=True))
 
 def labels_of(examples, *weights):
     """Labels by the sum of the words' weights; of a match, of its candidate's."""
-    labelled = [one.candidate if isinstance(one, Match) else one for one in examples]
+    labelled = [document_of(example) for example in examples]
     z = np.array(
         [sum(weight[word] for weight in weights for word in text.split()) for text in labelled]
     )

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 
 from fala import DataError, Match
-from fala.release import load_rows
+from fala.release import document_of, load_rows
 from fala.release.user_rows import Row as FileRow
 from fala.release.user_rows import Rows, UserRows
 from fala_sim.convert.conversion import (
@@ -104,7 +104,7 @@ def _divide(of_user: UserRows, held_out: set[str]) -> tuple[list[FileRow], list[
 
 
 def _judged(row: FileRow) -> str:
-    return folded(row.example.candidate if isinstance(row.example, Match) else row.example)
+    return folded(document_of(row.example))
 
 
 def _row(row: FileRow, user: str, split: str, labels: Sequence[str]) -> Row:

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 import fala_export
 from fala import Head, Match, PersonalModel
-from fala.release import Rating, Tags
+from fala.release import Rating, Tags, document_of
 from fala_export import Encoder
-from fala_sim.situation import Example, Logits, Situation, distinct_texts, judged
+from fala_sim.situation import Example, Logits, Situation, distinct_texts
 from fala_sim.training.torch_flops import BATCH, TOKENS, batch_flops
 from fala_sim.training.transformer import Adapt, open_encoder
 
@@ -64,7 +64,7 @@ class Network(nn.Module):
         ]
         vectors = torch.cat([self.encoder(ids, mask) for ids, mask in padded])
         row = {text: position for position, text in enumerate(chain(*groups))}
-        inputs = vectors[[row[judged(example)] for example in examples]]
+        inputs = vectors[[row[document_of(example)] for example in examples]]
         matches = [example for example in examples if isinstance(example, Match)]
         if matches:
             histories = [[row[text] for text in match.history] for match in matches]
@@ -211,7 +211,7 @@ class Training:
         rows = np.arange(len(train))
         if not any(isinstance(example, Match) for example in train):
             rows = order.permutation(rows)
-            lengths = np.array([len(self._tokens[judged(example)]) for example in train])
+            lengths = np.array([len(self._tokens[document_of(example)]) for example in train])
             run = np.arange(len(rows)) // (_MEGABATCH * BATCH)
             rows = rows[np.lexsort((lengths[rows], run))]
         batches = [rows[start : start + BATCH] for start in range(0, len(rows), BATCH)]

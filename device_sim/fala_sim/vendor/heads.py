@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fala import Backbone, DataError, Head, Match, fit_head
-from fala.release import MATCHING, EncoderState
+from fala.release import MATCHING, EncoderState, document_of
 from fala.release.added_words import add_words
 from fala_sim.convert.conversion import folded
 from fala_sim.data_sets import Division
@@ -18,7 +18,6 @@ from fala_sim.situation import (
     UserLabel,
     Vectors,
     distinct_texts,
-    judged,
 )
 
 
@@ -92,11 +91,11 @@ def tuned_head(
     lexical = _words(division, trained, labels).lexical
     if lexical is None:
         raise DataError(f"{division.name}: the fitted head has no words")
-    trained_texts = {folded(judged(example)) for example in trained}
+    trained_texts = {folded(document_of(example)) for example in trained}
     unused = [
         (example, label)
         for example, label in zip(division.public, division.public_labels, strict=True)
-        if folded(judged(example)) not in trained_texts
+        if folded(document_of(example)) not in trained_texts
     ]
     examples = [example for example, _ in unused]
     return add_words(head, lexical, examples, [str(label) for _, label in unused], embeddings)

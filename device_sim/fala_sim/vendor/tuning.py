@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from fala import Bundle, DataError, Match
+from fala.release import document_of
 from fala_sim.convert.conversion import folded
 from fala_sim.data_sets import Partition, Role
 from fala_sim.digests import digest_of, file_digest
 from fala_sim.engine.task import Log
-from fala_sim.situation import CLASSES, judged
+from fala_sim.situation import CLASSES
 from fala_sim.vendor.exporter import run_apart
 from fala_sim.vendor.sources import SHORT, Source
 
@@ -108,7 +109,7 @@ def public_rows(partition: Partition) -> Iterator[dict[str, Any]]:
     if tested.task not in CLASSES:
         raise DataError(f"{partition.name} has {tested.task} labels; a backbone trains on classes")
     held_out = {
-        folded(judged(example))
+        folded(document_of(example))
         for division in (tested, validated)
         for user in division.users
         for example in user.test

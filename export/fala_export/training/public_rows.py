@@ -18,6 +18,7 @@ from fala.release import (
     Link,
     Rating,
     Row,
+    document_of,
     file_rows,
     label_names,
 )
@@ -166,9 +167,9 @@ class Division:
     by: str
 
 
-def document_of(row: Row) -> str:
-    """The text that a row's label is about."""
-    return row.example.candidate if isinstance(row.example, Match) else row.example
+def documents_of(rows: Iterable[Row]) -> set[str]:
+    """The texts that the labels of some rows are about."""
+    return {document_of(row.example) for row in rows}
 
 
 def divide(
@@ -199,7 +200,7 @@ def divide(
             return division
     if not validation:
         return Division(list(rows), [], [], "nothing")
-    documents = len({document_of(row) for row in rows})
+    documents = len(documents_of(rows))
     raise DataError(
         f"{len(rows)} public rows on {documents} documents are too few to keep users out of the "
         "training for validation and for the report"
@@ -211,8 +212,10 @@ def _divide(rows: Sequence[Row], seed: int, validation: bool, by: str) -> Divisi
     for row in rows:
         # The first letter distinguishes names of users and documents.
         is_user = by == "users" and row.user is not None
-        owned.setdefault(f"u{row.user}" if is_user else f"d{document_of(row)}", []).append(row)
-    total = len({document_of(row) for row in rows})
+        owned.setdefault(f"u{row.user}" if is_user else f"d{document_of(row.example)}", []).append(
+            row
+        )
+    total = len(documents_of(rows))
     order = list(owned)
     random.Random(f"public users {seed}").shuffle(order)
     parts: list[list[Row]] = []
@@ -227,11 +230,11 @@ def _divide(rows: Sequence[Row], seed: int, validation: bool, by: str) -> Divisi
         _without(row, used)
         for owner in order
         for row in owned[owner]
-        if document_of(row) not in used
+        if document_of(row.example) not in used
     ]
     if _labels(rest) < _labels(rows):
         return None
-    held_out = {document_of(row) for row in parts[0]}
+    held_out = documents_of(parts[0])
     validation_rows = [_without(row, held_out) for row in parts[1]] if validation else []
     has_users = any(key.startswith("u") for key in owned)
     return Division(rest, validation_rows, parts[0], "users" if has_users else "documents")
@@ -249,8 +252,8 @@ def _choose(
     part: list[Row] = []
     documents: set[str] = set()
     for owner in list(order):
-        rows = [row for row in owned[owner] if document_of(row) not in used]
-        extended = documents | {document_of(row) for row in rows}
+        rows = [row for row in owned[owner] if document_of(row.example) not in used]
+        extended = documents | documents_of(rows)
         if not rows or len(extended) > _MOST * total:
             continue
         part += rows

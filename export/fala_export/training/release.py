@@ -17,7 +17,7 @@ from fala_export.models.saving import save_encoder
 from fala_export.settings import ExportOptions
 from fala_export.training.backbones import WordLearner
 from fala_export.training.loop import History
-from fala_export.training.public_rows import Division, PublicRows, document_of
+from fala_export.training.public_rows import Division, PublicRows, documents_of
 from fala_export.vectors.table import write_vectors
 from fala_export.writing import check_folder, megabytes, writing
 
@@ -61,7 +61,7 @@ def details_of(
     counts = {
         name: {
             "rows": len(part),
-            "documents": len({document_of(row) for row in part}),
+            "documents": len(documents_of(part)),
             "users": len({row.user for row in part} - {None}),
         }
         for name, part in parts.items()

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from fala import Bundle, ExportError
-from fala.release import Row
+from fala.release import Row, document_of
 from fala_export.training.public_rows import (
     PublicRows,
     divide,
-    document_of,
+    documents_of,
     load_public_rows,
 )
 
@@ -39,10 +39,10 @@ def unseen_rows(bundle: Bundle, rows: PublicRows, trained_on: Path | None) -> Pu
         DataError: No row is left, or see ``load_public_rows``.
         ExportError: ``trained_on`` are not the rows of the training.
     """
-    trained_documents = {document_of(row) for row in _training_rows(bundle, rows, trained_on)}
+    trained_documents = documents_of(_training_rows(bundle, rows, trained_on))
     if not trained_documents:
         return rows
-    unseen = (row for row in rows.rows if document_of(row) not in trained_documents)
+    unseen = (row for row in rows.rows if document_of(row.example) not in trained_documents)
     return PublicRows.of(unseen, rows.link)
 
 

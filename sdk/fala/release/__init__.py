@@ -31,7 +31,14 @@ from fala.bundle.prompts import MOST_COMPILED, prompt_state
 from fala.bundle.signature import SUFFIX as SIGNATURE_SUFFIX
 from fala.bundle.signature import message_of, packed_manifest, signature_file
 from fala.bundle.writing import add_prompts, add_version, write_again, write_external
-from fala.examples import CLASSIFICATION, MATCHING, Example, tokenizer_inputs, unique_texts
+from fala.examples import (
+    CLASSIFICATION,
+    MATCHING,
+    Example,
+    document_of,
+    tokenizer_inputs,
+    unique_texts,
+)
 from fala.files import temporary_folder, write_atomically
 from fala.model.heads import Vectors
 from fala.model.links import LABELS, TAGS, Link, Rating, Tags, rating_of
@@ -102,6 +109,7 @@ __all__ = [
     "column_names",
     "cross_entropy",
     "disagreements",
+    "document_of",
     "f1_threshold",
     "file_rows",
     "fit_bridge",

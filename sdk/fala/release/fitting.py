@@ -16,7 +16,15 @@ from fala.backbones import Backbone
 from fala.backbones.external import ExternalEncoder
 from fala.bundle.lexical import rounded
 from fala.errors import DataError, shown
-from fala.examples import CLASSIFICATION, MATCHING, Example, Match, check_examples, unique_texts
+from fala.examples import (
+    CLASSIFICATION,
+    MATCHING,
+    Example,
+    Match,
+    check_examples,
+    document_of,
+    unique_texts,
+)
 from fala.model.heads import Head, Vectors, example_inputs
 from fala.model.lexical import Lexical
 from fala.model.links import (
@@ -343,7 +351,7 @@ def left_out_logits(
 
 def _joint_examples(rows: PublicRows) -> tuple[JointExamples, Lexicon, float]:
     """The training data of a head with words, its n-grams, and the start weight of u * v."""
-    documents = [each.candidate if isinstance(each, Match) else each for each in rows.examples]
+    documents = [document_of(example) for example in rows.examples]
     number = {text: position for position, text in enumerate(dict.fromkeys(documents))}
     lexicon = Lexicon.fit(unique_texts(rows.examples))
     zeros = np.zeros((len(rows.shares[0]), BUCKETS), dtype=np.float32)

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from fala.errors import DataError, MissingExtraError, RowError
-from fala.examples import Match
+from fala.examples import document_of
 from fala.model.links import LABELS, Link, Tags
 from fala.release.user_rows import Row, Rows, decode, gather_rows, json_object, row_of, uniform_rows
 
@@ -195,7 +195,7 @@ def divide(rows: Sequence[Row], seed: int) -> tuple[list[Row], str]:
     for row in rows:
         if row.user is not None and row.label is not None:
             user_documents = documents.setdefault(row.user, {})
-            user_documents.setdefault(document_of(row), set()).add(row.label)
+            user_documents.setdefault(document_key(row), set()).add(row.label)
     busy = [
         user
         for user, labels in documents.items()
@@ -217,7 +217,7 @@ def divide(rows: Sequence[Row], seed: int) -> tuple[list[Row], str]:
     all_held_out = set().union(*held_out.values())
     divided: list[Row] = []
     for row in rows:
-        document, tested = document_of(row), held_out.get(row.user or "")
+        document, tested = document_key(row), held_out.get(row.user or "")
         if tested is not None and document in tested:
             if row.label is not None:
                 divided.append(replace(row, split="test"))
@@ -237,10 +237,9 @@ def divide(rows: Sequence[Row], seed: int) -> tuple[list[Row], str]:
     )
 
 
-def document_of(row: Row) -> str:
+def document_key(row: Row) -> str:
     """The identity of a row's document, for the division."""
-    text = row.example.candidate if isinstance(row.example, Match) else row.example
-    return " ".join(text.casefold().split())
+    return " ".join(document_of(row.example).casefold().split())
 
 
 def _records(name: str, columns: Columns) -> Iterator[tuple[int, Mapping[str, object]]]:

@@ -11,7 +11,7 @@ import pytest
 from command_lines import done, fails, run
 from fala import DataError, Match, MissingExtraError, RowError
 from fala.release import Columns, Row, column_names, file_rows, load_rows
-from fala.release.row_files import document_of
+from fala.release.row_files import document_key
 from fala.release.user_rows import numbers_as_classes
 
 HEADER = ("post", "hateful", "annotator", "added")
@@ -130,8 +130,8 @@ def test_the_division_is_by_user_and_document(tmp_path):
     assert "2 of 8 users play devices" in divided and "seed 0" in divided
     devices = {row.user for row in rows if row.split == "test"}
     assert devices == {"u7", "u6"}  # the busiest
-    held_out = {document_of(row) for row in rows if row.split == "test"}
-    others = {document_of(row) for row in rows if row.split != "test"}
+    held_out = {document_key(row) for row in rows if row.split == "test"}
+    others = {document_key(row) for row in rows if row.split != "test"}
     assert not held_out & others
     for user in devices:
         own = [row.split for row in rows if row.user == user]

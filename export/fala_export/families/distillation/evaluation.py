@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala import Backbone, DataError, fit_head
-from fala.release import scores, unique_texts
+from fala.release import document_of, scores, unique_texts
 from fala_export.training.metrics import measure_probabilities
-from fala_export.training.public_rows import Division, divide, document_of, load_public_rows
+from fala_export.training.public_rows import Division, divide, documents_of, load_public_rows
 
 _CHANCE = 0.5  # the AUC of guessing
 _DRAWS, _CONFIDENCE = 1_000, 0.95
@@ -116,7 +116,7 @@ def survival(task: Task, teacher: Scored, student: Scored) -> dict[str, Any]:
         share = round((student.figures["auc"] - _CHANCE) / gain, 4)
     return {
         "held_out_by": division.by,
-        "held_out_documents": len({document_of(row) for row in division.held_out}),
+        "held_out_documents": len(documents_of(division.held_out)),
         "held_out_rows": len(division.held_out),
         "training_rows": len(division.training),
         "teacher": {**teacher.figures, "megabytes": teacher.megabytes},
@@ -134,7 +134,7 @@ def _interval(task: Task, teacher: Scored, student: Scored) -> list[float] | Non
     """
     rows: dict[str, list[int]] = {}
     for position, row in enumerate(task.division.held_out):
-        rows.setdefault(document_of(row), []).append(position)
+        rows.setdefault(document_of(row.example), []).append(position)
     documents = [np.array(positions) for positions in rows.values()]
     names = {label: position for position, label in enumerate(task.labels)}
     truth = np.array([names[str(row.label)] for row in task.division.held_out])

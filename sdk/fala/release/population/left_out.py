@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fala.backbones import Backbone
 from fala.bundle.reading import Bundle
 from fala.errors import DataError
-from fala.examples import Example, Match
+from fala.examples import Example, document_of
 from fala.model.heads import Head, Vectors
 from fala.model.links import Label
 from fala.release.fitting import PublicRows, fit_head, kind_of, left_out_logits
@@ -107,7 +107,7 @@ def _of_plain_heads(
 
 def _folds(examples: Sequence[Example]) -> NDArray[np.int64]:
     """Each example's third of the documents; a match's document is its candidate."""
-    documents = [each.candidate if isinstance(each, Match) else each for each in examples]
+    documents = [document_of(example) for example in examples]
     number = {text: position for position, text in enumerate(dict.fromkeys(documents))}
     turn = np.random.default_rng(0).permutation(len(number)) % _FOLDS
     return np.array([turn[number[text]] for text in documents])
