@@ -70,5 +70,5 @@ def test_a_bridge_from_longer_ago_must_fit_too(vendor, tmp_path):
 def test_the_factory_says_what_it_cannot_make(vendor, tmp_path):
     with pytest.raises(DataError, match="no hostile bundle 'x'"):
         write_hostile("x", vendor / "new.fala", tmp_path / "x.fala")
-    with pytest.raises(DataError, match="made of ONNX releases"):
+    with pytest.raises(DataError, match="hostile bundles need an ONNX release"):
         write_hostile("expand", vendor / "old.fala", tmp_path / "x.fala")

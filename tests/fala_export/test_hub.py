@@ -1,6 +1,5 @@
 import json
 import os
-import resource
 import shutil
 import time
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from fala_export.models.encoder import load_encoder
 from fala_export.models.folder import read_modules
 from fala_export.models.hub import find_model
 from families import CORPUS, write_early_folder, write_model
+from full_disk import files_of_at_most
 from hub_server import Hub, Model, files_in
 from program import without_progress
 
@@ -268,12 +268,8 @@ def test_weights_outside_the_model_are_not_asked_for(hub, tmp_path):
 
 
 def test_a_full_disk_is_not_taken_for_a_broken_connection(hub, tmp_path):
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
-    try:
+    with files_of_at_most(20_000):
         refused(hub, tmp_path, "cannot be kept in the hub's cache: File too large")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
 def test_a_model_without_use_is_refused_before_its_weights_are_fetched(hub, tmp_path):

@@ -2,7 +2,6 @@ import contextlib
 import json
 import os
 import pickle
-import resource
 import shutil
 import signal
 import subprocess
@@ -24,6 +23,7 @@ from fala_export import backbone
 from fala_export.models import folder as model_folder
 from fala_export.models.encoder import load_encoder
 from families import CORPUS, write_early_folder, write_model
+from full_disk import files_of_at_most
 
 pytestmark = pytest.mark.slow
 
@@ -295,17 +295,6 @@ def test_pooling_that_is_asked_for_goes_before_what_cannot_be_exported(sentence_
     folder = changed(sentence_model, tmp_path / "model")
     (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode": "loudest"}')
     assert load_encoder(str(folder), "cls").module.pooling == "cls"
-
-
-@contextlib.contextmanager
-def files_of_at_most(size):
-    """Let the kernel refuse to write beyond some bytes of a file, as a full disk does."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @contextlib.contextmanager

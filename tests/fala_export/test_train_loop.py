@@ -1,5 +1,4 @@
 import dataclasses
-import resource
 import signal
 
 import pytest
@@ -13,6 +12,7 @@ import torch
 import kill_training
 import warm
 from fala import ExportError
+from full_disk import files_of_at_most
 
 pytestmark = pytest.mark.slow
 
@@ -140,13 +140,9 @@ def test_a_training_that_diverges_says_so(tmp_path, monkeypatch):
 
 
 def test_a_checkpoint_that_cannot_be_written_is_one_clear_line(tmp_path):
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4_000, limits[1]))
-    try:
-        with pytest.raises(ExportError, match="a checkpoint cannot be written") as raised:
-            kill_training.train(tmp_path)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    unwritable = pytest.raises(ExportError, match="a checkpoint cannot be written")
+    with files_of_at_most(4_000), unwritable as raised:
+        kill_training.train(tmp_path)
     assert "\n" not in str(raised.value)
     kill_training.train(tmp_path, resume=True)
 

@@ -2,7 +2,6 @@ import gzip
 import io
 import os
 import pty
-import resource
 import signal
 import subprocess
 import sys
@@ -13,6 +12,7 @@ import numpy as np
 from export_command import done, fails, run, works
 from fala import Bundle
 from fala_export.vectors.table import bundle_table
+from full_disk import files_of_at_most
 from vector_files import good_lines, names_in, write
 
 #: What a process runs.
@@ -67,14 +67,8 @@ def test_a_disk_that_fills_leaves_nothing(tmp_path):
     random = np.random.default_rng(0).normal(size=(500, 100))
     lines = [f"w{i} {' '.join(f'{x:.3f}' for x in row)}".encode() for i, row in enumerate(random)]
     source = write(tmp_path / "v.txt", lines)
-
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    # The kernel's signal for the limit is ignored by Python: the write fails as on a full disk.
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
-    try:
+    with files_of_at_most(20_000):
         result = run("word-vectors", source, "--out", tmp_path / "g.fala")
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     fails(result, "g.fala: cannot be written: File too large")
     assert names_in(tmp_path) == ["v.txt"]
 
