@@ -1,4 +1,4 @@
-"""What a hostile vendor sends is refused by the right error, and the device answers as before."""
+"""What a hostile vendor sends is refused by the right error, and the active model is unchanged."""
 
 import numpy as np
 import pytest
