@@ -41,7 +41,7 @@ class Command(click.Command):
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the names that options take, then the command's own epilog."""
         for title, rows in listed(self.params):
-            with formatter.section(f"{title} is one of"):
+            with formatter.section(f"Names for {title}"):
                 formatter.write_dl(rows)
         super().format_epilog(ctx, formatter)
 
