@@ -161,9 +161,13 @@ source = "vectors.txt"
     manifest = Bundle.open(tmp_path / "v.fala").manifest
     assert (manifest.task, manifest.product, manifest.version) == ("classification", "model", 3)
     for wrong, message in (
-        ("version = 0", ">= 1"), ("version = 1.5", "`int | null`"), ('product = "A b"', "matching"),
-    ):  # fmt: skip
-        text = f'name = "v"\n{wrong}\n[word-vectors]\nsource = "v"'
+        ('name = "v"\nversion = 0', ">= 1"),
+        ('name = "v"\nversion = 1.5', "`int | null`"),
+        ('name = "v"\nproduct = "A b"', "matching"),
+        ('name = ""', "name is empty"),
+        ('name = "a\\nb"', "name is empty, or has control"),
+    ):
+        text = f'{wrong}\n[word-vectors]\nsource = "v"'
         assert message in failed(recipe(kitchen, text, "bad"))
 
 

@@ -225,6 +225,8 @@ def _recipe_of(file: _File, folder: Path) -> Recipe:
 
 def _check(recipe: Recipe) -> None:
     table = recipe.source
+    if not recipe.name or not recipe.name.isprintable():
+        raise ExportError("name is empty, or has control characters")
     for title in ("training", "bridge", "prior", "check", "publish"):
         if getattr(recipe, title) is not None and recipe.data is None:
             raise ExportError(f"[{title}] needs data: name a file of rows")
