@@ -5,10 +5,12 @@ import math
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from fala import DataError
 from fala_sim.experiments import paper
+from fala_sim.experiments.labels.tables import by_size
 from fala_sim.experiments.replacement.plots import heat_map
 from fala_sim.metric.value import Value, number
 from fala_sim.report.groups import title
@@ -250,3 +252,12 @@ def test_a_share_of_no_gain_or_without_its_ends():
 def test_verdicts_need_the_vendors_scores():
     with pytest.raises(DataError, match="run it again"):
         TABLES["verdicts"](frame_of({"replacement": replaced("fala")}))
+
+
+def test_a_method_without_a_data_set_is_left_out_of_all_together():
+    runs = pd.DataFrame({"data": ["a", "b", "a"], "method": ["fala", "fala", "lora"]})
+    runs = runs.assign(labels="5")
+    ((size, groups, _),) = by_size(runs)
+    assert (size, list(groups)) == ("5", ["fala"])
+    ((_, groups, _),) = by_size(runs[runs["data"] == "a"])
+    assert set(groups) == {"fala", "lora"}

@@ -45,7 +45,7 @@ def labels(records: pd.DataFrame) -> Table:
     where a method's own probabilities of the test texts expect the best F1. As decided: a device
     does not know those texts; it goes by its labelled examples, and by the F1 that its release
     expects of public ones. Settings are those that validation users chose at that number of labels,
-    or at all of theirs.
+    or at all of theirs. All data sets together: the methods that were run on each of them.
     """
     runs = of(records, "labels")
     rows: list[Row] = []
@@ -74,8 +74,11 @@ def by_size(
     """By number of labels, the runs by method, and the vendor's runs or None.
 
     Args:
-        runs: Of ``over_draws``.
+        runs: Of ``over_draws``; methods that were not run on each of their data sets are left out,
+            since their people would be others.
     """
+    data_sets = runs.groupby("method")["data"].transform("nunique")
+    runs = runs[data_sets == runs["data"].nunique()]
     sizes = dict(parts(runs, "labels"))
     for size in (name for name in jobs.SIZES if name in sizes):
         groups = dict(by_method(sizes[size]))
