@@ -1,4 +1,4 @@
-"""A device that is encrypted at rest: as any other to who has the key, and nothing to others."""
+"""A device that is encrypted at rest: equal to a plain one with the key, unreadable without."""
 
 import os
 import subprocess
@@ -23,7 +23,7 @@ def key():
     return FIRST
 
 
-def other():
+def key_2():
     return SECOND
 
 
@@ -35,30 +35,30 @@ def folder(tmp_path, releases, labels):
     return folder
 
 
-def known(device):
+def labels_of(device):
     return [(row.example, row.label) for row in device.examples()]
 
 
-def test_it_is_a_device_as_any_other(tmp_path, releases, labels):
+def test_an_encrypted_device_equals_a_plain_one(tmp_path, releases, labels):
     with (
         Device.create(tmp_path / "plain", releases["old"]) as plain,
         Device.create(tmp_path / "sealed", releases["old"], key=key) as sealed,
     ):
-        expected, answers = (live(one, releases, labels, 20) for one in (plain, sealed))
-        assert all(same(one, wanted) for one, wanted in zip(answers, expected, strict=True))
-        for one in (plain, sealed):
-            one.refine(Budget(5))
-        assert known(sealed) == known(plain)
+        expected, states = (live(each, releases, labels, 20) for each in (plain, sealed))
+        assert all(same(*pair) for pair in zip(states, expected, strict=True))
+        for device in (plain, sealed):
+            device.refine(Budget(5))
+        assert labels_of(sealed) == labels_of(plain)
     with (
         Device.open(tmp_path / "plain") as plain,
         Device.open(tmp_path / "sealed", key=key) as sealed,
     ):
-        assert same(state(sealed), state(plain)) and known(sealed) == known(plain)
+        assert same(state(sealed), state(plain)) and labels_of(sealed) == labels_of(plain)
     assert Device.examine(tmp_path / "sealed", key=key).whole
 
 
 @pytest.mark.parametrize("replaced", [False, True])
-def test_nothing_of_the_users_can_be_read(folder, releases, replaced):
+def test_no_user_data_is_readable(folder, releases, replaced):
     with Device.open(folder, key=key) as device:
         if replaced:
             device.replace(releases["mid"], Budget(20))
@@ -77,7 +77,7 @@ def test_nothing_of_the_users_can_be_read(folder, releases, replaced):
 def test_another_key_or_none_changes_nothing(folder, releases, tmp_path):
     with Device.create(tmp_path / "plain", releases["old"]) as plain:
         plain.remember(["a text"], ["1"])
-    for wrong, message in ((other, "another key"), (None, "is encrypted; open it with its key")):
+    for wrong, message in ((key_2, "another key"), (None, "is encrypted; open it with its key")):
         before = sorted(folder.rglob("*")), everything(folder)
         for call in (Device.open, Device.examine, Device.repair):
             with pytest.raises(DeviceError, match=message):
@@ -95,7 +95,7 @@ def test_another_key_or_none_changes_nothing(folder, releases, tmp_path):
     [FIRST, "key", 5, lambda: None, lambda: FIRST[:31], lambda: FIRST.hex(), lambda: b""],
     ids=["bytes", "text", "number", "nothing", "short", "hex", "empty"],
 )
-def test_what_is_no_key(wrong, folder, tmp_path, releases):
+def test_a_wrong_key_function_is_rejected(wrong, folder, tmp_path, releases):
     for call in (
         lambda: Device.create(tmp_path / "new", releases["old"], key=wrong),
         lambda: Device.open(folder, key=wrong),
@@ -106,13 +106,13 @@ def test_what_is_no_key(wrong, folder, tmp_path, releases):
         assert FIRST.hex()[:62] not in str(caught.value) and repr(FIRST)[:20] not in str(caught)
     assert not (tmp_path / "new").exists()
     with Device.open(folder, key=key) as device:
-        for none in (wrong, None):
+        for new_key in (wrong, None):
             with pytest.raises(DataError, match="key"):
-                device.rotate_key(none)
+                device.rotate_key(new_key)
         assert len([*device.examples()]) == len(TEXTS)
 
 
-def test_a_key_that_cannot_be_had_is_the_apps_own_error(folder):
+def test_an_error_of_the_key_function_is_raised(folder):
     def locked():
         raise PermissionError("the key store is locked")
 
@@ -120,44 +120,44 @@ def test_a_key_that_cannot_be_had_is_the_apps_own_error(folder):
         Device.open(folder, key=locked)
 
 
-def test_a_mark_that_is_gone(folder):
+def test_a_repair_restores_a_missing_key_mark(folder):
     sql(folder, "UPDATE device SET key_mark = NULL")
     with pytest.raises(DeviceError, match="is encrypted; open it with its key"):
         Device.repair(folder)
     with pytest.raises(DeviceError, match="another key"):
-        Device.repair(folder, key=other)
+        Device.repair(folder, key=key_2)
     assert Device.repair(folder, key=key).whole
     with pytest.raises(DeviceError, match="another key"):
-        Device.open(folder, key=other)
+        Device.open(folder, key=key_2)
     with Device.open(folder, key=key) as device:
         assert {row.example for row in device.examples()} == {*TEXTS}
     assert TEXTS[20].encode() not in everything(folder)
 
 
-def test_a_key_is_changed(folder, releases):
+def test_rotate_key_replaces_the_key(folder, releases):
     with Device.open(folder, key=key) as device:
         device.replace(releases["mid"], Budget(10))
-        before, sealed = state(device), {one for (one,) in sql(folder, "SELECT sealed FROM texts")}
-        stranger = Device.open(folder, key=key)
-        device.rotate_key(other)
+        before, sealed = state(device), {row[0] for row in sql(folder, "SELECT sealed FROM texts")}
+        second = Device.open(folder, key=key)
+        device.rotate_key(key_2)
         assert same(state(device), before)
         device.learn(["one more"], ["1"])
         with pytest.raises(FalaError):
-            [*stranger.examples()]
-        stranger.close()
+            [*second.examples()]
+        second.close()
         after = state(device)
         device.rollback()
         device.rollback()
     with pytest.raises(DeviceError, match="another key"):
         Device.open(folder, key=key)
-    with Device.open(folder, key=other) as device:
+    with Device.open(folder, key=key_2) as device:
         assert same(state(device), after)
         assert len([*device.examples()]) == len(TEXTS) + 1
     data = everything(folder)
-    assert not any(one in data for one in sealed)
+    assert not any(value in data for value in sealed)
 
 
-def test_a_device_is_encrypted_afterwards(path, releases):
+def test_rotate_key_encrypts_a_plain_device(path, releases):
     with Device.open(path) as device:
         before = state(device)
         assert TEXTS[5].encode() in everything(path)
@@ -179,33 +179,33 @@ def test_a_rotation_that_fails_changes_nothing(folder, monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr("fala.store.store.Store.write_mark", full)
             with pytest.raises(DeviceError, match="full"):
-                device.rotate_key(other)
+                device.rotate_key(key_2)
         assert len([*device.examples()]) == len(TEXTS)
         np.testing.assert_array_equal(device.predict(PROBES), device.predict(PROBES))
     assert sql(folder, "SELECT * FROM texts") == before
     Device.open(folder, key=key).close()
 
 
-def test_it_is_forgotten_exported_and_erased(folder, tmp_path):
+def test_an_encrypted_device_forgets_exports_and_erases(folder, tmp_path):
     with Device.open(folder, key=key) as device:
         sealed = dict(sql(folder, "SELECT id, sealed FROM texts"))
         assert device.forget([1, 2]) == 2
-        left = {row for (row,) in sql(folder, "SELECT id FROM texts")}
+        rows = {row for (row,) in sql(folder, "SELECT id FROM texts")}
         data = everything(folder)
-        assert not any(value in data for row, value in sealed.items() if row not in left)
+        assert not any(value in data for row, value in sealed.items() if row not in rows)
         assert device.export_data(tmp_path / "rows.jsonl") == len(TEXTS) - 2
         device.erase()
     assert not folder.exists()
 
 
-def test_no_nonce_comes_twice(folder):
-    found = []
+def test_every_nonce_is_unique(folder):
+    nonces = []
     for table, column in (("texts", "sealed"), ("examples", "label"), ("embeddings", "vector")):
-        found += [value[:12] for (value,) in sql(folder, f"SELECT {column} FROM {table}")]
-    assert all(one != two for one, two in pairwise(sorted(found)))
+        nonces += [value[:12] for (value,) in sql(folder, f"SELECT {column} FROM {table}")]
+    assert all(first != second for first, second in pairwise(sorted(nonces)))
 
 
-def test_without_the_extra_it_says_what_to_install(tmp_path, releases):
+def test_without_the_extra_the_error_names_it(tmp_path, releases):
     code = """
 import sys
 sys.modules["cryptography"] = None

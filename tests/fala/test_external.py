@@ -19,7 +19,7 @@ from rated import rmse
 
 
 class Tensor:
-    """As PyTorch's, where a gradient is wanted of it."""
+    """Like a PyTorch tensor that requires a gradient."""
 
     def __array__(self, *arguments, **options):
         raise RuntimeError("call detach() first")
@@ -63,32 +63,32 @@ def functions(releases):
 
 
 def life(folder, first, second, labels, **encoder):
-    """What a device answers on its way from one release to another and back."""
-    answers = []
+    """The states of a device from one release to another and back."""
+    states = []
     with Device.create(folder, first, **encoder) as device:
         device.learn(TEXTS, labels)
-        answers.append(state(device))
+        states.append(state(device))
         device.replace(second, Budget(30))
-        answers.append(state(device))
+        states.append(state(device))
     with Device.open(folder, **encoder) as device:
         device.forget(where=lambda row: row.id % 10 == 3)
-        answers.append(state(device))
+        states.append(state(device))
         device.rollback()
-        answers.append(state(device))
-    return answers
+        states.append(state(device))
+    return states
 
 
-def test_it_answers_as_the_same_model_inside(tmp_path, releases, external, functions, labels):
+def test_an_external_encoder_equals_its_model(tmp_path, releases, external, functions, labels):
     inside = life(tmp_path / "inside", releases["mid"], releases["new"], labels)
     outside = life(
         tmp_path / "outside", external["mid"], external["new"], labels, encoder=functions
     )
-    for one, other in zip(inside, outside, strict=True):
-        for first, second in zip(one, other, strict=True):
-            np.testing.assert_allclose(first, second, atol=1e-6)
+    for state_inside, state_outside in zip(inside, outside, strict=True):
+        for expected, values in zip(state_inside, state_outside, strict=True):
+            np.testing.assert_allclose(expected, values, atol=1e-6)
 
 
-def test_from_a_model_inside_to_the_apps_and_back(path, releases, external, functions):
+def test_replacement_by_an_external_model_and_back(path, releases, external, functions):
     with Device.open(path, encoder=functions["cloud 1"]) as device:
         before = state(device)
         report = device.replace(external["mid"], Budget(20))
@@ -140,7 +140,7 @@ def test_another_encoder_is_refused(tmp_path, path, releases, external, function
         (lambda right: Tensor(), "no array of numbers"),
     ],
 )
-def test_an_encoder_that_fails_loses_nothing(tmp_path, external, functions, labels, broken, why):
+def test_a_failing_encoder_loses_nothing(tmp_path, external, functions, labels, broken, why):
     right, fails = functions["cloud 1"], []
 
     def encode(inputs):
@@ -185,7 +185,7 @@ def test_items_need_no_function(tmp_path, external, functions, labels):
     with Device.open(folder, encoder=functions) as device:
         np.testing.assert_allclose(device.predict(PROBES), values, atol=1e-6)
         assert device.refine(Budget(20)).forward_passes > 0
-        # The vector is an earlier encoder's: the app's function is asked for the key.
+        # The vector is of an earlier encoder: the app's function encodes the key.
         old = [Item(item, item.vector, encoder="cloud 1") for item in probes]
         assert same([device.predict(old)], [device.predict(PROBES)])
         with pytest.raises(DataError, match="has 12 numbers; the release's encoder gives 10"):
@@ -193,7 +193,7 @@ def test_items_need_no_function(tmp_path, external, functions, labels):
 
 
 @pytest.mark.parametrize("keep_text", ["always", "never"])
-def test_a_vector_that_an_item_brings_is_kept_with_its_label(
+def test_the_vector_of_an_item_is_kept_with_its_label(
     tmp_path, external, functions, labels, keep_text
 ):
     vectors = functions["cloud 1"](TEXTS)
@@ -208,13 +208,13 @@ def test_a_vector_that_an_item_brings_is_kept_with_its_label(
         assert len(list(device.examples())) == len(items) + 1
 
 
-def test_items_are_for_releases_without_a_model(device):
+def test_releases_with_a_model_reject_items(device):
     with pytest.raises(DataError, match="old reads texts"):
         device.predict([Item("key", np.zeros(8))])
     assert device.predict(TEXTS[:1]).shape == (1, 2)
 
 
-def test_an_item():
+def test_an_item_is_its_key_with_a_vector():
     item = Item("cat.jpg", [1, 2, 3], encoder="cloud 1")
     assert item == "cat.jpg" and hash(item) == hash("cat.jpg")
     assert repr(item) == "Item('cat.jpg', vector of 3)"
@@ -232,30 +232,30 @@ def test_an_item():
             Item("a", vector)
 
 
-def test_what_cannot_be_written(tmp_path, releases):
+def test_write_external_rejects_wrong_arguments(tmp_path, releases):
     head, path = Bundle.open(releases["mid"]).head(), tmp_path / "x.fala"
-    one = np.ones(12)
+    vector = np.ones(12)
     for name, version, probes in (
-        ("", "1", {"a": one}),
-        ("n", "\n", {"a": one}),
+        ("", "1", {"a": vector}),
+        ("n", "\n", {"a": vector}),
         ("n", "1", {}),
-        ("n", "1", {"a": one[:3]}),
-        ("n", "1", {"a": one * np.inf}),
-        ("n", "1", {"a": one * 1e5}),
-        ("n", "1", {"a": one, "b": 0 * one}),
+        ("n", "1", {"a": vector[:3]}),
+        ("n", "1", {"a": vector * np.inf}),
+        ("n", "1", {"a": vector * 1e5}),
+        ("n", "1", {"a": vector, "b": 0 * vector}),
         ("n", "1", {"a": "text"}),
-        ("n", "1", {"a" * 2000: one}),
-        ("n", "1", {str(at): one for at in range(17)}),
+        ("n", "1", {"a" * 2000: vector}),
+        ("n", "1", {str(at): vector for at in range(17)}),
     ):
         with pytest.raises(DataError):
             write_external(path, name, version, head, probes)
     assert not path.exists()
-    write_external(path, "n", "1", head, {"a": one})
+    write_external(path, "n", "1", head, {"a": vector})
     bundle = Bundle.open(path)
     assert (bundle.encoder, bundle.manifest.kind) == ("n 1", "external")
-    other = write_external(tmp_path / "y.fala", "n", "2", head, {"a": one})
+    manifest = write_external(tmp_path / "y.fala", "n", "2", head, {"a": vector})
     assert bundle.backbone_digest != Bundle.open(tmp_path / "y.fala").backbone_digest
-    assert other.name == "n 2"
+    assert manifest.name == "n 2"
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def test_what_cannot_be_written(tmp_path, releases):
         ("encoder/embeddings.npy", None),
     ],
 )
-def test_a_hostile_bundle_is_refused(tmp_path, releases, file, data):
+def test_a_hostile_external_bundle_is_rejected(tmp_path, releases, file, data):
     path = tmp_path / "x.fala"
     write_external(path, "n", "1", Bundle.open(releases["mid"]).head(), {"a": np.ones(12)})
     repack(path, tmp_path / "y.fala", Changes({file: data}))
@@ -280,7 +280,7 @@ def test_a_hostile_bundle_is_refused(tmp_path, releases, file, data):
         Bundle.open(tmp_path / "y.fala")
 
 
-def test_an_app_with_its_own_encoders_has_ratings(tmp_path):
+def test_external_encoders_with_ratings(tmp_path):
     """Films of planted tastes: an old encoder, then a new one with a bridge and a prior."""
     random = np.random.default_rng(0)
     films = {f"film {number}": vector for number, vector in enumerate(random.normal(size=(400, 6)))}

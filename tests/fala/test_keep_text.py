@@ -1,4 +1,4 @@
-"""A device that keeps no texts: none is ever on the disk, and what a bridge maps stays."""
+"""A device that keeps no texts writes none to the disk; a bridge still maps its embeddings."""
 
 import io
 
@@ -60,41 +60,41 @@ def test_no_text_is_ever_on_the_disk(tmp_path, releases, labels, keep_text):
             step()
             assert_no_text(path, [*TEXTS, "one more text"])
     assert_no_text(path, [*TEXTS, "one more text"])
-    behind = {text.count(":") for (text,) in sql(path, "SELECT text FROM texts")}
-    assert behind == ({1} if keep_text == "never" else {2})
+    colons = {text.count(":") for (text,) in sql(path, "SELECT text FROM texts")}
+    assert colons == ({1} if keep_text == "never" else {2})
 
 
-def test_over_a_bridge_it_is_a_device_as_any_other(tmp_path, releases, labels):
+def test_over_a_bridge_it_equals_a_device_with_texts(tmp_path, releases, labels):
     with (
         Device.create(tmp_path / "always", releases["old"]) as always,
         Device.create(tmp_path / "never", releases["old"], keep_text="never") as never,
     ):
-        # A rollback encodes what came since where it is free; that is what it costs here.
-        expected, answers = (live(one, releases, labels, 0) for one in (always, never))
-        known, found = ([(row.id, row.label) for row in one.examples()] for one in (always, never))
-        assert found == known
-        pairs = zip(answers[:3], expected[:3], strict=True)
-        assert all(same(one, wanted) for one, wanted in pairs)
+        # A rollback of a device with texts encodes later texts if that is free.
+        expected, states = (live(device, releases, labels, 0) for device in (always, never))
+        rows = [[(row.id, row.label) for row in each.examples()] for each in (always, never)]
+        assert rows[1] == rows[0]
+        pairs = zip(states[:3], expected[:3], strict=True)
+        assert all(same(values, reference) for values, reference in pairs)
     with Device.open(tmp_path / "never") as again:
-        assert same(state(again), answers[-1])
+        assert same(state(again), states[-1])
 
 
-def test_matches(tmp_path):
+def test_matches_without_texts(tmp_path):
     releases = bridged.write_releases(tmp_path, task="matching")
     rows = bridged.matches()
     labels = bridged.planted_labels(releases["old"], rows)
-    answers = []
+    results = []
     for keep_text in ("always", "never"):
         path = tmp_path / keep_text
         with Device.create(path, releases["old"], keep_text=keep_text) as device:
             device.learn(rows, labels)
             device.replace(releases["mid"], Budget(0))
-            answers.append((device.predict(rows), device.model.weight))
-    assert same(*answers)
+            results.append((device.predict(rows), device.model.weight))
+    assert same(*results)
     assert_no_text(tmp_path / "never", TEXTS)
 
 
-def test_a_replacement_without_a_bridge_says_what_is_lost(tmp_path, unbridged, labels):
+def test_a_replacement_without_a_bridge_reports_missing_texts(tmp_path, unbridged, labels):
     with Device.create(tmp_path / "device", unbridged["old"], keep_text="never") as device:
         device.learn(TEXTS, labels)
         before = state(device)
@@ -107,27 +107,27 @@ def test_a_replacement_without_a_bridge_says_what_is_lost(tmp_path, unbridged, l
         assert same([device.predict(PROBES)], [vendor_of(unbridged["mid"])])
         refined = device.refine(Budget(50))
         assert refined.forward_passes == 0 and NOT_KEPT in refined.sentence
-        # Texts that are learned again are known again, and are no new examples.
+        # Texts that are learned again are no new examples.
         learned = device.learn(TEXTS, labels)
         assert (learned.examples, learned.fitted) == (len(TEXTS), len(TEXTS))
         device.rollback()
         assert same(state(device), before)
 
 
-def test_what_is_learned_is_encoded_at_once(tmp_path, releases, labels):
-    answers = []
-    for name, by in (("learn", Device.learn), ("remember", Device.remember)):
+def test_examples_are_encoded_at_once(tmp_path, releases, labels):
+    states = []
+    for name, method in (("learn", Device.learn), ("remember", Device.remember)):
         with Device.create(tmp_path / name, releases["mid"], keep_text="never") as device:
-            by(device, TEXTS, labels)
+            method(device, TEXTS, labels)
             assert len(sql(tmp_path / name, "SELECT 1 FROM embeddings")) == len(TEXTS)
             report = device.fit()
             assert report.fitted == len(TEXTS)
-            answers.append(state(device))
-    assert same(*answers)
+            states.append(state(device))
+    assert same(*states)
 
 
 def test_ngrams_carry_words_over(tmp_path, worded):
-    answers, losses, models = {}, {}, {}
+    p, losses, models = {}, {}, {}
     for keep_text in ("always", "ngrams", "never"):
         path = tmp_path / keep_text
         with Device.create(path, worded["old"], keep_text=keep_text) as device:
@@ -136,10 +136,10 @@ def test_ngrams_carry_words_over(tmp_path, worded):
             losses[keep_text] = loss(device, word_releases.TRUTH, word_releases.PROBES)
             models[keep_text] = device.model
             report = device.replace(worded["mid"], Budget(0))
-            answers[keep_text] = device.predict(word_releases.PROBES)
+            p[keep_text] = device.predict(word_releases.PROBES)
             assert report.decision == ("vendor" if keep_text == "never" else "personal")
-    assert same([answers["ngrams"]], [answers["always"]])
-    # Without n-grams the vendor's weights of them are but scaled: they tell of no text.
+    assert same([p["ngrams"]], [p["always"]])
+    # Without n-grams the vendor's weights are only scaled: they depend on no text.
     silent, vendors = models["never"].lexical, models["never"].head.lexical.weight
     slope = silent[vendors != 0] / vendors[vendors != 0]
     np.testing.assert_allclose(slope, slope.mean(), rtol=1e-4)
@@ -151,9 +151,9 @@ def test_examples_have_no_text(silent, labels):
     rows = [*silent.examples()]
     assert [row.label for row in rows] == labels and {row.example for row in rows} == {None}
     assert [row.id for row in rows] == [*range(1, len(TEXTS) + 1)] and all(r.added for r in rows)
-    other = "1" if labels[0] == "0" else "0"
-    silent.learn(TEXTS[:1], [other])
-    assert [row.label for row in silent.examples()] == [other, *labels[1:]]
+    opposite = "1" if labels[0] == "0" else "0"
+    silent.learn(TEXTS[:1], [opposite])
+    assert [row.label for row in silent.examples()] == [opposite, *labels[1:]]
     assert silent.forget([1, 2, 3]) == 3
     assert silent.forget(where=lambda row: row.label == "1" or row.example is not None)
     assert {row.label for row in silent.examples()} == {"0"}
@@ -164,7 +164,7 @@ def test_examples_have_no_text(silent, labels):
 
 
 @pytest.mark.parametrize("wrong", ["sometimes", None, ["never"]])
-def test_what_is_no_way_to_keep_texts(tmp_path, releases, wrong):
+def test_a_wrong_keep_text_is_rejected(tmp_path, releases, wrong):
     with pytest.raises(DataError, match="keep_text is one of"):
         Device.create(tmp_path / "device", releases["old"], keep_text=wrong)
     assert not (tmp_path / "device").exists()
@@ -172,7 +172,7 @@ def test_what_is_no_way_to_keep_texts(tmp_path, releases, wrong):
 
 @pytest.mark.parametrize("lost", [False, True], ids=["embedding", "key"])
 @pytest.mark.parametrize("keep_text", ["never", "ngrams"])
-def test_a_repair_keeps_it(tmp_path, releases, labels, keep_text, lost):
+def test_a_repair_keeps_the_setting(tmp_path, releases, labels, keep_text, lost):
     path = tmp_path / "device"
     with Device.create(path, releases["old"], keep_text=keep_text) as device:
         device.learn(TEXTS, labels)
@@ -199,12 +199,12 @@ def test_a_damaged_setting_is_an_error(silent, change):
     assert_no_text(folder_of(silent), ["one more text"])
 
 
-@pytest.mark.parametrize("behind", ["%", "AAAAAA==", "AQAA"])
-def test_damaged_ngrams_are_told(tmp_path, worded, behind):
+@pytest.mark.parametrize("ngrams", ["%", "AAAAAA==", "AQAA"])
+def test_damaged_ngrams_are_reported(tmp_path, worded, ngrams):
     path = tmp_path / "device"
     with Device.create(path, worded["old"], keep_text="ngrams") as device:
         device.learn(word_releases.TEXTS[:20], word_releases.LABELS[:20])
-        sql(path, "UPDATE texts SET text = 'hmac:00:' || ? WHERE id = 2", behind)
+        sql(path, "UPDATE texts SET text = 'hmac:00:' || ? WHERE id = 2", ngrams)
         with pytest.raises(DeviceError, match="a text is damaged"):
             device.fit()
     assert not Device.examine(path).whole
@@ -213,7 +213,7 @@ def test_damaged_ngrams_are_told(tmp_path, worded, behind):
         assert device.fit().fitted == 19
 
 
-def test_with_encryption(tmp_path, releases, labels):
+def test_ngrams_are_encrypted(tmp_path, releases, labels):
     path = tmp_path / "device"
     with Device.create(path, releases["old"], keep_text="ngrams", key=lambda: KEY) as device:
         device.learn(TEXTS, labels)
@@ -222,5 +222,5 @@ def test_with_encryption(tmp_path, releases, labels):
         assert device.learn(TEXTS[:3], labels[:3]).examples == len(TEXTS)
         assert device.replace(releases["mid"], Budget(0)).decision == "personal"
         assert {row.example for row in device.examples()} == {None}
-    found = [text for row in sql(path, "SELECT text, sealed FROM texts") for text in row]
-    assert not any(b"hmac" in (one if isinstance(one, bytes) else one.encode()) for one in found)
+    values = [text for row in sql(path, "SELECT text, sealed FROM texts") for text in row]
+    assert not any(b"hmac" in (v if isinstance(v, bytes) else v.encode()) for v in values)

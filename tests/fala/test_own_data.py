@@ -1,4 +1,4 @@
-"""The user's data belongs to the user: taken away, and gone."""
+"""The user's data can be exported and erased."""
 
 import errno
 import io
@@ -18,21 +18,21 @@ from fala.personal.budget import Budget
 from fala.release.user_rows import read_rows
 from fala.testing import PowerCuts
 
-ODD = ["é\u2028\x85 new lines\r\n and \0 and \U0001f600", 'quotes " and \\ too', "\ufeffmark"]
+SPECIAL = ["é\u2028\x85 new lines\r\n and \0 and \U0001f600", 'quotes " and \\ too', "\ufeffmark"]
 
 
-def test_all_examples_come_back_as_rows(device, tmp_path):
-    device.learn(ODD, ["1", None, "0"])
-    known = [(row.example, row.label) for row in device.examples()]
+def test_exported_rows_are_all_examples(device, tmp_path):
+    device.learn(SPECIAL, ["1", None, "0"])
+    pairs = [(row.example, row.label) for row in device.examples()]
     before = os.umask(0)
     try:
-        assert device.export_data(tmp_path / "mine.jsonl") == len(known)
+        assert device.export_data(tmp_path / "mine.jsonl") == len(pairs)
     finally:
         os.umask(before)
     assert stat.S_IMODE((tmp_path / "mine.jsonl").stat().st_mode) == 0o600
     with (tmp_path / "mine.jsonl").open("rb") as stream:
         rows = read_rows(stream)
-    assert [(row.example, None if row.label is None else str(row.label)) for row in rows] == known
+    assert [(row.example, None if row.label is None else str(row.label)) for row in rows] == pairs
     assert {(row.user, row.split) for row in rows} == {("me", "train")}
     # The labels are spelled as the vendor's own rows have them.
     assert {type(row.label) for row in rows} == {int, type(None)}
@@ -41,13 +41,13 @@ def test_all_examples_come_back_as_rows(device, tmp_path):
     device.export_data(data, user="u1")
     assert text.getvalue().encode() == data.getvalue()
     rows = read_rows(data.getvalue().splitlines(keepends=True))
-    assert len(rows) == len(known) and rows[0].user == "u1"
+    assert len(rows) == len(pairs) and rows[0].user == "u1"
 
 
-def test_matches_and_labels_that_are_words(tmp_path):
-    made = bridged.write_releases(tmp_path, "matching", labels=("no", "yes"))
+def test_export_of_matches_and_string_labels(tmp_path):
+    releases = bridged.write_releases(tmp_path, "matching", labels=("no", "yes"))
     matches = [Match((), TEXTS[0]), Match(tuple(TEXTS[:3]), TEXTS[4]), Match(("",), "blank")]
-    with Device.create(tmp_path / "device", made["old"]) as device:
+    with Device.create(tmp_path / "device", releases["old"]) as device:
         device.learn(matches, ["no", None, "yes"])
         stream = io.BytesIO()
         assert device.export_data(stream) == 2
@@ -60,7 +60,7 @@ class BytesPath:
         return b"mine.jsonl"
 
 
-def test_where_nothing_can_be_written(device, tmp_path):
+def test_unwritable_targets_are_rejected(device, tmp_path):
     closed = io.StringIO()
     closed.close()
     read_only = (tmp_path / "file").open("w")
@@ -87,50 +87,48 @@ def test_where_nothing_can_be_written(device, tmp_path):
     assert pipe.is_fifo()
 
 
-def test_nothing_is_left_of_an_erased_device(device, path, releases):
+def test_erase_deletes_all_data(device, path, releases):
     device.replace(releases["mid"], Budget(0))
     sql(path, "UPDATE examples SET label = x'ff' WHERE id = 3")
     device.close()
     assert Device.repair(path).aside
     device = Device.open(path)
-    other = Device.open(path)
+    second = Device.open(path)
     (path / "updates" / "metadata").mkdir(parents=True)
     (path / "updates" / "metadata" / "root.json").write_text("{}")
-    held = [file.open("rb") for file in path.glob("*store*")]
+    streams = [file.open("rb") for file in path.glob("*store*")]
     device.erase()
     assert not path.exists()
-    for stream in held:  # whoever holds a file open finds nothing in it
-        left = stream.read()
-        assert not any(text.encode() in left for text in TEXTS)
+    for stream in streams:  # a file that is still open is empty
+        content = stream.read()
+        assert not any(text.encode() in content for text in TEXTS)
         stream.close()
-    for one in (device, other):
+    for opened in (device, second):
         with pytest.raises(DeviceError):
-            one.remember(["late"], ["1"])
+            opened.remember(["late"], ["1"])
         with pytest.raises(FalaError):
-            one.learn(["late"], ["1"])
+            opened.learn(["late"], ["1"])
         with pytest.raises(DeviceError):
-            [*one.examples()]
+            [*opened.examples()]
     with pytest.raises(DeviceError, match=r"closed: it was erased; make another with .*create"):
         device.predict(PROBES)
     with pytest.raises(DeviceError, match="repaired or erased meanwhile"):
-        other.predict(PROBES)
-    for one in (device, other):
-        one.close()
+        second.predict(PROBES)
+    for opened in (device, second):
+        opened.close()
     assert not path.exists()
     with Device.create(path, releases["old"]) as again:
         assert [*again.examples()] == [] and again.predict(PROBES).shape == (len(PROBES), 2)
 
 
-def test_what_is_not_the_devices_stays(device, path):
+def test_erase_keeps_other_files(device, path):
     (path / "mine.txt").write_text("the app's own")
     device.erase()
     assert [file.name for file in path.iterdir()] == ["mine.txt"]
 
 
-def test_an_erasure_that_was_killed_is_finished_by_whoever_opens_the_folder(
-    device, path, releases, tmp_path
-):
-    def erase(folder, say):
+def test_opening_the_folder_completes_a_killed_erasure(device, path, releases, tmp_path):
+    def erase(folder, report):
         with Device.open(folder) as device:
             device.erase()
 
@@ -143,8 +141,8 @@ def test_an_erasure_that_was_killed_is_finished_by_whoever_opens_the_folder(
         if not cut.folder.exists():
             continue
         try:
-            with Device.open(cut.folder) as kept:
-                assert not begun and len([*kept.examples()]) == len(TEXTS)
+            with Device.open(cut.folder) as opened:
+                assert not begun and len([*opened.examples()]) == len(TEXTS)
             whole += 1
         except DeviceError as error:
             assert not begun or "was erased; make another" in str(error)
@@ -155,7 +153,7 @@ def test_an_erasure_that_was_killed_is_finished_by_whoever_opens_the_folder(
         assert [*again.examples()] == []
 
 
-def test_an_erasure_that_failed_can_be_called_again(device, path, monkeypatch):
+def test_a_failed_erasure_can_be_repeated(device, path, monkeypatch):
     def failing(*arguments):
         raise PermissionError(errno.EACCES, "Permission denied")
 

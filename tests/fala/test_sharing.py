@@ -1,4 +1,4 @@
-"""Devices that threads share, folders that processes share, and creations that end early."""
+"""Devices shared by threads, folders shared by processes, and interrupted creations."""
 
 import os
 import subprocess
@@ -23,7 +23,7 @@ from fala.testing import PowerCuts
 
 @pytest.fixture(params=["the same object", "another process's"])
 def other(request, device, path):
-    """Another user of the device: a thread of the app, or an object of its own on the folder."""
+    """A second user of the device: the same object, or another object on the folder."""
     if request.param == "the same object":
         yield device
         return
@@ -32,7 +32,7 @@ def other(request, device, path):
 
 
 @pytest.mark.parametrize("stage", ["forward", "refine"])
-def test_a_rollback_while_it_refines_ends_the_refinement(device, path, releases, other, stage):
+def test_a_rollback_ends_a_running_refinement(device, path, releases, other, stage):
     old = state(device)
     device.replace(releases["mid"], Budget(0))
 
@@ -41,12 +41,12 @@ def test_a_rollback_while_it_refines_ends_the_refinement(device, path, releases,
             other.rollback()
 
     report = device.refine(Budget(75), progress=progress)
-    # A batch that was under way is kept, and no further one begins.
+    # The running batch is kept; no further batch begins.
     passes = 25 if stage == "forward" else 50
     assert (report.stopped, report.forward_passes) == ("another model is active now", passes)
     assert device.name == other.name == "old"
     assert same(state(device), old) and same(state(other), old)
-    # What was paid for is kept, and it goes on where it was.
+    # Computed embeddings are kept; the refinement resumes there.
     assert len(embedded(path, releases["mid"])) == report.forward_passes
     device.rollback()
     assert device.name == "mid"
@@ -66,14 +66,14 @@ def test_a_label_between_two_batches_counts(device, path, releases, labels, othe
 
     report = device.refine(Budget(50), progress=progress)
     assert report.labelled == report.examples == len(TEXTS) + 1
-    here = state(device)
+    refined = state(device)
     assert device.fit().fitted == len(TEXTS) + 1
-    for one, mine in zip(state(device), here, strict=True):
-        np.testing.assert_allclose(one, mine, atol=1e-5)
+    for fitted, values in zip(state(device), refined, strict=True):
+        np.testing.assert_allclose(fitted, values, atol=1e-5)
     assert same(state(other), state(device))
 
 
-def test_a_label_that_is_learned_while_a_release_is_installed_counts(device, releases, other):
+def test_a_label_learned_during_a_replacement_counts(device, releases, other):
     reports = []
 
     def progress(name, done, total):
@@ -82,13 +82,13 @@ def test_a_label_that_is_learned_while_a_release_is_installed_counts(device, rel
 
     report = device.replace(releases["mid"], Budget(0), progress=progress)
     assert (report.new, report.labelled) == ("mid", len(TEXTS) + 1)
-    here = state(device)
+    replaced = state(device)
     device.fit()
-    for one, mine in zip(state(device), here, strict=True):
-        np.testing.assert_allclose(one, mine, atol=1e-5)
+    for fitted, values in zip(state(device), replaced, strict=True):
+        np.testing.assert_allclose(fitted, values, atol=1e-5)
 
 
-def test_of_two_replacements_at_once_the_second_is_refused(device, releases, other):
+def test_the_second_of_two_concurrent_replacements_is_rejected(device, releases, other):
     def progress(name, done, total):
         if name == "commit" and other.name == "old":
             other.replace(releases["new"], Budget(0))
@@ -99,16 +99,16 @@ def test_of_two_replacements_at_once_the_second_is_refused(device, releases, oth
     assert same(state(device), state(other))
 
 
-def test_every_answer_is_of_one_model_whole(device, releases):
-    answers, stop, wrong = [state(device)[0]], threading.Event(), []
+def test_every_prediction_is_of_one_model(device, releases):
+    expected, stop, wrong = [state(device)[0]], threading.Event(), []
     device.replace(releases["mid"], Budget(0))
-    answers.append(state(device)[0])
+    expected.append(state(device)[0])
 
     def predict():
         while not stop.is_set():
-            answer = device.predict(PROBES)
-            if not any(np.array_equal(answer, one) for one in answers):
-                wrong.append(answer)
+            p = device.predict(PROBES)
+            if not any(np.array_equal(p, model_p) for model_p in expected):
+                wrong.append(p)
 
     thread = threading.Thread(target=predict)
     thread.start()
@@ -119,38 +119,38 @@ def test_every_answer_is_of_one_model_whole(device, releases):
     assert wrong == []
 
 
-def together(*works):
+def together(*functions):
     """Run functions in threads of their own; returns the errors that they raised."""
-    raised = []
+    errors = []
 
-    def run(work):
+    def call(function):
         try:
-            work()
+            function()
         except Exception as error:
-            raised.append(error)
+            errors.append(error)
 
-    threads = [threading.Thread(target=run, args=(work,)) for work in works]
+    threads = [threading.Thread(target=call, args=(function,)) for function in functions]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return raised
+    return errors
 
 
-def test_threads_fit_in_turns(device, monkeypatch):
-    """One that fits while another commits would have to fit again."""
+def test_threads_fit_one_at_a_time(device, monkeypatch):
+    """A fit that overlaps another's commit would have to be repeated."""
     fits = []
 
-    def slow(*given, **named):
-        fits.append(given)
+    def slow_refit(*arguments, **options):
+        fits.append(arguments)
         time.sleep(0.05)
-        return refit(*given, **named)
+        return refit(*arguments, **options)
 
-    monkeypatch.setattr("fala.personal.refit.refit", slow)
+    monkeypatch.setattr("fala.personal.refit.refit", slow_refit)
     assert not together(*[device.fit] * 3) and len(fits) == 3
 
 
-def test_threads_learn_predict_and_roll_back_at_once(path, releases, labels):
+def test_threads_learn_predict_and_roll_back_concurrently(path, releases, labels):
     with Device.open(path) as device:
         device.replace(releases["mid"], Budget(20))
         added = [f"{text} again {i}" for i, text in enumerate(TEXTS[:24])]
@@ -159,29 +159,29 @@ def test_threads_learn_predict_and_roll_back_at_once(path, releases, labels):
             for text, label in part:
                 device.learn([text], [label])
 
-        def answer():
+        def predict():
             for _ in range(60):
                 assert np.isfinite(device.predict(PROBES)).all()
                 assert set(device.decide(PROBES)) <= {"0", "1"}
 
-        def turn():
+        def roll_back():
             for _ in range(4):
                 device.rollback()
                 time.sleep(0.01)
 
         rows = list(zip(added, labels[:24], strict=True))
-        works = [lambda part=rows[i::3]: learn(part) for i in range(3)]
-        raised = together(*works, answer, answer, turn, lambda: device.refine(Budget(30)))
-        assert not raised
+        learners = [lambda part=rows[i::3]: learn(part) for i in range(3)]
+        errors = together(*learners, predict, predict, roll_back, lambda: device.refine(Budget(30)))
+        assert not errors
         assert {row.example for row in device.examples(labelled=True)} == {*TEXTS, *added}
-        # Whatever came first: the active model was fitted to all labels.
-        kept = device.predict(PROBES)
+        # In any order of calls, the active model was fitted to all labels.
+        before = device.predict(PROBES)
         device.fit()
-        assert np.abs(device.predict(PROBES) - kept).mean() < 0.05
+        assert np.abs(device.predict(PROBES) - before).mean() < 0.05
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="a system without forks")
-def test_a_fork_ends_and_opens_its_own_device(tmp_path, releases):
+def test_a_forked_process_opens_its_own_device(tmp_path, releases):
     Device.create(tmp_path / "device", releases["mid"]).close()
     script = SUPPORT / "fork_with_device.py"
     command = [sys.executable, "-W", "ignore::DeprecationWarning", script, tmp_path / "device"]
@@ -192,12 +192,12 @@ def test_a_fork_ends_and_opens_its_own_device(tmp_path, releases):
 # Creations
 
 
-def test_a_creation_that_was_killed_is_called_again(tmp_path, releases):
-    def create(folder, say):
+def test_a_killed_creation_can_be_repeated(tmp_path, releases):
+    def create(folder, report):
         Device.create(folder, releases["old"]).close()
-        say("created")
+        report("created")
 
-    finished = []
+    complete = []
     cuts = PowerCuts(create, scratch=tmp_path)
     for cut in cuts.at_operations({"mkdir", "sync", "rename", "delete"}, unsynced="lost"):
         try:
@@ -206,16 +206,16 @@ def test_a_creation_that_was_killed_is_called_again(tmp_path, releases):
             assert "call Device.create again" in str(error) or "make one with" in str(error)
             assert not cut.said
             Device.create(cut.folder, releases["old"]).close()
-            finished.append(False)
+            complete.append(False)
         else:
-            finished.append(True)
+            complete.append(True)
         with Device.open(cut.folder) as device:
             device.learn(["good", "bad"], ["1", "0"])
             assert len(list((cut.folder / "bundles").iterdir())) == 1
-    assert finished == sorted(finished) and set(finished) == {False, True}
+    assert complete == sorted(complete) and set(complete) == {False, True}
 
 
-def test_of_creations_at_once_one_succeeds(tmp_path, releases):
+def test_one_of_several_concurrent_creations_succeeds(tmp_path, releases):
     def create(_):
         try:
             Device.create(tmp_path / "device", releases["old"]).close()
@@ -231,38 +231,36 @@ def test_of_creations_at_once_one_succeeds(tmp_path, releases):
         assert np.isfinite(device.predict(PROBES)).all()
 
 
-# Files that go
+# Deleted files
 
 
 @pytest.mark.parametrize("operation", ["predict", "learn", "fit", "refine", "replace", "preview"])
-def test_a_release_that_is_deleted_in_the_middle_of_a_call_is_not_missed(
-    device, path, releases, monkeypatch, operation
-):
-    """Two replacements come between reading which slot is active and opening its file."""
+def test_a_call_notices_the_deletion_of_its_release(device, path, releases, monkeypatch, operation):
+    """Two replacements happen between reading the active slot and opening its file."""
     device.replace(releases["mid"], Budget(20))
-    device.confirm()  # one on trial answers probes first, from its files
-    before, swept, opened = {row.example for row in device.examples()}, [], []
-    patched = {"predict": "backbone", "learn": "backbone"}.get(operation, "bridges")
-    real = getattr(Bundle, patched)
+    device.confirm()  # a release on trial reads its files for probes
+    examples, deleted, opened = {row.example for row in device.examples()}, [], []
+    method = {"predict": "backbone", "learn": "backbone"}.get(operation, "bridges")
+    original = getattr(Bundle, method)
 
-    def sweep(self, *arguments):
-        if opened and not swept and self.manifest.name == "mid":
-            swept.append(self.manifest.name)
-            other.replace(releases["new"], Budget(0))
-            other.replace(releases["old"], Budget(0))
+    def delete_release(self, *arguments):
+        if opened and not deleted and self.manifest.name == "mid":
+            deleted.append(self.manifest.name)
+            writer.replace(releases["new"], Budget(0))
+            writer.replace(releases["old"], Budget(0))
             assert not self.path.exists()
-        return real(self, *arguments)
+        return original(self, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Bundle, patched, sweep)
-        with Device.open(path) as late, Device.open(path) as other:
-            opened.append(late)
+        patch.setattr(Bundle, method, delete_release)
+        with Device.open(path) as reader, Device.open(path) as writer:
+            opened.append(reader)
             if operation in ("replace", "preview"):
                 with pytest.raises(DeviceChangedError):
-                    getattr(late, operation)(releases["new"])
+                    getattr(reader, operation)(releases["new"])
             else:
                 arguments = {"predict": (PROBES,), "learn": (["good film"], ["1"])}
-                getattr(late, operation)(*arguments.get(operation, ()))
-            assert swept == ["mid"] and late.name == "old"
-            assert np.isfinite(late.predict(PROBES)).all()
-            assert before <= {row.example for row in late.examples()}
+                getattr(reader, operation)(*arguments.get(operation, ()))
+            assert deleted == ["mid"] and reader.name == "old"
+            assert np.isfinite(reader.predict(PROBES)).all()
+            assert examples <= {row.example for row in reader.examples()}

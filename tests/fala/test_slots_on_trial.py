@@ -1,4 +1,4 @@
-"""A new release proves itself, or the device goes back by itself; processes really die of it."""
+"""A new release is on trial; if it fails, the device falls back. Processes are really killed."""
 
 import signal
 import sqlite3
@@ -26,14 +26,14 @@ LATER = ["good film", "bad plot", "a film I love", "dull and bad"]
 
 @pytest.fixture
 def before(path):
-    """What the earlier model answers."""
+    """The state of the previous model."""
     with Device.open(path) as device:
         return state(device)
 
 
 @pytest.fixture
 def replaced(path, before, releases):
-    """The folder, whose new release is on trial."""
+    """A device folder whose new release is on trial."""
     with Device.open(path) as device:
         assert not device.on_trial and device.fell_back is None
         device.replace(releases["mid"], Budget(5))
@@ -41,8 +41,8 @@ def replaced(path, before, releases):
     return path
 
 
-def kept(path):
-    """The trial as it lies on the disk."""
+def stored_trial(path):
+    """The trial that the store records."""
     store = Store.open(path / "store.sqlite3")
     try:
         return store.settings.trial()
@@ -50,26 +50,26 @@ def kept(path):
         store.close()
 
 
-def command(path, point, name, times):
+def command_of(path, point, name, times):
     script = str(SUPPORT / "die_on_trial.py")
     return [sys.executable, script, str(path), point, name, str(times)]
 
 
 def die(path, times=TRIES, point="load", name="SIGKILL"):
-    run = command(path, point, name, times)
-    done = subprocess.run(run, capture_output=True, text=True, timeout=60)
-    # An emulator of another processor says that the process died, which it was meant to.
-    said = [line for line in done.stderr.splitlines() if not line.startswith("qemu: ")]
-    assert (done.returncode, said) == (0, [])
+    command = command_of(path, point, name, times)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    # An emulator of another processor reports the death, which is expected here.
+    errors = [line for line in result.stderr.splitlines() if not line.startswith("qemu: ")]
+    assert (result.returncode, errors) == (0, [])
 
 
 @pytest.mark.parametrize(
     ("point", "name"),
     [("load", "SIGKILL"), ("answer", "SIGABRT")],
 )
-def test_a_release_that_kills_processes_gives_way(replaced, before, releases, point, name, caplog):
+def test_a_release_that_kills_processes_falls_back(replaced, before, releases, point, name, caplog):
     die(replaced, TRIES, point, name)
-    assert kept(replaced).tries == TRIES
+    assert stored_trial(replaced).tries == TRIES
     with Device.open(replaced) as device:
         assert same(state(device), before)
         assert device.name == "old" and not device.on_trial and not device.can_roll_back
@@ -80,25 +80,25 @@ def test_a_release_that_kills_processes_gives_way(replaced, before, releases, po
     with Device.open(replaced) as device:
         assert same(state(device), before) and device.fell_back
         assert len(list(device.examples())) == len(TEXTS)
-        # The next release is tried all the same.
+        # The next release gets a trial again.
         device.replace(releases["new"], Budget(5))
         assert device.on_trial and device.fell_back is None
 
 
-def test_what_was_said_on_trial_counts_after_the_fall(replaced, before):
+def test_labels_learned_on_trial_count_after_the_fallback(replaced, before):
     with Device.open(replaced) as device:
         device.learn(LATER, ["1", "0", "1", "0"])
     die(replaced)
     with Device.open(replaced) as device:
         assert not np.array_equal(device.predict(PROBES), before[0])
-        here = state(device)
+        values = state(device)
         assert device.name == "old" and device.fit().labelled == len(TEXTS) + len(LATER)
-        for one, mine in zip(state(device), here, strict=True):
-            np.testing.assert_allclose(one, mine, atol=1e-6)
+        for fitted, expected in zip(state(device), values, strict=True):
+            np.testing.assert_allclose(fitted, expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", [MemoryError, KeyboardInterrupt, OSError])
-def test_a_try_that_its_process_survives_does_not_count(replaced, monkeypatch, kind):
+def test_an_attempt_that_its_process_survives_does_not_count(replaced, monkeypatch, kind):
     def encode(self, texts):
         if kind is KeyboardInterrupt:
             signal.raise_signal(signal.SIGINT)
@@ -109,42 +109,42 @@ def test_a_try_that_its_process_survives_does_not_count(replaced, monkeypatch, k
         for _ in range(TRIES):
             with pytest.raises(kind):
                 device.predict(PROBES)
-    assert kept(replaced).tries == 0
+    assert stored_trial(replaced).tries == 0
     with Device.open(replaced) as device:
         device.predict(PROBES)
         assert device.name == "mid" and device.on_trial and device.fell_back is None
 
 
-def test_processes_that_try_at_once_do_not_count_each_other(replaced):
+def test_concurrent_attempts_count_once(replaced):
     waiting = [
-        subprocess.Popen(command(replaced, "load", "none", 0), stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(command_of(replaced, "load", "none", 0), stdout=subprocess.PIPE, text=True)
         for _ in range(2)
     ]
     try:
         for process in waiting:
             assert process.stdout.readline() == "waiting\n"
-        assert kept(replaced).tries == 1
+        assert stored_trial(replaced).tries == 1
         with Device.open(replaced) as device:
             device.predict(PROBES)
             assert device.name == "mid"
-        assert kept(replaced).tries == 1
+        assert stored_trial(replaced).tries == 1
     finally:
         for process in waiting:
             process.kill()
             process.wait()
             process.stdout.close()
-    assert kept(replaced).tries == 1  # the one that tried is dead
+    assert stored_trial(replaced).tries == 1  # that process is dead
     with Device.open(replaced) as device:
         device.predict(PROBES)
-    assert kept(replaced).tries == 0
+    assert stored_trial(replaced).tries == 0
 
 
-def test_a_try_asks_odd_texts_the_devices_own_and_the_apps_first(replaced, encoded):
+def test_an_attempt_encodes_edge_cases_texts_and_inputs(replaced, encoded):
     with Device.open(replaced) as device:
         assert device.name == "mid" and encoded == []
         device.predict(PROBES)
-        own = encoded[len(FEW_EDGE_CASES) : 2 * len(FEW_EDGE_CASES)]
-        assert encoded[: len(FEW_EDGE_CASES)] == list(FEW_EDGE_CASES) and set(own) <= set(TEXTS)
+        texts = encoded[len(FEW_EDGE_CASES) : 2 * len(FEW_EDGE_CASES)]
+        assert encoded[: len(FEW_EDGE_CASES)] == list(FEW_EDGE_CASES) and set(texts) <= set(TEXTS)
         assert encoded[2 * len(FEW_EDGE_CASES) :] == [*PROBES[:FIRST_EXAMPLES], *PROBES]
         encoded.clear()
         device.predict(PROBES[:1])
@@ -152,7 +152,7 @@ def test_a_try_asks_odd_texts_the_devices_own_and_the_apps_first(replaced, encod
         assert encoded == [PROBES[0], LATER[0]]
 
 
-def test_a_damaged_release_on_trial_gives_way_when_it_is_opened(replaced, before):
+def test_a_damaged_release_on_trial_falls_back_on_opening(replaced, before):
     (name,) = sql(replaced, "SELECT bundle FROM slots WHERE name = 'b'")[0]
     file = replaced / "bundles" / f"{name}.fala"
     file.write_bytes(file.read_bytes()[:-200])
@@ -161,13 +161,13 @@ def test_a_damaged_release_on_trial_gives_way_when_it_is_opened(replaced, before
         assert device.name == "old" and file.name in device.fell_back
 
 
-def test_a_release_that_cannot_answer_gives_way_in_the_same_call(replaced, before, monkeypatch):
-    real = OnnxEncoder.encode
+def test_a_failing_release_falls_back_in_the_same_call(replaced, before, monkeypatch):
+    original = OnnxEncoder.encode
 
     def encode(self, texts):
         if PROBES[7] in texts:
             raise BundleFormatError("the model fails on this text")
-        return real(self, texts)
+        return original(self, texts)
 
     monkeypatch.setattr(OnnxEncoder, "encode", encode)
     with Device.open(replaced) as device:
@@ -176,13 +176,13 @@ def test_a_release_that_cannot_answer_gives_way_in_the_same_call(replaced, befor
         assert device.fell_back == "the model fails on this text"
 
 
-def test_learn_goes_back_as_predict_does(replaced, monkeypatch):
-    real = OnnxEncoder.encode
+def test_learn_falls_back_too(replaced, monkeypatch):
+    original = OnnxEncoder.encode
 
     def encode(self, texts):
         if LATER[0] in texts and self.dimension == mid:
             raise BundleFormatError("the model fails on this text")
-        return real(self, texts)
+        return original(self, texts)
 
     with Device.open(replaced) as device:
         mid = device.model.head.dimension
@@ -194,7 +194,7 @@ def test_learn_goes_back_as_predict_does(replaced, monkeypatch):
         assert [row.label for row in device.examples()][-4:] == ["1", "0", "1", "0"]
 
 
-def test_what_has_proved_itself_is_not_left_for_one_text(replaced, monkeypatch):
+def test_a_confirmed_release_does_not_fall_back(replaced, monkeypatch):
     with Device.open(replaced) as device:
         device.confirm()
 
@@ -207,49 +207,49 @@ def test_what_has_proved_itself_is_not_left_for_one_text(replaced, monkeypatch):
         assert device.name == "mid" and device.fell_back is None
 
 
-def test_answers_confirm_and_are_counted_in_memory(replaced):
+def test_predictions_confirm_a_release_and_are_counted_in_memory(replaced):
     with Device.open(replaced) as device:
         device.predict(PROBES[:30])
-        lies = (replaced / "store.sqlite3-wal").read_bytes()
+        wal = (replaced / "store.sqlite3-wal").read_bytes()
         device.decide(PROBES[:20])
-        assert (replaced / "store.sqlite3-wal").read_bytes() == lies
-        assert kept(replaced).answered == 0
-    assert kept(replaced).answered == 50
+        assert (replaced / "store.sqlite3-wal").read_bytes() == wal
+        assert stored_trial(replaced).answered == 0
+    assert stored_trial(replaced).answered == 50
     with Device.open(replaced) as device:
         for _ in range(PREDICTIONS - 50):
             assert device.on_trial
             device.predict(PROBES[:1])
         assert not device.on_trial
         assert np.isfinite(device.predict(PROBES)).all()
-        assert kept(replaced) is None
+        assert stored_trial(replaced) is None
     with Device.open(replaced) as device:
         assert not device.on_trial and device.can_roll_back
 
 
-def test_another_process_that_confirms_ends_it_here(replaced):
-    with Device.open(replaced) as device, Device.open(replaced) as other:
+def test_confirming_in_another_process_ends_the_trial(replaced):
+    with Device.open(replaced) as device, Device.open(replaced) as second:
         device.predict(PROBES)
-        other.confirm()
+        second.confirm()
         assert not device.on_trial
         device.predict(PROBES * 3)
-        assert not other.on_trial and kept(replaced) is None
+        assert not second.on_trial and stored_trial(replaced) is None
 
 
-def test_a_rollback_ends_the_trial_and_coming_back_begins_it_anew(replaced, before):
+def test_a_rollback_ends_the_trial_and_a_second_restarts_it(replaced, before):
     die(replaced, 1)
     with Device.open(replaced) as device:
-        device.rollback()  # loads nothing of what is left
+        device.rollback()  # does not load the release on trial
         assert not device.on_trial and same(state(device), before)
-        device.confirm()  # of the other one, which has nothing to prove
+        device.confirm()  # the previous release is not on trial
     with Device.open(replaced) as device:
         device.rollback()
-        assert device.on_trial and device.name == "mid" and kept(replaced).tries == 0
+        assert device.on_trial and device.name == "mid" and stored_trial(replaced).tries == 0
     die(replaced)
     with Device.open(replaced) as device:
         assert same(state(device), before) and device.fell_back and not device.can_roll_back
 
 
-def test_a_replacement_on_trial_confirms_what_it_replaces(replaced, releases):
+def test_a_replacement_on_trial_confirms_the_replaced_release(replaced, releases):
     with Device.open(replaced) as device:
         mid = state(device)
         device.replace(releases["new"], Budget(5))
@@ -259,29 +259,29 @@ def test_a_replacement_on_trial_confirms_what_it_replaces(replaced, releases):
         assert same(state(device), mid) and not device.on_trial
 
 
-def test_a_device_that_cannot_write_its_tries_answers(replaced, monkeypatch):
+def test_a_locked_store_does_not_stop_predictions_on_trial(replaced, monkeypatch):
     monkeypatch.setattr("fala.store.database.BUSY_TIMEOUT_MS", 10)
-    other = sqlite3.connect(replaced / "store.sqlite3", isolation_level=None)
+    db = sqlite3.connect(replaced / "store.sqlite3", isolation_level=None)
     with Device.open(replaced) as device:
-        other.execute("BEGIN IMMEDIATE")
+        db.execute("BEGIN IMMEDIATE")
         assert np.isfinite(device.predict(PROBES * 3)).all()
         assert device.on_trial
-        other.execute("ROLLBACK")
+        db.execute("ROLLBACK")
         device.predict(PROBES * 3)
         assert not device.on_trial
-    other.close()
+    db.close()
 
 
 @pytest.mark.parametrize("column", ["slot", "began", "tries", "answered"])
-def test_a_damaged_record_of_a_trial_is_none(replaced, column):
+def test_a_damaged_trial_record_is_ignored(replaced, column):
     sql(replaced, f"UPDATE device SET trial_{column} = x'00'")
     with Device.open(replaced) as device:
         assert not device.on_trial and device.name == "mid"
         assert np.isfinite(device.predict(PROBES)).all()
 
 
-def test_a_release_that_cannot_encode_one_text_gives_way(releases, labels, tmp_path):
-    """It answers the newest texts, and a refinement comes to the oldest."""
+def test_a_release_that_cannot_encode_one_text_falls_back(releases, labels, tmp_path):
+    """The newest texts are encoded; the refinement fails on the oldest."""
     path = tmp_path / "mid.fala"
     table = np.random.default_rng(0).normal(size=(len(WORDS), 12))
     table[WORDS.index("boring")] = np.nan

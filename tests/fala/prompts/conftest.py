@@ -28,13 +28,13 @@ def learned(tmp_path_factory, release, labels):
 
 
 @pytest.fixture(scope="package")
-def taken(tmp_path_factory, learned):
-    """The same with a prompt of its user's texts; its answers before and after, and the report."""
+def prompt_trial(tmp_path_factory, learned):
+    """That device with a prompt of the user's texts: p before and after it, and its report."""
     folder = shutil.copytree(learned, tmp_path_factory.mktemp("taken") / "device")
     with Device.open(folder) as device:
         before = device.predict(TEXTS)
-        told = device.refine(Budget(200), prompts="auto").prompt
-        return folder, before, device.predict(TEXTS), told
+        report = device.refine(Budget(200), prompts="auto").prompt
+        return folder, before, device.predict(TEXTS), report
 
 
 @pytest.fixture
@@ -43,5 +43,5 @@ def folder(path):
 
 
 @pytest.fixture
-def compiled(tmp_path, taken):
-    return shutil.copytree(taken[0], tmp_path / "compiled")
+def compiled(tmp_path, prompt_trial):
+    return shutil.copytree(prompt_trial[0], tmp_path / "compiled")

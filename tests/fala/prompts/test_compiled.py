@@ -1,4 +1,4 @@
-"""A release that was trained with hard prompts: the user's own texts are compiled to one."""
+"""For a release trained with hard prompts, the user's texts are compiled to a prompt."""
 
 import json
 import sqlite3
@@ -17,84 +17,84 @@ from prompt_releases import KNOWN, NEWEST, is_new, try_prompt, write_compiling, 
 pytestmark = pytest.mark.slow
 
 
-def kept(folder):
+def prompts_of(folder):
     return [data for (data,) in sql(folder, "SELECT compiled FROM prompts")]
 
 
-def test_it_is_what_the_backbone_makes_of_the_newest_texts(taken, release, labels):
-    folder, before, after, told = taken
-    assert told.taken and "with the prompt" in told.reason and told.difference.better
-    assert (told.texts, told.labelled) == (2, KNOWN - 2)
-    assert told.forward_passes == 1 + KNOWN
+def test_the_prompt_is_compiled_from_the_newest_texts(prompt_trial, release, labels):
+    folder, before, after, report = prompt_trial
+    assert report.taken and "with the prompt" in report.reason and report.difference.better
+    assert (report.texts, report.labelled) == (2, KNOWN - 2)
+    assert report.forward_passes == 1 + KNOWN
     truth = np.array(labels) == "1"
     assert np.mean((after[:, 1] > 0.5) == truth) > 0.9 > np.mean((before[:, 1] > 0.5) == truth)
     backbone = release.backbone()
-    made = backbone.compile_context(backbone.context([TEXTS[at] for at in NEWEST[:2]], 512))
-    half = {name: part.astype("f2").astype("f4") for name, part in made.inputs.items()}
+    context = backbone.compile_context(backbone.context([TEXTS[at] for at in NEWEST[:2]], 512))
+    half = {name: part.astype("f2").astype("f4") for name, part in context.inputs.items()}
     with Device.open(folder) as device:
         z = device.model.logits(backbone.encode(TEXTS, EncoderState.of(half)))[:, 0]
     np.testing.assert_allclose(after[:, 1], 1 / (1 + np.exp(-z)), atol=1e-6)
-    (data,) = kept(folder)
-    assert len(data) < 2 * sum(part.size for part in made.inputs.values()) + 200
+    (data,) = prompts_of(folder)
+    assert len(data) < 2 * sum(part.size for part in context.inputs.values()) + 200
 
 
-def test_every_process_goes_on_with_it(compiled, taken, labels):
-    after = taken[2]
-    data = kept(compiled)
+def test_the_prompt_is_used_by_every_process(compiled, prompt_trial, labels):
+    after = prompt_trial[2]
+    data = prompts_of(compiled)
     with Device.open(compiled) as device:
         assert device.on_trial
 
-        def other(say):
+        def predict(send):
             with Device.open(compiled) as second:
-                say(second.predict(TEXTS).tolist())
+                send(second.predict(TEXTS).tolist())
 
-        assert run_apart(other).said == (after.tolist(),)
+        assert run_apart(predict).said == (after.tolist(),)
         device.learn(TEXTS[KNOWN:], labels[KNOWN:])
-        told = device.predict(TEXTS)
+        expected = device.predict(TEXTS)
         again = device.refine(Budget(200), prompts="auto").prompt
         assert again.reason == "a prompt is in use already"
-    assert kept(compiled) == data and Device.examine(compiled).whole
+    assert prompts_of(compiled) == data and Device.examine(compiled).whole
     with Device.open(compiled) as device:
-        np.testing.assert_array_equal(device.predict(TEXTS), told)
+        np.testing.assert_array_equal(device.predict(TEXTS), expected)
 
 
 @pytest.mark.parametrize("back", [False, True], ids=["answers", "to go back to"])
-def test_a_text_that_is_forgotten_is_in_no_prompt(compiled, tmp_path, release, labels, back):
-    (data,) = kept(compiled)
+def test_a_forgotten_text_is_in_no_prompt(compiled, tmp_path, release, labels, back):
+    (data,) = prompts_of(compiled)
     with Device.open(compiled) as device:
-        device.forget([next(device.examples()).id])  # none of those that it is of
+        device.forget([next(device.examples()).id])  # a text that the prompt does not use
         device.confirm()
-        assert kept(compiled) == [data]
+        assert prompts_of(compiled) == [data]
         if back:
             device.rollback()
         device.forget(where=lambda row: row.example == TEXTS[NEWEST[1]])
-        found = device.predict(TEXTS)
-        assert kept(compiled) == []
+        p = device.predict(TEXTS)
+        assert prompts_of(compiled) == []
         if back:
             device.rollback()
-            np.testing.assert_allclose(device.predict(TEXTS), found, atol=1e-6)
+            np.testing.assert_allclose(device.predict(TEXTS), p, atol=1e-6)
     for file in compiled.iterdir():
         assert file.is_dir() or data[-64:] not in file.read_bytes()
-    whole = [*range(1, NEWEST[1]), NEWEST[0]]
+    remaining = [*range(1, NEWEST[1]), NEWEST[0]]
     with Device.create(tmp_path / "never", release.path) as never:
-        never.learn([TEXTS[one] for one in whole], [labels[one] for one in whole])
-        np.testing.assert_allclose(found, never.predict(TEXTS), atol=1e-6)
+        never.learn([TEXTS[at] for at in remaining], [labels[at] for at in remaining])
+        np.testing.assert_allclose(p, never.predict(TEXTS), atol=1e-6)
     with Device.open(compiled) as device:
-        np.testing.assert_allclose(device.predict(TEXTS), found, atol=1e-6)
+        np.testing.assert_allclose(device.predict(TEXTS), p, atol=1e-6)
         again = device.refine(Budget(200), prompts="auto").prompt
-        assert again.taken and again.texts == 2 and kept(compiled) != [data]
+        assert again.taken and again.texts == 2 and prompts_of(compiled) != [data]
 
 
-def test_the_next_release_leaves_none_of_it(compiled, tmp_path):
+def test_the_second_replacement_deletes_the_prompt(compiled, tmp_path):
     with Device.open(compiled) as device:
-        for seed, left in ((7, 1), (8, 0)):  # it may be gone back to, once
+        for seed, count in ((7, 1), (8, 0)):  # one rollback is possible
             path = tmp_path / f"{seed}.fala"
-            other = write_plain(path, seed=seed, name="other")
-            device.replace(other.path, Budget(0))
-            assert len(kept(compiled)) == left
+            newer = write_plain(path, seed=seed, name="other")
+            device.replace(newer.path, Budget(0))
+            assert len(prompts_of(compiled)) == count
 
 
-def test_a_replacement_compiles_it_as_a_part_of_its_trial(tmp_path, release, labels):
+def test_a_replacement_compiles_a_prompt_for_its_trial(tmp_path, release, labels):
     old = write_plain(tmp_path / "old.fala", seed=5, name="old").path
     with Device.create(tmp_path / "device", old) as device:
         device.learn(TEXTS, labels)
@@ -108,28 +108,28 @@ def test_a_replacement_compiles_it_as_a_part_of_its_trial(tmp_path, release, lab
         np.testing.assert_array_equal(device.predict(TEXTS), before)
 
 
-def test_killed_at_every_end_of_something(learned, taken, tmp_path):
+def test_killed_at_every_file_operation(learned, prompt_trial, tmp_path):
     cuts = PowerCuts(try_prompt, learned, scratch=tmp_path)
-    ends = cuts.at_operations({"sync", "rename", "delete"}, count=None, unsynced="lost")
-    found = [is_new(cut.folder, *taken[1:3]) for cut in ends]
-    assert found == sorted(found) and set(found) == {False, True}
+    cut_points = cuts.at_operations({"sync", "rename", "delete"}, count=None, unsynced="lost")
+    states = [is_new(cut.folder, *prompt_trial[1:3]) for cut in cut_points]
+    assert states == sorted(states) and set(states) == {False, True}
 
 
-def test_an_encrypted_device_hides_it(tmp_path, release, labels, taken):
+def test_the_prompt_is_encrypted(tmp_path, release, labels, prompt_trial):
     folder, keys = tmp_path / "sealed", [bytes(32), bytes(31) + b"1"]
     with Device.create(folder, release.path, key=lambda: keys[0]) as device:
         device.learn(TEXTS[:KNOWN], labels[:KNOWN])
         assert device.refine(Budget(200), prompts="auto").prompt.taken
-        after, sealed = device.predict(TEXTS), kept(folder)
+        after, sealed = device.predict(TEXTS), prompts_of(folder)
         device.rotate_key(lambda: keys[1])
-    assert kept(taken[0])[0][-32:] not in sealed[0] and kept(folder) != sealed
+    assert prompts_of(prompt_trial[0])[0][-32:] not in sealed[0] and prompts_of(folder) != sealed
     with Device.open(folder, key=lambda: keys[1]) as device:
         np.testing.assert_array_equal(device.predict(TEXTS), after)
         device.erase()
     assert not folder.exists()
 
 
-def damaged(folder, data):
+def write_prompt(folder, data):
     with sqlite3.connect(folder / "store.sqlite3") as db:
         if data is None:
             db.execute("DELETE FROM prompts")
@@ -153,32 +153,32 @@ def damaged(folder, data):
     ],
     ids=["gone", "another", "infinite", "cut", "type", "shape", "text"],
 )
-def test_one_that_is_damaged_gives_way(compiled, taken, change, why):
-    (data,) = kept(compiled)
+def test_a_damaged_prompt_activates_the_previous_slot(compiled, prompt_trial, change, why):
+    (data,) = prompts_of(compiled)
     with Device.open(compiled) as device:
         device.confirm()
-    damaged(compiled, change(data))
-    found = Device.examine(compiled)
-    assert not found.whole
+    write_prompt(compiled, change(data))
+    report = Device.examine(compiled)
+    assert not report.whole
     with pytest.raises(DeviceError, match=r"slot b is damaged.*fala-device doctor") as caught:
         Device.open(compiled)
-    assert why in str(caught.value) or why in found.slots["b"]
+    assert why in str(caught.value) or why in report.slots["b"]
     assert Device.repair(compiled).answers == "a"
     with Device.open(compiled) as device:
-        np.testing.assert_array_equal(device.predict(TEXTS), taken[1])
+        np.testing.assert_array_equal(device.predict(TEXTS), prompt_trial[1])
 
 
-def test_a_store_that_is_written_anew_keeps_it(compiled, taken):
+def test_a_rebuilt_store_keeps_the_prompt(compiled, prompt_trial):
     with Device.open(compiled) as device:
         device.confirm()
     sql(compiled, "PRAGMA user_version = 3")
     report = Device.repair(compiled)
     assert report.whole and report.aside and not report.fit
     with Device.open(compiled) as device:
-        np.testing.assert_array_equal(device.predict(TEXTS), taken[2])
+        np.testing.assert_array_equal(device.predict(TEXTS), prompt_trial[2])
 
 
-def test_devices_and_releases_without_what_it_takes(tmp_path, release, labels):
+def test_devices_and_releases_that_cannot_have_a_prompt(tmp_path, release, labels):
     unable = tmp_path / "unable.fala"
     plain = write_plain(tmp_path / "plain.fala")
     write_release(unable, plain, plain.head(), {"hard_prompt": {"tokens": 8}})
@@ -195,15 +195,15 @@ def test_devices_and_releases_without_what_it_takes(tmp_path, release, labels):
         with Device.create(tmp_path / f"device {at}", bundle, **options) as device:
             device.learn(TEXTS[:count], labels[:count])
             before = device.predict(TEXTS)
-            told = device.refine(Budget(budget), prompts="auto").prompt
-            assert not told.taken and reason in told.reason
+            prompt = device.refine(Budget(budget), prompts="auto").prompt
+            assert not prompt.taken and reason in prompt.reason
             np.testing.assert_array_equal(device.predict(TEXTS), before)
     with Device.create(tmp_path / "matching", match) as device:
         assert "texts of one user" in device.refine(prompts="auto").prompt.reason
 
 
 @pytest.mark.parametrize("told", [True, {"tokens": True}, {"tokens": 0}, {"tokens": 513}, [8]])
-def test_what_no_training_tells_is_no_prompt(tmp_path, told):
+def test_a_wrong_hard_prompt_setting_gives_no_prompt(tmp_path, told):
     bundle = write_compiling(tmp_path / "x.fala", hard_prompt=told)
     with Device.create(tmp_path / "device", bundle.path) as device:
         reason = device.refine(prompts="auto").prompt.reason

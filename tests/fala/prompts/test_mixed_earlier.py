@@ -25,8 +25,8 @@ def mixed(tmp_path):
     return tmp_path / "mixed"
 
 
-def goes_on_without(folder):
-    """Whether the device is fitted again, to all labels and to texts that are read as they are."""
+def assert_fitted_without_mixture(folder):
+    """The device is fitted again to all labels, with embeddings without a prompt."""
     with Device.open(folder) as device:
         now = device.predict(TEXTS)
         assert [row.label for row in device.examples()].count(None) == 0
@@ -42,12 +42,12 @@ def goes_on_without(folder):
         assert not np.array_equal(device.predict(TEXTS), now)
 
 
-def test_it_is_fitted_again_without_the_mixture(mixed):
+def test_the_active_slot_is_fitted_again_without_the_mixture(mixed):
     assert Device.examine(mixed).whole
-    goes_on_without(mixed)
+    assert_fitted_without_mixture(mixed)
 
 
-def test_one_to_roll_back_to_is_fitted_again_there(mixed):
+def test_the_previous_slot_is_fitted_again_after_a_rollback(mixed):
     with sqlite3.connect(mixed / "store.sqlite3") as db:
         db.execute("UPDATE active SET slot = 'a', previous = 'b'")
     db.close()
@@ -55,10 +55,10 @@ def test_one_to_roll_back_to_is_fitted_again_there(mixed):
         before = device.predict(TEXTS)
         device.rollback()
         np.testing.assert_allclose(device.predict(TEXTS), before, atol=1e-6)
-    goes_on_without(mixed)
+    assert_fitted_without_mixture(mixed)
 
 
-def test_what_is_forgotten_is_forgotten(mixed):
+def test_forgetting_works_in_both_slots(mixed):
     with Device.open(mixed) as device:
         device.forget(where=lambda row: row.example == TEXTS[59])
         now = device.predict(TEXTS)
@@ -67,8 +67,8 @@ def test_what_is_forgotten_is_forgotten(mixed):
         assert len(list(device.examples())) == 59
 
 
-def test_a_damaged_one_is_repaired(mixed):
+def test_a_damaged_store_is_repaired(mixed):
     sql(mixed, "INSERT INTO logits VALUES (999, 'model', x'00')")  # an example that is not there
     report = Device.repair(mixed)
     assert report.whole and report.aside and report.lost == 0 and report.examples == 60
-    goes_on_without(mixed)
+    assert_fitted_without_mixture(mixed)

@@ -1,4 +1,4 @@
-"""Where a prompt is not proven better, or cannot be made, the device stays as it is."""
+"""A device stays as it is if a prompt is not proven better, or cannot be compiled."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from fala import Budget, DataError, Device
 from fala.backbones import OnnxEncoder
 from prompt_releases import KNOWN
 
-#: One pass compiles, two read the texts in the prompt, and the newest ten are to judge it.
+#: One pass compiles, two encode the texts of the prompt, and ten are needed to judge it.
 TOO_FEW = 2 + 10
 
 
@@ -22,14 +22,14 @@ def content(folder):
 
 def test_labels_that_the_prompt_does_not_predict_change_nothing(tmp_path, release):
     draw = np.random.default_rng(0)
-    labels = [str(int(one)) for one in draw.random(len(TEXTS)) < 0.5]
+    labels = [str(int(positive)) for positive in draw.random(len(TEXTS)) < 0.5]
     with Device.create(tmp_path / "device", release.path) as device:
         device.learn(TEXTS[:48], labels[:48])
-        before, kept = device.predict(TEXTS), content(tmp_path / "device")
+        before, content_before = device.predict(TEXTS), content(tmp_path / "device")
         prompt = device.refine(Budget(200), prompts="auto").prompt
         assert not prompt.taken and "not proven better" in prompt.reason
         assert prompt.labelled == 46 and not prompt.difference.better
-        assert content(tmp_path / "device") == kept and not device.on_trial
+        assert content(tmp_path / "device") == content_before and not device.on_trial
         np.testing.assert_array_equal(device.predict(TEXTS), before)
         # With enough attempts one is better by chance: the next waits for more labels.
         again = device.refine(Budget(200), prompts="auto").prompt
@@ -47,21 +47,21 @@ def test_labels_that_the_prompt_does_not_predict_change_nothing(tmp_path, releas
     ],
     ids=["none", "one too few", "no time"],
 )
-def test_a_budget_that_is_too_small(folder, budget, spent, reason):
-    kept = content(folder)
+def test_a_too_small_budget_tries_no_prompt(folder, budget, spent, reason):
+    before = content(folder)
     with Device.open(folder) as device:
         prompt = device.refine(budget, prompts="auto").prompt
         assert not prompt.taken and reason in prompt.reason and prompt.forward_passes == spent
-    assert content(folder) == kept
+    assert content(folder) == before
 
 
 def test_the_newest_texts_judge_within_the_budget(folder):
-    encoded, real, budget = [], OnnxEncoder.encode, 30
+    encoded, original, budget = [], OnnxEncoder.encode, 30
     with Device.open(folder) as device, pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             OnnxEncoder,
             "encode",
-            lambda self, texts, state=None: encoded.extend(texts) or real(self, texts, state),
+            lambda self, texts, state=None: encoded.extend(texts) or original(self, texts, state),
         )
         prompt = device.refine(Budget(budget), prompts="auto").prompt
         assert prompt.forward_passes == 1 + len(encoded) == budget
@@ -73,22 +73,22 @@ def test_the_newest_texts_judge_within_the_budget(folder):
 
 
 def test_a_cancelled_attempt_changes_nothing(folder):
-    kept = content(folder)
+    before = content(folder)
     with Device.open(folder) as device:
         budget = Budget(200, seconds=60)  # with a deadline the first batch has 8 texts
         report = device.refine(budget, prompts="auto", progress=lambda *_: False)
         assert report.prompt.reason == "cancelled" and not report.prompt.taken
         assert report.prompt.forward_passes == 1 + 8
-    assert content(folder) == kept
+    assert content(folder) == before
 
 
-def test_one_label_judges_nothing(tmp_path, release):
+def test_two_labels_of_a_class_are_too_few(tmp_path, release):
     with Device.create(tmp_path / "device", release.path) as device:
         device.learn(TEXTS[:KNOWN], ["1"] * 58 + ["0"] * 2)
         assert "3 of each of two labels" in device.refine(prompts="auto").prompt.reason
 
 
-def test_the_arguments_are_checked_first(folder, release):
+def test_prompt_arguments_are_checked(folder, release):
     adapter = write_adapter_for(folder.parent / "one.fala", release, "one")
     with Device.open(folder) as device:
         device.load_adapter(adapter.path)

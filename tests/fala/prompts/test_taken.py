@@ -1,4 +1,4 @@
-"""A prompt that left-out labels prove: on trial, used by the device's own task, and undone."""
+"""A prompt that held-out labels prove better: on trial, for the device's own task only."""
 
 import numpy as np
 import pytest
@@ -9,13 +9,13 @@ from fala import Budget, Device, add_bridge, fit_bridge, write_release
 from prompt_releases import KNOWN, NEWEST, write_plain
 
 
-def test_it_is_on_trial_and_a_rollback_returns_to_the_bit(compiled, taken):
-    _, before, after, _ = taken
+def test_a_prompt_is_on_trial_and_a_rollback_is_exact(compiled, prompt_trial):
+    _, before, after, _ = prompt_trial
     with Device.open(compiled) as device:
         assert device.on_trial and device.can_roll_back
         device.rollback()
         np.testing.assert_array_equal(device.predict(TEXTS), before)
-        # Where the user rolled it back it does not come again the next night.
+        # A prompt that the user rolled back is not tried again at once.
         again = device.refine(Budget(200), prompts="auto").prompt
         assert not again.taken and "tried again at 75" in again.reason
         assert again.forward_passes == 0
@@ -26,7 +26,7 @@ def test_it_is_on_trial_and_a_rollback_returns_to_the_bit(compiled, taken):
         np.testing.assert_array_equal(device.predict(TEXTS), after)
 
 
-def test_other_tasks_answer_as_before_and_go_back_with_it(folder, release):
+def test_a_prompt_does_not_change_other_tasks(folder, release):
     adapter = write_adapter_for(folder.parent / "one.fala", release, "one")
     with Device.open(folder) as device:
         device.load_adapter(adapter.path)
@@ -39,7 +39,7 @@ def test_other_tasks_answer_as_before_and_go_back_with_it(folder, release):
         np.testing.assert_array_equal(after["one"], before["one"])
     with Device.open(folder) as device:
         assert equal(answers(device), after)
-        # A task that comes now is read without the prompt, too.
+        # A task that is loaded now does not use the prompt, either.
         device.load_adapter(adapter.path, name="two")
         device.learn(TEXTS[:40], labels_of("one")[:40], adapter="two")
         np.testing.assert_array_equal(answers(device)["two"], after["one"])
@@ -51,45 +51,45 @@ def test_other_tasks_answer_as_before_and_go_back_with_it(folder, release):
         np.testing.assert_array_equal(answers(device)[""], before[""])
 
 
-def test_the_next_release_starts_without_it_over_its_bridge(compiled, taken, release, tmp_path):
+def test_the_next_release_starts_without_the_prompt(compiled, prompt_trial, release, tmp_path):
     newer = write_plain(tmp_path / "newer.fala", seed=7, name="newer encoder")
-    spaces = [one.backbone().encode(TEXTS) for one in (release, newer)]
+    spaces = [bundle.backbone().encode(TEXTS) for bundle in (release, newer)]
     add_bridge(newer.path, newer, fit_bridge(release.backbone_digest, *spaces), {})
     with Device.open(compiled) as device:
         report = device.replace(newer.path, Budget(0))
-        # Embeddings that were made without the prompt cross it.
+        # The bridge maps embeddings that were computed without the prompt.
         assert report.bridged == KNOWN and report.prompt is None
         device.rollback()
-        np.testing.assert_array_equal(device.predict(TEXTS), taken[2])
-        # The same release again is one without a prompt, whose embeddings are kept.
+        np.testing.assert_array_equal(device.predict(TEXTS), prompt_trial[2])
+        # The same release again has no prompt; its embeddings are kept.
         report = device.replace(release.path, Budget(0))
         assert (report.forward_passes, report.counts.representatives) == (0, KNOWN)
-        assert np.abs(device.predict(TEXTS) - taken[2]).max() > 0.1
+        assert np.abs(device.predict(TEXTS) - prompt_trial[2]).max() > 0.1
 
 
-def meanwhile(folder, act):
-    """Try a prompt on a device, on which something is done while texts are read with it."""
+def refine_and(folder, act):
+    """Try a prompt, and call ``act`` while texts are encoded with it."""
     with Device.open(folder) as device:
 
         def progress(stage, done, total):
-            if not acted and stage == "forward":
-                acted.append(True)
+            if not calls and stage == "forward":
+                calls.append(True)
                 act(device)
 
-        acted = []
+        calls = []
         return device.refine(Budget(200), prompts="auto", progress=progress).prompt
 
 
-def test_what_is_learned_meanwhile_counts(folder, taken, labels):
+def test_labels_learned_during_the_attempt_count(folder, prompt_trial, labels):
     def act(device):
         device.learn(TEXTS[KNOWN:], labels[KNOWN:])
 
-    assert meanwhile(folder, act).taken
+    assert refine_and(folder, act).taken
     with Device.open(folder) as device:
         assert device.refine(Budget(200)).forward_passes == len(TEXTS) - KNOWN
         assert np.mean((device.predict(TEXTS)[:, 1] > 0.5) == (np.array(labels) == "1")) > 0.9
         device.rollback()
-        assert np.abs(device.predict(TEXTS) - taken[1]).max() > 1e-3  # it has learned them, too
+        assert np.abs(device.predict(TEXTS) - prompt_trial[1]).max() > 1e-3  # they count here
 
 
 def forget_newest(device):
@@ -112,8 +112,8 @@ def compile_another(device):
         (compile_another, "another release or prompt was installed"),
     ],
 )
-def test_where_the_device_has_changed_meanwhile_nothing_is_taken(folder, act, reason):
-    prompt = meanwhile(folder, act)
+def test_no_prompt_is_taken_if_the_device_changed_meanwhile(folder, act, reason):
+    prompt = refine_and(folder, act)
     assert not prompt.taken and reason in prompt.reason and prompt.forward_passes == 1 + KNOWN
     assert Device.examine(folder).whole
 
@@ -121,7 +121,7 @@ def test_where_the_device_has_changed_meanwhile_nothing_is_taken(folder, act, re
 @pytest.mark.parametrize(
     "head", [make_head(words=True), make_head(labels=("0", "1", "more"))], ids=["words", "three"]
 )
-def test_heads_with_words_and_of_three_labels_take_one_too(tmp_path, release, labels, head):
+def test_heads_with_words_or_three_labels_take_a_prompt(tmp_path, release, labels, head):
     path = tmp_path / "x.fala"
     write_release(path, release, head, {"hard_prompt": {"tokens": 8}})
     with Device.create(tmp_path / "device", path) as device:

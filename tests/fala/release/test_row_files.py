@@ -19,14 +19,14 @@ COLUMNS = Columns(text="post", label="hateful", user="annotator")
 
 
 def posts(users=8, each=24, seed=0):
-    """Rows of a vendor's table: everybody judges posts of a common pool."""
+    """Rows of a vendor's table: all users label posts of a common pool."""
     draw = np.random.default_rng(seed)
     words = ["good", "soup", "clown", "match", "awful", "lovely", "song", "late"]
     pool = sorted({" ".join(draw.choice(words, size=5)) for _ in range(4 * each)})
     rows = []
     for user in range(users):
         chosen = draw.choice(pool, size=each + user, replace=False)
-        rows += [(one, int("awful" in one or "clown" in one), f"u{user}", "2026") for one in chosen]
+        rows += [(t, int("awful" in t or "clown" in t), f"u{user}", "2026") for t in chosen]
     return rows
 
 
@@ -37,22 +37,22 @@ def write(path, rows, header=HEADER, **options):
     return path
 
 
-def test_a_table_is_its_json_lines(tmp_path):
-    rows = [(f'text {at},\n"quoted"', at % 2, f"u{at % 3}", "x") for at in range(60)]
+def test_a_table_equals_its_json_lines(tmp_path):
+    rows = [(f'text {i},\n"quoted"', i % 2, f"u{i % 3}", "x") for i in range(60)]
     path = write(tmp_path / "a.csv", rows)
     tabs = write(tmp_path / "a.TSV", rows, delimiter="\t")
     lines = tmp_path / "a.jsonl"
     lines.write_text("\n".join(json.dumps(dict(zip(HEADER, row, strict=True))) for row in rows))
-    read = [
-        [(row.user, row.split, row.example, row.label) for row in file_rows(one, COLUMNS)[0]]
-        for one in (path, tabs, lines)
+    results = [
+        [(row.user, row.split, row.example, row.label) for row in file_rows(file, COLUMNS)[0]]
+        for file in (path, tabs, lines)
     ]
-    assert read[0] == read[1] == read[2]
+    assert results[0] == results[1] == results[2]
     assert file_rows(path, COLUMNS)[0][0].line == 2
     assert file_rows(path, COLUMNS)[0][1].line > 3  # a text may have lines of its own
 
 
-def test_parquet(tmp_path):
+def test_parquet_rows_are_read(tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet
 
@@ -85,7 +85,7 @@ def save_to_disk(folder, parts):
     (folder / "state.json").write_text(json.dumps(state))
 
 
-def test_a_saved_data_set(tmp_path):
+def test_a_saved_data_set_equals_its_table(tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     table = pyarrow.table(dict(zip(HEADER, zip(*posts(), strict=True), strict=True)))
     save_to_disk(tmp_path / "saved", [table[:50], table[50:]])
@@ -110,7 +110,7 @@ def test_a_saved_data_set(tmp_path):
         ({"dataset_dict.json": '{"splits": ["train"]}'}, "several splits"),
     ],
 )
-def test_a_folder_that_is_no_saved_data_set(tmp_path, files, match):
+def test_other_folders_are_rejected(tmp_path, files, match):
     pytest.importorskip("pyarrow")
     for name, content in files.items():
         (tmp_path / name).write_text(content)
@@ -118,7 +118,7 @@ def test_a_folder_that_is_no_saved_data_set(tmp_path, files, match):
         file_rows(tmp_path)
 
 
-def test_parquet_without_pyarrow(tmp_path, monkeypatch):
+def test_parquet_needs_pyarrow(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     with pytest.raises(MissingExtraError, match="pip install pyarrow"):
         file_rows(tmp_path / "a.parquet")
@@ -134,8 +134,8 @@ def test_the_division_is_by_user_and_document(tmp_path):
     others = {document_key(row) for row in rows if row.split != "test"}
     assert not held_out & others
     for user in devices:
-        own = [row.split for row in rows if row.user == user]
-        assert own.count("train") >= own.count("test") > 0
+        splits = [row.split for row in rows if row.user == user]
+        assert splits.count("train") >= splits.count("test") > 0
     assert f"{len(posts()) - len(rows)} rows left out" in divided
     assert file_rows(path, COLUMNS) == (rows, divided)
     assert file_rows(path, COLUMNS, seed=1)[0] != rows
@@ -153,14 +153,14 @@ def test_splits_of_the_file_are_kept(tmp_path):
     assert [row.label for row in read] == [0, 1, None, 1] and read[0].user is None and not divided
 
 
-def test_a_row_without_a_split_among_others_is_refused(tmp_path):
+def test_a_table_with_a_missing_split_is_rejected(tmp_path):
     rows = [("a", 0, "u", "train"), ("b", 1, "u", "")]
     for ordered in (rows, rows[::-1]):
         with pytest.raises(RowError, match="line 3: split is missing here or in the rows before"):
             file_rows(write(tmp_path / "x.csv", ordered, ("text", "label", "user", "split")))
 
 
-def test_matches(tmp_path):
+def test_a_table_of_matches(tmp_path):
     header = ("history", "candidate", "label", "user", "split")
     rows = [
         (json.dumps(["a", "b"]), "c", "yes", "u", "train"),
@@ -195,12 +195,12 @@ def test_matches(tmp_path):
         ),
     ],
 )
-def test_a_table_that_cannot_be_used(tmp_path, header, cells, columns, message):
+def test_unusable_tables_are_rejected(tmp_path, header, cells, columns, message):
     with pytest.raises(DataError, match=message):
         file_rows(write(tmp_path / "x.csv", [cells], header), columns)
 
 
-def test_bytes_that_are_no_table(tmp_path):
+def test_files_without_a_table_are_rejected(tmp_path):
     for data in (b"", b"\xff\xfe", b"\0"):
         (tmp_path / "x.csv").write_bytes(data)
         with pytest.raises(DataError):
@@ -213,7 +213,7 @@ def test_bytes_that_are_no_table(tmp_path):
         file_rows(tmp_path / "x.xlsx")
 
 
-def test_a_table_of_another_program_says_how_to_save_it(tmp_path):
+def test_the_error_of_a_wrong_csv_format_says_how_to_save_it(tmp_path):
     path = tmp_path / "posts.csv"
     path.write_text("post;label\na;1\n")
     for read in (file_rows, lambda path: file_rows(path, Columns(text="post"))):
@@ -225,13 +225,13 @@ def test_a_table_of_another_program_says_how_to_save_it(tmp_path):
             read(path)
 
 
-def test_who_plays_a_device_leaves_rows_to_others(tmp_path):
-    rows = [(f"post {at}", at % 2, "u0", "") for at in range(30)]
+def test_public_rows_are_required_besides_devices(tmp_path):
+    rows = [(f"post {number}", number % 2, "u0", "") for number in range(30)]
     with pytest.raises(DataError, match="1 of 1 users play devices, and no labelled row is left"):
         file_rows(write(tmp_path / "x.csv", rows), COLUMNS)
-    alike = [(post, 4, user, "") for post, _, user, _ in rows]
+    same_labels = [(post, 4, user, "") for post, _, user, _ in rows]
     with pytest.raises(DataError, match="none of 1 users has 12 labelled documents with two lab"):
-        file_rows(write(tmp_path / "x.csv", alike), COLUMNS)
+        file_rows(write(tmp_path / "x.csv", same_labels), COLUMNS)
 
 
 @pytest.mark.parametrize(
@@ -243,11 +243,11 @@ def test_who_plays_a_device_leaves_rows_to_others(tmp_path):
         (("1.0", "2.5", "3", "n/a"), "beside 'n/a' are used as classes.*all are numbers"),
     ],
 )
-def test_labels_that_look_like_ratings(names, message):
+def test_numbers_used_as_classes_are_reported(names, message):
     assert re.search(message or "^$", numbers_as_classes(names, "x.csv"))
 
 
-def test_decimals_have_a_point():
+def test_decimal_commas_are_rejected():
     with pytest.raises(DataError, match=r"0\.5 4\.5 uses them .* a point \('4,5' has a comma"):
         numbers_as_classes(("4,5", "1", "0.5"), "x.csv")
 

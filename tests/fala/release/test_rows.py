@@ -24,8 +24,8 @@ def lines(*rows):
     return [json.dumps(row) + "\n" for row in rows]
 
 
-def whole(**changes):
-    """The rows of a smallest whole data set, by name, with some of them changed or left out."""
+def complete(**changes):
+    """The rows of a smallest complete data set, with some of them changed or left out."""
     rows = {
         "public0": text_row(user=None, split="public", label=0),
         "public1": text_row(user=None, split="public", label=1),
@@ -119,7 +119,7 @@ def test_public_rows_may_lack_a_user_and_train_rows_a_label():
         (match_row(), "is a matching row, but line 1 is a classification row"),
     ],
 )
-def test_a_bad_row_says_what_is_wrong_and_where(bad, words):
+def test_the_error_of_a_bad_row_names_line_and_reason(bad, words):
     line = json.dumps(bad) if isinstance(bad, dict) else bad
     with pytest.raises(RowError) as caught:
         read_rows([*lines(text_row()), "\n", line, "not reached"])
@@ -130,8 +130,8 @@ def test_a_bad_row_says_what_is_wrong_and_where(bad, words):
 
 
 def test_labels_may_be_ratings_or_sets_of_tags():
-    stars, given = Rating(1, 5, 1), (text_row(label=2), text_row(label=4.5), text_row(label="3.5"))
-    assert [row_of(1, one, stars).label for one in given] == [2, 4.5, 3.5]
+    stars, rated = Rating(1, 5, 1), (text_row(label=2), text_row(label=4.5), text_row(label="3.5"))
+    assert [row_of(1, row, stars).label for row in rated] == [2, 4.5, 3.5]
     for wrong in (6, "good", [2], True):
         with pytest.raises(RowError, match="line 7: label must be a number from 1 to 5; got"):
             row_of(7, text_row(label=wrong), stars)
@@ -142,13 +142,13 @@ def test_labels_may_be_ratings_or_sets_of_tags():
     tags = ([], ["a"], ["b"], ["a", "b"])
     public = [text_row(split="public", label=label) for label in tags]
     rows = [*public, text_row(label=["b"]), text_row(split="test", label=["a"])]
-    data = gather_rows([row_of(1, one, TAGS) for one in rows], "", TAGS)
+    data = gather_rows([row_of(1, row, TAGS) for row in rows], "", TAGS)
     assert (data.labels, data.link) == (("a", "b"), TAGS)
 
 
-def test_a_data_set():
-    other = [text_row(user="u0"), text_row(user="u0", split="test", label=1)]
-    rows = gather_rows(read_rows(lines(*whole(), *other)), "here")
+def test_gather_rows_makes_a_data_set():
+    second_user = [text_row(user="u0"), text_row(user="u0", split="test", label=1)]
+    rows = gather_rows(read_rows(lines(*complete(), *second_user)), "here")
     assert (rows.task, rows.labels, rows.source) == ("classification", ("0", "1"), "here")
     assert list(rows.users) == ["u1", "u0"]
     assert [row.line for row in rows.public] == [1, 2]
@@ -170,32 +170,32 @@ def test_integer_labels_sort_as_numbers_and_strings_as_strings():
     ("rows", "words"),
     [
         ([], "no rows"),
-        (whole(public0=None, public1=None), "no public rows"),
-        (whole(public1=None), "all public rows have the label 0"),
-        (whole(train=None, test=None), "no users"),
-        (whole(test=None), "user 'u1' has no test rows"),
-        (whole(train=None), "user 'u1' has no train rows"),
-        (whole(test=text_row(split="test", label=2)), "line 4: label 2 is in no public row"),
+        (complete(public0=None, public1=None), "no public rows"),
+        (complete(public1=None), "all public rows have the label 0"),
+        (complete(train=None, test=None), "no users"),
+        (complete(test=None), "user 'u1' has no test rows"),
+        (complete(train=None), "user 'u1' has no train rows"),
+        (complete(test=text_row(split="test", label=2)), "line 4: label 2 is in no public row"),
     ],
 )
-def test_rows_that_make_no_data_set(rows, words):
+def test_incomplete_data_sets_are_rejected(rows, words):
     with pytest.raises(DataError, match=words):
         gather_rows(read_rows(lines(*rows)), "")
 
 
 @pytest.mark.parametrize("name", ["absent.jsonl", ".", "nul\0byte", "x" * 5000])
-def test_a_file_that_cannot_be_read(tmp_path, name):
+def test_an_unreadable_file_is_rejected(tmp_path, name):
     with pytest.raises(DataError, match=r"cannot read|no state\.json") as caught:
         load_rows(f"{tmp_path}/{name}")
     assert "\n" not in str(caught.value)
 
 
-def parse_or_refuse(given_lines):
-    """Parse what may be anything; any exception but FaLA's own fails the test."""
+def parse_or_reject(data):
+    """Parse arbitrary lines; any exception but FaLA's own fails the test."""
     try:
-        rows = gather_rows(read_rows(given_lines), "fuzz")
+        rows = gather_rows(read_rows(data), "fuzz")
     except RowError as error:
-        assert 1 <= error.line <= len(given_lines)
+        assert 1 <= error.line <= len(data)
         return
     except DataError:
         return
@@ -226,11 +226,11 @@ near_rows = st.fixed_dictionaries(
 
 @settings(deadline=None)  # a shared machine may stall
 @given(st.lists(st.binary(max_size=60), max_size=4))
-def test_any_bytes_parse_or_are_refused(given_lines):
-    parse_or_refuse(given_lines)
+def test_any_bytes_are_parsed_or_rejected(data):
+    parse_or_reject(data)
 
 
 @settings(deadline=None)  # a shared machine may stall
 @given(st.lists(near_rows | values, max_size=6))
-def test_any_json_parses_or_is_refused(objects):
-    parse_or_refuse([json.dumps(value) for value in objects])
+def test_any_json_is_parsed_or_rejected(objects):
+    parse_or_reject([json.dumps(value) for value in objects])

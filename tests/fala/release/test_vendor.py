@@ -24,7 +24,7 @@ def backbone(tmp_path_factory):
 
 
 class Silent:
-    """A backbone that nobody may ask."""
+    """A backbone whose ``encode`` must not be called."""
 
     def __init__(self, dimension):
         self.dimension = dimension
@@ -35,15 +35,15 @@ class Silent:
 
 def chosen_lambda(monkeypatch):
     """The penalty that fit_head chose last."""
-    seen = []
-    real = vendor._fit
+    fits = []
+    original = vendor._fit
 
     def fit(*arguments, **options):
-        seen.append(real(*arguments, **options))
-        return seen[-1]
+        fits.append(original(*arguments, **options))
+        return fits[-1]
 
     monkeypatch.setattr(vendor, "_fit", fit)
-    return lambda: seen[-1][2]
+    return lambda: fits[-1][2]
 
 
 @pytest.mark.parametrize("names", [None, ("1", "0"), ("2", "0", "1")])
@@ -53,11 +53,11 @@ def test_a_classifier_is_the_logistic_optimum(backbone, monkeypatch, names):
     classes = len(names or "01")
     noise = np.random.default_rng(1).normal(size=(len(h), classes)) * 0.3
     labels = (h[:, :classes] + noise).argmax(axis=1)
-    found = chosen_lambda(monkeypatch)
+    penalty = chosen_lambda(monkeypatch)
     head = fit_head(backbone, documents, labels.tolist(), label_names=names, lexical=False)
     assert head.labels == (names or ("0", "1"))
     # scikit-learn minimizes C * sum CE + |w|^2 / 2; ours is mean CE + lambda |w|^2.
-    peer = LogisticRegression(C=1 / (2 * found() * len(h)), tol=1e-10, max_iter=10_000)
+    peer = LogisticRegression(C=1 / (2 * penalty() * len(h)), tol=1e-10, max_iter=10_000)
     peer.fit(h, labels)
     ours = head.vendor_model().probabilities(h.astype(np.float32))
     order = [head.labels.index(str(label)) for label in range(classes)]
@@ -68,37 +68,37 @@ def test_a_classifier_is_the_logistic_optimum(backbone, monkeypatch, names):
 
 
 @pytest.mark.parametrize("lexical", [False, True])
-def test_a_head_tells_of_its_public_logits_by_label_and_tag(backbone, lexical):
+def test_a_head_stores_quantiles_of_its_public_logits(backbone, lexical):
     documents = texts(80)
     labels = [str(int(words.split()[0] < words.split()[1])) for words in documents]
-    rows, given = documents * 2, labels + labels[:40] + ["1"] * 40
-    head = fit_head(backbone, rows, given, lexical=lexical)
+    rows, row_labels = documents * 2, labels + labels[:40] + ["1"] * 40
+    head = fit_head(backbone, rows, row_labels, lexical=lexical)
     model = head.vendor_model()
     embeddings = dict(zip(documents, backbone.encode(documents), strict=True))
     z = model.logits(head.inputs(rows, embeddings), head.words(rows))[:, 0]
     (column,) = head.link.public_logits
     expected = np.quantile(z, (np.arange(32) + 0.5) / 32, method="hazen")
-    wide = 0.1 * float(np.ptp(z)) + 1e-3
-    assert column == pytest.approx(expected, abs=wide / 5)
-    tags = [{"a"} if label == "1" else {"b"} for label in given]
+    tolerance = 0.1 * float(np.ptp(z)) + 1e-3
+    assert column == pytest.approx(expected, abs=tolerance / 5)
+    tags = [{"a"} if label == "1" else {"b"} for label in row_labels]
     tagged = fit_head(backbone, rows, tags, lexical=lexical, exclusive=False)
     of_a, of_b = tagged.link.public_logits
-    assert of_a == pytest.approx(column, abs=wide)
-    assert of_b == pytest.approx([-one for one in column[::-1]], abs=wide)
-    three = fit_head(backbone, rows, [*given[:-1], "2"], lexical=lexical)
+    assert of_a == pytest.approx(column, abs=tolerance)
+    assert of_b == pytest.approx([-z for z in column[::-1]], abs=tolerance)
+    three = fit_head(backbone, rows, [*row_labels[:-1], "2"], lexical=lexical)
     assert three.link.public_logits == ()
 
 
-def test_of_three_labels_that_the_texts_hardly_tell_a_head_is_no_surer_than_it_may_be():
-    """One step in place of leaving out believes weak penalties: this head was worse than none."""
+def test_a_head_of_three_noisy_labels_is_not_overconfident():
+    """With a one-step estimate of the held-out loss this head was worse than none."""
     random = np.random.default_rng(6)
     documents = [f"document {number}" for number in range(1200)]
     x = random.normal(size=(len(documents), 120)).astype(np.float32)
     z = x @ random.normal(size=(120, 3)) / 12
     labels = (z + random.gumbel(size=z.shape)).argmax(axis=1)
-    known = dict(zip(documents, x, strict=True))
+    embeddings = dict(zip(documents, x, strict=True))
     head = fit_head(
-        Silent(120), documents[:300], labels[:300].tolist(), embeddings=known, lexical=False
+        Silent(120), documents[:300], labels[:300].tolist(), embeddings=embeddings, lexical=False
     )
     logits = head.vendor_model().logits(x[300:])
     loss = cross_entropy(np.eye(3)[labels[300:]], logits.astype(np.float64)).mean()
@@ -111,11 +111,11 @@ def test_a_repeated_row_is_a_weight_and_one_fold(backbone, monkeypatch):
     random = np.random.default_rng(4)
     rows = np.concatenate([np.arange(60), random.integers(60, size=90)])
     labels = random.integers(2, size=len(rows))
-    found = chosen_lambda(monkeypatch)
+    penalty = chosen_lambda(monkeypatch)
     head = fit_head(backbone, [documents[row] for row in rows], labels.tolist(), lexical=False)
     h = backbone.encode(documents).astype(np.float64)
     # J's n is that of the distinct documents.
-    peer = LogisticRegression(C=1 / (2 * found() * 60), tol=1e-10, max_iter=10_000)
+    peer = LogisticRegression(C=1 / (2 * penalty() * 60), tol=1e-10, max_iter=10_000)
     peer.fit(h[rows], labels)
     np.testing.assert_allclose(head.weight, peer.coef_, atol=2e-4)
     # Annotators who disagree make a share: half and half pulls nowhere.
@@ -123,13 +123,13 @@ def test_a_repeated_row_is_a_weight_and_one_fold(backbone, monkeypatch):
     assert np.abs(split.vendor_model().logits(backbone.encode(documents))).max() < 1e-4
 
 
-def test_known_embeddings_are_not_made_again(backbone):
+def test_given_embeddings_are_not_computed_again(backbone):
     documents = texts(20, seed=7)
-    known = dict(zip(documents, backbone.encode(documents), strict=True))
+    embeddings = dict(zip(documents, backbone.encode(documents), strict=True))
 
     labels = [i % 2 for i in range(20)]
     silent = Silent(backbone.dimension)
-    head = fit_head(silent, documents, labels, embeddings=known, lexical=False)
+    head = fit_head(silent, documents, labels, embeddings=embeddings, lexical=False)
     np.testing.assert_array_equal(
         head.weight, fit_head(backbone, documents, labels, lexical=False).weight
     )
@@ -148,7 +148,7 @@ def test_known_embeddings_are_not_made_again(backbone):
         ([Match((), c) for c in "abc"], ["0", "1", "2"], None, "a matcher has two labels"),
     ],
 )
-def test_what_cannot_be_fitted(backbone, examples, labels, names, message):
+def test_fit_head_rejects_wrong_examples(backbone, examples, labels, names, message):
     with pytest.raises(DataError, match=message):
         fit_head(backbone, examples, labels, label_names=names)
 
@@ -173,13 +173,13 @@ FOUR = np.eye(4) + 1
         (FOUR, [1, 2, 3, 4], {"rating": (1, 5), "exclusive": False}, "not both"),
     ],
 )
-def test_vectors_and_labels_that_cannot_be_fitted(vectors, labels, kind, message):
+def test_fit_head_rejects_wrong_vectors_and_labels(vectors, labels, kind, message):
     with pytest.raises(FalaError, match=message):
         fit_head(vectors, labels, **kind)
 
 
-def test_no_module_hides_what_the_door_gives():
-    """A module that is imported late takes its name in the package, whatever had it."""
+def test_no_submodule_hides_a_public_name():
+    """A submodule that is imported late replaces the package's attribute of its name."""
     for module in pkgutil.iter_modules(fala.release.__path__, "fala.release."):
         importlib.import_module(module.name)
     hidden = [name for name in fala.release.__all__ if ismodule(getattr(fala.release, name))]
