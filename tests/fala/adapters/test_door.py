@@ -1,4 +1,4 @@
-"""Several tasks in one backbone: adapters at the door of a device."""
+"""Several tasks on one backbone: adapters of a device."""
 
 import gc
 import json
@@ -39,25 +39,25 @@ from tasks import write_task
 pytestmark = pytest.mark.slow
 
 
-def test_earlier_tasks_answer_to_the_bit_as_before(tmp_path, releases):
+def test_loading_an_adapter_does_not_change_other_tasks(tmp_path, releases):
     with Device.create(tmp_path / "device", releases["old"]) as device:
         device.learn(TEXTS, labels_of(""))
-        said = {"": device.predict(PROBES)}
+        expected = {"": device.predict(PROBES)}
         for name, path in zip(NAMES, releases["old adapters"], strict=True):
             assert device.load_adapter(path) == name
-            assert equal({each: answers(device)[each] for each in said}, said)
+            assert equal({task: answers(device)[task] for task in expected}, expected)
             device.learn(TEXTS, labels_of(name), adapter=name)
-            assert equal({each: answers(device)[each] for each in said}, said)
-            said = answers(device)
+            assert equal({task: answers(device)[task] for task in expected}, expected)
+            expected = answers(device)
         assert device.adapters == ("one", "three", "two")
         device.delete_adapter("two")
-        del said["two"]
-        assert equal(answers(device), said)
+        del expected["two"]
+        assert equal(answers(device), expected)
     with Device.open(tmp_path / "device") as device:
-        assert equal(answers(device), said)
+        assert equal(answers(device), expected)
 
 
-def test_an_adapter_answers_as_its_vendors_model_in_its_backbone(tmp_path, releases):
+def test_an_adapter_without_labels_equals_its_vendors_model(tmp_path, releases):
     base, adapter = Bundle.open(releases["old"]), Bundle.open(releases["old adapters"][0])
     embeddings = base.backbone().encode(PROBES, adapter.state())
     expected = adapter.head().vendor_model().probabilities(embeddings)
@@ -75,7 +75,7 @@ def test_an_adapter_answers_as_its_vendors_model_in_its_backbone(tmp_path, relea
         assert list(device.examples()) == []
 
 
-def test_mistakes_are_told(device, releases, tmp_path):
+def test_adapter_mistakes_are_rejected(device, releases, tmp_path):
     before = answers(device)
     old, new = releases["old adapters"], releases["new adapters"]
     for call in (
@@ -129,8 +129,8 @@ def test_mistakes_are_told(device, releases, tmp_path):
     assert len(list((tmp_path / "device" / "bundles").iterdir())) == 4
 
 
-def test_tasks_learn_and_answer_from_threads(folder, releases):
-    calm = shutil.copytree(folder, folder.with_name("calm"))
+def test_tasks_can_be_used_by_threads(folder, releases):
+    copy = shutil.copytree(folder, folder.with_name("calm"))
 
     def work(device, name):
         adapter = name or None
@@ -139,16 +139,16 @@ def test_tasks_learn_and_answer_from_threads(folder, releases):
             assert np.isfinite(device.predict(PROBES[:4], adapter=adapter)).all()
             assert len(device.decide(PROBES[:4], adapter=adapter)) == 4
 
-    with Device.open(calm) as one_by_one:
+    with Device.open(copy) as sequential:
         for name in ("", *NAMES):
-            work(one_by_one, name)
-        expected = answers(one_by_one)
+            work(sequential, name)
+        expected = answers(sequential)
     with Device.open(folder) as device:
         with ThreadPoolExecutor(4) as pool:
-            for done in [pool.submit(work, device, name) for name in ("", *NAMES)]:
-                done.result()
-        for name, found in answers(device).items():
-            np.testing.assert_allclose(found, expected[name], atol=1e-6)
+            for future in [pool.submit(work, device, name) for name in ("", *NAMES)]:
+                future.result()
+        for name, p in answers(device).items():
+            np.testing.assert_allclose(p, expected[name], atol=1e-6)
 
 
 def sessions():
@@ -157,17 +157,17 @@ def sessions():
 
 
 def test_all_tasks_have_one_session(folder):
-    with Device.open(folder) as device, Device.open(folder) as other:
+    with Device.open(folder) as device, Device.open(folder) as second:
         loaded = len(sessions())
         before = answers(device)
-        for name in ("", *NAMES):  # elsewhere something is learned
-            other.learn(["a new text"], ["1"], adapter=name or None)
+        for name in ("", *NAMES):  # the second device learns
+            second.learn(["a new text"], ["1"], adapter=name or None)
         assert not any(np.array_equal(before[name], p) for name, p in answers(device).items())
         assert len(sessions()) == loaded + 2
 
 
-def test_a_device_that_is_dropped_frees_its_session(folder):
-    """Models are large: they must not wait for the garbage collector."""
+def test_a_deleted_device_frees_its_session(folder):
+    """Models are large: their memory must not wait for the garbage collector."""
     gc.collect()
     gc.disable()
     try:
@@ -185,25 +185,25 @@ def test_a_device_that_is_dropped_frees_its_session(folder):
 
 
 def test_processes_see_each_others_tasks(folder, releases):
-    with Device.open(folder) as device, Device.open(folder) as other:
-        answers(other)
+    with Device.open(folder) as device, Device.open(folder) as second:
+        answers(second)
         device.delete_adapter("two")
         with pytest.raises(UnknownAdapterError):
-            other.predict(PROBES, adapter="two")
+            second.predict(PROBES, adapter="two")
         device.load_adapter(releases["old adapters"][1])
-        assert other.adapter("two").examples == 0
-        assert equal(answers(other), answers(device))
+        assert second.adapter("two").examples == 0
+        assert equal(answers(second), answers(device))
         device.replace(releases["new"], adapters=releases["new adapters"])
-        assert other.name == "new encoder" and equal(answers(other), answers(device))
-        other.rollback()
-        assert device.name == "old encoder" and equal(answers(other), answers(device))
+        assert second.name == "new encoder" and equal(answers(second), answers(device))
+        second.rollback()
+        assert device.name == "old encoder" and equal(answers(second), answers(device))
 
 
-def test_examples_are_a_tasks_own(device, folder, tmp_path):
+def test_every_task_has_its_own_examples(device, folder, tmp_path):
     count = len(list(device.examples()))
-    own = list(device.examples(adapter="one"))
-    assert len(own) == 40 and {row.adapter for row in own} == {"one"}
-    assert device.forget([row.id for row in own]) == 0  # of another task
+    rows = list(device.examples(adapter="one"))
+    assert len(rows) == 40 and {row.adapter for row in rows} == {"one"}
+    assert device.forget([row.id for row in rows]) == 0  # of another task
     before = answers(device)
     target = tmp_path / "one.jsonl"
     assert device.export_data(target, adapter="one") == 40
@@ -216,18 +216,18 @@ def test_examples_are_a_tasks_own(device, folder, tmp_path):
     assert TEXTS[5] in [row.example for row in device.examples(adapter="two")]
 
 
-def test_what_is_forgotten_was_never_learned_by_the_task(folder, device, releases, tmp_path):
+def test_a_task_forgets_as_if_it_never_learned(folder, device, releases, tmp_path):
     device.forget([row.id for row in device.examples(adapter="one")][5:], adapter="one")
-    with Device.create(tmp_path / "other", releases["old"]) as other:
-        other.load_adapter(releases["old adapters"][0])
-        other.learn(TEXTS[1:6], labels_of("one")[1:6], adapter="one")
-        expected = other.predict(PROBES, adapter="one")
+    with Device.create(tmp_path / "other", releases["old"]) as reference:
+        reference.load_adapter(releases["old adapters"][0])
+        reference.learn(TEXTS[1:6], labels_of("one")[1:6], adapter="one")
+        expected = reference.predict(PROBES, adapter="one")
     np.testing.assert_allclose(device.predict(PROBES, adapter="one"), expected, atol=1e-6)
     device.forget(where=lambda row: True, adapter="one")
     assert device.adapter("one").is_vendor
 
 
-def test_nothing_is_left_of_a_deleted_task(folder, releases):
+def test_deleting_a_task_deletes_its_data(folder, releases):
     private = "a very private text"
     with Device.open(folder) as device:
         device.delete_adapter("three")
@@ -237,14 +237,14 @@ def test_nothing_is_left_of_a_deleted_task(folder, releases):
         for table in ("tasks", "prompt_examples", "active", "slots", "examples"):
             assert sql(folder, f"SELECT 1 FROM {table} WHERE adapter = 'three'") == []
         assert not any(private.encode() in file.read_bytes() for file in folder.glob("store*"))
-    kept = {Bundle.open(releases[key]).digest for key in ("old",)}
-    kept |= {Bundle.open(path).digest for path in releases["old adapters"][:2]}
-    assert {file.stem for file in (folder / "bundles").iterdir()} == kept
+    digests = {Bundle.open(releases[key]).digest for key in ("old",)}
+    digests |= {Bundle.open(path).digest for path in releases["old adapters"][:2]}
+    assert {file.stem for file in (folder / "bundles").iterdir()} == digests
     assert not any(private.encode() in file.read_bytes() for file in folder.glob("store*"))
 
 
 @pytest.mark.parametrize("options", [{"key": lambda: bytes(32)}, {"keep_text": "never"}])
-def test_no_tasks_text_is_written_where_none_is(tmp_path, releases, options):
+def test_encryption_and_keep_text_cover_all_tasks(tmp_path, releases, options):
     folder = tmp_path / "device"
     learned_device(folder, releases, ["one"], **options).close()
     key = {name: value for name, value in options.items() if name == "key"}

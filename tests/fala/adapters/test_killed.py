@@ -1,4 +1,4 @@
-"""A device of several tasks whose process is killed in the middle of a change of all of them."""
+"""A device of several tasks whose process is killed while all of them change."""
 
 import shutil
 
@@ -14,8 +14,8 @@ FURTHER = ("one",)
 
 @pytest.fixture(scope="module")
 def releases(tmp_path_factory):
-    made = write_ages(tmp_path_factory.mktemp("releases"))
-    return made | {"new adapters": made["new adapters"][: len(FURTHER)]}
+    paths = write_ages(tmp_path_factory.mktemp("releases"))
+    return paths | {"new adapters": paths["new adapters"][: len(FURTHER)]}
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +41,9 @@ def is_new(folder, before, after):
     """Whether all tasks of a killed device are new; they are new, or old, together."""
     with Device.open(folder) as device:
         assert device.adapters == FURTHER
-        found = answers(device)
-        new = equal(found, after)
-        assert new or equal(found, before)
+        p = answers(device)
+        new = equal(p, after)
+        assert new or equal(p, before)
         assert device.name == ("new encoder" if new else "old encoder")
         assert device.can_roll_back == new
         if new:
@@ -53,46 +53,46 @@ def is_new(folder, before, after):
 
 
 @pytest.mark.parametrize(("unsynced", "count"), [("lost", None), ("some", 4)])
-def test_at_every_end_of_something(prepared, releases, tmp_path, unsynced, count):
-    """Where a file is flushed, gets its name or goes; once all are new, they are to the end."""
+def test_a_killed_replacement_is_whole(prepared, releases, tmp_path, unsynced, count):
+    """At every flush, rename and deletion; once all tasks are new, they stay new."""
     cuts = PowerCuts(lambda folder, _: replace(folder, releases), prepared[0], scratch=tmp_path)
     kinds = {"sync", "rename", "delete"} if count is None else None
-    ends = cuts.at_operations(kinds, count=count, unsynced=unsynced)
-    found = [is_new(cut.folder, *prepared[1:]) for cut in ends]
-    assert found == sorted(found) and (count or set(found) == {False, True})
+    cut_points = cuts.at_operations(kinds, count=count, unsynced=unsynced)
+    states = [is_new(cut.folder, *prepared[1:]) for cut in cut_points]
+    assert states == sorted(states) and (count or set(states) == {False, True})
 
 
-def test_a_task_is_loaded_or_is_not(prepared, releases, tmp_path):
+def test_a_killed_load_loads_the_task_or_changes_nothing(prepared, releases, tmp_path):
     source, before, _ = prepared
 
-    def work(folder, say):
+    def load(folder, report):
         with Device.open(folder) as device:
-            say(device.load_adapter(releases["old adapters"][0], name="four"))
+            report(device.load_adapter(releases["old adapters"][0], name="four"))
 
-    cuts = PowerCuts(work, source, scratch=tmp_path)
+    cuts = PowerCuts(load, source, scratch=tmp_path)
     for cut in cuts.at_operations({"sync", "rename", "delete"}, unsynced="lost"):
         with Device.open(cut.folder) as device:
             loaded = "four" in device.adapters
             assert loaded or not cut.said
-            found = answers(device)
-            assert loaded == ("four" in found)
-            found.pop("four", None)
-            assert equal(found, before)
+            p = answers(device)
+            assert loaded == ("four" in p)
+            p.pop("four", None)
+            assert equal(p, before)
             if loaded:
                 assert device.predict(PROBES, adapter="four").shape == (len(PROBES), 2)
 
 
-def test_a_task_is_deleted_or_is_whole(prepared, tmp_path):
+def test_a_killed_deletion_deletes_the_task_or_keeps_it_whole(prepared, tmp_path):
     source, before, _ = prepared
 
-    def work(folder, say):
+    def delete(folder, report):
         with Device.open(folder) as device:
             device.delete_adapter("one")
-            say("deleted")
+            report("deleted")
 
-    cuts = PowerCuts(work, source, scratch=tmp_path)
+    cuts = PowerCuts(delete, source, scratch=tmp_path)
     for cut in cuts.at_operations({"sync", "rename", "delete"}, unsynced="lost"):
         with Device.open(cut.folder) as device:
-            found = answers(device)
-            assert "one" in found or equal(found, {n: before[n] for n in before if n != "one"})
-            assert "one" not in found or (equal(found, before) and not cut.said)
+            p = answers(device)
+            assert "one" in p or equal(p, {n: before[n] for n in before if n != "one"})
+            assert "one" not in p or (equal(p, before) and not cut.said)

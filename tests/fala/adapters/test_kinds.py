@@ -15,7 +15,7 @@ from tasks import write_task
 
 LINK = Rating(1, 5, 1.0)
 MATCHES = [Match((one,), other) for one, other in pairwise(TEXTS)]
-#: Examples, labels, and what is asked, by task.
+#: Examples, labels and probes by task.
 KNOWN = {
     "stars": (TEXTS[:40], [1.0 + at % 5 for at in range(40)], PROBES),
     "films": (MATCHES[:40], [1.5 + at % 4 for at in range(40)], MATCHES[::3]),
@@ -55,17 +55,17 @@ def device(tmp_path, releases):
         yield device
 
 
-def answers(device):
-    asked = {name: device.predict(probes, adapter=name) for name, (*_, probes) in KNOWN.items()}
-    return {"": device.predict(PROBES), **asked}
+def predictions(device):
+    p = {name: device.predict(probes, adapter=name) for name, (*_, probes) in KNOWN.items()}
+    return {"": device.predict(PROBES), **p}
 
 
-def test_each_answers_as_its_kind_does(device):
-    asked = answers(device)
-    assert asked["stars"].shape == (len(PROBES),)
-    assert asked["films"].shape == (len(MATCHES[::3]),)
-    assert all(1 <= asked[name].min() <= asked[name].max() <= 5 for name in ("stars", "films"))
-    assert asked["marks"].shape == asked[""].shape == (len(PROBES), 2)
+def test_each_kind_has_its_own_predictions_and_labels(device):
+    p = predictions(device)
+    assert p["stars"].shape == (len(PROBES),)
+    assert p["films"].shape == (len(MATCHES[::3]),)
+    assert all(1 <= p[name].min() <= p[name].max() <= 5 for name in ("stars", "films"))
+    assert p["marks"].shape == p[""].shape == (len(PROBES), 2)
     assert isinstance(device.decide(PROBES, adapter="marks")[0], frozenset)
     assert device.rank(TEXTS, adapter="films", history=TEXTS[:1], top=1)[0][1] <= 5
     assert device.adapter("marks").labels == ("a", "b")
@@ -77,20 +77,20 @@ def test_each_answers_as_its_kind_does(device):
         device.learn(TEXTS[:1], [3], adapter="marks")
 
 
-def test_they_are_replaced_and_rolled_back_together(device, releases):
-    before = answers(device)
+def test_all_kinds_are_replaced_and_rolled_back_together(device, releases):
+    before = predictions(device)
     report = device.replace(releases["new"], Budget(400), adapters=releases["new adapters"])
     assert {
-        name: one.decision != "vendor" for name, one in report.adapters.items()
+        name: task.decision != "vendor" for name, task in report.adapters.items()
     } == dict.fromkeys(KNOWN, True)
     assert set(report.adapters["stars"].scores) <= {"rmse", "rank_correlation"}
-    after = answers(device)
+    after = predictions(device)
     device.forget(where=lambda row: row.id % 2, adapter="stars")
-    for name, values in answers(device).items():
+    for name, values in predictions(device).items():
         assert np.array_equal(values, after[name]) == (name != "stars")
     device.rollback()
     device.forget([], adapter="stars")
-    for name, values in answers(device).items():
+    for name, values in predictions(device).items():
         if name != "stars":
             np.testing.assert_array_equal(values, before[name])
 

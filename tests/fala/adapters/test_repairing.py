@@ -1,4 +1,4 @@
-"""A damaged task costs no other task anything, and its own examples stay."""
+"""A damaged task changes no other task, and keeps its examples."""
 
 import sqlite3
 from contextlib import closing
@@ -33,7 +33,7 @@ def test_a_damaged_slot_falls_back_or_is_fitted_again(folder):
         assert equal(after, before)
 
 
-def test_examples_wait_for_an_adapter_that_is_gone(folder, releases):
+def test_examples_of_a_missing_adapter_are_kept(folder, releases):
     with Device.open(folder) as device:
         before = answers(device)
     digest = Bundle.open(releases["old adapters"][0]).digest
@@ -42,9 +42,9 @@ def test_examples_wait_for_an_adapter_that_is_gone(folder, releases):
         after = {name: device.predict(PROBES, adapter=name or None) for name in ("", "three")}
         assert equal(after, {name: before[name] for name in after})
     report, device = repaired(folder)
-    told = run("doctor", folder).output
-    assert "adapter one: load it again; its examples are kept" in told
-    assert "slot three/a (active): whole" in told
+    output = run("doctor", folder).output
+    assert "adapter one: load it again; its examples are kept" in output
+    assert "slot three/a (active): whole" in output
     with device:
         assert report.adapters["one"] is None and device.adapters == ("three", "two")
         assert equal(answers(device), {n: before[n] for n in before if n != "one"})
@@ -53,22 +53,22 @@ def test_examples_wait_for_an_adapter_that_is_gone(folder, releases):
         np.testing.assert_allclose(device.predict(PROBES, adapter="one"), before["one"], atol=1e-5)
 
 
-def test_a_store_that_is_written_anew_keeps_every_task(folder):
+def test_a_rebuilt_store_keeps_every_task(folder):
     with Device.open(folder) as device:
         before = answers(device)
-        kept = {name: [row.id for row in device.examples(adapter=name or None)] for name in before}
+        ids_of = {n: [row.id for row in device.examples(adapter=n or None)] for n in before}
     with closing(sqlite3.connect(folder / "store.sqlite3")) as db:
         db.execute("PRAGMA user_version = 3")
     report, device = repaired(folder)
     with device:
         assert report.aside and report.examples == 160
-        for name, ids in kept.items():
+        for name, ids in ids_of.items():
             assert [row.id for row in device.examples(adapter=name or None)] == ids
-        for name, found in answers(device).items():
-            np.testing.assert_allclose(found, before[name], atol=1e-5)
+        for name, p in answers(device).items():
+            np.testing.assert_allclose(p, before[name], atol=1e-5)
 
 
-def test_a_damaged_name_is_no_task(folder):
+def test_a_damaged_task_name_is_repaired(folder):
     with Device.open(folder) as device:
         before = answers(device)
         gone = next(device.examples(adapter="three")).id
@@ -81,4 +81,4 @@ def test_a_damaged_name_is_no_task(folder):
     with device:
         assert (report.lost, report.examples, device.adapters) == (1, 159, tuple(sorted(NAMES)))
         assert gone not in [row.id for row in device.examples(adapter="three")]
-        assert equal(answers(device), before)  # what was fitted stays till the next fit
+        assert equal(answers(device), before)  # the models change at the next fit

@@ -1,4 +1,4 @@
-"""A replacement moves all tasks, and so does going back."""
+"""A replacement moves all tasks, and so does a rollback."""
 
 import json
 
@@ -34,21 +34,21 @@ from tasks import FORM, make_inputs
 @pytest.fixture
 def passes(monkeypatch):
     """The texts that pass through any backbone."""
-    seen = []
+    encoded = []
     encode = OnnxEncoder.encode
     monkeypatch.setattr(
         OnnxEncoder, "encode",
-        lambda self, texts, state=None: seen.extend(texts) or encode(self, texts, state),
+        lambda self, texts, state=None: encoded.extend(texts) or encode(self, texts, state),
     )  # fmt: skip
-    return seen
+    return encoded
 
 
-def test_a_replacement_shares_passes_and_goes_back(device, releases, passes):
+def test_a_replacement_shares_passes_and_a_rollback_is_exact(device, releases, passes):
     before = answers(device)
     passes.clear()
     report = device.replace(releases["new"], Budget(400), adapters=releases["new adapters"])
     assert set(report.adapters) == set(NAMES)
-    # Each knows 40 texts; 38 are both of one and two, which have the same weights.
+    # Each task has 40 texts; one and two share 38, and have the same weights.
     one, two, three = (report.adapters[name] for name in NAMES)
     assert (report.forward_passes, three.forward_passes) == (40, 40)
     assert (one.forward_passes, two.forward_passes) == (40, 2)
@@ -64,7 +64,7 @@ def test_a_replacement_shares_passes_and_goes_back(device, releases, passes):
     assert equal(answers(device), after)
 
 
-def test_a_release_that_comes_again_with_its_adapters_leaves_the_way_back(device, releases):
+def test_replacing_by_the_same_release_keeps_the_previous_model(device, releases):
     before = answers(device)
     for _ in range(2):
         device.replace(releases["new"], Budget(100), adapters=releases["new adapters"])
@@ -77,39 +77,39 @@ def test_a_release_that_comes_again_with_its_adapters_leaves_the_way_back(device
 
 def test_the_budget_is_for_all_tasks(device, releases, passes):
     report = device.replace(releases["new"], Budget(20), adapters=releases["new adapters"])
-    spent = [report, *report.adapters.values()]
-    assert sum(one.forward_passes for one in spent) == 20
-    assert all(one.counts.representatives > 0 for one in spent)
+    reports = [report, *report.adapters.values()]
+    assert sum(each.forward_passes for each in reports) == 20
+    assert all(each.counts.representatives > 0 for each in reports)
     refined = device.refine(Budget(10), adapter="three")
     assert refined.forward_passes == 10 and device.adapter("three").examples == 40
 
 
-def agreeing(old, new, path):
-    """The new release with a head that says of the texts what the old one's says."""
+def write_agreeing(old, new, path):
+    """The new release with a head whose logits of the texts are the old head's."""
     old, new = Bundle.open(old), Bundle.open(new)
     before, after = (bundle.backbone().encode(TEXTS) for bundle in (old, new))
     head = old.head()
     design = np.hstack([after, np.ones((len(after), 1))])
-    solved = np.linalg.lstsq(design, before @ head.weight.T + head.bias, rcond=1e-3)[0]
-    weight, bias = solved[:-1].T.astype(np.float32), solved[-1].astype(np.float32)
+    solution = np.linalg.lstsq(design, before @ head.weight.T + head.bias, rcond=1e-3)[0]
+    weight, bias = solution[:-1].T.astype(np.float32), solution[-1].astype(np.float32)
     write_release(path, new, Head(head.task, head.labels, weight, bias), {})
     return Bundle.open(path)
 
 
 def test_a_worse_model_of_any_task_is_refused(device, releases, tmp_path):
-    new = agreeing(releases["old"], releases["new"], tmp_path / "new.fala")
-    nothing = {name: np.zeros_like(array) for name, array in make_inputs(1).items()}
-    write_adapter(tmp_path / "flat.fala", new, "one", nothing, make_head(), {"config": FORM}, {})
+    new = write_agreeing(releases["old"], releases["new"], tmp_path / "new.fala")
+    zeros = {name: np.zeros_like(array) for name, array in make_inputs(1).items()}
+    write_adapter(tmp_path / "flat.fala", new, "one", zeros, make_head(), {"config": FORM}, {})
     flat = [tmp_path / "flat.fala", *releases["new adapters"][1:]]
-    sure = device.predict(TEXTS, adapter="one")[:, 1]
-    device.learn(TEXTS, (sure > np.median(sure)).astype(int).tolist(), adapter="one")
+    p = device.predict(TEXTS, adapter="one")[:, 1]
+    device.learn(TEXTS, (p > np.median(p)).astype(int).tolist(), adapter="one")
     before = answers(device)
     with pytest.raises(WorseModelError, match=r"flat\.fala: worse for this user"):
         device.replace(new.path, Budget(400), adapters=flat, accept="better-than-old")
     assert equal(answers(device), before) and not device.can_roll_back
 
 
-def test_an_adapter_may_bring_more_labels(device, releases, tmp_path):
+def test_an_adapter_may_add_labels(device, releases, tmp_path):
     new = Bundle.open(releases["new"])
     more = write_adapter_for(tmp_path / "more.fala", new, "one", labels=("1", "0", "2"))
     device.replace(new.path, adapters=[more.path, *releases["new adapters"][1:]])
@@ -120,7 +120,7 @@ def test_an_adapter_may_bring_more_labels(device, releases, tmp_path):
     assert device.adapter("one").labels == ("0", "1")
 
 
-def test_an_adapter_that_fits_the_new_release_needs_no_other(device, releases, tmp_path):
+def test_an_adapter_that_fits_the_new_release_is_kept(device, releases, tmp_path):
     base = Bundle.open(releases["old"])
     write_release(tmp_path / "head.fala", base, make_head(seed=77), {"head": "other"})
     before = answers(device)
@@ -131,7 +131,7 @@ def test_an_adapter_that_fits_the_new_release_needs_no_other(device, releases, t
         np.testing.assert_allclose(after[name], before[name], atol=0.05)
 
 
-def test_who_loaded_an_adapter_since_cannot_go_back_with_it(folder, device, releases, tmp_path):
+def test_a_later_adapter_prevents_the_rollback(folder, device, releases, tmp_path):
     for name in ("two", "three"):
         device.delete_adapter(name)
     device.replace(releases["new"], adapters=releases["new adapters"][:1])
@@ -147,7 +147,7 @@ def test_who_loaded_an_adapter_since_cannot_go_back_with_it(folder, device, rele
     assert device.name == "old encoder" and device.adapter("one").examples == 41
 
 
-def test_all_tasks_fall_back_with_an_adapter_that_cannot_answer(folder, releases):
+def test_a_damaged_adapter_makes_all_tasks_fall_back(folder, releases):
     with Device.open(folder) as device:
         before = answers(device)
         device.replace(releases["new"], adapters=releases["new adapters"])
@@ -159,15 +159,15 @@ def test_all_tasks_fall_back_with_an_adapter_that_cannot_answer(folder, releases
         assert device.name == "old encoder" and new in device.fell_back
         assert equal({n: after[n] for n in ("", "one", "two")},
                      {n: before[n] for n in ("", "one", "two")})  # fmt: skip
-        # What was said on trial is there, and counts once the old backbone has seen it.
+        # The label of the trial is kept, and counts once the old backbone encodes its text.
         assert device.adapter("three").examples == 41
         assert device.refine(adapter="three").forward_passes == 1
         assert not device.can_roll_back
 
 
-def test_over_bridges_all_tasks_are_carried_over_without_a_pass(device, releases, tmp_path, passes):
+def test_bridges_carry_all_tasks_over_without_a_pass(device, releases, tmp_path, passes):
     old, new = Bundle.open(releases["old"]), Bundle.open(releases["new"])
-    texts = [f"{one} {other}" for one in TEXTS[:16] for other in TEXTS[20:36]]
+    texts = [f"{first} {second}" for first in TEXTS[:16] for second in TEXTS[20:36]]
     bridged = []
     for path, target in zip(
         (releases["old"], *releases["old adapters"]),
@@ -175,18 +175,18 @@ def test_over_bridges_all_tasks_are_carried_over_without_a_pass(device, releases
     ):  # fmt: skip
         before, after = Bundle.open(path), Bundle.open(target)
         spaces = []
-        for base, one in ((old, before), (new, after)):
-            state = () if one.base is None else (one.state(),)
+        for base, bundle in ((old, before), (new, after)):
+            state = () if bundle.base is None else (bundle.state(),)
             spaces.append(base.backbone().encode(texts, *state))
         bridged.append(tmp_path / target.name)
         add_bridge(bridged[-1], after, fit_bridge(before.backbone_digest, *spaces), {})
     passes.clear()
     report = device.replace(bridged[0], Budget(0), adapters=bridged[1:])
     assert set(passes) <= {*EDGE_CASES, *TEXTS} and len(set(passes) & set(TEXTS)) <= 16  # probes
-    for one in (report, *report.adapters.values()):
-        assert (one.forward_passes, one.counts.representatives, one.bridged) == (0, 0, 40)
-        assert one.instant is not None and one.decision != "vendor"
+    for each in (report, *report.adapters.values()):
+        assert (each.forward_passes, each.counts.representatives, each.bridged) == (0, 0, 40)
+        assert each.instant is not None and each.decision != "vendor"
     refined = device.refine(Budget(5), adapter="two")
     assert (refined.forward_passes, refined.counts.representatives) == (5, 5)
-    # One has the same adapter: what passed for two counts for it.
+    # Task one has the same adapter: the embeddings of two count for it.
     assert device.refine(Budget(0), adapter="one").counts.representatives >= 3

@@ -1,4 +1,4 @@
-"""A device that knows a user, and a vendor whose repository is served on the loopback."""
+"""A device with labels, and a vendor whose repository is served on the loopback."""
 
 import shutil
 

@@ -1,4 +1,4 @@
-"""What others do to an update: each attack is mounted against a real server, and refused."""
+"""Attacks on an update: each is run against a real server, and rejected."""
 
 import gc
 
@@ -33,13 +33,13 @@ def vendor(tmp_path, twice):
 
 
 @pytest.fixture
-def offered(updated, begun, server):
+def outdated(updated, begun, server):
     """The device with version 1, and version 2 on the server."""
     server.before = begun.files()
     return updated
 
 
-def refuses(device, vendor, server, error, match, **options):
+def rejects(device, vendor, server, error, match, **options):
     """An update raises exactly this error, and nothing has changed."""
     before, installed = state(device), files_of(device._installed.path)
     with pytest.raises(error, match=match) as caught:
@@ -51,8 +51,8 @@ def refuses(device, vendor, server, error, match, **options):
     assert files_of(device._installed.path) == installed
 
 
-def goes_on(device, vendor, server):
-    """With the honest files the same device updates."""
+def assert_updates(device, vendor, server):
+    """The same device updates from the honest files."""
     server.files, server.special = vendor.files(), {}
     assert device.update(server.address, root=vendor.root).new == "new"
 
@@ -64,35 +64,35 @@ def newest_target(files, before):
 
 
 class TestArbitrarySoftware:
-    def test_another_bundle_in_place_of_the_release(self, offered, vendor, server, tmp_path):
+    def test_a_replaced_release_file_is_rejected(self, outdated, vendor, server, tmp_path):
         path = newest_target(server.files, server.before)
         write_word_vector_release(tmp_path / "evil.fala")
-        evil = (tmp_path / "evil.fala").read_bytes()
+        other = (tmp_path / "evil.fala").read_bytes()
         length = len(server.files[path])
-        assert len(evil) < length
-        server.files[path] = evil
-        refuses(offered, vendor, server, DownloadError, "ended after|returns 416")
-        # What came of it does not stand in the way.
-        server.files[path] = evil + bytes(length - len(evil))
-        refuses(offered, vendor, server, UntrustedUpdateError, "not what the vendor signed")
-        goes_on(offered, vendor, server)
+        assert len(other) < length
+        server.files[path] = other
+        rejects(outdated, vendor, server, DownloadError, "ended after|returns 416")
+        # The first download does not prevent the second.
+        server.files[path] = other + bytes(length - len(other))
+        rejects(outdated, vendor, server, UntrustedUpdateError, "not what the vendor signed")
+        assert_updates(outdated, vendor, server)
 
-    def test_a_longer_release(self, offered, vendor, server):
+    def test_a_longer_release_is_rejected(self, outdated, vendor, server):
         path = newest_target(server.files, server.before)
         server.files[path] += b"x"
-        refuses(offered, vendor, server, DownloadError, "longer than")
-        goes_on(offered, vendor, server)
+        rejects(outdated, vendor, server, DownloadError, "longer than")
+        assert_updates(outdated, vendor, server)
 
-    def test_metadata_signed_by_others(self, offered, vendor, server, tmp_path, releases):
-        """All of a repository but its root, by an attacker."""
+    def test_forged_metadata_are_rejected(self, outdated, vendor, server, tmp_path, releases):
+        """An attacker signs all of a repository but its root."""
         attacker = Vendor(tmp_path / "attacker")
         for _ in range(3):
             attacker.publish(releases["new"])
         forged = attacker.files()
         roots = {name: data for name, data in server.files.items() if "root" in name}
         server.files = {**forged, **roots}
-        refuses(offered, vendor, server, UntrustedUpdateError, "timestamp was signed by 0/1 keys")
-        goes_on(offered, vendor, server)
+        rejects(outdated, vendor, server, UntrustedUpdateError, "timestamp was signed by 0/1 keys")
+        assert_updates(outdated, vendor, server)
 
     @pytest.fixture
     def no_collection(self):
@@ -104,46 +104,46 @@ class TestArbitrarySoftware:
 
     @pytest.mark.usefixtures("no_collection")
     @pytest.mark.parametrize("name", ["2.root", "timestamp", "3.snapshot", "3.targets"])
-    def test_any_bytes(self, offered, vendor, server, name):
+    def test_any_bytes_as_metadata_are_rejected(self, outdated, vendor, server, name):
         for data in (
             b"", b"<html>", b"[" * 100_000, b"\xff\xfe", b'{"signed": {}, "signatures": []}',
             b'{"signed": 3}', b"null", b'{"signatures": [{}], "signed": {"_type": "root"}}',
         ):  # fmt: skip
             server.files[f"metadata/{name}.json"] = data
             with pytest.raises((UntrustedUpdateError, DownloadError)):
-                offered.update(server.address, root=vendor.root)
-        assert offered.name == "mid"
-        goes_on(offered, vendor, server)
+                outdated.update(server.address, root=vendor.root)
+        assert outdated.name == "mid"
+        assert_updates(outdated, vendor, server)
 
 
 class TestRollback:
-    def test_old_metadata(self, offered, vendor, server, releases):
-        goes_on(offered, vendor, server)
+    def test_old_metadata_are_rejected(self, outdated, vendor, server, releases):
+        assert_updates(outdated, vendor, server)
         server.files = server.before
-        refuses(offered, vendor, server, RolledBackError, "timestamp version")
+        rejects(outdated, vendor, server, RolledBackError, "timestamp version")
 
-    def test_a_device_that_forgot_the_metadata(self, offered, vendor, server):
-        """The version of what was installed is kept apart from them, with the slots."""
-        goes_on(offered, vendor, server)
-        before = state(offered)
-        forget_metadata(offered)
+    def test_a_device_without_metadata_rejects_older_releases(self, outdated, vendor, server):
+        """The installed version is kept in the store, not only in the metadata."""
+        assert_updates(outdated, vendor, server)
+        before = state(outdated)
+        forget_metadata(outdated)
         server.files = server.before
-        assert offered.update(server.address, root=vendor.root) is None
-        assert same(state(offered), before)
+        assert outdated.update(server.address, root=vendor.root) is None
+        assert same(state(outdated), before)
 
-    def test_an_older_release_in_new_metadata(self, offered, vendor, server):
-        """The vendor's own hand, or the key of the targets in another's."""
-        goes_on(offered, vendor, server)
-        before = state(offered)
+    def test_an_older_release_in_new_metadata_is_skipped(self, outdated, vendor, server):
+        """The vendor's mistake, or an attacker with the targets key."""
+        assert_updates(outdated, vendor, server)
+        before = state(outdated)
         state_of = vendor.state()
         old = Metadata.from_bytes(server.before["metadata/2.targets.json"]).signed.targets
         state_of.targets["targets"].signed.targets = old
-        made = sign(state_of, ["targets"], vendor.ring, vendor.now)
-        for role, data in made.items():
+        signed = sign(state_of, ["targets"], vendor.ring, vendor.now)
+        for role, data in signed.items():
             version = "" if role == "timestamp" else f"{state_of[role].signed.version}."
             server.files[f"metadata/{version}{role}.json"] = data
-        assert offered.update(server.address, root=vendor.root) is None
-        assert same(state(offered), before)
+        assert outdated.update(server.address, root=vendor.root) is None
+        assert same(state(outdated), before)
 
 
 class TestFreeze:
@@ -152,15 +152,15 @@ class TestFreeze:
         [("timestamp", 8, ()), ("snapshot", 31, ("timestamp",)),
          ("targets", 366, ("root", "snapshot", "timestamp")), ("root", 366, ("targets",))],
     )  # fmt: skip
-    def test_metadata_that_expired(self, device, tmp_path, releases, role, days, renewed):
-        """Whoever holds one role's newer metadata back is noticed when its period is over."""
+    def test_expired_metadata_are_rejected(self, device, tmp_path, releases, role, days, renewed):
+        """Metadata that an attacker holds back are rejected once they expire."""
         past = Vendor(tmp_path / "past", days=-days)
         past.publish(releases["mid"])
         past.days = 0
         if renewed:
             past.renew(*renewed)
         with FileServer(past.files()) as server:
-            refuses(device, past, server, ExpiredUpdateError, f"{role}.*is expired|New {role}")
+            rejects(device, past, server, ExpiredUpdateError, f"{role}.*is expired|New {role}")
             past.renew(role)
             server.files = past.files()
             assert device.update(server.address, root=past.root).new == "mid"
@@ -168,10 +168,10 @@ class TestFreeze:
 
 class TestMixAndMatch:
     @pytest.mark.parametrize("role", ["snapshot", "targets"])
-    def test_files_of_two_moments(self, offered, vendor, server, role):
+    def test_mixed_metadata_versions_are_rejected(self, outdated, vendor, server, role):
         server.files[f"metadata/3.{role}.json"] = server.before[f"metadata/2.{role}.json"]
-        refuses(offered, vendor, server, UntrustedUpdateError, "not what the vendor signed")
-        goes_on(offered, vendor, server)
+        rejects(outdated, vendor, server, UntrustedUpdateError, "not what the vendor signed")
+        assert_updates(outdated, vendor, server)
 
 
 class TestEndlessData:
@@ -179,35 +179,35 @@ class TestEndlessData:
         ("name", "most"),
         [("timestamp", 20_000), ("2.root", 600_000), ("3.targets", 600_000), ("", 600_000)],
     )
-    def test_each_file(self, offered, vendor, server, name, most):
+    def test_an_endless_file_is_rejected(self, outdated, vendor, server, name, most):
         sender = Sender()
         path = f"metadata/{name}.json" if name else newest_target(server.files, server.before)
         server.special[path] = sender.endless
-        refuses(offered, vendor, server, DownloadError, "exceeding|longer than")
-        # Beyond what was taken lies what the two sockets hold.
+        rejects(outdated, vendor, server, DownloadError, "exceeding|longer than")
+        # Beyond the limit only the buffers of the two sockets are filled.
         assert sender.sent < most + 8_000_000
-        taken = sum(file.stat().st_size for file in parts(offered))
-        assert taken <= most
-        goes_on(offered, vendor, server)
+        size = sum(file.stat().st_size for file in parts(outdated))
+        assert size <= most
+        assert_updates(outdated, vendor, server)
 
     @pytest.mark.parametrize(
         ("name", "how"), [("timestamp", "endless_headers"), ("", "endless_marks")]
     )
-    def test_around_the_content(self, offered, vendor, server, name, how):
+    def test_endless_headers_are_rejected(self, outdated, vendor, server, name, how):
         sender = Sender()
         path = f"metadata/{name}.json" if name else newest_target(server.files, server.before)
         server.special[path] = getattr(sender, how)
         limits = UpdateLimits(metadata_bytes=500_000)
         # From 3.14 on Python itself ends after a hundred interim responses.
         ended = "without an end|interim responses"
-        refuses(offered, vendor, server, DownloadError, ended, limits=limits)
+        rejects(outdated, vendor, server, DownloadError, ended, limits=limits)
         assert sender.sent < 10_000_000
-        goes_on(offered, vendor, server)
+        assert_updates(outdated, vendor, server)
 
-    def test_a_release_that_is_larger_than_is_taken(self, offered, vendor, server):
+    def test_a_release_above_the_limit_is_rejected(self, outdated, vendor, server):
         limits = UpdateLimits(release_bytes=1_000)
-        refuses(offered, vendor, server, DownloadError, "the limit is 1000", limits=limits)
-        goes_on(offered, vendor, server)
+        rejects(outdated, vendor, server, DownloadError, "the limit is 1000", limits=limits)
+        assert_updates(outdated, vendor, server)
 
 
 class TestSlowRetrieval:
@@ -215,94 +215,94 @@ class TestSlowRetrieval:
         ("name", "how"),
         [("timestamp", "trickling_headers"), ("timestamp", "silent"), ("", "trickling")],
     )
-    def test_each_way(self, offered, vendor, server, name, how):
+    def test_a_slow_server_is_rejected(self, outdated, vendor, server, name, how):
         path = f"metadata/{name}.json" if name else newest_target(server.files, server.before)
         server.special[path] = getattr(Sender(), how)
-        refuses(offered, vendor, server, SlowDownloadError, "too slow", limits=HASTY)
-        goes_on(offered, vendor, server)
+        rejects(outdated, vendor, server, SlowDownloadError, "too slow", limits=HASTY)
+        assert_updates(outdated, vendor, server)
 
 
 class TestExtraneousDependencies:
-    def test_a_product_signs_for_itself_alone(self, offered, vendor, server, releases):
+    def test_a_product_key_signs_only_its_product(self, outdated, vendor, server, releases):
         """The key of another product cannot put a release in this one's place."""
         vendor.delegate("news")
         state_of = vendor.state()
         news, top = (state_of.targets[role].signed for role in ("news", "targets"))
         news.targets = {path: top.targets.pop(path) for path in list(top.targets)}
-        made = sign(state_of, ["news", "targets"], vendor.ring, vendor.now)
+        signed = sign(state_of, ["news", "targets"], vendor.ring, vendor.now)
         server.files = vendor.files()
-        for role, data in made.items():
+        for role, data in signed.items():
             version = "" if role == "timestamp" else f"{state_of[role].signed.version}."
             server.files[f"metadata/{version}{role}.json"] = data
-        refuses(offered, vendor, server, fala.UpdateError, "no release of model")
+        rejects(outdated, vendor, server, fala.UpdateError, "no release of model")
 
-    def test_another_products_release(self, offered, vendor, server):
-        """Signed, and in this product's place; neither told to be it, nor calling itself so."""
+    def test_a_release_of_another_product_is_rejected(self, outdated, vendor, server):
+        """A signed release of another product, under this product's path."""
         vendor.publish_as("model", {"product": "news", "version": 9})
         server.files = vendor.files()
-        refuses(offered, vendor, server, UntrustedUpdateError, "not declared as a release")
+        rejects(outdated, vendor, server, UntrustedUpdateError, "not declared as a release")
         vendor.publish_as("model", {"product": "model", "version": 9})
         server.files = vendor.files()
-        refuses(
-            offered, vendor, server, UntrustedUpdateError, "its manifest is of version 2 of model"
+        rejects(
+            outdated, vendor, server, UntrustedUpdateError, "its manifest is of version 2 of model"
         )
 
-    def test_targets_that_are_no_releases(self, offered, vendor, server):
-        for told in (
+    def test_other_targets_are_rejected(self, outdated, vendor, server):
+        for custom in (
             None, [], {}, {"product": "model", "version": "9"},
             {"product": "model", "version": True}, {"product": "model", "version": 10**30},
         ):  # fmt: skip
-            vendor.publish_as("model", told)
+            vendor.publish_as("model", custom)
             server.files = vendor.files()
-            refuses(offered, vendor, server, UntrustedUpdateError, "not declared as a release")
+            rejects(outdated, vendor, server, UntrustedUpdateError, "not declared as a release")
 
-    def test_what_was_not_asked_for_is_not_downloaded(self, offered, vendor, server, releases):
+    def test_other_products_are_not_downloaded(self, outdated, vendor, server, releases):
         vendor.publish(releases["new"], product="news")
         server.files = vendor.files()
-        assert offered.update(server.address, root=vendor.root).new == "new"
+        assert outdated.update(server.address, root=vendor.root).new == "new"
         assert not [path for path, _ in server.requests if "news" in path]
 
 
 class TestKeys:
-    def test_another_repository(self, offered, vendor, server, tmp_path, releases):
+    def test_another_repository_is_rejected(self, outdated, vendor, server, tmp_path, releases):
         attacker = Vendor(tmp_path / "attacker")
         attacker.publish(releases["new"])
         attacker.rotate("root")
         server.files = attacker.files()
-        refuses(offered, vendor, server, UntrustedUpdateError, "root was signed by 0/1 keys")
-        goes_on(offered, vendor, server)
+        rejects(outdated, vendor, server, UntrustedUpdateError, "root was signed by 0/1 keys")
+        assert_updates(outdated, vendor, server)
 
-    def test_keys_that_were_taken_back(self, offered, vendor, server, releases):
-        """A root that a device has seen holds, whatever older keys sign later."""
+    def test_revoked_keys_are_rejected(self, outdated, vendor, server, releases):
+        """A root that a device accepted stays valid, whatever older keys sign later."""
         stolen = vendor.copy(vendor.folder.parent.with_name("stolen"))
         vendor.rotate("targets")
         vendor.rotate("snapshot")
-        goes_on(offered, vendor, server)
+        assert_updates(outdated, vendor, server)
         for _ in range(3):
             stolen.publish(releases["mid"])
         server.files = {**stolen.files(), **{
             name: data for name, data in vendor.files().items() if "root" in name
         }}  # fmt: skip
-        refuses(offered, vendor, server, UntrustedUpdateError, "signed by 0/1 keys")
+        rejects(outdated, vendor, server, UntrustedUpdateError, "signed by 0/1 keys")
 
 
 class TestServers:
     @pytest.mark.parametrize("status", ["500 Broken", "301 Moved\r\nLocation: file:///etc/passwd",
                                         "302 Found\r\nLocation: /metadata/timestamp.json",
                                         "204 Nothing"])  # fmt: skip
-    def test_other_answers(self, offered, vendor, server, status):
+    def test_unexpected_http_responses_are_rejected(self, outdated, vendor, server, status):
         head = f"HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n".encode()
         server.special["metadata/timestamp.json"] = lambda handler: handler.wfile.write(head)
         with pytest.raises((DownloadError, UntrustedUpdateError)):
-            offered.update(server.address, root=vendor.root)
-        assert offered.name == "mid"
-        goes_on(offered, vendor, server)
+            outdated.update(server.address, root=vendor.root)
+        assert outdated.name == "mid"
+        assert_updates(outdated, vendor, server)
 
-    def test_no_http(self, offered, vendor, server):
+    def test_a_response_without_http_is_rejected(self, outdated, vendor, server):
         server.special["metadata/timestamp.json"] = lambda handler: handler.wfile.write(
             b"SSH-2\r\n"
         )
-        refuses(offered, vendor, server, DownloadError, "broken response")
+        rejects(outdated, vendor, server, DownloadError, "broken response")
 
 
 def parts(device):
@@ -317,12 +317,12 @@ def forget_metadata(device):
 @pytest.mark.parametrize(
     "answer", [b"500 ", b"200 fine\r\nLocation: ", b"302 \r\nLocation: http://"]
 )
-def test_a_server_cannot_speak_to_the_terminal(device, vendor, server, answer):
-    def escapes(request):
+def test_errors_contain_no_terminal_escapes(device, vendor, server, answer):
+    def send_escapes(request):
         request.wfile.write(b"HTTP/1.1 " + answer + b"\x1b[31mred\x07\xe2\x80\xae\r\n\r\n{\x1b[31m")
 
     for path in server.files:
-        server.special[path] = escapes
+        server.special[path] = send_escapes
     with pytest.raises(fala.UpdateError) as caught:
         device.update(server.address, root=vendor.root)
     assert str(caught.value).isprintable() and str(caught.value).startswith(server.address)

@@ -1,4 +1,4 @@
-"""An honest vendor: what is newer is installed, once, and what broke off goes on."""
+"""An honest vendor: newer releases are installed once; interrupted downloads resume."""
 
 import os
 import signal
@@ -58,20 +58,20 @@ class TestVersions:
         assert not before.is_vendor
         assert not device.model.is_vendor
 
-    def test_the_next_one_and_the_way_back(self, updated, vendor, server, releases):
+    def test_a_second_update_and_a_rollback(self, updated, vendor, server, releases):
         vendor.publish(releases["new"])
         server.files = vendor.files()
         assert updated.update(f"{server.address}/", root=vendor.root.read_bytes()).new == "new"
         updated.rollback()
         assert updated.name == "mid"
-        # What the user went back from does not come again; what the vendor publishes next does.
+        # A release that the user rolled back is skipped until the vendor publishes another.
         assert updated.update(server.address, root=vendor.root) is None
         assert updated.name == "mid"
         vendor.publish(releases["new"])
         server.files = vendor.files()
         assert updated.update(server.address, root=vendor.root).new == "new"
 
-    def test_the_metadata_survive_a_restart(self, path, vendor, server):
+    def test_metadata_survive_a_restart(self, path, vendor, server):
         for expected in ("mid", None):
             with Device.open(path) as device:
                 report = device.update(server.address, root=vendor.root)
@@ -87,14 +87,14 @@ class TestVersions:
         server.files = vendor.files()
         assert updated.update(server.address, root=vendor.root) is None
         assert updated.update(server.address, root=vendor.root, product="news").new == "new"
-        # From now on it is a device of that product.
+        # The device is of that product now.
         assert updated.update(server.address, root=vendor.root) is None
         vendor.publish(releases["mid"], product="news")
         server.files = vendor.files()
         assert updated.update(server.address, root=vendor.root).new == "mid"
 
-    def test_a_worse_release(self, device, vendor, server, monkeypatch):
-        """It stays on the disk for another day; nothing is downloaded twice."""
+    def test_a_worse_release_is_rejected(self, device, vendor, server, monkeypatch):
+        """The rejected release stays on the disk; it is not downloaded twice."""
 
         def refuse(*_, **__):
             raise WorseModelError("worse", 0.4, 0.5)
@@ -109,7 +109,7 @@ class TestVersions:
         assert not [path for path, _ in server.requests if path.startswith("targets/")]
 
     @pytest.mark.parametrize("role", ["root", "targets", "timestamp"])
-    def test_rotated_keys(self, updated, vendor, server, releases, role):
+    def test_rotated_keys_are_accepted(self, updated, vendor, server, releases, role):
         vendor.rotate(role, threshold=Threshold(2, 3))
         server.files = vendor.files()
         assert updated.update(server.address, root=vendor.root) is None
@@ -126,13 +126,13 @@ class TestVersions:
 
 
 class TestConnections:
-    def test_a_redirect(self, device, vendor, server):
+    def test_a_redirect_is_followed(self, device, vendor, server):
         head = b"HTTP/1.1 302 Found\r\nLocation: /moved.json\r\nConnection: close\r\n\r\n"
         server.files["moved.json"] = server.files.pop("metadata/timestamp.json")
         server.special["metadata/timestamp.json"] = lambda handler: handler.wfile.write(head)
         assert device.update(server.address, root=vendor.root).new == "mid"
 
-    def test_a_proxy(self, device, vendor, server, monkeypatch):
+    def test_a_proxy_is_used(self, device, vendor, server, monkeypatch):
         """A proxy is asked for whole addresses; the test server drops their first character."""
         monkeypatch.setenv("http_proxy", server.address.removeprefix("http://"))
         server.files = {f"ttp://fala.invalid/{name}": file for name, file in server.files.items()}
@@ -140,30 +140,30 @@ class TestConnections:
 
 
 class TestInterrupted:
-    """The part that came stays; the rest is downloaded."""
+    """The downloaded part is kept; only the rest is downloaded."""
 
     @pytest.fixture
     def vendor(self, large_vendor):
         return large_vendor
 
     def starts(self, server):
-        asked = [given for path, given in server.requests if path.startswith("targets/")]
-        return [0 if given is None else int(given[6:-1]) for given in asked]
+        ranges = [header for path, header in server.requests if path.startswith("targets/")]
+        return [0 if header is None else int(header[6:-1]) for header in ranges]
 
-    def test_connections_that_break(self, device, vendor, server):
+    def test_a_broken_connection_resumes(self, device, vendor, server):
         server.cut_after = 150_000
         assert device.update(server.address, root=vendor.root).new == "tiny vectors"
         starts = self.starts(server)
         assert starts[:3] == [0, 150_000, 300_000]
         assert len(starts) > 3
 
-    def test_a_connection_that_the_server_closed_between_two_files(self, device, vendor, server):
+    def test_a_closed_connection_is_opened_again(self, device, vendor, server):
         path = "metadata/2.targets.json"
         server.special[path] = lambda handler: server.special.pop(path)
         assert device.update(server.address, root=vendor.root).new == "tiny vectors"
         assert [name for name, _ in server.requests].count(path) == 2
 
-    def test_a_server_without_ranges(self, device, vendor, server):
+    def test_without_ranges_the_download_starts_again(self, device, vendor, server):
         server.cut_after, server.ranges = 150_000, False
         with pytest.raises(DownloadError, match="broke"):
             device.update(server.address, root=vendor.root)
@@ -171,27 +171,27 @@ class TestInterrupted:
         server.cut_after = None
         assert device.update(server.address, root=vendor.root).new == "tiny vectors"
 
-    def test_a_server_that_goes_on_elsewhere(self, device, vendor, server):
+    def test_a_wrong_range_is_rejected(self, device, vendor, server):
         path = target_in(server.files)
         (device._installed.path / "updates").mkdir()
         part = device._installed.path / "updates" / f"{path.split('/')[-1].split('.')[0]}.part"
         part.write_bytes(server.files[path][:1000])
 
-        def elsewhere(handler):
+        def wrong_range(handler):
             handler.wfile.write(
                 b"HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 7-9/10\r\n"
                 b"Content-Length: 3\r\n\r\nabc"
             )
 
-        server.special[path] = elsewhere
+        server.special[path] = wrong_range
         with pytest.raises(DownloadError, match="other bytes than those from 1000 on"):
             device.update(server.address, root=vendor.root)
 
-    def test_by_the_app(self, device, vendor, server):
-        told = []
+    def test_a_cancelled_download_resumes(self, device, vendor, server):
+        events = []
 
         def progress(stage, done, total):
-            told.append((stage, done, total))
+            events.append((stage, done, total))
             return stage != "download" or done < 200_000
 
         before = os.umask(0)
@@ -204,14 +204,14 @@ class TestInterrupted:
         for file in (updates, *updates.rglob("*")):
             assert file.lstat().st_mode & 0o077 == 0 or file.is_symlink(), file
         size = len(server.files[target_in(server.files)])
-        assert told[-1][0] == "download"
-        assert told[-1][2] == size
+        assert events[-1][0] == "download"
+        assert events[-1][2] == size
         assert device.name == "old"
         assert device.update(server.address, root=vendor.root).new == "tiny vectors"
-        assert self.starts(server) == [0, told[-1][1]]
+        assert self.starts(server) == [0, events[-1][1]]
 
     @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="no such signal")
-    def test_by_a_kill(self, path, vendor, server):
+    def test_a_killed_download_resumes(self, path, vendor, server):
         code = """
 import os, signal, sys
 import fala
@@ -235,7 +235,7 @@ with fala.Device.open(folder) as device:
         assert first == 0
         assert second > 100_000
 
-    def test_a_damaged_part_is_begun_anew(self, device, vendor, server):
+    def test_a_damaged_part_is_downloaded_again(self, device, vendor, server):
         path = target_in(server.files)
         part = device._installed.path / "updates" / f"{path.split('/')[-1].split('.')[0]}.part"
         part.parent.mkdir()
@@ -243,49 +243,49 @@ with fala.Device.open(folder) as device:
         assert device.update(server.address, root=vendor.root).new == "tiny vectors"
         assert self.starts(server) == [200_000, 0]
 
-    def test_a_crumb_at_a_time(self, device, vendor, server):
-        """Connections that bring next to nothing are counted."""
+    def test_connections_of_one_byte_are_counted(self, device, vendor, server):
+        """The number of connections is limited."""
         path = target_in(server.files)
-        asked = []
+        offsets = []
 
-        def crumb(handler):
+        def send_one_byte(handler):
             start = int(handler.headers["Range"][6:-1]) if "Range" in handler.headers else 0
-            asked.append(start)
+            offsets.append(start)
             head = f"Content-Range: bytes {start}-{LARGE}/{LARGE + 1}\r\nContent-Length: 400000"
             status = "206 Partial Content" if start else "200 OK"
             handler.wfile.write(f"HTTP/1.1 {status}\r\n{head}\r\n\r\nx".encode())
 
-        server.special[path] = crumb
+        server.special[path] = send_one_byte
         with pytest.raises(DownloadError, match="broke"):
             device.update(server.address, root=vendor.root)
-        assert asked == [0, 1, 2, 3, 4]
+        assert offsets == [0, 1, 2, 3, 4]
 
 
-def test_one_update_at_a_time(device, vendor, server):
-    inside, leave, found = threading.Event(), threading.Event(), []
+def test_a_second_concurrent_update_is_rejected(device, vendor, server):
+    started, finish, reports = threading.Event(), threading.Event(), []
 
     def progress(stage, done, total):
         if stage == "download":
-            inside.set()
-            leave.wait(20)
+            started.set()
+            finish.wait(20)
 
     def update():
-        found.append(device.update(server.address, root=vendor.root, progress=progress))
+        reports.append(device.update(server.address, root=vendor.root, progress=progress))
 
     thread = threading.Thread(target=update)
     thread.start()
     try:
-        assert inside.wait(20)
+        assert started.wait(20)
         with pytest.raises(UpdateError, match="another update is running"):
             device.update(server.address, root=vendor.root)
     finally:
-        leave.set()
+        finish.set()
         thread.join()
-    assert found[0].new == "mid"
+    assert reports[0].new == "mid"
     assert device.update(server.address, root=vendor.root) is None
 
 
-def test_a_failed_replacement_leaves_all_as_it_was(updated, vendor, server, releases, monkeypatch):
+def test_a_failed_replacement_changes_nothing(updated, vendor, server, releases, monkeypatch):
     before = state(updated)
     vendor.publish(releases["new"])
     server.files = vendor.files()
@@ -301,7 +301,7 @@ def test_a_failed_replacement_leaves_all_as_it_was(updated, vendor, server, rele
     assert updated.update(server.address, root=vendor.root).new == "new"
 
 
-def test_no_room(device, vendor, server, monkeypatch):
+def test_a_full_disk_is_reported_before_the_download(device, vendor, server, monkeypatch):
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 3_000}))
     with pytest.raises(DeviceError, match="3000 are free"):
         device.update(server.address, root=vendor.root)
@@ -331,12 +331,12 @@ ARGUMENTS = [
 ]
 
 
-def test_arguments_that_are_none(device, vendor, server):
+def test_wrong_arguments_are_rejected(device, vendor, server):
     for arguments, error, match in ARGUMENTS:
-        given = {"url": server.address, "root": vendor.root, **arguments}
-        url = given.pop("url")
+        options = {"url": server.address, "root": vendor.root, **arguments}
+        url = options.pop("url")
         with pytest.raises(error, match=match) as caught:
-            device.update(url, **given)
+            device.update(url, **options)
         assert type(caught.value) is error
         assert device.name == "old"
     assert device.update(server.address, root=vendor.root).new == "mid"
@@ -346,12 +346,12 @@ def test_arguments_that_are_none(device, vendor, server):
     "limits", [{"attempts": 0}, {"silent_seconds": float("nan")}, {"attempts": 1.5},
                {"silent_seconds": True}, {"total_seconds": float("inf")}],
 )  # fmt: skip
-def test_limits_that_are_none(limits):
+def test_wrong_limits_are_rejected(limits):
     with pytest.raises(BudgetError, match=next(iter(limits))):
         UpdateLimits(**limits)
 
 
-def test_nobody_there(device, vendor, server):
+def test_an_unreachable_server_is_reported(device, vendor, server):
     address = server.address
     server.__exit__()
     with pytest.raises(DownloadError, match="cannot be reached"):
