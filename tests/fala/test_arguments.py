@@ -1,4 +1,4 @@
-"""What is no argument is refused by name, before anything changes."""
+"""Wrong arguments are rejected by name, before anything changes."""
 
 import math
 
@@ -26,7 +26,7 @@ class Dumb:
 @pytest.mark.parametrize(
     "wrong", [None, 3, b"device", ["device"], "a\0b", "a\ud800", HUGE, Dumb()], ids=named
 )
-def test_paths(wrong, releases, tmp_path, device):
+def test_wrong_paths_are_rejected(wrong, releases, tmp_path, device):
     before = state(device)
     for call in (
         lambda: Device.create(wrong, releases["old"]),
@@ -41,7 +41,7 @@ def test_paths(wrong, releases, tmp_path, device):
     assert not (tmp_path / "new").exists() and same(state(device), before)
 
 
-def test_paths_that_the_system_refuses(releases, tmp_path):
+def test_unusable_paths_raise_device_errors(releases, tmp_path):
     for path in (tmp_path / ("a" * 5000), tmp_path / "file" / "device"):
         (tmp_path / "file").write_text("")
         with pytest.raises(DeviceError):
@@ -53,24 +53,24 @@ def test_paths_that_the_system_refuses(releases, tmp_path):
 
 
 @pytest.mark.parametrize("positive", ["2", 2, HUGE, True, Dumb(), ["1"]], ids=named)
-def test_the_positive_label(positive, releases, tmp_path):
+def test_a_wrong_positive_label_is_rejected(positive, releases, tmp_path):
     with pytest.raises(DataError, match="positive is one of 0, 1"):
         Device.create(tmp_path / "new", releases["old"], positive=positive)
     assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize("wrong", [5, 5.0, "5", (5,), HUGE, Dumb(), True], ids=named)
-def test_what_is_no_budget_and_no_progress(wrong, device, releases):
-    before, could = state(device), device.can_roll_back
+def test_wrong_budgets_and_progress_functions_are_rejected(wrong, device, releases):
+    before, could_roll_back = state(device), device.can_roll_back
     for call in (
         device.refine,
-        lambda *args, **given: device.replace(releases["mid"], *args, **given),
+        lambda *args, **options: device.replace(releases["mid"], *args, **options),
     ):
         with pytest.raises(BudgetError, match=r"budget is a fala\.Budget"):
             call(wrong)
         with pytest.raises(DataError, match="progress is a function"):
             call(progress=wrong)
-    assert same(state(device), before) and device.can_roll_back == could
+    assert same(state(device), before) and device.can_roll_back == could_roll_back
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_what_is_no_budget_and_no_progress(wrong, device, releases):
         (None, math.nan), (None, -math.inf), (None, "1"), (None, True), (None, Dumb()),
     ], ids=named,
 )  # fmt: skip
-def test_budgets_that_are_none(budget):
+def test_budget_rejects_wrong_limits(budget):
     with pytest.raises(BudgetError):
         Budget(*budget)
 
@@ -88,7 +88,7 @@ def test_budgets_that_are_none(budget):
 @pytest.mark.parametrize(
     "budget", [(HUGE,), (None, HUGE), (10**400, 10**400), (1, math.inf)], ids=named
 )
-def test_budgets_without_an_end(budget, device, releases):
+def test_budgets_may_be_unlimited(budget, device, releases):
     report = device.replace(releases["mid"], Budget(*budget))
     assert report.forward_passes > 0
     assert device.refine(Budget(*budget)).stopped
@@ -100,12 +100,12 @@ def test_budgets_without_an_end(budget, device, releases):
      [Match((), "one")]],
     ids=named,
 )  # fmt: skip
-def test_what_are_no_examples(examples, device):
-    before, kept = state(device), [*device.examples()]
+def test_wrong_examples_are_rejected(examples, device):
+    before, rows = state(device), [*device.examples()]
     for call in (device.learn, device.remember, device.predict, device.decide):
         with pytest.raises(DataError):
             call(examples)
-    assert same(state(device), before) and [*device.examples()] == kept
+    assert same(state(device), before) and [*device.examples()] == rows
 
 
 @pytest.mark.parametrize(
@@ -113,12 +113,12 @@ def test_what_are_no_examples(examples, device):
     [5, "1", HUGE, [], ["0", "1"], *([one] for one in (HUGE, -HUGE, "2", Dumb(), ["1"], math.nan))],
     ids=named,
 )
-def test_what_are_no_labels(wrong, device):
-    before, kept = state(device), [*device.examples()]
+def test_wrong_labels_are_rejected(wrong, device):
+    before, rows = state(device), [*device.examples()]
     for call in (device.learn, device.remember):
         with pytest.raises(DataError):
             call(["one"], wrong)
-    assert same(state(device), before) and [*device.examples()] == kept
+    assert same(state(device), before) and [*device.examples()] == rows
 
 
 @pytest.mark.parametrize(
@@ -126,26 +126,26 @@ def test_what_are_no_labels(wrong, device):
     [None, 5, "12", [None], ["1"], [1.0], [True], [HUGE, "1"], [Dumb()], [np.array([1, 2])]],
     ids=named,
 )
-def test_what_is_no_id(ids, device):
-    known = [*device.examples()]
+def test_wrong_ids_are_rejected(ids, device):
+    rows = [*device.examples()]
     with pytest.raises(DataError):
         device.forget(ids)
-    assert [*device.examples()] == known
+    assert [*device.examples()] == rows
 
 
-def test_examples_are_forgotten_and_never_quoted(device):
-    kept = [*device.examples()]
+def test_forget_takes_stored_examples_and_quotes_no_text(device):
+    rows = [*device.examples()]
     for wrong in (TEXTS, dict.fromkeys(TEXTS, 1), TEXTS[0], dict(enumerate(TEXTS)).items()):
         with pytest.raises(DataError) as caught:
             device.forget(wrong)
         assert not any(text in str(caught.value) for text in TEXTS)
-    assert device.forget(kept[:2]) == 2
-    assert [*device.examples()] == kept[2:]
+    assert device.forget(rows[:2]) == 2
+    assert [*device.examples()] == rows[2:]
     with pytest.raises(DataError, match="ids are a sequence, not a StoredExample"):
-        device.forget(kept[2])
+        device.forget(rows[2])
 
 
-def test_ids_and_labels_that_nobody_has(device):
+def test_unknown_ids_and_labels_match_nothing(device):
     for label in (HUGE, "2", Dumb(), None):
         assert len([*device.examples(label=label)]) == (len(TEXTS) if label is None else 0)
     assert [*device.examples(label=1)] == [*device.examples(label="1")] != []
@@ -154,7 +154,7 @@ def test_ids_and_labels_that_nobody_has(device):
 
 
 @pytest.mark.parametrize("wrong", [5, "yes", HUGE, Dumb(), [], np.array([1, 2])], ids=named)
-def test_words_that_are_none(wrong, device, releases):
+def test_wrong_options_are_rejected(wrong, device, releases):
     for call in (
         lambda: device.examples(labelled=wrong),
         lambda: device.replace(releases["mid"], accept=wrong),
@@ -167,7 +167,7 @@ def test_words_that_are_none(wrong, device, releases):
         fala.UpdateLimits(release_bytes=Dumb())
 
 
-def test_an_error_is_one_line_that_no_name_speaks_in(tmp_path):
+def test_errors_are_one_printable_line(tmp_path):
     for path in (tmp_path / "a\x1b[2Jb", tmp_path / "new\nline"):
         with pytest.raises(DeviceError) as caught:
             Device.open(path)
@@ -177,7 +177,7 @@ def test_an_error_is_one_line_that_no_name_speaks_in(tmp_path):
 @pytest.mark.parametrize(
     "wrong", [None, 5, "one", b"one", {}, [[1], [1, 2]], ["a"], Dumb()], ids=named
 )
-def test_what_a_vendor_cannot_fit(wrong, releases):
+def test_vendor_functions_reject_wrong_arguments(wrong, releases):
     bundle = fala.Bundle.open(releases["old"])
     numbers = np.zeros((3, 8), np.float32)
     for call in (
@@ -204,14 +204,14 @@ def test_what_a_vendor_cannot_fit(wrong, releases):
                 call()
 
 
-def test_a_text_in_place_of_a_label_is_not_quoted(device):
+def test_a_text_as_a_label_is_not_quoted(device):
     with pytest.raises(DataError, match=r"label of .* characters of example 0") as caught:
         device.learn(["1"], TEXTS[:1])
     assert TEXTS[0][:10] not in str(caught.value)
 
 
 @pytest.mark.parametrize("history", [None, 5, "one", b"one", Dumb()], ids=named)
-def test_what_is_no_history(history):
+def test_wrong_histories_are_rejected(history):
     with pytest.raises(DataError, match="a history is a sequence of texts"):
         Match(history, "one")
 
@@ -224,6 +224,6 @@ def test_what_is_no_history(history):
     ],
     ids=lambda given: "".join(given),
 )  # fmt: skip
-def test_selections_that_are_none(given):
+def test_select_rejects_wrong_options(given):
     with pytest.raises(fala.FalaError):
         fala.select(np.eye(30), None, **{"count": 5, **given})

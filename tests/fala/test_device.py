@@ -1,4 +1,4 @@
-"""A device on real bundles and a real folder: created, taught, replaced, damaged."""
+"""A device on real bundles and a real folder: creation, labels, replacement, damage."""
 
 import errno
 import json
@@ -39,7 +39,7 @@ def device(tmp_path, releases):
 
 
 @pytest.mark.parametrize("name", SETUPS)
-def test_from_vendor_to_personal_to_the_new_backbone(name, tmp_path, releases, encoded):
+def test_the_life_of_a_device_with_one_replacement(name, tmp_path, releases, encoded):
     old, new, _ = releases[name]
     examples, labels, probes = user_of(name)
     path = tmp_path / "device"
@@ -75,7 +75,7 @@ def test_from_vendor_to_personal_to_the_new_backbone(name, tmp_path, releases, e
         json.dumps(report.to_dict())
         replaced = device.predict(probes)
         assert report.decision != "vendor" and not device.model.is_vendor
-        # Labels and the teacher's logits together, on the new backbone.
+        # The new model is fitted to labels and old logits together.
         relearned = device.learn(examples[:5], labels[:5])
         assert relearned.fitted >= report.counts.representatives
         assert np.isfinite(device.predict(probes)).all()
@@ -91,23 +91,23 @@ def test_from_vendor_to_personal_to_the_new_backbone(name, tmp_path, releases, e
     assert replaced.shape == after.shape
 
 
-def test_learning_what_there_is(device):
+def test_learn_with_no_some_and_changed_labels(device):
     vendor = device.predict(PROBES)
-    nothing = device.learn(TEXTS[:10])
-    assert (nothing.examples, nothing.labelled, nothing.fitted) == (10, 0, 0)
-    assert nothing.scales == ()
+    without_labels = device.learn(TEXTS[:10])
+    assert (without_labels.examples, without_labels.labelled, without_labels.fitted) == (10, 0, 0)
+    assert without_labels.scales == ()
     np.testing.assert_array_equal(device.predict(PROBES), vendor)
-    some = device.learn(TEXTS[:10], ["1", None] * 5)
-    assert (some.examples, some.labelled, some.fitted) == (10, 5, 5)
-    # One class only: nothing runs off to infinity.
+    half_labelled = device.learn(TEXTS[:10], ["1", None] * 5)
+    assert (half_labelled.examples, half_labelled.labelled, half_labelled.fitted) == (10, 5, 5)
+    # With labels of one class only the weights stay finite.
     assert np.abs(device.model.weight).max() < 1e3
     assert device.predict(TEXTS[:10:2])[:, 1].mean() > 0.5
     # Integers spell labels; a new label replaces the earlier one, None leaves it.
     again = device.learn(TEXTS[:10], [np.int64(0), None] * 5)
     assert (again.examples, again.labelled) == (10, 5)
     assert device.predict(TEXTS[:10:2])[:, 1].mean() < 0.5
-    kept = device.learn(TEXTS[:10])
-    assert kept.labelled == 5
+    unlabelled = device.learn(TEXTS[:10])
+    assert unlabelled.labelled == 5
     assert device.learn([]).examples == 10
 
 
@@ -120,7 +120,7 @@ def test_learning_what_there_is(device):
         (["good"], [True], "label 'True'"),
     ],
 )
-def test_what_cannot_be_learned_is_not_kept(device, examples, labels, message):
+def test_rejected_examples_are_not_kept(device, examples, labels, message):
     vendor = device.predict(PROBES)
     with pytest.raises(DataError, match=message):
         device.learn(examples, labels)
@@ -128,9 +128,9 @@ def test_what_cannot_be_learned_is_not_kept(device, examples, labels, message):
     np.testing.assert_array_equal(device.predict(PROBES), vendor)
 
 
-def test_a_release_for_others_changes_nothing(device, tmp_path, releases):
+def test_an_unusable_release_changes_nothing(device, tmp_path, releases):
     device.learn(TEXTS, LABELS)
-    files, answers = files_of(tmp_path / "device"), device.predict(PROBES)
+    files, p = files_of(tmp_path / "device"), device.predict(PROBES)
     damaged = tmp_path / "damaged.fala"
     data = bytearray(releases["binary"][1].read_bytes())
     data[len(data) // 2] ^= 1
@@ -147,27 +147,27 @@ def test_a_release_for_others_changes_nothing(device, tmp_path, releases):
         with pytest.raises(error, match=path.name):
             device.replace(path)
         assert files_of(tmp_path / "device") == files
-        np.testing.assert_array_equal(device.predict(PROBES), answers)
+        np.testing.assert_array_equal(device.predict(PROBES), p)
         assert not device.can_roll_back
     with Device.open(tmp_path / "device") as again:
-        np.testing.assert_array_equal(again.predict(PROBES), answers)
+        np.testing.assert_array_equal(again.predict(PROBES), p)
         assert again.learn([]).examples == len(TEXTS)
 
 
 def test_an_embedding_too_large_refuses_the_release(device, tmp_path, releases, monkeypatch):
     device.learn(TEXTS, LABELS)
-    files, answers = files_of(tmp_path / "device"), device.predict(PROBES)
-    real = OnnxEncoder.encode
+    files, p = files_of(tmp_path / "device"), device.predict(PROBES)
+    original = OnnxEncoder.encode
     with monkeypatch.context() as patch:
-        patch.setattr(OnnxEncoder, "encode", lambda self, texts: real(self, texts) * 1e6)
+        patch.setattr(OnnxEncoder, "encode", lambda self, texts: original(self, texts) * 1e6)
         with pytest.raises(DataError, match="float16"):
             device.replace(releases["binary"][1])
     assert files_of(tmp_path / "device") == files
-    np.testing.assert_array_equal(device.predict(PROBES), answers)
+    np.testing.assert_array_equal(device.predict(PROBES), p)
     assert device.replace(releases["binary"][1]).counts.representatives == len(TEXTS)
 
 
-def test_a_chain_keeps_what_its_slots_need(tmp_path, releases, encoded):
+def test_a_chain_keeps_only_the_embeddings_of_its_slots(tmp_path, releases, encoded):
     old, new, newer = releases["binary"]
     path = tmp_path / "device"
 
@@ -183,18 +183,18 @@ def test_a_chain_keeps_what_its_slots_need(tmp_path, releases, encoded):
         device.learn(TEXTS, LABELS)
         encoded.clear()
         first = device.replace(new, Budget(40))
-        passed = set(encoded[:40])
+        first_texts = set(encoded[:40])
         assert (first.decision, first.counts.representatives, first.waiting) == ("personal", 40, 50)
         assert provenance("embeddings", "backbone") == set(digests[:2])
         assert len(provenance("logits", "model")) == 2
         middle = device.predict(PROBES)
         encoded.clear()
         second = device.replace(newer, Budget(30))
-        # What passed through the middle backbone says most, so it goes first; the rest waits.
+        # Texts that the middle backbone has encoded come first; the others wait.
         assert (second.examples, second.counts.representatives, second.waiting) == (30, 30, 60)
-        seen = set(encoded[: second.forward_passes])
-        assert len(seen) == 30 and seen <= passed
-        # What the first backbone saw goes with it.
+        second_texts = set(encoded[: second.forward_passes])
+        assert len(second_texts) == 30 and second_texts <= first_texts
+        # Embeddings of the first backbone are deleted.
         assert provenance("embeddings", "backbone") == set(digests[1:])
         assert len(files_of(path)) == 2
         device.rollback()
@@ -202,11 +202,11 @@ def test_a_chain_keeps_what_its_slots_need(tmp_path, releases, encoded):
         assert device.learn([]).fitted == first.counts.representatives
         encoded.clear()
         third = device.replace(newer, Budget(30))
-        # Known embeddings count whatever the budget, which buys others.
+        # Stored embeddings count besides those of the budget.
         assert third.forward_passes == len(encoded) - third.counts.probes == 30
-        assert not seen & set(encoded[:30])
+        assert not second_texts & set(encoded[:30])
         assert third.counts.representatives == 60
-        # The same release again: new from itself, and the rest of the texts.
+        # The same release again encodes the rest of the texts.
         again = device.replace(newer)
         assert (again.examples, again.forward_passes) == (90, 30)
         assert len(files_of(path)) == 2
@@ -215,18 +215,18 @@ def test_a_chain_keeps_what_its_slots_need(tmp_path, releases, encoded):
         device.rollback()
 
 
-def test_a_damaged_earlier_release_is_not_rolled_back_to(device, tmp_path, releases):
+def test_a_rollback_to_a_damaged_release_fails(device, tmp_path, releases):
     old, new, _ = releases["binary"]
     (installed,) = (tmp_path / "device" / "bundles").iterdir()
     device.replace(new)
-    answers = device.predict(PROBES)
+    p = device.predict(PROBES)
     installed.write_bytes(old.read_bytes()[:-100])
     with pytest.raises(BundleError, match=installed.name):
         device.rollback()
-    np.testing.assert_array_equal(device.predict(PROBES), answers)
+    np.testing.assert_array_equal(device.predict(PROBES), p)
     with Device.open(tmp_path / "device") as again:
-        np.testing.assert_array_equal(again.predict(PROBES), answers)
-    # Installing the release anew mends it.
+        np.testing.assert_array_equal(again.predict(PROBES), p)
+    # Installing the release again repairs it.
     assert device.replace(old).new == "tiny vectors"
     assert installed.read_bytes() == old.read_bytes()
     device.predict(PROBES)
@@ -243,7 +243,7 @@ def test_a_damaged_active_release_is_named(device, tmp_path, releases):
         Device.open(tmp_path / "device")
 
 
-def test_folders_that_are_no_devices(device, tmp_path, releases):
+def test_other_folders_are_rejected(device, tmp_path, releases):
     old = releases["binary"][0]
     with pytest.raises(DeviceError, match=r"make one with Device\.create"):
         Device.open(tmp_path / "nowhere")
@@ -260,10 +260,10 @@ def test_folders_that_are_no_devices(device, tmp_path, releases):
     Device.open(tmp_path / "empty").close()
 
 
-def test_a_disk_that_cannot_be_read_is_no_raw_error(device, monkeypatch):
+def test_read_errors_of_the_disk_are_fala_errors(device, monkeypatch):
     folder = device._installed.path
     device.close()
-    real, calls = os.stat, 0
+    original, calls = os.stat, 0
 
     def stat(path, *arguments, **named):
         nonlocal calls
@@ -271,13 +271,13 @@ def test_a_disk_that_cannot_be_read_is_no_raw_error(device, monkeypatch):
             calls += 1
             if calls == at:
                 raise OSError(errno.EIO, os.strerror(errno.EIO), os.fspath(path))
-        return real(path, *arguments, **named)
+        return original(path, *arguments, **named)
 
-    def opened():
+    def open_device():
         Device.open(folder).close()
 
     monkeypatch.setattr(os, "stat", stat)
-    for call in (opened, lambda: Device.examine(folder), lambda: Device.repair(folder)):
+    for call in (open_device, lambda: Device.examine(folder), lambda: Device.repair(folder)):
         failures = []
         for at in range(1, 100):
             calls = 0
@@ -290,7 +290,7 @@ def test_a_disk_that_cannot_be_read_is_no_raw_error(device, monkeypatch):
         assert failures and all("another disk" in text for text in failures)
 
 
-def test_a_creation_on_a_full_disk_leaves_nothing_or_is_called_again(tmp_path, releases):
+def test_a_creation_on_a_full_disk_can_be_repeated(tmp_path, releases):
     release = releases["binary"][0]
     with counted(tmp_path / "first") as operations:
         Device.create(tmp_path / "first", release).close()
@@ -307,7 +307,7 @@ def test_a_creation_on_a_full_disk_leaves_nothing_or_is_called_again(tmp_path, r
         assert np.isfinite(device.predict(PROBES)).all()
 
 
-def test_a_damaged_name_of_a_slot_is_quoted_in_short(tmp_path, releases):
+def test_a_damaged_slot_name_is_quoted_briefly(tmp_path, releases):
     path = tmp_path / "device"
     Device.create(path, releases["binary"][0]).close()
     sql(path, f"UPDATE active SET slot = '{'x' * 100_000}'")

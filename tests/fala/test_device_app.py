@@ -28,7 +28,7 @@ def device(tmp_path, releases):
         yield device
 
 
-# Keeping and fitting
+# Remembering and fitting
 
 
 def test_remembered_examples_count_after_the_fit(device, tmp_path, releases, labels):
@@ -44,9 +44,9 @@ def test_remembered_examples_count_after_the_fit(device, tmp_path, releases, lab
     assert math.isfinite(report.loss)
     assert len(report.scales) == 2  # the embeddings', and the slope's
     fitted = state(device)
-    with Device.create(tmp_path / "other", releases["old"]) as other:
-        other.learn(TEXTS, labels)
-        assert same(state(other), fitted)
+    with Device.create(tmp_path / "other", releases["old"]) as reference:
+        reference.learn(TEXTS, labels)
+        assert same(state(reference), fitted)
 
 
 def test_a_remembered_example_waits_for_a_pass_of_the_transformer(
@@ -64,7 +64,7 @@ def test_a_remembered_example_waits_for_a_pass_of_the_transformer(
         assert device.fit().fitted == 30
 
 
-def test_labels_are_kept_where_encoding_is_interrupted(tmp_path, releases, labels, monkeypatch):
+def test_labels_are_kept_if_encoding_is_interrupted(tmp_path, releases, labels, monkeypatch):
     def broken(self, texts):
         raise KeyboardInterrupt
 
@@ -80,7 +80,7 @@ def test_labels_are_kept_where_encoding_is_interrupted(tmp_path, releases, label
         assert device.refine(Budget(60)).counts.representatives == 50
 
 
-def test_one_more_label_counts_at_once_and_the_fit_agrees(tmp_path, labels, releases):
+def test_a_further_label_counts_at_once_and_is_close_to_a_fit(tmp_path, labels, releases):
     random = np.random.default_rng(3)
     texts = sorted({" ".join(random.choice(bridged.WORDS, size=8)) for _ in range(260)})
     user_labels = bridged.planted_labels(releases["old"], texts)
@@ -92,13 +92,13 @@ def test_one_more_label_counts_at_once_and_the_fit_agrees(tmp_path, labels, rele
         added = device.predict(PROBES)
         assert np.abs(added - before).max() > 1e-6
         # A label that is changed counts, too, and the old one no longer does.
-        other = ["1" if user_labels[0] == "0" else "0"]
-        assert not device.learn(texts[:1], other).exact
+        opposite = ["1" if user_labels[0] == "0" else "0"]
+        assert not device.learn(texts[:1], opposite).exact
         changed = device.predict(PROBES)
         assert not device.learn(texts[:1], user_labels[:1]).exact
         np.testing.assert_allclose(device.predict(PROBES), added, atol=1e-4)
         assert np.abs(changed - added).max() > 1e-3
-        # All anew, at scales chosen anew: near.
+        # A full fit chooses its scales again: the result is close.
         report = device.fit()
         assert report.exact and report.fitted == 243
         np.testing.assert_allclose(device.predict(PROBES), added, atol=0.02)
@@ -123,7 +123,7 @@ def test_examples_have_ids_labels_and_times(device):
     assert list(device.examples(labelled=False, label="1")) == []
 
 
-def test_generators_are_examples(device, labels):
+def test_generators_are_accepted(device, labels):
     report = device.learn((text for text in TEXTS), (label for label in labels))
     assert (report.examples, report.labelled) == (90, 90)
     shares = device.predict(text for text in PROBES)
@@ -144,7 +144,7 @@ def test_a_repr_describes_the_device(device, tmp_path, labels):
     device.close()
 
 
-def test_a_relative_folder_stays_where_it_was(releases, labels, tmp_path, monkeypatch):
+def test_a_relative_folder_survives_a_change_of_directory(releases, labels, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with Device.create("relative", releases["old"]) as device:
         (tmp_path / "elsewhere").mkdir()
@@ -175,7 +175,7 @@ def test_a_device_logs_what_it_does(device, releases, labels, caplog):
 # The positive label, and the labels' order
 
 
-def test_decisions_are_best_at_the_positive_labels_f1(tmp_path, releases):
+def test_thresholds_depend_on_the_positive_label(tmp_path, releases):
     thresholds = {}
     for positive in (None, "1", 1, "0"):
         folder = tmp_path / str(positive) if positive != 1 else tmp_path / "one"
@@ -189,59 +189,59 @@ def test_decisions_are_best_at_the_positive_labels_f1(tmp_path, releases):
     assert thresholds[None] == thresholds["1"] == thresholds[1] < 0 < thresholds["0"]
 
 
-def test_without_a_label_a_release_decides_by_its_public_logits(tmp_path, releases):
+def test_thresholds_without_labels_come_from_public_logits(tmp_path, releases):
     """The F1 that its head expects of public rows has half of it as the best threshold."""
-    told = {}
+    paths = {}
     for name in ("old", "mid"):
         opened = Bundle.open(releases[name])
         head = opened.head()
         link = Labels(((-2.5, -1.0, 0.25),))
         head = Head(head.task, head.labels, head.weight, head.bias, link=link)
-        told[name] = tmp_path / f"{name}.fala"
-        bundles.write_release(told[name], opened, head, {})
+        paths[name] = tmp_path / f"{name}.fala"
+        bundles.write_release(paths[name], opened, head, {})
     of_1, of_0 = (expected_f1(sign * np.array([-2.5, -1.0, 0.25])) for sign in (1, -1))
     positive, negative = math.log(of_1 / (2 - of_1)), math.log((2 - of_0) / of_0)
     assert positive < 0 < negative
-    with Device.create(tmp_path / "other", told["old"], positive="0") as device:
+    with Device.create(tmp_path / "other", paths["old"], positive="0") as device:
         assert device.threshold == pytest.approx(negative)
-    with Device.create(tmp_path / "device", told["old"]) as device:
+    with Device.create(tmp_path / "device", paths["old"]) as device:
         assert device.threshold == pytest.approx(positive)
-        unsure = device.predict(TEXTS)[:, 1]
-        assert device.decide(TEXTS) == [str(int(p > 1 / (1 + np.exp(-positive)))) for p in unsure]
+        values = device.predict(TEXTS)[:, 1]
+        assert device.decide(TEXTS) == [str(int(p > 1 / (1 + np.exp(-positive)))) for p in values]
         ids = device.remember(TEXTS[:6], bridged.planted_labels(releases["old"], TEXTS[:6]))
         device.fit()
         assert device.threshold != pytest.approx(positive)
         device.forget(ids)
         assert device.threshold == pytest.approx(positive)
-        device.replace(told["mid"])
+        device.replace(paths["mid"])
         assert device.threshold == pytest.approx(positive)
     with Device.open(tmp_path / "device") as device:
         assert device.threshold == pytest.approx(positive)
 
 
 @pytest.mark.parametrize("bridge", [True, False])
-def test_the_order_of_a_releases_labels_changes_no_answer(tmp_path, bridge, labels):
+def test_the_order_of_a_releases_labels_changes_no_prediction(tmp_path, bridge, labels):
     releases = bridged.write_releases(tmp_path, bridges=bridge)
-    turned = tmp_path / "turned.fala"
+    reordered = tmp_path / "turned.fala"
     opened = Bundle.open(releases["mid"])
     head = opened.head().in_order(("1", "0"))
-    bundles.write_release(turned, opened, head, {})
+    bundles.write_release(reordered, opened, head, {})
     for source in opened.bridges().values():
-        add_bridge(turned, Bundle.open(turned), source, {})
-    answers = []
-    for release in (releases["mid"], turned):
+        add_bridge(reordered, Bundle.open(reordered), source, {})
+    results = []
+    for release in (releases["mid"], reordered):
         with Device.create(tmp_path / release.stem, releases["old"], positive="1") as device:
             device.learn(TEXTS, labels)
             device.replace(release, Budget(30))
             assert device.labels == ("0", "1") and device.positive == "1"
-            answers.append((device.predict(PROBES), device.decide(PROBES), device.threshold))
+            results.append((device.predict(PROBES), device.decide(PROBES), device.threshold))
             device.learn(["good film"], ["1"])
             learned = device.predict(PROBES)
         with Device.open(tmp_path / release.stem) as device:
             np.testing.assert_array_equal(device.predict(PROBES), learned)
-    np.testing.assert_allclose(answers[0][0], answers[1][0], atol=1e-4)
-    assert answers[0][1] == answers[1][1]
-    assert answers[0][2] == pytest.approx(answers[1][2], abs=1e-4)
+    np.testing.assert_allclose(results[0][0], results[1][0], atol=1e-4)
+    assert results[0][1] == results[1][1]
+    assert results[0][2] == pytest.approx(results[1][2], abs=1e-4)
 
 
 def test_a_release_may_add_labels_but_not_lose_any(tmp_path, encoded):
@@ -265,21 +265,21 @@ def test_a_release_may_add_labels_but_not_lose_any(tmp_path, encoded):
         assert device.predict(PROBES).shape == (40, 3)
         device.rollback()
         assert [row.label for row in device.examples(label="b")] == ["b"]
-        assert device.fit().fitted == 61  # what was said there has not passed through it
+        assert device.fit().fitted == 61  # the label learned there is of a text it has not encoded
 
 
-# A new release must answer before it is installed
+# A new release is validated before it is installed
 
 
 @pytest.mark.parametrize("budget", [Budget(0), None], ids=str)
-def test_a_release_that_does_not_answer_is_not_installed(
+def test_a_release_without_finite_logits_is_not_installed(
     device, tmp_path, releases, labels, monkeypatch, budget
 ):
     device.learn(TEXTS, labels)
     before = state(device)
-    real = OnnxEncoder.encode
+    original = OnnxEncoder.encode
     with monkeypatch.context() as patch:
-        patch.setattr(OnnxEncoder, "encode", lambda self, texts: real(self, texts) * np.nan)
+        patch.setattr(OnnxEncoder, "encode", lambda self, texts: original(self, texts) * np.nan)
         with pytest.raises(BundleFormatError, match="its logits are not finite on"):
             device.replace(releases["mid"], budget)
     assert device.name == "old" and same(state(device), before)

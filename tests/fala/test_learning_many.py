@@ -16,8 +16,8 @@ pytestmark = pytest.mark.slow
 
 
 RANDOM = np.random.default_rng(11)
-#: More than are fitted in memory that is kept (which is less here): after opening, a label is added
-#: beside a sample.
+#: More examples than the fit keeps in memory (the limit is lowered here): after opening, a label is
+#: added beside a sample of them.
 KEPT, COUNT = 500, 575
 MANY = sorted({" ".join(RANDOM.choice(bridged.WORDS, size=6)) for _ in range(COUNT + 100)})
 MANY = MANY[: COUNT + 10]
@@ -25,7 +25,7 @@ LABELS = word_releases.labels_of(MANY, SHARED, PERSONAL)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def little_is_kept():
+def low_limits():
     with pytest.MonkeyPatch.context() as patch:
         for module in ("solver.fit", "personal.learn"):
             patch.setattr(f"fala.{module}.LARGEST", KEPT)
@@ -56,7 +56,7 @@ def test_very_many_labels_are_carried_to_a_new_release(path, fitted):
         assert loss(device, TRUTH, PROBES) < before + 0.1
 
 
-def test_a_label_after_opening_moves_the_model_as_a_fit_of_all_would(path):
+def test_a_label_after_opening_is_close_to_a_full_fit(path):
     further = list(range(COUNT, COUNT + 10))
     with Device.open(path) as device:
         before = device.predict(MANY)
@@ -71,25 +71,25 @@ def test_a_label_after_opening_moves_the_model_as_a_fit_of_all_would(path):
     assert distance < 0.7 * np.abs(refitted - before)[further].mean()
 
 
-def test_a_label_that_is_changed_after_opening_and_changed_back_leaves_nothing(path):
+def test_a_label_changed_and_restored_after_opening_has_no_effect(path):
     with Device.open(path) as device:
         before = device.predict(MANY)
-        other = "1" if LABELS[3] == "0" else "0"
-        assert not device.learn([MANY[3]], [other]).exact
+        opposite = "1" if LABELS[3] == "0" else "0"
+        assert not device.learn([MANY[3]], [opposite]).exact
         moved = np.abs(device.predict(MANY) - before)
         assert moved[3].max() > max(1e-3, 3 * np.median(moved))
         device.learn([MANY[3]], [LABELS[3]])
         assert np.abs(device.predict(MANY) - before).max() < moved.max() / 5
 
 
-def test_examples_that_were_remembered_are_fitted_first(path):
+def test_remembered_examples_cause_a_full_fit(path):
     with Device.open(path) as device:
         device.remember([MANY[COUNT]], [LABELS[COUNT]])
     with Device.open(path) as device:
         assert device.learn([MANY[COUNT + 1]], [LABELS[COUNT + 1]]).exact
 
 
-def test_a_damaged_record_of_the_fit_costs_a_fit_and_nothing_else(path):
+def test_a_damaged_fit_record_causes_a_full_fit(path):
     for change in ("data = -1", "trust = 2", "scales = 'x'", "scales = x'00'", "decision = NULL"):
         sql(path, f"UPDATE slots SET fit_{change}")
         with Device.open(path) as device:
@@ -97,8 +97,8 @@ def test_a_damaged_record_of_the_fit_costs_a_fit_and_nothing_else(path):
 
 
 def test_another_process_adds_to_the_recorded_fit(path):
-    with Device.open(path) as one, Device.open(path) as other:
-        for at, device in enumerate((one, other, one), start=COUNT):
+    with Device.open(path) as first, Device.open(path) as second:
+        for at, device in enumerate((first, second, first), start=COUNT):
             report = device.learn([MANY[at]], [LABELS[at]])
             assert not report.exact
         assert report.labelled == COUNT + 3

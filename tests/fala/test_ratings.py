@@ -43,7 +43,7 @@ def learned(tmp_path_factory, releases):
 
 
 def test_a_head_is_fitted_to_numbers(releases):
-    """It finds planted weights, and its noise is the error on texts that it never had."""
+    """The planted weights are found; the noise is the error on held-out texts."""
     bundle = Bundle.open(releases["new"])
     head = bundle.head()
     values = head.vendor_model().probabilities(
@@ -144,34 +144,34 @@ def test_a_replacement_carries_the_ratings_over(tmp_path, releases, plain, lexic
         assert rmse(device.predict(PROBES), TRUTH) < 0.9 * of_vendor
 
 
-def life(folder, chosen, kept):
-    """What a device answers on its way, with or without some examples that it forgets."""
-    answers = []
-    gone = [position for position in range(len(TEXTS)) if position % 10 == 3]
-    rows = [p for p in range(len(TEXTS)) if kept or p not in gone]
-    with Device.create(folder, chosen["old"]) as device:
+def life(folder, releases, every):
+    """Predictions after every step, with or without some examples that are forgotten."""
+    results = []
+    forgotten = [position for position in range(len(TEXTS)) if position % 10 == 3]
+    rows = [p for p in range(len(TEXTS)) if every or p not in forgotten]
+    with Device.create(folder, releases["old"]) as device:
         device.learn([TEXTS[p] for p in rows], [STARS[p] if p % 4 else None for p in rows])
-        answers.append(device.predict(PROBES))
-        device.replace(chosen["mid"], Budget(20))
+        results.append(device.predict(PROBES))
+        device.replace(releases["mid"], Budget(20))
         device.refine(Budget(400))
-        answers.append(device.predict(PROBES))
-        if kept:
-            device.forget(where=lambda row: row.example in {TEXTS[p] for p in gone})
+        results.append(device.predict(PROBES))
+        if every:
+            device.forget(where=lambda row: row.example in {TEXTS[p] for p in forgotten})
         device.fit()
-        answers.append(device.predict(PROBES))
+        results.append(device.predict(PROBES))
         device.rollback()
-        answers.append(device.predict(PROBES))
-    return answers
+        results.append(device.predict(PROBES))
+    return results
 
 
-def test_forgetting_is_as_if_they_had_never_been(tmp_path, plain):
-    whole, never = (life(tmp_path / str(kept), plain, kept) for kept in (True, False))
-    for one, other in zip(whole[2:], never[2:], strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-6)
+def test_forgotten_ratings_have_no_effect(tmp_path, plain):
+    whole, never = (life(tmp_path / str(every), plain, every) for every in (True, False))
+    for p, expected in zip(whole[2:], never[2:], strict=True):
+        np.testing.assert_allclose(p, expected, atol=1e-6)
     assert np.abs(whole[1] - never[1]).max() > 1e-4
 
 
-def test_ratings_are_kept_as_they_were_given(device):
+def test_ratings_are_stored_exactly(device):
     device.learn(["one", "two", "three"], [np.float32(2.5), 4.0, "3.75"])
     labels = {row.example: row.label for row in device.examples(labelled=True)}
     assert [labels[text] for text in ("one", "two", "three")] == ["2.5", "4", "3.75"]
@@ -183,7 +183,7 @@ def test_ratings_are_kept_as_they_were_given(device):
 
 
 class Silent:
-    """Looks like a number, and is none."""
+    """An object with ``__float__`` that is no number."""
 
     def __float__(self):
         raise RuntimeError
@@ -208,12 +208,12 @@ def test_a_label_that_is_no_rating_is_refused(device, label, words):
     assert len(list(device.examples())) == count
 
 
-def test_a_rating_decides_for_no_label(device):
+def test_ratings_have_no_decisions_and_thresholds(device):
     with pytest.raises(UsageError, match="predict returns stars"):
         device.decide(PROBES)
-    for what in ("threshold", "thresholds"):
+    for attribute in ("threshold", "thresholds"):
         with pytest.raises(UsageError, match="a rating has no threshold"):
-            getattr(device, what)
+            getattr(device, attribute)
     with pytest.raises(DataError, match="not for the rating"):
         device.positive  # noqa: B018
 
@@ -247,16 +247,14 @@ def test_a_release_of_another_kind_is_refused(tmp_path, device, releases):
         bundle.backbone(), PUBLIC, ["stars", "none"] * 150, label_names=["stars", "none"]
     )
     write_release(tmp_path / "labels.fala", bundle, labels, {})
-    other = with_range(tmp_path / "other.fala", releases["mid"], 1, 5, ["seconds"])
-    for path in (tmp_path / "labels.fala", other):
+    renamed = with_range(tmp_path / "other.fala", releases["mid"], 1, 5, ["seconds"])
+    for path in (tmp_path / "labels.fala", renamed):
         with pytest.raises(BundleMismatchError, match="the rating 'stars' from 1 to 5"):
             device.replace(path)
     np.testing.assert_array_equal(device.predict(PROBES), values)
 
 
-def test_a_wider_range_takes_further_numbers_which_wait_after_a_rollback(
-    tmp_path, device, releases
-):
+def test_a_wider_range_accepts_more_ratings(tmp_path, device, releases):
     wide = with_range(tmp_path / "wide.fala", releases["mid"], 0, 10)
     device.replace(wide, Budget(20))
     assert device.learn(["zorgon"], [9.5]).labelled == len(TEXTS) + 1
@@ -278,6 +276,6 @@ def test_a_release_that_is_worse_is_refused(tmp_path, device, releases):
 
 
 @pytest.mark.parametrize("noise", [0.01, 50.0, float("nan")])
-def test_a_noise_that_explains_nothing_is_refused(noise):
+def test_an_implausible_noise_is_rejected(noise):
     with pytest.raises(BundleFormatError, match="noise"):
         Rating(1, 5, noise)

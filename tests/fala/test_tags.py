@@ -101,9 +101,9 @@ def test_a_bundle_of_format_version_3_opens():
 
 
 def test_a_forged_kind_is_refused(tmp_path, releases):
-    """So is one that an earlier SDK would misread."""
-    kept = Bundle.open(releases["old"]).manifest.details
-    forged = [{"details": {**kept, "exclusive": value}} for value in (0, None, "no")]
+    """Also a format version whose readers would misread tags."""
+    details = Bundle.open(releases["old"]).manifest.details
+    forged = [{"details": {**details, "exclusive": value}} for value in (0, None, "no")]
     for manifest in (*forged, {"format_version": 2}):
         repack(releases["old"], tmp_path / "x.fala", Changes(manifest=manifest))
         with pytest.raises(BundleFormatError, match="tags are of format version 3"):
@@ -113,39 +113,39 @@ def test_a_forged_kind_is_refused(tmp_path, releases):
 # The device
 
 
-def life(folder, chosen, labels):
-    """What a device answers on its way; every text is encoded before it forgets."""
-    answers = []
-    with Device.create(folder, chosen["old"]) as device:
-        some = [None if at % 5 == 4 else label for at, label in enumerate(labels[:120])]
-        device.learn(TEXTS[:120], some)
-        answers.append(device.predict(PROBES))
-        device.replace(chosen["mid"], Budget(0))
-        answers.append(device.predict(PROBES))
+def life(folder, releases, labels):
+    """p after every step; every text is encoded before some are forgotten."""
+    p = []
+    with Device.create(folder, releases["old"]) as device:
+        some_labels = [None if at % 5 == 4 else label for at, label in enumerate(labels[:120])]
+        device.learn(TEXTS[:120], some_labels)
+        p.append(device.predict(PROBES))
+        device.replace(releases["mid"], Budget(0))
+        p.append(device.predict(PROBES))
         refine_all(device)
         thresholds = device.thresholds
-        answers.append(device.predict(PROBES))
+        p.append(device.predict(PROBES))
         device.forget(where=lambda row: row.example in TEXTS[::9])
-        answers.append(device.predict(PROBES))
+        p.append(device.predict(PROBES))
         device.rollback()
-        answers.append(device.predict(PROBES))
-    return answers, thresholds
+        p.append(device.predict(PROBES))
+    return p, thresholds
 
 
-def test_each_tag_lives_as_a_device_of_two_labels_does(tmp_path, plain):
-    """One device of three tags, and three of two labels each, all the way."""
+def test_each_tag_equals_a_device_of_two_labels(tmp_path, plain):
+    """One device of three tags equals three devices of two labels."""
     whole, thresholds = life(tmp_path / "device", plain, OWN)
     for column, tag in enumerate(TAGS):
         single = tagged.write_tag(tmp_path / f"{tag}-releases", plain, tag)
         labels = [int(tag in tags) for tags in OWN]
         alone, threshold = life(tmp_path / tag, single, labels)
-        for one, other in zip(whole, alone, strict=True):
-            np.testing.assert_allclose(one[:, column], other[:, 1], atol=1e-6)
+        for p, expected in zip(whole, alone, strict=True):
+            np.testing.assert_allclose(p[:, column], expected[:, 1], atol=1e-6)
         assert thresholds[tag] == pytest.approx(threshold["1"], abs=1e-5)
     assert np.ptp(whole[0], axis=1).mean() > 0.1
 
 
-def test_it_decides_sets_by_a_threshold_each(device):
+def test_sets_are_decided_by_a_threshold_per_tag(device):
     p, thresholds = device.predict(PROBES), device.thresholds
     assert p.shape == (len(PROBES), 3)
     assert np.abs(p.sum(axis=1) - 1).max() > 0.1
@@ -181,26 +181,26 @@ def test_a_replacement_carries_the_tags_over(tmp_path, device, releases):
     np.testing.assert_array_equal(device.predict(PROBES), before)
 
 
-def test_a_device_that_is_opened_again_is_the_same(tmp_path, plain):
+def test_reopening_keeps_predictions_thresholds_and_decisions(tmp_path, plain):
     with Device.create(tmp_path / "device", plain["old"]) as device:
         device.learn(TEXTS, OWN)
-        kept = device.predict(PROBES), device.thresholds, device.decide(PROBES)
+        expected = device.predict(PROBES), device.thresholds, device.decide(PROBES)
     with Device.open(tmp_path / "device") as device:
-        assert same(kept[:1], [device.predict(PROBES)])
-        assert kept[1:] == (device.thresholds, device.decide(PROBES))
+        assert same(expected[:1], [device.predict(PROBES)])
+        assert expected[1:] == (device.thresholds, device.decide(PROBES))
     assert Device.examine(tmp_path / "device").whole
-    # A damaged one is said to be, and mended.
+    # A damaged threshold is reported and repaired.
     sql(tmp_path / "device", "UPDATE slots SET threshold = x'00'")
     assert not Device.examine(tmp_path / "device").whole
     assert Device.repair(tmp_path / "device").whole
     with Device.open(tmp_path / "device") as device:
-        np.testing.assert_allclose(device.predict(PROBES), kept[0], atol=1e-6)
+        np.testing.assert_allclose(device.predict(PROBES), expected[0], atol=1e-6)
 
 
 def test_sets_are_kept_and_exported(device):
     device.learn(["one", "two", "three", "four"], [["rude", "funny"], (), frozenset(), None])
-    kept = {row.example: row for row in device.examples()}
-    assert [kept[text].tags for text in ("one", "two", "three", "four")] == [
+    rows_of = {row.example: row for row in device.examples()}
+    assert [rows_of[text].tags for text in ("one", "two", "three", "four")] == [
         {"funny", "rude"}, set(), set(), None,
     ]  # fmt: skip
     assert [row.example for row in device.examples(label={"rude", "funny"})][-1] == "one"
@@ -219,7 +219,7 @@ def test_sets_are_kept_and_exported(device):
         ([["rude"]], "of example 1 is not one of funny, rude, short"),
     ],
 )  # fmt: skip
-def test_a_label_that_is_no_set_of_its_tags_is_refused(device, label, words):
+def test_a_label_that_is_no_set_of_tags_is_rejected(device, label, words):
     count = len(list(device.examples()))
     with pytest.raises(DataError, match=words):
         device.learn(["a", "b"], [{"rude"}, label])
@@ -233,7 +233,7 @@ def test_candidates_are_ranked_by_a_tag(device):
         device.rank(PROBES)
 
 
-# What does not hold for tags says so
+# Functions that reject tags
 
 
 def test_a_release_of_other_tags_or_of_labels_is_refused(tmp_path, device, releases):
@@ -253,7 +253,7 @@ def test_a_release_of_other_tags_or_of_labels_is_refused(tmp_path, device, relea
             device.replace(tmp_path / f"{name}.fala")
 
 
-def test_what_is_for_labels_that_exclude_one_another_refuses_tags(tmp_path, releases, plain):
+def test_functions_for_exclusive_labels_reject_tags(tmp_path, releases, plain):
     bundle, path = Bundle.open(plain["old"]), tmp_path / "x.fala"
     head, d = bundle.head(), bundle.manifest.dimension
     with pytest.raises(DataError, match="positive is for labels that exclude one another"):

@@ -1,4 +1,4 @@
-"""Damaged folders of devices: what is said of them, and what a repair brings back."""
+"""Damaged device folders: their health reports, and what a repair restores."""
 
 import contextlib
 import os
@@ -25,7 +25,7 @@ from fala.store.store import Store
 
 @pytest.fixture(scope="module")
 def replaced(tmp_path_factory, learned, releases):
-    """A folder with two slots, and what each of them answers."""
+    """A folder with two slots, and the state of each."""
     folder = shutil.copytree(learned, tmp_path_factory.mktemp("replaced") / "device")
     with Device.open(folder) as device:
         before = state(device)
@@ -39,7 +39,7 @@ def folder(tmp_path, replaced):
     return shutil.copytree(replaced[0], tmp_path / "device")
 
 
-def loose(folder, *statements):
+def execute_unchecked(folder, *statements):
     """Change a store in a way that it does not allow."""
     db = sqlite3.connect(folder / STORE)
     db.execute("PRAGMA foreign_keys = OFF")
@@ -54,15 +54,15 @@ def file_of(folder, release):
 
 
 @pytest.mark.parametrize("name", [STORE, f"{STORE}-journal"])
-def test_a_pipe_in_a_files_place_is_refused(folder, name):
+def test_a_pipe_instead_of_a_file_is_rejected(folder, name):
     (folder / name).unlink(missing_ok=True)
     os.mkfifo(folder / name)
-    for act in (Device.open, Device.examine, Device.repair):
+    for call in (Device.open, Device.examine, Device.repair):
         with pytest.raises(DeviceError, match=f"{name}: not a regular file"):
-            act(folder)
+            call(folder)
 
 
-def test_what_is_whole_stays_as_it_is(folder, replaced):
+def test_a_repair_does_not_change_a_whole_folder(folder, replaced):
     report = Device.examine(folder)
     assert report.whole and not report.problems and not report.actions
     assert (report.slots, report.examples, report.labelled) == (
@@ -77,9 +77,7 @@ def test_what_is_whole_stays_as_it_is(folder, replaced):
 
 
 @pytest.mark.parametrize("how", ["gone", "cut", "another"])
-def test_a_lost_release_does_not_lock_the_user_out_of_the_earlier_one(
-    folder, replaced, releases, how
-):
+def test_a_lost_release_leaves_the_previous_one_usable(folder, replaced, releases, how):
     file = file_of(folder, releases["mid"])
     if how == "gone":
         file.unlink()
@@ -92,7 +90,7 @@ def test_a_lost_release_does_not_lock_the_user_out_of_the_earlier_one(
     assert (report.whole, report.answers, report.slots["a"]) == (False, "a", "whole")
     assert "whole" not in {report.slots["b"], *report.bundles.values()} - {"whole"}
     with pytest.raises((BundleError, DeviceError)):
-        Device.open(folder)  # looking has changed nothing
+        Device.open(folder)  # examine has changed nothing
     report = Device.repair(folder)
     assert report.whole and not report.fit
     with Device.open(folder) as device:
@@ -105,8 +103,8 @@ def test_a_lost_release_does_not_lock_the_user_out_of_the_earlier_one(
 @pytest.mark.parametrize(
     "column", ["weight = zeroblob(length(weight))", "bias = x'0000803f'", "model = 'another'"]
 )
-def test_a_personal_model_is_the_one_that_was_kept(folder, replaced, column):
-    loose(folder, f"UPDATE slots SET {column} WHERE name = 'b'")
+def test_a_changed_personal_model_is_rejected(folder, replaced, column):
+    execute_unchecked(folder, f"UPDATE slots SET {column} WHERE name = 'b'")
     with pytest.raises(DeviceError, match=r"slot b is damaged.*digest differs.*doctor"):
         Device.open(folder)
     report = Device.repair(folder)
@@ -115,17 +113,17 @@ def test_a_personal_model_is_the_one_that_was_kept(folder, replaced, column):
         assert same(state(device), replaced[1])
 
 
-def test_a_slot_without_another_is_fitted_again(folder, replaced):
-    loose(folder, "UPDATE slots SET weight = x'00'")
+def test_damaged_slots_are_fitted_again(folder, replaced):
+    execute_unchecked(folder, "UPDATE slots SET weight = x'00'")
     report = Device.repair(folder)
     assert report.whole and report.fit and report.answers == "b"
     with Device.open(folder) as device:
-        # The embeddings and labels are there, only the old logits' say is not.
+        # The embeddings and labels are kept; only the old logits are lost.
         assert np.abs(device.predict(PROBES) - replaced[2][0]).max() < 0.05
         assert not device.model.is_vendor and not device.can_roll_back
 
 
-def test_without_a_whole_release_one_is_asked_for(folder, releases):
+def test_a_repair_without_a_release_needs_a_bundle(folder, releases):
     for file in (folder / "bundles").iterdir():
         file.write_bytes(b"no bundle")
     report = Device.repair(folder)
@@ -139,9 +137,9 @@ def test_without_a_whole_release_one_is_asked_for(folder, releases):
     assert Device.examine(folder).whole
 
 
-def test_rows_that_cannot_be_read_cost_no_other_row(folder, replaced):
+def test_unreadable_rows_affect_no_other_row(folder, replaced):
     ids = [row for (row,) in sql(folder, "SELECT id FROM examples ORDER BY id")]
-    loose(
+    execute_unchecked(
         folder,
         f"UPDATE examples SET label = x'ff' WHERE id = {ids[3]}",
         f"UPDATE examples SET document = 999 WHERE id = {ids[4]}",
@@ -159,7 +157,7 @@ def test_rows_that_cannot_be_read_cost_no_other_row(folder, replaced):
     # What is damaged is kept aside, not deleted.
     assert report.aside is not None and (folder / report.aside).is_file()
     with Device.open(folder) as device:
-        # The text of the lost row is there, too, without what it was said to be.
+        # The text of the lost row is kept, too, without its label.
         rows = {row.id: row for row in device.examples()}
         assert {*rows} == {*ids, ids[-1] + 1} - {ids[4]} and rows[ids[-1] + 1].label is None
         assert {row.example for row in rows.values()} == {*TEXTS}
@@ -169,8 +167,8 @@ def test_rows_that_cannot_be_read_cost_no_other_row(folder, replaced):
     assert Device.examine(folder).whole
 
 
-def test_settings_that_are_gone_are_written_anew(folder):
-    loose(folder, "DELETE FROM device")
+def test_missing_settings_are_written_again(folder):
+    execute_unchecked(folder, "DELETE FROM device")
     with pytest.raises(DeviceError, match=r"damaged.*doctor"):
         Device.open(folder)
     assert Device.repair(folder).whole
@@ -197,7 +195,7 @@ def with_page(data, page, content):
 
 
 @pytest.mark.parametrize("damage", ["first page", "schema", "cut"])
-def test_a_file_that_sqlite_cannot_read_gives_a_device_without_its_examples(folder, damage):
+def test_an_unreadable_store_is_rebuilt_without_examples(folder, damage):
     file = folder / STORE
     data = file.read_bytes()
     if damage == "first page":
@@ -217,7 +215,7 @@ def test_a_file_that_sqlite_cannot_read_gives_a_device_without_its_examples(fold
 
 
 @pytest.mark.parametrize("damage", ["name", "header", "cut", "shorter"])
-def test_a_header_that_does_not_fit_is_mended(folder, replaced, damage):
+def test_a_damaged_header_is_repaired(folder, replaced, damage):
     texts = {row.example: row.label for row in list(examples_of(folder))}
     file = folder / STORE
     data = file.read_bytes()
@@ -241,7 +239,7 @@ def examples_of(folder):
 @pytest.mark.skipif(not has_dbstat(), reason="this SQLite does not tell where tables lie")
 @pytest.mark.parametrize("table", ["examples", "texts"])
 @pytest.mark.parametrize("how", ["empty", "an earlier page"])
-def test_damaged_pages_cost_no_example(tmp_path, how, table):
+def test_damaged_pages_lose_no_example(tmp_path, how, table):
     """Of many pages: rows are read by their ids, from both ends, and from the index."""
     store = Store.open(tmp_path / STORE, create=True)
     long = [f"{number} " * 300 for number in range(1200)]
@@ -263,14 +261,14 @@ def test_damaged_pages_cost_no_example(tmp_path, how, table):
     assert rescued.problems and not rescued.lost
 
 
-def test_a_repair_that_was_killed_is_finished(folder, replaced, monkeypatch):
-    loose(folder, "UPDATE examples SET label = x'ff' WHERE id = 1")
+def test_a_killed_repair_is_completed_by_the_next(folder, replaced, monkeypatch):
+    execute_unchecked(folder, "UPDATE examples SET label = x'ff' WHERE id = 1")
 
-    def killed(*arguments):
+    def interrupt(*arguments):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("fala.slots.repair._finish", lambda *given: killed() if given[1:] else None)
+        patch.setattr("fala.slots.repair._finish", lambda *a: interrupt() if a[1:] else None)
         with pytest.raises(KeyboardInterrupt):
             Device.repair(folder)
     assert (folder / REBUILT).exists() and not (folder / STORE).exists()
@@ -285,29 +283,29 @@ def test_a_repair_that_was_killed_is_finished(folder, replaced, monkeypatch):
     assert not (folder / REBUILT).exists()
 
 
-def test_whoever_had_the_damaged_store_open_writes_to_it_no_more(folder):
-    with Device.open(folder) as other:
-        loose(folder, "UPDATE examples SET label = x'ff' WHERE id = 1")
+def test_a_device_opened_before_a_repair_writes_nothing(folder):
+    with Device.open(folder) as opened:
+        execute_unchecked(folder, "UPDATE examples SET label = x'ff' WHERE id = 1")
         Device.repair(folder)
         with pytest.raises(DeviceError, match="repaired or erased meanwhile; open the device"):
-            other.remember(["late"], ["1"])
+            opened.remember(["late"], ["1"])
     with Device.open(folder) as device:
         assert "late" not in {row.example for row in device.examples()}
 
 
-def test_what_is_no_device_and_what_was_never_finished(tmp_path, folder):
+def test_repair_rejects_other_and_unfinished_folders(tmp_path, folder):
     with pytest.raises(DeviceError, match="not a device folder"):
         Device.repair(tmp_path)
     Store.open(tmp_path / STORE, create=True).close()
     report = Device.repair(tmp_path)
     assert not report.whole and "never finished" in report.problems[0]
-    loose(folder, "PRAGMA user_version = 99")
+    execute_unchecked(folder, "PRAGMA user_version = 99")
     for call in (Device.examine, Device.repair):
         with pytest.raises(DeviceError, match="newer fala"):
             call(folder)
 
 
-def test_files_are_for_their_user_alone(tmp_path, releases, folder):
+def test_files_are_readable_by_their_user_only(tmp_path, releases, folder):
     before = os.umask(0)
     try:
         (tmp_path / "empty").mkdir(mode=0o777)
@@ -316,11 +314,11 @@ def test_files_are_for_their_user_alone(tmp_path, releases, folder):
             with Device.create(tmp_path / name, releases["old"]) as device:
                 device.learn(TEXTS[:3], ["0", "1", "0"])
                 device.replace(releases["mid"], Budget(0))
-                found = {file: modes(file) for file in (tmp_path / name).rglob("*")}
+                modes_of = {file: modes(file) for file in (tmp_path / name).rglob("*")}
             assert modes(tmp_path / name) == 0o700
-            assert found.pop(tmp_path / name / "bundles") == 0o700
-            assert {file.name for file in found} >= {STORE, f"{STORE}-wal", f"{STORE}-shm"}
-            assert set(found.values()) == {0o600}
+            assert modes_of.pop(tmp_path / name / "bundles") == 0o700
+            assert {file.name for file in modes_of} >= {STORE, f"{STORE}-wal", f"{STORE}-shm"}
+            assert set(modes_of.values()) == {0o600}
     finally:
         os.umask(before)
     (folder / STORE).chmod(0o644)

@@ -1,4 +1,4 @@
-"""Stores that earlier versions of the schema wrote: each is brought to this one, whole."""
+"""Stores of earlier schema versions: each is migrated to this one completely."""
 
 import hmac
 import json
@@ -69,7 +69,7 @@ def opened():
 
 
 @pytest.mark.parametrize("version", range(1, len(MIGRATIONS)))
-def test_every_earlier_version_is_brought_to_this_one(tmp_path, opened, version):
+def test_every_earlier_version_is_migrated(tmp_path, opened, version):
     write(tmp_path, version)
     store = opened(tmp_path)
     assert version_of(tmp_path) == len(MIGRATIONS) == 10
@@ -151,7 +151,7 @@ def test_settings_become_columns(tmp_path, opened):
         Store.open(tmp_path / STORE)
     sql(tmp_path, "DELETE FROM settings WHERE name = 'sealed'")  # nothing was changed
     store = opened(tmp_path)
-    one = store.of("one")
+    task = store.of("one")
     assert store.settings.fell_back() == "it does not answer"
     assert store.texts.stored_names == TextNames("ngrams", b"\xab" * 32)
     assert store.settings.trial() == Trial("a", 4, 1, 35)
@@ -159,18 +159,18 @@ def test_settings_become_columns(tmp_path, opened):
     assert store.settings.newest_version("news") == 12
     assert sql(tmp_path, "SELECT * FROM backbones") == [("space", 256)]
     assert store.slots.fit("a") == FitRecord(8, 60, 2, "personal", 0.5, (1.0, 0.25))
-    assert one.slots.fit("one/a") is None
+    assert task.slots.fit("one/a") is None
     assert store.slots.replacements() == {"a": Replacement(4, 2, 2)}
-    assert one.slots.replacements() == {"one/a": Replacement(9, 2, 2)}
-    assert (store.slots.positive(), one.slots.positive()) == ("0", "1")
-    assert store.slots.data_changed() and not one.slots.data_changed()
-    assert store.slots.tried_prompts() == ("bundle", 40) and one.slots.tried_prompts() is None
+    assert task.slots.replacements() == {"one/a": Replacement(9, 2, 2)}
+    assert (store.slots.positive(), task.slots.positive()) == ("0", "1")
+    assert store.slots.data_changed() and not task.slots.data_changed()
+    assert store.slots.tried_prompts() == ("bundle", 40) and task.slots.tried_prompts() is None
     assert store.slots.prompt_is_of("space", [4]) and not store.slots.prompt_is_of("space", [2])
-    assert (store.slots.names(), one.slots.names()) == ({"a"}, {"one/a"})
+    assert (store.slots.names(), task.slots.names()) == ({"a"}, {"one/a"})
 
 
-def test_times_order_what_came_before_a_replacement_and_after_it(tmp_path, opened):
-    """Of a label that came later it is not known what was there before."""
+def test_times_order_labels_and_replacements(tmp_path, opened):
+    """The label before a later change is not known."""
     write(
         tmp_path, 9,
         "INSERT INTO slots SELECT 'b', bundle, backbone, weight, bias, model, teacher,"
@@ -196,9 +196,9 @@ def derived(purpose):
     return HKDF(SHA256(), 32, None, b"fala store " + purpose).derive(KEY)
 
 
-def encrypted_row(data, place):
+def encrypted_row(data, context):
     """A record as schemas before 10 encrypted it."""
-    return bytes(12) + AESGCM(derived(b"records")).encrypt(bytes(12), data, place)
+    return bytes(12) + AESGCM(derived(b"records")).encrypt(bytes(12), data, context)
 
 
 def write_encrypted(folder, version):
@@ -229,7 +229,7 @@ def write_encrypted(folder, version):
 
 
 def read_encrypted(folder):
-    """What an encrypted store holds, once it is brought to this version."""
+    """The contents of an encrypted store after its migration."""
     store = Store.open(folder / STORE, codec=codec_of(lambda: KEY))
     try:
         (row,) = store.examples.all()
@@ -243,7 +243,7 @@ def read_encrypted(folder):
 
 
 @pytest.mark.parametrize("version", range(5, len(MIGRATIONS)))
-def test_an_encrypted_store_is_encrypted_anew(tmp_path, version):
+def test_an_encrypted_store_is_encrypted_again(tmp_path, version):
     write_encrypted(tmp_path, version)
     for codec, message in ((PLAIN, "with its key"), (codec_of(lambda: bytes(32)), "another key")):
         with pytest.raises(DeviceError, match=message):
@@ -270,13 +270,13 @@ def test_a_damaged_setting_is_dropped(tmp_path, opened, value):
     assert store.slots.prompt_is_of("space", [])  # not known
 
 
-def test_a_device_that_keeps_no_texts_never_begins_to(tmp_path, opened):
+def test_a_device_that_keeps_no_texts_keeps_none_after_migration(tmp_path, opened):
     write(tmp_path, 8, *settings({"keep text": "never"}))
     with pytest.raises(DeviceError, match="settings are damaged"):
         opened(tmp_path).texts.names(["a text"])
 
 
-def test_a_migration_that_fails_changes_nothing(tmp_path, monkeypatch):
+def test_a_failed_migration_changes_nothing(tmp_path, monkeypatch):
     write(tmp_path, 1)
     broken = (*MIGRATIONS[:2], "CREATE TABLE one (id INTEGER); CREATE TABLE one (id INTEGER);")
     with monkeypatch.context() as patch:
@@ -288,7 +288,7 @@ def test_a_migration_that_fails_changes_nothing(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("unsynced", ["kept", "some"])
-def test_an_encryption_anew_that_is_killed_changes_nothing_or_all(tmp_path, unsynced):
+def test_a_killed_encryption_changes_nothing_or_all(tmp_path, unsynced):
     write_encrypted(tmp_path / "old", 9)
     cuts = PowerCuts(
         lambda folder, _: Store.open(folder / STORE, codec=codec_of(lambda: KEY)).close(),
@@ -301,7 +301,7 @@ def test_an_encryption_anew_that_is_killed_changes_nothing_or_all(tmp_path, unsy
 
 @pytest.mark.parametrize("unsynced", ["kept", "some"])
 @pytest.mark.parametrize("version", [5, 8])
-def test_a_migration_that_is_killed_changes_nothing_or_all(tmp_path, version, unsynced):
+def test_a_killed_migration_changes_nothing_or_all(tmp_path, version, unsynced):
     write(tmp_path / "old", version, *settings({"positive": "0", "left at": "0"}))
     cuts = PowerCuts(
         lambda folder, _: Store.open(folder / STORE).close(), tmp_path / "old", scratch=tmp_path

@@ -18,7 +18,7 @@ def release(tmp_path):
     return tmp_path / "a.fala"
 
 
-def test_what_is_installed_is_what_was_verified(device, release):
+def test_a_held_bundle_is_installed_as_verified(device, release):
     packed = release.read_bytes()
     bundle, _ = open_release(release, hold=True)
     release.write_bytes(b"another file by now")
@@ -27,7 +27,7 @@ def test_what_is_installed_is_what_was_verified(device, release):
     assert installed.path.read_bytes() == packed
 
 
-def test_a_bundle_that_is_not_held_is_verified_as_it_is_installed(device, release):
+def test_another_bundle_is_verified_at_installation(device, release):
     bundle, _ = open_release(release)
     packed = release.read_bytes()
     assert install(bundle, device).path.read_bytes() == packed

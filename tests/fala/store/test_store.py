@@ -42,7 +42,7 @@ def rows(path, query):
         db.close()
 
 
-def test_what_is_no_store(path, tmp_path):
+def test_other_files_are_rejected(path, tmp_path):
     with pytest.raises(DeviceError, match="no such store"):
         Store.open(path)
     assert not path.exists()
@@ -53,7 +53,7 @@ def test_what_is_no_store(path, tmp_path):
         Store.open(tmp_path / "missing" / "store.sqlite3", create=True)
 
 
-def test_a_failed_transaction_keeps_nothing_and_the_next_one_works(store):
+def test_a_failed_transaction_is_rolled_back(store):
     with pytest.raises(KeyboardInterrupt), store.transaction():
         store.examples.remember(["a"], [None])
         raise KeyboardInterrupt
@@ -69,22 +69,22 @@ def test_a_failed_transaction_keeps_nothing_and_the_next_one_works(store):
     assert [row.example for row in store.examples.all()] == ["b"]
 
 
-# Examples with times, and without what was forgotten
+# Times of examples, and forgotten examples
 
 
-def test_examples_keep_the_times_at_which_they_and_their_labels_came(store, monkeypatch):
+def test_examples_keep_the_times_of_their_texts_and_labels(store, monkeypatch):
     clock = iter((100.0, 200.0, 300.0))
     monkeypatch.setattr("fala.store.examples.time.time", lambda: next(clock))
-    for given in ([None, "1"], ["0", None], ["1", None]):
+    for labels in ([None, "1"], ["0", None], ["1", None]):
         with store.transaction():
-            store.examples.remember(["a", "b"], given)
+            store.examples.remember(["a", "b"], labels)
     a, b = store.examples.all()
     assert (a.label, a.added, a.labelled) == ("1", 100.0, 300.0)
     assert (b.label, b.added, b.labelled) == ("1", 100.0, 100.0)
     assert store.examples.counts() == (2, 2)
 
 
-def test_what_is_forgotten_leaves_nothing_but_what_others_share(path, store):
+def test_forgetting_deletes_all_rows_that_are_not_shared(path, store):
     shared = Match(("b",), "a")
     with store.transaction():
         ids = store.examples.remember(
@@ -105,24 +105,24 @@ def test_what_is_forgotten_leaves_nothing_but_what_others_share(path, store):
         assert rows(path, f"SELECT count(*) FROM {table}") == [(0,)]
 
 
-def test_an_embedding_of_a_forgotten_text_is_not_kept(store):
+def test_embeddings_of_unknown_texts_are_not_kept(store):
     with store.transaction():
         store.embeddings.add("one", {"gone": np.ones(2, np.float32)})
         store.logits.add("model", {7: np.ones(1, np.float32)})
     assert store.embeddings.get("one") == {} == store.logits.get("model")
 
 
-# Versions: what was changed meanwhile is found out
+# Concurrent changes
 
 
-def installed(store):
+def activate_slot(store):
     with store.transaction():
         store.slots.put(slot("a"))
         store.slots.activate("a", None)
 
 
-def test_threads_take_turns_with_whole_transactions(store):
-    installed(store)
+def test_transactions_of_threads_do_not_mix(store):
+    activate_slot(store)
 
     def write(name):
         for number in range(20):
@@ -135,4 +135,4 @@ def test_threads_take_turns_with_whole_transactions(store):
     texts = [row.example for row in store.examples.all()]
     assert len(texts) == 160 and store.slots.version().data == 160
     # No thread's pair was cut in two.
-    assert all(one[:-3] == two[:-3] for one, two in zip(texts[::2], texts[1::2], strict=True))
+    assert all(a[:-3] == b[:-3] for a, b in zip(texts[::2], texts[1::2], strict=True))
