@@ -1,4 +1,4 @@
-"""Somebody edits the file of an encrypted device without its key: no edit goes unnoticed."""
+"""The file of an encrypted device is edited without its key: every edit is detected."""
 
 import shutil
 import sqlite3
@@ -23,7 +23,7 @@ def key():
 
 @pytest.fixture(scope="module")
 def replaced(tmp_path_factory, releases, labels):
-    """A device that has lived: replaced, on trial, with labels that changed."""
+    """A device after a replacement, on trial, with changed labels."""
     folder = tmp_path_factory.mktemp("replaced") / "device"
     with Device.create(folder, releases["old"], key=key, positive="0") as device:
         device.learn(TEXTS[:60], labels[:60])
@@ -52,7 +52,7 @@ def permute(folder):
 
 
 def put_back_a_label(folder):
-    """All of an example's row as it was before its label changed."""
+    """Restore an example's row as it was before its label changed."""
     (before,) = [row for row in cells(folder, "examples") if row["id"] == 1]
     with Device.open(folder, key=key) as device:
         device.remember([TEXTS[0]], ["0" if label_of(device) == "1" else "1"])
@@ -67,9 +67,9 @@ def label_of(device):
 def swap(table, column, by):
     def edit(folder):
         rows = cells(folder, table)
-        one = rows[0]
-        two = next(row for row in rows if row[by] != one[by])
-        for target, source in ((one, two), (two, one)):
+        first = rows[0]
+        second = next(row for row in rows if row[by] != first[by])
+        for target, source in ((first, second), (second, first)):
             keys = [
                 name
                 for name in ("id", "text", "example", "backbone", "model", "name")
@@ -83,7 +83,7 @@ def swap(table, column, by):
 
 
 def put_back_an_embedding(folder):
-    """A text is forgotten, and another takes its number: that of the first is not the second's."""
+    """A text takes the id of a forgotten one; restore the embedding of the forgotten text."""
     with Device.open(folder, key=key) as device:
         device.learn(["a text to forget"], ["1"])
         old = cells(folder, "embeddings")[-1]
@@ -96,7 +96,7 @@ def put_back_an_embedding(folder):
 
 
 def mislead_an_index(folder):
-    """The index by which a text is looked up leads to another text's row."""
+    """Let the index of texts lead to another text's row."""
     with closing(sqlite3.connect(folder / STORE, isolation_level=None)) as db:
         db.executescript(
             "CREATE TABLE other (id INTEGER PRIMARY KEY, text TEXT NOT NULL UNIQUE, sealed BLOB);"
@@ -158,7 +158,7 @@ EDITS = {
 
 
 def use(folder):
-    """All that a device does with what is in its file."""
+    """Use all contents of a device's file."""
     with Device.open(folder, key=key) as device:
         device.fit()
         if device.can_roll_back:
@@ -167,8 +167,8 @@ def use(folder):
 
 
 @pytest.mark.parametrize("name", EDITS)
-def test_an_edit_is_noticed(folder, name):
-    """And a repair keeps no label that is not the text's."""
+def test_every_edit_is_detected(folder, name):
+    """A repair keeps no wrong label."""
     with Device.open(folder, key=key) as device:
         labels = {row.example: row.label for row in device.examples()}
         labels["another text"] = "1"
@@ -181,24 +181,24 @@ def test_an_edit_is_noticed(folder, name):
     assert name == "an example deleted" or len(rows) >= 58
 
 
-def test_a_record_of_another_device_with_the_same_key_is_noticed(folder, tmp_path, releases):
+def test_a_record_of_another_device_with_the_same_key_is_detected(folder, tmp_path, releases):
     other = tmp_path / "other"
     with Device.create(other, releases["old"], key=key) as device:
         device.learn(TEXTS[:60], ["1"] * 60)
     foreign = cells(other, "examples")[6]
     where = "WHERE id = ?"
-    mine = cells(folder, "examples")[6]
-    assert (foreign["id"], foreign["document"]) == (mine["id"], mine["document"])
+    original = cells(folder, "examples")[6]
+    assert (foreign["id"], foreign["document"]) == (original["id"], original["document"])
     columns = ", ".join(f"{name} = ?" for name in foreign)
     sql(folder, f"UPDATE examples SET {columns} {where}", *foreign.values(), foreign["id"])
     with pytest.raises(DeviceError, match="damaged"):
         Device.open(folder, key=key)
-    before = cells(folder, "embeddings")
+    keys = {(row["text"], row["backbone"]) for row in cells(folder, "embeddings")}
     assert Device.repair(folder, key=key).whole
     with Device.open(folder, key=key) as device:
         assert {row.id: row.label for row in device.examples()}[foreign["id"]] is None
     for row in cells(other, "embeddings"):
-        if (row["text"], row["backbone"]) in {(one["text"], one["backbone"]) for one in before}:
+        if (row["text"], row["backbone"]) in keys:
             sql(
                 folder, "UPDATE embeddings SET vector = ? WHERE text = ? AND backbone = ?",
                 row["vector"], row["text"], row["backbone"],
@@ -217,17 +217,17 @@ def test_a_process_without_the_new_key_writes_nothing(folder, tmp_path, releases
         Device.open(path, key=lambda: bytes(32)).close()
 
 
-def test_honest_use_is_never_noticed(folder, releases):
-    """Of several connections in turns."""
-    with Device.open(folder, key=key) as one, Device.open(folder, key=key) as two:
-        one.learn(["one more"], ["1"])
-        two.learn(["another", "one more"], ["0", "0"])
-        one.forget([2])
-        two.rollback()
-        one.replace(releases["new"], Budget(5))
-        two.confirm()
-        one.refine(Budget(5))
-        before = state(two)
+def test_regular_use_is_never_rejected(folder, releases):
+    """Several connections write in turns."""
+    with Device.open(folder, key=key) as first, Device.open(folder, key=key) as second:
+        first.learn(["one more"], ["1"])
+        second.learn(["another", "one more"], ["0", "0"])
+        first.forget([2])
+        second.rollback()
+        first.replace(releases["new"], Budget(5))
+        second.confirm()
+        first.refine(Budget(5))
+        before = state(second)
     with Device.open(folder, key=key) as again:
         assert same(state(again), before)
     assert Device.examine(folder, key=key).whole

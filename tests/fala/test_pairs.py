@@ -1,4 +1,4 @@
-"""Devices that know pairs of texts: learned, kept, replaced, told, forgotten."""
+"""Devices with pairs of texts as examples."""
 
 import io
 import json
@@ -12,7 +12,7 @@ from fala.release import read_rows
 
 PAIRS = [Pair(a, b) for a, b in zip(TEXTS[::2], TEXTS[1::2], strict=True)]
 LABELS = [str(int("good" in pair.b)) for pair in PAIRS]
-ASKED = [Pair(a, b) for a, b in zip(PROBES[:10], PROBES[10:20], strict=True)]
+PROBE_PAIRS = [Pair(a, b) for a, b in zip(PROBES[:10], PROBES[10:20], strict=True)]
 
 
 @pytest.mark.parametrize("keep_text", ["always", "ngrams", "never"])
@@ -20,24 +20,24 @@ def test_a_device_learns_pairs_and_keeps_them_over_a_replacement(releases, tmp_p
     path = tmp_path / "device"
     with Device.create(path, releases["old"], keep_text=keep_text) as device:
         device.learn(PAIRS, LABELS)
-        before = device.predict(ASKED)
-        turned = [Pair(pair.b, pair.a) for pair in ASKED]
-        # Word vectors do not tell which segment is which.
-        np.testing.assert_allclose(device.predict(turned), before, atol=1e-6)
+        before = device.predict(PROBE_PAIRS)
+        swapped = [Pair(pair.b, pair.a) for pair in PROBE_PAIRS]
+        # Word vectors do not depend on the order of the segments.
+        np.testing.assert_allclose(device.predict(swapped), before, atol=1e-6)
         device.replace(releases["mid"])
-        after = device.predict(ASKED)
+        after = device.predict(PROBE_PAIRS)
         assert np.corrcoef(before[:, 1], after[:, 1])[0, 1] > 0.5
-        told = list(device.examples())
-        assert [row.label for row in told] == LABELS
+        rows = list(device.examples())
+        assert [row.label for row in rows] == LABELS
         if keep_text == "always":
-            assert [row.example for row in told] == PAIRS
-            assert all(isinstance(row.example, Pair) for row in told)
+            assert [row.example for row in rows] == PAIRS
+            assert all(isinstance(row.example, Pair) for row in rows)
     with Device.open(path) as device:
-        np.testing.assert_array_equal(device.predict(ASKED), after)
+        np.testing.assert_array_equal(device.predict(PROBE_PAIRS), after)
         assert device.forget(where=lambda row: row.label == "1") == LABELS.count("1")
 
 
-def test_pairs_leave_and_come_as_rows(releases, tmp_path):
+def test_exported_pairs_are_read_as_pairs(releases, tmp_path):
     with Device.create(tmp_path / "device", releases["old"]) as device:
         device.learn([*PAIRS[:3], "alone"], [*LABELS[:3], "0"])
         stream = io.StringIO()

@@ -11,7 +11,7 @@ from fala import DataError, Device, Match
 def test_a_classifier_ranks_by_probability(device):
     p = device.predict(PROBES)[:, 1]
     ranked = device.rank(PROBES)
-    assert [one for one, _ in ranked] == [PROBES[at] for at in np.argsort(-p, kind="stable")]
+    assert [text for text, _ in ranked] == [PROBES[at] for at in np.argsort(-p, kind="stable")]
     np.testing.assert_array_equal([share for _, share in ranked], np.sort(p)[::-1])
     assert device.rank(iter(PROBES), top=3) == ranked[:3]
     assert device.rank(PROBES, top=0) == device.rank([]) == []
@@ -20,7 +20,7 @@ def test_a_classifier_ranks_by_probability(device):
 
 def test_equal_candidates_keep_their_order(device):
     ranked = device.rank([TEXTS[0], TEXTS[1], TEXTS[0] + " ", TEXTS[0]])
-    equal = [one for one, _ in ranked if one != TEXTS[1]]
+    equal = [text for text, _ in ranked if text != TEXTS[1]]
     assert equal == [TEXTS[0], TEXTS[0] + " ", TEXTS[0]]
 
 
@@ -30,14 +30,14 @@ def test_a_matcher_ranks_for_a_history(tmp_path):
     with Device.create(tmp_path / "device", releases["old"]) as device:
         device.learn(examples, bridged.planted_labels(releases["old"], examples))
         history = tuple(TEXTS[:3])
-        p = device.predict([Match(history, one) for one in PROBES])[:, 1]
+        p = device.predict([Match(history, text) for text in PROBES])[:, 1]
         ranked = device.rank(PROBES, history=list(history), top=5)
-        assert [one for one, _ in ranked] == [PROBES[at] for at in np.argsort(-p)[:5]]
-        other = device.rank(PROBES, history=TEXTS[5:8], top=5)
-        assert other != ranked
+        assert [text for text, _ in ranked] == [PROBES[at] for at in np.argsort(-p)[:5]]
+        other_history = device.rank(PROBES, history=TEXTS[5:8], top=5)
+        assert other_history != ranked
 
 
-def test_of_three_labels_one_is_named(tmp_path):
+def test_rank_needs_a_label_of_three(tmp_path):
     releases = bridged.write_releases(tmp_path, labels=("a", "b", "c"))
     with Device.create(tmp_path / "device", releases["old"]) as device:
         with pytest.raises(DataError, match="pass label=, one of a, b, c"):
@@ -58,6 +58,6 @@ def test_of_three_labels_one_is_named(tmp_path):
         ({"candidates": PROBES, "label": "x"}, "label is one of 0, 1, not 'x'"),
     ],
 )
-def test_what_cannot_be_ranked(device, arguments, why):
+def test_rank_rejects_wrong_arguments(device, arguments, why):
     with pytest.raises(DataError, match=why):
         device.rank(**arguments)

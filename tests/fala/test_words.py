@@ -58,7 +58,7 @@ def backbone_of(path):
     return Bundle.open(file).backbone()
 
 
-# Answering and learning
+# Prediction and learning
 
 
 def test_logits_are_of_embeddings_and_words(device, path):
@@ -69,14 +69,14 @@ def test_logits_are_of_embeddings_and_words(device, path):
     np.testing.assert_allclose(device.predict(PROBES), p, atol=1e-6)
     z = (inputs @ model.weight.T + words.times(model.lexical) + model.bias)[:, 0]
     np.testing.assert_allclose(np.log(p[:, 1] / p[:, 0]), z, atol=1e-4)
-    decided = ["1" if one > device.threshold else "0" for one in z]
+    decided = ["1" if logit > device.threshold else "0" for logit in z]
     assert device.decide(PROBES) == decided
-    assert np.mean([one == other for one, other in zip(decided, TRUTH, strict=True)]) > 0.75
+    assert np.mean([label == true for label, true in zip(decided, TRUTH, strict=True)]) > 0.75
 
 
 def test_a_word_that_the_backbone_does_not_know_is_learned(device, path):
     with_word = [f"{UNKNOWN} {text}" for text in PROBES]
-    # To the backbone both are the same.
+    # The backbone encodes both alike.
     backbone = backbone_of(path)
     np.testing.assert_array_equal(backbone.encode(with_word), backbone.encode(PROBES))
 
@@ -89,13 +89,13 @@ def test_a_word_that_the_backbone_does_not_know_is_learned(device, path):
     assert gap() > before + 0.3
 
 
-def test_learning_moves_the_words_and_survives_reopening(device, path):
+def test_learned_word_weights_survive_reopening(device, path):
     vendor = device.model.head.lexical.weight
     assert same([device.model.lexical], [vendor])
     report = device.learn(TEXTS, LABELS)
     assert (report.decision, len(report.scales)) == ("personal", 3)
     moved = (device.model.lexical != vendor).any(axis=0)
-    # Those of the user's own texts; of the others all by the same share of the vendor's.
+    # Words of the user's texts change; the others change by the same factor.
     touched = buckets_of(device, TEXTS)
     assert (moved & touched).sum() > 0.9 * touched.sum()
     assert same_direction(device, ~touched)
@@ -129,10 +129,10 @@ def test_words_of_forgotten_examples_have_the_vendors_weights(device, path, rele
     device.learn(TEXTS, LABELS)
     ids = [row.id for row in device.examples()]
     assert device.forget(ids[:200]) == 200
-    with Device.create(tmp_path / "other", releases["old"]) as other:
-        other.learn(TEXTS[200:], LABELS[200:])
-        for one, theirs in zip(state(device), state(other), strict=True):
-            np.testing.assert_allclose(one, theirs, atol=1e-5)
+    with Device.create(tmp_path / "other", releases["old"]) as reference:
+        reference.learn(TEXTS[200:], LABELS[200:])
+        for ours, theirs in zip(state(device), state(reference), strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=1e-5)
     # The weights of words that are in no other text have the vendor's direction again.
     assert same_direction(device, ~buckets_of(device, TEXTS[200:]))
     device.forget(ids)
@@ -140,28 +140,28 @@ def test_words_of_forgotten_examples_have_the_vendors_weights(device, path, rele
     assert sql(path, "SELECT length(buckets), length(lexical) FROM slots") == [(0, 0)]
 
 
-def test_the_releases_scales_are_the_fits(device, releases, tmp_path):
+def test_the_fit_uses_the_releases_scales(device, releases, tmp_path):
     device.learn(TEXTS, LABELS)
     moves = []
     for number, scales in enumerate(
         ([1.0, 3.0, 1.0], [1.0, 0.01, 0.0], [1.0, 3.0, 0.0], [1.0, 30.0, 0.0])
     ):
         release = with_scales(releases["old"], tmp_path, scales)
-        with Device.create(tmp_path / str(number), release) as other:
-            report = other.learn(TEXTS, LABELS)
+        with Device.create(tmp_path / str(number), release) as scaled:
+            report = scaled.learn(TEXTS, LABELS)
             assert report.scales == tuple(scales)
-            moved = other.model.lexical - other.model.head.lexical.weight
+            moved = scaled.model.lexical - scaled.model.head.lexical.weight
             moves.append(np.abs(moved).sum())
             if number == 0:  # those of a release without scales
-                assert same(state(other), state(device))
-            else:  # without a slope nothing but the user's own words moves
-                assert not moved[:, ~buckets_of(other, TEXTS)].any()
+                assert same(state(scaled), state(device))
+            else:  # without a slope only the user's words change
+                assert not moved[:, ~buckets_of(scaled, TEXTS)].any()
     assert 10 * moves[1] < moves[2] < moves[3]
-    with Device.create(tmp_path / "plain", releases["old"]) as other:
-        other.learn(TEXTS[:100], LABELS[:100])
+    with Device.create(tmp_path / "plain", releases["old"]) as scaled:
+        scaled.learn(TEXTS[:100], LABELS[:100])
         release = with_scales(releases["mid"], tmp_path, [2.0, 5.0, 0.5])
         add_learned_bridge(releases["old"], release, word_releases.PUBLIC)
-        report = other.replace(release, Budget(0))
+        report = scaled.replace(release, Budget(0))
         assert report.counts.scales == report.instant.counts.scales == (2.0, 5.0, 0.5)
 
 
@@ -196,7 +196,7 @@ def test_words_are_carried_without_any_pass(device, path, releases, encoded, tmp
     assert loss(device, TRUTH, PROBES) < before + 0.05
 
 
-def test_words_are_carried_where_no_bridge_leads(device, path, releases, encoded, tmp_path):
+def test_words_are_carried_without_a_bridge(device, path, releases, encoded, tmp_path):
     unbridged = word_releases.write_releases(tmp_path, bridges=False)
     device.learn(TEXTS, LABELS)
     encoded.clear()
@@ -219,7 +219,7 @@ def test_words_are_carried_where_no_bridge_leads(device, path, releases, encoded
     assert 0 < report.forward_passes <= PASSES
 
 
-def test_to_a_release_without_words_and_back_to_one_with(device, path, silent, encoded, tmp_path):
+def test_replacement_by_a_release_without_words_and_back(device, path, silent, encoded, tmp_path):
     device.learn(TEXTS, LABELS)
     old = state(device)
     encoded.clear()
@@ -241,7 +241,7 @@ def test_to_a_release_without_words_and_back_to_one_with(device, path, silent, e
     assert loss(device, TRUTH, PROBES) < without - 0.03
 
 
-def test_a_release_that_adds_a_label_and_orders_them_anew(device, path, tmp_path):
+def test_a_release_with_words_may_add_and_reorder_labels(device, path, tmp_path):
     more = word_releases.write_releases(tmp_path / "more", labels=("1", "0", "2"))
     device.learn(TEXTS, LABELS)
     report = device.replace(more["mid"], Budget(0))
@@ -255,7 +255,7 @@ def test_a_release_that_adds_a_label_and_orders_them_anew(device, path, tmp_path
         assert same(state(again), state(device))
 
 
-def test_a_matcher_has_the_candidate_and_its_words(path, tmp_path, encoded):
+def test_a_matcher_learns_the_candidate_and_its_words(path, tmp_path, encoded):
     releases = word_releases.write_releases(tmp_path, "matching")
     examples = word_releases.matches(220, TEXTS, seed=3)
     probes = word_releases.matches(120, PROBES, seed=4)
@@ -298,7 +298,7 @@ def state_of(device, probes):
         "lexical = CAST(substr(lexical, 5) || x'0000c07f' AS BLOB)",  # NaN
     ],
 )
-def test_damaged_weights_of_words_are_named(device, path, damage):
+def test_damaged_word_weights_are_reported(device, path, damage):
     device.learn(TEXTS[:40], LABELS[:40])
     device.close()
     sql(path, f"UPDATE slots SET {damage}")

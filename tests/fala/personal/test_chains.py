@@ -1,4 +1,4 @@
-"""Learning after a replacement, going back, and one replacement after the other."""
+"""Learning after a replacement, rollbacks, and several replacements."""
 
 import shutil
 
@@ -15,30 +15,30 @@ from fala.selection.next_texts import BATCH
 HALF = 45
 
 
-def test_learning_goes_on_after_a_replacement(tmp_path, releases, labels, truth, encoded):
+def test_learning_continues_after_a_replacement(tmp_path, releases, labels, truth, encoded):
     path = tmp_path / "device"
     with Device.create(path, releases["old"]) as device:
         device.learn(TEXTS[:HALF], labels[:HALF])
         device.replace(releases["mid"], Budget(0))
-        few = loss(device, truth)
+        loss_before = loss(device, truth)
         encoded.clear()
         report = device.learn(TEXTS[HALF:], labels[HALF:])
         assert set(encoded) == set(TEXTS[HALF:])
         assert (report.examples, report.labelled, report.fitted) == (90, 90, 90)
         # The earlier backbone does not encode them.
         assert embedded(path, releases["old"]) == set(TEXTS[:HALF])
-        assert loss(device, truth) < few
+        assert loss(device, truth) < loss_before
         assert 0 < report.loss < np.log(2)
         # The same labels again change nothing.
         before = state(device)
         device.learn(TEXTS[HALF:], labels[HALF:])
-        for one, other in zip(state(device), before, strict=True):
-            np.testing.assert_allclose(one, other, atol=1e-5)
+        for values, expected in zip(state(device), before, strict=True):
+            np.testing.assert_allclose(values, expected, atol=1e-5)
     with Device.open(path) as again:
         assert again.threshold == before[3][0]
 
 
-def test_there_and_back(device, path, releases):
+def test_rollbacks_restore_both_models(device, path, releases):
     old = state(device)
     device.replace(releases["mid"], Budget(20))
     mid = state(device)
@@ -50,15 +50,15 @@ def test_there_and_back(device, path, releases):
     assert same(state(device), mid)
     device.rollback()
     assert same(state(device), old)
-    # What is learned on the old backbone counts on the new one, at once.
+    # A label that is learned on the old backbone counts on the new one at once.
     device.learn(["good film"], ["1"])
     device.rollback()
-    here = state(device)
-    assert not same(here, mid) and here[0] == pytest.approx(mid[0], abs=0.05)
+    after_label = state(device)
+    assert not same(after_label, mid) and after_label[0] == pytest.approx(mid[0], abs=0.05)
     after = device.learn([])
     assert after.fitted == len(TEXTS) + 1
-    for one, other in zip(state(device), here, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-5)
+    for values, expected in zip(state(device), after_label, strict=True):
+        np.testing.assert_allclose(values, expected, atol=1e-5)
     assert device.refine(Budget(5)).examples == len(TEXTS) + 1
 
 
@@ -103,35 +103,35 @@ def test_a_damaged_previous_release_does_not_stop_learning(device, path, release
     assert device.learn(["good film"], ["1"]).examples == len(TEXTS) + 1
 
 
-def test_a_release_that_comes_again_leaves_the_way_back(learned, tmp_path, releases):
+def test_replacing_by_the_active_release_keeps_the_previous_model(learned, tmp_path, releases):
     with Device.open(shutil.copytree(learned, tmp_path / "device")) as device:
         old = state(device)
         device.replace(releases["mid"], Budget(0))
         device.confirm()
         device.replace(releases["mid"])
-        # On trial again it could fall back to a model that was left long ago.
+        # On trial it could fall back to a model that is two replacements old.
         assert device.name == "mid" and not device.on_trial
         new = state(device)
         device.rollback()
         assert same(state(device), old)
-        # The release that was rolled back to comes again, too, and the newer one is kept.
+        # The same holds for the release that is active after the rollback.
         device.replace(releases["old"])
         assert device.name == "old"
         device.rollback()
         assert same(state(device), new)
 
 
-def test_labels_before_a_release_came_again_count_after_a_rollback(
+def test_labels_before_a_repeated_replacement_count_after_a_rollback(
     learned, tmp_path, releases, labels
 ):
-    turned = ["0" if label == "1" else "1" for label in labels[:5]]
+    flipped = ["0" if label == "1" else "1" for label in labels[:5]]
     with Device.open(shutil.copytree(learned, tmp_path / "device")) as device:
         device.replace(releases["mid"], Budget(0))
-        device.learn(TEXTS[:5], turned)
+        device.learn(TEXTS[:5], flipped)
         device.replace(releases["mid"])
         device.rollback()
         after = state(device)
     with Device.open(shutil.copytree(learned, tmp_path / "never")) as never:
-        never.learn(TEXTS[:5], turned)
-        for one, other in zip(after, state(never), strict=True):
-            np.testing.assert_allclose(one, other, atol=1e-5)
+        never.learn(TEXTS[:5], flipped)
+        for values, expected in zip(after, state(never), strict=True):
+            np.testing.assert_allclose(values, expected, atol=1e-5)

@@ -14,7 +14,7 @@ from kill_replacement import cuts_of, kill_at
 
 
 class TestKilled:
-    """A process killed in the middle leaves the old model, the instant one, or a refined one."""
+    """A killed process leaves the old model, the instant one, or a refined one."""
 
     @pytest.fixture(scope="class")
     def prepared(self, tmp_path_factory, releases, learned):
@@ -37,11 +37,11 @@ class TestKilled:
         return {"old": learned, "instant": instant}, states, final
 
     def name_of(self, prepared, folder, release):
-        """The name of the state in which a killed device is opened; it must go on from there."""
+        """The name of the state of a killed device; the refinement must resume from it."""
         _, states, final = prepared
         with Device.open(folder) as device:
-            here = state(device)
-            (name,) = [name for name, other in states.items() if same(here, other)]
+            values = state(device)
+            (name,) = [name for name, candidate in states.items() if same(values, candidate)]
             assert device.name == ("old" if name == "old" else "mid")
             # Paid embeddings are kept with the model that was fitted to them.
             paid = embedded(folder, release)
@@ -50,15 +50,17 @@ class TestKilled:
                 device.replace(release, Budget(0))
                 assert same(state(device), states["instant"])
             with pytest.MonkeyPatch.context() as patch:
-                seen, real = [], OnnxEncoder.encode
+                encoded, run = [], OnnxEncoder.encode
                 patch.setattr(
-                    OnnxEncoder, "encode", lambda self, part: seen.extend(part) or real(self, part)
+                    OnnxEncoder,
+                    "encode",
+                    lambda self, part: encoded.extend(part) or run(self, part),
                 )
                 refine_all(device)
-            assert len(seen) == len(set(seen)) == len(TEXTS) - len(paid)
-            assert not set(seen) & paid
-            for one, other in zip(state(device), final, strict=True):
-                np.testing.assert_allclose(one, other, atol=0.02)
+            assert len(encoded) == len(set(encoded)) == len(TEXTS) - len(paid)
+            assert not set(encoded) & paid
+            for fitted, expected in zip(state(device), final, strict=True):
+                np.testing.assert_allclose(fitted, expected, atol=0.02)
             device.rollback()
             assert same(state(device), states["old"])
         return name
@@ -70,28 +72,28 @@ class TestKilled:
             ("old", "refine", BRIDGED_PASSES), ("instant", "refine", BRIDGED_PASSES),
         ],
     )  # fmt: skip
-    def test_at_a_stage(self, prepared, tmp_path, releases, start, stage, expected):
+    def test_killed_at_a_stage(self, prepared, tmp_path, releases, start, stage, expected):
         folder = shutil.copytree(prepared[0][start], tmp_path / "device")
         kill_at(stage, folder, releases["mid"] if start == "old" else None)
         assert self.name_of(prepared, folder, releases["mid"]) == expected
 
     @pytest.mark.parametrize("stage", ["commit", "forward", "refine"])
-    def test_asking_again_leaves_the_way_back(self, prepared, tmp_path, releases, stage):
-        """The app does not know whether its replacement was committed already."""
+    def test_a_repeated_replacement_keeps_the_old_model(self, prepared, tmp_path, releases, stage):
+        """An app may not know whether its replacement was committed."""
         folder = shutil.copytree(prepared[0]["old"], tmp_path / "device")
         kill_at(stage, folder, releases["mid"])
         with Device.open(folder) as device:
             device.replace(releases["mid"])
             assert device.on_trial
-            here = state(device)
+            new = state(device)
             device.rollback()
             assert same(state(device), prepared[1]["old"])
             device.rollback()
-            assert same(state(device), here)
+            assert same(state(device), new)
 
     @pytest.mark.parametrize("start", ["old", "instant"])
     @pytest.mark.parametrize("where", ["moments", "flushes", "torn writes"])
-    def test_anywhere(self, prepared, tmp_path, releases, start, where):
+    def test_killed_anywhere(self, prepared, tmp_path, releases, start, where):
         """Also where writes that were not flushed are lost, at a third of the flushes and names."""
         release = releases["mid"]
         cuts = cuts_of(prepared[0][start], release if start == "old" else None, tmp_path)

@@ -1,4 +1,4 @@
-"""No byte of what a device forgot is left in its folder."""
+"""No byte of a forgotten text is left in the device's folder."""
 
 import random
 import sqlite3
@@ -35,16 +35,16 @@ def test_no_byte_of_a_text_is_left_on_the_disk(tmp_path, releases, closed):
 def test_no_byte_is_left_where_rows_were_moved(tmp_path, releases):
     """SQLite leaves copies of rows that it moves between pages, and overwrites none of them."""
     folder, draw = tmp_path / "device", random.Random(0)
-    gone = []
+    forgotten = []
     with Device.create(folder, releases["old"]) as device:
         for number in range(2):
             names = [f"{number} {at} {draw.getrandbits(80):x} " for at in range(400)]
             device.remember([name * draw.choice([1, 2, 5, 40]) for name in names])
             for _ in range(3):
-                forgotten = draw.sample([*device.examples()], 100)
-                device.forget([row.id for row in forgotten])
-                gone += [row.example for row in forgotten]
-    assert len(gone) == 600 and not left_of(folder, gone)
+                sample = draw.sample([*device.examples()], 100)
+                device.forget([row.id for row in sample])
+                forgotten += [row.example for row in sample]
+    assert len(forgotten) == 600 and not left_of(folder, forgotten)
 
 
 READER = """
@@ -66,8 +66,8 @@ def reading(path):
         yield
 
 
-def is_left(path, text):
-    """Whether a text is in the folder; read elsewhere, as closing a file ends SQLite's locks."""
+def contains(path, text):
+    """Whether a folder has a text; ``grep`` reads, as closing a file here drops SQLite's locks."""
     return not subprocess.run(["grep", "-rqF", "--", text, path], check=False).returncode
 
 
@@ -80,7 +80,7 @@ def test_forget_reports_what_a_reader_keeps_and_finishes_later(path, finish, mon
             count = device.forget(where=lambda row: row.example == TEXTS[7])
             assert count == 1 and not count.overwritten
             assert not device.forget([]).overwritten
-            assert is_left(path, TEXTS[7])
+            assert contains(path, TEXTS[7])
         if finish == "learn":
             device.learn(["another"], ["1"])
         elif finish == "forget":
@@ -89,25 +89,25 @@ def test_forget_reports_what_a_reader_keeps_and_finishes_later(path, finish, mon
             Device.open(path).close()
         else:
             device.close()
-        assert not is_left(path, TEXTS[7])
+        assert not contains(path, TEXTS[7])
 
 
-def test_no_byte_is_left_in_what_a_killed_repair_has_left(path, tmp_path):
+def test_no_byte_is_left_after_a_killed_repair(path, tmp_path):
     sql(path, "INSERT INTO logits VALUES (999, 'model', x'00')")  # an example that is not there
-    left = []
-    cuts = PowerCuts(lambda folder, say: Device.repair(folder), path, scratch=tmp_path)
+    rebuilt = []
+    cuts = PowerCuts(lambda folder, report: Device.repair(folder), path, scratch=tmp_path)
     for cut in cuts.at_operations({"sync", "rename"}):
         if not (cut.folder / "store.sqlite3").exists():
-            continue  # it is finished by the next one
-        left += [file.name for file in cut.folder.glob("rebuilt-*")]
+            continue  # the next repair completes it
+        rebuilt += [file.name for file in cut.folder.glob("rebuilt-*")]
         with Device.open(cut.folder) as device:
             assert not [*cut.folder.glob("rebuilt-*")]
             device.forget(where=lambda row: row.example == TEXTS[5])
         assert TEXTS[5].encode() not in everything(cut.folder)
-    assert left
+    assert rebuilt
 
 
-def test_no_byte_is_left_of_what_an_earlier_version_deleted(path):
+def test_no_byte_is_left_of_rows_deleted_by_an_earlier_version(path):
     db = sqlite3.connect(path / "store.sqlite3")
     db.execute("PRAGMA secure_delete = OFF")
     db.execute("UPDATE device SET overwrites = 0")
@@ -122,7 +122,7 @@ def test_no_byte_is_left_of_what_an_earlier_version_deleted(path):
         assert b"an old secret" not in everything(path)
 
 
-def test_no_byte_is_left_in_what_a_repair_has_kept_aside(path):
+def test_no_byte_is_left_in_the_damaged_copy_of_a_repair(path):
     sql(path, "INSERT INTO logits VALUES (999, 'model', x'00')")  # an example that is not there
     aside = path / Device.repair(path).aside
     assert TEXTS[5].encode() in aside.read_bytes()

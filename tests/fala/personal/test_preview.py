@@ -18,7 +18,7 @@ from fala.model.heads import Head
 from fala.personal.budget import Budget
 from fala.personal.compare import refuse_worse
 from fala.report import MIN_REAL, Comparison, Correlation, Difference
-from fala.slots.validation import PROBES as ASKED
+from fala.slots.validation import PROBES as PROBE_COUNT
 
 
 def files_of(path):
@@ -33,7 +33,7 @@ def files_of(path):
 def test_a_preview_predicts_the_replacement(device, path, releases, encoded):
     before, files = state(device), files_of(path)
     preview = device.preview(releases["mid"], Budget(0))
-    assert len(encoded) == ASKED and same(state(device), before) and files_of(path) == files
+    assert len(encoded) == PROBE_COUNT and same(state(device), before) and files_of(path) == files
     assert not device.on_trial and not device.can_roll_back
     size = sum(file.stat().st_size for file in (path / "bundles").iterdir())
     report = device.replace(releases["mid"], Budget(0))
@@ -44,7 +44,7 @@ def test_a_preview_predicts_the_replacement(device, path, releases, encoded):
     grown = sum(file.stat().st_size for file in (path / "bundles").iterdir()) - size
     assert preview.disk_megabytes * 1e6 == pytest.approx(grown)
     assert 0 < preview.seconds < 10
-    # The old release goes when the next one comes.
+    # The next replacement deletes the old release.
     size, further = size + grown, device.preview(releases["new"], Budget(0))
     device.replace(releases["new"], Budget(0))
     grown = sum(file.stat().st_size for file in (path / "bundles").iterdir()) - size
@@ -53,19 +53,19 @@ def test_a_preview_predicts_the_replacement(device, path, releases, encoded):
 
 @pytest.mark.parametrize("passes", [7, 10_000])
 def test_forward_passes_are_those_of_the_budget(device, releases, unbridged, encoded, passes):
-    over, real = device.preview(releases["mid"], Budget(passes)), min(passes, MIN_REAL)
-    # Some of them are made now: the new model is compared on real embeddings alone.
-    assert over.forward_passes == min(passes, len(TEXTS)) and len(encoded) == ASKED + real
-    assert over.comparison.labelled == real
+    mapped, real = device.preview(releases["mid"], Budget(passes)), min(passes, MIN_REAL)
+    # Some passes are made now: the new model is compared on real embeddings only.
+    assert mapped.forward_passes == min(passes, len(TEXTS)) and len(encoded) == PROBE_COUNT + real
+    assert mapped.comparison.labelled == real
     encoded.clear()
-    # Without a bridge the texts themselves have to be encoded to judge the new model.
-    bought = device.preview(unbridged["mid"], Budget(passes))
-    assert bought.forward_passes == min(passes, len(TEXTS)) == len(encoded) - ASKED
-    assert bought.comparison.labelled == min(passes, len(TEXTS))
-    for preview in (over, bought):
+    # Without a bridge the texts must be encoded to judge the new model.
+    unmapped = device.preview(unbridged["mid"], Budget(passes))
+    assert unmapped.forward_passes == min(passes, len(TEXTS)) == len(encoded) - PROBE_COUNT
+    assert unmapped.comparison.labelled == min(passes, len(TEXTS))
+    for preview in (mapped, unmapped):
         assert (preview.comparison.to_old is None) == (passes == 7)
     report = device.replace(unbridged["mid"], Budget(passes))
-    assert report.forward_passes == bought.forward_passes
+    assert report.forward_passes == unmapped.forward_passes
 
 
 def test_a_sentence_sums_up_the_comparison(tmp_path, device, blunt, releases, labels):
@@ -74,26 +74,26 @@ def test_a_sentence_sums_up_the_comparison(tmp_path, device, blunt, releases, la
     losses = preview.comparison
     assert f"{losses.carried:.3f} against {losses.old:.3f}" in preview.sentence
     assert f"{preview.forward_passes} forward passes" in preview.sentence
-    with Device.create(tmp_path / "other", blunt) as other:
-        unlabelled = other.preview(releases["mid"])
+    with Device.create(tmp_path / "other", blunt) as blunt_device:
+        unlabelled = blunt_device.preview(releases["mid"])
         assert "not known yet: 0 labels of encoded texts are too few" in unlabelled.sentence
         assert "more labels are needed to know" in unlabelled.sentence
         assert unlabelled.comparison.old is None and unlabelled.passes_to_know is None
-        other.learn(TEXTS, labels)
-        better = other.preview(releases["mid"], Budget(90))
+        blunt_device.learn(TEXTS, labels)
+        better = blunt_device.preview(releases["mid"], Budget(90))
         assert better.sentence.startswith("It is better for this user than blunt")
         assert better.worse is False and better.passes_to_know == 0
         plain = json.loads(json.dumps(better.to_dict()))
         assert plain["comparison"]["to_old"]["mean"] < 0 and plain["worse"] is False
 
 
-def test_a_preview_says_what_it_takes_to_know(device, releases):
+def test_a_preview_estimates_the_passes_to_a_verdict(device, releases):
     preview = device.preview(releases["mid"], Budget(5))
     assert preview.worse is None and 5 < preview.passes_to_know <= 90
     assert f"after about {preview.passes_to_know} forward passes it is" in preview.sentence
 
 
-def test_a_preview_refuses_what_a_replacement_would(device, path, tmp_path):
+def test_a_preview_rejects_what_a_replacement_rejects(device, path, tmp_path):
     files = files_of(path)
     damaged = tmp_path / "damaged.fala"
     damaged.write_bytes(b"no bundle")
@@ -124,22 +124,22 @@ def test_a_refusal_names_both_losses_and_changes_nothing(device, path, blunt):
         assert same(state(again), before) and same(state(device), before)
 
 
-def test_before_any_pass_the_verdict_is_not_known_yet(device, releases):
-    """Estimated embeddings say more about the bridge than about the model."""
+def test_without_passes_the_verdict_is_unknown(device, releases):
+    """Mapped embeddings depend on the bridge more than on the model."""
     report = device.replace(releases["mid"], Budget(0))
     assert report.worse is None and report.old_loss is None
     assert "is not known yet: 0 labels of encoded texts are too few" in report.sentence
     report = device.refine(Budget(90))
     assert report.comparison.labelled == len(TEXTS) and report.worse is not None
-    # The old model goes on to be what is compared with.
+    # The comparison is still with the old model.
     assert device.refine(Budget(90)).comparison == report.comparison
 
 
-def test_a_report_says_when_the_user_is_worse_off(device, blunt):
+def test_a_report_warns_of_a_worse_model(device, blunt):
     report = device.replace(blunt, Budget(0))
     assert report.worse is None
     report = device.refine(Budget(90))
-    assert report.comparison.labelled >= 25  # it stops where more texts change nothing
+    assert report.comparison.labelled >= 25  # it stops once further texts change nothing
     assert report.worse and report.comparison.carried > report.old_loss
     assert "It is worse for this user than before the replacement: " in report.sentence
     assert "Device.rollback goes back" in report.sentence and report.to_dict()["worse"]
@@ -148,9 +148,7 @@ def test_a_report_says_when_the_user_is_worse_off(device, blunt):
 
 
 @pytest.mark.parametrize("labelled", [0, 9])
-def test_without_enough_labels_a_release_is_not_refused(
-    tmp_path, blunt, releases, labels, labelled
-):
+def test_without_enough_labels_no_release_is_rejected(tmp_path, blunt, releases, labels, labelled):
     with Device.create(tmp_path / "device", releases["old"]) as device:
         device.learn(TEXTS[:9], [*labels[:labelled], *[None] * (9 - labelled)])
         report = device.replace(blunt, Budget(9), accept="better-than-old")
@@ -159,7 +157,7 @@ def test_without_enough_labels_a_release_is_not_refused(
         assert np.isfinite(device.predict(PROBES)).all()
 
 
-def compared(to_old, to_vendor=None, examples=50):
+def comparison_of(to_old, to_vendor=None, examples=50):
     """A comparison of so many labels, by mean differences with a standard error of .02."""
     differences = [None if mean is None else Difference(mean, 0.02, examples)
                    for mean in (to_old, to_vendor)]  # fmt: skip
@@ -171,9 +169,9 @@ def compared(to_old, to_vendor=None, examples=50):
     [(0.034, 50, True), (0.033, 50, None), (0.034, 10, None), (0.037, 10, True),
      (-0.013, 50, None), (-0.014, 50, False), (-0.1, 50, False), (None, 5, None)],
 )  # fmt: skip
-def test_a_verdict_is_beyond_chance_or_not_known_yet(mean, examples, worse):
+def test_a_verdict_needs_a_significant_difference(mean, examples, worse):
     """By Student's t: 1.677 standard errors at 50 examples, 1.833 at 10."""
-    comparison = compared(mean, mean, examples)
+    comparison = comparison_of(mean, mean, examples)
     assert comparison.worse is worse
     for accept in ("better-than-old", "better-than-vendor"):
         if worse:
@@ -194,7 +192,7 @@ def test_a_verdict_is_beyond_chance_or_not_known_yet(mean, examples, worse):
      (Correlation(0.0, 19, real=True), False, False)],
     ids=str,
 )  # fmt: skip
-def test_releases_that_do_not_agree(correlation, contradicts, unrelated):
+def test_releases_that_contradict_or_are_unrelated(correlation, contradicts, unrelated):
     assert (correlation.contradicts, correlation.unrelated) == (contradicts, unrelated)
     comparison = Comparison(releases=correlation)
     refuse_worse(comparison, "better-than-vendor", "x.fala")
@@ -208,7 +206,7 @@ def test_releases_that_do_not_agree(correlation, contradicts, unrelated):
 
 @pytest.fixture
 def with_head(tmp_path, releases):
-    """Writes the release in the middle with another head."""
+    """A function that writes the middle release with another head."""
 
     def write(weight, bias):
         right, path = Bundle.open(releases["mid"]), tmp_path / "other.fala"
@@ -221,32 +219,32 @@ def with_head(tmp_path, releases):
 
 
 @pytest.mark.parametrize("labelled", [0, 5])
-def test_a_release_that_contradicts_the_old_one_is_refused_by_its_logits(
+def test_a_contradicting_release_is_rejected_by_its_logits(
     tmp_path, releases, with_head, labels, labelled
 ):
-    """Labels are too few to judge by; the two vendor models' logits of all examples are enough."""
+    """Labels are too few to judge; the vendor models' logits of all examples are enough."""
     head = Bundle.open(releases["mid"]).head()
-    turned = with_head(-head.weight, -head.bias)
+    negated = with_head(-head.weight, -head.bias)
     with Device.create(tmp_path / "device", releases["old"]) as device:
         device.remember(TEXTS[:30])
         device.learn(TEXTS[:labelled], labels[:labelled])
-        preview = device.preview(turned, Budget(0))
-        together = preview.comparison.releases
-        assert (together.examples, together.real) == (30, False) and together.value < -0.9
+        preview = device.preview(negated, Budget(0))
+        correlation = preview.comparison.releases
+        assert (correlation.examples, correlation.real) == (30, False) and correlation.value < -0.9
         assert preview.sentence.startswith("mid contradicts old: their vendor models' logits of 30")
         with pytest.raises(WorseModelError, match="contradicts"):
-            device.replace(turned, Budget(0), accept="better-than-old")
+            device.replace(negated, Budget(0), accept="better-than-old")
         assert device.name == "old" and not device.can_roll_back
         right = device.preview(releases["mid"], Budget(0))
         assert right.comparison.releases.value > 0.9 and "contradicts" not in right.sentence
         device.replace(releases["mid"], Budget(0), accept="better-than-old")
 
 
-def test_a_head_for_something_else_is_refused_by_twenty_texts(device, releases, with_head):
+def test_an_unrelated_head_is_rejected_after_twenty_texts(device, releases, with_head):
     head = Bundle.open(releases["mid"]).head()
-    other = np.random.default_rng(3).normal(size=head.weight.shape)
-    other -= (other @ head.weight.T) @ head.weight / (head.weight**2).sum()
-    noise = with_head(other.astype(np.float32), head.bias)
+    weight = np.random.default_rng(3).normal(size=head.weight.shape)
+    weight -= (weight @ head.weight.T) @ head.weight / (head.weight**2).sum()
+    noise = with_head(weight.astype(np.float32), head.bias)
     assert device.preview(noise, Budget(30)).comparison.releases.unrelated
     with pytest.raises(WorseModelError, match=r"does not agree with.* of 20 of this user's"):
         device.replace(noise, Budget(30), accept="better-than-old")
