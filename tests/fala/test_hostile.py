@@ -12,7 +12,7 @@ from fala.testing.hostile import KINDS, write_hostile
 pytestmark = pytest.mark.slow
 
 TEXTS = ["a good film", "this is bad", "i love it", "i hate it"]
-#: What no look at the graph finds: refused in a process of its own; see test_first_load.
+#: Not found by the audit, but rejected by the child process; see test_first_load.
 HIDDEN = {"size by one length"}
 
 
@@ -42,14 +42,14 @@ def test_a_hostile_bundle_changes_nothing(kind, vendor, device, tmp_path):
     assert str(caught.value).isprintable()
     assert (device.name, device.can_roll_back) == (name, False)
     np.testing.assert_array_equal(device.predict(["", *TEXTS]), before)
-    # A bridge is nothing to a new device; all else is refused here too.
+    # A new device does not read bridges; all others are rejected here, too.
     if not kind.startswith("bridge too"):
         with pytest.raises(BundleError):
             Device.create(tmp_path / "made", path)
         assert not (tmp_path / "made").exists()
 
 
-def test_a_bridge_from_longer_ago_must_fit_too(vendor, tmp_path):
+def test_an_older_bridge_must_fit_too(vendor, tmp_path):
     """The device's examples were embedded by a backbone two replacements ago."""
     bundles.write_word_vector_release(tmp_path / "mid.fala", seed=5)
     path = write_hostile(
@@ -67,7 +67,7 @@ def test_a_bridge_from_longer_ago_must_fit_too(vendor, tmp_path):
             assert np.isfinite(device.predict(TEXTS)).all()
 
 
-def test_the_factory_says_what_it_cannot_make(vendor, tmp_path):
+def test_write_hostile_rejects_wrong_arguments(vendor, tmp_path):
     with pytest.raises(DataError, match="no hostile bundle 'x'"):
         write_hostile("x", vendor / "new.fala", tmp_path / "x.fala")
     with pytest.raises(DataError, match="hostile bundles need an ONNX release"):

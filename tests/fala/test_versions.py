@@ -1,4 +1,4 @@
-"""Versions only rise: an older release comes back by ``rollback``, or by an explicit word."""
+"""Versions only rise: an older release needs ``rollback`` or ``allow_older``."""
 
 import pytest
 
@@ -30,7 +30,7 @@ def device(tmp_path, folder):
         yield device
 
 
-def refused(device, path, match):
+def rejects(device, path, match):
     before = state(device)
     with pytest.raises(OlderReleaseError, match=match) as caught:
         device.replace(path)
@@ -38,7 +38,7 @@ def refused(device, path, match):
     assert same(state(device), before)
 
 
-def test_what_a_manifest_says(folder):
+def test_a_manifest_has_product_and_version(folder):
     manifest = Bundle.open(folder / "news-2.fala").manifest
     assert (manifest.product, manifest.version) == ("news", 2)
     plain = Bundle.open(folder / "plain.fala")
@@ -51,51 +51,50 @@ def test_what_a_manifest_says(folder):
     [(0, "a"), (-1, "a"), (1.5, "a"), (True, "a"), ("1", "a"), (10**16, "a"), (1, "A"), (1, ""),
      (1, "../a"), (1, "a" * 65), (1, 3)],
 )  # fmt: skip
-def test_no_version(tmp_path, folder, version, product):
+def test_wrong_versions_are_rejected(tmp_path, folder, version, product):
     with pytest.raises(BundleFormatError, match=r"version|product"):
         add_version(tmp_path / "x.fala", Bundle.open(folder / "plain.fala"), version, product)
     assert not (tmp_path / "x.fala").exists()
 
 
-def test_an_older_one(device, folder):
-    refused(device, folder / "model-1.fala", "version 1.*has had version 2.*allow_older=True")
+def test_an_older_release_is_rejected(device, folder):
+    rejects(device, folder / "model-1.fala", "version 1.*has had version 2.*allow_older=True")
     device.replace(folder / "model-1.fala", allow_older=True)
     assert device.name == "tiny vectors"
-    # What was newest stays the measure.
-    refused(device, folder / "model-1.fala", "has had version 2")
+    # The newest version is still the one compared with.
+    rejects(device, folder / "model-1.fala", "has had version 2")
     device.replace(folder / "model-2.fala")
 
 
-def test_after_a_rollback(device, folder):
+def test_a_rollback_keeps_the_newest_version(device, folder):
     device.replace(folder / "model-3.fala")
     device.rollback()
-    refused(device, folder / "model-2.fala", "has had version 3")
+    rejects(device, folder / "model-2.fala", "has had version 3")
     device.replace(folder / "model-3.fala")
 
 
-def test_another_product(device, folder):
-    refused(device, folder / "news-3.fala", "a release of news, and this device has one of model")
+def test_another_product_is_rejected(device, folder):
+    rejects(device, folder / "news-3.fala", "a release of news, and this device has one of model")
     device.replace(folder / "news-1.fala", allow_older=True)
     device.replace(folder / "news-2.fala")
     device.replace(folder / "model-2.fala", allow_older=True)
-    refused(device, folder / "model-1.fala", "version 2 already")
+    rejects(device, folder / "model-1.fala", "version 2 already")
 
 
-def test_releases_without_a_version(tmp_path, folder):
-    """They are installed as ever."""
+def test_releases_without_a_version_are_installed(tmp_path, folder):
     with Device.create(tmp_path / "device", folder / "plain.fala") as device:
         device.replace(folder / "model-3.fala")
         device.replace(folder / "plain.fala")
         device.replace(folder / "None-1.fala")
         device.replace(folder / "None-2.fala")
-        refused(device, folder / "None-1.fala", "has had version 2")
+        rejects(device, folder / "None-1.fala", "has had version 2")
 
 
-def test_a_device_of_an_earlier_sdk(tmp_path, device, folder):
-    """It noted no version; what is installed tells."""
+def test_a_store_of_an_earlier_sdk_has_the_installed_version(tmp_path, device, folder):
+    """Its store has no version: the installed release's is used."""
     device.close()
     sql(tmp_path / "device", "DELETE FROM versions")
     with Device.open(tmp_path / "device") as device:
-        refused(device, folder / "model-1.fala", "has had version 2")
+        rejects(device, folder / "model-1.fala", "has had version 2")
         device.replace(folder / "plain.fala")
-        refused(device, folder / "model-1.fala", "has had version 2")
+        rejects(device, folder / "model-1.fala", "has had version 2")

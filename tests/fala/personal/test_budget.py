@@ -1,4 +1,4 @@
-"""The cost of a replacement: forward passes, time, progress, and an app that ends it."""
+"""The cost of a replacement: forward passes, time, progress, and cancellation."""
 
 import numpy as np
 import pytest
@@ -26,11 +26,11 @@ def test_forward_passes_never_exceed_the_budget(tmp_path, unbridged, encoded, pa
     with Device.create(tmp_path / "device", unbridged["old"]) as device:
         device.learn(TEXTS, labels)
         report = device.replace(unbridged["mid"], Budget(passes))
-        kept = min(passes, len(TEXTS))
-        assert report.forward_passes == report.counts.representatives == kept
-        assert len(encoded) - report.counts.probes == kept == len(set(encoded[:kept]))
-        assert report.waiting == len(TEXTS) - kept
-        assert embedded(tmp_path / "device", unbridged["mid"]) == set(encoded[:kept])
+        count = min(passes, len(TEXTS))
+        assert report.forward_passes == report.counts.representatives == count
+        assert len(encoded) - report.counts.probes == count == len(set(encoded[:count]))
+        assert report.waiting == len(TEXTS) - count
+        assert embedded(tmp_path / "device", unbridged["mid"]) == set(encoded[:count])
         # Representatives of the old embeddings, where some are to be left out.
         assert (
             (report.counts.clusters > 0) == (report.counts.queries > 0) == (0 < passes < len(TEXTS))
@@ -48,14 +48,14 @@ def test_a_matchers_texts_count_once_each(tmp_path, matching, encoded, passes):
         report = device.replace(matching["mid"], Budget(passes))
         assert report.forward_passes == len(encoded) - report.counts.probes <= passes
         encoded_texts = embedded(tmp_path / "device", matching["mid"])
-        whole = [one for one in set(examples) if set(unique_texts([one])) <= encoded_texts]
-        assert report.counts.representatives == report.examples == len(whole)
+        complete = [each for each in set(examples) if set(unique_texts([each])) <= encoded_texts]
+        assert report.counts.representatives == report.examples == len(complete)
         if passes >= len(unique_texts(examples)):
             assert report.waiting == 0
 
 
-def test_matches_share_what_their_histories_cost(tmp_path, matching, encoded):
-    """The budget goes to matches that need few texts more, from the newest back."""
+def test_matches_share_the_texts_of_their_histories(tmp_path, matching, encoded):
+    """The budget goes to matches that need the fewest texts, the newest first."""
     films = TEXTS[:40]
     examples = [Match(tuple(films[i - 5 : i]), films[i]) for i in range(5, 40)]
     with Device.create(tmp_path / "device", matching["old"]) as device:
@@ -64,7 +64,7 @@ def test_matches_share_what_their_histories_cost(tmp_path, matching, encoded):
         assert set(encoded[:12]) == set(films[28:])
         assert (report.counts.representatives, report.waiting) == (7, 28)
         assert report.counts.clusters == report.counts.queries == 0
-        # And so on.
+        # The next budget continues in the same order.
         encoded.clear()
         assert device.refine(Budget(3)).counts.representatives == 10
         assert set(encoded) == set(films[25:28])
@@ -94,15 +94,14 @@ def test_without_passes_or_time_the_vendors_model_is_installed(tmp_path, unbridg
         assert device.refine(Budget(40)).decision == "personal"
 
 
-# Progress, and an early end
+# Progress, and cancellation
 
 
 @pytest.mark.parametrize("stage", ["open", "read", "solve", "check", "commit", "forward"])
-def test_an_app_that_cancels_before_the_commit_changes_nothing(
-    device, path, releases, unbridged, stage
-):
+def test_cancelling_before_the_commit_changes_nothing(device, path, releases, unbridged, stage):
     before = state(device)
-    release = (unbridged if stage == "forward" else releases)["mid"]  # over a bridge it is kept
+    # Over a bridge a cancellation of the passes keeps the new model.
+    release = (unbridged if stage == "forward" else releases)["mid"]
     with pytest.raises(CancelledError, match="nothing was changed"):
         device.replace(release, progress=lambda name, done, total: name != stage)
     assert device.name == "old" and same(state(device), before)
@@ -110,7 +109,7 @@ def test_an_app_that_cancels_before_the_commit_changes_nothing(
     assert device.replace(releases["mid"], Budget(0)).decision == "personal"
 
 
-def test_an_app_that_cancels_a_refinement_keeps_paid_embeddings(device, path, releases):
+def test_cancelling_a_refinement_keeps_computed_embeddings(device, path, releases):
     report = device.replace(
         releases["mid"], Budget(75), progress=lambda name, done, total: name != "forward"
     )

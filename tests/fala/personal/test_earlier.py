@@ -1,4 +1,4 @@
-"""After a replacement: labels and old logits stay, and earlier backbones are not asked again."""
+"""After a replacement labels and old logits are kept; earlier backbones encode nothing."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def test_unlabelled_documents_keep_the_old_personal_model(device, path, releases
         report = device.replace(releases["mid"], Budget(0))
         assert (report.labelled, report.examples, report.counts.measure) == (0, len(TEXTS), "")
         assert report.decision == "personal" and device.threshold == 0
-        # It is nearer to the user's model than the vendor's is, and stays so.
+        # It is nearer to the user's model than the vendor's is.
         vendor = np.abs(vendor_of(releases["mid"]) - before).mean()
         assert np.abs(device.predict(PROBES) - before).mean() < 0.5 * vendor
         assert device.refine(Budget(30)).forward_passes > 0
@@ -52,11 +52,11 @@ def test_little_evidence_leaves_probabilities_finite(
             report = device.replace(releases["mid"], Budget(passes))
             assert report.decision == decision
             assert np.isfinite(device.predict(PROBES)).all() and -1 < device.threshold <= 0
-            # A few labels do not run off with the model.
+            # A few labels do not lead to extreme probabilities.
             assert np.abs(device.predict(PROBES) - vendor_of(releases["mid"])).max() < 0.95
             device.rollback()
         device.rollback()
-        # Where there is nothing to fit to no pass is spent.
+        # Without evidence no pass is made.
         count = 0 if user_labels is None else len(set(examples))
         assert device.refine(Budget(20)).counts.representatives == count
         device.learn(examples[:1], user_labels and user_labels[:1])
@@ -66,13 +66,13 @@ def test_little_evidence_leaves_probabilities_finite(
 
 
 def test_word_vectors_that_replace_word_vectors_cost_no_pass(device, path, tmp_path, releases):
-    turn = np.linalg.qr(np.random.default_rng(3).normal(size=(8, 8)))[0]
+    rotation = np.linalg.qr(np.random.default_rng(3).normal(size=(8, 8)))[0]
     noise = 0.2 * np.random.default_rng(4).normal(size=bridged.TABLE.shape)
     release = tmp_path / "static.fala"
-    bridged.write_static(release, bridged.TABLE @ turn + noise, "static")
+    bridged.write_static(release, bridged.TABLE @ rotation + noise, "static")
     head = Bundle.open(releases["old"]).head()
-    turned = Head(head.task, head.labels, head.weight @ turn, head.bias)
-    write_release(release, Bundle.open(release), turned, {})
+    rotated = Head(head.task, head.labels, head.weight @ rotation, head.bias)
+    write_release(release, Bundle.open(release), rotated, {})
     bridged.add_learned_bridge(releases["old"], release)
     report = device.replace(release)
     # All are encoded before it is installed: no row is mapped, and nothing is left to refine.

@@ -52,9 +52,7 @@ class TestKilled:
             with pytest.MonkeyPatch.context() as patch:
                 encoded, run = [], OnnxEncoder.encode
                 patch.setattr(
-                    OnnxEncoder,
-                    "encode",
-                    lambda self, part: encoded.extend(part) or run(self, part),
+                    OnnxEncoder, "encode", lambda self, t: encoded.extend(t) or run(self, t)
                 )
                 refine_all(device)
             assert len(encoded) == len(set(encoded)) == len(TEXTS) - len(paid)

@@ -141,7 +141,7 @@ def test_a_store_that_has_a_view_is_migrated(device, path, releases, labels, enc
         assert np.isfinite(device.predict(PROBES)).all()
 
 
-def test_processes_that_open_an_earlier_store_at_once_migrate_it_once(path):
+def test_concurrent_processes_migrate_a_store_once(path):
     with Device.open(path) as device:
         before = np.round(device.predict(["good film", "bad plot"]), 5).tolist()
     earlier_version(path, 1)
@@ -150,7 +150,7 @@ def test_processes_that_open_an_earlier_store_at_once_migrate_it_once(path):
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert len(lines) == 4 and len(set(lines)) == 1
-    count, answers = lines[0].split(" ", 1)
+    count, p = lines[0].split(" ", 1)
     assert int(count) == len(TEXTS)
-    np.testing.assert_allclose(json.loads(answers), before, atol=2e-5)
+    np.testing.assert_allclose(json.loads(p), before, atol=2e-5)
     assert sql(path, "PRAGMA user_version") == [(len(MIGRATIONS),)]

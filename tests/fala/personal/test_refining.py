@@ -12,12 +12,12 @@ from fala.device import Device
 from fala.errors import DataError
 from fala.personal.budget import Budget
 from fala.selection.next_texts import BATCH
-from fala.slots.validation import PROBES as PROBES_ASKED
+from fala.slots.validation import PROBES as PROBE_COUNT
 
 pytestmark = pytest.mark.slow
 
 
-def test_refining_goes_on_where_it_stopped(device, path, releases, encoded):
+def test_a_refinement_resumes_where_it_stopped(device, path, releases, encoded):
     device.replace(releases["mid"], Budget(0))
     done = []
     for passes in (10, 20, 0, 17):
@@ -79,7 +79,7 @@ def test_a_model_refined_to_the_end_is_the_closed_form_on_real_embeddings(device
     np.testing.assert_allclose(device.model.bias, expected.bias, atol=1e-3)
 
 
-def test_it_stops_where_a_batch_changes_next_to_nothing(tmp_path, encoded):
+def test_a_refinement_stops_when_a_batch_changes_little(tmp_path, encoded):
     # Words of one token each, nearly linear: the bridge predicts the new embeddings closely.
     plain = [word for word in bridged.WORDS if word.isalpha()]
     random = np.random.default_rng(5)
@@ -106,9 +106,9 @@ def test_refining_stops_when_time_is_over(device, releases):
 
 def test_an_error_while_refining_leaves_the_last_model(device, path, releases, monkeypatch):
     device.replace(releases["mid"], Budget(10))
-    before, real = state(device), OnnxEncoder.encode
+    before, original = state(device), OnnxEncoder.encode
     with monkeypatch.context() as patch:
-        patch.setattr(OnnxEncoder, "encode", lambda self, texts: real(self, texts) * 1e6)
+        patch.setattr(OnnxEncoder, "encode", lambda self, texts: original(self, texts) * 1e6)
         with pytest.raises(DataError, match="float16"):
             device.refine(Budget(10))
     assert same(state(device), before)
@@ -117,15 +117,15 @@ def test_an_error_while_refining_leaves_the_last_model(device, path, releases, m
     assert device.refine(Budget(10)).forward_passes == 10
 
 
-def test_a_replacement_that_fails_while_refining_keeps_its_first_model(
+def test_a_replacement_that_fails_while_refining_keeps_the_instant_model(
     device, path, releases, monkeypatch
 ):
-    real = OnnxEncoder.encode
+    original = OnnxEncoder.encode
 
     def broken(self, texts):
-        if len(texts) > PROBES_ASKED:
+        if len(texts) > PROBE_COUNT:
             raise KeyboardInterrupt
-        return real(self, texts)
+        return original(self, texts)
 
     with monkeypatch.context() as patch:
         patch.setattr(OnnxEncoder, "encode", broken)

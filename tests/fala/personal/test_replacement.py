@@ -17,7 +17,7 @@ def opposite(release, texts):
     return ["0" if share > 0.5 else "1" for share in vendor_of(release, texts)[:, 1]]
 
 
-def test_a_user_who_contradicts_the_vendor_is_carried_over(tmp_path, unbridged):
+def test_a_personal_model_that_contradicts_the_vendor_is_carried_over(tmp_path, unbridged):
     with Device.create(tmp_path / "device", unbridged["old"]) as device:
         device.learn(TEXTS, opposite(unbridged["mid"], TEXTS))
         report = device.replace(unbridged["mid"], Budget(60))
@@ -25,8 +25,8 @@ def test_a_user_who_contradicts_the_vendor_is_carried_over(tmp_path, unbridged):
         assert report.counts.measure == "cross-entropy of labels"
         assert "on 60 examples, each left out" in report.reason
         assert report.counts.agreement > 0.7
-        wanted = np.array(opposite(unbridged["mid"], PROBES)) == "1"
-        assert auc(wanted, device.predict(PROBES)[:, 1]) > 0.9
+        truth = np.array(opposite(unbridged["mid"], PROBES)) == "1"
+        assert auc(truth, device.predict(PROBES)[:, 1]) > 0.9
 
 
 def test_old_logits_help_where_labels_are_few(tmp_path, unbridged):
@@ -35,7 +35,7 @@ def test_old_logits_help_where_labels_are_few(tmp_path, unbridged):
     folder = tmp_path / "device"
     with Device.create(folder, unbridged["old"]) as device:
         device.learn(TEXTS, bridged.planted_labels(unbridged["old"], TEXTS))
-    # Most labels are removed: what was learned from them is in the old logits alone.
+    # Most labels are removed: only the old logits reflect them.
     sql(folder, "UPDATE examples SET label = NULL WHERE id > 12")
     losses = []
     for forget in (False, True):
@@ -64,7 +64,7 @@ def test_stored_embeddings_cost_nothing(tmp_path, unbridged, encoded):
         assert same(state(device), first)
 
 
-def test_the_same_device_gives_the_same_model(tmp_path, unbridged):
+def test_a_replacement_is_deterministic(tmp_path, unbridged):
     with Device.create(tmp_path / "device", unbridged["old"]) as device:
         device.learn(TEXTS, ["0", "1", None] * 30)
     states = []

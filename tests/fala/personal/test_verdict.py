@@ -1,4 +1,4 @@
-"""Nobody is worse off: the vendor's ranking stays where the labels support nothing better."""
+"""The vendor's ranking is kept where the labels support no better one."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def with_useless_bridge(folder, release, bias=0.0):
     return path
 
 
-def test_the_vendors_ranking_stays_until_real_embeddings_say_more(
+def test_the_vendors_ranking_is_kept_until_texts_are_encoded(
     device, path, tmp_path, releases, truth
 ):
     release = with_useless_bridge(tmp_path, releases["mid"])
@@ -51,33 +51,33 @@ def drawn_labels(release, seed, shift=0.0):
 
 
 def test_a_user_with_random_labels_keeps_the_vendors_ranking(device, path, releases, labels, truth):
-    # Such a user differs in the base rate alone; anything else that a fit finds is noise.
+    # Such a user differs only in the base rate; any other difference is noise.
     vendor = vendor_of(releases["mid"])
     decided = []
     for seed in range(12):
         device.learn(TEXTS, drawn_labels(releases["mid"], seed, shift=1.5))
         report = device.replace(releases["mid"], Budget(0))
-        ladder = report.losses["personal"] < report.losses["calibrated"]
-        assert (report.decision == "personal") == ladder
-        assert not device.model.is_vendor  # its zero is the user's own
+        better = report.losses["personal"] < report.losses["calibrated"]
+        assert (report.decision == "personal") == better
+        assert not device.model.is_vendor  # its bias is the user's own
         decided.append(report.decision)
         if report.decision == "calibrated":
             p = device.predict(PROBES)
             np.testing.assert_array_equal(ranking(p), ranking(vendor))
             # The user says yes more often than the vendor's model does.
             assert p[:, 1].mean() > vendor[:, 1].mean() + 0.05
-            # Nothing but the slope and the bias is the user's own.
+            # Only the slope and the bias are the user's own.
             weight = device.model.head.weight
             np.testing.assert_allclose(device.model.weight / weight, slope_of(device), rtol=1e-4)
-            kept = report, p
+            last = report, p
         if seed < 11:
             device.rollback()
-    assert decided.count("calibrated") >= 6  # chance wins now and then
-    report, p = kept
+    assert decided.count("calibrated") >= 6  # some draws look personal by chance
+    report, p = last
     if decided[-1] == "calibrated":
         with Device.open(path) as again:
             np.testing.assert_array_equal(again.predict(PROBES), p)
-    # With better labels it is the user's own again.
+    # With better labels the model is personal again.
     before = loss(device, truth)
     assert device.learn(TEXTS, labels).decision == "personal"
     assert loss(device, truth) < before
@@ -88,5 +88,5 @@ def ranking(probabilities):
 
 
 def slope_of(device):
-    """How far the vendor's direction is followed."""
+    """The factor of the vendor's weights."""
     return device.model.weight[0, 0] / device.model.head.weight[0, 0]

@@ -1,4 +1,4 @@
-"""Which texts are worth a forward pass, and how far a batch of them moved the probabilities."""
+"""The choice of texts to encode, and how much a batch changed the probabilities."""
 
 import numpy as np
 import pytest
@@ -11,22 +11,22 @@ from fala.selection.next_texts import move
 WORDS = st.lists(st.sampled_from("abcdefghij"), max_size=5, unique=True)
 
 
-def complete(missing, taken):
-    return [example for example, texts in enumerate(missing) if set(texts) <= set(taken)]
+def complete(missing, chosen):
+    return [example for example, texts in enumerate(missing) if set(texts) <= set(chosen)]
 
 
-def test_documents_go_by_importance():
+def test_texts_are_selected_by_importance():
     assert affordable([["c"], ["a"], ["b"], ["a"]], 2) == ["c", "a"]
 
 
 @given(st.lists(WORDS, max_size=12), st.integers(0, 12))
-def test_the_limit_holds_and_nothing_is_wasted(missing, limit):
-    taken = affordable(missing, limit)
-    assert len(taken) == len(set(taken)) <= limit
-    done = [missing[example] for example in complete(missing, taken)]
-    assert set(taken) == {text for texts in done for text in texts}
+def test_selected_texts_are_within_the_limit_and_all_needed(missing, limit):
+    chosen = affordable(missing, limit)
+    assert len(chosen) == len(set(chosen)) <= limit
+    done = [missing[example] for example in complete(missing, chosen)]
+    assert set(chosen) == {text for texts in done for text in texts}
     for texts in missing:  # nothing more could have been completed
-        assert set(texts) <= set(taken) or len(set(texts) - set(taken)) > limit - len(taken)
+        assert set(texts) <= set(chosen) or len(set(texts) - set(chosen)) > limit - len(chosen)
 
 
 def test_a_move_is_the_mean_change_of_probability():

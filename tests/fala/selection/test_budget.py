@@ -18,22 +18,22 @@ from graphs import everything, random_graph, record_queries
     seed=st.integers(0, 1000),
 )
 @settings(max_examples=60, deadline=None)
-def test_budget_is_kept_and_everyone_is_in_one_cluster(count, neighbours, budget, classes, seed):
+def test_clustering_keeps_the_budget_and_assigns_all(count, neighbours, budget, classes, seed):
     random = np.random.default_rng(seed)
     embeddings = random.integers(-1, 2, size=(count, 3))  # many ties, duplicates and zeros
     labels = random.integers(-1, classes, size=count) if classes else None
     with pytest.MonkeyPatch.context() as patch:
         oracles = record_queries(patch)
-        made = kwikbucks(embeddings, labels, neighbours=neighbours, budget=budget, seed=seed)
+        result = kwikbucks(embeddings, labels, neighbours=neighbours, budget=budget, seed=seed)
     (oracle,) = oracles
-    assert made.queries == oracle.queries == len(oracle.single) + len(oracle.crossed) <= budget
-    assert made.assignment.shape == (count,)
-    clusters = len(made.pivots)
-    np.testing.assert_array_equal(np.unique(made.assignment), np.arange(clusters))
-    np.testing.assert_array_equal(made.assignment[made.pivots], np.arange(clusters))
+    assert result.queries == oracle.queries == len(oracle.single) + len(oracle.crossed) <= budget
+    assert result.assignment.shape == (count,)
+    clusters = len(result.pivots)
+    np.testing.assert_array_equal(np.unique(result.assignment), np.arange(clusters))
+    np.testing.assert_array_equal(result.assignment[result.pivots], np.arange(clusters))
 
 
-def test_joining_asks_no_pair_twice(monkeypatch):
+def test_no_pair_is_queried_twice(monkeypatch):
     oracles = record_queries(monkeypatch)
     cluster_graph(random_graph(60, 0.1, seed=0), budget=everything(60), seed=0)
     (oracle,) = oracles

@@ -34,7 +34,7 @@ def least_cost(graph, candidates):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_disagreements_are_those_of_the_definition(seed):
+def test_disagreements_equal_the_definition(seed):
     random = np.random.default_rng(seed)
     count = int(random.integers(1, 30))
     graph = random_graph(count, random.random(), seed)
@@ -52,7 +52,7 @@ def test_expected_cost_is_near_the_least(density, all_partitions):
         graph = random_graph(count, density, seed)
         least = least_cost(graph, all_partitions[count])
         clusterings = [cluster_graph(graph, budget=everything(count), seed=s) for s in range(12)]
-        costs = [disagreements(one.assignment, graph) for one in clusterings]
+        costs = [disagreements(each.assignment, graph) for each in clusterings]
         assert min(costs) >= least
         total += np.mean(costs)
         least_total += least
@@ -74,7 +74,7 @@ def test_disjoint_cliques_cost_nothing():
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_without_a_weak_signal_and_a_limit_it_is_plain_pivot(seed):
+def test_without_weak_signal_and_limit_the_result_is_plain_pivots(seed):
     # All cosines are zero: the weak order is the order of the pivots, which is plain pivot's.
     # So the two agree draw by draw, which is more than in distribution.
     graph = random_graph(2 + seed, 0.3, seed, weak=False)
@@ -84,51 +84,51 @@ def test_without_a_weak_signal_and_a_limit_it_is_plain_pivot(seed):
     np.testing.assert_array_equal(ours.pivots, plain.pivots)
 
 
-def test_it_beats_plain_pivot_where_the_weak_signal_tells():
+def test_an_informative_weak_signal_beats_plain_pivot():
     random = np.random.default_rng(0)
     centres = random.standard_normal((20, 16))
     embeddings = centres[random.integers(20, size=400)] + 0.5 * random.standard_normal((400, 16))
     graph = build_graph(embeddings, None, neighbours=10)
     ours = [cluster_graph(graph, budget=100 * 400, seed=seed) for seed in range(5)]
     plain = [pivot(graph, seed=seed) for seed in range(5)]
-    ours_cost = np.mean([disagreements(one.assignment, graph) for one in ours])
-    plain_cost = np.mean([disagreements(one.assignment, graph) for one in plain])
+    ours_cost = np.mean([disagreements(each.assignment, graph) for each in ours])
+    plain_cost = np.mean([disagreements(each.assignment, graph) for each in plain])
     assert ours_cost < plain_cost
 
 
 # The steps
 
 
-def nothing_found(count):
+def no_answers(count):
     return clustering._Answers(np.full(count, -1), np.zeros(count, dtype=int))
 
 
-def test_the_nearest_to_a_pivot_asks_first_and_asks_the_nearest_pivot_first():
+def test_vertices_and_pivots_are_queried_by_similarity():
     graph = random_graph(30, 0.0, 0)
     oracle = Recorder(graph, 1000)
     pivots = np.array([3, 8, 20])
-    clustering._join_pivots(graph, oracle, pivots, nothing_found(30), 3)
+    clustering._join_pivots(graph, oracle, pivots, no_answers(30), 3)
     vertices = [vertex for vertex, _ in oracle.single[::3]]
     cosines = graph.unit[vertices] @ graph.unit[pivots].T
     assert len(vertices) == 27
     assert (np.diff(cosines.max(axis=1)) <= 0).all()
     nearest = [pivots.tolist().index(pivot) for _, pivot in oracle.single[::3]]
-    # Nobody joins here, so that the only boost is for pivots that are themselves neighbours.
-    boost = np.array([[0.1 * (one in graph.nearest[v]) for one in pivots] for v in vertices])
+    # No vertex joins here: the only boost is for pivots that are neighbours themselves.
+    boost = np.array([[0.1 * (p in graph.nearest[v]) for p in pivots] for v in vertices])
     np.testing.assert_array_equal(nearest, (cosines + boost).argmax(axis=1))
 
 
-def test_a_pivot_that_neighbours_joined_is_asked_before_a_slightly_nearer_one():
+def test_pivots_of_neighbours_are_queried_first():
     angles = np.radians([0, 60, 32, 29])  # two pivots, a neighbour, and the vertex in question
     embeddings = np.column_stack([np.cos(angles), np.sin(angles)])
     blank = build_graph(embeddings, None, neighbours=3)
     graph = replace(blank, edges=np.array([0 * 4 + 3, 1 * 4 + 2, 1 * 4 + 3]))
     oracle = Oracle(graph, 100)
-    made, _ = clustering._join_pivots(graph, oracle, np.array([0, 1]), nothing_found(4), 2)
-    np.testing.assert_array_equal(made, [0, 1, 1, 1])
+    assignment, _ = clustering._join_pivots(graph, oracle, np.array([0, 1]), no_answers(4), 2)
+    np.testing.assert_array_equal(assignment, [0, 1, 1, 1])
 
 
-def test_merging_joins_the_halves_of_a_clique_and_nothing_else():
+def test_merging_joins_only_halves_of_a_clique():
     truth = np.repeat([0, 1], 20)
     left, right = np.triu_indices(40, 1)
     same = truth[left] == truth[right]
@@ -138,10 +138,10 @@ def test_merging_joins_the_halves_of_a_clique_and_nothing_else():
     pivots = np.array([0, 10, 20, 30])
     random = np.random.default_rng(0)
     oracle = Oracle(graph, 1000)
-    assignment, kept = clustering._merge_clusters(graph, oracle, halves, pivots, random)
+    assignment, merged_pivots = clustering._merge_clusters(graph, oracle, halves, pivots, random)
     np.testing.assert_array_equal(assignment, truth)
-    np.testing.assert_array_equal(truth[kept], [0, 1])
+    np.testing.assert_array_equal(truth[merged_pivots], [0, 1])
     starved = Oracle(graph, 15)  # one short of a sample of cross pairs
-    assignment, kept = clustering._merge_clusters(graph, starved, halves, pivots, random)
+    assignment, merged_pivots = clustering._merge_clusters(graph, starved, halves, pivots, random)
     np.testing.assert_array_equal(assignment, halves)
     assert starved.queries == 0

@@ -16,7 +16,7 @@ from graphs import vectors
 
 @pytest.mark.parametrize("entries", [1, 200, 1 << 20])
 @pytest.mark.parametrize("neighbours", [1, 7, 60, 99])
-def test_neighbours_in_blocks_are_those_of_the_whole_matrix(entries, neighbours, monkeypatch):
+def test_neighbours_in_blocks_equal_those_of_the_full_matrix(entries, neighbours, monkeypatch):
     monkeypatch.setattr(graphs_of, "_BLOCK_ENTRIES", entries)
     unit = unit_vectors(vectors(61))
     lists, cosines = nearest_neighbours(unit, neighbours)
@@ -36,14 +36,14 @@ def test_beyond_the_limit_nearly_all_neighbours_are_found(monkeypatch):
     unit[::500] = 0
     lists, _ = nearest_neighbours(unit, 10)
     monkeypatch.setattr(graphs_of, "EXACT", 1_000)
-    found, near = nearest_neighbours(unit, 10)
-    assert np.mean([len(set(a) & set(b)) for a, b in zip(lists, found, strict=True)]) > 7.5
-    assert (found[::500] == -1).all()
-    assert not np.isin(found, np.arange(0, 4_000, 500)).any()
-    assert (found != np.arange(4_000)[:, None]).all()
-    known = found >= 0
-    exact = np.einsum("nd,nkd->nk", unit, unit[found])
-    np.testing.assert_allclose(near[known], exact[known], atol=1e-5)
+    approximate, near = nearest_neighbours(unit, 10)
+    assert np.mean([len(set(a) & set(b)) for a, b in zip(lists, approximate, strict=True)]) > 7.5
+    assert (approximate[::500] == -1).all()
+    assert not np.isin(approximate, np.arange(0, 4_000, 500)).any()
+    assert (approximate != np.arange(4_000)[:, None]).all()
+    filled = approximate >= 0
+    exact = np.einsum("nd,nkd->nk", unit, unit[approximate])
+    np.testing.assert_allclose(near[filled], exact[filled], atol=1e-5)
     assert (np.diff(near[1:500], axis=1) <= 0).all()
 
 
@@ -52,11 +52,11 @@ def test_edges_are_the_papers_equations():
     labels = np.random.default_rng(1).integers(0, 2, size=30)
     graph = build_graph(embeddings, labels, neighbours=4)
     lists, _ = nearest_neighbours(unit_vectors(embeddings), 4)
-    for one in range(30):
-        for other in range(30):
-            near = other in lists[one] or one in lists[other]
-            expected = near and labels[one] == labels[other]
-            assert graph.positive(one, np.array([other]))[0] == expected
+    for i in range(30):
+        for j in range(30):
+            near = j in lists[i] or i in lists[j]
+            expected = near and labels[i] == labels[j]
+            assert graph.positive(i, np.array([j]))[0] == expected
 
 
 def test_an_unlabelled_example_may_join_either_class():
@@ -71,24 +71,24 @@ def test_an_unlabelled_example_may_join_either_class():
 
 def test_clusters_do_not_mix_labels():
     labels = np.random.default_rng(1).integers(0, 2, size=200)
-    made = kwikbucks(vectors(200), labels, neighbours=20, budget=20_000, seed=0)
-    assert len(made.pivots) < 100
-    np.testing.assert_array_equal(labels[made.pivots][made.assignment], labels)
+    clustering = kwikbucks(vectors(200), labels, neighbours=20, budget=20_000, seed=0)
+    assert len(clustering.pivots) < 100
+    np.testing.assert_array_equal(labels[clustering.pivots][clustering.assignment], labels)
 
 
-def test_a_zero_vector_is_like_nothing():
+def test_a_zero_vector_is_its_own_cluster():
     embeddings = vectors(20)
     embeddings[[3, 11]] = 0
-    made = kwikbucks(embeddings, None, neighbours=19, budget=1000, seed=0)
-    assert np.bincount(made.assignment)[made.assignment[[3, 11]]].tolist() == [1, 1]
-    assert len(made.pivots) == 3
+    clustering = kwikbucks(embeddings, None, neighbours=19, budget=1000, seed=0)
+    assert np.bincount(clustering.assignment)[clustering.assignment[[3, 11]]].tolist() == [1, 1]
+    assert len(clustering.pivots) == 3
 
 
-def test_duplicates_find_each_other():
+def test_duplicates_share_a_cluster():
     embeddings = np.repeat(np.eye(4), 5, axis=0)
-    made = kwikbucks(embeddings, None, neighbours=4, budget=2000, seed=2)
-    assert len(made.pivots) == 4
-    np.testing.assert_array_equal(made.assignment, np.repeat(made.assignment[::5], 5))
+    clustering = kwikbucks(embeddings, None, neighbours=4, budget=2000, seed=2)
+    assert len(clustering.pivots) == 4
+    np.testing.assert_array_equal(clustering.assignment, np.repeat(clustering.assignment[::5], 5))
 
 
 def test_unit_vectors_survive_extreme_lengths():

@@ -1,4 +1,4 @@
-"""The power-cut simulator finds what an app forgot, and nothing where it forgot nothing."""
+"""The power-cut simulator finds missing flushes, and reports no others."""
 
 import os
 import sqlite3
@@ -12,7 +12,7 @@ from fala.testing import PowerCuts, run_apart
 
 
 def write(folder, text, *, flush, rename):
-    """Write a note, carefully or not."""
+    """Write a note, with or without a flush and a rename."""
     path = folder / ("part" if rename else "note")
     with path.open("w") as stream:
         stream.write(text)
@@ -32,11 +32,11 @@ def folder(tmp_path):
 
 
 def notes_after(folder, scratch, unsynced, **how):
-    """What a reader may find after power cuts while a note is written; acknowledged and not."""
+    """The possible notes after power cuts while one is written, and whether it was reported."""
 
-    def work(path, say):
+    def work(path, report):
         write(path, "new", **how)
-        say("written")
+        report("written")
         (path / "last").mkdir()
 
     cuts = PowerCuts(work, folder, scratch=scratch)
@@ -46,23 +46,23 @@ def notes_after(folder, scratch, unsynced, **how):
     }
 
 
-def test_a_careful_app_has_the_old_or_the_new(folder, tmp_path):
+def test_with_flush_and_rename_a_cut_leaves_old_or_new(folder, tmp_path):
     for unsynced in ("kept", "lost", "some"):
-        found = notes_after(folder, tmp_path, unsynced, flush=True, rename=True)
-        assert found <= {(False, "old"), (False, "new"), (True, "new")}
-        assert {(False, "old"), (True, "new")} <= found
+        notes = notes_after(folder, tmp_path, unsynced, flush=True, rename=True)
+        assert notes <= {(False, "old"), (False, "new"), (True, "new")}
+        assert {(False, "old"), (True, "new")} <= notes
 
 
-def test_a_careless_app_is_caught(folder, tmp_path):
-    """Without a flush the new name may be there, and not what was written."""
+def test_missing_flushes_are_detected(folder, tmp_path):
+    """Without a flush the new name may exist without the content."""
     assert (True, "") in notes_after(folder, tmp_path, "lost", flush=False, rename=True)
     assert (True, "") not in notes_after(folder, tmp_path, "kept", flush=False, rename=True)
     assert (False, "") in notes_after(folder, tmp_path, "kept", flush=True, rename=False)
 
 
-def test_sqlite_without_flushes_loses_what_it_committed(tmp_path):
-    def lost(synchronous):
-        def work(path, say):
+def test_sqlite_without_flushes_loses_commits(tmp_path):
+    def missing_commits(synchronous):
+        def work(path, report):
             path.mkdir(exist_ok=True)
             with closing(sqlite3.connect(path / "a.sqlite3", isolation_level=None)) as db:
                 db.execute("PRAGMA journal_mode = WAL")
@@ -70,7 +70,7 @@ def test_sqlite_without_flushes_loses_what_it_committed(tmp_path):
                 db.execute("CREATE TABLE numbers (number)")
                 for number in range(2):
                     db.execute("INSERT INTO numbers VALUES (?)", (number,))
-                    say(number)
+                    report(number)
 
         missing = 0
         kinds = {"sync", "create", "truncate"}  # of the checkpoint too, but not every write
@@ -78,20 +78,20 @@ def test_sqlite_without_flushes_loses_what_it_committed(tmp_path):
             if cut.said:
                 with closing(sqlite3.connect(cut.folder / "a.sqlite3")) as db:
                     assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-                    made = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-                    kept = {each for (each,) in db.execute("SELECT * FROM numbers")} if made else ()
-                missing += not set(cut.said) <= set(kept)
+                    table = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+                    rows = {row for (row,) in db.execute("SELECT * FROM numbers")} if table else ()
+                missing += not set(cut.said) <= set(rows)
         return missing
 
-    assert lost("FULL") == 0
-    assert lost("NORMAL") > 0
+    assert missing_commits("FULL") == 0
+    assert missing_commits("NORMAL") > 0
 
 
-def test_instants_and_drawn_operations(folder, tmp_path):
-    def work(path, say):
+def test_cuts_at_instants_and_sampled_operations(folder, tmp_path):
+    def work(path, report):
         for number in range(6):
             write(path, str(number), flush=True, rename=True)
-            say(number)
+            report(number)
             time.sleep(0.005)
 
     cuts = PowerCuts(work, folder, scratch=tmp_path)
@@ -99,7 +99,7 @@ def test_instants_and_drawn_operations(folder, tmp_path):
     assert course.said == tuple(range(6))
     assert len(course.operations) == 24
     for cut in [*cuts.at_instants(2), *cuts.at_operations({"rename"}, count=4, seed=2)]:
-        assert not cut.folder.exists()  # gone at the next
+        assert not cut.folder.exists()  # deleted before the next one
         assert cut.said == tuple(range(len(cut.said)))
     where = [cut.where for cut in cuts.at_operations({"rename"}, count=4, seed=2)]
     assert where == [cut.where for cut in cuts.at_operations({"rename"}, count=4, seed=2)]
@@ -108,7 +108,7 @@ def test_instants_and_drawn_operations(folder, tmp_path):
 
 
 def test_mistakes_are_errors(folder, tmp_path):
-    def work(path, say):
+    def work(path, report):
         raise ValueError("a mistake of the app's")
 
     with pytest.raises(FalaError, match="a mistake of the app's"):
@@ -118,4 +118,4 @@ def test_mistakes_are_errors(folder, tmp_path):
     with pytest.raises(DataError, match="no operation"):
         list(PowerCuts(lambda *_: None, folder, scratch=tmp_path).at_operations())
     with pytest.raises(FalaError, match="exit code 3"):
-        run_apart(lambda say: os._exit(3))
+        run_apart(lambda report: os._exit(3))

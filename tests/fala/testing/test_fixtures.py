@@ -24,7 +24,7 @@ def test_releases_are_real(fala_releases, fala_device):
         fala_device("no such release")
 
 
-def test_the_clock_dates_what_is_kept(fala_clock, fala_device):
+def test_the_clock_sets_the_times_of_examples(fala_clock, fala_device):
     fala_clock.set(1_000_000.0)
     device = fala_device()
     device.remember(["early"], ["fine"])
@@ -43,13 +43,13 @@ def test_the_clock_ends_a_budget(fala_clock, fala_device, fala_releases):
 
     budget = fala.Budget(seconds=85)
     release = fala_releases["bert without a bridge"]
-    quickly = device.replace(release, budget)
-    other = fala_device("glove", TEXTS, labels_of(TEXTS))
-    slowly = other.replace(release, budget, progress=slow)
-    assert 0 < slowly.forward_passes < quickly.forward_passes
+    fast = device.replace(release, budget)
+    second = fala_device("glove", TEXTS, labels_of(TEXTS))
+    slow_report = second.replace(release, budget, progress=slow)
+    assert 0 < slow_report.forward_passes < fast.forward_passes
 
 
-def test_time_passes_after_the_clock():
+def test_the_real_time_returns_after_the_clock():
     with Clock(start=0.0).ticking():
         assert time.time() == 0.0
     before = time.perf_counter(), time.time()
@@ -57,7 +57,7 @@ def test_time_passes_after_the_clock():
     assert time.perf_counter() > before[0] and time.time() > before[1]
 
 
-def test_a_full_disk_leaves_the_device_as_it_was(fala_folder, fala_releases, fala_failing_disk):
+def test_a_full_disk_does_not_change_the_device(fala_folder, fala_releases, fala_failing_disk):
     folder = fala_folder("glove", TEXTS, labels_of(TEXTS))
     with fala_failing_disk(folder, 3, errno.ENOSPC) as fault, fala.Device.open(folder) as device:
         before = device.predict(TEXTS)

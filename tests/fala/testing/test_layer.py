@@ -1,4 +1,4 @@
-"""The layer between a process and its disk: it sees all, and fails as a disk does."""
+"""The layer between a process and its disk: it records operations, and fails like a disk."""
 
 import contextlib
 import errno
@@ -39,35 +39,35 @@ def use_sqlite(folder):
         db.execute("INSERT INTO numbers VALUES (1)")
 
 
-def test_pythons_operations_are_seen_in_order(tmp_path):
+def test_pythons_operations_are_recorded_in_order(tmp_path):
     with counted(tmp_path) as operations:
         use_files(tmp_path)
-    seen = [(each.kind, each.path.name) for each in operations]
-    before, copied = seen[:6], [each for each in seen[6:] if each[1] == "copy"]
+    recorded = [(each.kind, each.path.name) for each in operations]
+    before, copied = recorded[:6], [each for each in recorded[6:] if each[1] == "copy"]
     assert before == [
         ("mkdir", "made"), ("create", "part"), ("write", "part"), ("sync", "part"),
         ("write", "part"), ("rename", "whole"),
     ]  # fmt: skip
     assert copied[0] == ("create", "copy")
     assert set(copied[1:-1]) == {("write", "copy")}
-    assert seen[-3:] == [("truncate", "whole"), ("rmdir", "made"), ("delete", "copy")]
+    assert recorded[-3:] == [("truncate", "whole"), ("rmdir", "made"), ("delete", "copy")]
     assert [each.number for each in operations] == list(range(1, len(operations) + 1))
 
 
-def test_sqlites_operations_are_seen_in_order(tmp_path):
+def test_sqlites_operations_are_recorded_in_order(tmp_path):
     with counted(tmp_path) as operations:
         use_sqlite(tmp_path)
-    seen = [(each.kind, each.path.name.partition("sqlite3")[2]) for each in operations]
-    logged = seen.index(("create", "-wal"))
-    assert ("write", "-wal") in seen[logged:]
-    assert ("sync", "-wal") in seen[logged:]
+    recorded = [(each.kind, each.path.name.partition("sqlite3")[2]) for each in operations]
+    logged = recorded.index(("create", "-wal"))
+    assert ("write", "-wal") in recorded[logged:]
+    assert ("sync", "-wal") in recorded[logged:]
     # A commit is in the log and flushed before it is in the file.
-    assert seen.index(("sync", "-wal"), logged) < seen.index(("write", ""), logged)
-    assert seen[-1] == ("delete", "-wal")
+    assert recorded.index(("sync", "-wal"), logged) < recorded.index(("write", ""), logged)
+    assert recorded[-1] == ("delete", "-wal")
 
 
 @pytest.mark.parametrize("use", [use_files, use_sqlite])
-def test_what_is_watched_is_as_without(use, tmp_path):
+def test_watching_does_not_change_files(use, tmp_path):
     for name in ("watched", "plain"):
         folder = tmp_path / name
         folder.mkdir()
@@ -113,7 +113,7 @@ def test_every_operation_of_python_fails_with_the_error(error, tmp_path):
 
 
 def errors_of_sqlite(folder, at, error):
-    """What SQLite raises where its writes to the log begin to fail."""
+    """SQLite's error when writes to its log begin to fail."""
     with contextlib.closing(sqlite3.connect(folder / "a.sqlite3", isolation_level=None)) as db:
         db.execute("PRAGMA journal_mode = WAL")
         db.execute("CREATE TABLE numbers (number)")
@@ -133,7 +133,7 @@ def test_a_broken_disk_is_an_error_of_sqlite(tmp_path):
     assert errors_of_sqlite(tmp_path, 5, errno.EIO) == "disk I/O error"
 
 
-def test_a_full_disk_fails_as_one_that_is_really_full(tmp_path):
+def test_a_simulated_full_disk_equals_a_real_one(tmp_path):
     """The layer's errors are those of a small file system."""
     small = tmp_path / "small"
     small.mkdir()
@@ -157,10 +157,10 @@ def test_a_full_disk_fails_as_one_that_is_really_full(tmp_path):
 
 
 def test_a_fork_is_watched_and_its_parent_is_not(tmp_path):
-    def work(say):
+    def work(report):
         with counted(tmp_path) as operations:
             use_sqlite(tmp_path)
-        say(len(operations))
+        report(len(operations))
 
     (count,) = run_apart(work).said
     assert count > 10
@@ -169,8 +169,8 @@ def test_a_fork_is_watched_and_its_parent_is_not(tmp_path):
     assert fault.count == 0
 
 
-def test_a_fork_ends_nothing_of_its_parent(tmp_path):
-    """A session in a reference cycle: its end may wait for threads that only the parent has."""
+def test_a_fork_runs_no_finalizer_of_its_parent(tmp_path):
+    """A session in a reference cycle: its finalizer may wait for threads of the parent."""
 
     class Session:
         def __init__(self):
