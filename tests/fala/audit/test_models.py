@@ -1,4 +1,4 @@
-"""What an encoder's graph may hold, and what it costs, without loading it."""
+"""The audit of an encoder's graph: operators, shapes and cost, without loading it."""
 
 import re
 import time
@@ -38,7 +38,7 @@ def model_of(nodes, constants=None, output="y", shape=("n", 8)):
 
 
 def shapes_of(model, texts, length):
-    """Shapes of all that onnxruntime computes, by name."""
+    """Shapes of all values that onnxruntime computes, by name."""
     import onnxruntime
 
     loaded = onnx.load_from_string(model)
@@ -52,16 +52,16 @@ def shapes_of(model, texts, length):
     )
     ids = np.arange(texts * length).reshape(texts, length) % 20
     feeds = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
-    given = {one.name for one in session.get_inputs()}
-    values = session.run(names, {name: value for name, value in feeds.items() if name in given})
+    inputs = {item.name for item in session.get_inputs()}
+    values = session.run(names, {name: value for name, value in feeds.items() if name in inputs})
     return {name: np.shape(value) for name, value in zip(names, values, strict=True)}
 
 
 def followed(model, texts, length):
     graph = read_onnx(model)
     sort_nodes(graph)
-    given = {name: stand_in((texts, length)) for name in graph.inputs}
-    values = follow_graph(graph, given, Cost(1 << 40))
+    inputs = {name: stand_in((texts, length)) for name in graph.inputs}
+    values = follow_graph(graph, inputs, Cost(1 << 40))
     return {name: value.shape for name, value in values.items()}
 
 
@@ -125,15 +125,15 @@ WORDS = node("Gather", ["table", "input_ids"], "words")
     ],
     ids=lambda nodes: "-".join(one.op_type for one in nodes) or "encoder",
 )  # fmt: skip
-def test_shapes_are_those_that_onnxruntime_computes(nodes):
-    whole = model_of([WORDS, *nodes], CONSTANTS, shape=None) if nodes else ENCODER
+def test_shapes_equal_those_of_onnxruntime(nodes):
+    model = model_of([WORDS, *nodes], CONSTANTS, shape=None) if nodes else ENCODER
     for texts, length in ((1, 3), (2, 5)) if nodes else ((1, 1), (1, 2), (3, 11)):
-        expected = shapes_of(whole, texts, length)
-        shapes = followed(whole, texts, length)
+        expected = shapes_of(model, texts, length)
+        shapes = followed(model, texts, length)
         assert {name: shapes[name] for name in expected} == expected
 
 
-def test_the_longest_text_of_a_model_that_reads_all_is_as_long_as_is_cheap():
+def test_the_longest_text_of_a_model_without_a_limit_is_bounded_by_cost():
     assert audit_model(ENCODER, 16).rows == 30
     assert audit_model(ENCODER, None).tokens == 1 << 17
     scores = [WORDS, node("Transpose", ["words"], "t", perm=[0, 2, 1]),
@@ -151,7 +151,7 @@ def test_the_longest_text_of_a_model_that_reads_all_is_as_long_as_is_cheap():
     ["Loop", "Scan", "RandomNormal", "SequenceConstruct", "StringNormalizer", "NonZero", "Resize",
      "evil.Add"],
 )  # fmt: skip
-def test_operators_that_no_encoder_needs(operator):
+def test_other_operators_are_rejected(operator):
     domain, _, name = operator.rpartition(".")
     with pytest.raises(BundleFormatError, match=f"'{operator}': an operator that no encoder needs"):
         audit_model(model_of([node(name, ["input_ids"] * 2, domain=domain)]), 16)
@@ -167,17 +167,17 @@ def test_operators_that_no_encoder_needs(operator):
         ([node("Neg", [])], "lacks an input"),
     ],
 )
-def test_graphs_that_do_not_hold_together(nodes, match):
+def test_inconsistent_graphs_are_rejected(nodes, match):
     with pytest.raises(BundleFormatError, match=match):
         audit_model(model_of(nodes), 16)
 
 
-def test_branches_are_followed_and_see_what_is_around_them():
+def test_branches_are_followed_with_outer_values():
     info = helper.make_tensor_value_info("b", TensorProto.INT64, None)
     then = helper.make_graph([node("Neg", ["input_ids"], "b")], "then", [], [info])
-    other = helper.make_graph([node("Tile", ["input_ids", "twice"], "b")], "else", [], [info])
+    otherwise = helper.make_graph([node("Tile", ["input_ids", "twice"], "b")], "else", [], [info])
     nodes = [node("ReduceMax", ["input_ids"], "m", keepdims=0), node("Cast", ["m"], "go", to=9),
-             node("If", ["go"], "y", then_branch=then, else_branch=other)]  # fmt: skip
+             node("If", ["go"], "y", then_branch=then, else_branch=otherwise)]  # fmt: skip
     model = model_of(nodes, {"twice": CONSTANTS["twice"]})
     assert followed(model, 2, 5)["y"] == (4, 10)  # the larger of the two
 
@@ -187,13 +187,13 @@ MANY = {"half": np.ones(1), "go": np.array(True), **{f"k{i}": np.ones(1) for i i
 
 
 def negated(name):
-    """A branch that takes a name from around it."""
+    """A branch that reads a value of the outer graph."""
     info = helper.make_tensor_value_info("b", TensorProto.DOUBLE, None)
     return helper.make_graph([node("Neg", [name], "b")], "branch", [], [info])
 
 
 def audited(nodes, constants, output="y"):
-    """Seconds of the processor that an audit takes, and its error."""
+    """The processor time of an audit in seconds, and its error."""
     model, error = model_of(nodes, constants, output), None
     started = time.process_time()
     try:
@@ -205,7 +205,7 @@ def audited(nodes, constants, output="y"):
 
 @pytest.fixture(scope="module")
 def harmless():
-    """Seconds that the audit of as many ordinary operators takes."""
+    """The audit's seconds for as many ordinary operators."""
     nodes = [node("Neg", [f"c{number}"], f"c{number + 1}") for number in range(9_000)]
     seconds, error = audited(nodes, {"c0": np.ones(1)}, output="c9000")
     assert error is None
@@ -229,7 +229,7 @@ def harmless():
          "an unnamed letter", "no index"],
 )  # fmt: skip
 @pytest.mark.filterwarnings("error")
-def test_a_hostile_graph_costs_the_audit_no_time_and_no_other_error(nodes, constants, harmless):
+def test_hostile_graphs_are_audited_quickly(nodes, constants, harmless):
     seconds, error = audited([*nodes, node("Neg", ["input_ids"])], constants)
     assert error is None or re.search("cannot be followed|no encoder|more than", str(error))
     assert seconds < 4 * harmless
@@ -246,7 +246,7 @@ def message(number, content):
 
 @pytest.mark.parametrize("fields", [(7, 5, 1), (7, 1, 5, 8)], ids=["dimensions", "an attribute"])
 def test_long_lists_of_numbers_are_not_read(fields, harmless):
-    """As no writer packs them; each number takes an object of its own."""
+    """No writer packs lists so; each number would take an object."""
     *around, last = fields
     content = message(last, b"\1" * 32_000) * 250
     for number in reversed(around):

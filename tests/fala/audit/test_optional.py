@@ -1,4 +1,4 @@
-"""Inputs that a run may leave out: what they may be, and what they may cost."""
+"""Optional inputs: their allowed shapes, and their cost."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from fala.errors import BundleFormatError
 from optional_graphs import DOWN, KEY, optional_model
 
 
-def test_they_are_followed_at_their_largest():
+def test_optional_inputs_are_followed_at_their_largest():
     graph = read_onnx(optional_model())
     assert graph.inputs == ["input_ids", "attention_mask"]
     assert graph.optional[DOWN] == (8, STATE.bottleneck)
@@ -39,7 +39,7 @@ def test_a_prefix_may_not_cost_more_than_any_text():
         audit_model(squared(16), 16)
 
 
-def test_a_length_that_only_a_prefix_tells_is_bounded():
+def test_a_length_that_depends_on_an_input_is_bounded():
     """A shape that grows with the square of a bottleneck's columns."""
     nodes = [
         helper.make_node("Shape", [DOWN], ["shape"], start=1),

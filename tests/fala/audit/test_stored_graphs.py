@@ -1,4 +1,4 @@
-"""Both file formats are read alike, and any bytes are a graph or are refused."""
+"""Both file formats hold the same graph; any bytes are a graph or are rejected."""
 
 import random
 import struct
@@ -23,20 +23,20 @@ MODELS = [onnx_model().SerializeToString(), optional_model()]
 @pytest.mark.parametrize("model", MODELS, ids=["plain", "optional"])
 def test_both_formats_hold_the_same_graph(model, tmp_path):
     written = stored(model, tmp_path / "model.ort")
-    one, other = read_onnx(model), read_ort(written)
-    assert (one.inputs, one.outputs, one.optional) == (other.inputs, other.outputs, other.optional)
-    assert [(node.operator, node.inputs) for node in one.nodes] == [
-        (node.operator, node.inputs) for node in other.nodes
+    a, b = read_onnx(model), read_ort(written)
+    assert (a.inputs, a.outputs, a.optional) == (b.inputs, b.outputs, b.optional)
+    assert [(node.operator, node.inputs) for node in a.nodes] == [
+        (node.operator, node.inputs) for node in b.nodes
     ]
-    assert {name: tensor.dims for name, tensor in one.constants.items()} == {
-        name: tensor.dims for name, tensor in other.constants.items()
+    assert {name: tensor.dims for name, tensor in a.constants.items()} == {
+        name: tensor.dims for name, tensor in b.constants.items()
     }
     assert audit_model(written, 16, ort_format=True) == audit_model(model, 16)
 
 
 @pytest.mark.parametrize("ort_format", [False, True])
 @pytest.mark.parametrize("model", MODELS, ids=["plain", "optional"])
-def test_any_bytes_are_a_graph_or_are_refused(model, ort_format, tmp_path):
+def test_any_bytes_are_a_graph_or_are_rejected(model, ort_format, tmp_path):
     whole = stored(model, tmp_path / "model.ort") if ort_format else model
     for seed in range(150):
         chance, data = random.Random(seed), bytearray(whole)
@@ -51,7 +51,7 @@ def test_any_bytes_are_a_graph_or_are_refused(model, ort_format, tmp_path):
 
 
 def repeated(model, table, number, count, appended, start=0):
-    """Let a field be a list that leads ``count`` times to one place of what is appended."""
+    """Let a field be a list of ``count`` offsets to one position of the appended bytes."""
     field = table._tab.Pos + table._tab.Offset(4 + 2 * number)
     data = bytearray(model + bytes(-len(model) % 16))
     data[field : field + 4] = struct.pack("<I", len(data) - field)
@@ -80,8 +80,8 @@ def numbers():
     return bytes(builder.Output()), struct.unpack("<I", builder.Output()[:4])[0]
 
 
-def test_lists_that_lead_to_one_place_many_times(tmp_path):
-    """Files of 200 kB that stand for names of 2 GB, and for numbers of 1 GB."""
+def test_lists_with_repeated_offsets_are_rejected(tmp_path):
+    """Files of 200 kB that expand to names of 2 GB, and to numbers of 1 GB."""
     # onnxruntime's tools load torch, which only this test needs.
     from onnxruntime.tools.ort_format_model.ort_flatbuffers_py.fbs import InferenceSession
 
@@ -98,7 +98,7 @@ def test_lists_that_lead_to_one_place_many_times(tmp_path):
 
 
 @pytest.mark.parametrize("data", [b"", b"ORTM", b"\x08\0\0\0ORTM", b"\xff\xff\xff\x7fORTM" * 4])
-def test_bytes_that_are_no_file_of_onnxruntimes_format(data):
+def test_other_bytes_as_ort_files_are_rejected(data):
     with pytest.raises(ValueError, match=r"ORT|ONNX|offset|graph|past") as caught:
         read_ort(data)
     assert not isinstance(caught.value, UnsoundError)

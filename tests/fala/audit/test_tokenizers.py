@@ -1,4 +1,4 @@
-"""What an encoder's tokenizer may hold, and what it may make of a text, without loading it."""
+"""The audit of an encoder's tokenizer: its parts and their cost, without loading it."""
 
 import base64
 import inspect
@@ -51,8 +51,8 @@ def test_other_regular_expressions_are_refused(expression):
 
 
 @pytest.mark.thorough  # it loads transformers, to read its source
-def test_the_patterns_of_families_tokenizers():
-    """As transformers writes them: byte pairs, SentencePiece's converted ones, tiktoken's."""
+def test_patterns_of_tokenizer_families_are_known():
+    """The patterns of transformers: byte pairs, converted SentencePiece ones, tiktoken's."""
     convert = pytest.importorskip("transformers.convert_slow_tokenizer")
     source = inspect.getsource(convert)
     written = re.findall(r'Regex\(\s*r?"{1,3}(.+?)"{1,3}\s*\)', source)
@@ -78,7 +78,7 @@ def charsmap():
     return bytes(model.normalizer_spec.precompiled_charsmap)
 
 
-def test_sentencepieces_own_table_of_normal_forms(charsmap):
+def test_sentencepieces_table_of_normal_forms_is_accepted(charsmap):
     from tokenizers import normalizers
 
     check_charsmap(base64.b64encode(charsmap).decode())
@@ -96,7 +96,7 @@ def test_sentencepieces_own_table_of_normal_forms(charsmap):
         lambda data: (1 << 22).to_bytes(4, "little") + bytes((1 << 22) + 1),  # a million units
     ],
 )
-def test_tables_of_normal_forms_that_do_not_hold_together(change, charsmap):
+def test_inconsistent_tables_of_normal_forms_are_rejected(change, charsmap):
     for encoded in (base64.b64encode(change(charsmap)).decode(), None, "", "no base 64!", 5):
         with pytest.raises(UnsoundError):
             check_charsmap(encoded)
@@ -110,7 +110,7 @@ def model(**settings):
     return changed(model={**json.loads(tokenizer_json())["model"], **settings})
 
 
-def test_sound_tokenizers(charsmap):
+def test_sound_tokenizers_are_accepted(charsmap):
     precompiled = {
         "type": "Precompiled", "precompiled_charsmap": base64.b64encode(charsmap).decode(),
     }  # fmt: skip
@@ -129,8 +129,8 @@ def test_sound_tokenizers(charsmap):
     assert Tokenizer.from_str(data.decode()).encode("film").ids
 
 
-def test_a_table_of_normal_forms_that_leads_out_of_itself_is_an_error_of_a_text(charsmap):
-    """The library stops at it; its own kind of error becomes FaLA's."""
+def test_a_table_with_wrong_offsets_fails_on_a_text(charsmap):
+    """The library raises an error, which becomes FaLA's."""
     from fala.backbones import OnnxEncoder
 
     wrong = charsmap[:4] + b"\xff" * 64 + charsmap[68:]
@@ -176,7 +176,7 @@ def test_a_template_reads_a_text_once(key, texts):
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_tokenizers_that_are_none(data, match):
+def test_wrong_tokenizers_are_rejected(data, match):
     with pytest.raises(BundleFormatError, match=match) as caught:
         audit_tokenizer(data, 30, 0)
     assert str(caught.value).isprintable()

@@ -6,7 +6,7 @@ from tasks import write_task
 
 @pytest.fixture(scope="module")
 def release(tmp_path_factory):
-    """A whole word-vector release."""
+    """A complete word-vector release."""
     return write_word_vector_release(
         tmp_path_factory.mktemp("good") / "good.fala", precision="int8"
     )
@@ -14,7 +14,7 @@ def release(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def encoder(tmp_path_factory):
-    """A whole release with an ONNX encoder."""
+    """A complete release with an ONNX encoder."""
     return write_onnx_release(tmp_path_factory.mktemp("encoder") / "encoder.fala")
 
 
@@ -33,7 +33,7 @@ def task(tmp_path_factory, encoder):
 
 @pytest.fixture
 def bad(tmp_path):
-    """Write bytes where a bundle could lie."""
+    """Write bytes to the path of a bundle."""
 
     def write(data):
         path = tmp_path / "bad.fala"

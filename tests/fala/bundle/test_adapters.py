@@ -36,10 +36,10 @@ def test_an_adapter_is_read_as_it_was_stored(task, encoder):
     assert "adapter for" in repr(task)
 
 
-def test_equal_adapters_have_equal_digests_and_others_do_not(tmp_path, task, encoder):
+def test_digests_identify_adapters(tmp_path, task, encoder):
     same = write_task(tmp_path / "same.fala", encoder, name="other", head=make_head(seed=9))
     other = write_task(tmp_path / "other.fala", encoder, seed=5)
-    digests = [one.state().digest for one in (task, same, other)]
+    digests = [bundle.state().digest for bundle in (task, same, other)]
     assert digests[0] == digests[1] != digests[2]
     assert task.backbone_digest == same.backbone_digest != other.backbone_digest
     assert task.backbone_digest != encoder.backbone_digest
@@ -53,7 +53,7 @@ def test_an_adapter_is_checked_against_its_base(task, encoder, release):
         encoder.check_base(encoder)
 
 
-def test_an_adapter_is_no_release(task, encoder, tmp_path):
+def test_an_adapter_is_rejected_as_a_release(task, encoder, tmp_path):
     with pytest.raises(BundleMismatchError, match=r"an adapter for the backbone .* not a release"):
         Device.create(tmp_path / "new", task.path)
     with Device.create(tmp_path / "device", encoder.path) as device:
@@ -110,7 +110,7 @@ NORM, BIAS = layout.adapter_file("norm.weight"), layout.adapter_file("down.bias"
     ],
     ids=range(11),
 )
-def test_arrays_that_do_not_fit_are_refused(task, bad, name, change, match):
+def test_wrong_adapter_arrays_are_rejected(task, bad, name, change, match):
     with np.errstate(over="ignore"):
         changed = array_bytes(change(read_array(task.read(name))))
     refused(bad(repacked(task.path, {name: changed})), BundleFormatError, match)
@@ -143,7 +143,7 @@ OTHERS = [
     ],
     ids=range(12),
 )
-def test_other_adapters_are_refused(task, bad, files, fields, match):
+def test_wrong_adapter_settings_are_rejected(task, bad, files, fields, match):
     error = BundleFilesError if STEPS in files else BundleFormatError
     refused(bad(repacked(task.path, files, **fields)), error, match)
 
@@ -159,7 +159,7 @@ def test_other_adapters_are_refused(task, bad, files, fields, match):
     ],
     ids=["missing", "more", "shape", "nan", "nothing"],
 )
-def test_what_is_no_adapter_is_not_written(encoder, tmp_path, change):
+def test_write_adapter_rejects_wrong_inputs(encoder, tmp_path, change):
     inputs, path, config = make_inputs(), tmp_path / "bad.fala", {"config": FORM}
     with pytest.raises(DimensionError):
         write_adapter(path, encoder, "task", inputs, make_head(dimension=5), config, {})

@@ -20,7 +20,7 @@ def mutations(size):
     """Edits of a file: (kind, position, byte)."""
     edit = st.tuples(
         st.sampled_from(["flip", "cut", "insert", "erase"]),
-        # The directory at the end holds all that decides; it is hit half of the time.
+        # Half of the edits are in the directory at the end, which decides most.
         st.integers(0, size - 1) | st.integers(max(0, size - 1500), size - 1),
         st.integers(1, 255),
     )
@@ -43,7 +43,7 @@ def mutated(data, edits):
 
 
 def loaded(bundle):
-    """What a device loads of a bundle: its head, and its embeddings or its adapter's numbers."""
+    """The parts of a bundle that a device loads: its head, and embeddings or adapter inputs."""
     if bundle.base is not None:
         parts = [part.ravel() for part in bundle.state().inputs.values()]
         return bundle.head(), np.concatenate(parts)
@@ -51,7 +51,7 @@ def loaded(bundle):
 
 
 @pytest.mark.parametrize("name", ["release", "encoder", "task"])
-def test_damaged_bundles_open_equal_or_are_refused(name, request, tmp_path):
+def test_damaged_bundles_are_equal_or_rejected(name, request, tmp_path):
     good = request.getfixturevalue(name)
     data, (head, numbers) = good.path.read_bytes(), loaded(good)
     path = tmp_path / "damaged.fala"
@@ -80,7 +80,7 @@ FORGED = [
 
 @SETTINGS
 @given(forged=st.sampled_from(FORGED), edits=mutations(400))
-def test_a_forger_who_mends_the_digests_meets_no_foreign_error(request, tmp_path, forged, edits):
+def test_forged_bundles_are_finite_or_rejected(request, tmp_path, forged, edits):
     good, name = request.getfixturevalue(forged[0]), forged[1]
     content = mutated(dict(entries_of(good.path))[name], edits)
     path = tmp_path / "forged.fala"
@@ -105,7 +105,7 @@ def test_a_forger_who_mends_the_digests_meets_no_foreign_error(request, tmp_path
     st.sampled_from(["", *(name for name in Manifest.__dataclass_fields__)]),
 )
 @example([], "kind")
-def test_any_json_is_a_manifest_or_is_refused(release, value, name):
+def test_any_json_is_a_manifest_or_is_rejected(release, value, name):
     raw = json.loads(release.manifest.to_json())
     try:
         manifest = Manifest.from_json(json.dumps({**raw, name: value} if name else value).encode())

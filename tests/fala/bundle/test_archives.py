@@ -9,7 +9,7 @@ from fala.bundle import format as layout
 from fala.errors import BundleDigestError, BundleError, BundleFilesError, BundleFormatError
 
 
-def test_not_a_zip_or_with_more_around_it(release, bad):
+def test_other_bytes_and_added_bytes_are_rejected(release, bad):
     for data in (b"", b"PK", b"not a zip" * 10, b"\0" * 1000):
         refused(bad(data), BundleFormatError, "not a bundle: not a zip")
     data = release.path.read_bytes()
@@ -28,7 +28,7 @@ def test_not_a_zip_or_with_more_around_it(release, bad):
         "a/.", "-x", "nul\0.x", "new\nline", "é", "x" * 300,
     ],
 )  # fmt: skip
-def test_a_path_that_leaves_the_archive(release, bad, name):
+def test_unsafe_paths_are_rejected(release, bad, name):
     # zipfile itself mends some names as it writes, so a harmless one is replaced in the bytes.
     raw = name.encode()
     data = archive_of([("q" * len(raw), b""), *entries_of(release.path)])
@@ -36,7 +36,7 @@ def test_a_path_that_leaves_the_archive(release, bad, name):
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_entries_that_are_no_plain_files(release, bad, tmp_path):
+def test_links_duplicates_and_compressed_entries_are_rejected(release, bad, tmp_path):
     entries = entries_of(release.path)
     with zipfile.ZipFile(tmp_path / "link.zip", "w") as archive:
         for name, data in entries:
@@ -79,17 +79,17 @@ def field(data, signature, offset, layout_, value):
         (b"PK\5\6", 20, "<H", 1),  # a comment that is not there
     ],
 )
-def test_headers_that_lie(release, bad, signature, offset, kind, value):
+def test_wrong_headers_are_rejected(release, bad, signature, offset, kind, value):
     data = field(release.path.read_bytes(), signature, offset, kind, value)
     refused(bad(data), BundleFormatError, r"archive|compressed|bundle")
 
 
-def test_too_many_entries(release, bad, monkeypatch):
+def test_too_many_entries_are_rejected(release, bad, monkeypatch):
     monkeypatch.setattr(archive_module, "MAX_ENTRIES", 2)
     refused(bad(release.path.read_bytes()), BundleFormatError, "directory")
 
 
-def test_a_file_that_changes_after_opening(tmp_path):
+def test_a_file_changed_after_opening_is_rejected(tmp_path):
     bundle = write_word_vector_release(tmp_path / "a.fala")
     write_word_vector_release(tmp_path / "a.fala", seed=5)
     with pytest.raises(BundleDigestError, match="not what the vendor packed"):

@@ -1,4 +1,4 @@
-"""Whatever is passed for a path, a manifest or a head, the error is one of ours."""
+"""Wrong paths, manifests and heads raise FaLA's own errors."""
 
 import os
 
@@ -24,7 +24,7 @@ PATHS = [None, 5, b"x.fala", "", "a\0b", [], {"a": 1}, float("nan")]
 
 
 @pytest.mark.parametrize("path", PATHS, ids=repr)
-def test_a_path_that_is_none(path, release):
+def test_wrong_paths_are_rejected(path, release):
     for call in (
         lambda: Bundle.open(path),
         lambda: write_bundle(path, word_vector_manifest(), word_vector_files()),
@@ -34,18 +34,18 @@ def test_a_path_that_is_none(path, release):
             call()
 
 
-def test_what_is_no_file_is_no_bundle(tmp_path):
+def test_paths_without_a_bundle_file_are_rejected(tmp_path):
     for path in (tmp_path, tmp_path / ("x" * 5000), "/dev/null", tmp_path / "none"):
         with pytest.raises(BundleError):
             Bundle.open(path)
     if hasattr(os, "mkfifo"):
         os.mkfifo(tmp_path / "pipe")
-        with pytest.raises(BundleFormatError, match="not a file"):  # which nobody waits for
+        with pytest.raises(BundleFormatError, match="not a file"):  # without waiting for a writer
             Bundle.open(tmp_path / "pipe")
 
 
 @pytest.mark.parametrize("wrong", [None, 5, "x", b"x", [], [1], {1, 2}], ids=repr)
-def test_wrong_arguments_of_what_writes(wrong, release, tmp_path):
+def test_wrong_arguments_of_writers_are_rejected(wrong, release, tmp_path):
     path, manifest, files = tmp_path / "x.fala", word_vector_manifest(), word_vector_files()
     zeros = np.zeros(DIMENSION, np.float32)
     bridge = Bridge("0" * 64, np.zeros((3, DIMENSION), np.float32), zeros, zeros)
@@ -75,7 +75,7 @@ def test_wrong_arguments_of_what_writes(wrong, release, tmp_path):
 @pytest.mark.parametrize(
     "text", ["\x1b[2J", "a\nb", "a\0", "\u202ecod", "\x9b31m", "\u2028", "x" * 3000], ids=repr
 )
-def test_what_a_terminal_acts_on_is_in_no_manifest(text, release, bad):
+def test_manifests_with_control_characters_are_rejected(text, release, bad):
     for fields in ({"name": text}, {"precision": text}, {"labels": ["0", text]}):
         with pytest.raises(BundleFormatError) as caught:
             Bundle.open(repack(release.path, bad(b""), Changes(manifest=fields)))
@@ -85,11 +85,11 @@ def test_what_a_terminal_acts_on_is_in_no_manifest(text, release, bad):
         Bundle.open(repack(release.path, bad(b""), many))
 
 
-def test_names_in_any_script_are_names(release, bad):
+def test_names_may_be_in_any_script(release, bad):
     for text in ("Größe 3", "مرحبا", "日本", "👩‍👩‍👧 ok", "naïve"):
         assert Bundle.open(repack(release.path, bad(b""), Changes(manifest={"name": text})))
 
 
-def test_what_libraries_say_is_one_safe_line():
+def test_safe_line_makes_one_printable_line():
     assert safe_line("a\n\x1b[31m b\u202e") == "a \\x1b[31m b\\u202e"
     assert len(safe_line("x" * 10_000)) == 500

@@ -27,7 +27,7 @@ from fala.errors import (
 )
 
 
-def test_a_bundle_keeps_what_was_packed(tmp_path):
+def test_a_bundle_keeps_its_files(tmp_path):
     files = word_vector_files()
     written = write_bundle(tmp_path / "a.fala", word_vector_manifest(), files)
     bundle = Bundle.open(tmp_path / "a.fala")
@@ -46,7 +46,7 @@ def test_any_zip_tool_reads_and_writes_a_bundle(release, bad):
     assert Bundle.open(bad(archive_of(entries_of(release.path)))).manifest == release.manifest
 
 
-def test_the_same_content_is_the_same_bytes(tmp_path):
+def test_the_same_content_has_the_same_bytes(tmp_path):
     files = onnx_files()
     write_bundle(tmp_path / "a.fala", onnx_manifest(), files)
     write_bundle(tmp_path / "b.fala", onnx_manifest(), dict(reversed(files.items())))
@@ -67,7 +67,7 @@ def test_a_release_has_the_backbone_and_the_head(tmp_path):
     assert bundle.head_digest != backbone.head_digest
 
 
-def test_digests_tell_backbones_and_heads_apart(tmp_path):
+def test_digests_identify_backbones_and_heads(tmp_path):
     def digest(**fields):
         write_bundle(tmp_path / "a", onnx_manifest(**fields), onnx_files())
         return Bundle.open(tmp_path / "a").backbone_digest
@@ -76,10 +76,10 @@ def test_digests_tell_backbones_and_heads_apart(tmp_path):
     assert digest(name="another name") == plain
     assert digest(max_length=9) != plain
     assert digest(details={"pad_id": 1}) != plain
-    one = write_word_vector_release(tmp_path / "e", make_head(seed=1))
-    other = write_word_vector_release(tmp_path / "f", make_head(seed=2))
-    assert one.backbone_digest == other.backbone_digest
-    assert one.head_digest != other.head_digest
+    first = write_word_vector_release(tmp_path / "e", make_head(seed=1))
+    second = write_word_vector_release(tmp_path / "f", make_head(seed=2))
+    assert first.backbone_digest == second.backbone_digest
+    assert first.head_digest != second.head_digest
 
 
 def test_a_bundle_of_format_version_1_opens():
@@ -103,7 +103,7 @@ def test_a_bundle_of_format_version_1_opens():
 # Writing
 
 
-def left_in(folder):
+def names_in(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
@@ -127,7 +127,7 @@ def test_a_bundle_that_would_not_open_is_not_written(tmp_path, files, manifest, 
     manifest = word_vector_manifest(**{"dimension": DIMENSION, **manifest})
     with pytest.raises(error, match=r"a\.fala: "):
         write_bundle(path, manifest, content)
-    assert left_in(tmp_path) == ["a.fala"]
+    assert names_in(tmp_path) == ["a.fala"]
     assert path.read_bytes() == b"what was there"
     with pytest.raises(FileNotFoundError):
         write_bundle(tmp_path / "no" / "a.fala", word_vector_manifest(), word_vector_files())
@@ -148,12 +148,12 @@ def test_an_interrupted_write_leaves_nothing(tmp_path, monkeypatch):
             patch.setattr(target, interrupt)
             with pytest.raises(KeyboardInterrupt):
                 write_bundle(tmp_path / "a.fala", word_vector_manifest(), word_vector_files(seed=9))
-        assert left_in(tmp_path) == ["a.fala"]
+        assert names_in(tmp_path) == ["a.fala"]
         assert (tmp_path / "a.fala").read_bytes() == before
 
 
 @pytest.mark.skipif(os.name != "posix", reason="Windows has no such modes")
-def test_a_written_file_has_the_mode_that_the_user_wants(tmp_path):
+def test_a_written_file_has_the_mode_of_the_umask(tmp_path):
     mask = os.umask(0o077)
     try:
         write_word_vectors(tmp_path / "a.fala")
@@ -162,11 +162,11 @@ def test_a_written_file_has_the_mode_that_the_user_wants(tmp_path):
     assert (tmp_path / "a.fala").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_file_that_cannot_be_written_is_the_one_that_was_asked_for(tmp_path):
+def test_the_error_of_an_unwritable_file_names_its_path(tmp_path):
     path = tmp_path / "nowhere" / "a.fala"
-    with pytest.raises(FileNotFoundError) as told:
+    with pytest.raises(FileNotFoundError) as caught:
         write_word_vectors(path)
-    assert told.value.filename == str(path)
+    assert caught.value.filename == str(path)
 
 
 # Bundles that are held in memory

@@ -1,4 +1,4 @@
-"""The lexical view of a release, and what else it says of its head."""
+"""The lexical view of a release, and further details of its head."""
 
 from dataclasses import replace
 
@@ -26,20 +26,20 @@ TEXTS = ["a good film", "", "an AWFUL film: I do n't love it"]
 
 
 @pytest.mark.parametrize("labels", [("0", "1"), ("x", "y", "z")])
-def test_a_head_comes_back_with_its_words(tmp_path, labels):
+def test_a_head_with_words_is_read_as_written(tmp_path, labels):
     head = make_head(labels=labels, words=True)
     bundle = write_word_vector_release(tmp_path / "a.fala", head)
     assert bundle.manifest.format_version == 2
     assert bundle.head() == head
     inputs = np.zeros((3, DIMENSION), np.float32)
     ours, theirs = (
-        one.vendor_model().logits(inputs, one.words(TEXTS)) for one in (head, bundle.head())
+        each.vendor_model().logits(inputs, each.words(TEXTS)) for each in (head, bundle.head())
     )
     np.testing.assert_array_equal(ours, theirs)
     assert np.ptp(ours) > 0
 
 
-def test_a_matcher_of_the_candidate_comes_back(tmp_path):
+def test_a_matcher_with_a_candidate_part_is_read_as_written(tmp_path):
     weight = np.random.default_rng(5).normal(size=(1, 2 * DIMENSION)).astype(np.float32)
     head = Head("matching", ("0", "1"), weight, np.ones(1, np.float32), dimension=DIMENSION)
     bundle = write_word_vector_release(tmp_path / "a.fala", head)
@@ -48,7 +48,7 @@ def test_a_matcher_of_the_candidate_comes_back(tmp_path):
     assert bundle.manifest.format_version == 2
 
 
-def test_rounding_once_is_rounding_for_ever():
+def test_rounding_is_idempotent():
     rng = np.random.default_rng(0)
     for scale in (1e-9, 0.01, 1.0, 12345.678):
         weight = (scale * rng.normal(size=(2, BUCKETS))).astype(np.float32)
@@ -66,20 +66,20 @@ def test_rounding_once_is_rounding_for_ever():
         assert np.abs(once.weight).max() == pytest.approx(np.abs(weight).max(), rel=1e-4)
 
 
-def test_the_words_tell_heads_apart_and_not_backbones(tmp_path, with_words):
+def test_words_change_the_head_digest_only(tmp_path, with_words):
     plain = write_word_vector_release(tmp_path / "plain.fala", make_head())
     assert with_words.backbone_digest == plain.backbone_digest
     assert with_words.head_digest != plain.head_digest
-    other = make_head(words=True)
-    other = Head(
-        "classification", ("0", "1"), other.weight, other.bias, lexical=make_lexical(seed=4)
+    second = make_head(words=True)
+    second = Head(
+        "classification", ("0", "1"), second.weight, second.bias, lexical=make_lexical(seed=4)
     )
     assert (
-        write_word_vector_release(tmp_path / "b.fala", other).head_digest != with_words.head_digest
+        write_word_vector_release(tmp_path / "b.fala", second).head_digest != with_words.head_digest
     )
 
 
-def test_a_new_head_leaves_the_earlier_words_behind(tmp_path, with_words):
+def test_a_new_head_replaces_the_earlier_words(tmp_path, with_words):
     noted = write_release(
         tmp_path / "a.fala", with_words, with_words.head(), {"scales": [0.3, 1.0, 1.0]}
     )
@@ -108,7 +108,7 @@ def test_a_bundle_of_format_version_2_opens():
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
-def test_a_release_tells_a_scale_for_every_block_and_the_slope(tmp_path, count):
+def test_scales_are_one_per_block_and_the_slope(tmp_path, count):
     release = tmp_path / "release.fala"
     write_word_vector_release(release, make_head(words=True))
     bundle = Bundle.open(release)
@@ -123,18 +123,18 @@ def test_a_release_tells_a_scale_for_every_block_and_the_slope(tmp_path, count):
             write_release(release, bundle, head, {"scales": wrong})
 
 
-def test_a_release_tells_of_its_heads_public_logits(tmp_path):
+def test_a_release_stores_its_heads_public_logits(tmp_path):
     path, plain = tmp_path / "release.fala", make_head()
     link = Labels(((-2.5, 0.25, 1.0),))
-    telling = Head(plain.task, plain.labels, plain.weight, plain.bias, link=link)
-    write_word_vector_release(path, telling)
+    with_logits = Head(plain.task, plain.labels, plain.weight, plain.bias, link=link)
+    write_word_vector_release(path, with_logits)
     bundle = Bundle.open(path)
     assert bundle.manifest.details["public_logits"] == [[-2.5, 0.25, 1.0]]
     head = bundle.head()
     assert head == plain and head.link.public_logits == link.public_logits
-    # Of the other label as the second they are seen from the other side.
+    # With the labels in the other order the logits change sign.
     assert head.in_order(["1", "0"]).link.public_logits == ((-1.0, -0.25, 2.5),)
-    write_release(path, bundle, plain, {})  # another head's are not this one's
+    write_release(path, bundle, plain, {})  # the plain head has no public logits
     assert Bundle.open(path).head().link.public_logits == ()
     details = bundle.manifest.details
     files = {name: bundle.read(name) for name in bundle.manifest.files}

@@ -93,7 +93,7 @@ MORE = BundleFormatError, "more than an encoder needs"
         (in_a_sparse_tensor, *MORE), (in_training_information, *MORE),
     ],
 )  # fmt: skip
-def test_external_onnx_data(encoder, bad, change, error, match):
+def test_external_onnx_data_are_rejected(encoder, bad, change, error, match):
     model = onnx_model()
     change(model)
     with pytest.raises(error, match=match):
@@ -108,13 +108,13 @@ def test_external_onnx_data(encoder, bad, change, error, match):
         b"\xba\x80\x80\x80\x10\x00",
     ],
 )  # fmt: skip
-def test_bytes_that_are_no_onnx(encoder, bad, data):
+def test_other_bytes_as_onnx_are_rejected(encoder, bad, data):
     path = bad(repacked(encoder.path, {layout.ONNX_MODEL: data}))
     refused(path, BundleFormatError, "the model cannot be read")
 
 
 def test_a_model_in_onnxruntimes_own_format_is_refused(encoder, bad, tmp_path):
-    """It could point outside the file where nobody has looked."""
+    """Such a file could refer to data outside itself."""
     data = stored(onnx_model().SerializeToString(), tmp_path / "model.ort")
     assert data[4:8] == b"ORTM"
     refused(bad(repacked(encoder.path, {layout.ONNX_MODEL: data})), BundleFormatError, "ONNX|onnx")

@@ -1,4 +1,4 @@
-"""Files in ONNX Runtime's own format that no exporter of ours has written."""
+"""Files in ONNX Runtime's own format that FaLA's exporter did not write."""
 
 import struct
 
@@ -28,7 +28,7 @@ def write_ort(path, model):
 
 
 def with_weights_elsewhere(model):
-    """Let the first constant be one that lies at an offset of another file."""
+    """Replace the first constant by one at an offset of another file."""
     from flatbuffers import Builder
     from onnxruntime.tools.ort_format_model.ort_flatbuffers_py.fbs import InferenceSession, Tensor
 

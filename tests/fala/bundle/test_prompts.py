@@ -29,12 +29,12 @@ def prompted(plain, tmp_path):
     return Bundle.open(tmp_path / "prompted.fala")
 
 
-def test_a_release_brings_prompts_and_is_otherwise_the_same(plain, prompted, tmp_path):
+def test_prompts_do_not_change_the_other_parts_of_a_release(plain, prompted, tmp_path):
     assert plain.prompts() is None
     np.testing.assert_array_equal(prompted.prompts(), make_prompts())
     assert prompted.prompts().dtype == np.float16
     assert prompted.manifest.details["prompts"] == {"count": 3, "length": 5, "writers": 9}
-    # Who passes them over has the head's answers to the same backbone.
+    # Readers that ignore the prompts use the same backbone and head.
     assert prompted.manifest.format_version == plain.manifest.format_version
     assert prompted.backbone_digest == plain.backbone_digest
     assert prompted.head_digest == plain.head_digest
@@ -42,7 +42,7 @@ def test_a_release_brings_prompts_and_is_otherwise_the_same(plain, prompted, tmp
     fewer = make_prompts((1, *SHAPE[1:]))
     add_prompts(prompted.path, prompted, fewer, {})
     np.testing.assert_array_equal(Bundle.open(prompted.path).prompts(), fewer)
-    # They stay with the head that they were learned with.
+    # The prompts belong to the head that they were learned with.
     manifest = write_release(tmp_path / "other.fala", prompted, make_head(), {})
     assert not any(name.startswith(layout.PROMPTS) for name in manifest.files)
     assert "prompts" not in manifest.details
@@ -66,14 +66,14 @@ def test_a_release_brings_prompts_and_is_otherwise_the_same(plain, prompted, tmp
     ],
     ids=lambda value: None,
 )
-def test_prompts_that_are_none_are_refused(plain, tmp_path, prompts, error, match):
+def test_add_prompts_rejects_wrong_prompts(plain, tmp_path, prompts, error, match):
     path = tmp_path / "bad.fala"
     with pytest.raises(error, match=match):
         add_prompts(path, plain, prompts, {})
     assert not path.exists()
 
 
-def test_files_that_are_no_prompts_are_refused(prompted, bad):
+def test_wrong_prompt_files_are_rejected(prompted, bad):
     name = layout.PROMPT_PREFIXES
     for data, match in (
         (array_bytes(make_prompts(dtype=np.float32)), "float32"),
@@ -85,7 +85,7 @@ def test_files_that_are_no_prompts_are_refused(prompted, bad):
             Bundle.open(bad(repacked(prompted.path, {name: data})))
 
 
-def test_a_backbone_that_takes_no_such_prompt_is_not_loaded(plain, prompted):
+def test_a_backbone_without_prompt_inputs_is_rejected(plain, prompted):
     """The tiny graph has no optional inputs; the head and all else of the bundle are fine."""
     assert plain.backbone().encode(["a text"]).shape == (1, DIMENSION)
     with pytest.raises(BundleFormatError, match=r"no optional input past_key_values\.0\.key"):
@@ -101,7 +101,7 @@ def test_a_prompt_is_a_state(prompted):
     np.testing.assert_array_equal(value, make_prompts()[1, 1, 1][None].astype(np.float32))
 
 
-def test_word_vectors_read_no_prompts(tmp_path, release):
+def test_word_vectors_reject_prompts(tmp_path, release):
     path = tmp_path / "words.fala"
     shape = (1, 1, 2, 1, 1, DIMENSION)
     with pytest.raises(BundleFormatError, match="of kind word-vectors, which reads none"):

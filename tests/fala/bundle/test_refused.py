@@ -1,4 +1,4 @@
-"""What is refused of an archive whose manifest, files or arrays are not those of a bundle."""
+"""Archives with a wrong manifest, wrong files or wrong arrays are rejected."""
 
 import json
 import struct
@@ -41,13 +41,13 @@ def with_manifest(release, manifest):
         b'{"\\ud800": 1}', b"{1: 2}", b" " * (layout.MAX_MANIFEST_BYTES + 1),
     ],
 )  # fmt: skip
-def test_a_manifest_that_is_not_json(release, bad, manifest):
+def test_a_manifest_without_json_is_rejected(release, bad, manifest):
     match = "it has no manifest.json" if manifest is None else "manifest is (not|larger)"
     refused(bad(with_manifest(release, manifest)), BundleFormatError, match)
 
 
 @pytest.mark.parametrize("version", [0, 4, "1", 1.0, True, None, [], {}, -1, 10**17])
-def test_an_unknown_format_version(release, bad, version):
+def test_an_unknown_format_version_is_rejected(release, bad, version):
     data = repacked(release.path, format_version=version)
     refused(bad(data), BundleVersionError, "format version .* this SDK reads versions 1 to 3:")
 
@@ -66,7 +66,7 @@ def test_an_unknown_format_version(release, bad, version):
         ("files", [None, [], {layout.VECTORS: 1}]),
     ],
 )
-def test_a_field_that_is_missing_or_not_what_it_should_be(release, bad, name, values):
+def test_missing_and_wrong_fields_are_rejected(release, bad, name, values):
     for value in values:
         data = repacked(release.path, **{name: value})
         refused(bad(data), BundleFormatError, "manifest cannot be read")
@@ -86,7 +86,7 @@ def test_fields_of_a_later_version_are_ignored(release, bad):
 # The files
 
 
-def test_files_that_are_not_those_of_the_manifest(release, bad):
+def test_files_other_than_the_manifests_are_rejected(release, bad):
     entries = dict(entries_of(release.path))
     vectors = entries[layout.VECTORS]
     wrong = {**entries, layout.VECTORS: vectors[:-1] + bytes([vectors[-1] ^ 1])}
@@ -108,7 +108,7 @@ def test_files_that_are_not_those_of_the_manifest(release, bad):
         ("release", layout.HEAD_WEIGHT), *(("with_words", name) for name in layout.LEXICAL_FILES),
     ],
 )  # fmt: skip
-def test_a_file_that_no_manifest_asks_for_but_the_format_does(request, bad, of, name):
+def test_required_files_must_be_present(request, bad, of, name):
     whole = request.getfixturevalue(of)
     refused(bad(repacked(whole.path, {name: None})), BundleFilesError, f"missing.*{name}")
 
@@ -189,12 +189,12 @@ NINE = {layout.HEAD_WEIGHT: array_bytes(NINE.weight), layout.HEAD_BIAS: array_by
         ("with_words",
          {layout.LEXICAL_WEIGHT: array(2, BUCKETS, dtype=np.int8), layout.LEXICAL_SCALES: array(3)},
          {}, BundleFormatError, "of 2 logits for a head of 1"),
-        # An old SDK would read it, and answer otherwise.
+        # An old SDK would ignore the words.
         ("with_words", {}, {"format_version": 1}, BundleFormatError,
          "lexical view in a bundle of format version 1"),
     ],
 )  # fmt: skip
-def test_parts_that_cannot_be_used(request, bad, of, changes, fields, error, match):
+def test_unusable_parts_are_rejected(request, bad, of, changes, fields, error, match):
     whole = request.getfixturevalue(of)
     refused(bad(repacked(whole.path, changes, **fields)), error, match)
 
@@ -227,12 +227,12 @@ def npy(header, content=b""):
         array_bytes(np.array([["a"]])),
     ],
 )
-def test_an_array_that_cannot_be_read(release, bad, data):
+def test_unreadable_arrays_are_rejected(release, bad, data):
     path = bad(repacked(release.path, {layout.HEAD_WEIGHT: data}))
     refused(path, BundleFormatError, "head/weight.npy: ")
 
 
-def test_arrays_return_as_they_were_and_are_those_of_numpy(tmp_path):
+def test_arrays_are_read_as_written_and_equal_numpys_files(tmp_path):
     for dtype in (np.float16, np.float32, np.float64, np.int8):
         for shape in ((3,), (2, 3), (0,), (1, 0)):
             array = np.arange(np.prod(shape)).reshape(shape).astype(dtype)

@@ -1,4 +1,4 @@
-"""One pinned key for single files: what it did not sign is not even looked into."""
+"""One pinned key for single files: a bundle without its signature is not read further."""
 
 import json
 import sys
@@ -49,7 +49,7 @@ def refused(tmp_path, path, trust, match, error=BundleSignatureError):
     return caught.value
 
 
-def test_every_form_of_the_key(tmp_path, signed, keys):
+def test_every_form_of_the_key_is_accepted(tmp_path, signed, keys):
     file = keys / "vendor.pub"
     pem = file.read_bytes()
     raw = load_pem_public_key(pem).public_bytes(Encoding.Raw, PublicFormat.Raw)
@@ -60,7 +60,7 @@ def test_every_form_of_the_key(tmp_path, signed, keys):
             device.replace(signed, trust=trust)
 
 
-def test_the_signature_leaves_the_bundle_as_it_is(signed):
+def test_signing_does_not_change_the_bundle(signed):
     assert Bundle.open(signed).digest == write_word_vector_release(signed).digest
     signature = json.loads(signed.with_name("x.fala.sig").read_bytes())
     assert set(signature) == {"format", "key", "signature"}
@@ -70,7 +70,7 @@ def signed_by_another_key(path, keys):
     sign_file(path, keys / "other.pem")
 
 
-def signed_by_another_key_that_claims_to_be_the_vendors(path, keys):
+def forge_key_name(path, keys):
     signature = path.with_name("x.fala.sig")
     theirs = json.loads(signature.read_bytes())
     sign_file(path, keys / "other.pem")
@@ -86,9 +86,9 @@ def flip_a_byte(path, _):
     ("change", "match", "error"),
     [
         (signed_by_another_key, "signed by another key", BundleSignatureError),
-        (signed_by_another_key_that_claims_to_be_the_vendors, "not of this bundle",
+        (forge_key_name, "not of this bundle",
          BundleSignatureError),
-        # Whole, with digests that fit; nothing but the signature shows it.
+        # A valid bundle with right digests: only the signature is wrong.
         (lambda path, _: write_word_vector_release(path, make_head(seed=9)), "not of this bundle",
          BundleSignatureError),
         # Fields that this SDK does not read are signed, too: a later one may read them.
@@ -98,7 +98,7 @@ def flip_a_byte(path, _):
         (lambda path, _: path.write_bytes(b"no zip" * 10), "not a bundle", BundleFormatError),
     ],
 )  # fmt: skip
-def test_what_the_vendor_did_not_sign(tmp_path, signed, keys, change, match, error):
+def test_other_bundles_are_rejected(tmp_path, signed, keys, change, match, error):
     change(signed, keys)
     refused(tmp_path, signed, keys / "vendor.pub", match, error)
 
@@ -111,7 +111,7 @@ def test_what_the_vendor_did_not_sign(tmp_path, signed, keys, change, match, err
                 b'{"format": 2, "key": "00", "signature": "00"}'],
     ids=range(11),
 )  # fmt: skip
-def test_no_signature(tmp_path, signed, keys, content):
+def test_missing_and_malformed_signatures_are_rejected(tmp_path, signed, keys, content):
     signature, match = signed.with_name("x.fala.sig"), "is no signature|of format 2"
     if content is None:
         signature.unlink()
@@ -121,7 +121,7 @@ def test_no_signature(tmp_path, signed, keys, content):
     assert str(signed) in str(refused(tmp_path, signed, keys / "vendor.pub", match))
 
 
-def test_a_bundle_that_changes_while_it_is_read(tmp_path, signed, keys, monkeypatch):
+def test_a_bundle_that_changes_during_reading_is_rejected(tmp_path, signed, keys, monkeypatch):
     from fala.slots import bundles as slots
 
     check = slots.check_signature
@@ -135,7 +135,7 @@ def test_a_bundle_that_changes_while_it_is_read(tmp_path, signed, keys, monkeypa
     refused(tmp_path, signed, keys / "vendor.pub", "changed while it was read")
 
 
-def test_no_key(tmp_path, signed, keys):
+def test_wrong_keys_are_rejected(tmp_path, signed, keys):
     curve = ec.generate_private_key(ec.SECP256R1()).public_key()
     pem = curve.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     private = (keys / "vendor.pem").read_bytes()
@@ -143,7 +143,7 @@ def test_no_key(tmp_path, signed, keys):
         refused(tmp_path, signed, trust, "trust", DataError)
 
 
-def test_a_replacement(tmp_path, signed, keys):
+def test_a_replacement_checks_the_signature(tmp_path, signed, keys):
     new = tmp_path / "new.fala"
     write_onnx_release(new)
     with Device.create(tmp_path / "device", signed, trust=keys / "vendor.pub") as device:
@@ -154,7 +154,7 @@ def test_a_replacement(tmp_path, signed, keys):
         assert device.replace(new, trust=keys / "vendor.pub").new == "tiny encoder"
 
 
-def test_without_the_extra(tmp_path, signed, keys, monkeypatch):
+def test_verifying_needs_the_extra(tmp_path, signed, keys, monkeypatch):
     """The digests are verified all the same; a signature cannot be."""
     for name in ("cryptography.exceptions", "tuf.ngclient", "urllib3"):
         monkeypatch.setitem(sys.modules, name, None)
