@@ -32,7 +32,7 @@ def backbone(request, tmp_path_factory):
 # Every backbone
 
 
-def test_a_text_alone_is_the_text_in_a_batch(backbone):
+def test_an_embedding_does_not_depend_on_the_batch(backbone):
     texts = [f"{text} {number}" for number in range(20) for text in TEXTS]
     together = backbone.encode(texts)
     alone = np.vstack([backbone.encode([text]) for text in texts])
@@ -48,7 +48,7 @@ def test_a_text_alone_is_the_text_in_a_batch(backbone):
         (["a", "b", "cut \ud83d"], "text 2 has a lone surrogate at character 4"),
     ],
 )
-def test_what_is_not_a_text(backbone, texts, match):
+def test_other_inputs_are_rejected(backbone, texts, match):
     with pytest.raises(DataError, match=match):
         backbone.encode(texts)
 
@@ -85,7 +85,7 @@ def vectors_of(vocabulary=("good", "film", "do", "n't", "well", "made"), **field
         ("unheard of", [0, 0]),
     ],
 )
-def test_the_mean_of_the_known_words(text, expected):
+def test_word_vectors_are_averaged_over_known_words(text, expected):
     np.testing.assert_allclose(vectors_of().encode([text]), [expected], rtol=1e-6)
 
 
@@ -96,10 +96,10 @@ def test_the_mean_of_the_known_words(text, expected):
         (("good", "unk"), "", [2, 3]),
         (("good", "<unk>"), "good unheard", [0, 1]),
         (("well", "made", "well-made"), "well-made", [4, 5]),
-        (("good", "film", "good"), "good", [0, 1]),  # of a word that is there twice, the first
+        (("good", "film", "good"), "good", [0, 1]),  # of a repeated word the first vector
     ],
 )
-def test_words_that_a_vocabulary_has_in_another_way(vocabulary, text, expected):
+def test_special_entries_of_a_vocabulary(vocabulary, text, expected):
     np.testing.assert_array_equal(vectors_of(vocabulary).encode([text]), [expected])
 
 
@@ -128,7 +128,7 @@ def test_int8_with_scales_is_near_float16(tmp_path):
         (np.full((2, 3), -1e5, np.float32), None, "above 65504"),
     ],
 )
-def test_vectors_that_do_not_fit(rows, scales, match):
+def test_wrong_vectors_are_rejected(rows, scales, match):
     with pytest.raises(BundleFormatError, match=match):
         WordVectors(("a", "b"), rows, scales)
 
@@ -141,7 +141,7 @@ def test_a_large_vocabulary_is_loaded_without_a_copy(tmp_path):
     backbone = bundle.backbone()
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    # The vectors once, and some 150 bytes a word for the vocabulary and its index.
+    # The vectors once, and about 150 bytes a word for the vocabulary and its index.
     assert peak < size + 40_000 * 250
     assert backbone.encode(["w7 w39999"]).any()
 
@@ -162,14 +162,14 @@ def test_a_large_vocabulary_is_loaded_without_a_copy(tmp_path):
         (" \t\n", []),
     ],
 )
-def test_words(text, expected):
+def test_words_of_a_text(text, expected):
     assert words(text) == expected
 
 
 @given(st.text())
 def test_words_leave_out_only_white_space(text):
-    kept = "".join(words(text))
-    assert kept == "".join(text.lower().replace("\u2019", "'").split())
+    joined = "".join(words(text))
+    assert joined == "".join(text.lower().replace("\u2019", "'").split())
 
 
 @pytest.mark.parametrize(

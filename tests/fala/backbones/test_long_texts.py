@@ -1,4 +1,4 @@
-"""Long texts take little memory, and what their beginning says is what they say."""
+"""Long texts take little memory; only their beginning is encoded."""
 
 import subprocess
 import sys
@@ -34,7 +34,7 @@ def encoders():
     return cut, OnnxEncoder(model, tokenizer_json())
 
 
-def test_what_is_behind_the_longest_is_not_read(encoders):
+def test_text_beyond_the_limit_is_not_encoded(encoders):
     for encoder in encoders:
         text = "good film " * (LONGEST // 10 + 1)
         np.testing.assert_array_equal(
@@ -44,18 +44,18 @@ def test_what_is_behind_the_longest_is_not_read(encoders):
 
 @pytest.mark.parametrize("static", [True, False], ids=["vectors", "encoder"])
 @pytest.mark.skipif(sys.platform == "win32", reason="the system does not tell the most memory")
-def test_ten_megabytes_of_text_take_a_fifth_of_a_gigabyte(static, tmp_path):
+def test_ten_megabytes_of_text_take_less_than_200_megabytes(static, tmp_path):
     from bundles import write_word_vector_release
 
     (write_word_vector_release if static else write_onnx_release)(tmp_path / "x.fala")
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", _MEASURE, str(tmp_path / "x.fala")],
         capture_output=True, text=True, timeout=100,
     )  # fmt: skip
-    assert int(done.stdout) < 200, done.stderr[-500:]
+    assert int(result.stdout) < 200, result.stderr[-500:]
 
 
-def test_parts_of_a_text_have_its_mean(tmp_path, monkeypatch):
+def test_a_text_read_in_parts_has_the_same_mean(tmp_path, monkeypatch):
     from bundles import write_word_vectors
 
     backbone = write_word_vectors(tmp_path / "x.fala").backbone()

@@ -17,7 +17,7 @@ def encoder():
     return OnnxEncoder(onnx_model().SerializeToString(), tokenizer_json(), max_length=MAX_LENGTH)
 
 
-def test_the_encoder_is_its_graph(encoder):
+def test_embeddings_equal_the_graphs_formula(encoder):
     table = np.random.default_rng(1).normal(size=(len(WORDS) + 3, DIMENSION)).astype(np.float32)
     ids = [2, 4 + WORDS.index("film") - 1, 4 + WORDS.index("good") - 1, 1, 3]
     expected = np.tanh(table[ids].mean(axis=0))
@@ -45,7 +45,7 @@ def test_runs_hold_texts_of_similar_length(encoder, monkeypatch):
     assert sorted(length for batch in shapes for length in batch) == sorted(lengths)
 
 
-def test_embeddings_are_in_the_order_of_their_texts_on_any_number_of_threads(encoder, monkeypatch):
+def test_embeddings_keep_the_order_of_texts_on_all_threads(encoder, monkeypatch):
     texts = [
         f"{word} " * (length % 7) + " ".join(WORDS[:length])
         for word in WORDS
@@ -61,7 +61,7 @@ def test_embeddings_are_in_the_order_of_their_texts_on_any_number_of_threads(enc
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system has no affinity")
-def test_no_more_threads_than_cores_that_the_process_may_use():
+def test_threads_are_limited_to_the_allowed_cores():
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(allowed)})
     try:
@@ -73,7 +73,7 @@ def test_no_more_threads_than_cores_that_the_process_may_use():
         assert encoder._session.get_session_options().intra_op_num_threads == 1
 
 
-def test_a_tokenizer_without_special_tokens_reads_an_empty_text():
+def test_empty_texts_without_special_tokens_are_encoded():
     tokenizer = json.loads(tokenizer_json())
     tokenizer["post_processor"] = None
     encoder = OnnxEncoder(onnx_model().SerializeToString(), json.dumps(tokenizer).encode())
@@ -82,7 +82,7 @@ def test_a_tokenizer_without_special_tokens_reads_an_empty_text():
     assert np.array_equal(embeddings[0], embeddings[2])
 
 
-def test_the_tokenizers_own_padding_and_truncation_do_not_count(encoder):
+def test_the_tokenizers_padding_and_truncation_are_ignored(encoder):
     tokenizer = json.loads(tokenizer_json())
     tokenizer["truncation"] = {
         "direction": "Right", "max_length": 4, "strategy": "LongestFirst", "stride": 0,
@@ -91,14 +91,14 @@ def test_the_tokenizers_own_padding_and_truncation_do_not_count(encoder):
         "strategy": {"Fixed": 64}, "direction": "Right", "pad_to_multiple_of": None,
         "pad_id": 0, "pad_type_id": 0, "pad_token": "[PAD]",
     }  # fmt: skip
-    other = OnnxEncoder(
+    padded = OnnxEncoder(
         onnx_model().SerializeToString(), json.dumps(tokenizer).encode(), max_length=MAX_LENGTH
     )
-    np.testing.assert_array_equal(other.encode(TEXTS), encoder.encode(TEXTS))
+    np.testing.assert_array_equal(padded.encode(TEXTS), encoder.encode(TEXTS))
 
 
 @pytest.mark.parametrize("max_length", [1, 2])
-def test_no_room_beside_the_special_tokens(max_length):
+def test_a_max_length_without_room_for_tokens_is_rejected(max_length):
     with pytest.raises(BundleFormatError, match="no room beside 2 special"):
         OnnxEncoder(onnx_model().SerializeToString(), tokenizer_json(), max_length=max_length)
 
@@ -129,13 +129,13 @@ def renamed_input(graph):
 
 
 @pytest.mark.parametrize("change", [extra_input, another_output, float_ids, renamed_input])
-def test_a_graph_of_another_form(change):
+def test_other_inputs_and_outputs_are_rejected(change):
     with pytest.raises(BundleFormatError, match="the graph takes"):
         OnnxEncoder(changed(change), tokenizer_json())
 
 
-def giving(name, shape):
-    """The model with another of its values as its output, said to be of some shape."""
+def model_with_output(name, shape):
+    """The model with another of its values as its output, declared with a shape."""
     from onnx import TensorProto, helper
 
     model = onnx_model()
@@ -146,19 +146,19 @@ def giving(name, shape):
 @pytest.mark.parametrize(
     ("name", "shape"), [("mask", ["n", "tokens_"]), ("kept", ["n", "tokens_", DIMENSION])]
 )
-def test_a_graph_without_a_fixed_dimension(name, shape):
+def test_a_graph_without_a_fixed_dimension_is_rejected(name, shape):
     with pytest.raises(DimensionError, match="output has shape"):
-        OnnxEncoder(giving(name, shape), tokenizer_json())
+        OnnxEncoder(model_with_output(name, shape), tokenizer_json())
 
 
-def test_a_model_that_gives_other_shapes_than_its_graph_says():
-    encoder = OnnxEncoder(giving("mask", ["n", DIMENSION]), tokenizer_json())
+def test_wrong_output_shapes_are_rejected():
+    encoder = OnnxEncoder(model_with_output("mask", ["n", DIMENSION]), tokenizer_json())
     with pytest.raises(BundleFormatError, match=r"shape \(1, 3\) for 1 texts"):
         encoder.encode(["good"])
 
 
-def test_a_model_that_fails_as_it_runs():
-    # The tokenizer knows more tokens than the model.
+def test_a_failing_model_raises_a_bundle_error():
+    # The tokenizer has more tokens than the model.
     encoder = OnnxEncoder(
         onnx_model().SerializeToString(), tokenizer_json((*WORDS, "beyond", "further"))
     )
@@ -166,7 +166,7 @@ def test_a_model_that_fails_as_it_runs():
         encoder.encode(["good", "further"])
 
 
-def test_a_model_that_gives_no_number():
+def test_nan_outputs_are_rejected():
     def logarithm(graph):
         graph.node[-1].op_type = "Log"
 
@@ -175,7 +175,7 @@ def test_a_model_that_gives_no_number():
         encoder.encode(["good"])
 
 
-def test_an_input_whose_name_is_no_text(capfd):
+def test_an_undecodable_input_name_is_rejected(capfd):
     model = onnx_model().SerializeToString().replace(b"attention_mask", b"attention_mas\xf1")
     with pytest.raises(BundleFormatError, match="onnxruntime cannot load"):
         OnnxEncoder(model, tokenizer_json())

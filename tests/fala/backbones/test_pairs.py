@@ -14,7 +14,7 @@ from fala.text.ngrams import ngrams
 
 
 def paired_tokenizer():
-    """As BERT's: [CLS] a [SEP] b [SEP], of two token types."""
+    """A tokenizer like BERT's: [CLS] a [SEP] b [SEP], with two token types."""
     from tokenizers import Tokenizer, processors
 
     tokenizer = Tokenizer.from_str(tokenizer_json().decode())
@@ -54,13 +54,13 @@ def typed():
     return OnnxEncoder(typed_model(), paired_tokenizer(), max_length=MAX_LENGTH)
 
 
-def test_a_pair_is_a_text_of_two():
+def test_a_pair_has_two_texts():
     pair = Pair("a good film", "it is great")
     assert (pair.a, pair.b) == ("a good film", "it is great")
     assert pair == Pair("a good film", "it is great") != Pair("a good", "film it is great")
     assert repr(pair) == "Pair('a good film', 'it is great')"
-    for other in (pickle.loads(pickle.dumps(pair)), copy.deepcopy(pair), as_text(str(pair))):
-        assert isinstance(other, Pair) and other == pair
+    for copied in (pickle.loads(pickle.dumps(pair)), copy.deepcopy(pair), as_text(str(pair))):
+        assert isinstance(copied, Pair) and copied == pair
     assert check_examples([pair, "alone"], "classification") == [pair, "alone"]
     assert segments(pair) == ("a good film", "it is great") and segments("alone") == ("alone",)
 
@@ -74,19 +74,19 @@ def test_a_pair_is_a_text_of_two():
     ],
     ids=["number", "surrogate", "three"],
 )
-def test_what_is_no_pair_is_refused(a, b, message):
+def test_wrong_pairs_are_rejected(a, b, message):
     with pytest.raises(DataError, match=message):
         Pair(a, b)
 
 
-def test_a_graph_without_token_types_reads_both_segments(plain):
+def test_a_graph_without_token_types_encodes_both_segments(plain):
     table = np.random.default_rng(1).normal(size=(len(WORDS) + 3, DIMENSION)).astype(np.float32)
     ids = [2, *(3 + WORDS.index(word) for word in ("good", "film")), 3, 3 + WORDS.index("bad"), 3]
     expected = np.tanh(table[ids].mean(axis=0))
     np.testing.assert_allclose(plain.encode([Pair("good film", "bad")])[0], expected, rtol=1e-5)
 
 
-def test_token_types_tell_the_second_segment(typed):
+def test_token_types_mark_the_second_segment(typed):
     table = np.random.default_rng(1).normal(size=(len(WORDS) + 3, DIMENSION)).astype(np.float32)
     ids = [2, *(3 + WORDS.index(word) for word in ("good", "film")), 3, 3 + WORDS.index("bad"), 3]
     kinds = np.array([0, 0, 0, 0, 1, 1])[:, None] * np.arange(DIMENSION)
@@ -104,14 +104,14 @@ def test_the_longer_segment_of_a_long_pair_is_cut(plain):
     np.testing.assert_array_equal(plain.encode([whole]), plain.encode([cut]))
 
 
-def test_a_pair_without_room_is_refused_by_name():
+def test_a_pair_without_room_is_rejected_by_name():
     narrow = OnnxEncoder(onnx_model().SerializeToString(), paired_tokenizer(), max_length=4)
     assert narrow.encode(["good film bad"]).shape == (1, DIMENSION)
     with pytest.raises(DataError, match="text 1 is a pair, and 4 tokens have no room"):
         narrow.encode(["good", Pair("good", "bad")])
 
 
-def test_words_and_n_grams_are_those_of_both_segments():
+def test_words_and_n_grams_cover_both_segments():
     files = word_vector_files()
     vectors = WordVectors(WORDS, read_array(files[layout.VECTORS]))
     pair, joined = Pair("A good film.", "It is bad"), "A good film. It is bad"

@@ -1,4 +1,4 @@
-"""What a backbone is fed beside texts."""
+"""Inputs of a backbone besides texts: adapters and prompts."""
 
 import numpy as np
 import pytest
@@ -28,19 +28,19 @@ def state():
     return EncoderState.of({DOWN: numbers(WIDTH, 3), UP: numbers(3, WIDTH, seed=1)})
 
 
-def test_a_state_is_what_its_graph_makes_of_it(encoder, state):
+def test_embeddings_with_a_state_equal_the_formula(encoder, state):
     plain = OnnxEncoder(onnx_model().SerializeToString(), tokenizer_json(), max_length=MAX_LENGTH)
-    found = plain.encode(TEXTS)
-    np.testing.assert_array_equal(encoder.encode(TEXTS), found)
-    expected = found + found @ state.inputs[DOWN] @ state.inputs[UP]
+    plain_embeddings = plain.encode(TEXTS)
+    np.testing.assert_array_equal(encoder.encode(TEXTS), plain_embeddings)
+    expected = plain_embeddings + plain_embeddings @ state.inputs[DOWN] @ state.inputs[UP]
     np.testing.assert_allclose(encoder.encode(TEXTS, state), expected, rtol=1e-5)
     keys = EncoderState.of({KEY: np.full((1, 2, 5, 4), 0.5, np.float32)})
-    np.testing.assert_allclose(encoder.encode(TEXTS, keys), found + 20, rtol=1e-5)
+    np.testing.assert_allclose(encoder.encode(TEXTS, keys), plain_embeddings + 20, rtol=1e-5)
     both = encoder.encode(TEXTS, state.joined(keys))
     np.testing.assert_allclose(both, expected + 20, rtol=1e-5)
 
 
-def test_a_graph_tells_what_it_takes(encoder, tmp_path):
+def test_optional_inputs_are_read_from_the_graph(encoder, tmp_path):
     expected = {DOWN: (WIDTH, None), UP: (None, WIDTH), KEY: (1, 2, None, 4)}
     assert encoder.optional_inputs == expected
     written = stored(optional_model(), tmp_path / "model.ort")
@@ -48,28 +48,28 @@ def test_a_graph_tells_what_it_takes(encoder, tmp_path):
     assert again.optional_inputs == expected
 
 
-def test_only_a_graph_that_gives_keys_and_values_compiles_prompts(encoder):
+def test_a_graph_without_keys_and_values_compiles_no_prompts(encoder):
     with pytest.raises(BundleFormatError, match="compiles no prompts"):
         encoder.compile_context(encoder.context(["good film"], 8))
 
 
-def test_nobody_changes_a_state(state):
+def test_a_state_is_immutable(state):
     array = numbers(WIDTH, 2)
-    given = EncoderState.of({DOWN: array})
-    kept, digest = given.inputs[DOWN].copy(), given.digest
+    stored = EncoderState.of({DOWN: array})
+    copy, digest = stored.inputs[DOWN].copy(), stored.digest
     array[:] = 7
-    np.testing.assert_array_equal(given.inputs[DOWN], kept)
+    np.testing.assert_array_equal(stored.inputs[DOWN], copy)
     assert EncoderState.of({DOWN: array}).digest != digest
     with pytest.raises(ValueError, match="read-only"):
-        given.inputs[DOWN][:] = 0
+        stored.inputs[DOWN][:] = 0
     with pytest.raises(TypeError):
-        given.inputs[UP] = array
+        stored.inputs[UP] = array
     with pytest.raises(AttributeError):
-        given.digest = ""
+        stored.digest = ""
 
 
 def coded(seed):
-    """An adapter's weights as a bundle has them, and the arrays that they are made of."""
+    """An adapter's quantized weights and their steps, as a bundle has them."""
     draw = np.random.default_rng(seed)
     return {
         name: (draw.integers(-127, 128, shape, dtype=np.int8), numbers(shape[1], seed=seed))
@@ -77,40 +77,40 @@ def coded(seed):
     }
 
 
-def test_bytes_are_multiplied_out_as_they_are_asked_for(encoder):
+def test_quantized_weights_are_decoded_on_access(encoder):
     states, plain = [], []
     for seed in range(3):
-        given = coded(seed)
-        states.append(EncoderState(Coded({}, given), str(seed)))
-        plain.append({name: code * step for name, (code, step) in given.items()})
-        for code, step in given.values():  # nobody changes a state
+        weights = coded(seed)
+        states.append(EncoderState(Coded({}, weights), str(seed)))
+        plain.append({name: code * step for name, (code, step) in weights.items()})
+        for code, step in weights.values():  # a state does not change
             code[:] = 0
             step[:] = 0
     assert list(states[0].inputs) == [DOWN, UP] and len(states[0].inputs) == 2
     expected = [encoder.encode(TEXTS, EncoderState.of(inputs)) for inputs in plain]
-    for turn in (0, 1, 1, 2, 0):  # the last one's are kept, and no other's are taken for them
+    for turn in (0, 1, 1, 2, 0):  # the last state is cached
         np.testing.assert_array_equal(encoder.encode(TEXTS, states[turn]), expected[turn])
     states[0].inputs[DOWN][:] = 0
     np.testing.assert_array_equal(encoder.encode(TEXTS, states[0]), expected[0])
 
 
-def test_bytes_that_come_to_no_number_are_refused():
+def test_non_finite_weights_are_rejected():
     code, step = coded(0)[DOWN]
     with pytest.raises(BundleFormatError, match="NaN or infinity"), np.errstate(over="ignore"):
         EncoderState(Coded({}, {DOWN: (code, np.full_like(step, 3e38))}), "")
 
 
-def test_provenance_is_of_backbone_adapter_and_prompt(state):
+def test_provenance_depends_on_backbone_adapter_and_prompt(state):
     keys = EncoderState.of({KEY: numbers(1, 2, 5, 4)})
     again = EncoderState.of(dict(reversed(state.inputs.items())))
     assert again.digest == state.digest
     assert provenance("backbone") == "backbone"
-    found = {
+    names = {
         provenance("backbone"), provenance("other", state), provenance("backbone", state),
         provenance("backbone", keys), provenance("backbone", state.joined(keys)),
         provenance("backbone", keys.joined(state)),
     }  # fmt: skip
-    assert len(found) == 6
+    assert len(names) == 6
     with pytest.raises(BundleFormatError, match="feed the same input"):
         state.joined(again)
 
@@ -133,7 +133,7 @@ def test_provenance_is_of_backbone_adapter_and_prompt(state):
     ids=["other", "part", "number", "terminal", "double", "list", "axes", "columns", "tokens",
          "nan", "infinity"],
 )  # fmt: skip
-def test_states_that_are_none(inputs, match):
+def test_wrong_states_are_rejected(inputs, match):
     with pytest.raises(BundleFormatError, match=match) as caught:
         EncoderState.of(inputs)
     assert str(caught.value).isprintable()
@@ -150,14 +150,14 @@ def test_states_that_are_none(inputs, match):
     ],
     ids=["width", "uneven", "half", "texts", "absent"],
 )
-def test_states_for_another_graph(encoder, inputs, match):
+def test_states_for_another_graph_are_rejected(encoder, inputs, match):
     state = EncoderState.of(inputs)
     for ask in (lambda: encoder.check_state(state), lambda: encoder.encode(TEXTS, state)):
         with pytest.raises(BundleFormatError, match=match):
             ask()
 
 
-def test_a_backbone_without_optional_inputs_takes_no_state(state):
+def test_a_backbone_without_optional_inputs_rejects_states(state):
     plain = OnnxEncoder(onnx_model().SerializeToString(), tokenizer_json(), max_length=MAX_LENGTH)
     assert plain.optional_inputs == {}
     lazy = LazyBackbone(lambda: plain, transformer=True)

@@ -1,4 +1,4 @@
-"""The command that looks after a device's folder."""
+"""The command that checks and repairs a device's folder."""
 
 import json
 
@@ -9,19 +9,19 @@ from devices import sql
 from fala.device import Device
 
 
-def test_a_doctor_looks_and_repairs(path):
-    done = works("doctor", path)
-    assert done.output.splitlines()[0] == "examples: 90, 90 with a label"
-    assert done.output.endswith("\nwhole\n") and "slot a (active): whole" in done.output
+def test_doctor_examines_and_repairs(path):
+    result = works("doctor", path)
+    assert result.output.splitlines()[0] == "examples: 90, 90 with a label"
+    assert result.output.endswith("\nwhole\n") and "slot a (active): whole" in result.output
     sql(path, "UPDATE examples SET label = x'ff' WHERE id = 1")
-    done = run("doctor", path)
-    assert done.exit_code == 1 and "to do: write store.sqlite3 anew" in done.output
-    done = run("doctor", path, "--json")
-    said = json.loads(done.output)
-    assert (done.exit_code, said["whole"], said["labelled"]) == (1, False, 89)
-    done = works("doctor", path, "--repair")
-    assert "done: write store.sqlite3 anew" in done.output
-    assert "kept aside: damaged-" in done.output
+    result = run("doctor", path)
+    assert result.exit_code == 1 and "to do: write store.sqlite3 anew" in result.output
+    result = run("doctor", path, "--json")
+    report = json.loads(result.output)
+    assert (result.exit_code, report["whole"], report["labelled"]) == (1, False, 89)
+    result = works("doctor", path, "--repair")
+    assert "done: write store.sqlite3 anew" in result.output
+    assert "kept aside: damaged-" in result.output
     works("doctor", path)
     with Device.open(path) as device:
         assert len(list(device.examples())) == 90
@@ -39,12 +39,12 @@ def test_mistakes_end_in_one_line(arguments, message, tmp_path, monkeypatch):
     assert message in failed("doctor", *arguments)
 
 
-def test_a_name_cannot_speak_to_the_terminal(path):
+def test_output_contains_no_terminal_escapes(path):
     sql(path, "UPDATE slots SET bundle = ?", "\x1b[31mred")
     (path / "bundles" / "two\nlines\x07.fala").touch()
-    done = run("doctor", path)
-    assert done.exit_code == 1 and "\x1b" not in done.output and "?" not in done.output
-    assert "bundle two lines\\x07.fala: not a bundle" in done.output
+    result = run("doctor", path)
+    assert result.exit_code == 1 and "\x1b" not in result.output and "?" not in result.output
+    assert "bundle two lines\\x07.fala: not a bundle" in result.output
     message = failed("doctor", path / "\x1b[31mred")
     assert "\x1b" not in message and "\\x1b[31mred" in message
 

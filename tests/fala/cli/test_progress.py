@@ -28,7 +28,7 @@ def steps(clock, seconds, count, label="embedding texts"):
             bar.update(1)
 
 
-def test_a_log_gets_a_line_after_two_seconds_and_then_every_half_minute(clock, capsys):
+def test_a_log_has_a_line_after_two_seconds_and_every_half_minute(clock, capsys):
     steps(clock, seconds=1, count=100)
     assert capsys.readouterr().err.splitlines() == [
         "embedding texts: 2%",
@@ -38,21 +38,21 @@ def test_a_log_gets_a_line_after_two_seconds_and_then_every_half_minute(clock, c
     ]
 
 
-def test_a_short_step_says_nothing_in_a_log(clock, capsys):
+def test_a_short_step_prints_nothing_in_a_log(clock, capsys):
     steps(clock, seconds=0.1, count=15)
-    steps(clock, seconds=5, count=1)  # over when it could be told of
+    steps(clock, seconds=5, count=1)  # ends before the first line
     steps(clock, seconds=1, count=0)
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_step_that_tells_nothing_is_told_of_all_the_same(monkeypatch, capsys):
+def test_a_step_without_updates_is_printed(monkeypatch, capsys):
     monkeypatch.setattr(module, "_FIRST", 0.01)
     with progress("tracing the graph"):
         time.sleep(0.3)
     assert capsys.readouterr().err == "tracing the graph ...\n"
 
 
-def test_a_terminal_gets_a_bar(monkeypatch):
+def test_a_terminal_has_a_bar(monkeypatch):
     shown = Terminal()
     monkeypatch.setattr(sys, "stderr", shown)
     with progress("calibrating", 4) as bar:

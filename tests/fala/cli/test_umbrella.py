@@ -1,4 +1,4 @@
-"""The command ``fala``: a list that costs nothing, and every other command behind it."""
+"""The command ``fala``: its list of commands, without imports, and the commands."""
 
 import subprocess
 import sys
@@ -16,13 +16,13 @@ from program import Program
 PROGRAM = Program(fala_command.command, "fala")
 
 
-def offered(*words):
+def completions(*words):
     *before, last = words
     shell = BashComplete(fala_command.command, {}, "fala", "_FALA_COMPLETE")
     return [item.value for item in shell.get_completions(before, last)]
 
 
-def test_the_list_imports_none_of_what_it_lists():
+def test_the_list_of_commands_imports_none_of_them():
     code = """
 import sys
 import fala_command
@@ -31,15 +31,15 @@ try:
 except SystemExit:
     print(*({"fala", "fala_export", "fala_sim", "numpy"} & set(sys.modules)))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    *printed, imported = done.stdout.splitlines()
+    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    *printed, imported = child.stdout.splitlines()
     assert imported == ""
     listed = [line.split()[0] for line in printed if line.startswith("  ")]
     assert {*(part.name for part in fala_command.PARTS), "completion"} <= set(listed)
 
 
 @pytest.mark.parametrize("part", fala_command.PARTS, ids=lambda part: part.name)
-def test_a_command_is_described_in_one_way(part):
+def test_a_command_and_the_list_have_the_same_description(part):
     assert part.load().help.partition("\n")[0] == part.short_help
     shown = PROGRAM.works(part.name, "-h")
     assert shown.stderr == ""
@@ -59,9 +59,9 @@ def test_a_command_is_described_in_one_way(part):
         (("replace", "--budget", "-1"), 2, "--budget"),
     ],
 )
-def test_mistakes_end_alike(arguments, status, message):
+def test_mistakes_end_in_one_line(arguments, status, message):
     if arguments[:2] == ("sim", "data"):
-        pytest.importorskip("pooch")  # without its extra the command says so, and that alone
+        pytest.importorskip("pooch")  # without its extra the message is another
     assert message in PROGRAM.failed(*arguments, status=status)
 
 
@@ -79,25 +79,25 @@ def test_mistakes_end_alike(arguments, status, message):
 def test_a_mistyped_name_gets_a_suggestion(arguments, suggested):
     if arguments[:2] == ("sim", "data"):
         pytest.importorskip("pooch")
-    said = PROGRAM.run(*arguments).stderr
-    assert "Did you mean" in said and repr(suggested) in said
+    errors = PROGRAM.run(*arguments).stderr
+    assert "Did you mean" in errors and repr(suggested) in errors
 
 
-def test_a_name_that_is_like_no_other_gets_none():
+def test_an_unknown_name_gets_no_suggestion():
     assert "Did you mean" not in PROGRAM.run("sim", "table", "99").stderr
 
 
-def test_a_shell_is_offered_commands_and_names():
-    assert offered("s") == ["sim"]
-    assert "doctor" in offered("device", "")
-    assert offered("replace", "--old", "")[:2] == [*BUILT_IN]
-    assert offered("sim", "table", "head") == ["headline"]
-    assert offered("sim", "all", "--methods", "old,lo") == ["old,lora", "old,logistic"]
-    assert "soft-all" in offered("export", "prompts", "--kind", "")
+def test_completions_are_commands_and_names():
+    assert completions("s") == ["sim"]
+    assert "doctor" in completions("device", "")
+    assert completions("replace", "--old", "")[:2] == [*BUILT_IN]
+    assert completions("sim", "table", "head") == ["headline"]
+    assert completions("sim", "all", "--methods", "old,lo") == ["old,lora", "old,logistic"]
+    assert "soft-all" in completions("export", "prompts", "--kind", "")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_is_for_all_programs(shell):
+def test_completion_covers_all_programs(shell):
     printed = PROGRAM.works("completion", shell).stdout
     for program in ("fala", "fala-replace", "fala-device", "fala-export", "fala-sim"):
         assert f"_{program.replace('-', '_').upper()}_COMPLETE" in printed

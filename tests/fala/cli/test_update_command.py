@@ -33,7 +33,7 @@ def vendor(tmp_path_factory):
 
 
 @pytest.fixture
-def learned_of_telling(tmp_path):
+def device_and_vendor(tmp_path):
     """A device whose labels a prompt predicts, on the release that its vendor has published."""
     old = write_plain(tmp_path / "old.fala", seed=5, name="old encoder")
     release = write_compiling(tmp_path / "compiling.fala")
@@ -50,7 +50,7 @@ def server(vendor):
         yield server
 
 
-def test_an_update_and_nothing_newer(path, vendor, server):
+def test_an_update_is_installed_once(path, vendor, server):
     command = ("update", path, server.address, "--root", vendor.root)
     updated = works(*command)
     assert without_progress(updated.stderr) == ""
@@ -59,17 +59,17 @@ def test_an_update_and_nothing_newer(path, vendor, server):
     assert done(*command) is None
 
 
-def test_json(path, vendor, server):
+def test_update_prints_json(path, vendor, server):
     report = done("update", path, server.address, "--root", vendor.root, "--budget", 3)
     assert report["new"] == "tiny vectors"
 
 
-def test_an_update_compiles_a_prompt(tmp_path, learned_of_telling):
-    """A prompt is tried where it is asked for, as in any replacement."""
-    path, vendor = learned_of_telling
+def test_an_update_compiles_a_prompt(tmp_path, device_and_vendor):
+    """A prompt is tried only with the option, as in any replacement."""
+    path, vendor = device_and_vendor
     with FileServer(vendor.files()) as server:
-        asked = ["update", path, server.address, "--root", vendor.root, "--budget", 200]
-        report = done(*asked, "--prompts", "auto")
+        command = ["update", path, server.address, "--root", vendor.root, "--budget", 200]
+        report = done(*command, "--prompts", "auto")
     assert report["new"] == "compiling encoder" and report["prompt"]["taken"]
     with Device.open(path) as device:
         assert device.on_trial
@@ -84,11 +84,11 @@ def test_an_update_compiles_a_prompt(tmp_path, learned_of_telling):
             assert device.update(server.address, root=vendor.root).prompt is None
 
 
-def test_a_release_that_labels_prove_worse_is_refused_where_asked(path, releases, tmp_path):
+def test_a_worse_release_is_rejected_with_the_option(path, releases, tmp_path):
     mid = Bundle.open(releases["mid"])
     head = mid.head()
-    turned = Head(head.task, head.labels, -head.weight, -head.bias)
-    write_release(tmp_path / "turned.fala", mid, turned, {})
+    negated = Head(head.task, head.labels, -head.weight, -head.bias)
+    write_release(tmp_path / "turned.fala", mid, negated, {})
     vendor = Vendor(tmp_path / "vendor")
     vendor.publish(tmp_path / "turned.fala")
     with FileServer(vendor.files()) as server:
@@ -99,7 +99,7 @@ def test_a_release_that_labels_prove_worse_is_refused_where_asked(path, releases
         works(*options)
 
 
-def test_mistakes(path, vendor, server, tmp_path):
+def test_update_mistakes_end_in_one_line(path, vendor, server, tmp_path):
     for message, *arguments in (
         ("not a device folder", tmp_path / "none", server.address, "--root", vendor.root),
         ("cannot be read", path, server.address, "--root", tmp_path / "none"),
@@ -112,17 +112,17 @@ def test_mistakes(path, vendor, server, tmp_path):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Ctrl-C is sent otherwise there")
-def test_ctrl_c_in_a_download(path, vendor, server):
+def test_ctrl_c_interrupts_a_download_that_resumes(path, vendor, server):
     """It ends in one line, the active model stays, and the download resumes."""
     name = target_in(server.files)
     data = server.files[name]
-    begun = []
+    started = []
 
     def slow(handler):
         handler.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(data))
         handler.wfile.write(data[:300_000])
         handler.wfile.flush()
-        begun.append(True)
+        started.append(True)
         time.sleep(3)
 
     server.special[name] = slow
@@ -133,19 +133,19 @@ def test_ctrl_c_in_a_download(path, vendor, server):
     )  # fmt: skip
     part = path / "updates"
     until = time.monotonic() + 30
-    while not (begun and any(file.stat().st_size for file in part.glob("*.part"))):
+    while not (started and any(file.stat().st_size for file in part.glob("*.part"))):
         assert time.monotonic() < until
         assert child.poll() is None, child.communicate()
         time.sleep(0.02)
     child.send_signal(signal.SIGINT)
-    printed, told = child.communicate(timeout=30)
+    printed, errors = child.communicate(timeout=30)
     assert (child.returncode, printed) == (130, "")
-    assert "old is active; run the command again to resume" in told
-    assert "Traceback" not in told
+    assert "old is active; run the command again to resume" in errors
+    assert "Traceback" not in errors
     server.special.clear()
     server.requests.clear()
     works("update", path, server.address, "--root", vendor.root)
-    (asked,) = [given for path, given in server.requests if path == name]
-    assert asked is not None
+    (header,) = [value for path, value in server.requests if path == name]
+    assert header is not None
     with Device.open(path) as device:
         assert device.name == "tiny vectors"

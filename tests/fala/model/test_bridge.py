@@ -1,4 +1,4 @@
-"""Bridges and population priors: their mathematics, and what a bundle makes of them."""
+"""Bridges and population priors: their mathematics, and their files in a bundle."""
 
 import numpy as np
 import pytest
@@ -56,7 +56,7 @@ def test_embeddings_of_another_backbone_are_refused(shape):
         make_bridge().map(np.zeros(shape, np.float32))
 
 
-def test_a_chain_is_the_two_maps_in_turn():
+def test_a_chain_composes_the_two_maps():
     first, second = make_bridge(d_new=6), make_bridge("b" * 64, d_old=6, d_new=4, seed=1)
     chain = first.then(second)
     assert chain.source == first.source
@@ -65,8 +65,8 @@ def test_a_chain_is_the_two_maps_in_turn():
     assert chain.matrix.dtype == chain.offset.dtype == np.float32
 
 
-def test_a_chains_residuals_are_what_both_leave():
-    # Texts for which the first bridge is off by noise of its variance, and the second by its own.
+def test_a_chains_variance_includes_both_residuals():
+    # Texts for which each bridge is off by noise of its own variance.
     first, second = make_bridge(d_new=6), make_bridge("b" * 64, d_old=6, d_new=4, seed=1)
     random = np.random.default_rng(3)
     old = random.normal(size=(100_000, 5)).astype(np.float32)
@@ -77,7 +77,7 @@ def test_a_chains_residuals_are_what_both_leave():
     np.testing.assert_allclose(np.var(new - chain.map(old), axis=0), chain.variance, rtol=0.03)
 
 
-def test_a_chain_that_does_not_meet_is_refused():
+def test_a_chain_of_other_dimensions_is_rejected():
     with pytest.raises(DimensionError, match="from 4 dimensions cannot follow one to 8"):
         make_bridge().then(make_bridge(d_old=4))
 
@@ -96,16 +96,16 @@ def test_a_bundle_keeps_bridges_and_prior(release):
     assert bundle.manifest.details["bridges"] == {SOURCE: {"texts": 10}, "b" * 64: {"texts": 20}}
     assert bundle.manifest.details["prior"] == {"people": 7}
     assert set(bundle.bridges()) == {SOURCE, "b" * 64}
-    for made in (first, second):
-        kept = bundle.bridges()[made.source]
-        assert kept.source == made.source
+    for bridge in (first, second):
+        loaded = bundle.bridges()[bridge.source]
+        assert loaded.source == bridge.source
         for name in ("matrix", "offset", "variance"):
-            expected = getattr(made, name).astype(np.float16)
-            np.testing.assert_array_equal(getattr(kept, name), expected)
-            assert getattr(kept, name).dtype == np.float32
+            expected = getattr(bridge, name).astype(np.float16)
+            np.testing.assert_array_equal(getattr(loaded, name), expected)
+            assert getattr(loaded, name).dtype == np.float32
     for name in ("mean", "variance", "factors"):
         np.testing.assert_array_equal(getattr(bundle.prior(), name), getattr(prior, name))
-    # The rest is what it was, and embeddings that devices keep stay good.
+    # The other files are unchanged, and the embeddings of devices stay valid.
     assert bundle.backbone_digest == release.backbone_digest
     assert bundle.head_digest == release.head_digest
     now = dict(bundles.entries_of(release.path))
@@ -127,21 +127,21 @@ def test_a_bridge_of_the_same_source_is_replaced(release):
     assert bundle.manifest.details["prior"] == {"people": 2}
 
 
-def test_another_head_keeps_the_bridges_and_leaves_the_prior(release, tmp_path):
+def test_another_head_keeps_the_bridges_and_drops_the_prior(release, tmp_path):
     add_bridge(release.path, release, make_bridge(), {"texts": 10})
     add_prior(release.path, Bundle.open(release.path), make_prior(), {"people": 7})
     bundle = Bundle.open(release.path)
     head = bundles.make_head(labels=("a", "b", "c"))
     write_release(tmp_path / "other.fala", bundle, head, {"head": "another"})
-    other = Bundle.open(tmp_path / "other.fala")
-    assert set(other.bridges()) == {SOURCE}
-    assert other.prior() is None
-    assert other.manifest.details["bridges"] == {SOURCE: {"texts": 10}}
-    assert "prior" not in other.manifest.details
-    assert other.backbone_digest == release.backbone_digest
+    loaded = Bundle.open(tmp_path / "other.fala")
+    assert set(loaded.bridges()) == {SOURCE}
+    assert loaded.prior() is None
+    assert loaded.manifest.details["bridges"] == {SOURCE: {"texts": 10}}
+    assert "prior" not in loaded.manifest.details
+    assert loaded.backbone_digest == release.backbone_digest
 
 
-def test_what_does_not_fit_is_not_written(release, tmp_path):
+def test_wrong_bridges_and_priors_are_not_written(release, tmp_path):
     before = release.path.read_bytes()
     large = make_bridge()
     large.matrix[0, 0] = 1e6
@@ -205,7 +205,7 @@ MATRIX, OFFSET, VARIANCE = (f"{FOLDER}/{name}" for name in layout.BRIDGE_FILES)
         ),
     ],
 )
-def test_a_misshapen_one_is_refused(release, tmp_path, changes, error):
+def test_wrong_bridge_and_prior_files_are_rejected(release, tmp_path, changes, error):
     add_bridge(release.path, release, make_bridge(), {})
     add_prior(release.path, Bundle.open(release.path), make_prior(), {})
     bad = tmp_path / "bad.fala"

@@ -20,7 +20,7 @@ def vendor_logits(head, inputs):
 # Inputs
 
 
-def test_a_classifier_takes_the_embeddings():
+def test_a_classifiers_inputs_are_the_embeddings():
     inputs = make_head().inputs(TEXTS, EMBEDDINGS)
     assert inputs.dtype == np.float32
     assert np.array_equal(inputs, np.stack([EMBEDDINGS[text] for text in TEXTS]))
@@ -51,7 +51,7 @@ def test_a_large_query_does_not_overflow():
     assert np.isfinite(inputs).all()
 
 
-def test_no_examples():
+def test_no_examples_give_empty_arrays():
     for head in (make_head(), make_head(MATCHING, query=True), make_head(labels=THREE)):
         inputs = head.inputs([], {})
         assert inputs.shape == (0, DIMENSION)
@@ -65,7 +65,7 @@ def test_no_examples():
     "head",
     [make_head(), make_head(labels=THREE), make_head(MATCHING, query=True), make_head(MATCHING)],
 )
-def test_theta_one_is_the_vendors_model_to_the_last_bit(head):
+def test_theta_one_equals_the_vendors_model_exactly(head):
     inputs = rng.normal(size=(50, DIMENSION)).astype(np.float32)
     expected = vendor_logits(head, inputs)
     assert head.vendor_model().logits(inputs).tobytes() == expected.tobytes()
@@ -76,7 +76,7 @@ def test_theta_one_is_the_vendors_model_to_the_last_bit(head):
 
 
 @pytest.mark.parametrize("labels", [("0", "1"), THREE])
-def test_folding_is_the_formula(labels):
+def test_the_personal_weight_equals_theta_times_the_vendors(labels):
     head = make_head(labels=labels)
     theta, bias = rng.normal(size=head.weight.shape), rng.normal(size=head.bias.shape)
     inputs = rng.normal(size=(9, DIMENSION)).astype(np.float32)
@@ -86,13 +86,13 @@ def test_folding_is_the_formula(labels):
     expected = np.einsum("cd,ncd->nc", theta, features) + bias
     matrix = PersonalModel.of_matrix(head, theta, bias)
     np.testing.assert_allclose(matrix.logits(inputs), expected, atol=1e-5)
-    own = PersonalModel(head, theta * head.weight, bias)
-    np.testing.assert_allclose(own.logits(inputs), expected, atol=1e-5)
-    assert not own.is_vendor
+    personal = PersonalModel(head, theta * head.weight, bias)
+    np.testing.assert_allclose(personal.logits(inputs), expected, atol=1e-5)
+    assert not personal.is_vendor
 
 
 @pytest.mark.parametrize("labels", [("0", "1"), THREE])
-def test_probabilities(labels):
+def test_probabilities_are_softmax_or_sigmoid(labels):
     head = make_head(labels=labels)
     inputs = rng.normal(size=(9, DIMENSION)).astype(np.float32)
     model = head.vendor_model()
@@ -115,13 +115,13 @@ def test_probabilities(labels):
         (np.ones((1, DIMENSION)), np.full(1, np.inf), "not finite"),
     ],
 )
-def test_weights_that_do_not_fit(weight, bias, match):
+def test_wrong_weights_are_rejected(weight, bias, match):
     with pytest.raises(DataError, match=match):
         PersonalModel(make_head(), weight, bias)
 
 
 @pytest.mark.parametrize("labels", [("0", "1"), THREE])
-def test_a_head_in_another_order_says_the_same(labels):
+def test_reordering_labels_keeps_probabilities(labels):
     head, inputs = make_head(labels=labels), rng.normal(size=(9, DIMENSION)).astype(np.float32)
     turned = head.in_order(labels[::-1])
     assert turned.labels == labels[::-1] and turned.in_order(labels) == head
@@ -132,7 +132,7 @@ def test_a_head_in_another_order_says_the_same(labels):
         head.in_order(("0", "2"))
 
 
-def test_models_compare_by_what_they_say():
+def test_models_compare_by_their_weights():
     head = make_head()
     moved = PersonalModel(head, head.weight + 1, head.bias)
     assert head == make_head() != make_head(seed=3)
@@ -156,7 +156,7 @@ def test_shares_are_the_second_labels_or_all_labels():
 # Examples
 
 
-def test_examples_of_the_right_kind_pass():
+def test_right_examples_are_accepted():
     matches = [Match(("a", "b"), "c"), Match([], "d")]
     assert check_examples(("a", ""), CLASSIFICATION) == ["a", ""]
     assert check_examples(matches, MATCHING) == matches
@@ -180,6 +180,6 @@ def test_examples_of_the_right_kind_pass():
         ([Match(("ok", "\udc00"), "c")], MATCHING, "example 0 has a lone surrogate"),
     ],
 )
-def test_examples_of_the_wrong_kind(examples, task, match):
+def test_wrong_examples_are_rejected(examples, task, match):
     with pytest.raises(DataError, match=match):
         check_examples(examples, task)

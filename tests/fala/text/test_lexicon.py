@@ -1,4 +1,4 @@
-"""Lexicons: what n-grams tell, in a byte each, and rows of unit length."""
+"""Lexicons: one byte of inverse document frequency per n-gram, and rows of unit length."""
 
 import numpy as np
 import pytest
@@ -15,19 +15,19 @@ def buckets(text):
     return ngrams([text])[1]
 
 
-def test_frequent_ngrams_tell_less_and_unseen_ones_most():
+def test_frequencies_decrease_with_the_number_of_texts():
     idf = Lexicon.fit(TEXTS).idf
-    seen = np.bincount(ngrams(TEXTS)[1], minlength=BUCKETS)
-    exact = np.log((1 + len(TEXTS)) / (1 + seen)) + 1
+    counts = np.bincount(ngrams(TEXTS)[1], minlength=BUCKETS)
+    exact = np.log((1 + len(TEXTS)) / (1 + counts)) + 1
     step = exact.max() / STEPS
     np.testing.assert_allclose(idf, exact, atol=0.51 * step)
-    assert (idf[seen == 0] == idf.max()).all()
-    assert idf[seen == 3].max() < idf[seen == 1].min()
+    assert (idf[counts == 0] == idf.max()).all()
+    assert idf[counts == 3].max() < idf[counts == 1].min()
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 1000])
-def test_a_byte_holds_every_frequency_as_it_is(count):
-    """Whatever way a reader takes: largest over 255 as the step, in float32 or in float64."""
+def test_a_byte_holds_every_frequency_exactly(count):
+    """With the largest over 255 as the step, computed in float32 or in float64."""
     idf = Lexicon.fit([f"text {number}" for number in range(count)]).idf
     assert idf.dtype == np.float32
     step = idf.max() / np.float32(STEPS)
@@ -64,23 +64,23 @@ def test_rows_are_frequencies_of_unit_length():
 @pytest.mark.parametrize(
     "idf", [np.ones(5), np.full(BUCKETS, np.nan), np.full(BUCKETS, -1.0), np.ones((1, BUCKETS))]
 )
-def test_other_frequencies_are_refused(idf):
+def test_wrong_frequencies_are_rejected(idf):
     with pytest.raises(BundleFormatError, match="inverse document frequencies"):
         Lexicon(idf)
 
 
-def test_the_last_rows_are_made_once():
-    asked = []
+def test_the_last_rows_are_cached():
+    calls = []
 
     def counting(texts):
-        asked.append(list(texts))
+        calls.append(list(texts))
         return ngrams(texts)
 
-    last, one, other = CachedRows(counting), Lexicon.fit(TEXTS), Lexicon.fit(TEXTS[:2])
-    rows = last.of(one, list(TEXTS))
-    assert last.of(Lexicon(one.idf.copy()), list(TEXTS)) is rows
-    np.testing.assert_array_equal(last.of(other, list(TEXTS)).values, other.rows(TEXTS).values)
-    assert asked == [TEXTS]
-    few = last.of(one, TEXTS[1:])
-    np.testing.assert_array_equal(few.values, one.rows(TEXTS[1:]).values)
-    assert asked == [TEXTS, TEXTS[1:]]
+    cache, first, second = CachedRows(counting), Lexicon.fit(TEXTS), Lexicon.fit(TEXTS[:2])
+    rows = cache.of(first, list(TEXTS))
+    assert cache.of(Lexicon(first.idf.copy()), list(TEXTS)) is rows
+    np.testing.assert_array_equal(cache.of(second, list(TEXTS)).values, second.rows(TEXTS).values)
+    assert calls == [TEXTS]
+    few = cache.of(first, TEXTS[1:])
+    np.testing.assert_array_equal(few.values, first.rows(TEXTS[1:]).values)
+    assert calls == [TEXTS, TEXTS[1:]]

@@ -1,4 +1,4 @@
-"""N-grams: a format, so that every bucket is held to a second derivation and to known values."""
+"""N-grams are a format: every bucket is checked by a second derivation and by known values."""
 
 import itertools
 import re
@@ -42,22 +42,22 @@ def bucket(hashed, kind):
 
 def expected(tokens, words=None):
     """Buckets of tokens, and of the words that they make; without words, of the tokens'."""
-    found = {bucket(polynomial(token), "token") for token in tokens}
-    for one, two in itertools.pairwise(tokens):
-        hashed = (polynomial(one) * MARKS["pair"] + polynomial(two)) % 2**64
-        found.add(bucket(hashed, "pair"))
+    result = {bucket(polynomial(token), "token") for token in tokens}
+    for first, second in itertools.pairwise(tokens):
+        hashed = (polynomial(first) * MARKS["pair"] + polynomial(second)) % 2**64
+        result.add(bucket(hashed, "pair"))
     for word in tokens if words is None else words:
         framed = f"<{word}>"
         for length in (3, 4, 5):
             for start in range(len(framed) - length + 1):
-                found.add(bucket(polynomial(framed[start : start + length]), length))
-    return sorted(found)
+                result.add(bucket(polynomial(framed[start : start + length]), length))
+    return sorted(result)
 
 
 def buckets(text):
-    starts, found = ngrams([text])
-    assert starts.tolist() == [0, len(found)]
-    return found.tolist()
+    starts, values = ngrams([text])
+    assert starts.tolist() == [0, len(values)]
+    return values.tolist()
 
 
 def english(text):
@@ -65,7 +65,7 @@ def english(text):
 
 
 def test_known_values():
-    """If this fails, every head with words answers otherwise: mend the code, not the test."""
+    """If this fails, every head with words predicts otherwise: fix the code, not the test."""
     assert VERSION == 1
     assert BUCKETS == 65_536
     assert buckets("Hi!") == KNOWN["Hi!"]
@@ -75,9 +75,9 @@ def test_known_values():
 
 @given(st.lists(st.text(st.characters(min_codepoint=32, max_codepoint=126)), max_size=5))
 def test_english_tokens_are_words_and_punctuation(texts):
-    starts, found = ngrams(texts)
+    starts, values = ngrams(texts)
     for text, start, stop in zip(texts, starts[:-1], starts[1:], strict=True):
-        assert found[start:stop].tolist() == expected(english(text))
+        assert values[start:stop].tolist() == expected(english(text))
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_english_tokens_are_words_and_punctuation(texts):
         (" \t\n", [], None),
     ],
 )
-def test_tokens_of_every_script(text, tokens, words):
+def test_tokens_of_many_scripts(text, tokens, words):
     assert buckets(text) == expected(tokens, words)
 
 
@@ -120,37 +120,37 @@ def test_tokens_of_every_script(text, tokens, words):
         max_size=8,
     ),
 )
-def test_a_text_has_the_same_ngrams_in_any_company(texts):
-    starts, found = ngrams(texts)
+def test_ngrams_do_not_depend_on_the_other_texts(texts):
+    starts, values = ngrams(texts)
     assert starts.dtype == np.int64
-    assert found.dtype == np.int32
+    assert values.dtype == np.int32
     assert len(starts) == len(texts) + 1
     for text, start, stop in zip(texts, starts[:-1], starts[1:], strict=True):
-        assert found[start:stop].tolist() == buckets(text)
-        assert (np.diff(found[start:stop]) > 0).all()
-    assert ((found >= 0) & (found < BUCKETS)).all()
+        assert values[start:stop].tolist() == buckets(text)
+        assert (np.diff(values[start:stop]) > 0).all()
+    assert ((values >= 0) & (values < BUCKETS)).all()
 
 
-def test_chunks_do_not_show(monkeypatch):
+def test_chunks_do_not_change_the_result(monkeypatch):
     texts = [f"text {number} of {number % 7}, é" for number in range(100)] + ["", "", "我们"]
     whole = ngrams(texts)
     monkeypatch.setattr(module, "_CHUNK", 50)
     monkeypatch.setattr(module, "_MOST", 2)
-    for one, other in zip(whole, ngrams(texts), strict=True):
-        np.testing.assert_array_equal(one, other)
+    for ours, chunked in zip(whole, ngrams(texts), strict=True):
+        np.testing.assert_array_equal(ours, chunked)
 
 
 def test_no_texts_and_many_empty_ones():
-    starts, found = ngrams([])
+    starts, values = ngrams([])
     assert starts.tolist() == [0]
-    assert len(found) == 0
-    starts, found = ngrams(["", *[" "] * BUCKETS, "a", ""])
+    assert len(values) == 0
+    starts, values = ngrams(["", *[" "] * BUCKETS, "a", ""])
     assert starts[BUCKETS + 1] == 0
-    assert (starts[-2:] == len(found)).all()
-    assert found.tolist() == expected(["a"])
+    assert (starts[-2:] == len(values)).all()
+    assert values.tolist() == expected(["a"])
 
 
-def test_only_the_beginning_of_a_long_text_counts():
+def test_only_the_beginning_of_a_long_text_is_read():
     beginning = "ab cd " * (LONGEST // 6 + 1)
     assert buckets(beginning[:LONGEST] + " further" * 1_000_000) == buckets(beginning[:LONGEST])
     assert buckets("x" * (LONGEST - 5) + " yz and") == expected(["x" * (LONGEST - 5), "yz", "a"])

@@ -9,7 +9,7 @@ from fala.text.sparse_rows import SparseRows
 WIDTH = 40
 
 
-def written(rows):
+def dense(rows):
     matrix = np.zeros((len(rows), rows.width))
     for number in range(len(rows)):
         part = slice(rows.starts[number], rows.starts[number + 1])
@@ -38,9 +38,9 @@ def random_rows(n, seed=0):
 
 @pytest.mark.parametrize("n", [0, 1, 2, 30])
 @pytest.mark.parametrize("classes", [1, 3])
-def test_products(n, classes):
+def test_products_equal_those_of_the_dense_matrix(n, classes):
     rows = random_rows(n)
-    matrix = written(rows)
+    matrix = dense(rows)
     random = np.random.default_rng(1)
     weight, numbers = random.normal(size=(classes, WIDTH)), random.normal(size=(n, classes))
     logits, gathered = rows.times(weight), rows.gather(numbers)
@@ -61,29 +61,29 @@ def test_a_weight_in_float32_is_multiplied_in_float64():
 @pytest.mark.parametrize("n", [0, 1, 30])
 @pytest.mark.parametrize("cost", [0, 4, 10**6], ids=["sparse", "both", "dense"])
 @pytest.mark.parametrize("block", [7, 512])
-def test_gram_matrices(monkeypatch, n, cost, block):
+def test_gram_matrices_equal_the_dense_product(monkeypatch, n, cost, block):
     monkeypatch.setattr(module, "_SPARSE_COST", cost)
     monkeypatch.setattr(module, "_BLOCK", block)
     rows = random_rows(n)
-    matrix = written(rows)
+    matrix = dense(rows)
     gram = rows.gram()
     np.testing.assert_allclose(gram, matrix @ matrix.T, atol=1e-12)
     np.testing.assert_array_equal(gram, gram.T)
     single = rows.gram(single=True)
     assert single.dtype == np.float32
     np.testing.assert_allclose(single, gram, rtol=1e-5, atol=1e-5)
-    single.fill(np.nan)  # whoever asks next is given a copy of what is kept
+    single.fill(np.nan)  # the cached matrix is not changed
     np.testing.assert_allclose(rows.gram(single=True), gram, rtol=1e-5, atol=1e-5)
 
 
-def test_rows_are_taken_and_stacked():
-    rows, others = random_rows(12), random_rows(5, seed=3)
+def test_take_and_stack_equal_the_dense_rows():
+    rows, further = random_rows(12), random_rows(5, seed=3)
     chosen = [3, 0, 3, 11, 1]
-    taken = rows.take(chosen)
-    np.testing.assert_array_equal(written(taken), written(rows)[chosen])
+    subset = rows.take(chosen)
+    np.testing.assert_array_equal(dense(subset), dense(rows)[chosen])
     assert len(rows.take([])) == 0
-    stacked = SparseRows.stack([rows, rows.take([]), others])
-    np.testing.assert_array_equal(written(stacked), np.vstack([written(rows), written(others)]))
+    stacked = SparseRows.stack([rows, rows.take([]), further])
+    np.testing.assert_array_equal(dense(stacked), np.vstack([dense(rows), dense(further)]))
     assert stacked.starts.dtype == np.int64
     assert stacked.buckets.dtype == np.int32
     assert stacked.values.dtype == np.float32
