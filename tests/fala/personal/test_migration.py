@@ -28,7 +28,7 @@ COLUMNS = {
     ],
     "active": ["1", "slot", "previous", "generation", "data"],  # the first was always 1
 }  # fmt: skip
-#: The first columns of them that the first and the second version had.
+#: How many of these columns the first two versions had.
 COUNTS = {
     1: {"examples": 4, "slots": 8, "active": 3},
     2: {"examples": 4, "slots": 9, "active": 3},
@@ -69,8 +69,8 @@ def earlier_version(path, version, viewed=None):
     if viewed is not None:
         opened = Bundle.open(viewed)
         head, (slot,) = opened.head(), target.execute("SELECT slot FROM active").fetchone()
-        own = np.ones_like(head.weight) if version < 3 else head.weight
-        parts = (part.tobytes() for part in (own, head.bias, np.full(1, 0.5, "<f4")))
+        weight = np.ones_like(head.weight) if version < 3 else head.weight
+        parts = (part.tobytes() for part in (weight, head.bias, np.full(1, 0.5, "<f4")))
         names = ["slot", "bundle", "backbone", "theta" if version < 3 else "own", "bias", "weight"]
         values = [slot, opened.digest, opened.backbone_digest, *parts]
         if version == 3:
@@ -86,8 +86,8 @@ def earlier_version(path, version, viewed=None):
 def close(first, second):
     """Whether two states are equal but for the rounding of theta."""
     return len(first) == len(second) and all(
-        np.allclose(one, other, rtol=1e-5, atol=1e-6)
-        for one, other in zip(first, second, strict=True)
+        np.allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+        for ours, theirs in zip(first, second, strict=True)
     )
 
 
@@ -117,16 +117,16 @@ def test_a_store_of_the_first_version_is_migrated(device, path, releases):
 def test_a_store_that_has_a_view_is_migrated(device, path, releases, labels, encoded, version):
     old = state(device)
     device.replace(releases["mid"], Budget(30))
-    mid, kept = state(device), [(row.example, row.label) for row in device.examples()]
-    assert kept == list(zip(TEXTS, labels, strict=True))
+    mid, examples = state(device), [(row.example, row.label) for row in device.examples()]
+    assert examples == list(zip(TEXTS, labels, strict=True))
     device.close()
     earlier_version(path, version, viewed=releases["old"])
-    (bundle,) = (one for (one,) in sql(path, "SELECT bundle FROM views"))
+    (bundle,) = (digest for (digest,) in sql(path, "SELECT bundle FROM views"))
     assert bundle == Bundle.open(releases["old"]).digest
     with Device.open(path) as device:
         # The view is dropped, the slot's own model is active, and nothing of the user's is lost.
         assert close(state(device), mid)
-        assert [(row.example, row.label) for row in device.examples()] == kept
+        assert [(row.example, row.label) for row in device.examples()] == examples
         assert len(embedded(path, releases["mid"])) == 30
         assert sql(path, "SELECT name FROM sqlite_master WHERE name = 'views'") == []
         encoded.clear()

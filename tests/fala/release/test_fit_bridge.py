@@ -33,7 +33,7 @@ def test_a_bridge_is_a_ridge_fit_to_all_texts(noise):
     )
 
 
-def test_a_bridge_knows_what_it_leaves_unexplained():
+def test_the_variance_of_a_bridge_is_its_error():
     # With 40 dimensions the fit to its own 64 texts leaves far less than the noise.
     old, new, matrix, offset = linear(80, 40, 30, 1.0, seed=10)
     bridge = fit_bridge("source", old, new)
@@ -45,7 +45,7 @@ def test_a_bridge_knows_what_it_leaves_unexplained():
     assert error / 1.3 < bridge.variance.mean() < error * 1.8
 
 
-def test_a_bridge_from_what_says_nothing_leads_to_the_mean():
+def test_a_bridge_from_noise_maps_to_the_mean():
     random = np.random.default_rng(13)
     old, new = random.normal(size=(200, 20)), random.normal(size=(200, 4)) + 5
     bridge = fit_bridge("source", old.astype(np.float32), new.astype(np.float32))
@@ -67,6 +67,6 @@ def test_a_bridge_from_what_says_nothing_leads_to_the_mean():
         (np.eye(50)[:, :4], np.full((50, 3), np.inf), "not finite"),
     ],
 )
-def test_what_no_bridge_can_be_learned_from(old, new, message):
+def test_unusable_embeddings_are_rejected(old, new, message):
     with pytest.raises(DataError, match=message):
         fit_bridge("source", old.astype(np.float32), new.astype(np.float32))

@@ -9,7 +9,7 @@ from fala.release.metrics import auc, f1, scores
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("classes", [2, 3, 5])
-def test_scores_are_scikit_learns(classes, seed):
+def test_scores_equal_scikit_learns(classes, seed):
     random = np.random.default_rng(seed)
     truth = np.concatenate([np.arange(classes), random.integers(classes, size=60)])
     # Few distinct values: many ties, some of them between the classes of a row.
@@ -28,11 +28,11 @@ def test_scores_are_scikit_learns(classes, seed):
     assert ours["accuracy"] == pytest.approx(accuracy_score(truth, decided))
 
 
-def test_what_is_undefined():
+def test_undefined_scores_are_none_or_zero():
     probabilities = np.array([[0.9, 0.1], [0.2, 0.8]])
     assert scores(np.array([0, 0]), probabilities) == {"auc": None, "f1": 0.0, "accuracy": 0.5}
     assert auc(np.array([True, False]), np.array([0.5, 0.5])) == 0.5
     assert f1(np.array([False]), np.array([False])) == 0.0
-    # A class that no row has does not spoil the others' mean.
+    # A class without rows does not change the mean of the others.
     three = scores(np.array([0, 1]), np.array([[0.8, 0.1, 0.1], [0.1, 0.8, 0.1]]))
     assert three["auc"] == 1.0

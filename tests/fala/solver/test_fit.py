@@ -1,4 +1,4 @@
-"""The one fit: its optimum by brute force, its leave-one-out by refits, its limits."""
+"""The fit: its optimum by brute force, its leave-one-out by refits, and edge cases."""
 
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ CASES = [
 ]  # fmt: skip
 
 
-#: Without a slope, which turns at a mean that every example has a part in.
+#: Without a slope, since its mean depends on every example.
 STILL = (1.0, 0.0)
 
 
@@ -37,7 +37,7 @@ def training_of(case):
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_the_optimum_is_the_brute_force_one(case):
+def test_the_optimum_equals_brute_force(case):
     training = training_of(case)
     scales = (*(0.3, 1.0, 0.7)[: len(training.blocks)], 0.8)
     fitted = fit(training, scales)
@@ -55,7 +55,7 @@ def padded(training, d):
     (block,) = training.blocks
     zeros = np.zeros((len(training), d - D))
     inputs = Inputs(np.hstack([block.inputs.coordinates, zeros]))
-    # As many weights again, of features that are always 0.
+    # The additional weights are of features that are always 0.
     weight = np.tile(block.weight, (1, d // D))
     prior = block.prior
     if prior is not None:
@@ -80,7 +80,7 @@ def test_primal_and_dual_agree(case):
     np.testing.assert_allclose(dual.full.weights[0][:, :D], primal.full.weights[0], atol=1e-8)
     np.testing.assert_allclose(dual.full.bias, primal.full.bias, atol=1e-8)
     np.testing.assert_allclose(dual.full.left_out, primal.full.left_out, atol=1e-7)
-    # What is always 0 stays as the vendor has it.
+    # Weights of features that are always 0 stay the vendor's.
     blocks = padded(training, 12 * D).blocks
     np.testing.assert_allclose(dual.full.weights[0][:, D:], blocks[0].weight[:, D:], atol=1e-8)
 
@@ -118,16 +118,16 @@ def test_a_gram_matrix_in_single_precision_has_the_same_minimum(monkeypatch, cas
 
 
 def left_out_by_refits(training):
-    """The logit of every example by a fit that it had no part in."""
-    found = []
+    """The logit of every example by a fit without it."""
+    logits = []
     for index in range(len(training)):
         labels, targets = training.labels.copy(), training.targets.copy()
         labels[index] = targets[index] = np.nan
-        # The others' weights beside labels stay, whichever is left out.
-        found.append(
+        # The weights of the other examples do not change.
+        logits.append(
             fit(replace(training, labels=labels, targets=targets), STILL).full.left_out[index]
         )
-    return np.array(found)
+    return np.array(logits)
 
 
 @pytest.mark.parametrize("case", [{}, {"basis": True}, {"n": 6}], ids=str)
@@ -148,15 +148,15 @@ def test_leave_one_out_is_near_a_refit(case):
     refits = left_out_by_refits(training)
     ours = np.abs(fitted.full.left_out - refits)
     nothing = np.abs(answers(training, fitted) - refits)
-    # One step from the minimum is near for one logit. Of three the curvatures between logits, and
-    # between examples, are taken together: more than half of what leaving out changes is told.
+    # One step from the minimum is close for one logit. For three, curvatures between logits and
+    # examples are combined: the step covers more than half of the change.
     together = "classes" in case and "tags" not in case
     median, share = (0.05, 0.5) if together else (0.001, 0.1)
     assert np.median(ours) < median
     assert ours.mean() < share * nothing.mean()
 
 
-def test_an_example_that_was_not_fitted_to_is_left_out_as_it_is():
+def test_left_out_logits_of_unfitted_examples_are_the_fits():
     training = make_training(n=30)
     labels = training.labels.copy()
     labels[20:] = np.nan
@@ -175,14 +175,14 @@ def test_an_example_that_was_not_fitted_to_is_left_out_as_it_is():
 def test_the_calibrated_model_ranks_as_the_vendors(case):
     training = agreeing(training_of({"n": 80, **case}))
     fitted = fit(training)
-    one = fitted.calibrated
-    # The full fit where no block may move: its slope and bias are all that is left.
+    calibrated = fitted.calibrated
+    # The full fit with fixed blocks: only slope and bias change.
     still = fit(training, [0.0] * len(training.blocks) + [1.0])
-    for ours, theirs in zip(one.weights, still.full.weights, strict=True):
+    for ours, theirs in zip(calibrated.weights, still.full.weights, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-4)
-    np.testing.assert_allclose(one.bias, still.full.bias, atol=1e-4)
-    np.testing.assert_allclose(one.left_out, still.full.left_out, atol=0.02)
-    for weights, block in zip(one.weights, training.blocks, strict=True):
+    np.testing.assert_allclose(calibrated.bias, still.full.bias, atol=1e-4)
+    np.testing.assert_allclose(calibrated.left_out, still.full.left_out, atol=0.02)
+    for weights, block in zip(calibrated.weights, training.blocks, strict=True):
         ratio = weights / block.weight
         np.testing.assert_allclose(ratio, np.broadcast_to(ratio[:, :1], ratio.shape), rtol=1e-6)
 
@@ -193,8 +193,8 @@ def agreeing(training, sign=1):
     labels = np.eye(z.shape[1])[z.argmax(axis=1)]
     if z.shape[1] == 1 or training.link == links.TAGS:
         labels = (z > 0).astype(float)
-    turned = np.random.default_rng(0).permutation(len(z))[: len(z) // 5]
-    labels[turned] = labels[turned[::-1]]  # some of them by chance
+    drawn = np.random.default_rng(0).permutation(len(z))[: len(z) // 5]
+    labels[drawn] = labels[drawn[::-1]]  # some of them by chance
     return replace(
         training, labels=np.where(np.isnan(training.labels), np.nan, labels),
         targets=np.where(np.isnan(training.targets), np.nan, z),
@@ -202,27 +202,27 @@ def agreeing(training, sign=1):
 
 
 @pytest.mark.parametrize("case", [{}, {"classes": 3}, {"targets": "some"}, TAGS], ids=str)
-def test_the_calibrated_model_never_turns_the_vendors_ranking_round(case):
+def test_the_calibrated_model_never_reverses_the_vendors_ranking(case):
     training = agreeing(training_of({"n": 80, **case}), sign=-1)
     fitted = fit(training)
     (weights,), (block,) = fitted.calibrated.weights, training.blocks
     np.testing.assert_allclose(weights / block.weight, gaussian.LEAST_SLOPE, rtol=1e-6)
-    # The bias is the best beside it, and what is left out is of the same model.
+    # The bias is the best for that slope; the left-out logits are of the same model.
     z = training.vendor_logits()
     at_mean = fitted.calibrated.bias - training.bias * gaussian.LEAST_SLOPE
     ours = gaussian.LEAST_SLOPE * z + at_mean
     np.testing.assert_allclose(fitted.calibrated.left_out, ours, atol=0.2)
-    # The full fit may.
+    # The full fit may reverse it.
     assert (fitted.full.weights[0] * block.weight).sum() < 0
 
 
-def test_what_a_bridge_does_not_show_counts_as_length():
+def test_the_variance_of_a_bridge_counts_as_length():
     training = make_training(n=60, basis=True)
     (block,) = training.blocks
     hidden = replace(block, inputs=replace(block.inputs, unseen=1e6))
     moved = [
-        np.abs(fit(replace(training, blocks=(one,)), STILL).full.weights[0] - block.weight).mean()
-        for one in (block, hidden)
+        np.abs(fit(replace(training, blocks=(b,)), STILL).full.weights[0] - block.weight).mean()
+        for b in (block, hidden)
     ]
     assert moved[1] < moved[0] / 2
 
@@ -233,7 +233,7 @@ def test_what_a_bridge_does_not_show_counts_as_length():
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("classes", [1, 3])
 @pytest.mark.parametrize("n", [0, 6])
-def test_without_evidence_the_prior_answers(classes, n):
+def test_without_evidence_the_fit_is_the_prior(classes, n):
     rows = make_training(n=6, classes=classes)
     (block,) = rows.blocks
     block = replace(block, inputs=Inputs(block.inputs.coordinates[:n]))
@@ -266,9 +266,9 @@ def test_labels_of_one_class_stay_finite(n, classes):
     assert np.isfinite(fitted.full.left_out).all()
     assert np.abs(fitted.full.bias - training.bias).max() < 10
     which = 0 if classes == 1 else 1
-    seen = probabilities(answers(training, fitted))[:, which]
+    fitted_p = probabilities(answers(training, fitted))[:, which]
     plain = probabilities(fitted.vendor)[:, which]
-    assert seen.mean() > plain.mean()
+    assert fitted_p.mean() > plain.mean()
 
 
 @pytest.mark.parametrize("prior", [None, make_prior()], ids=["isotropic", "population"])
@@ -280,13 +280,13 @@ def test_weights_that_the_vendor_does_not_use_may_move(prior, tiny, zeros):
     weight = block.weight.copy()
     weight[0, zeros] = tiny
     block = replace(block, weight=weight, prior=prior)
-    # The labels hang on the very coordinates that the vendor does not use.
+    # The labels depend on the coordinates that the vendor does not use.
     labels = (dense(block)[:, zeros].sum(axis=1, keepdims=True) > 1).astype(float)
-    known = labels.copy()
-    known[30:] = np.nan
-    fitted = fit(replace(training, blocks=(block,), labels=known))
+    partial = labels.copy()
+    partial[30:] = np.nan
+    fitted = fit(replace(training, blocks=(block,), labels=partial))
     assert np.abs(fitted.full.weights[0][0, zeros]).min() > 0.05
-    # What the fit thinks of examples that it was not fitted to is what the device will say.
+    # Left-out logits of examples without evidence equal the device's.
     training = replace(training, blocks=(block,))
     z = answers(training, fitted)
     np.testing.assert_allclose(z[30:], fitted.full.left_out[30:], atol=1e-6)
@@ -302,7 +302,7 @@ def test_a_number_that_is_not_finite_is_refused(where, value):
     array = getattr(training, where) if array is None else array
     array[3] = value
     if np.isnan(value) and where in ("targets", "labels"):
-        assert replace(training).used[3] == (where == "labels")  # that is how there is none
+        assert replace(training).used[3] == (where == "labels")  # NaN means no value
         return
     with pytest.raises(DataError, match="finite"):
         replace(training)

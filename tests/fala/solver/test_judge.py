@@ -23,7 +23,7 @@ def shares_of(*labels):
 
 
 def candidates(shares, full, seed=0):
-    """Logits of a full fit, and of a calibrated and a vendor's model that know next to nothing."""
+    """Logits of a full fit, and of weak calibrated and vendor's models."""
     little = 0.1 * np.random.default_rng(seed).normal(size=shares.shape)
     return full, little, 2 * little
 
@@ -33,7 +33,7 @@ def sure(shares, of=3.0):
 
 
 @pytest.mark.parametrize("n", [40, 99, 100, 400])
-def test_what_is_better_answers_and_all_the_way_from_many_labels_on(n):
+def test_a_better_fit_is_personal_and_fully_trusted_with_many_labels(n):
     shares = (np.random.default_rng(0).random((n, 1)) < 0.5).astype(float)
     full, calibrated, vendor = candidates(shares, sure(shares))
     verdict = judge(shares, full, calibrated, vendor)
@@ -49,7 +49,7 @@ def test_what_is_better_answers_and_all_the_way_from_many_labels_on(n):
     assert f"on {n} examples, each left out" in verdict.reason
 
 
-def test_what_is_worse_leaves_the_vendors_ranking():
+def test_a_worse_fit_keeps_the_vendors_ranking():
     shares = (np.random.default_rng(0).random((200, 1)) < 0.5).astype(float)
     full, calibrated, vendor = candidates(shares, -sure(shares))
     verdict = judge(shares, full, calibrated, vendor)
@@ -58,8 +58,8 @@ def test_what_is_worse_leaves_the_vendors_ranking():
     assert verdict.losses["personal"] > verdict.losses["calibrated"]
 
 
-def test_what_chance_could_give_goes_half_way():
-    """The full fit is better than half way on average, by less than a standard error."""
+def test_an_insignificant_gain_is_trusted_by_half():
+    """The full fit is better than the midpoint on average, by less than a standard error."""
     shares = np.tile([[0.0], [1.0]], (100, 1))
     full = sure(shares, 2.0)
     full[:20] *= -1.55  # very sure of some wrong ones
@@ -79,29 +79,30 @@ def test_three_labels_have_no_threshold():
 
 
 @pytest.mark.parametrize(
-    ("ones", "zeros", "enough"),
+    ("positives", "zeros", "enough"),
     [(3, 7, True), (7, 3, True), (2, 8, False), (8, 2, False), (5, 4, False), (0, 90, False)],
 )
-def test_how_many_labels_judge(ones, zeros, enough):
-    shares = shares_of(*[1] * ones, *[0] * zeros)
+def test_can_judge_needs_labels_of_both_classes(positives, zeros, enough):
+    shares = shares_of(*[1] * positives, *[0] * zeros)
     assert can_judge(shares) == enough
     wrong, right = (1 - 2 * shares) * 5, (2 * shares - 1) * 5
     verdict = judge(shares, wrong, right, right)
-    # Where labels are too few nothing contradicts the Gaussian, and it stands.
+    # With too few labels the Gaussian prior decides.
     assert verdict.decision == ("calibrated" if enough else "personal")
     if not enough:
         assert (verdict.trust, verdict.losses, verdict.measure) == (HALF, {}, "")
-        assert f"{ones + zeros} labels are too few" in verdict.reason
+        assert f"{positives + zeros} labels are too few" in verdict.reason
 
 
-def test_few_positive_examples_move_the_threshold_little():
+def test_few_positive_examples_change_the_threshold_little():
     z = np.array([[-1.0], [-2.0], [-3.0], [0.5], [-0.5]])
     rule, thresholds = f1_threshold(z), []
-    for ones in range(6):
-        verdict = judge(shares_of(*[1] * ones, *[0] * (5 - ones)), z, z, z)
+    for positives in range(6):
+        verdict = judge(shares_of(*[1] * positives, *[0] * (5 - positives)), z, z, z)
         assert not verdict.losses
         thresholds.append(verdict.threshold)
-        mirrored = judge(shares_of(*[0] * ones, *[1] * (5 - ones)), -z, -z, -z, positive=0)
+        inverted = shares_of(*[0] * positives, *[1] * (5 - positives))
+        mirrored = judge(inverted, -z, -z, -z, positive=0)
         assert mirrored.threshold == pytest.approx(-verdict.threshold)
     assert thresholds[0] == 0.0 and rule < thresholds[-1]
     assert thresholds == sorted(thresholds, reverse=True) and len(set(thresholds)) == 6
@@ -111,16 +112,16 @@ def test_few_positive_examples_move_the_threshold_little():
     assert probabilities(np.array([[thresholds[1]]]))[0, 0] == pytest.approx(held / 2)
 
 
-@pytest.mark.parametrize("ones", [0, 1, 20])
+@pytest.mark.parametrize("positives", [0, 1, 20])
 @pytest.mark.parametrize("positive", [0, -1])
-def test_the_f1_of_public_examples_counts_as_five_positive_ones(ones, positive):
+def test_the_public_f1_counts_as_five_positive_examples(positives, positive):
     z = np.linspace(-3, 1, 40)[:, None]
     public = np.array([[-4.0], [-1.0], [2.0]])
-    shares = shares_of(*((np.arange(40) < ones) == bool(positive)))
+    shares = shares_of(*((np.arange(40) < positives) == bool(positive)))
     verdict = judge(shares, z, z, z, positive, public=public)
     sign = -1 if positive == 0 else 1
     best = 2 * probabilities(np.array([[sign * f1_threshold(z, positive)]]))[0, 0]
-    mixed = (ones * best + 5 * expected_f1(sign * public[:, 0])) / (ones + 5)
+    mixed = (positives * best + 5 * expected_f1(sign * public[:, 0])) / (positives + 5)
     assert probabilities(np.array([[sign * verdict.threshold]]))[0, 0] == pytest.approx(mixed / 2)
 
 
@@ -128,7 +129,7 @@ def test_the_f1_of_public_examples_counts_as_five_positive_ones(ones, positive):
     ("counts", "enough"),
     [((3, 3, 4), True), ((3, 7, 0), True), ((2, 2, 6), False), ((10, 0, 0), False)],
 )
-def test_two_of_three_labels_are_enough_if_there_are_three_of_each(counts, enough):
+def test_two_of_three_labels_need_three_examples_each(counts, enough):
     assert sum(counts) == MIN_LABELLED
     assert can_judge(np.repeat(np.eye(3), counts, axis=0)) == enough
     assert not can_judge(np.empty((0, 3)))
@@ -138,7 +139,7 @@ def test_two_of_three_labels_are_enough_if_there_are_three_of_each(counts, enoug
 
 
 def brute_force(p, decided):
-    """Twice the expected true positives over what is expected to be there and what is decided."""
+    """Twice the expected true positives over expected plus decided positives."""
     return 2 * p[decided].sum() / (decided.sum() + p.sum()) if decided.any() else 0.0
 
 
@@ -146,7 +147,7 @@ def brute_force(p, decided):
 @pytest.mark.parametrize("n", [1, 2, 7, 60])
 @pytest.mark.parametrize("spread", [0.01, 1.0, 5.0, 30.0])
 @pytest.mark.parametrize("centre", [-20.0, -3.0, 0.0, 3.0, 20.0])
-def test_no_threshold_is_expected_to_do_better(n, spread, centre):
+def test_the_threshold_has_the_best_expected_f1(n, spread, centre):
     z = centre + spread * np.random.default_rng(n).normal(size=(n, 1))
     p = probabilities(z)[:, 0]
     edges = np.append(np.sort(z[:, 0]), -np.inf)
@@ -160,13 +161,13 @@ def test_no_threshold_is_expected_to_do_better(n, spread, centre):
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("z", [-700.0, -800.0, -1e6])
-def test_a_threshold_is_finite_however_sure_the_model_is(z):
+def test_a_threshold_is_finite_for_extreme_logits(z):
     assert np.isfinite(f1_threshold(np.full((12, 1), z)))
 
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("seed", range(5))
-def test_the_first_labels_threshold_is_the_seconds_seen_from_the_other_side(seed):
+def test_thresholds_of_both_labels_are_mirrored(seed):
     z = 1 + 2 * np.random.default_rng(seed).normal(size=(40, 1))
     threshold = f1_threshold(z, positive=0)
     assert threshold == -f1_threshold(-z) >= 0

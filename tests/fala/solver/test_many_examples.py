@@ -1,4 +1,4 @@
-"""Fits to more examples than a matrix is made for: the same minimum, in few steps."""
+"""Fits to more examples than fit in a matrix: the same minimum, in few steps."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ WORDS = [{}, {"classes": 3}, {"targets": "some"}, {"classes": 3, "tags": True}]
 
 
 @pytest.mark.parametrize("case", WORDS, ids=str)
-def test_gradients_find_what_a_factor_finds(case, monkeypatch):
+def test_gradients_find_the_same_minimum_as_a_factor(case, monkeypatch):
     """Many examples are fitted without a matrix over them."""
     training = make_training(n=120, words=40, **case)
     few = fit(training, (1.0, 3.0, 1.0))
@@ -25,8 +25,8 @@ def test_gradients_find_what_a_factor_finds(case, monkeypatch):
 
 
 @pytest.mark.parametrize("classes", [1, 3])
-def test_a_fit_to_many_examples_begins_near_another(classes, monkeypatch):
-    """It is sooner at the same minimum."""
+def test_a_fit_can_start_near_another(classes, monkeypatch):
+    """The same minimum is found in fewer steps."""
     training = make_training(n=240, words=40, classes=classes)
     monkeypatch.setattr(module, "LARGEST", 60)
     labels = training.labels.copy()
@@ -44,7 +44,7 @@ def test_several_logits_take_few_directions(monkeypatch):
     assert fit(training).work.directions < 100
 
 
-def test_of_many_examples_a_sample_is_left_out(monkeypatch):
+def test_leave_one_out_uses_a_sample_of_many_examples(monkeypatch):
     """The others are left out by the sample's fit, so the loss is that of fewer examples."""
     training = make_training(n=200, words=40)
     few = fit(training, (1.0, 1.0, 1.0))
@@ -52,15 +52,15 @@ def test_of_many_examples_a_sample_is_left_out(monkeypatch):
     many = fit(training, (1.0, 1.0, 1.0))
     z, plain = answers(training, many), many.full.left_out
     labels = training.labels
-    losses = [float(cross_entropy(labels, one).mean()) for one in (z, few.full.left_out, plain)]
-    assert losses[0] < losses[1]  # what an example says of itself is not in it
+    losses = [float(cross_entropy(labels, x).mean()) for x in (z, few.full.left_out, plain)]
+    assert losses[0] < losses[1]  # its own label is excluded
     assert losses[0] < losses[2]
     assert losses[1] == pytest.approx(losses[2], rel=0.1)
 
 
-def test_left_out_logits_alone_are_the_same_and_cheaper(monkeypatch):
+def test_left_out_only_gives_equal_logits_at_less_cost(monkeypatch):
     training = make_training(n=200, words=40)
     monkeypatch.setattr(module, "LARGEST", 60)
     whole, alone = fit(training), fit(training, left_out_only=True)
     np.testing.assert_array_equal(alone.full.left_out, whole.full.left_out)
-    assert alone.work.numbers < whole.work.numbers  # the sample alone was read
+    assert alone.work.numbers < whole.work.numbers  # only the sample is read

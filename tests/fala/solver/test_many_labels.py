@@ -24,10 +24,10 @@ def training_of(x, y, classes):
 
 
 @pytest.mark.parametrize(("classes", "n", "d"), [(8, 400, 24), (20, 400, 24), (8, 150, 100)])
-def test_it_is_the_exact_softmax(classes, n, d):
+def test_the_fit_equals_the_exact_softmax(classes, n, d):
     x, y = planted(classes, n, d)
     fitted = fit(training_of(x[:n], y[:n], classes))
-    # Around the mean input, as the Gaussian is meant; its variance is the ridge's 1 / C.
+    # Around the mean input, like the Gaussian; its variance is the ridge's 1 / C.
     centre = x[:n].mean(axis=0)
     length = ((x[:n] - centre) ** 2).sum(axis=1).mean()
     variance = fitted.scales[0] / length
@@ -40,32 +40,33 @@ def test_it_is_the_exact_softmax(classes, n, d):
     assert (ours == theirs).mean() > 0.95
 
 
-def test_twenty_labels_of_a_thousand_examples_take_no_factor_over_all_labels():
+def test_twenty_labels_need_no_factor_over_all_labels():
     """A Hessian over all labels has 20 * 384 columns."""
     x, y = planted(20, 1000, 384)
     fitted = fit(training_of(x[:1000], y[:1000], 20))
     assert fitted.work.size <= 384 + 1 and fitted.work.factors <= 3
     assert np.isfinite(fitted.full.left_out).all()
     ours = (x[1000:] @ fitted.full.weights[0].T + fitted.full.bias).argmax(axis=1)
-    assert (ours == y[1000:]).mean() > 3 / 20  # three times what chance gives
+    assert (ours == y[1000:]).mean() > 3 / 20  # three times chance
 
 
 @pytest.mark.parametrize(("classes", "scale", "share"), [(3, 1, 0.005), (6, 10, 0.12)])
-def test_what_an_example_is_told_without_itself_is_near_a_fit_without_it(classes, scale, share):
-    """Where a penalty is weak the one step falls short, and by far less than the fit itself."""
-    n, asked = 150, 40
+def test_leave_one_out_of_many_labels_is_near_a_refit(classes, scale, share):
+    """With a weak penalty one step falls short, but by far less than the fit itself."""
+    n, count = 150, 40
     x, y = planted(classes, n, 100)
     x, y = x[:n], y[:n]
     scales = (float(scale), 1.0)
-    known = np.eye(classes)[y[:asked]]
+    truth = np.eye(classes)[y[:count]]
     without = []
-    for row in range(asked):
-        others = np.arange(n) != row
-        fitted = fit(training_of(x[others], y[others], classes), scales).full
+    for row in range(count):
+        rest = np.arange(n) != row
+        fitted = fit(training_of(x[rest], y[rest], classes), scales).full
         without.append(x[row] @ fitted.weights[0].T + fitted.bias)
     full = fit(training_of(x, y, classes), scales).full
-    real = cross_entropy(known, np.array(without, dtype=np.float64)).mean()
-    told = cross_entropy(known, full.left_out[:asked]).mean()
-    own = cross_entropy(known, (x[:asked] @ full.weights[0].T + full.bias).astype(float)).mean()
-    assert told == pytest.approx(real, rel=share)
-    assert real - own > 3 * abs(real - told)
+    refitted = cross_entropy(truth, np.array(without, dtype=np.float64)).mean()
+    estimated = cross_entropy(truth, full.left_out[:count]).mean()
+    fitted = (x[:count] @ full.weights[0].T + full.bias).astype(float)
+    training_loss = cross_entropy(truth, fitted).mean()
+    assert estimated == pytest.approx(refitted, rel=share)
+    assert refitted - training_loss > 3 * abs(refitted - estimated)

@@ -59,7 +59,7 @@ def by_normal_equations(training, scales):
     [{}, {"n": 4}, {"blocks": 2}, {"words": 40}, {"targets": "some"}, {"prior": make_prior()}],
     ids=["plain", "few", "blocks", "words", "targets", "prior"],
 )
-def test_it_is_the_linear_model_of_the_normal_equations(options):
+def test_the_fit_solves_the_normal_equations(options):
     training = rated(**options)
     scales = [1.5] * len(training.blocks) + [1.0]
     fitted = fit(training, scales)
@@ -71,17 +71,17 @@ def test_it_is_the_linear_model_of_the_normal_equations(options):
 @pytest.mark.parametrize(
     "options", [{}, {"n": 4}, {"blocks": 2}, {"words": 40}, {"targets": "some"}], ids=str
 )
-def test_leave_one_out_is_what_refitting_gives(options):
+def test_leave_one_out_equals_refits(options):
     training = rated(**options)
-    # Without the slope, which turns at a mean that leaving out moves.
+    # Without the slope, since its mean depends on every example.
     scales = [1.0] * len(training.blocks) + [0.0]
     whole = fit(training, scales)
     for position in np.flatnonzero(training.labelled)[:8]:
         labels, targets = training.labels.copy(), training.targets.copy()
         labels[position] = targets[position] = np.nan
         again = fit(replace(training, labels=labels, targets=targets), scales)
-        for one, other in ((whole.full, again.full), (whole.calibrated, again.calibrated)):
-            assert one.left_out[position] == pytest.approx(other.left_out[position], abs=1e-6)
+        for ours, refit in ((whole.full, again.full), (whole.calibrated, again.calibrated)):
+            assert ours.left_out[position] == pytest.approx(refit.left_out[position], abs=1e-6)
 
 
 def test_the_unit_of_the_numbers_does_not_matter():
@@ -98,7 +98,7 @@ def test_the_unit_of_the_numbers_does_not_matter():
     )
 
 
-def test_further_numbers_are_added_to_a_fit():
+def test_further_ratings_are_added_to_a_fit():
     training = rated(n=241)
     scales = [1.0, 0.0]
     state = fit(part(training, slice(240)), scales).state.more(part(training, slice(240, None)))

@@ -11,7 +11,7 @@ from training_sets import answers, logits_of, make_prior, make_training, part
 
 
 def still(training):
-    """A fit without a slope, which turns at a mean that further examples move."""
+    """A fit without a slope, since its mean depends on further examples."""
     return fit(training, [1.0] * len(training.blocks) + [0.0])
 
 
@@ -23,38 +23,38 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.parametrize("added", [1, 10])
-def test_further_examples_are_as_good_as_a_refit(case, added):
+def test_added_examples_are_close_to_a_refit(case, added):
     prior = make_prior() if "prior" in case else None
     training = make_training(**{**case, "n": 240 + added, "prior": prior})
     for block in training.blocks:
         if not isinstance(block.inputs, Inputs):
             continue
-        # The isotropic Gaussian is meant at the mean input, which stays here.
+        # The isotropic Gaussian is centred on the mean input, which does not change here.
         rows = block.inputs.coordinates
         rows[240:] += rows[:240].mean(axis=0) - rows[240:].mean(axis=0)
     first = still(part(training, slice(240)))
     state = first.state.more(part(training, slice(240, None)))
     refit = answers(training, fit(training, first.scales))
-    # Without a population prior lengths are measured anew, by a hair.
+    # Without a population prior lengths are measured again: a small difference.
     moved = np.abs(logits_of(state, training) - refit)
     assert moved.max() < (1e-4 if prior else 0.02)
     assert np.abs(answers(training, first) - refit).max() > 3 * moved.max()
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_no_further_example_changes_nothing(case):
+def test_the_state_of_a_fit_has_its_models(case):
     prior = make_prior() if "prior" in case else None
     training = make_training(**{**case, "n": 240, "prior": prior})
     first = fit(training)
     full, calibrated = first.state.candidates()
     for ours, theirs in ((full, first.full), (calibrated, first.calibrated)):
-        for one, other in zip(ours.weights, theirs.weights, strict=True):
-            np.testing.assert_allclose(one, other, atol=1e-12)
+        for values, expected in zip(ours.weights, theirs.weights, strict=True):
+            np.testing.assert_allclose(values, expected, atol=1e-12)
         np.testing.assert_allclose(ours.bias, theirs.bias, atol=1e-12)
 
 
 @pytest.mark.parametrize("case", [{}, {"classes": 3}, {"prior": True}], ids=str)
-def test_a_changed_label_takes_the_place_of_the_old_one(case):
+def test_a_changed_label_replaces_the_old_one(case):
     prior = make_prior() if "prior" in case else None
     training = make_training(**{**case, "n": 240, "prior": prior})
     first = still(training)
@@ -62,7 +62,7 @@ def test_a_changed_label_takes_the_place_of_the_old_one(case):
     labels[7] = 1 - labels[7] if labels.shape[1] == 1 else np.roll(labels[7], 1)
     changed = replace(training, labels=labels)
     state = first.state.more(part(changed, [7]), replaced={0: 7})
-    # And once more: the example that was added takes no part any longer.
+    # The second change replaces the example that was added.
     again = state.more(part(training, [7]), replaced={0: 240})
     refit = fit(changed, first.scales)
     np.testing.assert_allclose(logits_of(state, training), answers(training, refit), atol=1e-4)
@@ -77,7 +77,7 @@ LARGE = [
 
 
 def resumed(training, fitted, sample):
-    """The state of a fit, from its weights and a sample of what it was fitted to."""
+    """The state of a fit, from its weights and a sample of its examples."""
     blocks = tuple(
         replace(block, weight=weight.astype(np.float32), prior=None)
         for block, weight in zip(training.blocks, fitted.full.weights, strict=True)
@@ -111,38 +111,38 @@ def test_a_fit_resumes_from_a_sample_of_its_examples(case):
 
 
 @pytest.mark.parametrize("case", LARGE[:-1], ids=str)
-def test_a_label_that_is_changed_back_leaves_nothing_in_a_resumed_fit(case):
+def test_a_restored_label_has_no_effect_in_a_resumed_fit(case):
     prior = make_prior() if "prior" in case else None
     training = make_training(**{**case, "n": 1_000, "prior": prior})
     first = still(training)
     labels = training.labels.copy()
-    # One of several labels is exchanged for the next; one label, or every tag, for its contrary.
+    # A label is replaced by the next of several; two labels and tags are inverted.
     labels[7] = np.roll(labels[7], 1) if "classes" in case and "tags" not in case else 1 - labels[7]
     changed = replace(training, labels=labels)
     state, model = resumed(training, first, slice(300))
-    other = state.more(part(replace(model, labels=labels), [7]), replaced={0: 7})
-    there = logits_of(other, training)
+    changed_state = state.more(part(replace(model, labels=labels), [7]), replaced={0: 7})
+    changed_logits = logits_of(changed_state, training)
     refit = answers(training, fit(changed, first.scales))
     before = answers(training, first)
-    assert np.abs(there - refit)[7].max() < np.abs(before - refit)[7].max() / 2
-    again = other.more(part(model, [7]), replaced={0: state.count})
+    assert np.abs(changed_logits - refit)[7].max() < np.abs(before - refit)[7].max() / 2
+    again = changed_state.more(part(model, [7]), replaced={0: state.count})
     np.testing.assert_allclose(
-        logits_of(again, training), before, atol=0.1 * np.abs(there - before).max()
+        logits_of(again, training), before, atol=0.1 * np.abs(changed_logits - before).max()
     )
 
 
 @pytest.mark.parametrize("case", [{}, {"words": 300}, {"words": 300, "classes": 3}], ids=str)
-def test_many_examples_at_once_are_added_as_one_by_one(case):
-    """To a fit that resumes; they are as good as a refit where the sample is all examples."""
+def test_examples_added_together_equal_examples_added_one_by_one(case):
+    """To a resumed fit; close to a refit if the sample has all examples."""
     training = make_training(**{**case, "n": 640})
     first = still(part(training, slice(600)))
     state, model = resumed(training, first, slice(600))
     at_once = state.more(part(model, slice(600, None)))
-    one_by_one = state
+    sequential = state
     for index in range(600, 640):
-        one_by_one = one_by_one.more(part(model, [index]))
-    ours, others = logits_of(at_once, training), logits_of(one_by_one, training)
+        sequential = sequential.more(part(model, [index]))
+    ours, theirs = logits_of(at_once, training), logits_of(sequential, training)
     refit, before = answers(training, fit(training, first.scales)), answers(training, first)
     moved = np.abs(refit - before).mean()
-    assert np.abs(ours - others).mean() < 0.05 * moved
+    assert np.abs(ours - theirs).mean() < 0.05 * moved
     assert np.abs(ours - refit).mean() < 0.25 * moved

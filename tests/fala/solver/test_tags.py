@@ -13,11 +13,11 @@ from training_sets import make_training
 
 def tag_of(training, column):
     """The training set of one tag, as of two labels."""
-    one = slice(column, column + 1)
-    blocks = tuple(replace(block, weight=block.weight[one]) for block in training.blocks)
+    columns = slice(column, column + 1)
+    blocks = tuple(replace(block, weight=block.weight[columns]) for block in training.blocks)
     return replace(
-        training, blocks=blocks, bias=training.bias[one], labels=training.labels[:, one],
-        targets=training.targets[:, one], link=LABELS,
+        training, blocks=blocks, bias=training.bias[columns], labels=training.labels[:, columns],
+        targets=training.targets[:, columns], link=LABELS,
     )  # fmt: skip
 
 
@@ -30,33 +30,33 @@ def verdict_of(training, fitted):
 @pytest.mark.parametrize(
     "case", [{}, {"words": 60}, {"targets": "some"}, {"n": MIN_LABELLED - 1}], ids=str
 )
-def test_tags_are_fitted_and_judged_as_so_many_heads_of_two_labels(case):
+def test_tags_are_fitted_and_judged_like_heads_of_two_labels(case):
     training = make_training(**{"n": 80, "classes": 3, "tags": True, **case})
-    # Of the second tag there are too few to judge by, whatever the others have.
+    # The second tag has too few labels to judge.
     training.labels[:, 1] = np.where(np.isnan(training.labels[:, 1]), np.nan, 0.0)
     fitted = fit(training)
     verdict = verdict_of(training, fitted)
     chosen = fitted.personal(verdict.trust)
     binary = []
     for column in range(3):
-        one = tag_of(training, column)
-        alone = fit(one)
-        binary.append(verdict_of(one, alone))
+        single = tag_of(training, column)
+        alone = fit(single)
+        binary.append(verdict_of(single, alone))
         assert verdict.trust[column] == binary[-1].trust
         assert verdict.threshold[column] == pytest.approx(binary[-1].threshold, abs=1e-7)
         theirs = alone.personal(binary[-1].trust)
         for ours, weights in zip(chosen.weights, theirs.weights, strict=True):
             np.testing.assert_allclose(ours[column], weights[0], atol=1e-7)
         np.testing.assert_allclose(chosen.left_out[:, column], theirs.left_out[:, 0], atol=1e-7)
-    judged = [one for one in binary if one.losses]
+    judged = [each for each in binary if each.losses]
     assert len(judged) == (0 if "n" in case else 2)
     for name, loss in verdict.losses.items():
-        assert loss == pytest.approx(sum(one.losses[name] for one in judged))
+        assert loss == pytest.approx(sum(each.losses[name] for each in judged))
     assert verdict.decision == "personal"
     assert "3 tags" in verdict.reason
 
 
-def test_where_no_tag_is_personal_all_are_calibrated():
+def test_without_personal_tags_the_decision_is_calibrated():
     random = np.random.default_rng(0)
     vendor = 2 * random.normal(size=(200, 2))
     labels = (vendor + random.logistic(size=vendor.shape) > 0).astype(float)

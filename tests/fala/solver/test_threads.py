@@ -1,4 +1,4 @@
-"""One BLAS thread inside, and what was set before outside."""
+"""One BLAS thread inside the context, and the former number after it."""
 
 import os
 import signal
@@ -14,18 +14,18 @@ from fala.solver.threads import one_blas_thread
 
 def threads():
     """How many threads each BLAS that is loaded may use."""
-    found = ThreadpoolController().select(user_api="blas").info()
-    return [library["num_threads"] for library in found]
+    libraries = ThreadpoolController().select(user_api="blas").info()
+    return [library["num_threads"] for library in libraries]
 
 
 @pytest.fixture(autouse=True)
-def two():
+def two_threads():
     np.ones((2, 2)) @ np.ones((2, 2))
     with threadpool_limits(2, user_api="blas"):
         yield
 
 
-def test_it_is_one_inside_and_as_before_outside():
+def test_the_limit_is_one_inside_and_restored_outside():
     before = threads()
     with one_blas_thread():
         assert set(threads()) == {1}
@@ -35,7 +35,7 @@ def test_it_is_one_inside_and_as_before_outside():
     assert threads() == before
 
 
-def test_the_first_of_two_to_leave_does_not_let_go_for_the_other():
+def test_overlapping_contexts_keep_the_limit():
     before = threads()
     first, second = one_blas_thread(), one_blas_thread()
     first.__enter__()
@@ -46,14 +46,14 @@ def test_the_first_of_two_to_leave_does_not_let_go_for_the_other():
     assert threads() == before
 
 
-def test_it_is_taken_back_after_an_error():
+def test_the_limit_is_restored_after_an_error():
     before = threads()
     with pytest.raises(KeyboardInterrupt), one_blas_thread():
         raise KeyboardInterrupt
     assert threads() == before
 
 
-def test_several_threads_leave_it_as_it_was():
+def test_concurrent_contexts_restore_the_limit():
     before, all_inside = threads(), Barrier(4, timeout=30)
 
     def work(_):
@@ -68,7 +68,7 @@ def test_several_threads_leave_it_as_it_was():
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-def test_a_fork_can_limit_them_while_another_thread_does():
+def test_a_fork_can_set_the_limit_while_another_thread_does():
     end = Event()
 
     def work():

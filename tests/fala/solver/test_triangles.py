@@ -6,7 +6,7 @@ import scipy.linalg
 
 from fala.solver.triangles import Triangle, cholesky
 
-# Around the edges of blocks, and of what LAPACK factors at once.
+# Around the block sizes of the code and of LAPACK.
 SIZES = [0, 1, 2, 16, 17, 63, 64, 65, 129, 255, 256, 257, 300, 513]
 
 
@@ -19,73 +19,73 @@ def positive(n, condition=10.0, seed=0):
 
 
 def with_the_lower_half(matrix):
-    """The same with rubbish where nothing may be read."""
+    """The same with NaN in the upper half, which must not be read."""
     return np.where(np.tri(len(matrix), dtype=bool), matrix, np.nan)
 
 
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("kind", [np.float64, np.float32])
-def test_all_is_what_lapack_says(n, kind):
+def test_factors_and_solutions_equal_lapacks(n, kind):
     matrix = positive(n).astype(kind)
-    made = cholesky(with_the_lower_half(matrix))
+    triangle = cholesky(with_the_lower_half(matrix))
     lower = scipy.linalg.cholesky(matrix, lower=True) if n else matrix
     digits = 1e-12 if kind == np.float64 else 1e-4
-    assert len(made) == n
-    assert made.lower.dtype == made.inverse().dtype == kind
-    np.testing.assert_allclose(made.lower, lower, atol=digits)
-    np.testing.assert_array_equal(made.lower, np.tril(made.lower))
-    np.testing.assert_array_equal(made.inverse(), np.tril(made.inverse()))
+    assert len(triangle) == n
+    assert triangle.lower.dtype == triangle.inverse().dtype == kind
+    np.testing.assert_allclose(triangle.lower, lower, atol=digits)
+    np.testing.assert_array_equal(triangle.lower, np.tril(triangle.lower))
+    np.testing.assert_array_equal(triangle.inverse(), np.tril(triangle.inverse()))
     for shape in [(n,), (n, 0), (n, 3)]:
-        wanted = np.random.default_rng(1).normal(size=shape)
-        before = wanted.copy()
-        np.testing.assert_allclose(lower @ made.solve(wanted), wanted, atol=10 * digits)
+        right_side = np.random.default_rng(1).normal(size=shape)
+        before = right_side.copy()
+        np.testing.assert_allclose(lower @ triangle.solve(right_side), right_side, atol=10 * digits)
         np.testing.assert_allclose(
-            lower.T @ made.solve_transposed(wanted), wanted, atol=10 * digits
+            lower.T @ triangle.solve_transposed(right_side), right_side, atol=10 * digits
         )
-        found = made.solve_both(wanted)
-        assert found.dtype == np.float64
-        np.testing.assert_allclose(matrix @ found, wanted, atol=100 * digits)
-        np.testing.assert_array_equal(wanted, before)
+        solution = triangle.solve_both(right_side)
+        assert solution.dtype == np.float64
+        np.testing.assert_allclose(matrix @ solution, right_side, atol=100 * digits)
+        np.testing.assert_array_equal(right_side, before)
     inverse = np.linalg.inv(matrix.astype(np.float64))
-    np.testing.assert_allclose(made.inverse_diagonal(), np.diagonal(inverse), rtol=100 * digits)
+    np.testing.assert_allclose(triangle.inverse_diagonal(), np.diagonal(inverse), rtol=100 * digits)
 
 
-def residual(lower, found, wanted):
+def residual(lower, solution, right_side):
     """The backward error of a triangular solve, in units of rounding."""
-    lengths = np.abs(lower) @ np.abs(found) + np.abs(wanted)
-    return float((np.abs(lower @ found - wanted) / lengths).max() / np.finfo(np.float64).eps)
+    lengths = np.abs(lower) @ np.abs(solution) + np.abs(right_side)
+    return float((np.abs(lower @ solution - right_side) / lengths).max() / np.finfo(np.float64).eps)
 
 
 @pytest.mark.parametrize("n", [60, 200, 300])
 @pytest.mark.parametrize("condition", [1e6, 1e10, 1e14])
-def test_it_is_as_stable_as_substitution(n, condition):
+def test_solving_is_as_stable_as_substitution(n, condition):
     """The residual stays within rounding whatever the condition; so does LAPACK's."""
     matrix = positive(n, condition)
-    made = cholesky(matrix.copy())
-    wanted = np.random.default_rng(1).normal(size=(n, 4))
-    share = np.linalg.norm(made.lower @ made.lower.T - matrix) / np.linalg.norm(matrix)
+    triangle = cholesky(matrix.copy())
+    right_side = np.random.default_rng(1).normal(size=(n, 4))
+    share = np.linalg.norm(triangle.lower @ triangle.lower.T - matrix) / np.linalg.norm(matrix)
     assert share < 1e-14
-    theirs = scipy.linalg.solve_triangular(made.lower, wanted, lower=True)
-    assert residual(made.lower, made.solve(wanted), wanted) < 4 * n
-    assert residual(made.lower, theirs, wanted) < 4 * n
-    assert residual(made.lower.T, made.solve_transposed(wanted), wanted) < 4 * n
+    theirs = scipy.linalg.solve_triangular(triangle.lower, right_side, lower=True)
+    assert residual(triangle.lower, triangle.solve(right_side), right_side) < 4 * n
+    assert residual(triangle.lower, theirs, right_side) < 4 * n
+    assert residual(triangle.lower.T, triangle.solve_transposed(right_side), right_side) < 4 * n
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_blocks_of_a_bad_condition_are_solved_to_rounding(seed):
-    """Their inverses alone miss it: what is left is solved once more."""
+    """The inverses alone are not enough: the residual is solved once more."""
     random = np.random.default_rng(seed)
-    lower, wanted = np.tril(random.normal(size=(200, 200))), random.normal(size=200)
-    assert residual(lower, Triangle(lower).solve(wanted), wanted) < 2
-    assert residual(lower.T, Triangle(lower).solve_transposed(wanted), wanted) < 2
+    lower, right_side = np.tril(random.normal(size=(200, 200))), random.normal(size=200)
+    assert residual(lower, Triangle(lower).solve(right_side), right_side) < 2
+    assert residual(lower.T, Triangle(lower).solve_transposed(right_side), right_side) < 2
 
 
 @pytest.mark.parametrize("n", [3, 64, 200, 400])
-@pytest.mark.parametrize("place", [0, 1, -1])
+@pytest.mark.parametrize("position", [0, 1, -1])
 @pytest.mark.parametrize("value", [0.0, -1.0])
-def test_what_is_not_positive_definite_is_refused(n, place, value):
+def test_a_matrix_that_is_not_positive_definite_is_rejected(n, position, value):
     matrix = np.eye(n)
-    matrix[place, place] = value
+    matrix[position, position] = value
     with pytest.raises(np.linalg.LinAlgError, match="not positive definite"):
         cholesky(matrix)
 

@@ -82,7 +82,7 @@ def test_the_gradient_is_zero_at_the_fit(kind, classes, n, d, precision):
         np.testing.assert_allclose(gradient(evidence, fitted, mean, P), 0.0, atol=1e-7)
 
 
-def test_a_fixed_bias_stays_and_theta_is_minimal():
+def test_with_a_fixed_bias_theta_is_minimal():
     evidence = evidence_of("ce", 4, 30, 3, 1)
     fitted = fit(evidence, start_bias=0.7, fixed_bias=True, lambdas=[0.01])
     np.testing.assert_array_equal(fitted.bias, [0.7])
@@ -111,7 +111,7 @@ def test_leave_one_out_is_near_a_refit(kind, classes):
     assert ours.mean() < 0.2 * nothing.mean()
 
 
-def test_old_logits_alone_are_the_ridge():
+def test_a_fit_to_old_logits_is_the_ridge():
     features, logits, _ = draw(7, 12, 5)
     fitted = fit(Evidence.of(features, logits=logits))
     offset = features.sum(axis=2)
@@ -128,22 +128,22 @@ def test_old_logits_alone_are_the_ridge():
 
 
 @pytest.mark.parametrize("kind", ["logits", "labels"])
-def test_examples_without_evidence_change_nothing_and_get_a_plain_logit(kind):
+def test_examples_without_evidence_do_not_change_the_fit(kind):
     features, logits, labels = draw(8, 20, 3)
     values = {"logits": logits, "labels": labels}[kind]
-    some = np.arange(20) % 3 > 0
+    used = np.arange(20) % 3 > 0
     partial = values.copy()
-    partial[~some] = np.nan
+    partial[~used] = np.nan
     whole = fit(Evidence.of(features, **{kind: partial}))
-    part = fit(Evidence.of(features[some], **{kind: values[some]}))
+    part = fit(Evidence.of(features[used], **{kind: values[used]}))
     np.testing.assert_allclose(whole.theta, part.theta)
-    np.testing.assert_allclose(whole.left_out[some], part.left_out)
+    np.testing.assert_allclose(whole.left_out[used], part.left_out)
     plain = np.einsum("ncd,cd->nc", features, whole.theta) + whole.bias
-    np.testing.assert_allclose(whole.left_out[~some], plain[~some])
+    np.testing.assert_allclose(whole.left_out[~used], plain[~used])
 
 
-def test_a_far_start_is_no_trap():
-    # Every document starts saturated on the wrong side, where a whole Newton step is absurd.
+def test_a_far_start_reaches_the_same_minimum():
+    # Every document starts saturated on the wrong side, where a full Newton step diverges.
     features, _, labels = draw(13, 40, 3)
     evidence = Evidence.of(features, labels=labels)
     far = fit(evidence, prior_mean=0.0, start_bias=300.0, lambdas=[0.01])

@@ -67,7 +67,7 @@ def test_the_matrixs_ridge_is_the_isotropic_gaussian_on_omega(monkeypatch, known
 def test_the_prior_is_the_vendors_model():
     head, inputs = make_head(dimension=DIMENSION), inputs_of(40)
     vendor = head.vendor_model()
-    # Asked for nothing new, it changes nothing.
+    # The vendor's own logits change nothing.
     evidence = Evidence.of(head.features(inputs), logits=vendor.logits(inputs))
     same = matrix_fit(head, evidence)
     np.testing.assert_allclose(same.theta, 1, atol=1e-4)
@@ -139,7 +139,7 @@ def test_a_personal_model_from_embeddings_is_the_devices_fit(with_prior):
         ({"logits": np.full(40, np.inf)}, "infinite"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_fitted_is_named(options, match):
+def test_wrong_evidence_is_named(options, match):
     with pytest.raises(DataError, match=match):
         fit_personal(head_of(), inputs_of(40), **options)
 

@@ -33,9 +33,9 @@ def normal_equations(features, targets, weights, lambda_, bias):
         targets = targets - bias
         design, penalty = design[:, :, : classes * d], penalty[: classes * d, : classes * d]
     gram = np.einsum("nia,nij,njb->ab", design, W, design) + penalty
-    solved = np.linalg.solve(gram, np.einsum("nia,nij,nj->a", design, W, targets))
-    free = bias if bias is not None else solved[classes * d :]
-    return solved[: classes * d].reshape(classes, d), free
+    solution = np.linalg.solve(gram, np.einsum("nia,nij,nj->a", design, W, targets))
+    free = bias if bias is not None else solution[classes * d :]
+    return solution[: classes * d].reshape(classes, d), free
 
 
 @pytest.mark.parametrize(("n", "d"), [(12, 5), (5, 12), (9, 9), (2, 7), (3, 1)])
@@ -71,8 +71,8 @@ def test_leave_one_out_is_a_refit_without_the_example(
     lambda_ = problem.scale * 10.0**exponent
     expected = []
     for i in range(n):  # the sum's penalty n lambda stays
-        kept = np.arange(n) != i
-        part = Problem(features[kept], targets[kept], W[kept], bias)
+        rest = np.arange(n) != i
+        part = Problem(features[rest], targets[rest], W[rest], bias)
         solution = part.solve(lambda_ * n / (n - 1))
         expected.append((features[i] * solution.theta).sum(axis=1) + solution.bias)
     np.testing.assert_allclose(problem.leave_one_out(lambda_), expected, atol=1e-7, rtol=1e-7)
@@ -81,7 +81,7 @@ def test_leave_one_out_is_a_refit_without_the_example(
 @pytest.mark.parametrize(("n", "d"), [(12, 5), (5, 12), (9, 9), (2, 7)])
 @pytest.mark.parametrize("fixed", [False, True])
 @pytest.mark.parametrize(("classes", "weights"), [(1, "vector"), (3, "vector"), (3, "block")])
-def test_a_grid_is_left_out_as_each_of_its_lambdas(n, d, fixed, classes, weights):
+def test_leave_one_out_of_a_grid_equals_each_lambdas(n, d, fixed, classes, weights):
     features, targets, W = draw(n * d, n, d, classes, weights)
     problem = Problem(features, targets, W, np.full(classes, 0.3) if fixed else None)
     grid = np.array([1e-3, 0.1, 10.0])
