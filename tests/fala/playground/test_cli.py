@@ -1,4 +1,4 @@
-"""``fala-replace`` simulates users: its figures, its data, its mistakes."""
+"""``fala-replace`` with simulated users: its figures, data and errors."""
 
 import os
 import shlex
@@ -48,7 +48,7 @@ def check_result(result, budget, bridged=True):
             assert result["mean"][metric]["fala"] == pytest.approx(sum(values) / len(values))
 
 
-def test_a_walk_as_a_table(tiny, data):
+def test_a_walk_prints_a_table(tiny, data):
     walk = works(*tiny, "--users", 1)
     for part in (
         "synthetic", "AUC", "F1", "accuracy", "instant", "forwards", "decision",
@@ -64,7 +64,7 @@ def test_a_walk_as_a_table(tiny, data):
     assert "FaLA paper" in shown and "strong queries, 7 forward passes" in shown
 
 
-def test_a_walk_without_a_bridge_says_so(tiny, tmp_path):
+def test_a_walk_without_a_bridge_reports_the_reason(tiny, tmp_path):
     (tmp_path / "few.jsonl").write_text(jsonl(data_rows(public=8)))
     command = *tiny, "--data", tmp_path / "few.jsonl"
     check_result(done(*command), 100, bridged=False)
@@ -76,7 +76,7 @@ def test_a_walk_without_a_bridge_says_so(tiny, tmp_path):
 
 
 @pytest.mark.parametrize("matching", [False, True])
-def test_data_from_a_file_and_from_standard_input(tmp_path, matching):
+def test_data_are_read_from_a_file_or_standard_input(tmp_path, matching):
     task = "matching" if matching else "classification"
     write_word_vectors(tmp_path / "old.fala")
     write_onnx_release(tmp_path / "new.fala", make_head(task))
@@ -91,7 +91,7 @@ def test_data_from_a_file_and_from_standard_input(tmp_path, matching):
     (first,) = piped["users"]
     for figures in (first, read["users"][0]):
         del figures["seconds"], figures["instant"]["seconds"]
-    losses = [one.pop("cross_entropy") for one in (first, read["users"][0])]
+    losses = [user.pop("cross_entropy") for user in (first, read["users"][0])]
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)  # a busy machine adds in another order
     assert first == read["users"][0]
 
@@ -120,7 +120,7 @@ def test_mistakes_are_one_line(tiny, data, tmp_path):
             fails(run(*command), repr(name), "bert", "glove", "fala-export")
 
 
-def test_usage_errors(tiny, data, tmp_path):
+def test_wrong_combinations_of_options_are_usage_errors(tiny, data, tmp_path):
     device = "--device", tmp_path
     for arguments, parts in (
         ((), ["--new"]),
@@ -144,7 +144,7 @@ def test_usage_errors(tiny, data, tmp_path):
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows sends no SIGINT to one process")
-def test_ctrl_c_leaves_nothing_behind(tiny, tmp_path):
+def test_ctrl_c_deletes_temporary_folders(tiny, tmp_path):
     process = subprocess.Popen(
         [SCRIPTS / "fala-replace", *tiny, "--users", "50"],
         stdout=subprocess.PIPE,

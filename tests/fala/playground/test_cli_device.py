@@ -1,4 +1,4 @@
-"""``fala-replace`` on a device that is there already."""
+"""``fala-replace`` on an existing device."""
 
 import shutil
 
@@ -52,7 +52,7 @@ def test_a_built_in_name_is_the_sample_release(device):
     assert done("--device", device, "--new", "bert", "--budget", 0)["new"] == "bert"
 
 
-def test_a_device_answers_at_once_and_goes_on(device, bridged):
+def test_a_replacement_is_instant_and_is_refined_later(device, bridged):
     shown = works("--device", device, "--new", bridged, "--budget", 0).stdout
     with fala.Device.open(device) as opened:
         threshold = opened.threshold
@@ -80,20 +80,20 @@ def test_a_device_answers_at_once_and_goes_on(device, bridged):
 
 
 @pytest.mark.parametrize("options", [("--refine",), ("--new", None)])
-def test_ctrl_c_keeps_what_was_encoded(device, bridged, monkeypatch, options):
+def test_ctrl_c_keeps_encoded_texts(device, bridged, monkeypatch, options):
     if options == ("--refine",):
         works("--device", device, "--new", bridged, "--budget", 0)
     else:
         options = "--new", bridged
-    real, calls = OnnxEncoder.encode, []
+    original, calls = OnnxEncoder.encode, []
 
     def encode(self, texts):
-        # A batch, and not the few texts that a release must answer.
+        # A batch, and not the few texts of the validation.
         if len(texts) > PROBES and list(texts) != list(EDGE_CASES):
             calls.append(len(texts))
         if len(calls) == 2:
             raise KeyboardInterrupt
-        return real(self, texts)
+        return original(self, texts)
 
     with monkeypatch.context() as patched:
         patched.setattr(OnnxEncoder, "encode", encode)
@@ -125,7 +125,7 @@ def test_ctrl_c_before_the_change_changes_nothing(device, bridged, monkeypatch):
         assert opened.name == "tiny vectors"
 
 
-def test_a_device_refuses_what_is_not_for_it(device, tmp_path, tiny):
+def test_releases_and_folders_that_do_not_fit_are_rejected(device, tmp_path, tiny):
     write_word_vector_release(tmp_path / "other.fala", make_head(labels=("no", "yes")))
     fails(run("--device", device, "--new", tmp_path / "other.fala"), "other.fala", "no, yes")
     write_word_vectors(tmp_path / "headless.fala")

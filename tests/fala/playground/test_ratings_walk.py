@@ -1,4 +1,4 @@
-"""``fala-replace`` on ratings: their error and rank correlation, and when numbers are classes."""
+"""``fala-replace`` on ratings: error, rank correlation, and numbers used as classes."""
 
 import json
 
@@ -32,8 +32,8 @@ def walk(pair, *arguments):
     return run("--old", pair["old"], "--new", pair["mid"], "--label", "stars", *arguments)
 
 
-def test_ratings_have_their_error_and_rank_correlation(releases, unbridged, table):
-    """Of heads that are fitted to the public rows, and of the releases' own."""
+def test_ratings_report_rmse_and_rank_correlation(releases, unbridged, table):
+    """With the releases' heads, and with heads fitted to the public rows."""
     done = walk(releases, "--data", table)
     assert done.exit_code == 0, done.stderr
     for part in ("RMSE", "rank correlation", "old   new instant  FaLA", "less is better"):
@@ -47,7 +47,7 @@ def test_ratings_have_their_error_and_rank_correlation(releases, unbridged, tabl
     assert "auc" not in user
 
 
-def test_numbers_that_are_classes_are_said_to_be(unbridged, tmp_path):
+def test_numbers_used_as_classes_are_reported(unbridged, tmp_path):
     rows = [
         {"user": user, "split": split, "text": text, "stars": 1 + at % 3}
         for user, split, texts in (
@@ -69,7 +69,7 @@ def test_numbers_that_are_classes_are_said_to_be(unbridged, tmp_path):
     fails(walk(unbridged, "--data", path), "line 151", "got 1.5; other numbers are ratings")
 
 
-def test_what_is_not_for_ratings_says_so(releases, unbridged, table, tmp_path):
+def test_ratings_reject_other_options_and_releases(releases, unbridged, table, tmp_path):
     fails(walk(releases, "--data", table, "--paper"), "--paper is for exclusive labels")
     fails(walk(releases, "--data", table, "--rating", 1, 3), "must be a number from 1 to 3")
     fails(walk(releases, "--data", table, "--rating", 5, 1), "from a lower to a higher number")

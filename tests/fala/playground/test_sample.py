@@ -24,7 +24,7 @@ def labels(rows):
     return np.array([row.label for row in rows])
 
 
-def test_shape_and_metadata(sample):
+def test_the_sample_has_shape_and_metadata(sample):
     assert sample.task == "classification"
     assert sample.labels == ("0", "1")
     assert "synthetic" in sample.source
@@ -34,7 +34,7 @@ def test_shape_and_metadata(sample):
     for name, user in sample.users.items():
         assert (len(user.train), len(user.test)) == (400, 170)
         assert {row.user for row in user.train + user.test} == {name}
-    for text in texts(sample.public):  # as people write them
+    for text in texts(sample.public):  # like sentences of people
         assert text[0].isupper() and text[-1] in ".?!"
         assert "  " not in text and not set(text) & set("{}_")
 
@@ -44,7 +44,7 @@ def crowd():
     return sample_rows(users=50, seed=1)
 
 
-def test_no_text_is_there_twice_so_no_test_text_is_in_training_data(crowd):
+def test_every_text_is_unique(crowd):
     public = texts(crowd.public)
     train = [text for user in crowd.users.values() for text in texts(user.train)]
     test = [text for user in crowd.users.values() for text in texts(user.test)]
@@ -52,13 +52,13 @@ def test_no_text_is_there_twice_so_no_test_text_is_in_training_data(crowd):
     assert len(set(public + train + test)) == 2000 + 50 * 570
 
 
-def test_both_labels_are_common_for_everybody(crowd):
+def test_both_labels_are_common_for_every_user(crowd):
     users = crowd.users.values()
     for rows in (crowd.public, *(user.train for user in users), *(user.test for user in users)):
         assert 0.1 <= labels(rows).mean() <= 0.6
 
 
-def test_the_same_seed_gives_the_same_rows_on_every_machine_and_in_every_process():
+def test_the_rows_of_a_seed_are_deterministic():
     code = (
         "import hashlib; from fala.playground.sample import sample_rows;"
         "rows = sample_rows(users=2, seed=3); users = rows.users.values();"
@@ -72,12 +72,12 @@ def test_the_same_seed_gives_the_same_rows_on_every_machine_and_in_every_process
     assert done.stdout.startswith("9e25d662763efc17")
 
 
-def test_the_number_of_users_and_the_seed(sample):
+def test_users_and_seed_select_the_sample(sample):
     small = sample_rows(users=2)
     assert small.public == sample.public
     assert small.users == {name: sample.users[name] for name in ("u1", "u2")}
-    other = sample_rows(users=1, seed=1)
-    assert len(set(texts(other.public)) & set(texts(sample.public))) < 20
+    another_seed = sample_rows(users=1, seed=1)
+    assert len(set(texts(another_seed.public)) & set(texts(sample.public))) < 20
     for users in (0, 51):
         with pytest.raises(DataError, match="1 to 50"):
             sample_rows(users=users)

@@ -16,7 +16,7 @@ BACKBONES = {
 }
 
 
-def test_they_are_files_of_the_package():
+def test_sample_releases_are_files_of_the_package():
     for name in BUILT_IN:
         path = fala.sample_release(name)
         assert path.is_relative_to(Path(fala.__file__).parent)
@@ -25,7 +25,7 @@ def test_they_are_files_of_the_package():
         sample_release("word2vec")
 
 
-def test_they_are_releases_with_words_a_bridge_and_expected_answers():
+def test_sample_releases_have_words_a_bridge_and_probes():
     old, new = (fala.Bundle.open(sample_release(name)) for name in BUILT_IN)
     for bundle in (old, new):
         assert (bundle.manifest.task, bundle.manifest.labels) == ("classification", ("0", "1"))
@@ -44,7 +44,7 @@ def test_an_embedding_does_not_depend_on_the_texts_beside_it(name):
     np.testing.assert_allclose(backbone.encode(texts), alone, atol=1e-6)
 
 
-def test_a_device_begins_with_one_and_is_replaced_by_the_other(tmp_path):
+def test_a_device_can_replace_one_sample_release_by_the_other(tmp_path):
     with fala.Device.create(tmp_path / "device", sample_release("glove")) as device:
         device.learn(["you absolute clown", "lovely film"], [1, 0])
         report = device.replace(sample_release("bert"), fala.Budget(0))
@@ -53,8 +53,8 @@ def test_a_device_begins_with_one_and_is_replaced_by_the_other(tmp_path):
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
-def test_a_built_in_backbone_is_a_bundle_of_its_own(tmp_path, name):
-    """Written, it has the bytes that records of the laboratory name by their digest."""
+def test_a_built_in_backbone_is_a_separate_bundle(tmp_path, name):
+    """The written bundle has the digest that recorded results refer to."""
     bundle = built_in(name)
     assert (bundle.manifest.task, bundle.head(), bundle.bridges()) == (None, None, {})
     assert bundle.backbone_digest == BACKBONES[name]

@@ -92,7 +92,7 @@ def test_a_bridge_is_learned_on_public_texts_alone(bundles, folder, monkeypatch)
     assert fala.Bundle.open(old.release).bridges() == {}
 
 
-def test_releases_with_heads_get_a_bridge_and_stay_as_they_are(tmp_path, bundles, folder):
+def test_releases_with_heads_get_a_bridge_and_are_not_changed(tmp_path, bundles, folder):
     release = write_onnx_release(tmp_path / "release.fala")
     content = release.path.read_bytes()
     new = prepare((bundles[0], release), rows_of(), folder)[1]
@@ -110,12 +110,12 @@ def test_a_bundle_keeps_its_own_bridge(tmp_path, bundles, folder, has_head, monk
     monkeypatch.delattr(walk, "fit_bridge")
     new = prepare((bundles[0], fala.Bundle.open(later.path)), rows_of(), folder)[1]
     assert (new.bridged, new.bridge) == (True, "the bundle's own")
-    kept = fala.Bundle.open(new.release).bridges()[bridge.source]
-    np.testing.assert_array_equal(kept.matrix, bridge.matrix)
+    loaded = fala.Bundle.open(new.release).bridges()[bridge.source]
+    np.testing.assert_array_equal(loaded.matrix, bridge.matrix)
 
 
 @pytest.mark.parametrize("words", [True, False])
-def test_without_a_bridge_words_answer_at_once_and_nothing_else(bundles, tmp_path, folder, words):
+def test_without_a_bridge_only_words_give_an_instant_model(bundles, tmp_path, folder, words):
     rows = rows_of(public=12)
     if not words:
         for name, bundle in zip("cd", bundles, strict=True):
@@ -134,19 +134,19 @@ def test_without_a_bridge_words_answer_at_once_and_nothing_else(bundles, tmp_pat
 
 
 def annotated(rows, annotators=20):
-    """Rows whose public part was labelled by people who differ in how they mind some words."""
+    """Rows whose public part is labelled by annotators with different weights of words."""
     random = np.random.default_rng(0)
     minds = 3 * random.normal(size=(annotators, 1)) * random.normal(size=len(WORDS))
-    place = {word: number for number, word in enumerate(WORDS)}
+    column = {word: number for number, word in enumerate(WORDS)}
     public = []
     for number, row in enumerate(rows.public):
-        who = number % annotators
-        score = sum(minds[who][place[word]] for word in row.example.split()[:-1])
-        public.append(replace(row, user=f"a{who}", label=int(score + 4 * row.label > 2)))
+        annotator = number % annotators
+        score = sum(minds[annotator][column[word]] for word in row.example.split()[:-1])
+        public.append(replace(row, user=f"a{annotator}", label=int(score + 4 * row.label > 2)))
     return replace(rows, public=public)
 
 
-def test_a_prior_is_learned_where_annotators_are_enough(bundles, folder):
+def test_a_prior_is_learned_from_enough_annotators(bundles, folder):
     rows = rows_of(public=600)
     old, new = prepare(bundles, annotated(rows), folder)
     assert old.prior == new.prior == "learned from 20 public annotators"
@@ -159,7 +159,7 @@ def test_a_prior_is_learned_where_annotators_are_enough(bundles, folder):
     )
 
 
-def test_scores_are_of_what_a_device_decides(tmp_path, walked):
+def test_scores_equal_those_of_a_devices_decisions(tmp_path, walked):
     _, rows, sides = walked
     result = run(sides, rows, 30)
     train, test = rows.users["u0"].train, rows.users["u0"].test
@@ -186,7 +186,7 @@ def test_scores_are_of_what_a_device_decides(tmp_path, walked):
     assert result["instant"]["threshold"] != result["threshold"]
 
 
-def test_no_forward_pass_leaves_the_instant_model(walked, folder):
+def test_without_forward_passes_the_instant_model_is_kept(walked, folder):
     bundles, rows, sides = walked
     result = run(sides, rows, 0)
     assert result["forward_passes"] == 0
@@ -194,7 +194,7 @@ def test_no_forward_pass_leaves_the_instant_model(walked, folder):
     assert result["threshold"] == result["instant"]["threshold"]
     for metric in ("auc", "f1", "accuracy"):
         assert result[metric]["instant"] == result[metric]["fala"]
-    # Word vectors that come are all looked up before they answer.
+    # For new word vectors all texts are encoded before the installation.
     result = run(prepare(bundles[::-1], rows, folder), rows, 0)
     assert (result["forward_passes"], result["decision"]) == (0, "personal")
     assert result["instant"] is None
@@ -203,7 +203,7 @@ def test_no_forward_pass_leaves_the_instant_model(walked, folder):
         assert result[metric]["fala"] is not None
 
 
-def test_a_user_without_labels(walked):
+def test_a_user_without_labels_has_the_vendors_model(walked):
     result = run(walked[2], rows_of(public=300, labelled=False))
     assert (result["decision"], result["forward_passes"]) == ("vendor", 0)
     for metric in ("auc", "f1", "accuracy"):
@@ -219,7 +219,7 @@ def test_the_papers_recipe_is_a_ridge_on_old_logits_of_representatives(walked, b
     fit = recipe.fit(train, [row.label for row in rows.users["u0"].train], old_model, budget)
     assert fit.forward_passes == min(budget, len(train))
     assert (fit.clusters > 1 and fit.queries > 0) == (budget < len(train))
-    # With all texts encoded the targets are those of every text, whatever the clusters.
+    # With all texts encoded the targets are of every text; clusters do not matter.
     inputs, targets = (
         side.head.inputs(train, dict(zip(train, backbone.encode(train), strict=True)))
         for side, backbone in zip(

@@ -1,4 +1,4 @@
-"""The whole visit in a real browser: by keyboard, on a phone's width, in dark mode; and a kill."""
+"""A complete visit in a real browser: keyboard, phone width, dark mode, and a killed server."""
 
 import pytest
 
@@ -11,12 +11,12 @@ pytestmark = pytest.mark.slow
 
 WIDTH = 360
 
-#: What is focused: its id, or its text.
+#: The id of the focused element, or its text.
 FOCUS = "document.activeElement.id || document.activeElement.textContent"
 STAGE = "document.body.dataset.stage"
 IDLE = "document.body.dataset.busy === ''"
 
-#: What the browser says of a server that is gone, by how far its connection was, or that has
+#: The browser's errors for a server that has ended, by the state of the connection, or that has
 #: another token.
 GONE = ("ERR_CONNECTION", "ERR_SOCKET_NOT_CONNECTED", "ERR_EMPTY_RESPONSE", " 403 ")
 
@@ -33,7 +33,7 @@ def value(tab, name):
 
 
 def tab_to(tab, name):
-    """Go on by the keyboard until something is focused."""
+    """Press Tab until an element is focused."""
     passed = []
     while (focused := tab.evaluate(FOCUS)) != name:
         passed.append(focused)
@@ -43,7 +43,7 @@ def tab_to(tab, name):
 
 
 def figures(tab, key):
-    """A column's probabilities, as one reads them."""
+    """A column's probabilities, as displayed."""
     rows = "[...document.querySelectorAll('#table tbody tr')]"
     return tab.evaluate(f"{rows}.map(row => row.cells[1 + {key}].innerText)")
 
@@ -53,18 +53,18 @@ def fits(tab):
 
 
 def quiet(tab, *addresses):
-    """No request to elsewhere, no error in the console."""
-    own = ("about:", *(address.partition("#")[0] for address in addresses))
-    asked = {event["request"]["url"] for event in tab.of("Network.requestWillBeSent")}
-    assert {address for address in asked if not address.startswith(own)} == set()
-    assert not any("token" in address for address in asked)
+    """Assert: no request to other addresses, no error in the console."""
+    local = ("about:", *(address.partition("#")[0] for address in addresses))
+    requested = {event["request"]["url"] for event in tab.of("Network.requestWillBeSent")}
+    assert {address for address in requested if not address.startswith(local)} == set()
+    assert not any("token" in address for address in requested)
     assert tab.of("Runtime.exceptionThrown") == []
     assert tab.of("Runtime.consoleAPICalled") == []
     errors = [event["entry"]["text"] for event in tab.of("Log.entryAdded")]
-    assert [text for text in errors if not any(known in text for known in GONE)] == []
+    assert [text for text in errors if not any(allowed in text for allowed in GONE)] == []
 
 
-def test_the_whole_walk_by_keyboard_and_a_server_that_is_killed(tab, tmp_path):
+def test_a_complete_visit_by_keyboard_survives_a_killed_server(tab, tmp_path):
     with served(tmp_path) as (process, url):
         tab.go(url)
         tab.until(f"{STAGE} === 'labelling'")
@@ -82,7 +82,7 @@ def test_the_whole_walk_by_keyboard_and_a_server_that_is_killed(tab, tmp_path):
         assert "6 labelled" in tab.evaluate("document.getElementById('news').textContent")
         assert fits(tab)
 
-        # The vendor ships; the focus goes on to what is next.
+        # The vendor ships; the focus moves to the next control.
         tab_to(tab, "ship")
         tab.press("Enter")
         tab.until(f"{STAGE} === 'shipped' && {IDLE}")
@@ -93,7 +93,7 @@ def test_the_whole_walk_by_keyboard_and_a_server_that_is_killed(tab, tmp_path):
         assert figures(tab, 0) != figures(tab, 1)
         assert fits(tab)
 
-        # What the visitor says of an unseen post counts, and is not learned.
+        # The visitor's label of an unseen post is counted, and not learned.
         passed = tab_to(tab, "fine")
         assert "rollback" in passed
         tab.press(" ")
@@ -108,7 +108,7 @@ def test_the_whole_walk_by_keyboard_and_a_server_that_is_killed(tab, tmp_path):
         tab.press("Enter")
         tab.until("document.getElementById('answers').children.length === 3")
 
-        # Passes tick; the server is killed in the middle of them.
+        # The server is killed during the passes.
         tab.evaluate("document.getElementById('stop').focus()")
         tab.evaluate("document.getElementById('refine').focus()")
         tab.press("Enter")

@@ -1,4 +1,4 @@
-"""The page's server: who may ask, what it answers, and how the command ends."""
+"""The page's server: access, responses, and errors of the command."""
 
 import re
 import socket
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 
 TOKEN, PORT = "a-token-of-the-tests", 8123
-OWN = f"http://127.0.0.1:{PORT}"
+ORIGIN = f"http://127.0.0.1:{PORT}"
 PROGRAM = Program(command, "fala demo")
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
 
@@ -29,11 +29,11 @@ BEARER = {"Authorization": f"Bearer {TOKEN}"}
 @pytest.fixture(scope="module")
 def client(tmp_path_factory):
     visit = opened(tmp_path_factory.mktemp("app"))
-    yield TestClient(make_app(visit, token=TOKEN, port=PORT), base_url=OWN)
+    yield TestClient(make_app(visit, token=TOKEN, port=PORT), base_url=ORIGIN)
     visit.close()
 
 
-def test_the_page_brings_all_that_it_uses_and_asks_nobody_else(client):
+def test_the_page_has_all_its_files_and_requests_no_others(client):
     static = resources.files("fala.playground.page") / "static"
     files = {f"/{file.name}": file.read_text("utf-8") for file in static.iterdir()}
     files["/"] = files.pop("/index.html")
@@ -42,15 +42,15 @@ def test_the_page_brings_all_that_it_uses_and_asks_nobody_else(client):
     imported = [name for text in files.values() for name in re.findall(r'from "\./([^"]+)"', text)]
     assert set(files) == {"/", *(f"/{name}" for name in [*used, *imported])}
     for path, text in files.items():
-        answer = client.get(path)
-        assert (answer.status_code, answer.text) == (200, text)
+        response = client.get(path)
+        assert (response.status_code, response.text) == (200, text)
         assert set(re.findall(r"\w+://[\w.]+", text)) <= {"http://www.w3.org"}  # SVG's own name
     assert not re.search(r"\sstyle=|\son\w+=|<style|<script[^>]*>[^<]", page)
     assert sum(map(len, files.values())) < 40_000
 
 
 @pytest.mark.parametrize("path", ["/", "/api/state", "/nothing", "/api/nothing"])
-def test_every_answer_has_the_headers(client, path):
+def test_every_response_has_the_security_headers(client, path):
     headers = client.get(path).headers
     assert {name: headers[name] for name in HEADERS} == HEADERS
     assert "unsafe" not in headers["Content-Security-Policy"]
@@ -62,25 +62,25 @@ def test_every_answer_has_the_headers(client, path):
 def test_the_api_needs_the_token(client):
     wrong = "", TOKEN, "Bearer ", f"Bearer {TOKEN[:-1]}", f"Bearer {TOKEN} ", f"Basic {TOKEN}"
     for headers in ({}, *({"Authorization": each} for each in (*wrong, b"Bearer \xff\xe9"))):
-        for answer in (
+        for response in (
             client.get("/api/state", headers=headers),
             client.post("/api/ask", headers=headers, json={"text": "a clown"}),
         ):
-            assert (answer.status_code, list(answer.json())) == (403, ["error"])
+            assert (response.status_code, list(response.json())) == (403, ["error"])
     assert client.get(f"/api/state?token={TOKEN}").status_code == 403
 
 
-def test_other_hosts_and_pages_of_other_sites_are_rejected(client):
+def test_other_hosts_and_origins_are_rejected(client):
     for host in ("evil.example", f"evil.example:{PORT}", "127.0.0.1", f"127.0.0.1:{PORT + 1}", ""):
         for path in ("/", "/api/state"):
-            answer = client.get(path, headers={**BEARER, "Host": host})
-            assert answer.status_code == 421
-            assert "127.0.0.1" in answer.json()["error"]
+            response = client.get(path, headers={**BEARER, "Host": host})
+            assert response.status_code == 421
+            assert "127.0.0.1" in response.json()["error"]
     for origin in ("https://evil.example", "null", f"http://127.0.0.1:{PORT + 1}"):
-        answer = client.get("/api/state", headers={**BEARER, "Origin": origin})
-        assert answer.status_code == 403
-    assert client.get("/api/state", headers={**BEARER, "Origin": OWN}).status_code == 200
-    assert client.options("/api/ask", headers={"Origin": OWN}).status_code == 403
+        response = client.get("/api/state", headers={**BEARER, "Origin": origin})
+        assert response.status_code == 403
+    assert client.get("/api/state", headers={**BEARER, "Origin": ORIGIN}).status_code == 200
+    assert client.options("/api/ask", headers={"Origin": ORIGIN}).status_code == 403
 
 
 @pytest.mark.parametrize(
@@ -97,17 +97,17 @@ def test_other_hosts_and_pages_of_other_sites_are_rejected(client):
         (b" " * (LARGEST_BODY + 1), "application/json", 413),
     ],
 )
-def test_bodies(client, content, kind, status):
+def test_wrong_bodies_are_rejected(client, content, kind, status):
     headers = {**BEARER, "Content-Type": kind}
-    answer = client.post("/api/ask", headers=headers, content=content)
-    assert answer.status_code == status
-    assert ("error" in answer.json()) == (status != 200)
+    response = client.post("/api/ask", headers=headers, content=content)
+    assert response.status_code == status
+    assert ("error" in response.json()) == (status != 200)
     endless = client.post("/api/ask", headers=headers, content=iter([b"{}"]))
     assert endless.status_code == 411
 
 
-def test_mistakes_are_answers(client):
-    for act, body, why in (
+def test_mistakes_are_json_errors(client):
+    for action, body, message in (
         ("label", {"post": 0, "label": 2}, "0 or 1"),
         ("label", {"post": -1, "label": 1}, "0 or 1"),
         ("label", {"post": True, "label": 1}, "whole number"),
@@ -119,24 +119,24 @@ def test_mistakes_are_answers(client):
         ("ask", {"text": "x" * 2001}, "a text has"),
         ("ask", {"text": " "}, "a text has"),
     ):
-        answer = client.post(f"/api/{act}", headers=BEARER, json=body)
-        assert answer.status_code == 409
-        assert why in answer.json()["error"]
+        response = client.post(f"/api/{action}", headers=BEARER, json=body)
+        assert response.status_code == 409
+        assert message in response.json()["error"]
     assert client.post("/api/nothing", headers=BEARER, json={}).status_code == 404
     assert client.get("/api/label", headers=BEARER).status_code == 405
 
 
-def test_a_failure_is_an_answer_and_is_logged(tmp_path, caplog):
+def test_an_internal_error_is_a_response_and_is_logged(tmp_path, caplog):
     visit = opened(tmp_path)
-    visit.close()  # its notes cannot be read any more
-    client = TestClient(make_app(visit, token=TOKEN, port=PORT), base_url=OWN)
-    answer = client.post("/api/label", headers=BEARER, json={"post": 0, "label": 1})
-    assert answer.status_code == 500
-    assert "this failed (label)" in answer.json()["error"]
+    visit.close()  # its notes are closed
+    client = TestClient(make_app(visit, token=TOKEN, port=PORT), base_url=ORIGIN)
+    response = client.post("/api/label", headers=BEARER, json={"post": 0, "label": 1})
+    assert response.status_code == 500
+    assert "this failed (label)" in response.json()["error"]
     assert [record.message for record in caplog.records] == ["label failed"]
 
 
-def test_a_newer_view_is_sent_when_there_is_one(client):
+def test_a_newer_view_is_sent(client):
     view = client.get("/api/state", headers=BEARER).json()
     assert view["stage"] == "labelling"
     done = client.post("/api/label", headers=BEARER, json={"post": 0, "label": 1}).json()
@@ -145,7 +145,7 @@ def test_a_newer_view_is_sent_when_there_is_one(client):
     assert newer["labelled"] == 1
 
 
-def test_a_page_that_is_left_in_mid_post_prints_nothing(tmp_path):
+def test_an_aborted_request_prints_nothing(tmp_path):
     with (
         (tmp_path / "errors").open("wb") as errors,
         served(tmp_path / "visit", errors=errors) as (_, address),
@@ -162,22 +162,22 @@ def test_a_page_that_is_left_in_mid_post_prints_nothing(tmp_path):
                 )
                 time.sleep(0.3)  # it is read before the reset
                 page.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        with urlopen(address, timeout=30) as answer:
-            assert answer.status == 200
+        with urlopen(address, timeout=30) as response:
+            assert response.status == 200
     assert (tmp_path / "errors").read_text() == ""
 
 
-def test_without_the_extra_one_line_says_so(monkeypatch):
+def test_without_the_extra_the_error_names_it(monkeypatch):
     monkeypatch.delitem(sys.modules, "fala.playground.page.server", raising=False)
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert "pip install 'fala-sdk[demo]'" in PROGRAM.failed()
 
 
-def test_a_foreign_folder_or_a_taken_port_is_refused(tmp_path):
+def test_another_folder_or_a_used_port_is_rejected(tmp_path):
     (tmp_path / "letter.txt").write_text("dear reader")
-    with socket.create_server(("127.0.0.1", 0)) as taken:
+    with socket.create_server(("127.0.0.1", 0)) as used:
         for option, value, why in (
             ("--device-dir", tmp_path, "not a folder of this command"),
-            ("--port", taken.getsockname()[1], "cannot be opened"),
+            ("--port", used.getsockname()[1], "cannot be opened"),
         ):
             assert why in PROGRAM.failed("--no-browser", option, value)

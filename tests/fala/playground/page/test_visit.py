@@ -21,33 +21,33 @@ pytestmark = pytest.mark.slow
 POSTS = posts_of(0, READER)
 
 
-def answers(view, name="mine"):
+def leans_of(view, name="mine"):
     return [post["lean"][name] for post in view["posts"]]
 
 
 def lasting(view):
-    """What a restart must not change."""
+    """The parts of a view that a restart must not change."""
     measured = {"version", "costs", "resume"}
-    kept = {name: value for name, value in view.items() if name not in measured}
+    stable = {name: value for name, value in view.items() if name not in measured}
     columns = [{**column, "megabytes": None} for column in view["columns"]]
-    return {**kept, "columns": columns}
+    return {**stable, "columns": columns}
 
 
-def test_every_label_moves_the_model_and_no_unseen_post_is_learned(visit):
+def test_every_label_changes_the_model_and_unseen_posts_are_not_learned(visit):
     assert visit.view["stage"] == "labelling"
     assert visit.view["next"] == {"post": 0, "text": POSTS.documents[0]}
-    seen = [answers(visit.view)]
+    views = [leans_of(visit.view)]
     for post in range(3):
         visit.label(post, 1)
-        seen.append(answers(visit.view))
-    assert all(earlier != later for earlier, later in pairwise(seen))
+        views.append(leans_of(visit.view))
+    assert all(earlier != later for earlier, later in pairwise(views))
     assert visit.view["labelled"] == 3
-    known = {stored.example for stored in visit._opened[0].mine.examples()}
-    assert known == set(POSTS.documents)
-    assert known.isdisjoint(POSTS.unseen)
+    examples = {stored.example for stored in visit._opened[0].mine.examples()}
+    assert examples == set(POSTS.documents)
+    assert examples.isdisjoint(POSTS.unseen)
 
 
-def test_a_reader_labels_all_and_says_what_the_unseen_posts_are(visit):
+def test_a_reader_labels_all_posts(visit):
     visit.watch(READER)
     settle(visit)
     assert visit.view["labelled"] == len(POSTS.documents)
@@ -65,26 +65,26 @@ def test_a_reader_labels_all_and_says_what_the_unseen_posts_are(visit):
         visit.watch(2)
 
 
-def test_a_visitor_is_compared_by_labels_of_unseen_posts(visit):
+def test_a_visitor_is_compared_on_unseen_posts(visit):
     visit.label(0, 1)
     with pytest.raises(DataError, match="yourself"):
         visit.watch(READER)
-    before = answers(visit.view)
+    before = leans_of(visit.view)
     decided = [value > 0 for value in before]
     visit.check(0, int(decided[0]))
     visit.check(1, int(not decided[1]))
     visit.check(2, 1)
     visit.check(2, None)
     assert visit.view["verdict"] == "Of your 2 posts the personal model is wrong about you on 1."
-    assert answers(visit.view) == before
+    assert leans_of(visit.view) == before
 
 
-def test_four_devices_answer_after_the_release(shipped, replaced):
+def test_every_column_has_its_devices_predictions(shipped, replaced):
     folder, before, after = shipped
     columns = {column["key"]: column["backbone"] for column in after["columns"]}
-    assert columns == {"old": "glove", "vendor": "bert", "mine": "bert"}  # at once is yours
-    assert answers(after, "old") == answers(before)
-    assert answers(after, "vendor") != answers(after)
+    assert columns == {"old": "glove", "vendor": "bert", "mine": "bert"}  # "mine" is instant
+    assert leans_of(after, "old") == leans_of(before)
+    assert leans_of(after, "vendor") != leans_of(after)
     assert after["passes"] == 0
     assert after["costs"]["replace_seconds"] > 0
     assert after["costs"]["disk_megabytes"] > 10
@@ -94,7 +94,7 @@ def test_four_devices_answer_after_the_release(shipped, replaced):
         assert column_of(device, POSTS.unseen).decided.tolist() == decided.tolist(), name
     with Device.create(folder.with_name("fresh"), sample_release("bert")) as fresh:
         predicted = column_of(fresh, POSTS.unseen).lean[:SHOWN].tolist()
-    assert answers(after, "vendor") == predicted
+    assert leans_of(after, "vendor") == predicted
     with pytest.raises(DataError, match="has shipped"):
         replaced.label(30, 1)
 
@@ -120,7 +120,7 @@ def test_the_verdict_counts_the_wrong_decisions_of_every_model():
     assert list(warnings(better, TRUTH)) == []
 
 
-def test_the_verdict_says_where_personalization_does_not_help():
+def test_the_verdict_reports_where_personalization_does_not_help():
     worse = columns_of(
         old=[0.9, 0.2, -0.2, -0.9], vendor=[0.9, 0.2, 0.2, -0.9], mine=[0.9, -0.3, -0.2, -0.9]
     )
@@ -133,16 +133,16 @@ def test_the_verdict_says_where_personalization_does_not_help():
     assert "The old model orders these posts better" in lines
 
 
-def test_a_rollback_answers_as_the_old_model_and_comes_back(replaced):
-    new = answers(replaced.view)
+def test_a_rollback_shows_the_old_model_and_can_be_undone(replaced):
+    new = leans_of(replaced.view)
     replaced.roll_back()
     assert replaced.view["stage"] == "rolled back"
-    assert answers(replaced.view) == answers(replaced.view, "old")
+    assert leans_of(replaced.view) == leans_of(replaced.view, "old")
     with pytest.raises(DataError, match="no new backbone"):
         replaced.refine()
     replaced.roll_back()
     assert replaced.view["stage"] == "shipped"
-    assert answers(replaced.view) == pytest.approx(new, abs=1e-6)
+    assert leans_of(replaced.view) == pytest.approx(new, abs=1e-6)
 
 
 def test_refining_can_be_stopped_and_continued(replaced):
@@ -155,11 +155,11 @@ def test_refining_can_be_stopped_and_continued(replaced):
     settle(replaced)
     done = replaced.view["passes"]
     assert 10 <= done < 60
-    assert answers(replaced.view) != answers(replaced.view, "instant")
+    assert leans_of(replaced.view) != leans_of(replaced.view, "instant")
     assert replaced._opened[0].mine.refine(Budget(0)).counts.representatives == done
 
 
-def test_a_restart_continues(replaced):
+def test_a_restart_keeps_the_visit(replaced):
     replaced.check(3, 1)
     shown = lasting(replaced.view)
     folder = replaced._folder
@@ -170,44 +170,44 @@ def test_a_restart_continues(replaced):
         again.again()
         assert again.view["stage"] == "labelling"
         assert (again.view["labelled"], again.view["who"], again.view["counted"]) == (0, None, "")
-        left = {file.name for file in folder.iterdir() if file.is_dir()}
-        assert left == {"mine"}
+        folders = {file.name for file in folder.iterdir() if file.is_dir()}
+        assert folders == {"mine"}
     finally:
         again.close()
 
 
-@pytest.mark.parametrize("left", ["half a copy", "no instant", "an end"])
-def test_what_was_broken_off_is_finished(shipped, tmp_path, left):
-    """Each is a folder as a kill leaves it on the way."""
+@pytest.mark.parametrize("state", ["half a copy", "no instant", "an end"])
+def test_interrupted_steps_are_completed(shipped, tmp_path, state):
+    """Every state is a folder as a killed process leaves it."""
     source, _, after = shipped
     folder = shutil.copytree(source, tmp_path / "visit")
-    if left == "an end":
+    if state == "an end":
         notes = Notes(folder)
         notes.set(erasing=2)
         notes.close()
         shutil.rmtree(folder / "mine")
     else:
         shutil.rmtree(folder / "instant")
-    if left == "half a copy":
+    if state == "half a copy":
         shutil.rmtree(folder / "mine")
         (folder / "old").rename(folder / "mine")
         shutil.rmtree(folder / "vendor")
         (folder / "old.part" / "bundles").mkdir(parents=True)
     visit = opened(folder)
     try:
-        if left == "an end":
+        if state == "an end":
             assert (visit.view["stage"], visit.view["labelled"]) == ("labelling", 0)
             assert (visit.view["reader"], (folder / "old").exists()) == (2, False)
             return
         assert visit.view["stage"] == "shipped"
         assert set(visit._opened[0].devices) == set(COLUMNS)
         for name in ("old", "vendor", "mine"):
-            assert answers(visit.view, name) == pytest.approx(answers(after, name), abs=1e-9)
+            assert leans_of(visit.view, name) == pytest.approx(leans_of(after, name), abs=1e-9)
     finally:
         visit.close()
 
 
-def test_one_server_has_a_folder(visit, tmp_path):
+def test_a_folder_in_use_or_damaged_is_rejected(visit, tmp_path):
     with pytest.raises(DataError, match="another server"):
         Visit(tmp_path)
     (tmp_path / "foreign").mkdir()
