@@ -103,7 +103,7 @@ def test_replacement_by_an_external_model_and_back(path, releases, external, fun
         device.predict(PROBES)
 
 
-def test_another_encoder_is_refused(tmp_path, path, releases, external, functions):
+def test_another_encoder_is_rejected(tmp_path, path, releases, external, functions):
     for wrong in (
         lambda inputs: functions["cloud 1"](inputs)[:, ::-1],
         lambda inputs: 2 * functions["cloud 1"](inputs),
@@ -160,7 +160,7 @@ def test_a_failing_encoder_loses_nothing(tmp_path, external, functions, labels, 
         assert device.refine().labelled == len(TEXTS) + 1
 
 
-def test_items_need_no_function(tmp_path, external, functions, labels):
+def test_items_need_no_encoder(tmp_path, external, functions, labels):
     right = functions["cloud 1"]
     with Device.create(tmp_path / "texts", external["mid"], encoder=right) as device:
         device.learn(TEXTS, labels)

@@ -104,7 +104,7 @@ def test_numbers_that_cannot_be_fitted(numbers, rating, error, words):
         {"low": True, "high": 5, "noise": 1}, {"low": 1, "high": 1e300, "noise": 1},
     ],
 )  # fmt: skip
-def test_a_forged_rating_is_refused(tmp_path, releases, rating):
+def test_a_forged_rating_is_rejected(tmp_path, releases, rating):
     forged = tmp_path / "forged.fala"
 
     details = Bundle.open(releases["old"]).manifest.details
@@ -116,7 +116,7 @@ def test_a_forged_rating_is_refused(tmp_path, releases, rating):
 # The device
 
 
-def test_reports_say_the_error_and_the_rank_correlation(device, releases):
+def test_reports_have_rmse_and_rank_correlation(device, releases):
     report = device.fit()
     assert report.scores["rmse"] == pytest.approx(rmse(device.predict(PROBES), TRUTH), rel=0.25)
     assert report.scores["rank_correlation"] > 0.5
@@ -130,7 +130,7 @@ def test_reports_say_the_error_and_the_rank_correlation(device, releases):
 
 
 @pytest.mark.parametrize(("lexical", "budget"), [(True, 40), (False, 0)])
-def test_a_replacement_carries_the_ratings_over(tmp_path, releases, plain, lexical, budget):
+def test_a_replacement_carries_over_the_ratings(tmp_path, releases, plain, lexical, budget):
     chosen = releases if lexical else plain
     with Device.create(tmp_path / "vendor", chosen["mid"]) as vendor:
         of_vendor = rmse(vendor.predict(PROBES), TRUTH)
@@ -201,7 +201,7 @@ class Silent:
         (Silent(), "'silent'"),
     ],
 )  # fmt: skip
-def test_a_label_that_is_no_rating_is_refused(device, label, words):
+def test_other_labels_are_rejected(device, label, words):
     count = len(list(device.examples()))
     with pytest.raises(DataError, match=f"label {words} of example 1 is not a number from 1 to 5"):
         device.learn(["a", "b"], [3, label])
@@ -240,7 +240,7 @@ def with_range(path, release, low, high, names=("stars",)):
     return path
 
 
-def test_a_release_of_another_kind_is_refused(tmp_path, device, releases):
+def test_a_release_of_another_kind_is_rejected(tmp_path, device, releases):
     values = device.predict(PROBES)
     bundle = Bundle.open(releases["mid"])
     labels = fit_head(
@@ -266,7 +266,7 @@ def test_a_wider_range_accepts_more_ratings(tmp_path, device, releases):
         device.replace(releases["new"])
 
 
-def test_a_release_that_is_worse_is_refused(tmp_path, device, releases):
+def test_a_release_that_is_worse_is_rejected(tmp_path, device, releases):
     bundle = Bundle.open(releases["mid"])
     stars = 6 - np.array(rated.stars_of(PUBLIC, SHARED))
     head = fit_head(bundle.backbone(), PUBLIC, stars, rating=RANGE, label_names=["stars"])

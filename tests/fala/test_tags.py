@@ -61,7 +61,7 @@ def test_a_head_is_fitted_to_sets(releases):
     assert bundle.manifest.details["exclusive"] is False
 
 
-def test_each_tag_of_vectors_is_fitted_as_two_labels_are(tmp_path):
+def test_each_tag_is_fitted_like_two_labels(tmp_path):
     random = np.random.default_rng(0)
     vectors = random.normal(size=(300, 4))
     has = vectors @ random.normal(size=(4, 2)) + random.logistic(size=(300, 2)) > 0
@@ -86,7 +86,7 @@ def test_each_tag_of_vectors_is_fitted_as_two_labels_are(tmp_path):
         ([{"a"}, {"a": True}, set()], None, "that is a dict"),
     ],
 )
-def test_sets_that_cannot_be_fitted(sets, names, words):
+def test_wrong_sets_are_rejected(sets, names, words):
     with pytest.raises(DataError, match=words):
         fit_head(np.eye(3), sets, label_names=names, exclusive=False)
 
@@ -100,7 +100,7 @@ def test_a_bundle_of_format_version_3_opens():
     assert bundle.head_digest.startswith("f59f74ff94738a9b")
 
 
-def test_a_forged_kind_is_refused(tmp_path, releases):
+def test_a_forged_kind_is_rejected(tmp_path, releases):
     """Also a format version whose readers would misread tags."""
     details = Bundle.open(releases["old"]).manifest.details
     forged = [{"details": {**details, "exclusive": value}} for value in (0, None, "no")]
@@ -161,7 +161,7 @@ def test_sets_are_decided_by_a_threshold_per_tag(device):
         device.positive  # noqa: B018
 
 
-def test_a_replacement_carries_the_tags_over(tmp_path, device, releases):
+def test_a_replacement_carries_over_the_tags(tmp_path, device, releases):
     with Device.create(tmp_path / "vendor", releases["mid"]) as vendor:
         of_vendor = loss(vendor)
     preview = device.preview(releases["mid"])
@@ -236,7 +236,7 @@ def test_candidates_are_ranked_by_a_tag(device):
 # Functions that reject tags
 
 
-def test_a_release_of_other_tags_or_of_labels_is_refused(tmp_path, device, releases):
+def test_a_release_of_other_tags_or_of_labels_is_rejected(tmp_path, device, releases):
     bundle = Bundle.open(releases["mid"])
     sets = [
         {*tags, *(["long"] if at % 3 else [])}

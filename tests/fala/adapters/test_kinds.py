@@ -95,7 +95,7 @@ def test_all_kinds_are_replaced_and_rolled_back_together(device, releases):
             np.testing.assert_array_equal(values, before[name])
 
 
-def test_an_adapter_of_another_kind_is_refused(device, releases):
+def test_an_adapter_of_another_kind_is_rejected(device, releases):
     wrong = {**releases["new adapters"], "stars": releases["new adapters"]["marks"]}
     with pytest.raises(BundleMismatchError, match=r"this device does .* 'stars' from 1 to 5"):
         device.replace(releases["new"], Budget(0), adapters=wrong)

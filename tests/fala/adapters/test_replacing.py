@@ -96,7 +96,7 @@ def write_agreeing(old, new, path):
     return Bundle.open(path)
 
 
-def test_a_worse_model_of_any_task_is_refused(device, releases, tmp_path):
+def test_a_worse_model_of_any_task_is_rejected(device, releases, tmp_path):
     new = write_agreeing(releases["old"], releases["new"], tmp_path / "new.fala")
     zeros = {name: np.zeros_like(array) for name, array in make_inputs(1).items()}
     write_adapter(tmp_path / "flat.fala", new, "one", zeros, make_head(), {"config": FORM}, {})

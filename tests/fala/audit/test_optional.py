@@ -80,6 +80,6 @@ SHAPE, DEFAULT = "another type or shape", "another default"
     ],
     ids=range(12),
 )
-def test_hostile_shapes_are_refused(name, change, match):
+def test_hostile_shapes_are_rejected(name, change, match):
     with pytest.raises(BundleFormatError, match=match):
         audit_model(optional_model(changed=(name, change)), 16)

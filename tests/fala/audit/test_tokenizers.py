@@ -42,7 +42,7 @@ def test_a_known_regular_expression_is_quick_on_any_text(expression):
     "expression", ["(a+)+$", "(.*a){20}", r"(\1a)*", "a{99999}", "(a", "", None, [], QWEN + " "],
     ids=repr,
 )  # fmt: skip
-def test_other_regular_expressions_are_refused(expression):
+def test_other_regular_expressions_are_rejected(expression):
     replace = {"type": "Replace", "pattern": {"Regex": expression}, "content": ""}
     for parts in ({"pre_tokenizer": split(expression)}, {"normalizer": replace},
                   {"decoder": replace}):  # fmt: skip

@@ -113,7 +113,7 @@ def test_other_bytes_as_onnx_are_rejected(encoder, bad, data):
     refused(path, BundleFormatError, "the model cannot be read")
 
 
-def test_a_model_in_onnxruntimes_own_format_is_refused(encoder, bad, tmp_path):
+def test_a_model_in_onnxruntimes_own_format_is_rejected(encoder, bad, tmp_path):
     """Such a file could refer to data outside itself."""
     data = stored(onnx_model().SerializeToString(), tmp_path / "model.ort")
     assert data[4:8] == b"ORTM"

@@ -54,7 +54,7 @@ def with_weights_elsewhere(model):
     return bytes(data) + added
 
 
-def test_weights_outside_the_file_are_refused(model, tmp_path):
+def test_weights_outside_the_file_are_rejected(model, tmp_path):
     assert write_ort(tmp_path / "x.fala", model).backbone().encode(["good film"]).any()
     changed = with_weights_elsewhere(model)
     (tmp_path / "model.ort.data").write_bytes(bytes(4096))

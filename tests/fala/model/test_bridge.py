@@ -51,7 +51,7 @@ def test_map_is_affine_and_float32():
 
 
 @pytest.mark.parametrize("shape", [(3, 4), (5,), (3, 5, 1)])
-def test_embeddings_of_another_backbone_are_refused(shape):
+def test_embeddings_of_another_backbone_are_rejected(shape):
     with pytest.raises(DimensionError, match=r"\(n, 5\) expected"):
         make_bridge().map(np.zeros(shape, np.float32))
 

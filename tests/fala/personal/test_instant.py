@@ -1,4 +1,4 @@
-"""Over a bridge: devices whose personal model is installed before any forward pass."""
+"""Replacements over a bridge: the personal model is installed before any forward pass."""
 
 import json
 import shutil
@@ -25,7 +25,7 @@ def test_a_model_is_installed_before_any_forward_pass(device, path, releases, tr
     vendor = vendor_of(releases["mid"])
     encoded.clear()
     report = device.replace(releases["mid"], Budget(0))
-    # Before it is installed it must answer a few of the device's own texts; none of it is kept.
+    # The validation encodes a few of the device's texts; these embeddings are not kept.
     assert encoded == TEXTS[-4:] and report.counts.probes == 4
     assert report.forward_passes == 0
     assert (report.old, report.new) == (("old", "mid"))
@@ -71,7 +71,7 @@ def test_the_instant_model_is_the_closed_form_on_mapped_embeddings(
     np.testing.assert_allclose(device.predict(PROBES)[:, 1:], 1 / (1 + np.exp(-z)), atol=1e-5)
 
 
-def test_decisions_fall_at_the_users_own_threshold(device, releases):
+def test_decisions_use_the_users_threshold(device, releases):
     device.learn(TEXTS, ["1" if i % 6 == 0 else "0" for i in range(len(TEXTS))])
     report = device.replace(releases["mid"], Budget(0))
     p = device.predict(PROBES)[:, 1]
@@ -84,7 +84,7 @@ def test_decisions_fall_at_the_users_own_threshold(device, releases):
         device.decide("good")
 
 
-def test_three_labels_go_over_a_bridge_too(tmp_path, encoded):
+def test_a_bridge_carries_over_three_labels(tmp_path, encoded):
     releases = bridged.write_releases(tmp_path, labels=("a", "b", "c"))
     user_labels = bridged.planted_labels(releases["old"], TEXTS)
     truth = bridged.planted_labels(releases["old"], PROBES)
@@ -104,7 +104,7 @@ def test_three_labels_go_over_a_bridge_too(tmp_path, encoded):
 
 
 @pytest.mark.parametrize("query", [False, True])
-def test_a_matcher_goes_over_a_bridge_too(tmp_path, encoded, query):
+def test_a_bridge_carries_over_a_matcher(tmp_path, encoded, query):
     releases = bridged.write_releases(tmp_path, task="matching", query=query)
     examples = bridged.matches()
     user_labels = bridged.planted_labels(releases["old"], examples)
@@ -126,7 +126,7 @@ def test_a_matcher_goes_over_a_bridge_too(tmp_path, encoded, query):
         assert np.isfinite(device.predict(examples)).all()
 
 
-def test_a_bridge_from_another_backbone_is_of_no_use(device, tmp_path, releases):
+def test_a_bridge_from_another_backbone_is_not_used(device, tmp_path, releases):
     release = tmp_path / "mid.fala"
     shutil.copyfile(releases["mid"], release)
     (bridge,) = Bundle.open(release).bridges().values()
@@ -151,12 +151,12 @@ def test_without_examples_the_vendors_model_is_installed(tmp_path, releases, enc
         np.testing.assert_array_equal(device.predict(PROBES), vendor)
         assert report.decision == "vendor"
         assert report.reason == "the device has no examples yet"
-        # And it can begin to learn there.
+        # The device can learn with the new release.
         assert device.learn(TEXTS[:20], ["0", "1"] * 10).fitted == 20
 
 
 @pytest.mark.parametrize("tiny", [0.0, 1e-40])
-def test_a_head_whose_weights_are_nearly_zero_is_installed(path, tmp_path, releases, tiny):
+def test_a_head_with_tiny_weights_is_installed(path, tmp_path, releases, tiny):
     release, opened = tmp_path / "tiny.fala", Bundle.open(releases["mid"])
     head = opened.head()
     weight = head.weight.copy()

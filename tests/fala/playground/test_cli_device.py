@@ -137,7 +137,7 @@ def test_releases_and_folders_that_do_not_fit_are_rejected(device, tmp_path, tin
     assert not (tmp_path / "none").exists()
 
 
-def test_an_older_release_and_a_wrong_signature_are_refused(tmp_path):
+def test_an_older_release_and_a_wrong_signature_are_rejected(tmp_path):
     make_key(tmp_path / "vendor.pem")
     add_version(tmp_path / "2.fala", write_word_vector_release(tmp_path / "2.fala"), 2, "model")
     add_version(tmp_path / "1.fala", write_onnx_release(tmp_path / "1.fala"), 1, "model")

@@ -131,8 +131,8 @@ def test_the_division_is_by_user_and_document(tmp_path):
     devices = {row.user for row in rows if row.split == "test"}
     assert devices == {"u7", "u6"}  # the busiest
     held_out = {document_key(row) for row in rows if row.split == "test"}
-    others = {document_key(row) for row in rows if row.split != "test"}
-    assert not held_out & others
+    rest = {document_key(row) for row in rows if row.split != "test"}
+    assert not held_out & rest
     for user in devices:
         splits = [row.split for row in rows if row.user == user]
         assert splits.count("train") >= splits.count("test") > 0

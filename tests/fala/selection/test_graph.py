@@ -109,6 +109,6 @@ def test_unit_vectors_survive_extreme_lengths():
         (np.eye(3), None, -1),
     ],
 )
-def test_unusable_data_is_refused(embeddings, labels, neighbours):
+def test_unusable_data_is_rejected(embeddings, labels, neighbours):
     with pytest.raises(DataError):
         kwikbucks(embeddings, labels, neighbours=neighbours, budget=10, seed=0)

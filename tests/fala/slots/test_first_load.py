@@ -124,7 +124,7 @@ def test_word_vectors_are_loaded_in_this_process(tmp_path, monkeypatch):
     assert validate(hold(tmp_path / "x.fala")).dimension == bundles.DIMENSION
 
 
-def test_a_backbone_alone_is_refused(tmp_path):
+def test_a_backbone_alone_is_rejected(tmp_path):
     bundles.write_onnx(tmp_path / "x.fala")
     with pytest.raises(BundleError, match="without a head"):
         validate(hold(tmp_path / "x.fala"))

@@ -296,7 +296,7 @@ def test_weights_that_the_vendor_does_not_use_may_move(prior, tiny, zeros):
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("where", ["coordinates", "targets", "labels"])
-def test_a_number_that_is_not_finite_is_refused(where, value):
+def test_a_number_that_is_not_finite_is_rejected(where, value):
     training = make_training(targets="some")
     array = training.blocks[0].inputs.coordinates if where == "coordinates" else None
     array = getattr(training, where) if array is None else array

@@ -90,7 +90,7 @@ def test_a_matrix_that_is_not_positive_definite_is_rejected(n, position, value):
         cholesky(matrix)
 
 
-def test_a_singular_triangle_is_refused():
+def test_a_singular_triangle_is_rejected():
     lower = np.eye(5)
     lower[2, 2] = 0.0
     with pytest.raises(np.linalg.LinAlgError, match=r"[Ss]ingular"):

@@ -67,13 +67,13 @@ class TestArbitrarySoftware:
     def test_a_replaced_release_file_is_rejected(self, outdated, vendor, server, tmp_path):
         path = newest_target(server.files, server.before)
         write_word_vector_release(tmp_path / "evil.fala")
-        other = (tmp_path / "evil.fala").read_bytes()
+        bundle = (tmp_path / "evil.fala").read_bytes()
         length = len(server.files[path])
-        assert len(other) < length
-        server.files[path] = other
+        assert len(bundle) < length
+        server.files[path] = bundle
         rejects(outdated, vendor, server, DownloadError, "ended after|returns 416")
         # The first download does not prevent the second.
-        server.files[path] = other + bytes(length - len(other))
+        server.files[path] = bundle + bytes(length - len(bundle))
         rejects(outdated, vendor, server, UntrustedUpdateError, "not what the vendor signed")
         assert_updates(outdated, vendor, server)
 

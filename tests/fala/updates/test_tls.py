@@ -1,4 +1,4 @@
-"""Updates over TLS: with the server's certificate believed, or not."""
+"""Updates over TLS, with a trusted and with an untrusted certificate."""
 
 import ssl
 from datetime import datetime, timedelta, timezone
@@ -22,11 +22,11 @@ from vendors import Sender
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
-    """A certificate of the loopback by itself, and its key, in one file."""
+    """A self-signed certificate of the loopback, and its key, in one file."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "loopback")])
     now = datetime.now(timezone.utc)
-    made = (
+    signed = (
         x509.CertificateBuilder()
         .subject_name(name).issuer_name(name).public_key(key.public_key())
         .serial_number(1).not_valid_before(now - timedelta(1)).not_valid_after(now + timedelta(1))
@@ -38,7 +38,7 @@ def certificate(tmp_path_factory):
     )  # fmt: skip
     path = tmp_path_factory.mktemp("tls") / "certificate.pem"
     private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    path.write_bytes(made.public_bytes(Encoding.PEM) + private)
+    path.write_bytes(signed.public_bytes(Encoding.PEM) + private)
     return path
 
 
@@ -49,7 +49,7 @@ def encrypted(certificate, vendor):
         yield server
 
 
-def test_a_certificate_that_is_believed(device, vendor, encrypted, certificate, monkeypatch):
+def test_a_trusted_certificate_is_accepted(device, vendor, encrypted, certificate, monkeypatch):
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
     assert ssl.get_default_verify_paths().cafile == str(certificate)
     assert device.update(encrypted.address, root=vendor.root).new == "mid"
@@ -59,7 +59,7 @@ def test_a_certificate_that_is_believed(device, vendor, encrypted, certificate, 
         device.update(encrypted.address, root=vendor.root, limits=hasty)
 
 
-def test_a_certificate_that_is_not(device, vendor, encrypted):
+def test_an_untrusted_certificate_is_rejected(device, vendor, encrypted):
     with pytest.raises(DownloadError, match="certificate"):
         device.update(encrypted.address, root=vendor.root)
     assert device.name == "old"
