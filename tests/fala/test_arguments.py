@@ -217,13 +217,13 @@ def test_wrong_histories_are_rejected(history):
 
 
 @pytest.mark.parametrize(
-    "given",
+    "options",
     [
         {"seed": -1}, {"seed": "a"}, {"seed": 1.5}, {"count": -1}, {"count": "a"},
         {"count": 1.5}, {"neighbours": "a"}, {"neighbours": -1}, {"count": None},
     ],
-    ids=lambda given: "".join(given),
+    ids=lambda options: "".join(options),
 )  # fmt: skip
-def test_select_rejects_wrong_options(given):
+def test_select_rejects_wrong_options(options):
     with pytest.raises(fala.FalaError):
-        fala.select(np.eye(30), None, **{"count": 5, **given})
+        fala.select(np.eye(30), None, **{"count": 5, **options})

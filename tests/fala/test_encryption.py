@@ -45,7 +45,7 @@ def test_an_encrypted_device_equals_a_plain_one(tmp_path, releases, labels):
         Device.create(tmp_path / "sealed", releases["old"], key=key) as sealed,
     ):
         expected, states = (live(each, releases, labels, 20) for each in (plain, sealed))
-        assert all(same(*pair) for pair in zip(states, expected, strict=True))
+        assert all(same(a, b) for a, b in zip(states, expected, strict=True))
         for device in (plain, sealed):
             device.refine(Budget(5))
         assert labels_of(sealed) == labels_of(plain)

@@ -71,8 +71,8 @@ def test_over_a_bridge_it_equals_a_device_with_texts(tmp_path, releases, labels)
     ):
         # A rollback of a device with texts encodes later texts if that is free.
         expected, states = (live(device, releases, labels, 0) for device in (always, never))
-        rows = [[(row.id, row.label) for row in each.examples()] for each in (always, never)]
-        assert rows[1] == rows[0]
+        rows, never_rows = ([(row.id, row.label) for row in d.examples()] for d in (always, never))
+        assert never_rows == rows
         pairs = zip(states[:3], expected[:3], strict=True)
         assert all(same(values, reference) for values, reference in pairs)
     with Device.open(tmp_path / "never") as again:

@@ -202,10 +202,10 @@ def test_devices_and_releases_that_cannot_have_a_prompt(tmp_path, release, label
         assert "texts of one user" in device.refine(prompts="auto").prompt.reason
 
 
-@pytest.mark.parametrize("told", [True, {"tokens": True}, {"tokens": 0}, {"tokens": 513}, [8]])
-def test_a_wrong_hard_prompt_setting_gives_no_prompt(tmp_path, told):
-    bundle = write_compiling(tmp_path / "x.fala", hard_prompt=told)
+@pytest.mark.parametrize("setting", [True, {"tokens": True}, {"tokens": 0}, {"tokens": 513}, [8]])
+def test_a_wrong_hard_prompt_setting_gives_no_prompt(tmp_path, setting):
+    bundle = write_compiling(tmp_path / "x.fala", hard_prompt=setting)
     with Device.create(tmp_path / "device", bundle.path) as device:
         reason = device.refine(prompts="auto").prompt.reason
     assert reason == "compiling encoder was not trained with prompts of texts"
-    assert json.loads(bundle.manifest.to_json())["details"]["hard_prompt"] == told
+    assert json.loads(bundle.manifest.to_json())["details"]["hard_prompt"] == setting

@@ -41,7 +41,7 @@ def pair_row(pair, **fields):
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("fields", "expected"),
     [
         (text_row(label="cat"), Row("u1", "train", "a text", "cat", 1)),
         (pair_row(["a", "b"]), Row("u1", "train", Pair("a", "b"), 0, 1)),
@@ -49,8 +49,8 @@ def pair_row(pair, **fields):
         (match_row(history=[]), Row("u1", "train", Match((), "new"), 1, 1)),
     ],
 )
-def test_a_row_of_each_kind(given, expected):
-    [row] = read_rows(lines(given))
+def test_a_row_of_each_kind(fields, expected):
+    [row] = read_rows(lines(fields))
     assert row == expected and type(row.example) is type(expected.example)
 
 

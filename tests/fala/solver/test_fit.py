@@ -286,7 +286,7 @@ def test_weights_that_the_vendor_does_not_use_may_move(prior, tiny, zeros):
     partial[30:] = np.nan
     fitted = fit(replace(training, blocks=(block,), labels=partial))
     assert np.abs(fitted.full.weights[0][0, zeros]).min() > 0.05
-    # Left-out logits of examples without evidence equal the device's.
+    # Left-out logits of examples without evidence are those that a device computes.
     training = replace(training, blocks=(block,))
     z = answers(training, fitted)
     np.testing.assert_allclose(z[30:], fitted.full.left_out[30:], atol=1e-6)
