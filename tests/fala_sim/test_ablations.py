@@ -39,8 +39,8 @@ def named(where):
         ("classification", 2, 40, True),
     ],
 )
-def test_every_variant_is_there_in_order_and_finite(task, labels, train, one_class):
-    """And however little there is to learn from."""
+def test_every_variant_is_present_in_order_and_finite(task, labels, train, one_class):
+    """Also with very few examples."""
     where = situation(task, labels, train=train, one_class=one_class)
     named = rows(where)
     assert list(named) == variants()
@@ -75,7 +75,7 @@ def test_starts_are_solved_on_as_many_examples_as_the_paper_says(named):
     assert more["examples"] == 50
 
 
-def test_own_labels_alone_know_nothing_of_the_vendor():
+def test_own_labels_alone_do_not_depend_on_the_vendor():
     logits = []
     for sign, bias in ((1, 0), (-1, 3)):
         where = situation("matching", train=60)
