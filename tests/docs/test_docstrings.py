@@ -50,7 +50,7 @@ def run(name, names):
 
 
 @pytest.mark.parametrize("name", with_examples())
-def test_an_example_prints_what_stands_below_it(name, tmp_path, monkeypatch):
+def test_an_example_prints_its_documented_output(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {"fala": fala, "np": np}
     if name.startswith("Device."):

@@ -76,12 +76,12 @@ def test_a_registered_method_has_its_row_in_the_headline_and_table_2(extended):
     assert "Nearest mean 0." in printed, errors
 
 
-def test_a_data_set_is_one_file(extended):
+def test_a_data_set_is_added_by_one_file(extended):
     status, printed, errors = extended["convert"]
     assert status == 0, errors
     assert {json.loads(line)["user"] for line in printed.splitlines()} == {"a", "b", "c"}
 
 
-def test_too_few_people_for_the_users_asked_for_are_named(extended):
+def test_too_few_people_for_users_are_reported(extended):
     """The second of two people is a validation user, which the run says."""
     assert "too few people for --users 2: 1 of them are tested" in extended["headline"][2]

@@ -30,7 +30,7 @@ def outputs(notebook):
 @pytest.mark.parametrize(
     "path", sorted((ROOT / "docs/notebooks").glob("*.ipynb")), ids=lambda path: path.stem
 )
-def test_a_notebook_prints_what_it_keeps(path):
+def test_a_notebook_prints_its_saved_outputs(path):
     if path.stem == "researcher" and not list((ROOT / "device_sim/results").glob("*/records*")):
         pytest.skip("a source archive has no records")
     notebook = nbformat.read(path, as_version=4)

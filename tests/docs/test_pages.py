@@ -20,11 +20,11 @@ def documented(page):
     return set(_DIRECTIVE.findall((REFERENCE / page).read_text(encoding="utf-8")))
 
 
-def test_every_name_of_the_apps_door_is_in_the_reference():
+def test_the_reference_has_every_public_name():
     assert documented("app.md") == {f"fala.{name}" for name in fala.__all__}
 
 
-def test_every_name_of_the_vendors_door_is_in_the_reference():
+def test_the_reference_has_every_name_of_fala_release():
     own = {f"fala.release.{name}" for name in set(fala.release.__all__) - set(fala.__all__)}
     assert documented("release.md") == own
     text = (REFERENCE / "release.md").read_text(encoding="utf-8")
@@ -32,18 +32,18 @@ def test_every_name_of_the_vendors_door_is_in_the_reference():
         assert f"[fala.{name}]" in text
 
 
-def test_every_name_for_tests_is_in_the_reference():
+def test_the_reference_has_every_name_of_fala_testing():
     own = {f"fala.testing.{name}" for name in fala.testing.__all__}
     assert documented("testing.md") == own | {"fala.testing"}
 
 
-def test_who_cites_cites_this_version():
+def test_the_citation_has_the_current_version():
     text = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert re.search(r"^version: (.+)$", text, re.MULTILINE)[1] == fala.__version__
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_a_page_shows_and_links_what_is_there(page):
+def test_links_of_a_page_exist(page):
     """`mkdocs build --strict` sees links between pages; not those of README, nor all pictures."""
     text = page.read_text(encoding="utf-8")
     for target in re.findall(r"\]\(([^)#]+)", text):
@@ -51,7 +51,7 @@ def test_a_page_shows_and_links_what_is_there(page):
             assert (page.parent / target).exists(), target
 
 
-def test_no_page_asks_anybody():
+def test_pages_load_nothing_from_other_sites():
     """No font, script or picture of elsewhere: the site is read from the disk."""
     text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     assert re.search(r"^ +font: false", text, re.MULTILINE)
@@ -60,7 +60,7 @@ def test_no_page_asks_anybody():
         assert not re.search(r"!\[[^]]*\]\(http|src=.http", page.read_text(encoding="utf-8"))
 
 
-def test_the_first_pages_models_predict_what_its_snippet_prints():
+def test_the_first_page_shows_the_snippets_figures():
     page = (ROOT / "docs/index.md").read_text(encoding="utf-8")
     shown = re.findall(r"^<output.*(\.\d\d)", page, re.MULTILINE)
     printed = re.findall(r"# \[0(\.\d\d) ", (ROOT / "examples/first.py").read_text("utf-8"))
@@ -71,7 +71,7 @@ def test_the_first_pages_models_predict_what_its_snippet_prints():
     not (pictures.RESULTS / "replacement/records.jsonl.gz").exists(),
     reason="a source archive has no records",
 )
-def test_the_first_picture_is_of_the_records():
+def test_the_first_picture_has_the_figures_of_the_records():
     plot = pictures.quality()
     drawn = ElementTree.parse(ROOT / "docs/images/quality.svg").getroot()
     assert drawn.get("aria-label") == plot.alt

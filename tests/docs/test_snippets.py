@@ -183,14 +183,14 @@ def test_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch, capsys, req
         THEN[page](names, output)
 
 
-def test_what_pages_show_whole_is_run_elsewhere():
+def test_included_files_are_examples_with_tests():
     shown = {block.included for block in BLOCKS if block.included}
     assert shown == EXAMPLES
     first = next(block for block in BLOCKS if block.page == "README.md")
     assert first.text in FIRST.read_text(encoding="utf-8")
 
 
-def test_the_first_snippet_prints_what_stands_beside_its_calls(capsys):
+def test_the_first_snippet_prints_its_commented_figures(capsys):
     runpy.run_path(str(FIRST))
     printed = [line.strip("[]").split() for line in capsys.readouterr().out.splitlines()]
     shown = [line.split() for line in re.findall(r"^print.*# \[(.+?)\]", FIRST.read_text(), re.M)]
@@ -220,7 +220,7 @@ def test_every_command_exists(block):
             parsed(command_of(program), words)
 
 
-def test_every_row_is_a_row():
+def test_json_blocks_are_rows():
     rows = [block.text for block in BLOCKS if block.language == "json"]
     assert len(rows) >= 2
     for text in rows:

@@ -39,14 +39,14 @@ def names(cell):
 
 
 class TestBundle:
-    def test_the_versions_are_the_codes(self):
+    def test_the_page_has_the_codes_versions(self):
         assert f"versions **{layout.FIRST_VERSION}** to **{layout.FORMAT_VERSION}**" in BUNDLE
         told = [int(version) for version, _ in rows(BUNDLE.partition("## The archive")[0])]
         assert told == list(range(layout.FIRST_VERSION, layout.FORMAT_VERSION + 1))
         assert f"signature format **{signature._FORMAT}**" in BUNDLE
         assert signature._CONTEXT.decode().strip() in BUNDLE
 
-    def test_the_manifests_fields_are_the_codes(self):
+    def test_the_page_has_the_manifests_fields(self):
         told = {names(row[0])[0]: row[1] for row in rows(section(BUNDLE, "## `manifest.json`"))}
         assert set(told) == {field.name for field in fields(fala.Manifest)}
         assert set(names(told["kind"])) == {f'"{kind}"' for kind in layout.BACKBONE_FILES}
@@ -54,7 +54,7 @@ class TestBundle:
                             ("labels", layout.MAX_LABELS)):  # fmt: skip
             assert f"{most:,}" in told[field]
 
-    def test_every_detail_that_a_device_reads_is_told(self):
+    def test_the_page_has_every_detail_that_a_device_reads(self):
         told = {
             name
             for row in rows(section(BUNDLE, "### What readers look for in `details`"))
@@ -68,7 +68,7 @@ class TestBundle:
         assert {"pad_id", "product", "version", "scales", "probes", "base"} <= read <= told
         assert layout.HARD_PROMPT in told
 
-    def test_the_files_are_the_codes(self):
+    def test_the_page_has_the_bundles_files(self):
         told = {name for row in rows(section(BUNDLE, "## Files")) for name in names(row[0])}
         known = {
             value for name, value in vars(layout).items()
@@ -93,7 +93,7 @@ class TestBundle:
             f"`{manifest.PRODUCT.pattern}`",
         ],
     )
-    def test_a_limit_is_the_codes(self, limit):
+    def test_the_page_has_the_codes_limit(self, limit):
         assert limit in BUNDLE
 
 
@@ -105,16 +105,16 @@ class TestStore:
         yield database
         database.close()
 
-    def test_the_version_is_the_codes(self, store):
+    def test_the_page_has_the_schemas_version(self, store):
         (version,) = store.execute("PRAGMA user_version").fetchone()
         assert f"version **{version}**" in STORE
 
-    def test_the_tables_are_the_codes(self):
+    def test_the_page_has_the_schemas_tables(self):
         told = re.findall(r"^## `(\w+)`$", STORE, re.MULTILINE)
         assert sorted(told) == sorted(schema.TABLES)
 
     @pytest.mark.parametrize("table", schema.TABLES)
-    def test_a_tables_columns_are_the_codes(self, store, table):
+    def test_the_page_has_a_tables_columns(self, store, table):
         there = {(name, kind) for _, name, kind, *_ in store.execute(f"PRAGMA table_info({table})")}
         told = rows(section(STORE, f"## `{table}`"))
         assert there == {(names(row[0])[0], row[1]) for row in told if len(row) == 3}

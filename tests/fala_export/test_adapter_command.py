@@ -64,7 +64,7 @@ done = partial(export_command.done, "adapter")
 failed = partial(export_command.failed, "adapter")
 
 
-def test_an_adapter_is_trained_on_a_backbone_that_stays(task, model, base):
+def test_an_adapter_is_trained_on_a_frozen_backbone(task, model, base):
     path, summary = task
     bundle, backbone = Bundle.open(path), Bundle.open(base)
     bundle.check_base(backbone)
@@ -125,7 +125,7 @@ def test_the_baselines_write_whole_releases_and_own_splits_are_used(model, base,
     )
 
 
-def test_another_model_or_no_transformer_is_refused(model, base, pairs, tmp_path):
+def test_another_model_and_word_vectors_are_rejected(model, base, pairs, tmp_path):
     other = make_encoder(texts=["other words entirely", "nothing of this"], pieces=60)
     other.module.transformer.embeddings.word_embeddings.weight.data.normal_(std=3.0)
     folder = write_encoder(tmp_path / "other", other)
@@ -142,7 +142,7 @@ def test_another_model_or_no_transformer_is_refused(model, base, pairs, tmp_path
     assert not (tmp_path / "x").exists()
 
 
-def test_a_matcher_has_no_accuracy_to_choose_by(tmp_path):
+def test_a_matching_task_is_not_chosen_by_accuracy(tmp_path):
     data = write_rows(tmp_path / "matching.jsonl", matching_rows())
     files = ("--base", tmp_path / "b", "--model", tmp_path, "--data", data, "--out", tmp_path / "o")
     options = ("--task", "x", "--work", tmp_path / "w", "--best", "accuracy")

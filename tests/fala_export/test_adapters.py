@@ -37,7 +37,7 @@ def states(model, ids=((2, 5, 9, 11, 3), (2, 7, 3, 0, 0))):
         return model.eval()(input_ids=ids, attention_mask=(ids > 0).long()).last_hidden_state
 
 
-def test_adapters_are_those_of_the_field():
+def test_adapters_equal_those_of_the_adapters_library():
     """Bit by bit, with the same weights: DoubleSeqBnConfig of the adapters library."""
     adapters = pytest.importorskip("adapters")
     ours, theirs = tiny(), tiny()
@@ -111,7 +111,7 @@ def test_a_model_that_shares_its_layers_is_refused(tmp_path):
         insert(model, 4)
 
 
-def test_what_a_graph_is_fed_is_what_the_model_has():
+def test_inputs_of_the_graph_equal_the_models_adapters():
     model = tiny()
     sites = insert(model, 3, scale=0.3, seed=1)
     inputs = inputs_of(sites)
@@ -131,7 +131,7 @@ def test_what_a_graph_is_fed_is_what_the_model_has():
     np.testing.assert_allclose(given, expected, rtol=1e-5)
 
 
-def test_methods_train_what_they_say():
+def test_each_method_trains_only_its_parameters():
     def trained(method, **options):
         model = tiny()
         prepare(model, Method(method, **options), 0)

@@ -78,7 +78,7 @@ def test_the_reduced_rank_is_the_best_of_its_rank(width):
 
 
 @pytest.mark.parametrize(("dimension", "width"), [(4, 4), (3, 7), (7, 3)])
-def test_procrustes_is_a_scaled_rotation_that_leaves_least(dimension, width):
+def test_procrustes_is_the_scaled_rotation_with_the_least_error(dimension, width):
     old, new = embeddings(50, dimension), embeddings(50, width, seed=1)
     moments = moments_of(old, new)
     matrix = procrustes(moments)
@@ -125,7 +125,7 @@ def test_procrustes_wins_for_a_rotation_with_few_documents_and_noise():
     assert truth < min(np.linalg.norm(ridge.fit(s) - 0.5 * rotation) for s in STRENGTHS)
 
 
-def test_noise_explains_nothing():
+def test_explained_variance_of_noise_is_zero():
     """It would where held-out documents were among those that the maps are learned on."""
     rng = np.random.default_rng(0)
     old, new = rng.normal(size=(2, 150, 80)).astype(np.float32)
@@ -201,7 +201,7 @@ def test_the_new_bundle_has_the_bridge(glove, encoder, text):
     assert grown > 2 * bridge.matrix.size
 
 
-def test_a_second_bridge_lies_beside_the_first(tmp_path, glove, encoder, text):
+def test_a_second_bridge_is_added_to_the_first(tmp_path, glove, encoder, text):
     other = write_word_vectors(tmp_path / "other.fala", dimension=5, seed=3)
     assert run(glove, encoder, text).exit_code == 0
     first = Bundle.open(encoder.path).bridges()[glove.backbone_digest]
@@ -212,7 +212,7 @@ def test_a_second_bridge_lies_beside_the_first(tmp_path, glove, encoder, text):
     assert bridges[glove.backbone_digest].matrix.tobytes() == first.matrix.tobytes()
 
 
-def test_running_again_replaces_the_bridge(glove, encoder, text):
+def test_a_second_run_replaces_the_bridge(glove, encoder, text):
     run(glove, encoder, text)
     once = encoder.path.read_bytes()
     run(glove, encoder, text)
@@ -224,7 +224,7 @@ def test_running_again_replaces_the_bridge(glove, encoder, text):
     assert bundle.manifest.details["bridges"][glove.backbone_digest]["documents"] == 100
 
 
-def test_a_bridge_leads_between_transformers_and_out_leaves_the_new_bundle_alone(
+def test_a_bridge_between_transformers_with_out_leaves_the_new_bundle_unchanged(
     tmp_path, encoder, text
 ):
     other, out = write_onnx(tmp_path / "other.fala", dimension=5, seed=7), tmp_path / "out.fala"
@@ -234,7 +234,7 @@ def test_a_bridge_leads_between_transformers_and_out_leaves_the_new_bundle_alone
     assert set(Bundle.open(out).bridges()) == {encoder.backbone_digest}
 
 
-def test_public_rows_alone_are_read(tmp_path, glove, encoder, text):
+def test_only_public_rows_are_read(tmp_path, glove, encoder, text):
     lines = list(dict.fromkeys(filter(None, text.read_text().splitlines())))
     rows = [
         {"user": f"u{n % 3}", "split": "public" if n < 150 else "train", "text": line, "label": 0}
@@ -249,7 +249,7 @@ def test_public_rows_alone_are_read(tmp_path, glove, encoder, text):
     fails(run(glove, encoder, tmp_path / "absent.jsonl"), "absent.jsonl", "No such file")
 
 
-def test_mistakes_are_named(tmp_path, glove, encoder, text):
+def test_invalid_arguments_are_errors(tmp_path, glove, encoder, text):
     before = encoder.path.read_bytes()
     few = tmp_path / "few.txt"
     few.write_text("\n".join(f"film {n}" for n in range(32)))

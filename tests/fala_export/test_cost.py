@@ -13,7 +13,7 @@ from fala_export.models.onnx_graph import encoder_graph
 
 
 @pytest.mark.parametrize("pooling", ["mean", "attention"])
-def test_operations_and_parameters_are_those_that_torch_counts(pooling):
+def test_operations_and_parameters_equal_torchs_counts(pooling):
     encoder = make_encoder(pooling)
     counted = cost(encoder_graph(encoder.module), encoder.longest)
     for length in (16, POSITIONS):

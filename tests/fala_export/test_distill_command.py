@@ -45,7 +45,7 @@ def rows(tmp_path):
     return write_rows(tmp_path / "rows.jsonl", rows)
 
 
-def test_the_command_reports_what_its_bundle_does(tmp_path, teacher, text_file, rows):
+def test_the_command_reports_the_figures_of_its_bundle(tmp_path, teacher, text_file, rows):
     from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
 
     out = tmp_path / "student.fala"
@@ -160,7 +160,7 @@ def test_shares_are_of_the_gain_over_chance():
     assert "survives: " in table(report) and f"{low:.0%} to {high:.0%}" in table(report)
 
 
-def test_on_few_documents_no_share_is_claimed():
+def test_no_share_is_reported_for_few_documents():
     task, truth = task_of(45)
     report = survival(task, scored(truth, 8, 20.0, 1), scored(truth, 1, 4.0, 2))
     assert (report["share"], report["interval"], report["share_per_megabyte"]) == (None, None, None)

@@ -57,7 +57,7 @@ def embed(folder, texts, length, pooling="mean"):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_bundle_embeds_as_transformers_does(family, tmp_path):
+def test_a_bundle_has_the_embeddings_of_transformers(family, tmp_path):
     from tokenizers import Tokenizer
     from transformers import AutoTokenizer
 
@@ -87,9 +87,7 @@ def test_a_bundle_embeds_as_transformers_does(family, tmp_path):
         ("bert", {"max_position_embeddings": 90}, LENGTH),  # what its tokenizer says
     ],
 )
-def test_a_text_of_the_longest_length_runs_and_one_token_more_does_not(
-    family, settings, longest, tmp_path
-):
+def test_the_longest_length_runs_and_one_more_token_fails(family, settings, longest, tmp_path):
     folder = write_model(tmp_path / family, family, **settings)
     encoder, exported = export(folder, tmp_path / "x.fala")
     assert encoder.longest == longest
@@ -101,7 +99,7 @@ def test_a_text_of_the_longest_length_runs_and_one_token_more_does_not(
         export(folder, tmp_path / "y.fala", max_length=longest + 1)
 
 
-def test_a_tokenizer_that_was_saved_while_it_cut_and_padded_does_neither(tmp_path):
+def test_saved_truncation_and_padding_are_removed_from_the_tokenizer(tmp_path):
     from tokenizers import Tokenizer
 
     folder = write_model(tmp_path / "bert")
@@ -117,7 +115,7 @@ def test_a_tokenizer_that_was_saved_while_it_cut_and_padded_does_neither(tmp_pat
 
 
 @pytest.mark.thorough
-def test_relative_positions_hold_far_beyond_the_length_that_was_traced(tmp_path):
+def test_relative_positions_are_exact_beyond_the_traced_length(tmp_path):
     """Their buckets are of all lengths in the graph, not of the example's few tokens."""
     for family in ("mpnet", "deberta-v2"):
         positions = 302 if family == "mpnet" else 300
@@ -151,7 +149,7 @@ def write_sentence_model(folder, family, pooling="mean", normalize=False, **sett
         ("xlm-roberta", "cls", True, {"do_lower_case": True}),
     ],
 )
-def test_a_sentence_transformers_folder_brings_its_own_ways(
+def test_a_sentence_transformers_folder_sets_pooling_and_normalization(
     family, pooling, normalize, settings, tmp_path
 ):
     model = write_sentence_model(tmp_path, family, pooling, normalize, **settings)
@@ -163,7 +161,7 @@ def test_a_sentence_transformers_folder_brings_its_own_ways(
     np.testing.assert_allclose(exported.encode(TEXTS), expected, atol=1e-5)
 
 
-def test_folders_of_early_versions_are_read_too(tmp_path):
+def test_folders_of_early_versions_are_read(tmp_path):
     sentence_transformers = pytest.importorskip("sentence_transformers")
     settings = "sentence_roberta_config.json"
     old = write_early_folder(tmp_path / "old", "roberta", "cls_token", settings)
@@ -176,7 +174,7 @@ def test_folders_of_early_versions_are_read_too(tmp_path):
     np.testing.assert_array_equal(upper, lower)
 
 
-def test_sentence_transformers_reads_what_we_save(tmp_path):
+def test_sentence_transformers_reads_saved_encoders(tmp_path):
     sentence_transformers = pytest.importorskip("sentence_transformers")
     write_sentence_model(tmp_path, "roberta", "cls", True, do_lower_case=True)
     encoder = load_encoder(str(tmp_path / "saved"))

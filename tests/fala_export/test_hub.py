@@ -106,7 +106,7 @@ def exported(folders, folder, out):
     return bundle.manifest.details["revision"], expected
 
 
-def test_a_name_is_exported_at_the_revision_that_was_asked_for(hub, folders, tmp_path):
+def test_a_name_is_exported_at_the_requested_revision(hub, folders, tmp_path):
     """By a process, which has its settings from the environment; then without the hub."""
     home, branches = tmp_path / "home", hub.models[NAME].branches
     temporary = tmp_path / "temporary"
@@ -156,7 +156,7 @@ def test_every_file_that_a_layout_needs_is_fetched(hub, folders, tmp_path, layou
     np.testing.assert_array_equal(load_encoder(str(found)).encode(CORPUS, 20), expected)
 
 
-def test_all_files_are_of_one_commit_though_the_branch_moves(hub, tmp_path):
+def test_all_files_are_of_one_commit_when_the_branch_moves(hub, tmp_path):
     model = hub.models[NAME]
     moved = model.branches["main"]
 
@@ -176,7 +176,7 @@ def test_all_files_are_of_one_commit_though_the_branch_moves(hub, tmp_path):
 
 
 @pytest.mark.parametrize("file", ["config.json", ".gitattributes", "model.safetensors"])
-def test_a_hub_that_falls_silent_on_the_way_leaves_no_half_a_model(hub, tmp_path, file):
+def test_an_interrupted_fetch_does_not_leave_a_partial_model(hub, tmp_path, file):
     """The library then gives what the cache has, without a word."""
     model = hub.models[NAME]
     files = model.commits[model.branches["main"]]
@@ -195,7 +195,7 @@ def test_a_hub_that_falls_silent_on_the_way_leaves_no_half_a_model(hub, tmp_path
 
 
 @pytest.mark.parametrize("status", [503, 429])
-def test_a_cached_model_needs_no_hub_and_says_nothing_of_another_revision(hub, tmp_path, status):
+def test_a_cached_model_requires_no_hub_and_is_of_its_revision(hub, tmp_path, status):
     first = find(hub, tmp_path, "v1")
     hub.status = status
     for revision in ("v1", hub.models[NAME].branches["v1"]):
@@ -204,7 +204,7 @@ def test_a_cached_model_needs_no_hub_and_says_nothing_of_another_revision(hub, t
     refused(hub, tmp_path, *parts, revision="main")
 
 
-def test_a_model_that_others_cached_in_part_is_not_taken_for_whole(hub, tmp_path):
+def test_a_partly_cached_model_is_rejected_offline(hub, tmp_path):
     """Whoever loads a sentence-transformers model by transformers alone fetches no modules.json."""
     for name in ("config.json", "model.safetensors", "tokenizer.json"):
         with settings(hub, tmp_path):
@@ -223,16 +223,16 @@ def test_a_model_that_others_cached_in_part_is_not_taken_for_whole(hub, tmp_path
         ("a..b", None, ("no such folder, and no name for a model",)),
     ],
 )
-def test_what_the_hub_does_not_know_is_named(hub, tmp_path, name, revision, parts):
+def test_unknown_models_and_revisions_are_named(hub, tmp_path, name, revision, parts):
     refused(hub, tmp_path, *parts, revision=revision, name=name)
 
 
-def test_a_gated_model_is_not_taken_for_an_unknown_one(hub, tmp_path):
+def test_a_gated_model_has_an_error_of_its_own(hub, tmp_path):
     hub.models[NAME].refused = 403
     refused(hub, tmp_path, "refuses to give its files", "status 403", "accept", "HF_TOKEN")
 
 
-def test_a_hub_out_of_reach_is_told_at_once(hub, tmp_path):
+def test_an_unreachable_hub_is_an_error_at_once(hub, tmp_path):
     hub.silent = True
     start = time.monotonic()
     reason = f"{hub.address} cannot be reached (ReadTimeout)"
@@ -244,7 +244,7 @@ def test_a_hub_out_of_reach_is_told_at_once(hub, tmp_path):
     assert time.monotonic() - start < 30
 
 
-def test_a_broken_connection_is_told_and_the_next_run_goes_on(hub, tmp_path):
+def test_a_broken_connection_is_an_error_and_the_next_run_resumes(hub, tmp_path):
     weights = hub.models[NAME].commits[hub.models[NAME].branches["main"]]["model.safetensors"]
     hub.cut_after = len(weights) // 3
     start = time.monotonic()
@@ -258,7 +258,7 @@ def test_a_broken_connection_is_told_and_the_next_run_goes_on(hub, tmp_path):
     assert (find(hub, tmp_path / "home") / "model.safetensors").read_bytes() == weights
 
 
-def test_weights_outside_the_model_are_not_asked_for(hub, tmp_path):
+def test_weights_outside_the_model_are_not_requested(hub, tmp_path):
     files = hub.models[NAME].commits[hub.models[NAME].branches["main"]]
     del files["model.safetensors"]
     parts = {"weight_map": {"a": "../../../../x.safetensors"}}
@@ -267,12 +267,12 @@ def test_weights_outside_the_model_are_not_asked_for(hub, tmp_path):
     assert not [path for _, path in hub.requests if ".." in path]
 
 
-def test_a_full_disk_is_not_taken_for_a_broken_connection(hub, tmp_path):
+def test_a_full_disk_is_reported(hub, tmp_path):
     with files_of_at_most(20_000):
         refused(hub, tmp_path, "cannot be kept in the hub's cache: File too large")
 
 
-def test_a_model_without_use_is_refused_before_its_weights_are_fetched(hub, tmp_path):
+def test_an_unsupported_model_is_rejected_before_its_weights_are_fetched(hub, tmp_path):
     commit = hub.models[NAME].branches["main"]
     files = hub.models[NAME].commits[commit]
     files["config.json"] = json.dumps(

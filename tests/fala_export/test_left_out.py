@@ -39,7 +39,7 @@ def own(head, embeddings):
     return head.vendor_model().logits(head.inputs(FILMS, embeddings), head.words(FILMS))
 
 
-def test_a_plain_head_has_not_seen_the_row(tmp_path, backbone, embeddings):
+def test_a_plain_heads_cross_fitted_logit_ignores_its_row(tmp_path, backbone, embeddings):
     labels = labels_of()
     head = fit_head(backbone.backbone(), FILMS, labels, embeddings=embeddings, lexical=False)
     before = logits_of(tmp_path / "plain.fala", backbone, head, labels, embeddings)
@@ -51,7 +51,7 @@ def test_a_plain_head_has_not_seen_the_row(tmp_path, backbone, embeddings):
     assert np.corrcoef(before[:, 0], own(head, embeddings)[:, 0])[0, 1] > 0.8
 
 
-def test_the_releases_own_penalties_are_taken(tmp_path, backbone, embeddings, monkeypatch):
+def test_the_penalties_of_the_release_are_used(tmp_path, backbone, embeddings, monkeypatch):
     labels = labels_of()
     head = make_head(words=True)
     encoder = backbone.backbone()
@@ -69,14 +69,14 @@ def test_the_releases_own_penalties_are_taken(tmp_path, backbone, embeddings, mo
         np.testing.assert_array_equal(found, chosen)
 
 
-def test_a_trained_backbone_answers_itself(tmp_path, backbone, embeddings):
+def test_a_trained_backbone_uses_its_own_logits(tmp_path, backbone, embeddings):
     head = make_head(words=True)
     noted = {"training": {"history": {"steps": 1}, "words": {"penalties": PENALTIES}}}
     found = logits_of(tmp_path / "trained.fala", backbone, head, labels_of(), embeddings, noted)
     np.testing.assert_array_equal(found, own(head, embeddings))
 
 
-def test_one_document_cannot_be_left_out(tmp_path, backbone, embeddings):
+def test_cross_fitting_requires_two_documents(tmp_path, backbone, embeddings):
     path = tmp_path / "one.fala"
     write_release(path, backbone, make_head(), {})
     with pytest.raises(DataError, match="two documents or more"):

@@ -70,7 +70,7 @@ def expected(path, output, tokenizer, pooling=None):
         (True, False, ("--pooling", "cls"), "embedded", "cls"),
     ],
 )
-def test_a_file_becomes_a_bundle_that_embeds_as_it_does(
+def test_a_bundle_of_an_onnx_file_has_its_embeddings(
     tokenizer, tmp_path, pooled, types, options, output, pooling
 ):
     file, out = write(tmp_path / "model.onnx", pooled, types), tmp_path / "x.fala"
@@ -84,7 +84,7 @@ def test_a_file_becomes_a_bundle_that_embeds_as_it_does(
     )
 
 
-def test_what_is_no_encoder_is_one_line(tokenizer, tmp_path):
+def test_unusable_onnx_files_end_in_one_line(tokenizer, tmp_path):
     file, out = write(tmp_path / "model.onnx"), tmp_path / "x.fala"
     (tmp_path / "bad.onnx").write_bytes(file.read_bytes()[:100])
     (tmp_path / "bad.json").write_text("{}")

@@ -71,7 +71,7 @@ def backbone(backbones):
 
 
 @pytest.mark.parametrize("precision", ["none", "fp16", "int8", "int4"])
-def test_a_used_state_is_a_separate_export_with_constants(precision, graphs, backbones, encoder):
+def test_a_state_equals_an_export_with_constants(precision, graphs, backbones, encoder):
     backbone = backbones[precision]
     plain = opened(graphs[precision], encoder.tokenizer)
     np.testing.assert_array_equal(backbone.encode(TEXTS), plain.encode(TEXTS))
@@ -142,7 +142,7 @@ def test_prefixes_of_mpnet_have_no_distance(tmp_path):
     np.testing.assert_allclose(used, encoder.encode(TEXTS, LENGTH), atol=2e-5)
 
 
-def test_one_session_takes_bottlenecks_of_every_size_and_another_task_each_time(backbone):
+def test_one_session_switches_between_tasks_of_any_size(backbone):
     shapes = backbone.optional_inputs
     plain = backbone.encode(TEXTS)
     sizes = (0, 1, 2, 64, 256)
@@ -155,7 +155,7 @@ def test_one_session_takes_bottlenecks_of_every_size_and_another_task_each_time(
     assert min(apart) > 0.1
 
 
-def test_sites_may_have_sizes_of_their_own_and_be_left_out(backbone):
+def test_sites_may_differ_in_size_and_be_left_out(backbone):
     shapes = backbone.optional_inputs
     large, small = (random_state(shapes, size, size) for size in (7, 3))
     mixed = {name: (large if ".1." in name else small)[name] for name in shapes}
@@ -221,7 +221,7 @@ def test_a_state_for_another_backbone_is_refused(backbone, graphs, encoder):
         backbone.check_state(EncoderState.of(deep))
 
 
-def test_the_command_adds_them_and_the_manifest_says_so(folder, tmp_path):
+def test_the_command_adds_optional_inputs_to_graph_and_manifest(folder, tmp_path):
     out, texts = tmp_path / "x.fala", tmp_path / "texts.txt"
     texts.write_text("one two\n")
     files = (folder, "--parity-text", texts, "--out", out)
@@ -236,7 +236,7 @@ def test_the_command_adds_them_and_the_manifest_says_so(folder, tmp_path):
     assert compile_text(backbone, "one two").inputs
 
 
-def test_a_graph_without_a_place_is_refused():
+def test_a_graph_without_sites_is_rejected():
     model = onnx_model()
     with pytest.raises(ExportError, match="no place for adapters"):
         add_optional_inputs(model, adapters=True, prompts=False)

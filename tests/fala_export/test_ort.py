@@ -55,7 +55,7 @@ def test_the_operators_are_listed_as_a_reduced_build_reads_them(converted, tmp_p
     assert str(tmp_path) not in listed.read_text()
 
 
-def test_what_is_no_model_is_refused(encoder, converted):
+def test_invalid_models_are_rejected(encoder, converted):
     with pytest.raises(ExportError, match="in its format"):
         to_ort(b"nothing")
     model = converted.read(ORT_MODEL)

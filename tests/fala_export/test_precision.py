@@ -71,7 +71,7 @@ def large_floats(model):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_family_keeps_its_embeddings_in_fewer_bits(family, graph_of):
+def test_quantized_embeddings_of_every_family_are_close(family, graph_of):
     graph, tokenizer, sequences = graph_of(family)
     expected = encode(graph, tokenizer)
     sizes = [graph.ByteSize()]
@@ -84,7 +84,7 @@ def test_every_family_keeps_its_embeddings_in_fewer_bits(family, graph_of):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_optional_inputs_of_every_family_change_nothing_until_they_are_used(family, graph_of):
+def test_unused_optional_inputs_do_not_change_embeddings(family, graph_of):
     graph, tokenizer, sequences = graph_of(family)
     prompts = family != "deberta-v2"
     model = quantize(graph, "int8", sequences[::8])
@@ -169,7 +169,7 @@ def test_a_token_whose_values_are_zero_stays_zero(precision):
     assert error < (0.012 if precision == "int8" else 0.15)
 
 
-def test_correlated_inputs_make_good_what_rounding_loses():
+def test_rounding_uses_correlated_inputs_to_reduce_errors():
     rng = np.random.default_rng(6)
     inputs = (rng.normal(size=(4000, 12)) @ rng.normal(size=(12, 96))).astype(np.float32)
     inputs += 0.3 * rng.normal(size=inputs.shape).astype(np.float32)
@@ -185,7 +185,7 @@ def test_correlated_inputs_make_good_what_rounding_loses():
     assert error(inputs.T @ inputs / len(inputs)) < 0.6 * nearest
 
 
-def test_moments_that_rounding_left_without_a_root_still_serve():
+def test_indefinite_moments_are_accepted():
     # Inputs that are alike, and sums in float32 that say they are more than alike.
     moment = np.full((16, 16), 1.2, dtype=np.float32)
     moment[np.diag_indices(16)] = 1
@@ -196,7 +196,7 @@ def test_moments_that_rounding_left_without_a_root_still_serve():
     assert np.abs(q * multipliers.astype(np.float32) * scales - weight).max() < 0.5
 
 
-def test_a_model_that_gives_infinity_inside_is_refused():
+def test_a_model_with_infinite_activations_is_rejected():
     weight = np.full((64, 64), 3e38, dtype=np.float32)
     model, _ = lone_product(weight)
     model.graph.node.append(onnx.helper.make_node("MatMul", ["embedding", "weight"], ["second"]))
@@ -205,7 +205,7 @@ def test_a_model_that_gives_infinity_inside_is_refused():
         quantize(model, "int8", [[1, 2, 3]])
 
 
-def test_no_sentence_is_both_calibrated_on_and_measured_on():
+def test_calibration_and_measurement_share_no_sentence():
     measured = " ".join(parity_texts(None))
     assert len(calibration_texts()) == len(set(calibration_texts())) == 128
     assert not [text for text in calibration_texts() if text in measured]

@@ -76,7 +76,7 @@ def test_a_planted_population_is_recovered(found):
     assert found.prior.mean[-1] == pytest.approx(0.5, abs=0.25)
 
 
-def test_it_serves_held_out_annotators_better_than_the_vendors_head(found):
+def test_the_prior_has_a_lower_held_out_loss_than_the_vendors_head(found):
     assert found.candidate.directions is not None
     assert found.losses[found.candidate] == min(found.losses.values())
     assert found.losses[found.candidate] < found.vendor - 0.05
@@ -84,7 +84,7 @@ def test_it_serves_held_out_annotators_better_than_the_vendors_head(found):
     assert found.losses[found.candidate] < min(*start, found.devices)
 
 
-def test_devices_own_prior_is_measured_as_devices_fit_it():
+def test_the_devices_prior_is_measured_with_the_devices_fit():
     """Where inputs lie far from 0, their own prior does not move the mean logit."""
     inputs, labels, names = population(people=20, rows=20, bias=1.0, seed=10)
     near = [_devices_loss(one) for one in gathered(inputs, labels, names)]
@@ -125,7 +125,7 @@ def test_several_processes_choose_as_one_does(differing, found):
     assert (other.losses, other.candidate) == (found.losses, found.candidate)
 
 
-def test_no_prior_is_chosen_where_none_is_better_than_the_vendors_head():
+def test_no_prior_is_chosen_if_the_vendors_head_is_better():
     choice = chosen(gathered(*population(people=40, rows=20, seed=3)))
     assert choice.prior is None and set(choice.held_out) == {None}
     assert re.search(r"with the vendor's head alone.*isotropic prior", choice.details()["refused"])
@@ -142,7 +142,7 @@ def test_the_order_of_rows_changes_nothing():
     np.testing.assert_allclose(covariance(again.prior), covariance(found.prior), atol=1e-5)
 
 
-def test_of_ratings_a_planted_population_is_recovered():
+def test_a_planted_population_of_ratings_is_recovered():
     """Stars about the vendor's logit: of people who differ in a direction and in their biases."""
     rng = np.random.default_rng(12)
     link, names = Rating(-20.0, 20.0, 0.8), np.repeat(np.arange(60), 30)
@@ -190,7 +190,7 @@ def test_the_isotropic_prior_gives_logits_the_same_variance_at_any_scale():
 
 
 @pytest.mark.parametrize("scale", [0.1, 1.0, 10.0])
-def test_a_mode_is_where_the_gradient_vanishes(scale):
+def test_the_gradient_is_zero_at_a_mode(scale):
     rng = np.random.default_rng(5)
     inputs = rng.normal(size=(30, D)) * scale
     labels = (rng.random(30) < 0.2).astype(float)
@@ -202,7 +202,7 @@ def test_a_mode_is_where_the_gradient_vanishes(scale):
         assert np.abs(pull).max() < 1e-3 * scale * 30
 
 
-def test_whitened_rows_are_of_the_laplace_covariance():
+def test_whitened_rows_have_the_laplace_covariance():
     rng = np.random.default_rng(6)
     inputs = rng.normal(size=(9, 4))
     curvature = rng.uniform(0.01, 0.25, size=9)
@@ -289,7 +289,7 @@ def test_a_matcher_gets_a_prior(folder):
     assert Bundle.open(release.path).prior() is not None
 
 
-def test_a_release_stays_without_a_prior_where_none_is_better(folder, release):
+def test_a_release_has_no_prior_if_none_is_better(folder, release):
     """It says so, and has the scales of a device without a prior."""
     rows = write_rows(folder / "alike.jsonl", verdicts(release, rows_each=30, spread=0))
     earlier = write_word_vector_release(folder / "alike.fala", make_head())

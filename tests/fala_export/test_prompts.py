@@ -93,7 +93,7 @@ def test_prompts_at_every_layer_are_keys_and_values(family, mlp, encoders, folde
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_without_a_prompt_an_embedding_is_the_backbone_s_own(family, kind, encoders):
+def test_without_a_prompt_an_embedding_equals_the_backbone_s(family, kind, encoders):
     encoder = encoders[family]
     module, (ids, mask) = prompted(encoder, kind), texts_of(encoder)
     nothing = torch.zeros(COUNT, 3, dtype=torch.long)
@@ -172,7 +172,7 @@ def test_hard_prompts_are_the_writer_s_own_texts_in_order(learner):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_device_puts_the_same_texts_one_after_another(family, encoders):
+def test_a_device_builds_the_same_context_from_texts(family, encoders):
     """What ``OnnxEncoder.context`` reads is what was trained on, whatever has room."""
     learner = TransformerLearner(encoders[family], 24)
     start, mark = ("<s>", "</s>") if family == "roberta" else ("[CLS]", "[SEP]")
@@ -212,7 +212,7 @@ def test_a_release_of_static_prompts_reads_texts_on_a_device_as_in_training(enco
     assert np.abs(backbone.encode(texts) - expected).max() > 0.02
 
 
-def test_the_input_is_never_cut_to_make_room(learner, tmp_path):
+def test_the_input_is_never_truncated_for_a_prompt(learner, tmp_path):
     assert learner.encoder.longest == LENGTH
     own = {"ann": [f"the quick brown fox {number}" for number in range(30)]}
     contexts = Contexts(learner, own, 64)
@@ -236,7 +236,7 @@ def test_the_input_is_never_cut_to_make_room(learner, tmp_path):
     assert inputs.take([0, 1], [UNKNOWN, 1])["context_mask"].sum(1).tolist()[0] == 0
 
 
-def test_batches_drop_writers_and_repeat_themselves(learner, tmp_path):
+def test_batches_drop_writers_reproducibly(learner, tmp_path):
     rows = rows_of(tmp_path / "rows", writers_rows(texts=100))
     inputs = Inputs(learner, rows, Writers.of(rows))
     settings = PromptSettings("soft-all", writer_dropout=0.3, plain=0.2)
@@ -255,7 +255,7 @@ def test_batches_drop_writers_and_repeat_themselves(learner, tmp_path):
     assert three.tolist() == [[0, 0, 1]] * 32
 
 
-def test_masked_words_are_guessed_and_marks_are_not(learner, tmp_path):
+def test_masking_excludes_special_tokens(learner, tmp_path):
     rows = rows_of(tmp_path / "rows", writers_rows(texts=60))
     inner = WriterBatches(Inputs(learner, rows, Writers.of(rows)), 32, 0, None)
     masked = MaskedBatches(learner, inner, 0)

@@ -93,7 +93,7 @@ def released(model, data, tmp_path_factory):
     return export_command.done(*command), folder
 
 
-def test_a_release_brings_the_unknown_writer_s_prompt_and_others(released):
+def test_a_release_has_prompts_with_the_unknown_writer_s_first(released):
     summary, folder = released
     assert list(summary["training"]["figures"]) == ["own", "unknown", "plain"]
     bundle = Bundle.open(folder / "x.fala")
@@ -125,7 +125,7 @@ def test_a_release_brings_the_unknown_writer_s_prompt_and_others(released):
     assert np.abs(expected.numpy() - embedded).max() > 0.1
 
 
-def test_the_head_of_a_release_has_words_beside_what_was_trained(released):
+def test_the_head_of_a_release_adds_words_to_the_trained_head(released):
     """A device reads texts without a prompt; the trained folder answers with its own head."""
     summary, folder = released
     head = Bundle.open(folder / "x.fala").head()
@@ -139,7 +139,7 @@ def test_the_head_of_a_release_has_words_beside_what_was_trained(released):
         np.testing.assert_allclose(head.weight, slope * trained, atol=1e-5)
 
 
-def test_writers_who_are_as_they_started_share_a_prompt(released):
+def test_writers_with_equal_prompts_share_one(released):
     kept = load_prompts(released[1] / "work" / "model")
     table = kept.module.prompted.prompts.table
     with torch.no_grad():
@@ -153,7 +153,7 @@ def test_writers_who_are_as_they_started_share_a_prompt(released):
             vendor_prompts(kept, 8, seed=0)
 
 
-def test_a_trained_folder_answers_for_known_and_new_writers(released, asked, tmp_path):
+def test_a_trained_folder_evaluates_known_and_new_writers(released, asked, tmp_path):
     _, folder = released
     out = tmp_path / "answers.jsonl"
     result = works(folder / "work" / "model", "--evaluate", asked, "--out", out)
@@ -181,7 +181,7 @@ def test_a_trained_folder_answers_for_known_and_new_writers(released, asked, tmp
         ("hard-dynamic", {"length": 12, "mlm": True, "mlm_epochs": 1}),
     ],
 )
-def test_every_kind_is_trained_kept_and_asked(model, data, asked, tmp_path, kind, settings):
+def test_every_kind_is_trained_saved_and_evaluated(model, data, asked, tmp_path, kind, settings):
     result = trained(model, data, tmp_path / "work", kind, **settings)
     figures = result.trained.details["training"]["figures"]
     names = ["own", "unknown", *(["plain"] if kind == "soft-one" else [])]
@@ -249,9 +249,7 @@ def load_asked(path):
         return read_rows(stream)
 
 
-def test_a_training_that_is_interrupted_in_either_stage_resumes_to_the_same_weights(
-    model, data, tmp_path
-):
+def test_an_interrupted_training_resumes_to_the_same_weights_in_each_stage(model, data, tmp_path):
     settings = {"length": 3, "mlm": True, "mlm_epochs": 1}
     whole = trained(model, data, tmp_path / "whole", "soft-all", **settings)
     work = tmp_path / "cut"
@@ -308,7 +306,7 @@ def as_test(path):
     return write_rows(path, [{**row, "split": "test"} for row in rows])
 
 
-def test_a_damaged_folder_is_one_clear_line(released, asked, tmp_path):
+def test_a_damaged_folder_ends_in_one_line(released, asked, tmp_path):
     folder = tmp_path / "model"
     shutil.copytree(released[1] / "work" / "model", folder)
     options = ("--evaluate", asked, "--out", tmp_path / "a.jsonl")

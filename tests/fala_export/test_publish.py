@@ -51,7 +51,7 @@ def installed(tmp_path, vendor, root=None, releases=None, product=None):
 
 
 class TestCommands:
-    def test_from_the_first_key_to_a_device(self, tmp_path, releases):
+    def test_a_published_release_is_installed_by_a_device(self, tmp_path, releases):
         repo = tmp_path / "repo"
         begun = done("repository", "begin", repo, "--threshold", "root=2/2", "--days", "root=99")
         assert begun["roles"]["root"]["threshold"] == "2/2"
@@ -77,7 +77,7 @@ class TestCommands:
         manifest = installed(tmp_path, vendor, begun["root"], releases, "news")
         assert (manifest.name, manifest.version) == ("tiny encoder", 1)
 
-    def test_sign(self, tmp_path, releases):
+    def test_a_signed_bundle_is_trusted_by_its_key(self, tmp_path, releases):
         bundle = add_version(tmp_path / "x.fala", Bundle.open(releases / "old.fala"), 7, "model")
         made = done("key", tmp_path / "my.pem")
         assert made["public"] == str(tmp_path / "my.pub")
@@ -88,7 +88,7 @@ class TestCommands:
         with Device.create(tmp_path / "device", tmp_path / "x.fala", trust=trust) as device:
             assert device.name == "tiny vectors"
 
-    def test_mistakes(self, tmp_path, vendor, releases):
+    def test_invalid_arguments_end_in_one_line(self, tmp_path, vendor, releases):
         folder, keys, new = vendor.folder, vendor.keys, releases / "new.fala"
         write_word_vectors(tmp_path / "backbone.fala")
         add_version(tmp_path / "news.fala", Bundle.open(new), 1, "news")
@@ -133,13 +133,13 @@ class TestCommands:
 
 
 class TestKeys:
-    def test_nobody_else_reads_them(self, vendor):
+    def test_private_keys_are_readable_only_by_their_owner(self, vendor):
         assert vendor.keys.stat().st_mode & 0o777 == 0o700
         private = list(vendor.keys.glob("*.pem"))
         assert len(private) == 4
         assert {file.stat().st_mode & 0o777 for file in private} == {0o600}
 
-    def test_a_passphrase(self, tmp_path, releases):
+    def test_a_passphrase_encrypts_the_keys(self, tmp_path, releases):
         phrase, repo = tmp_path / "phrase", tmp_path / "repo"
         phrase.write_text("a long one\nand a second line\n")
         works("repository", "begin", repo, "--passphrase-file", phrase)
@@ -158,7 +158,7 @@ class TestKeys:
             make_key(tmp_path / "k.pem")
         assert read_key(tmp_path / "k.pem").private_bytes_raw() == key
 
-    def test_a_threshold_is_kept(self, vendor, releases):
+    def test_a_threshold_requires_all_its_keys(self, vendor, releases):
         vendor.rotate("targets", threshold=Threshold(2, 2))
         ring = vendor.ring
         before = vendor.files()
@@ -170,7 +170,7 @@ class TestKeys:
         assert vendor.files() == before
         vendor.publish(releases / "new.fala")
 
-    def test_the_old_root_must_agree(self, vendor, tmp_path):
+    def test_a_new_root_requires_a_signature_by_the_old_root(self, vendor, tmp_path):
         """Else whoever writes to the server could make himself its owner."""
         make_key(tmp_path / "thief.pem")
         thief = Keyring.read([tmp_path / "thief.pem"])
@@ -181,7 +181,7 @@ class TestKeys:
 
 
 class TestRepository:
-    def test_a_tampered_one_is_not_gone_on_with(self, vendor, releases):
+    def test_a_tampered_repository_is_rejected(self, vendor, releases):
         path = vendor.folder / "metadata" / "2.targets.json"
         metadata = Metadata.from_file(str(path))
         metadata.signed.targets.clear()
@@ -189,7 +189,7 @@ class TestRepository:
         with pytest.raises(ExportError, match="targets is not signed"):
             vendor.publish(releases / "new.fala")
 
-    def test_what_is_due_is_renewed(self, vendor):
+    def test_renew_updates_expiring_roles(self, vendor):
         vendor.days = 20
         assert vendor.renew()["renewed"] == ["snapshot", "timestamp"]
         vendor.days = 200
@@ -197,7 +197,7 @@ class TestRepository:
         assert renewed == ["root", "snapshot", "targets", "timestamp"]
         assert vendor.state().root.signed.version == 2
 
-    def test_a_product_takes_its_release_with_it(self, tmp_path, vendor, releases):
+    def test_delegating_a_product_moves_its_release(self, tmp_path, vendor, releases):
         vendor.delegate("model")
         vendor.publish(releases / "new.fala")
         state = vendor.state()
@@ -208,7 +208,7 @@ class TestRepository:
         with pytest.raises(ExportError, match="keys of its own already"):
             vendor.delegate("model")
 
-    def test_a_release_that_says_its_version_stays_as_it_is(self, tmp_path, vendor, releases):
+    def test_a_release_with_a_version_is_published_unchanged(self, tmp_path, vendor, releases):
         path = tmp_path / "x.fala"
         add_version(path, Bundle.open(releases / "new.fala"), 41, "model")
         published = vendor.publish(path)
@@ -218,7 +218,7 @@ class TestRepository:
         ).read_bytes() == path.read_bytes()
         assert vendor.publish(releases / "new.fala")["version"] == 42
 
-    def test_one_at_a_time(self, vendor, releases):
+    def test_only_one_process_publishes(self, vendor, releases):
         with (
             repository.locked(vendor.folder),
             pytest.raises(ExportError, match="another process is publishing"),
@@ -226,7 +226,7 @@ class TestRepository:
             vendor.publish(releases / "new.fala")
 
 
-def test_killed_at_every_file(tmp_path, begun, releases):
+def test_devices_accept_a_repository_killed_at_every_file(tmp_path, begun, releases):
     """Devices accept whatever a killed vendor leaves, and the vendor goes on from there."""
     out = tmp_path / "out"
     out.mkdir()

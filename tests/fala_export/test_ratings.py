@@ -92,7 +92,7 @@ def test_a_device_learns_is_updated_and_answers_in_stars(folder, released, tmp_p
     assert values[0] > 4 > 2 > values[1]
 
 
-def test_frozen_words_and_prior_take_ratings_from_json_lines_and_training_refuses(folder, tmp_path):
+def test_words_and_prior_accept_ratings_and_training_rejects_them(folder, tmp_path):
     rows = [
         {"user": f"u{user}", "split": "public", "text": text, "label": stars}
         for user in range(24) for text, stars in (rated(user, at) for at in range(32))
@@ -110,7 +110,7 @@ def test_frozen_words_and_prior_take_ratings_from_json_lines_and_training_refuse
     assert "label must be a number from 2 to 3" in beyond
 
 
-def test_of_real_reviews_a_writers_device_is_better_by_rmse(tmp_path):
+def test_a_writers_device_has_a_lower_rmse_on_real_reviews(tmp_path):
     """Four writers' own ratings: the busiest one's device against the release as shipped."""
     reviews = real_data("scale-reviews")
     vectors = next(real_data("glove-sample").glob("*.txt"))

@@ -127,7 +127,7 @@ def changed(model, folder, **files):
     return folder
 
 
-def test_what_is_no_model_folder_is_told(refused, model, tmp_path):
+def test_a_folder_that_is_not_a_model_is_rejected(refused, model, tmp_path):
     (tmp_path / "empty").mkdir()
     refused(tmp_path / "empty", "empty: not a model folder: it has no config.json")
     refused(tmp_path / "none", "none: no such folder")
@@ -152,11 +152,11 @@ def test_what_is_no_model_folder_is_told(refused, model, tmp_path):
         (b'{"model_type": "bert", "auto_map": {"AutoModel": "m.M"}}', ("never run",)),
     ],
 )
-def test_a_configuration_of_no_use_is_told(refused, model, tmp_path, config, parts):
+def test_an_unusable_configuration_is_rejected(refused, model, tmp_path, config, parts):
     refused(changed(model, tmp_path / "model", config__json=config), *parts)
 
 
-def test_a_tokenizer_of_no_use_is_told(refused, model, tmp_path, monkeypatch):
+def test_an_unusable_tokenizer_is_rejected(refused, model, tmp_path, monkeypatch):
     tokenizer = {"tokenizer__json": None, "vocab__txt": None}
     refused(changed(model, tmp_path / "none", **tokenizer), "has no tokenizer")
     folder = changed(model, tmp_path / "pieces", **tokenizer, spm__model=b"pieces")
@@ -174,7 +174,7 @@ def test_a_tokenizer_of_no_use_is_told(refused, model, tmp_path, monkeypatch):
     refused(folder, "has no padding token")
 
 
-def test_a_tokenizer_beyond_the_embedding_table_is_told(refused, model, tmp_path):
+def test_a_tokenizer_beyond_the_embedding_table_is_rejected(refused, model, tmp_path):
     from transformers import AutoTokenizer
 
     folder = changed(model, tmp_path / "model")
@@ -191,7 +191,7 @@ def weights_of(model):
     return load((model / "model.safetensors").read_bytes())
 
 
-def test_weights_of_no_use_are_told(refused, model, tmp_path):
+def test_unusable_weights_are_rejected(refused, model, tmp_path):
     import torch
     from safetensors.torch import save
 
@@ -217,7 +217,7 @@ def test_weights_of_no_use_are_told(refused, model, tmp_path):
         refused(changed(model, tmp_path / case, model__safetensors=content), part)
 
 
-def test_weights_in_parts_are_all_there_and_in_the_folder(refused, model, tmp_path):
+def test_weights_in_parts_must_be_complete_and_in_the_folder(refused, model, tmp_path):
     index = "model.safetensors.index.json"
     for case, part, told in (
         ("lost", "model-00001-of-00002.safetensors", f"has no {{}}, which {index} names"),
@@ -238,7 +238,7 @@ class Trap:
         return os.mkdir, (str(self.path),)
 
 
-def test_a_pickle_is_read_as_weights_and_nothing_else(refused, model, out, tmp_path):
+def test_a_pickle_is_read_only_as_weights(refused, model, out, tmp_path):
     import torch
 
     sprung = tmp_path / "sprung"
@@ -275,7 +275,7 @@ def test_a_pickle_is_read_as_weights_and_nothing_else(refused, model, out, tmp_p
          {"transformer_task": "fill-mask"}, ("a transformer for fill-mask cannot",)),
     ],
 )  # fmt: skip
-def test_steps_of_no_use_are_told(refused, sentence_model, tmp_path, file, content, parts):
+def test_unusable_modules_are_rejected(refused, sentence_model, tmp_path, file, content, parts):
     folder = changed(sentence_model, tmp_path / "model")
     path = folder / file
     known = json.loads(path.read_text()) if path.exists() else {}
@@ -291,7 +291,7 @@ def test_steps_of_no_use_are_told(refused, sentence_model, tmp_path, file, conte
     refused(folder, *parts)
 
 
-def test_pooling_that_is_asked_for_goes_before_what_cannot_be_exported(sentence_model, tmp_path):
+def test_requested_pooling_replaces_an_unsupported_one(sentence_model, tmp_path):
     folder = changed(sentence_model, tmp_path / "model")
     (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode": "loudest"}')
     assert load_encoder(str(folder), "cls").module.pooling == "cls"
@@ -320,7 +320,7 @@ def with_the_writing_in(context, monkeypatch):
     monkeypatch.setattr(backbone, "write_bundle", wrapped)
 
 
-def test_a_place_that_takes_no_bundle_is_told(refused, model, out, tmp_path, monkeypatch):
+def test_an_unwritable_output_is_rejected(refused, model, out, tmp_path, monkeypatch):
     refused(model, "its folder does not exist", out=tmp_path / "missing" / "x.fala")
     refused(model, "its folder does not exist", out=model / "config.json" / "x.fala")
     with_the_writing_in(without_privileges, monkeypatch)
@@ -329,7 +329,7 @@ def test_a_place_that_takes_no_bundle_is_told(refused, model, out, tmp_path, mon
     refused(model, "x.fala: cannot be written: Permission denied", out=locked / "x.fala")
 
 
-def test_a_disk_that_fills_leaves_the_bundle_that_was_there(
+def test_a_full_disk_leaves_the_previous_bundle(
     refused, model, command, out, temporary, monkeypatch
 ):
     with monkeypatch.context() as patch:
@@ -346,7 +346,7 @@ def test_a_disk_that_fills_leaves_the_bundle_that_was_there(
     assert Bundle.open(out).manifest.name == "bert"
 
 
-def test_a_process_without_room_for_the_graph_ends_in_one_line(process, out, temporary):
+def test_a_process_without_disk_space_for_the_graph_ends_in_one_line(process, out, temporary):
     done = process(file_limit=20_000).wait(timeout=120)
     assert (done.returncode, done.stdout) == (1, "")
     parts = (f"cannot be written to the temporary folder {temporary}", "File too large", "TMPDIR")

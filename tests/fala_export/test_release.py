@@ -143,12 +143,12 @@ def test_a_recipe_of_word_vectors(kitchen, data):
         ("name = ", "value"),
     ],
 )  # fmt: skip
-def test_a_mistake_in_a_recipe_is_one_line_and_leaves_nothing(kitchen, tmp_path, text, message):
+def test_an_invalid_recipe_ends_in_one_line_and_leaves_no_files(kitchen, tmp_path, text, message):
     assert message in failed(recipe(kitchen, text, "bad"), "--out", tmp_path / "x.fala")
     assert not list(tmp_path.iterdir())
 
 
-def test_a_recipe_counts_the_releases_of_a_product(kitchen, tmp_path):
+def test_a_recipe_sets_product_and_version(kitchen, tmp_path):
     text = """
 name = "v"
 data = "rows.jsonl"

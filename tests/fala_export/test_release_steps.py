@@ -93,7 +93,7 @@ def kitchen(begun, tmp_path):
     return tmp_path
 
 
-def test_a_recipe_makes_a_signed_update_that_a_device_takes(kitchen):
+def test_a_recipe_makes_a_signed_update_that_a_device_installs(kitchen):
     summary = done("release", kitchen / "recipe.toml")
     bundle = Bundle.open(kitchen / "recipe.fala")
     old = Bundle.open(kitchen / "old.fala")
@@ -118,7 +118,7 @@ def test_a_recipe_makes_a_signed_update_that_a_device_takes(kitchen):
         assert device.update(server.address, root=root).new == "second"
 
 
-def test_what_is_done_is_not_done_again(kitchen, monkeypatch):
+def test_completed_steps_are_not_repeated(kitchen, monkeypatch):
     def killed(*_):
         raise KeyboardInterrupt
 
@@ -150,7 +150,7 @@ def test_what_is_done_is_not_done_again(kitchen, monkeypatch):
     assert set(planned(kitchen)["steps"].values()) == {"to do"}
 
 
-def test_a_dry_run_says_what_would_be_done(kitchen):
+def test_a_dry_run_lists_the_steps(kitchen):
     before = sorted(kitchen.iterdir())
     plan = planned(kitchen)
     assert sorted(kitchen.iterdir()) == before
@@ -172,7 +172,7 @@ def test_a_release_on_the_same_backbone_needs_no_bridge(kitchen):
     assert "played as devices from first" in done.stdout
 
 
-def test_an_encoder_of_the_apps_is_refused_before_any_work(kitchen):
+def test_an_apps_encoder_is_rejected_before_any_work(kitchen):
     head = Bundle.open(kitchen / "old.fala").head()
     plain = Head(head.task, head.labels, head.weight, head.bias)
     write_external(kitchen / "old.fala", "cloud", "1", plain, {"a": np.ones(3)})

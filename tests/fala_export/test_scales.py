@@ -69,19 +69,19 @@ def test_every_block_has_a_scale_of_its_own():
     assert first <= 0.1 and second >= 1.0
 
 
-def test_people_who_differ_in_their_slopes_alone_get_one():
+def test_people_who_differ_only_in_slopes_have_a_slope_scale():
     head = make_head(dimension=D)
     block, slope = choose_scales(sets_of(head, people(head, [0.0], slope=0.5)))
     assert block <= 0.1 and slope == SLOPES[-1]
 
 
-def test_people_who_agree_with_the_vendor_get_neither():
+def test_people_who_agree_with_the_vendor_have_small_scales():
     head = make_head(dimension=D)
     block, slope = choose_scales(sets_of(head, people(head, [0.0])))
     assert block <= 0.03 and slope <= 0.1
 
 
-def test_the_logits_that_are_given_stand_for_the_heads_own():
+def test_passed_logits_replace_those_of_the_head():
     head = make_head(dimension=D)
     inputs, labels, names = people(head, [1.0], count=2, rows=40)
     logits = logits_of(head, inputs)
@@ -97,7 +97,7 @@ def test_the_logits_that_are_given_stand_for_the_heads_own():
     np.testing.assert_allclose(other.vendor_logits(), logits[:40], atol=1e-5)
 
 
-def test_annotators_of_thirty_rows_choose_and_of_five_hundred_at_most():
+def test_annotators_have_30_to_500_rows():
     head = make_head(dimension=D)
     inputs, labels, names = people(head, [1.0], count=1, rows=670)
     names[:30] = ["thirty"] * 30
@@ -113,7 +113,7 @@ def test_annotators_of_thirty_rows_choose_and_of_five_hundred_at_most():
     assert not np.isin(inputs[:69], many.blocks[1].inputs.coordinates).all(axis=1).any()
 
 
-def test_of_very_many_annotators_two_hundred_choose():
+def test_at_most_200_annotators_are_used():
     head = make_head(dimension=D)
     inputs, labels, names = people(head, [1.0], count=230, rows=31)
     taken = sets_of(head, (inputs, labels, names))
@@ -121,7 +121,7 @@ def test_of_very_many_annotators_two_hundred_choose():
     assert len({one.blocks[1].inputs.coordinates[0, 0] for one in taken}) == 200
 
 
-def test_held_out_priors_have_not_seen_their_annotators():
+def test_held_out_priors_exclude_their_annotators():
     head = make_head(dimension=D)
     inputs, labels, names = people(head, [1.0], rows=20)
     annotators = gather_annotators(inputs, None, logits_of(head, inputs)[:, 0], labels[:, 0], names)
@@ -170,7 +170,7 @@ def test_a_release_gets_scales_beside_its_prior(folder, monkeypatch):
     assert "scales" not in Bundle.open(path).manifest.details  # those were under another prior
 
 
-def test_scales_alone_leave_the_prior_as_it_is(folder):
+def test_scales_alone_leave_the_prior_unchanged(folder):
     path, command, summary = written(folder, "first", make_head(), "--scales-only")
     bundle = Bundle.open(path)
     assert bundle.manifest.details["scales"] == summary["scales"]

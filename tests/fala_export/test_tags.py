@@ -43,7 +43,7 @@ def test_a_column_of_names_and_a_column_a_tag_are_the_same_rows(folder):
     assert frozenset() in {row.label for row in first}
 
 
-def test_a_release_of_tags_is_checked_and_its_devices_decide_sets(folder, tmp_path):
+def test_devices_of_a_release_of_tags_decide_sets(folder, tmp_path):
     old, new = folder / "old.toml", folder / "new.toml"
     works("init", folder / "names.csv", "--tags", "--from", folder / "old.txt", "--out", old)
     works("release", old)
@@ -62,7 +62,7 @@ def test_a_release_of_tags_is_checked_and_its_devices_decide_sets(folder, tmp_pa
         assert device.decide(["transfer transfer news"]) == [{"sport", "money"}]
 
 
-def test_train_and_scales_take_tags_and_a_prior_is_refused(folder, tmp_path):
+def test_train_and_scales_accept_tags_and_prior_rejects_them(folder, tmp_path):
     words, out = tmp_path / "words.fala", tmp_path / "out.fala"
     works("word-vectors", folder / "new.txt", "--out", words)
     data = ("--data", folder / "columns.csv", "--labels", "sport,money")

@@ -98,7 +98,7 @@ def released(model, texts, tmp_path_factory):
     return Bundle.open(folder / "x.fala"), training
 
 
-def test_the_manifest_tells_the_recipe_and_the_data(released):
+def test_the_manifest_has_the_recipe_and_the_data(released):
     bundle, training = released
     assert bundle.manifest.format_version == 2
     assert bundle.head().lexical.weight.any()
@@ -128,7 +128,7 @@ def test_annotators_with_enough_rows_have_heads_of_their_own(released, model, te
     assert losses[0] != losses[1]
 
 
-def test_own_heads_need_annotators(model, titles, tmp_path):
+def test_annotators_heads_require_annotators(model, titles, tmp_path):
     nameless = [
         {name: value for name, value in row.items() if name != "user"} for row in text_rows()
     ]
@@ -200,7 +200,7 @@ def test_an_interrupted_command_resumes_to_the_same_bytes(model, texts, tmp_path
     assert (tmp_path / "cut.fala").read_bytes() == (tmp_path / "whole.fala").read_bytes()
 
 
-def test_a_release_that_fails_can_be_written_later(model, texts, tmp_path, monkeypatch):
+def test_a_failed_release_is_written_by_a_later_run(model, texts, tmp_path, monkeypatch):
     files = ("--data", texts, "--work", tmp_path / "w", "--out", tmp_path / "x")
     arguments = (model, *files, *FAST, "--epochs", 1, "--no-lexical")
 

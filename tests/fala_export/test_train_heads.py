@@ -76,7 +76,7 @@ def annotated_rows(labels=("no", "yes")):
 
 
 @pytest.mark.parametrize("labels", [("no", "yes"), ("a", "b", "c")])
-def test_half_of_the_loss_is_that_of_annotators_own_heads(labels):
+def test_half_of_the_loss_is_that_of_the_annotators_heads(labels):
     backbone = learner()
     head = make_head(labels=labels, dimension=DIMENSION)
     rows, annotators = annotated_rows(labels), ("ann", "bob", "cem")
@@ -104,7 +104,7 @@ def test_half_of_the_loss_is_that_of_annotators_own_heads(labels):
     assert halved == pytest.approx((whole + np.mean(own)) / 2, rel=1e-4)
 
 
-def test_annotators_heads_start_as_the_shared_one_and_learn_how_they_differ():
+def test_annotators_heads_start_as_the_shared_head_and_learn_differences():
     backbone = learner()
     head = make_head(dimension=DIMENSION)
     rows = annotated_rows(("0", "1"))
@@ -162,7 +162,7 @@ def matching_rows():
 
 
 @pytest.mark.parametrize("pooling", ["mean", "attention"])
-def test_a_matchers_logits_are_the_devices(pooling):
+def test_a_matchers_logits_equal_the_devices(pooling):
     backbone = learner(pooling)
     start = make_head("matching", dimension=DIMENSION, query=True)
     module = MatcherModule(backbone, start)
@@ -184,7 +184,7 @@ def test_a_matchers_logits_are_the_devices(pooling):
         np.testing.assert_allclose(module.logits(**{**batch, **longer}), logits, atol=1e-6)
 
 
-def test_choices_are_among_candidates_that_the_user_did_not_open():
+def test_negatives_are_candidates_that_the_user_did_not_open():
     rows = matching_rows()
     opened = Opened(rows, "1")
     assert {user for user, _ in opened.choices} == {"ann", "bob", "cem", (FILMS[0],)}
@@ -200,7 +200,7 @@ def test_choices_are_among_candidates_that_the_user_did_not_open():
             assert len(set(among)) == len(among)
 
 
-def test_rows_without_a_user_belong_together_by_their_history():
+def test_rows_without_a_user_are_grouped_by_history():
     rows = [row(None, Match(("a",), text), int(text == "b")) for text in "bcdefg"]
     rows += [row(None, Match(("c",), text), 1) for text in "hij"]
     opened = Opened(rows, "1")
@@ -208,7 +208,7 @@ def test_rows_without_a_user_belong_together_by_their_history():
     assert among[0] == "b" and set(among[1:]) < set("cdefg")
 
 
-def test_what_is_missing_of_a_users_own_is_drawn_from_all_candidates():
+def test_missing_negatives_are_drawn_from_all_candidates():
     rows = [row("ann", Match(("a",), "b"), 1), row("ann", Match(("a",), "c"), 0)]
     rows += [row("bob", Match(("c",), text), 1) for text in ("a", "d", "e")]
     opened = Opened(rows, "1")
@@ -262,7 +262,7 @@ def test_attention_starts_as_the_mean():
 
 @pytest.mark.parametrize("words", [WORDS, WORDS[1:]])
 @pytest.mark.parametrize("precision", ["float16", "int8"])
-def test_learned_words_are_read_as_the_device_reads_them(tmp_path, words, precision):
+def test_learned_words_have_the_embeddings_of_the_device(tmp_path, words, precision):
     bundle = write_word_vectors(tmp_path / "words.fala", precision, words)
     texts = ["I don't hate this film!", "well-made", "Nothing known here?", "zebra"]
     model = WordLearner(bundle, texts)
@@ -294,7 +294,7 @@ def test_figures_are_of_all_rows_and_of_users_with_both_labels():
     assert measure(head, rows[2:], known)["pooled"]["auc"] is None
 
 
-def test_of_a_head_beside_words_and_one_fitted_anew_the_better_is_kept():
+def test_the_better_of_the_trained_and_the_refitted_head_is_kept():
     backbone = learner()
     known = embeddings(backbone, FILMS)
     rng = np.random.default_rng(3)

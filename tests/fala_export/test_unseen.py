@@ -41,7 +41,7 @@ def trained(folder, base, rows):
     return Bundle.open(out)
 
 
-def test_only_documents_that_the_training_kept_out_are_left(trained, rows):
+def test_unseen_rows_exclude_training_documents(trained, rows):
     public = load_public_rows(rows)
     division = divide(public.rows, 3, validation=True)
     told = trained.manifest.details["training"]
@@ -51,7 +51,7 @@ def test_only_documents_that_the_training_kept_out_are_left(trained, rows):
     assert len(left.rows) >= len(division.validation) + len(division.held_out) > 0
 
 
-def test_other_rows_lose_the_training_s_documents(folder, base, trained, rows):
+def test_training_documents_are_removed_from_other_rows(folder, base, trained, rows):
     others = load_public_rows(
         write_rows(folder / "others.jsonl", verdicts(base, people=20, rows_each=50))
     )
@@ -64,7 +64,7 @@ def test_other_rows_lose_the_training_s_documents(folder, base, trained, rows):
         unseen_rows(trained, others, Path(folder / "others.jsonl"))
 
 
-def test_a_prior_is_learned_on_what_the_backbone_has_not_seen(folder, trained, rows):
+def test_a_prior_is_learned_from_unseen_rows(folder, trained, rows):
     out = folder / "with prior.fala"
     summary = done("prior", "--release", trained.path, "--data", rows, "--out", out)
     public = load_public_rows(rows)

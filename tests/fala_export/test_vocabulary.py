@@ -20,7 +20,7 @@ from fala_export.families.distillation.vocabulary import (
 from public_data import sentences
 
 
-def test_training_a_vocabulary_repeats_in_another_process(texts):
+def test_a_trained_vocabulary_is_equal_in_another_process(texts):
     code = (
         "import sys; from fala_export.families.distillation.vocabulary import train_wordpiece;"
         "print(train_wordpiece(sys.stdin.read().splitlines(), 120).to_str())"
@@ -40,7 +40,7 @@ def test_training_a_vocabulary_repeats_in_another_process(texts):
     assert len(json.loads(here.to_str())["added_tokens"]) == 4
 
 
-def test_trimming_keeps_the_embeddings_of_texts_of_kept_pieces(tmp_path, encoder, texts):
+def test_trimming_keeps_embeddings_of_texts_with_kept_pieces(tmp_path, encoder, texts):
     common = sentences(30, 4)[:3]
     used = Texts(common * 30, texts.held_out, common)
     settings = Distillation(trim=90, epochs=0)

@@ -35,7 +35,7 @@ def run(code, *arguments, before=GUARD):
     return done.stdout
 
 
-def test_the_guard_guards():
+def test_the_guard_rejects_other_packages():
     with pytest.raises(AssertionError, match="not in a base install"):
         run("import torch.nn")
     with pytest.raises(AssertionError, match="not in a base install"):
@@ -110,7 +110,7 @@ NEEDY = {
 }
 
 
-def test_a_missing_extra_is_one_line(tmp_path):
+def test_a_missing_extra_ends_in_one_line(tmp_path):
     """The packages of the vendor and the laboratory are installed, what they need is not."""
     code = """
 import json, os

@@ -39,7 +39,7 @@ def run(name, *arguments, folder):
     return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=folder)
 
 
-def test_every_benchmark_is_here():
+def test_every_benchmark_has_a_small_run():
     assert {file.name for file in BENCHMARKS.glob("*.py")} == set(SMALL)
 
 
@@ -56,7 +56,7 @@ def bundles(tmp_path_factory):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", SMALL)
-def test_a_benchmark_measures(name, tmp_path, bundles):
+def test_a_benchmark_runs_with_small_options(name, tmp_path, bundles):
     ratio, *small = SMALL[name]
     small = [bundles / one if str(one).endswith(".fala") else one for one in small]
     done = run(name, *small, "--json", folder=tmp_path)
@@ -66,7 +66,7 @@ def test_a_benchmark_measures(name, tmp_path, bundles):
 
 
 @pytest.mark.thorough
-def test_an_interrupted_benchmark_says_what_it_has_and_goes_on(tmp_path):
+def test_an_interrupted_benchmark_reports_its_results_and_resumes(tmp_path):
     journal = tmp_path / "journal.jsonl"
     command = [
         sys.executable, BENCHMARKS / "hostile.py", "--count", "5", "--journal", journal, "--json",

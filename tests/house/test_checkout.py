@@ -34,7 +34,7 @@ def texts():
     yield from (ROOT / name for name in FILES)
 
 
-def test_nothing_names_a_folder_outside():
+def test_no_file_names_a_folder_outside_the_checkout():
     assert [
         f"{path}:{number}"
         for path in texts()
@@ -76,6 +76,6 @@ def test_a_call_for_real_data_is_found_directly_and_behind_a_function():
     assert "real_data" not in names_used((texts,))
 
 
-def test_a_call_for_real_data_that_the_search_does_not_see_is_a_mistake():
+def test_a_hidden_call_for_real_data_is_an_error():
     with pytest.raises(LookupError, match="does not see"):
         getattr(checkout, "real" + "_data")("hs-brexit")

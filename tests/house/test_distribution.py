@@ -46,7 +46,7 @@ def built(tmp_path_factory):
     return wheel, source
 
 
-def test_the_metadata_are_what_an_index_takes(built):
+def test_the_metadata_are_valid_for_a_package_index(built):
     with zipfile.ZipFile(built[0]) as archive:
         (name,) = [name for name in archive.namelist() if name.endswith("/METADATA")]
         found = Metadata.from_email(archive.read(name), validate=True)
@@ -58,7 +58,7 @@ def test_the_metadata_are_what_an_index_takes(built):
     assert all(found.requires_python.contains(version) for version in told)
 
 
-def test_the_wheel_is_the_three_packages_and_the_plugin(built):
+def test_the_wheel_has_the_three_packages_and_the_plugin(built):
     """Built-in models, templates and py.typed with them, and nothing that lay about."""
     with zipfile.ZipFile(built[0]) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
@@ -103,7 +103,7 @@ def test_the_source_archive_has_the_tables_and_no_records(built):
     assert list(filter(leftovers.search, names)) == []
 
 
-def test_the_version_is_the_distributions():
+def test_the_version_equals_the_distributions():
     assert fala.__version__ == metadata.version("fala-sdk")
     with pytest.raises(AttributeError, match="no attribute 'version'"):
         fala.version  # noqa: B018

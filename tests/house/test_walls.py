@@ -86,7 +86,7 @@ def test_the_device_imports_its_base_install_only():
         assert [str(used) for used in imports_of(file) if used.package not in allowed] == []
 
 
-def test_extras_are_behind_one_call():
+def test_only_device_update_imports_the_network():
     """Whoever never asks for an update never imports a way to the network."""
     assert set(MODULES) >= set(EXTRAS) >= LATE
     users = {
@@ -104,24 +104,24 @@ def test_extras_are_behind_one_call():
     assert call.name == "update"
 
 
-def test_all_others_use_the_doors():
+def test_other_packages_use_only_public_names():
     others = EXPORTER, LABORATORY, *(ROOT / name for name in ("benchmarks", "examples", "recipes"))
     assert [used for file in files_of(*others) for used in past_the_doors(file)] == []
 
 
-def test_the_laboratory_takes_of_the_exporter_what_its_door_offers():
+def test_the_laboratory_uses_only_public_names_of_the_exporter():
     for file in files_of(LABORATORY):
         for used in imports_of(file):
             assert used.package != "fala_export" or used.module == "fala_export", str(used)
         assert set(attributes_of(file, "fala_export")) <= set(fala_export.__all__)
 
 
-def test_benchmarks_and_examples_measure_the_device_alone():
+def test_benchmarks_and_examples_use_only_the_device():
     for file in files_of(ROOT / "benchmarks", ROOT / "examples"):
         assert taken_from(file, "fala_export", "fala_sim") == []
 
 
-def test_the_plugin_loads_nothing_of_the_device():
+def test_the_plugin_does_not_import_the_device():
     """pytest imports it before a project's ``conftest.py`` has set anything."""
     (file,) = (DEVICE.parent / "pytest_fala.py",)
     assert past_the_doors(file) == []
@@ -130,7 +130,7 @@ def test_the_plugin_loads_nothing_of_the_device():
     assert done.stdout.split() == []
 
 
-def test_rooms_import_what_the_contracts_say():
+def test_imports_follow_the_contracts():
     """``[tool.importlinter]`` in pyproject.toml has the floors, and refuses circles."""
     done = subprocess.run(
         ["lint-imports", "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False
@@ -143,7 +143,7 @@ def test_rooms_that_compute_use_no_files_and_no_clock():
         assert taken_from(file, *IMPURE) == []
 
 
-def test_no_import_hides(tmp_path):
+def test_imports_are_found_in_functions_types_and_attributes(tmp_path):
     """The tests above see what they must: in a function, for types only, and by a dot."""
     file = tmp_path / "hiding.py"
     file.write_text(

@@ -67,7 +67,7 @@ def asked(monkeypatch):
     return numbers
 
 
-def test_markup_is_taken_off(corpora):
+def test_markup_is_removed(corpora):
     texts = [text for document in documents(corpora) for text in document]
     assert "it wasn't good, he said." in texts
     assert 'Great "zoom", light' in texts
@@ -79,7 +79,7 @@ def test_markup_is_taken_off(corpora):
     assert clean("( a “ b ” ) .") == '(a " b ").'
 
 
-def test_held_out_documents_share_nothing_with_the_training():
+def test_held_out_documents_are_disjoint_from_training_documents():
     corpus = [[f"sentence {number} here", "and another"] for number in range(120)]
     training, held_out = hold_out(corpus)
     assert len(held_out) == 3
@@ -118,7 +118,7 @@ def test_the_recipe_continues_after_an_interruption(corpora, tmp_path, monkeypat
     assert details["figures"]["steps"] == 2 * 13
 
 
-def test_a_missing_archive_is_one_line(corpora, tmp_path):
+def test_a_missing_archive_ends_in_one_line(corpora, tmp_path):
     (corpora / "pros_cons.zip").unlink()
     options = "--corpora", corpora, "--work", tmp_path / "work", "--out", tmp_path / "out"
     assert "pros_cons.zip" in Program(builtin.main, "builtin.py").failed(*options)

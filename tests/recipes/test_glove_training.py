@@ -43,7 +43,7 @@ def test_vocabulary_is_the_most_frequent_words():
     assert count_vocabulary([["b", "a", "c"], ["a", "b"], ["d"]], 3, 2) == ["a", "b"]
 
 
-def test_training_lowers_the_objective_and_joins_words_that_occur_together():
+def test_training_lowers_the_objective_and_groups_cooccurring_words():
     documents = [text.split() for [text] in synthetic()]
     vocabulary = count_vocabulary(documents, 100, 1)
     pairs = count_cooccurrences(documents, vocabulary, 3, 0.0)

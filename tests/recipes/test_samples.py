@@ -20,7 +20,7 @@ def remade(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", ["glove", "bert"])
-def test_the_package_has_what_the_recipe_makes(remade, name):
+def test_the_shipped_samples_equal_the_recipes_output(remade, name):
     shipped, again = Bundle.open(sample_release(name)), Bundle.open(remade / f"{name}.fala")
     if expected_answers(shipped.backbone(), shipped.head()) != shipped.manifest.details["probes"]:
         pytest.skip("this processor's int8 arithmetic is not that of the files")
