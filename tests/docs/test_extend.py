@@ -33,10 +33,10 @@ def extended(tmp_path_factory):
     package = root / "fala_sim"
     shutil.copytree(ROOT / "device_sim/fala_sim", package,
                     ignore=shutil.ignore_patterns("__pycache__"))  # fmt: skip
-    page = [one.text for one in blocks("python") if one.page == "docs/extend.md"]
-    (text,) = [one for one in page if "class NearestMean" in one]
+    page = [block.text for block in blocks("python") if block.page == "docs/extend.md"]
+    (text,) = [block for block in page if "class NearestMean" in block]
     (package / "methods/nearest_mean.py").write_text(text)
-    (text,) = [one for one in page if "def read(" in one]
+    (text,) = [block for block in page if "def read(" in block]
     (package / "convert/answers.py").write_text(text)
     rows = root / "users.jsonl"
     works("convert", "lewidi", write_data(root / "data"), "--users", 2, "--out", rows)
@@ -45,10 +45,10 @@ def extended(tmp_path_factory):
     }
 
     results = ("--results", str(root / "results"))
-    answers = root / "answers"
-    answers.mkdir()
+    source = root / "answers"
+    source.mkdir()
     posts = [{"text": f"post {n}", "who": who, "label": n % 2} for n in range(30) for who in "abc"]
-    (answers / "answers.jsonl").write_text("\n".join(map(json.dumps, posts)))
+    (source / "answers.jsonl").write_text("\n".join(map(json.dumps, posts)))
     commands = {
         "headline": [
             "table", "headline", "--run", "--data", f"rows:{rows}", "--users", "2", "--new", "bert",
@@ -56,7 +56,7 @@ def extended(tmp_path_factory):
         ],
         "table 2": ["table", "2", "--json", *results],
         "figure": ["figure", "scores", *results],
-        "convert": ["convert", "answers", str(answers), "--users", "1"],
+        "convert": ["convert", "answers", str(source), "--users", "1"],
     }  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, json.dumps(list(commands.values()))],

@@ -34,11 +34,11 @@ def test_a_notebook_prints_its_saved_outputs(path):
     if path.stem == "researcher" and not list((ROOT / "device_sim/results").glob("*/records*")):
         pytest.skip("a source archive has no records")
     notebook = nbformat.read(path, as_version=4)
-    kept = outputs(notebook)
-    place = {"metadata": {"path": str(ROOT)}}
-    ran = outputs(nbclient.NotebookClient(notebook, timeout=120, resources=place).execute())
-    assert [_NUMBER.sub("", text) for text in ran] == [_NUMBER.sub("", text) for text in kept]
-    for now, before in zip(ran, kept, strict=True):
+    saved = outputs(notebook)
+    resources = {"metadata": {"path": str(ROOT)}}
+    printed = outputs(nbclient.NotebookClient(notebook, timeout=120, resources=resources).execute())
+    assert [_NUMBER.sub("", text) for text in printed] == [_NUMBER.sub("", text) for text in saved]
+    for new, old in zip(printed, saved, strict=True):
         # Embeddings of int8 differ a little between families of processors.
-        numbers = [np.array(_NUMBER.findall(text), float) for text in (now, before)]
+        numbers = [np.array(_NUMBER.findall(text), float) for text in (new, old)]
         np.testing.assert_allclose(*numbers, atol=0.03)

@@ -25,16 +25,16 @@ def test_the_reference_has_every_public_name():
 
 
 def test_the_reference_has_every_name_of_fala_release():
-    own = {f"fala.release.{name}" for name in set(fala.release.__all__) - set(fala.__all__)}
-    assert documented("release.md") == own
+    expected = {f"fala.release.{name}" for name in set(fala.release.__all__) - set(fala.__all__)}
+    assert documented("release.md") == expected
     text = (REFERENCE / "release.md").read_text(encoding="utf-8")
     for name in set(fala.release.__all__) & set(fala.__all__):
         assert f"[fala.{name}]" in text
 
 
 def test_the_reference_has_every_name_of_fala_testing():
-    own = {f"fala.testing.{name}" for name in fala.testing.__all__}
-    assert documented("testing.md") == own | {"fala.testing"}
+    expected = {f"fala.testing.{name}" for name in fala.testing.__all__}
+    assert documented("testing.md") == expected | {"fala.testing"}
 
 
 def test_the_citation_has_the_current_version():
@@ -75,7 +75,7 @@ def test_the_first_picture_has_the_figures_of_the_records():
     plot = pictures.quality()
     drawn = ElementTree.parse(ROOT / "docs/images/quality.svg").getroot()
     assert drawn.get("aria-label") == plot.alt
-    told = {figure[1:] for figure in re.findall(r"0\.\d{3}", plot.alt)}
+    figures = {figure[1:] for figure in re.findall(r"0\.\d{3}", plot.alt)}
     for page in ("README.md", "docs/index.md"):
         (words,) = re.findall(r"!\[(.+)\]\(\S*quality.svg\)", (ROOT / page).read_text("utf-8"))
-        assert set(re.findall(r"\.\d{3}", words)) <= told
+        assert set(re.findall(r"\.\d{3}", words)) <= figures

@@ -153,7 +153,7 @@ def test_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch, capsys, req
         if page in GIVEN:
             GIVEN[page](names)
         output = ""
-        for block in [one for one in BLOCKS if one.page == page and is_run(one)]:
+        for block in [block for block in BLOCKS if block.page == page and is_run(block)]:
             if block.language == "text":
                 assert block.text in output, str(block)
                 continue
@@ -212,7 +212,7 @@ def parsed(command, words, context=None):
     return command.make_parser(context).parse_args(list(words))
 
 
-@pytest.mark.parametrize("block", [one for one in BLOCKS if one.language == "sh"], ids=str)
+@pytest.mark.parametrize("block", [block for block in BLOCKS if block.language == "sh"], ids=str)
 def test_every_command_exists(block):
     for program, *words in commands(block):
         assert program in COMMANDS or program in OTHERS, program

@@ -41,21 +41,21 @@ def names(cell):
 class TestBundle:
     def test_the_page_has_the_codes_versions(self):
         assert f"versions **{layout.FIRST_VERSION}** to **{layout.FORMAT_VERSION}**" in BUNDLE
-        told = [int(version) for version, _ in rows(BUNDLE.partition("## The archive")[0])]
-        assert told == list(range(layout.FIRST_VERSION, layout.FORMAT_VERSION + 1))
+        listed = [int(version) for version, _ in rows(BUNDLE.partition("## The archive")[0])]
+        assert listed == list(range(layout.FIRST_VERSION, layout.FORMAT_VERSION + 1))
         assert f"signature format **{signature._FORMAT}**" in BUNDLE
         assert signature._CONTEXT.decode().strip() in BUNDLE
 
     def test_the_page_has_the_manifests_fields(self):
-        told = {names(row[0])[0]: row[1] for row in rows(section(BUNDLE, "## `manifest.json`"))}
-        assert set(told) == {field.name for field in fields(fala.Manifest)}
-        assert set(names(told["kind"])) == {f'"{kind}"' for kind in layout.BACKBONE_FILES}
+        listed = {names(row[0])[0]: row[1] for row in rows(section(BUNDLE, "## `manifest.json`"))}
+        assert set(listed) == {field.name for field in fields(fala.Manifest)}
+        assert set(names(listed["kind"])) == {f'"{kind}"' for kind in layout.BACKBONE_FILES}
         for field, most in (("dimension", layout.MAX_DIMENSION), ("max_length", layout.MAX_TOKENS),
                             ("labels", layout.MAX_LABELS)):  # fmt: skip
-            assert f"{most:,}" in told[field]
+            assert f"{most:,}" in listed[field]
 
     def test_the_page_has_every_detail_that_a_device_reads(self):
-        told = {
+        listed = {
             name
             for row in rows(section(BUNDLE, "### What readers look for in `details`"))
             for name in names(row[0])
@@ -65,18 +65,18 @@ class TestBundle:
             for file in (ROOT / "sdk/fala").rglob("*.py")
             for name in _READ.findall(file.read_text(encoding="utf-8"))
         }
-        assert {"pad_id", "product", "version", "scales", "probes", "base"} <= read <= told
-        assert layout.HARD_PROMPT in told
+        assert {"pad_id", "product", "version", "scales", "probes", "base"} <= read <= listed
+        assert layout.HARD_PROMPT in listed
 
     def test_the_page_has_the_bundles_files(self):
-        told = {name for row in rows(section(BUNDLE, "## Files")) for name in names(row[0])}
-        known = {
+        listed = {name for row in rows(section(BUNDLE, "## Files")) for name in names(row[0])}
+        paths = {
             value for name, value in vars(layout).items()
             if name.isupper() and isinstance(value, str) and "." in value
         }  # fmt: skip
-        assert known <= told
+        assert paths <= listed
         for part in layout.BRIDGE_FILES:
-            assert {part, f"bridges/DIGEST/{part}"} & told
+            assert {part, f"bridges/DIGEST/{part}"} & listed
         for file in layout.ADAPTER_FILES:
             assert file in BUNDLE or file.rpartition("/")[2].removesuffix(".npy") in BUNDLE
 
@@ -110,11 +110,11 @@ class TestStore:
         assert f"version **{version}**" in STORE
 
     def test_the_page_has_the_schemas_tables(self):
-        told = re.findall(r"^## `(\w+)`$", STORE, re.MULTILINE)
-        assert sorted(told) == sorted(schema.TABLES)
+        listed = re.findall(r"^## `(\w+)`$", STORE, re.MULTILINE)
+        assert sorted(listed) == sorted(schema.TABLES)
 
     @pytest.mark.parametrize("table", schema.TABLES)
     def test_the_page_has_a_tables_columns(self, store, table):
-        there = {(name, kind) for _, name, kind, *_ in store.execute(f"PRAGMA table_info({table})")}
-        told = rows(section(STORE, f"## `{table}`"))
-        assert there == {(names(row[0])[0], row[1]) for row in told if len(row) == 3}
+        pairs = {(name, kind) for _, name, kind, *_ in store.execute(f"PRAGMA table_info({table})")}
+        listed = rows(section(STORE, f"## `{table}`"))
+        assert pairs == {(names(row[0])[0], row[1]) for row in listed if len(row) == 3}

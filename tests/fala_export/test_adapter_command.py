@@ -96,11 +96,11 @@ def test_an_adapter_is_trained_on_a_frozen_backbone(task, model, base):
 
 def test_the_baselines_write_whole_releases_and_own_splits_are_used(model, base, pairs, tmp_path):
     rows = pair_rows()
-    own = [
+    split_rows = [
         {**row, "user": "glue", "split": split}
         for row, split in zip(rows[:60], ["train"] * 30 + ["test"] * 30, strict=True)
     ]
-    data = write_rows(tmp_path / "own.jsonl", [*rows[60:200], *own])
+    data = write_rows(tmp_path / "own.jsonl", [*rows[60:200], *split_rows])
     out = tmp_path / "norms.fala"
     summary = done(
         *("--base", base, "--model", model, "--data", data, "--task", "norms", "--out", out),
@@ -126,9 +126,9 @@ def test_the_baselines_write_whole_releases_and_own_splits_are_used(model, base,
 
 
 def test_another_model_and_word_vectors_are_rejected(model, base, pairs, tmp_path):
-    other = make_encoder(texts=["other words entirely", "nothing of this"], pieces=60)
-    other.module.transformer.embeddings.word_embeddings.weight.data.normal_(std=3.0)
-    folder = write_encoder(tmp_path / "other", other)
+    encoder = make_encoder(texts=["other words entirely", "nothing of this"], pieces=60)
+    encoder.module.transformer.embeddings.word_embeddings.weight.data.normal_(std=3.0)
+    folder = write_encoder(tmp_path / "other", encoder)
     common = ("--data", pairs, "--task", "x", "--work", tmp_path / "w", "--out", tmp_path / "x")
     line = failed("--base", base, "--model", folder, *common)
     assert "not the model that" in line and "it has 60 tokens" in line

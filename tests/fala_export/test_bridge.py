@@ -41,12 +41,12 @@ def test_moments_are_those_of_the_rows():
     old, new = embeddings(9_000, 3), embeddings(9_000, 2, seed=1)
     rows = np.arange(0, 9_000, 2)
     moments = Moments.of(old, new, rows, Centre.of(old, new, rows))
-    left, right = (part[rows] - part[rows].mean(axis=0, dtype=float) for part in (old, new))
-    np.testing.assert_allclose(moments.old, left.T @ left, rtol=1e-9, atol=1e-6)
-    np.testing.assert_allclose(moments.cross, left.T @ right, rtol=1e-9, atol=1e-6)
+    x, y = (part[rows] - part[rows].mean(axis=0, dtype=float) for part in (old, new))
+    np.testing.assert_allclose(moments.old, x.T @ x, rtol=1e-9, atol=1e-6)
+    np.testing.assert_allclose(moments.cross, x.T @ y, rtol=1e-9, atol=1e-6)
     matrix = np.random.default_rng(0).normal(size=(3, 2))
     np.testing.assert_allclose(
-        moments.errors(matrix), ((right - left @ matrix) ** 2).sum(axis=0), rtol=1e-9
+        moments.errors(matrix), ((y - x @ matrix) ** 2).sum(axis=0), rtol=1e-9
     )
 
 
@@ -69,8 +69,8 @@ def test_the_reduced_rank_is_the_best_of_its_rank(width):
     fitted = np.vstack([old - old.mean(axis=0, dtype=float), penalty]) @ fit
     for rank in (1, 3):
         best = fitted @ np.linalg.svd(fitted)[2][:rank].T
-        kept = fitted @ directions[:, :rank]
-        np.testing.assert_allclose((kept**2).sum(), (best**2).sum(), rtol=1e-9)
+        projected = fitted @ directions[:, :rank]
+        np.testing.assert_allclose((projected**2).sum(), (best**2).sum(), rtol=1e-9)
     by_rank = errors_by_rank(moments, fit, directions)
     for rank, error in enumerate(by_rank, start=1):
         matrix = fit @ directions[:, :rank] @ directions[:, :rank].T
@@ -145,9 +145,9 @@ def test_the_variance_is_that_of_new_documents():
 
 def test_a_constant_backbone_is_refused():
     old = embeddings(100, 4)
-    for left, right, name in ((0 * old + 0.1, old, "old"), (old, 0 * old + 0.1, "new")):
+    for source, target, name in ((0 * old + 0.1, old, "old"), (old, 0 * old + 0.1, "new")):
         with pytest.raises(ExportError, match=f"the {name} backbone embeds all documents alike"):
-            learn_map(left, right)
+            learn_map(source, target)
 
 
 @pytest.fixture
@@ -188,8 +188,8 @@ def test_the_new_bundle_has_the_bridge(glove, encoder, text):
     texts = list(dict.fromkeys(line for line in lines if line))
     assert summary["documents"] == len(texts) == 200
     old, new = glove.backbone().encode(texts), encoder.backbone().encode(texts)
-    left = ((new - bridge.map(old)) ** 2).sum() / ((new - new.mean(axis=0)) ** 2).sum()
-    assert left == pytest.approx(1 - summary["explained"], abs=0.05)
+    unexplained = ((new - bridge.map(old)) ** 2).sum() / ((new - new.mean(axis=0)) ** 2).sum()
+    assert unexplained == pytest.approx(1 - summary["explained"], abs=0.05)
     assert summary["explained"] > 0.1
 
     note = bundle.manifest.details["bridges"][glove.backbone_digest]
@@ -202,13 +202,13 @@ def test_the_new_bundle_has_the_bridge(glove, encoder, text):
 
 
 def test_a_second_bridge_is_added_to_the_first(tmp_path, glove, encoder, text):
-    other = write_word_vectors(tmp_path / "other.fala", dimension=5, seed=3)
+    second = write_word_vectors(tmp_path / "other.fala", dimension=5, seed=3)
     assert run(glove, encoder, text).exit_code == 0
     first = Bundle.open(encoder.path).bridges()[glove.backbone_digest]
-    printed = run(other, encoder, text).output
+    printed = run(second, encoder, text).output
     assert "bridges in it: 2" in printed
     bridges = Bundle.open(encoder.path).bridges()
-    assert set(bridges) == {glove.backbone_digest, other.backbone_digest}
+    assert set(bridges) == {glove.backbone_digest, second.backbone_digest}
     assert bridges[glove.backbone_digest].matrix.tobytes() == first.matrix.tobytes()
 
 
@@ -227,10 +227,10 @@ def test_a_second_run_replaces_the_bridge(glove, encoder, text):
 def test_a_bridge_between_transformers_with_out_leaves_the_new_bundle_unchanged(
     tmp_path, encoder, text
 ):
-    other, out = write_onnx(tmp_path / "other.fala", dimension=5, seed=7), tmp_path / "out.fala"
-    before = other.path.read_bytes()
-    assert run(encoder, other, text, "--out", out).exit_code == 0
-    assert other.path.read_bytes() == before
+    new, out = write_onnx(tmp_path / "other.fala", dimension=5, seed=7), tmp_path / "out.fala"
+    before = new.path.read_bytes()
+    assert run(encoder, new, text, "--out", out).exit_code == 0
+    assert new.path.read_bytes() == before
     assert set(Bundle.open(out).bridges()) == {encoder.backbone_digest}
 
 

@@ -27,10 +27,10 @@ pytestmark = pytest.mark.slow
 def test_a_copied_student_has_layers_of_the_teacher(tmp_path, encoder, texts):
     student = distil(encoder, texts, Distillation(layers=1, epochs=0), tmp_path, 0)
     layers = student.encoder.module.transformer.encoder.layer
-    own = encoder.module.transformer.encoder.layer
-    assert (len(layers), len(own)) == (1, 2)
+    teacher_layers = encoder.module.transformer.encoder.layer
+    assert (len(layers), len(teacher_layers)) == (1, 2)
     for name, weights in layers[0].state_dict().items():
-        assert (weights == own[0].state_dict()[name]).all()
+        assert (weights == teacher_layers[0].state_dict()[name]).all()
 
 
 @pytest.mark.thorough

@@ -128,8 +128,8 @@ def test_mistakes_end_in_one_line_and_leave_nothing(
     (tmp_path / "DAMAGED.gz").write_bytes(gzip.compress(b"text\n" * 99)[:-9])
     if "SHORT" not in options:
         options = ["--text", text_file, *options]
-    given = ["--work", "work", "--out", "x.fala", "--epochs", 1, *options]
-    assert message in failed("distill", teacher, *given)
+    arguments = ["--work", "work", "--out", "x.fala", "--epochs", 1, *options]
+    assert message in failed("distill", teacher, *arguments)
     assert not (tmp_path / "x.fala").exists()
 
 

@@ -65,9 +65,9 @@ def test_a_bundle_has_the_embeddings_of_transformers(family, tmp_path):
     encoder, exported = export(folder, tmp_path / "x.fala")
     assert encoder.longest == LENGTH
 
-    own = Tokenizer.from_str(encoder.tokenizer.decode()).encode_batch(TEXTS)
+    encodings = Tokenizer.from_str(encoder.tokenizer.decode()).encode_batch(TEXTS)
     expected_ids = AutoTokenizer.from_pretrained(folder)(TEXTS)["input_ids"]
-    assert [encoding.ids for encoding in own] == expected_ids
+    assert [encoding.ids for encoding in encodings] == expected_ids
     assert {len(ids) > LENGTH for ids in expected_ids} == {True, False}
 
     expected = embed(folder, TEXTS, LENGTH)
@@ -108,9 +108,9 @@ def test_saved_truncation_and_padding_are_removed_from_the_tokenizer(tmp_path):
     tokenizer.enable_padding(length=9)
     tokenizer.save(str(folder / "tokenizer.json"))
     encoder, exported = export(folder, tmp_path / "x.fala")
-    own = Tokenizer.from_str(encoder.tokenizer.decode())
-    assert len(own.encode(TEXTS[1])) == 2
-    assert len(own.encode(TEXTS[9])) > LENGTH
+    exported_tokenizer = Tokenizer.from_str(encoder.tokenizer.decode())
+    assert len(exported_tokenizer.encode(TEXTS[1])) == 2
+    assert len(exported_tokenizer.encode(TEXTS[9])) > LENGTH
     np.testing.assert_allclose(exported.encode(TEXTS), embed(folder, TEXTS, LENGTH), atol=1e-4)
 
 

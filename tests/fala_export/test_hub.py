@@ -81,7 +81,7 @@ def find(hub, home, revision=None, name=NAME, patience=10.0, offline=False):
         return model.folder
 
 
-def refused(hub, home, *parts, **options):
+def check_error(hub, home, *parts, **options):
     """Check that a model cannot be fetched, for a reason that says each of some parts."""
     with pytest.raises(ExportError) as caught:
         find(hub, home, **options)
@@ -121,12 +121,12 @@ def test_a_name_is_exported_at_the_requested_revision(hub, folders, tmp_path):
     assert commit == branches["v1"]
 
     find(hub, home)
-    asked = len(hub.requests)
+    count = len(hub.requests)
     done = backbone(hub, home, tmp_path / "main.fala", offline=True)
     assert (done.exit_code, without_progress(done.stderr)) == (0, "")
     commit, new = exported(folders, "new", tmp_path / "main.fala")
     assert commit == branches["main"]
-    assert len(hub.requests) == asked
+    assert len(hub.requests) == count
     assert np.abs(old - new).max() > 0.1
 
 
@@ -148,12 +148,12 @@ def test_every_file_that_a_layout_needs_is_fetched(hub, folders, tmp_path, layou
     next(folder.rglob(unused)).unlink()
     files = files_in(folder)
     hub.models[NAME].push({**files, "README.md": b"", "tf_model.h5": b"unused"}, "main")
-    found = find(hub, tmp_path / "home")
-    fetched = files_in(found)
+    path = find(hub, tmp_path / "home")
+    fetched = files_in(path)
     assert fetched.pop(".gitattributes")
     assert fetched == files
     expected = load_encoder(str(folder)).encode(CORPUS, 20)
-    np.testing.assert_array_equal(load_encoder(str(found)).encode(CORPUS, 20), expected)
+    np.testing.assert_array_equal(load_encoder(str(path)).encode(CORPUS, 20), expected)
 
 
 def test_all_files_are_of_one_commit_when_the_branch_moves(hub, tmp_path):
@@ -165,10 +165,10 @@ def test_all_files_are_of_one_commit_when_the_branch_moves(hub, tmp_path):
             model.branches["main"] = model.branches["v1"]
 
     hub.before = move
-    found = find(hub, tmp_path)
-    assert found.name == moved
+    folder = find(hub, tmp_path)
+    assert folder.name == moved
     assert model.branches["main"] != moved
-    fetched = files_in(found)
+    fetched = files_in(folder)
     assert fetched == {name: data for name, data in model.commits[moved].items() if name in fetched}
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= set(fetched)
     hub.before = lambda path: None
@@ -191,7 +191,7 @@ def test_an_interrupted_fetch_does_not_leave_a_partial_model(hub, tmp_path, file
             del files[name]
     files["modules.json"] = b"[]"
     hub.before = fall_silent
-    refused(hub, tmp_path, f"the hub did not give {file}: try again later")
+    check_error(hub, tmp_path, f"the hub did not give {file}: try again later")
 
 
 @pytest.mark.parametrize("status", [503, 429])
@@ -201,7 +201,7 @@ def test_a_cached_model_requires_no_hub_and_is_of_its_revision(hub, tmp_path, st
     for revision in ("v1", hub.models[NAME].branches["v1"]):
         assert find(hub, tmp_path, revision) == first
     parts = (f"status {status}", "local cache has no main", "or give")
-    refused(hub, tmp_path, *parts, revision="main")
+    check_error(hub, tmp_path, *parts, revision="main")
 
 
 def test_a_partly_cached_model_is_rejected_offline(hub, tmp_path):
@@ -209,7 +209,7 @@ def test_a_partly_cached_model_is_rejected_offline(hub, tmp_path):
     for name in ("config.json", "model.safetensors", "tokenizer.json"):
         with settings(hub, tmp_path):
             huggingface_hub.hf_hub_download(NAME, name)
-    refused(hub, tmp_path, "only parts of it, without .gitattributes", offline=True)
+    check_error(hub, tmp_path, "only parts of it, without .gitattributes", offline=True)
     with settings(hub, tmp_path):
         huggingface_hub.snapshot_download(NAME)
     find(hub, tmp_path, offline=True)
@@ -224,23 +224,23 @@ def test_a_partly_cached_model_is_rejected_offline(hub, tmp_path):
     ],
 )
 def test_unknown_models_and_revisions_are_named(hub, tmp_path, name, revision, parts):
-    refused(hub, tmp_path, *parts, revision=revision, name=name)
+    check_error(hub, tmp_path, *parts, revision=revision, name=name)
 
 
 def test_a_gated_model_has_an_error_of_its_own(hub, tmp_path):
     hub.models[NAME].refused = 403
-    refused(hub, tmp_path, "refuses to give its files", "status 403", "accept", "HF_TOKEN")
+    check_error(hub, tmp_path, "refuses to give its files", "status 403", "accept", "HF_TOKEN")
 
 
 def test_an_unreachable_hub_is_an_error_at_once(hub, tmp_path):
     hub.silent = True
     start = time.monotonic()
     reason = f"{hub.address} cannot be reached (ReadTimeout)"
-    refused(hub, tmp_path, reason, patience=0.5)
+    check_error(hub, tmp_path, reason, patience=0.5)
     assert len(hub.requests) == 1
     hub.__exit__()
-    refused(hub, tmp_path, hub.address, "cannot be reached", "or give a model's folder")
-    refused(hub, tmp_path, "HF_HUB_OFFLINE is set", "no main", offline=True)
+    check_error(hub, tmp_path, hub.address, "cannot be reached", "or give a model's folder")
+    check_error(hub, tmp_path, "HF_HUB_OFFLINE is set", "no main", offline=True)
     assert time.monotonic() - start < 30
 
 
@@ -253,7 +253,7 @@ def test_a_broken_connection_is_an_error_and_the_next_run_resumes(hub, tmp_path)
     fails(done, NAME, "did not give all of its files (the connection broke")
     assert [path.name for path in tmp_path.iterdir()] == ["home"]
     # Nor is the part taken for the model, where there is no network to fetch the rest.
-    refused(hub, tmp_path / "home", "without model.safetensors", offline=True)
+    check_error(hub, tmp_path / "home", "without model.safetensors", offline=True)
     hub.cut_after = None
     assert (find(hub, tmp_path / "home") / "model.safetensors").read_bytes() == weights
 
@@ -263,13 +263,13 @@ def test_weights_outside_the_model_are_not_requested(hub, tmp_path):
     del files["model.safetensors"]
     parts = {"weight_map": {"a": "../../../../x.safetensors"}}
     files["model.safetensors.index.json"] = json.dumps(parts).encode()
-    refused(hub, tmp_path, "it names files outside the model's folder")
+    check_error(hub, tmp_path, "it names files outside the model's folder")
     assert not [path for _, path in hub.requests if ".." in path]
 
 
 def test_a_full_disk_is_reported(hub, tmp_path):
     with files_of_at_most(20_000):
-        refused(hub, tmp_path, "cannot be kept in the hub's cache: File too large")
+        check_error(hub, tmp_path, "cannot be kept in the hub's cache: File too large")
 
 
 def test_an_unsupported_model_is_rejected_before_its_weights_are_fetched(hub, tmp_path):

@@ -88,9 +88,9 @@ def test_unusable_onnx_files_end_in_one_line(tokenizer, tmp_path):
     file, out = write(tmp_path / "model.onnx"), tmp_path / "x.fala"
     (tmp_path / "bad.onnx").write_bytes(file.read_bytes()[:100])
     (tmp_path / "bad.json").write_text("{}")
-    other = onnx_model()
-    other.graph.input[1].name = other.graph.node[1].input[0] = "mask_of_theirs"
-    onnx.save(other, tmp_path / "inputs.onnx")
+    renamed = onnx_model()
+    renamed.graph.input[1].name = renamed.graph.node[1].input[0] = "mask_of_theirs"
+    onnx.save(renamed, tmp_path / "inputs.onnx")
     small = onnx_model(words=WORDS[:2])
     onnx.save(small, tmp_path / "small.onnx")
     common = ("backbone", "--out", out, "--quantize", "none")

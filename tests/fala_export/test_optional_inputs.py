@@ -151,8 +151,8 @@ def test_one_session_switches_between_tasks_of_any_size(backbone):
     for number in (3, 0, 4, 1, 2, 0, 3):
         np.testing.assert_array_equal(backbone.encode(TEXTS, states[number]), first[number])
         np.testing.assert_array_equal(backbone.encode(TEXTS), plain)
-    apart = [np.abs(one - other).max() for one, other in pairwise(first)]
-    assert min(apart) > 0.1
+    distances = [np.abs(a - b).max() for a, b in pairwise(first)]
+    assert min(distances) > 0.1
 
 
 def test_sites_may_differ_in_size_and_be_left_out(backbone):
@@ -162,11 +162,11 @@ def test_sites_may_differ_in_size_and_be_left_out(backbone):
     used = backbone.encode(TEXTS, EncoderState.of(mixed))
     assert np.isfinite(used).all()
     span = {name: part for name, part in large.items() if name.startswith("adapter.1.output")}
-    one = backbone.encode(TEXTS, EncoderState.of(span))
-    assert np.abs(one - backbone.encode(TEXTS)).max() > 0.01
+    alone = backbone.encode(TEXTS, EncoderState.of(span))
+    assert np.abs(alone - backbone.encode(TEXTS)).max() > 0.01
     # A bottleneck without columns is none, whatever the runtime makes of empty products.
     empty = random_state(shapes, 0, 0, kind="past")
-    np.testing.assert_array_equal(backbone.encode(TEXTS, EncoderState.of({**empty, **span})), one)
+    np.testing.assert_array_equal(backbone.encode(TEXTS, EncoderState.of({**empty, **span})), alone)
 
 
 def test_onnxruntimes_own_format_keeps_them(models, backbones, encoder):
@@ -175,9 +175,9 @@ def test_onnxruntimes_own_format_keeps_them(models, backbones, encoder):
     assert stored.optional_inputs == backbones["int8"].optional_inputs
     audit_model(converted, LENGTH, ort_format=True)
     state = EncoderState.of(random_state(stored.optional_inputs))
-    for given in (None, state):
-        expected = backbones["int8"].encode(TEXTS, given)
-        np.testing.assert_allclose(stored.encode(TEXTS, given), expected, atol=1e-5)
+    for used_state in (None, state):
+        expected = backbones["int8"].encode(TEXTS, used_state)
+        np.testing.assert_allclose(stored.encode(TEXTS, used_state), expected, atol=1e-5)
 
 
 def compile_text(backbone, text):

@@ -40,16 +40,16 @@ WORTH = 4096  # numbers of a constant that are worth storing in fewer bits
 @pytest.fixture(scope="module")
 def graph_of(tmp_path_factory):
     """Gives a family's float32 graph, its tokenizer and its sequences; each is made once."""
-    made = {}
+    cache = {}
 
     def give(family):
-        if family not in made:
+        if family not in cache:
             shape = WIDE_DISTILBERT if family == "distilbert" else WIDE
             folder = tmp_path_factory.mktemp(family)
             encoder = load_encoder(str(write_model(folder, family, **shape)))
             sequences = token_sequences(encoder.tokenizer, LENGTH)
-            made[family] = (encoder_graph(encoder.module), encoder.tokenizer, sequences)
-        return made[family]
+            cache[family] = (encoder_graph(encoder.module), encoder.tokenizer, sequences)
+        return cache[family]
 
     return give
 
@@ -88,10 +88,10 @@ def test_unused_optional_inputs_do_not_change_embeddings(family, graph_of):
     graph, tokenizer, sequences = graph_of(family)
     prompts = family != "deberta-v2"
     model = quantize(graph, "int8", sequences[::8])
-    given = add_optional_inputs(model, adapters=True, prompts=prompts).SerializeToString()
-    backbone = OnnxEncoder(given, tokenizer, max_length=LENGTH)
+    extended = add_optional_inputs(model, adapters=True, prompts=prompts).SerializeToString()
+    backbone = OnnxEncoder(extended, tokenizer, max_length=LENGTH)
     assert len(backbone.optional_inputs) == 2 * (12 + 2 * prompts)
-    audit_model(given, LENGTH)
+    audit_model(extended, LENGTH)
     expected = encode(model, tokenizer)
     np.testing.assert_array_equal(backbone.encode(TEXTS), expected)
     state = EncoderState.of(random_state(backbone.optional_inputs))
@@ -161,10 +161,10 @@ def test_a_token_whose_values_are_zero_stays_zero(precision):
     weight = np.random.default_rng(4).normal(size=(128, 48)).astype(np.float32)
     model, table = lone_product(weight)
     ids = np.array([[0, 1, 2], [3, 0, 63]])
-    given = run(quantize(model, precision, [[1, 2, 3], [4, 5], [0]]), ids)
+    rounded = run(quantize(model, precision, [[1, 2, 3], [4, 5], [0]]), ids)
     exact = table[ids] @ weight
-    assert not given[ids == 0].any()
-    error = np.linalg.norm(given - exact) / np.linalg.norm(exact)
+    assert not rounded[ids == 0].any()
+    error = np.linalg.norm(rounded - exact) / np.linalg.norm(exact)
     # In int8 just below .01 or just above, by the family of the processor: their kernels differ.
     assert error < (0.012 if precision == "int8" else 0.15)
 
@@ -224,9 +224,9 @@ def test_a_real_encoder_keeps_its_embeddings_of_tweets_in_four_bits():
     model = quantize(graph, "int4", sequences)
     file = model.SerializeToString()
     encoded = OnnxEncoder(file, encoder.tokenizer, max_length=128).encode(texts)
-    found = cosines(encoded, encoder.encode(texts, 128))
-    assert found.mean() > 0.98
-    assert found.min() > 0.9
+    similarities = cosines(encoded, encoder.encode(texts, 128))
+    assert similarities.mean() > 0.98
+    assert similarities.min() > 0.9
     assert len(file) <= 13e6
     ids, mask = pad(encoder.token_ids(texts[:8], 128), encoder.pad_id)
     batches = [{"input_ids": ids.numpy(), "attention_mask": mask.numpy()}] * 3

@@ -63,35 +63,35 @@ def differing():
 
 
 @pytest.fixture(scope="module")
-def found(differing):
+def choice(differing):
     return chosen(gathered(*differing))
 
 
-def test_a_planted_population_is_recovered(found):
-    full = covariance(found.prior)
+def test_a_planted_population_is_recovered(choice):
+    full = covariance(choice.prior)
     _, vectors = np.linalg.eigh(full[:-1, :-1])
     assert abs(vectors[:, -1] @ DIRECTION) > 0.98
     assert full[-1, -1] ** 0.5 == pytest.approx(1.2, abs=0.2)
-    assert found.prior.mean[4] == pytest.approx(0.7, abs=0.15)
-    assert found.prior.mean[-1] == pytest.approx(0.5, abs=0.25)
+    assert choice.prior.mean[4] == pytest.approx(0.7, abs=0.15)
+    assert choice.prior.mean[-1] == pytest.approx(0.5, abs=0.25)
 
 
-def test_the_prior_has_a_lower_held_out_loss_than_the_vendors_head(found):
-    assert found.candidate.directions is not None
-    assert found.losses[found.candidate] == min(found.losses.values())
-    assert found.losses[found.candidate] < found.vendor - 0.05
-    start = [value for key, value in found.losses.items() if key.directions is None]
-    assert found.losses[found.candidate] < min(*start, found.devices)
+def test_the_prior_has_a_lower_held_out_loss_than_the_vendors_head(choice):
+    assert choice.candidate.directions is not None
+    assert choice.losses[choice.candidate] == min(choice.losses.values())
+    assert choice.losses[choice.candidate] < choice.vendor - 0.05
+    start = [value for key, value in choice.losses.items() if key.directions is None]
+    assert choice.losses[choice.candidate] < min(*start, choice.devices)
 
 
 def test_the_devices_prior_is_measured_with_the_devices_fit():
     """Where inputs lie far from 0, their own prior does not move the mean logit."""
     inputs, labels, names = population(people=20, rows=20, bias=1.0, seed=10)
-    near = [_devices_loss(one) for one in gathered(inputs, labels, names)]
+    near = [_devices_loss(a) for a in gathered(inputs, labels, names)]
     logits = inputs.astype(float) @ WEIGHT.astype(float) + BIAS
     far = gather_annotators(inputs + 7, None, logits, labels, names)
-    np.testing.assert_allclose([_devices_loss(one) for one in far], near, rtol=1e-3)
-    still = [_devices_loss(replace(one, extra_covariance=0 * one.extra_covariance)) for one in far]
+    np.testing.assert_allclose([_devices_loss(a) for a in far], near, rtol=1e-3)
+    still = [_devices_loss(replace(a, extra_covariance=0 * a.extra_covariance)) for a in far]
     assert np.abs(np.subtract(still, near)).mean() > 0.01  # their slopes are fitted, too
 
 
@@ -105,8 +105,8 @@ def test_annotators_are_fitted_as_devices_fit():
     logits = head.vendor_model().logits(inputs, words).astype(float)
     labels = (rng.random(400) < expit(1.5 * logits[:, 0] + 0.5)).astype(float)
     names = [f"person {number % 20}" for number in range(400)]
-    one = gather_annotators(inputs, words, logits[:, 0], labels, names)[3]
-    rows = np.flatnonzero(np.array(names) == one.name)
+    annotator = gather_annotators(inputs, words, logits[:, 0], labels, names)[3]
+    rows = np.flatnonzero(np.array(names) == annotator.name)
     rows = rows[np.lexsort((labels[rows], logits[rows, 0]))]
     blocks = blocks_of(head, Inputs(inputs[rows]), words.take(rows), None)
     training = TrainingSet(blocks, head.bias, labels[rows, None], np.full((len(rows), 1), np.nan))
@@ -114,15 +114,15 @@ def test_annotators_are_fitted_as_devices_fit():
     fitted = inputs[rows] @ full.weights[0].T + words.take(rows).times(full.weights[1]) + full.bias
     centred = inputs[rows] - inputs[rows].mean(axis=0)
     products = (centred @ centred.T).astype(float)
-    kernel = products / np.diag(products).mean() + BIAS_DEVIATION**2 + one.extra_covariance
-    mode = find_mode(kernel, one.logits, one.labels, None)
-    np.testing.assert_allclose(one.logits + kernel @ mode.dual, fitted[:, 0], atol=1e-3)
+    kernel = products / np.diag(products).mean() + BIAS_DEVIATION**2 + annotator.extra_covariance
+    mode = find_mode(kernel, annotator.logits, annotator.labels, None)
+    np.testing.assert_allclose(annotator.logits + kernel @ mode.dual, fitted[:, 0], atol=1e-3)
 
 
-def test_several_processes_choose_as_one_does(differing, found):
-    other = choose_prior(gathered(*differing), lambda _: None, in_processes)
-    assert (other.prior, other.held_out) == (found.prior, found.held_out)
-    assert (other.losses, other.candidate) == (found.losses, found.candidate)
+def test_several_processes_choose_as_one_does(differing, choice):
+    parallel = choose_prior(gathered(*differing), lambda _: None, in_processes)
+    assert (parallel.prior, parallel.held_out) == (choice.prior, choice.held_out)
+    assert (parallel.losses, parallel.candidate) == (choice.losses, choice.candidate)
 
 
 def test_no_prior_is_chosen_if_the_vendors_head_is_better():
@@ -133,13 +133,13 @@ def test_no_prior_is_chosen_if_the_vendors_head_is_better():
 
 def test_the_order_of_rows_changes_nothing():
     inputs, labels, names = population(people=20, along=1.5, bias=1.2, seed=1)
-    found = chosen(gathered(inputs, labels, names))
+    choice = chosen(gathered(inputs, labels, names))
     order = np.random.default_rng(4).permutation(len(names))
     again = chosen(gathered(inputs[order], labels[order], [names[index] for index in order]))
-    assert again.candidate == found.candidate
-    assert again.vendor == pytest.approx(found.vendor, rel=1e-9)
-    np.testing.assert_allclose(again.prior.mean, found.prior.mean, atol=1e-5)
-    np.testing.assert_allclose(covariance(again.prior), covariance(found.prior), atol=1e-5)
+    assert again.candidate == choice.candidate
+    assert again.vendor == pytest.approx(choice.vendor, rel=1e-9)
+    np.testing.assert_allclose(again.prior.mean, choice.prior.mean, atol=1e-5)
+    np.testing.assert_allclose(covariance(again.prior), covariance(choice.prior), atol=1e-5)
 
 
 def test_a_planted_population_of_ratings_is_recovered():
@@ -222,8 +222,8 @@ def test_a_cut_keeps_variances_and_leading_directions():
         np.testing.assert_allclose(np.diag(covariance(prior)), np.diag(full.covariance), rtol=1e-3)
     np.testing.assert_allclose(covariance(prior), full.covariance, rtol=1e-3, atol=1e-3)
     _, vectors = np.linalg.eigh(full.covariance)
-    kept = cut(full, 1, 1.0).factors[0]
-    assert abs(kept @ vectors[:, -1]) == pytest.approx(np.linalg.norm(kept), rel=1e-5)
+    factor = cut(full, 1, 1.0).factors[0]
+    assert abs(factor @ vectors[:, -1]) == pytest.approx(np.linalg.norm(factor), rel=1e-5)
 
 
 def test_a_factor_is_of_the_weights_and_not_of_the_bias():

@@ -99,12 +99,12 @@ def test_without_a_prompt_an_embedding_equals_the_backbone_s(family, kind, encod
     nothing = torch.zeros(COUNT, 3, dtype=torch.long)
     context = {"context": nothing, "context_mask": nothing} if kind.startswith("hard") else {}
     with torch.inference_mode():
-        own = encoder.module(ids, mask)
+        expected = encoder.module(ids, mask)
         plain = module(ids, mask, torch.full((COUNT,), PLAIN), **context)
-        torch.testing.assert_close(plain, own)
+        torch.testing.assert_close(plain, expected)
         if kind.startswith("soft"):
             unknown = module(ids, mask, torch.full((COUNT,), UNKNOWN))
-            assert (unknown - own).abs().max() > 1e-3
+            assert (unknown - expected).abs().max() > 1e-3
             # All writers start as the unknown one.
             torch.testing.assert_close(module(ids, mask, torch.arange(COUNT)), unknown)
 
@@ -114,22 +114,22 @@ def test_a_hard_prompt_compiles_to_keys_and_values(family, encoders):
     encoder = encoders[family]
     module, (ids, mask) = prompted(encoder, "hard-static"), texts_of(encoder)
     context = torch.randint(5, 60, (6,), generator=torch.Generator().manual_seed(2))
-    before, there = context.expand(COUNT, -1), torch.ones(COUNT, 6, dtype=torch.long)
+    before, ones = context.expand(COUNT, -1), torch.ones(COUNT, 6, dtype=torch.long)
     with torch.inference_mode():
-        tokens = module.states(ids, mask, None, before, there)
-        kept = encoder.module.transformer(
+        tokens = module.states(ids, mask, None, before, ones)
+        compiled_states = encoder.module.transformer(
             input_ids=ids,
-            attention_mask=torch.cat([there, mask], dim=1),
+            attention_mask=torch.cat([ones, mask], dim=1),
             position_ids=module.positions(mask),
             past_key_values=cache_of(module.compiled(context).expand(-1, -1, COUNT, -1, -1, -1)),
         ).last_hidden_state
-        torch.testing.assert_close(tokens, kept)
+        torch.testing.assert_close(tokens, compiled_states)
         paper = prompted(encoder, "hard-static", both_ways=True)
         theirs = encoder.module.transformer(
             input_ids=torch.cat([before, ids], dim=1)[[0]],
-            attention_mask=torch.cat([there, mask], dim=1)[[0]],
+            attention_mask=torch.cat([ones, mask], dim=1)[[0]],
         ).last_hidden_state[:, 6:]
-        torch.testing.assert_close(paper.states(ids, mask, None, before, there)[[0]], theirs)
+        torch.testing.assert_close(paper.states(ids, mask, None, before, ones)[[0]], theirs)
         assert (theirs - tokens[[0]]).abs().max() > 1e-3
 
 
@@ -155,16 +155,16 @@ def test_writers_of_few_rows_are_unknown(tmp_path):
 
 def test_hard_prompts_are_the_writer_s_own_texts_in_order(learner):
     texts = ["the lazy dog", "prices rose", "quick brown fox jumps", "nobody was surprised"]
-    own = {"ann": [*texts, texts[0]], "bob": ["very short"]}
+    user_texts = {"ann": [*texts, texts[0]], "bob": ["very short"]}
     tokenizer = learner.tokenizer
 
-    def told(contexts, text):
+    def decoded(contexts, text):
         return tokenizer.decode(contexts.tokens("ann", text, 10), skip_special_tokens=False)
 
-    static = Contexts(learner, own, 30)
-    assert told(static, "another").startswith("[CLS] the lazy dog [SEP] prices")
-    assert "prices" not in told(static, texts[1])  # never the input itself
-    dynamic = Contexts(learner, own, 30, [*texts, "very short"])
+    static = Contexts(learner, user_texts, 30)
+    assert decoded(static, "another").startswith("[CLS] the lazy dog [SEP] prices")
+    assert "prices" not in decoded(static, texts[1])  # never the input itself
+    dynamic = Contexts(learner, user_texts, 30, [*texts, "very short"])
     similar = dynamic.tokens("ann", "a quick brown fox", 10)
     first = tokenizer.encode(texts[2], add_special_tokens=False).ids
     assert similar[1 : 1 + len(first)] == first
@@ -179,9 +179,9 @@ def test_a_device_builds_the_same_context_from_texts(family, encoders):
     texts = ["prices rose", f"the {mark} lazy dog", f"{start} quick", "nobody was surprised"]
     for length in range(40):
         expected = Contexts(learner, {"ann": texts}, length).tokens("ann", "x", 5)
-        found = context_of(learner.tokenizer, texts, length)
-        assert list(found.ids) == expected
-        assert found.texts == tuple(range(len(found.texts)))
+        context = context_of(learner.tokenizer, texts, length)
+        assert list(context.ids) == expected
+        assert context.texts == tuple(range(len(context.texts)))
     # As a text they are the texts joined by the mark behind each.
     joined = learner.tokenizer.encode(mark.join(texts[:2])).ids
     assert Contexts(learner, {"ann": texts[:2]}, 64).tokens("ann", "x", 5) == joined
@@ -214,9 +214,9 @@ def test_a_release_of_static_prompts_reads_texts_on_a_device_as_in_training(enco
 
 def test_the_input_is_never_truncated_for_a_prompt(learner, tmp_path):
     assert learner.encoder.longest == LENGTH
-    own = {"ann": [f"the quick brown fox {number}" for number in range(30)]}
-    contexts = Contexts(learner, own, 64)
-    lengths = [len(contexts.tokens("ann", "x", taken)) for taken in (3, 24, 36, 37, 38, 40)]
+    user_texts = {"ann": [f"the quick brown fox {number}" for number in range(30)]}
+    contexts = Contexts(learner, user_texts, 64)
+    lengths = [len(contexts.tokens("ann", "x", size)) for size in (3, 24, 36, 37, 38, 40)]
     assert lengths == [LENGTH - 3, LENGTH - 24, 4, 3, 0, 0]  # of two or less no text has room
     rows = rows_of(
         tmp_path / "rows",
@@ -241,15 +241,15 @@ def test_batches_drop_writers_reproducibly(learner, tmp_path):
     inputs = Inputs(learner, rows, Writers.of(rows))
     settings = PromptSettings("soft-all", writer_dropout=0.3, plain=0.2)
     batches = WriterBatches(inputs, 32, 0, settings, ([1] * len(rows), 2))
-    numbers = [batches.batch(1, place)["writers"] for place in range(len(batches))]
-    again = [batches.batch(1, place)["writers"] for place in range(len(batches))]
-    assert all(torch.equal(one, two) for one, two in zip(numbers, again, strict=True))
-    seen = np.concatenate(numbers)
-    assert abs((seen == UNKNOWN).mean() - 0.3) < 0.06
-    assert abs((seen == PLAIN).mean() - 0.2) < 0.06
+    numbers = [batches.batch(1, position)["writers"] for position in range(len(batches))]
+    again = [batches.batch(1, position)["writers"] for position in range(len(batches))]
+    assert all(torch.equal(first, second) for first, second in zip(numbers, again, strict=True))
+    drawn = np.concatenate(numbers)
+    assert abs((drawn == UNKNOWN).mean() - 0.3) < 0.06
+    assert abs((drawn == PLAIN).mean() - 0.2) < 0.06
     whole = WriterBatches(inputs, 32, 0, None)
-    kept = np.concatenate([whole.batch(0, place)["writers"] for place in range(len(whole))])
-    assert sorted(kept) == sorted(inputs.numbers)
+    ids = np.concatenate([whole.batch(0, position)["writers"] for position in range(len(whole))])
+    assert sorted(ids) == sorted(inputs.numbers)
     assert batches.batch(0, 0)["shares"].shape == (32, 1)
     three = WriterBatches(inputs, 32, 0, None, ([2] * len(rows), 3)).batch(0, 0)["shares"]
     assert three.tolist() == [[0, 0, 1]] * 32
@@ -259,19 +259,19 @@ def test_masking_excludes_special_tokens(learner, tmp_path):
     rows = rows_of(tmp_path / "rows", writers_rows(texts=60))
     inner = WriterBatches(Inputs(learner, rows, Writers.of(rows)), 32, 0, None)
     masked = MaskedBatches(learner, inner, 0)
-    asked = shown = tokens = 0
-    for place in range(len(masked)):
-        batch, true = masked.batch(0, place), inner.batch(0, place)
+    hidden_count = shown = tokens = 0
+    for position in range(len(masked)):
+        batch, true = masked.batch(0, position), inner.batch(0, position)
         hidden = batch["hidden"] != -100
         assert torch.equal(batch["hidden"][hidden], true["ids"][hidden])
         assert torch.equal(batch["ids"][~hidden], true["ids"][~hidden])
         marks = [learner.tokenizer.token_to_id(mark) for mark in BERT_TOKENS]
         free = ~torch.isin(true["ids"], torch.tensor(marks))
         assert not (hidden & ~free).any()
-        asked += int(hidden.sum())
+        hidden_count += int(hidden.sum())
         shown += int((batch["ids"] == learner.tokenizer.token_to_id("[MASK]")).sum())
         tokens += int(free.sum())
-    assert 0.12 < asked / tokens < 0.18
-    assert 0.7 < shown / asked < 0.9
+    assert 0.12 < hidden_count / tokens < 0.18
+    assert 0.7 < shown / hidden_count < 0.9
     assert not torch.equal(masked.batch(0, 0)["ids"], masked.batch(1, 0)["ids"])
     assert torch.equal(masked.batch(1, 0)["ids"], masked.batch(1, 0)["ids"])

@@ -79,12 +79,12 @@ class TestCommands:
 
     def test_a_signed_bundle_is_trusted_by_its_key(self, tmp_path, releases):
         bundle = add_version(tmp_path / "x.fala", Bundle.open(releases / "old.fala"), 7, "model")
-        made = done("key", tmp_path / "my.pem")
-        assert made["public"] == str(tmp_path / "my.pub")
+        key = done("key", tmp_path / "my.pem")
+        assert key["public"] == str(tmp_path / "my.pub")
         signed = done("sign", tmp_path / "x.fala", "--key", tmp_path / "my.pem")
         assert (signed["product"], signed["version"]) == (bundle.product, 7)
-        assert signed["key"] == made["hexadecimal"]
-        trust = bytes.fromhex(made["hexadecimal"])
+        assert signed["key"] == key["hexadecimal"]
+        trust = bytes.fromhex(key["hexadecimal"])
         with Device.create(tmp_path / "device", tmp_path / "x.fala", trust=trust) as device:
             assert device.name == "tiny vectors"
 

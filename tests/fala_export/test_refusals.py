@@ -63,7 +63,7 @@ def out(tmp_path):
     return tmp_path / "out" / "x.fala"
 
 
-def left_in(folder):
+def names_in(folder):
     # torch makes an empty folder for its compiled kernels, and uses it the next time.
     return [path.name for path in folder.iterdir() if not path.name.startswith("torchinductor")]
 
@@ -74,12 +74,12 @@ def check(text, parts, out, temporary):
     assert text.count("\n") == 1, text
     for part in parts:
         assert part in text
-    assert not out.parent.is_dir() or left_in(out.parent) == []
-    assert left_in(temporary) == []
+    assert not out.parent.is_dir() or names_in(out.parent) == []
+    assert names_in(temporary) == []
 
 
 @pytest.fixture
-def refused(out, temporary, capfd):
+def fails(out, temporary, capfd):
     """Export a source by the command in this process, and check how it is refused."""
 
     def run(source, *parts, options=(), out=out):
@@ -127,12 +127,12 @@ def changed(model, folder, **files):
     return folder
 
 
-def test_a_folder_that_is_not_a_model_is_rejected(refused, model, tmp_path):
+def test_a_folder_that_is_not_a_model_is_rejected(fails, model, tmp_path):
     (tmp_path / "empty").mkdir()
-    refused(tmp_path / "empty", "empty: not a model folder: it has no config.json")
-    refused(tmp_path / "none", "none: no such folder")
-    refused(model / "model.safetensors", "model.safetensors: is a file; give the folder")
-    refused(model, "is a folder; only a model on the hub has a revision", options=["--revision=v1"])
+    fails(tmp_path / "empty", "empty: not a model folder: it has no config.json")
+    fails(tmp_path / "none", "none: no such folder")
+    fails(model / "model.safetensors", "model.safetensors: is a file; give the folder")
+    fails(model, "is a folder; only a model on the hub has a revision", options=["--revision=v1"])
 
 
 @pytest.mark.parametrize(
@@ -152,29 +152,29 @@ def test_a_folder_that_is_not_a_model_is_rejected(refused, model, tmp_path):
         (b'{"model_type": "bert", "auto_map": {"AutoModel": "m.M"}}', ("never run",)),
     ],
 )
-def test_an_unusable_configuration_is_rejected(refused, model, tmp_path, config, parts):
-    refused(changed(model, tmp_path / "model", config__json=config), *parts)
+def test_an_unusable_configuration_is_rejected(fails, model, tmp_path, config, parts):
+    fails(changed(model, tmp_path / "model", config__json=config), *parts)
 
 
-def test_an_unusable_tokenizer_is_rejected(refused, model, tmp_path, monkeypatch):
+def test_an_unusable_tokenizer_is_rejected(fails, model, tmp_path, monkeypatch):
     tokenizer = {"tokenizer__json": None, "vocab__txt": None}
-    refused(changed(model, tmp_path / "none", **tokenizer), "has no tokenizer")
+    fails(changed(model, tmp_path / "none", **tokenizer), "has no tokenizer")
     folder = changed(model, tmp_path / "pieces", **tokenizer, spm__model=b"pieces")
     monkeypatch.setattr(model_folder, "find_spec", lambda name: None)
-    refused(folder, "exists only as spm.model: pip install 'fala-sdk[export]'")
-    refused(changed(model, tmp_path / "cut", tokenizer__json=b'{"version'), "its tokenizer")
+    fails(folder, "exists only as spm.model: pip install 'fala-sdk[export]'")
+    fails(changed(model, tmp_path / "cut", tokenizer__json=b'{"version'), "its tokenizer")
     slow = {"tokenizer_class": "BertJapaneseTokenizer", "word_tokenizer_type": "basic"}
     folder = changed(model, tmp_path / "slow", tokenizer_config__json=slow)
-    refused(folder, "its tokenizer, BertJapaneseTokenizer, has no tokenizer.json form")
-    own = {"auto_map": {"AutoTokenizer": ["t.T", None]}}
-    folder = changed(model, tmp_path / "own", tokenizer_config__json=own)
-    refused(folder, "tokenizer_config.json names code of its own")
+    fails(folder, "its tokenizer, BertJapaneseTokenizer, has no tokenizer.json form")
+    foreign = {"auto_map": {"AutoTokenizer": ["t.T", None]}}
+    folder = changed(model, tmp_path / "own", tokenizer_config__json=foreign)
+    fails(folder, "tokenizer_config.json names code of its own")
     folder = changed(model, tmp_path / "unpadded", tokenizer_config__json={"pad_token": None})
     (folder / "special_tokens_map.json").unlink()
-    refused(folder, "has no padding token")
+    fails(folder, "has no padding token")
 
 
-def test_a_tokenizer_beyond_the_embedding_table_is_rejected(refused, model, tmp_path):
+def test_a_tokenizer_beyond_the_embedding_table_is_rejected(fails, model, tmp_path):
     from transformers import AutoTokenizer
 
     folder = changed(model, tmp_path / "model")
@@ -182,7 +182,7 @@ def test_a_tokenizer_beyond_the_embedding_table_is_rejected(refused, model, tmp_
     size = len(tokenizer)
     tokenizer.add_tokens(["newword"])
     tokenizer.save_pretrained(folder)
-    refused(folder, f"has the token 'newword' with id {size}", f"only {size} token embeddings")
+    fails(folder, f"has the token 'newword' with id {size}", f"only {size} token embeddings")
 
 
 def weights_of(model):
@@ -191,7 +191,7 @@ def weights_of(model):
     return load((model / "model.safetensors").read_bytes())
 
 
-def test_unusable_weights_are_rejected(refused, model, tmp_path):
+def test_unusable_weights_are_rejected(fails, model, tmp_path):
     import torch
     from safetensors.torch import save
 
@@ -201,31 +201,31 @@ def test_unusable_weights_are_rejected(refused, model, tmp_path):
     lost = {key: value for key, value in tensors.items() if not key.startswith("encoder.layer.1")}
     wider = {**tensors, name: torch.zeros(64, 32)}
     spoilt = {**tensors, name: tensors[name] * float("nan")}
-    refused(changed(model, tmp_path / "none", model__safetensors=None), "has no weights: neither")
+    fails(changed(model, tmp_path / "none", model__safetensors=None), "has no weights: neither")
     for part in (4, 200, len(whole) // 2, len(whole) - 1):
         folder = changed(model, tmp_path / f"cut{part}", model__safetensors=whole[:part])
-        refused(folder, f"cut{part}: cannot load its weights: ")
+        fails(folder, f"cut{part}: cannot load its weights: ")
     pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
     folder = changed(model, tmp_path / "pointer", model__safetensors=pointer)
-    refused(folder, "only points to the weights: run git lfs pull there")
+    fails(folder, "only points to the weights: run git lfs pull there")
     for case, change, part in (
         ("lost", lost, "the weights lack encoder.layer.1"),
         ("wider", wider, f"the weights of {name} have another shape"),
         ("spoilt", spoilt, f"the weights of {name} hold NaN or infinity"),
     ):
         content = save(change, {"format": "pt"})
-        refused(changed(model, tmp_path / case, model__safetensors=content), part)
+        fails(changed(model, tmp_path / case, model__safetensors=content), part)
 
 
-def test_weights_in_parts_must_be_complete_and_in_the_folder(refused, model, tmp_path):
+def test_weights_in_parts_must_be_complete_and_in_the_folder(fails, model, tmp_path):
     index = "model.safetensors.index.json"
-    for case, part, told in (
+    for case, part, message in (
         ("lost", "model-00001-of-00002.safetensors", f"has no {{}}, which {index} names"),
         ("outside", "../model.safetensors", "it names files outside the model's folder"),
     ):
         folder = changed(model, tmp_path / case, model__safetensors=None)
         (folder / index).write_text(json.dumps({"weight_map": {"a": part}}))
-        refused(folder, told.format(part))
+        fails(folder, message.format(part))
 
 
 class Trap:
@@ -238,15 +238,15 @@ class Trap:
         return os.mkdir, (str(self.path),)
 
 
-def test_a_pickle_is_read_only_as_weights(refused, model, out, tmp_path):
+def test_a_pickle_is_read_only_as_weights(fails, model, out, tmp_path):
     import torch
 
     sprung = tmp_path / "sprung"
     folder = changed(model, tmp_path / "trap", model__safetensors=None)
     torch.save({**weights_of(model), "pooler.extra": Trap(sprung)}, folder / "pytorch_model.bin")
-    refused(folder, "pytorch_model.bin", "as weights alone", "model.safetensors")
+    fails(folder, "pytorch_model.bin", "as weights alone", "model.safetensors")
     (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Trap(sprung)))
-    refused(folder, "pytorch_model.bin", "as weights alone")
+    fails(folder, "pytorch_model.bin", "as weights alone")
     assert not sprung.exists()
     pickle.loads(pickle.dumps(Trap(sprung)))
     assert sprung.exists()  # the trap does work
@@ -275,20 +275,20 @@ def test_a_pickle_is_read_only_as_weights(refused, model, out, tmp_path):
          {"transformer_task": "fill-mask"}, ("a transformer for fill-mask cannot",)),
     ],
 )  # fmt: skip
-def test_unusable_modules_are_rejected(refused, sentence_model, tmp_path, file, content, parts):
+def test_unusable_modules_are_rejected(fails, sentence_model, tmp_path, file, content, parts):
     folder = changed(sentence_model, tmp_path / "model")
     path = folder / file
-    known = json.loads(path.read_text()) if path.exists() else {}
+    modules = json.loads(path.read_text()) if path.exists() else {}
     if file == "modules.json":
         step = {"idx": 3, "name": "3", "path": "3_More", "type": "sentence_transformers.models.X"}
         if isinstance(content, dict) and "type" in content:
-            content = [*known, {**step, **content}]
+            content = [*modules, {**step, **content}]
         elif isinstance(content, dict):
-            content = [{**known[0], **content}]
+            content = [{**modules[0], **content}]
     elif isinstance(content, dict):
-        content = {**known, **content}
+        content = {**modules, **content}
     path.write_text(json.dumps(content))
-    refused(folder, *parts)
+    fails(folder, *parts)
 
 
 def test_requested_pooling_replaces_an_unsupported_one(sentence_model, tmp_path):
@@ -320,29 +320,27 @@ def with_the_writing_in(context, monkeypatch):
     monkeypatch.setattr(backbone, "write_bundle", wrapped)
 
 
-def test_an_unwritable_output_is_rejected(refused, model, out, tmp_path, monkeypatch):
-    refused(model, "its folder does not exist", out=tmp_path / "missing" / "x.fala")
-    refused(model, "its folder does not exist", out=model / "config.json" / "x.fala")
+def test_an_unwritable_output_is_rejected(fails, model, out, tmp_path, monkeypatch):
+    fails(model, "its folder does not exist", out=tmp_path / "missing" / "x.fala")
+    fails(model, "its folder does not exist", out=model / "config.json" / "x.fala")
     with_the_writing_in(without_privileges, monkeypatch)
     locked = tmp_path / "locked"
     locked.mkdir(mode=0o555)
-    refused(model, "x.fala: cannot be written: Permission denied", out=locked / "x.fala")
+    fails(model, "x.fala: cannot be written: Permission denied", out=locked / "x.fala")
 
 
-def test_a_full_disk_leaves_the_previous_bundle(
-    refused, model, command, out, temporary, monkeypatch
-):
+def test_a_full_disk_leaves_the_previous_bundle(fails, model, command, out, temporary, monkeypatch):
     with monkeypatch.context() as patch:
         with_the_writing_in(lambda: files_of_at_most(10_000), patch)
-        refused(model, "x.fala: cannot be written: File too large")
+        fails(model, "x.fala: cannot be written: File too large")
     result = export_command.works(*command)
-    assert (result.stderr, left_in(temporary)) == ("", [])
+    assert (result.stderr, names_in(temporary)) == ("", [])
     assert result.stdout.startswith(f"{out}:\n")
     before = out.read_bytes()
     with_the_writing_in(lambda: files_of_at_most(10_000), monkeypatch)
     assert "File too large" in export_command.failed(*command)
     assert out.read_bytes() == before
-    assert left_in(out.parent) == ["x.fala"]
+    assert names_in(out.parent) == ["x.fala"]
     assert Bundle.open(out).manifest.name == "bert"
 
 

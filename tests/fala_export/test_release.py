@@ -71,10 +71,10 @@ def test_the_same_recipe_gives_the_same_bytes(kitchen, tmp_path):
     assert "speed" not in details["parity"]
     assert details["parity"]["head"]["label_flips"] <= 40
     assert details["cost"]["flops"]["16"] > 0
-    told = details["probes"]
-    head, texts = bundle.head(), told["texts"]
+    probes = details["probes"]
+    head, texts = bundle.head(), probes["texts"]
     z = head.vendor_model().logits(bundle.backbone().encode(texts), head.words(texts))
-    np.testing.assert_allclose(told["logits"], z, atol=1e-3)
+    np.testing.assert_allclose(probes["logits"], z, atol=1e-3)
     assert bundle.head().labels == ("0", "1")
     assert str(kitchen) not in json.dumps(details)
 

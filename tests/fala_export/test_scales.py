@@ -57,9 +57,9 @@ def sets_of(head, data):
 def test_the_planted_spread_is_chosen():
     head = make_head(dimension=D)
     ticks = []
-    found = choose_scales(sets_of(head, people(head, [10.0], count=24)), ticks.append)
-    assert len(found) == 2
-    assert abs(GRID.index(found[0]) - GRID.index(10.0)) <= 1
+    scales = choose_scales(sets_of(head, people(head, [10.0], count=24)), ticks.append)
+    assert len(scales) == 2
+    assert abs(GRID.index(scales[0]) - GRID.index(10.0)) <= 1
     assert sum(ticks) == 24 * trials(1)
 
 
@@ -85,16 +85,16 @@ def test_passed_logits_replace_those_of_the_head():
     head = make_head(dimension=D)
     inputs, labels, names = people(head, [1.0], count=2, rows=40)
     logits = logits_of(head, inputs)
-    one = training_sets(head, inputs, None, logits, labels, names, dict.fromkeys(names))[0]
+    passed = training_sets(head, inputs, None, logits, labels, names, dict.fromkeys(names))[0]
     plain = TrainingSet(
         blocks_of(head, Inputs(inputs[:40]), None, None),
         head.bias, labels[:40], np.full((40, 1), np.nan),
     )  # fmt: skip
     same = fit_device(plain, (1.0, 0.4)).full.left_out
-    np.testing.assert_allclose(fit_device(one, (0.0, 1.0, 0.4)).full.left_out, same, atol=1e-4)
+    np.testing.assert_allclose(fit_device(passed, (0.0, 1.0, 0.4)).full.left_out, same, atol=1e-4)
     logits += np.random.default_rng(6).normal(size=logits.shape)
-    other = training_sets(head, inputs, None, logits, labels, names, dict.fromkeys(names))[0]
-    np.testing.assert_allclose(other.vendor_logits(), logits[:40], atol=1e-5)
+    noisy = training_sets(head, inputs, None, logits, labels, names, dict.fromkeys(names))[0]
+    np.testing.assert_allclose(noisy.vendor_logits(), logits[:40], atol=1e-5)
 
 
 def test_annotators_have_30_to_500_rows():
@@ -116,9 +116,9 @@ def test_annotators_have_30_to_500_rows():
 def test_at_most_200_annotators_are_used():
     head = make_head(dimension=D)
     inputs, labels, names = people(head, [1.0], count=230, rows=31)
-    taken = sets_of(head, (inputs, labels, names))
-    assert len(taken) == 200
-    assert len({one.blocks[1].inputs.coordinates[0, 0] for one in taken}) == 200
+    sets = sets_of(head, (inputs, labels, names))
+    assert len(sets) == 200
+    assert len({training_set.blocks[1].inputs.coordinates[0, 0] for training_set in sets}) == 200
 
 
 def test_held_out_priors_exclude_their_annotators():
@@ -128,8 +128,8 @@ def test_held_out_priors_exclude_their_annotators():
     choice = choose_prior(annotators, lambda _: None)
     assert len(choice.held_out) == FOLDS
     for fold, prior in enumerate(choice.held_out):
-        seen = {annotator.name for annotator in annotators[fold::FOLDS]}
-        rest = [annotator for annotator in annotators if annotator.name not in seen]
+        excluded = {annotator.name for annotator in annotators[fold::FOLDS]}
+        rest = [annotator for annotator in annotators if annotator.name not in excluded]
         start = isotropic(rest)
         fitted = estimate(rest, start)
         assert choice.candidate.prior(start, fitted) == prior != choice.prior

@@ -72,13 +72,13 @@ def test_train_and_scales_accept_tags_and_prior_rejects_them(folder, tmp_path):
     prior = ("prior", "--release", out, *data)
     assert "has tags money, sport" in failed(*prior)
     works(*prior, "--scales-only")
-    refused = failed(*train, "--tags", "--work", tmp_path / "work")
-    assert "not for tags money, sport" in refused
+    message = failed(*train, "--tags", "--work", tmp_path / "work")
+    assert "not for tags money, sport" in message
 
 
 def test_a_tag_that_is_neither_0_nor_1_names_its_line(folder, tmp_path):
     rows = (folder / "columns.csv").read_text().splitlines()
     (tmp_path / "rows.csv").write_text("\n".join([*rows[:2], "goal,2,0,u1"]))
     files = (tmp_path / "rows.csv", "--out", tmp_path / "r.toml")
-    refused = failed("init", *files, "--tags", "--labels", "sport,money")
-    assert "line 3: a column of a tag has 0 or 1; sport has '2'" in refused
+    message = failed("init", *files, "--tags", "--labels", "sport,money")
+    assert "line 3: a column of a tag has 0 or 1; sport has '2'" in message

@@ -34,13 +34,13 @@ def titles(tmp_path_factory):
 def model(tmp_path_factory, texts, titles):
     """A folder with a tiny random BERT that knows the words of the data."""
     rows = [*text_rows(), *matching_rows()]
-    known = [
+    corpus = [
         text
         for row in rows
         for text in (row.get("text"), row.get("candidate"), *row.get("history", []))
         if text
     ]
-    encoder = make_encoder(texts=known, pieces=200)
+    encoder = make_encoder(texts=corpus, pieces=200)
     encoder.module.transformer.config.hidden_dropout_prob = 0.1
     return write_encoder(tmp_path_factory.mktemp("model") / "tiny", encoder)
 
@@ -82,7 +82,7 @@ def test_a_frozen_backbone_is_released_with_words(texts, tmp_path):
     plain = done(source, "--data", texts, "--frozen", "--out", tmp_path / "p.fala", "--no-lexical")
     assert "words" not in plain["training"]
     assert Bundle.open(tmp_path / "p.fala").head().lexical is None
-    aucs = [one["training"]["figures"]["frozen"]["pooled"]["auc"] for one in (summary, plain)]
+    aucs = [result["training"]["figures"]["frozen"]["pooled"]["auc"] for result in (summary, plain)]
     assert aucs[0] > aucs[1]
     shown = run(source, "--data", texts, "--frozen", "--out", out).output
     assert f"words: {words['buckets']} n-grams have a weight; cross-entropy of left-out" in shown
@@ -124,7 +124,7 @@ def test_annotators_with_enough_rows_have_heads_of_their_own(released, model, te
     options = ("--no-annotators", "--no-lexical", *FAST, "--epochs", 1)
     without = done(model, *files, *options)["training"]
     assert without["recipe"]["annotators"] == 0
-    losses = [one["history"]["validation_loss"].popitem()[1] for one in (without, training)]
+    losses = [result["history"]["validation_loss"].popitem()[1] for result in (without, training)]
     assert losses[0] != losses[1]
 
 
@@ -149,9 +149,9 @@ def test_a_trained_matcher_is_released_and_beats_the_frozen_one(model, titles, t
     head = Bundle.open(tmp_path / "x.fala").head()
     assert head.task == "matching" and head.lexical is not None
     losses = summary["training"]["validation_cross_entropy"]
-    kept = min(losses, key=losses.get)
+    best = min(losses, key=losses.get)
     # Whose attention the training learnt, or whose histories are plain means.
-    assert (head.query is not None) == (kept == "trained_beside_words")
+    assert (head.query is not None) == (best == "trained_beside_words")
     assert summary["pooling"] == "attention"
 
 

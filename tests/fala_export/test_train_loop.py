@@ -95,17 +95,17 @@ def test_a_folder_is_locked_while_another_process_trains(whole, tmp_path):
         tmp_path / "work",
         "import kill_training, sys; kill_training.train_to(*sys.argv[1:])",
     )
-    other = warm.Program(code, work, tmp_path / "there", folder=tmp_path)
-    warm.until((tmp_path / "there").exists, other)
+    holder = warm.Program(code, work, tmp_path / "there", folder=tmp_path)
+    warm.until((tmp_path / "there").exists, holder)
     (half,) = work.glob("checkpoint-*")
     try:
         for resume in (False, True):
             with pytest.raises(ExportError, match="another process is training in it; wait"):
                 kill_training.train(work, resume=resume)
-        assert half.is_dir() and other.poll() is None
+        assert half.is_dir() and holder.poll() is None
     finally:
-        other.send_signal(signal.SIGKILL)  # which frees it
-    other.wait(60)
+        holder.send_signal(signal.SIGKILL)  # which frees it
+    holder.wait(60)
     assert kill_training.train(work, resume=True)[1] == whole[1]
 
 

@@ -19,8 +19,8 @@ def public(draw):
     rows = []
     for user in range(draw(st.integers(15, 30))):
         for number in draw(st.sets(st.integers(0, stock), min_size=1, max_size=5)):
-            known = draw(st.booleans())
-            rows.append(row(f"u{user}" if known else None, f"text {number}", number % 2))
+            has_user = draw(st.booleans())
+            rows.append(row(f"u{user}" if has_user else None, f"text {number}", number % 2))
     return rows
 
 

@@ -32,8 +32,8 @@ def test_numbers_are_read_as_float_reads_them():
      "a -9223372036854775808.5 1.5", "a 9999999999999999999999.5 0.5", "a 0x1.5 1.5", "a 1.5 -."],
 )  # fmt: skip
 def test_unusual_numbers_are_read_as_float_reads_them(line):
-    other = b"b 0.25 0.5"  # in the same block, and not to be harmed
-    _, vectors, faults = parse_lines([line.encode(), other], 2)
+    valid = b"b 0.25 0.5"  # in the same block, and not to be harmed
+    _, vectors, faults = parse_lines([line.encode(), valid], 2)
     try:
         expected = np.array([float(part) for part in line.split(" ")[1:]], dtype=np.float32)
     except ValueError:

@@ -58,7 +58,7 @@ def bundles(tmp_path_factory):
 @pytest.mark.parametrize("name", SMALL)
 def test_a_benchmark_runs_with_small_options(name, tmp_path, bundles):
     ratio, *small = SMALL[name]
-    small = [bundles / one if str(one).endswith(".fala") else one for one in small]
+    small = [bundles / option if str(option).endswith(".fala") else option for option in small]
     done = run(name, *small, "--json", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)[ratio] > 0
@@ -82,9 +82,9 @@ def test_an_interrupted_benchmark_reports_its_results_and_resumes(tmp_path):
     record = json.loads(printed)
     assert process.returncode == 130
     assert record["interrupted"] == f"after {record['tries']} of 5"
-    kept = journal.read_text()
-    journal.write_text(kept + '[{"how": "cut sh')  # as a kill in the middle of a line leaves it
+    recorded = journal.read_text()
+    journal.write_text(recorded + '[{"how": "cut sh')  # as a kill in the middle of a line leaves it
     done = run("hostile.py", "--count", 5, "--journal", journal, "--json", folder=tmp_path)
     assert json.loads(done.stdout)["tries"] == 5
-    assert journal.read_text().startswith(kept)
+    assert journal.read_text().startswith(recorded)
     assert journal.read_text().count("\n") == 5

@@ -35,27 +35,27 @@ def files_in(package):
 def built(tmp_path_factory):
     """The wheel and the source archive of this checkout."""
     folder = tmp_path_factory.mktemp("dist")
-    both = [folder / "once", folder / "again"]
-    for each in both:
-        each.mkdir()
+    folders = [folder / "once", folder / "again"]
+    for output in folders:
+        output.mkdir()
     environment = {**os.environ, "SOURCE_DATE_EPOCH": "1700000000"}
     subprocess.run(
-        [sys.executable, "-c", BUILD, *both], cwd=ROOT, check=True, timeout=240, env=environment
+        [sys.executable, "-c", BUILD, *folders], cwd=ROOT, check=True, timeout=240, env=environment
     )
-    (wheel,), (source,) = both[0].glob("*.whl"), both[0].glob("*.tar.gz")
+    (wheel,), (source,) = folders[0].glob("*.whl"), folders[0].glob("*.tar.gz")
     return wheel, source
 
 
 def test_the_metadata_are_valid_for_a_package_index(built):
     with zipfile.ZipFile(built[0]) as archive:
         (name,) = [name for name in archive.namelist() if name.endswith("/METADATA")]
-        found = Metadata.from_email(archive.read(name), validate=True)
-    assert found.author == "The FaLA authors" or found.author_email
-    assert found.license_expression == "Apache-2.0"
-    assert found.description_content_type == "text/markdown"
-    told = {line.rpartition(" ")[2] for line in found.classifiers if "Python :: 3." in line}
-    assert sorted(told, key=lambda version: int(version[2:]))[0] == "3.10"
-    assert all(found.requires_python.contains(version) for version in told)
+        fields = Metadata.from_email(archive.read(name), validate=True)
+    assert fields.author == "The FaLA authors" or fields.author_email
+    assert fields.license_expression == "Apache-2.0"
+    assert fields.description_content_type == "text/markdown"
+    versions = {line.rpartition(" ")[2] for line in fields.classifiers if "Python :: 3." in line}
+    assert sorted(versions, key=lambda version: int(version[2:]))[0] == "3.10"
+    assert all(fields.requires_python.contains(version) for version in versions)
 
 
 def test_the_wheel_has_the_three_packages_and_the_plugin(built):

@@ -92,7 +92,7 @@ def test_films_are_learned_for_a_viewer(run):
 
 
 def test_an_encoder_runs_in_another_process(run):
-    answers, error, kept = run("served.py").splitlines()
-    assert answers == "['1', '0']"
+    labels, error, count = run("served.py").splitlines()
+    assert labels == "['1', '0']"
     assert error.startswith("the app's encoder served 1 failed")
-    assert kept == "2 examples are kept"
+    assert count == "2 examples are kept"

@@ -62,7 +62,7 @@ def public(module, name):
     return room_of(module) in PUBLIC
 
 
-def past_the_doors(file):
+def private_names_in(file):
     """What a file takes of ``fala`` that no door offers."""
     imported = [
         str(used)
@@ -73,7 +73,7 @@ def past_the_doors(file):
     return imported + by_dot
 
 
-def taken_from(file, *packages):
+def imported_from(file, *packages):
     return [str(used) for used in imports_of(file) if used.package in packages]
 
 
@@ -105,8 +105,8 @@ def test_only_device_update_imports_the_network():
 
 
 def test_other_packages_use_only_public_names():
-    others = EXPORTER, LABORATORY, *(ROOT / name for name in ("benchmarks", "examples", "recipes"))
-    assert [used for file in files_of(*others) for used in past_the_doors(file)] == []
+    users = EXPORTER, LABORATORY, *(ROOT / name for name in ("benchmarks", "examples", "recipes"))
+    assert [used for file in files_of(*users) for used in private_names_in(file)] == []
 
 
 def test_the_laboratory_uses_only_public_names_of_the_exporter():
@@ -118,13 +118,13 @@ def test_the_laboratory_uses_only_public_names_of_the_exporter():
 
 def test_benchmarks_and_examples_use_only_the_device():
     for file in files_of(ROOT / "benchmarks", ROOT / "examples"):
-        assert taken_from(file, "fala_export", "fala_sim") == []
+        assert imported_from(file, "fala_export", "fala_sim") == []
 
 
 def test_the_plugin_does_not_import_the_device():
     """pytest imports it before a project's ``conftest.py`` has set anything."""
     (file,) = (DEVICE.parent / "pytest_fala.py",)
-    assert past_the_doors(file) == []
+    assert private_names_in(file) == []
     code = "import sys, pytest_fala; print(*({'fala', 'numpy'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
@@ -140,7 +140,7 @@ def test_imports_follow_the_contracts():
 
 def test_rooms_that_compute_use_no_files_and_no_clock():
     for file in files_of(*(DEVICE / room for room in PURE)):
-        assert taken_from(file, *IMPURE) == []
+        assert imported_from(file, *IMPURE) == []
 
 
 def test_imports_are_found_in_functions_types_and_attributes(tmp_path):
@@ -152,7 +152,7 @@ def test_imports_are_found_in_functions_types_and_attributes(tmp_path):
         "if TYPE_CHECKING:\n    from fala.store import store\n"
         "def run():\n    import fala.bundle.reading\n    return fala.solver, fala.Device\n"
     )
-    assert past_the_doors(file) == [
+    assert private_names_in(file) == [
         f"{file}:4: from fala.store import store",
         f"{file}:6: import fala.bundle.reading",
         "fala.solver",

@@ -51,7 +51,7 @@ def corpora(tmp_path):
 
 
 @pytest.fixture
-def asked(monkeypatch):
+def batch_sizes(monkeypatch):
     """A tiny random teacher; gives the number of texts of every question to it."""
     numbers = []
     teacher = make_encoder(texts=sentences(100, 7), pieces=200)
@@ -88,7 +88,7 @@ def test_held_out_documents_are_disjoint_from_training_documents():
     assert len(set(sample_texts(training, 60, 1))) == len(sample_texts(training, 60, 1))
 
 
-def test_the_recipe_continues_after_an_interruption(corpora, tmp_path, monkeypatch, asked):
+def test_the_recipe_continues_after_an_interruption(corpora, tmp_path, monkeypatch, batch_sizes):
     """To the same models: tests of GloVe and of ``distil`` compare them with whole trainings."""
     work, out = tmp_path / "work", tmp_path / "out"
     batch = TextBatches.batch
@@ -103,11 +103,11 @@ def test_the_recipe_continues_after_an_interruption(corpora, tmp_path, monkeypat
         with pytest.raises(KeyboardInterrupt):
             build_builtin(corpora, work, out, 0, RECIPE)
     assert not list(out.iterdir())
-    once = len(asked)
-    assert once > 0
+    calls = len(batch_sizes)
+    assert calls > 0
     summaries = build_builtin(corpora, work, out, 0, RECIPE)
 
-    assert len(asked) == once  # the rerun asked the teacher nothing again
+    assert len(batch_sizes) == calls  # the rerun asked the teacher nothing again
     assert [summary["name"] for summary in summaries] == ["glove", "bert"]
     assert summaries[1]["dimension"] == RECIPE.bert.dimension
     release = Bundle.open(out / "bert.fala")

@@ -31,12 +31,12 @@ def synthetic(count=120):
 
 def test_cooccurrences_are_weighted_by_distance_and_stay_within_documents():
     pairs = count_cooccurrences([["a", "b", "?", "a"], ["b"]], ["a", "b"], window=2, least_weight=0)
-    found = {
+    counts = {
         (int(i), int(j)): float(x)
         for i, j, x in zip(pairs.first, pairs.second, pairs.weight, strict=True)
     }
     # a b a: two neighbours a-b, and a with a at distance 2; the last b is another document's.
-    assert found == {(0, 1): 2.0, (0, 0): 0.5}
+    assert counts == {(0, 1): 2.0, (0, 0): 0.5}
 
 
 def test_vocabulary_is_the_most_frequent_words():
@@ -55,7 +55,7 @@ def test_training_lowers_the_objective_and_groups_cooccurring_words():
     assert losses[-1] < 0.1 * losses[0]
     unit = model.vectors / np.linalg.norm(model.vectors, axis=1, keepdims=True)
     at = {word: unit[row] for row, word in enumerate(vocabulary)}
-    sea, kitchen = (place.split() for place in PLACES)
+    sea, kitchen = (words.split() for words in PLACES)
     same = np.mean([at[a] @ at[b] for side in (sea, kitchen) for a in side for b in side if a != b])
     across = np.mean([at[a] @ at[b] for a in sea for b in kitchen])
     assert same > across + 0.2

@@ -10,14 +10,14 @@ SITES = ("attention", "output")
 def random_state(shapes, columns=5, tokens=4, seed=0, kind="", scale=0.3):
     """Arrays for optional inputs whose names begin with ``kind``; norms stay near 1."""
     draw = np.random.default_rng(seed)
-    found = {}
+    arrays = {}
     for name, shape in sorted(shapes.items()):
         free = columns if name.startswith("adapter.") else tokens
         lengths = [free if length is None else length for length in shape]
         numbers = draw.normal(size=lengths).astype(np.float32) * np.float32(scale)
         if name.startswith(kind):
-            found[name] = numbers + np.float32(name.endswith("norm.weight"))
-    return found
+            arrays[name] = numbers + np.float32(name.endswith("norm.weight"))
+    return arrays
 
 
 def adapt(transformer, inputs):
@@ -57,17 +57,17 @@ def prefixed(inputs):
 
     def attention(query, key, value, attn_mask=None, **settings):
         layer = next(layers)
-        own = [
+        prefix = [
             torch.tensor(inputs[f"past_key_values.{layer}.{part}"]).expand(len(key), -1, -1, -1)
             for part in ("key", "value")
         ]
-        key, value = torch.cat([own[0], key], dim=2), torch.cat([own[1], value], dim=2)
+        key, value = torch.cat([prefix[0], key], dim=2), torch.cat([prefix[1], value], dim=2)
         if attn_mask is not None:
             attn_mask = attn_mask.expand(len(key), 1, query.shape[2], -1)
-            seen = torch.full(
-                (*attn_mask.shape[:3], own[0].shape[2]), attn_mask.dtype == torch.bool
+            visible = torch.full(
+                (*attn_mask.shape[:3], prefix[0].shape[2]), attn_mask.dtype == torch.bool
             )
-            attn_mask = torch.cat([seen.to(attn_mask.dtype), attn_mask], dim=3)
+            attn_mask = torch.cat([visible.to(attn_mask.dtype), attn_mask], dim=3)
         return plain(query, key, value, attn_mask=attn_mask, **settings)
 
     torch.nn.functional.scaled_dot_product_attention = attention
@@ -83,17 +83,17 @@ def noted():
     import torch
 
     plain = torch.nn.functional.scaled_dot_product_attention
-    found = {}
+    arrays = {}
 
     def attention(query, key, value, **settings):
-        layer = len(found) // 2
-        found[f"past_key_values.{layer}.key"] = key.numpy().copy()
-        found[f"past_key_values.{layer}.value"] = value.numpy().copy()
+        layer = len(arrays) // 2
+        arrays[f"past_key_values.{layer}.key"] = key.numpy().copy()
+        arrays[f"past_key_values.{layer}.value"] = value.numpy().copy()
         return plain(query, key, value, **settings)
 
     torch.nn.functional.scaled_dot_product_attention = attention
     try:
-        yield found
+        yield arrays
     finally:
         torch.nn.functional.scaled_dot_product_attention = plain
 
