@@ -1,4 +1,4 @@
-"""A method that is not ours, added as docs/extend.md says, is run and has its row everywhere."""
+"""A method and a data set that are added as in docs/extend.md run and appear in tables."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from snippets import blocks
 
 pytestmark = pytest.mark.slow
 
-#: Runs some commands, and prints what each says.
+#: Runs commands, and prints their status and outputs.
 PROGRAM = """
 import json, sys
 from click.testing import CliRunner
@@ -28,7 +28,7 @@ for command in json.loads(sys.argv[1]):
 
 @pytest.fixture(scope="module")
 def extended(tmp_path_factory):
-    """What commands of a laboratory say that has the page's method, in a process of their own."""
+    """Outputs of the commands of an extended laboratory, in a child process."""
     root = tmp_path_factory.mktemp("extended")
     package = root / "fala_sim"
     shutil.copytree(ROOT / "device_sim/fala_sim", package,
@@ -83,5 +83,5 @@ def test_a_data_set_is_added_by_one_file(extended):
 
 
 def test_too_few_people_for_users_are_reported(extended):
-    """The second of two people is a validation user, which the run says."""
+    """The second of two people is a validation user."""
     assert "too few people for --users 2: 1 of them are tested" in extended["headline"][2]

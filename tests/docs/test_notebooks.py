@@ -1,4 +1,4 @@
-"""The notebooks run, and print what they keep."""
+"""The notebooks run, and print their saved outputs."""
 
 import re
 
@@ -16,7 +16,7 @@ _NUMBER = re.compile(r"[-+]?\d*\.?\d+")
 
 
 def outputs(notebook):
-    """What the cells printed and returned, as one text a cell: a stream may come in pieces."""
+    """The outputs of each cell as one text, since a stream may have several parts."""
     return [
         "".join(
             output["text"] if output["output_type"] == "stream" else output["data"]["text/plain"]

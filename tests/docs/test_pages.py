@@ -1,4 +1,4 @@
-"""The pages are whole: every public name is in the reference, and pictures are of the records."""
+"""The reference has every public name, and links and pictures are correct."""
 
 import re
 from xml.etree import ElementTree
@@ -44,7 +44,7 @@ def test_the_citation_has_the_current_version():
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_links_of_a_page_exist(page):
-    """`mkdocs build --strict` sees links between pages; not those of README, nor all pictures."""
+    """`mkdocs build --strict` checks neither README's links nor all pictures."""
     text = page.read_text(encoding="utf-8")
     for target in re.findall(r"\]\(([^)#]+)", text):
         if not target.startswith(("http:", "https:")):
@@ -52,7 +52,7 @@ def test_links_of_a_page_exist(page):
 
 
 def test_pages_load_nothing_from_other_sites():
-    """No font, script or picture of elsewhere: the site is read from the disk."""
+    """No remote font, script or picture, so that the site works offline."""
     text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     assert re.search(r"^ +font: false", text, re.MULTILINE)
     assert "http" not in text.replace("http://", "http")

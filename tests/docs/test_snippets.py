@@ -1,4 +1,4 @@
-"""What README and the documentation show is run: Python as it is, commands as far as they go."""
+"""Code in README and the documentation runs: Python, and commands where possible."""
 
 import contextlib
 import csv
@@ -53,7 +53,7 @@ OTHERS = {"cd", "git", "mkdocs", "mypy", "pip", "pytest", "python", "ray", "ruff
 #: The address of the vendor whose repository the pages follow; the repository is REPO.
 ADDRESS = "https://updates.example.org/fala"
 
-#: What a call of print, in a line of its own, prints.
+#: The commented output of a call of print.
 PRINTED = re.compile(r"^ *print\(.*\)  # (.+)$", re.MULTILINE)
 
 
@@ -105,7 +105,7 @@ def cookbook(names):
         works(*words)
 
 
-#: What a page takes for granted, beside what it shows itself.
+#: Names that a page uses and does not define.
 GIVEN = {
     "docs/bundles.md": bundles,
     "docs/cookbook.md": cookbook,
@@ -117,7 +117,7 @@ GIVEN = {
 
 
 def walked(names, printed):
-    """The personal model is there at once, far above the vendor's, and a few passes help."""
+    """The personal model is far above the vendor's at once, and a few passes help."""
     (mean,) = [line.split() for line in printed.splitlines() if line.startswith("mean ")]
     old, vendor, instant, refined = map(float, mean[5:9])
     assert vendor + 0.05 < instant < refined
@@ -132,7 +132,7 @@ def extended(names, printed):
     assert table.title == "Seconds"
 
 
-#: What must hold of what a page has defined, and of what its last command printed.
+#: Checks of a page's names, and of its last command's output.
 THEN = {"docs/extend.md": extended, "docs/replace.md": walked}
 
 
@@ -172,7 +172,7 @@ def test_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch, capsys, req
                 text = text.replace(ADDRESS, server.address)
             exec(compile("\n" * block.line + text, ROOT / page, "exec"), names)
             printed = capsys.readouterr().out.splitlines()
-            if page != "README.md":  # whose figures have a test of their own, with a tolerance
+            if page != "README.md":  # another test checks its figures with a tolerance
                 assert set(PRINTED.findall(text)) <= set(printed), str(block)
         for name, value in names.items():
             if name.startswith("test_"):
@@ -200,7 +200,7 @@ def test_the_first_snippet_prints_its_commented_figures(capsys):
 
 
 def parsed(command, words, context=None):
-    """Check that a command has a subcommand and every option that a line gives it."""
+    """Check that a command has a line's subcommand and options."""
     context = click.Context(
         command, parent=context, info_name=command.name, **command.context_settings
     )

@@ -1,4 +1,4 @@
-"""The specifications say what the code does: versions, fields, files, tables and columns."""
+"""The specifications match the code: versions, fields, files, tables and columns."""
 
 import re
 import sqlite3
@@ -17,17 +17,17 @@ BUNDLE = (ROOT / "docs/reference/bundle-format.md").read_text(encoding="utf-8")
 STORE = (ROOT / "docs/reference/store-schema.md").read_text(encoding="utf-8")
 
 
-#: Where the device's code asks a manifest for a detail.
+#: Code that reads a detail of a manifest.
 _READ = re.compile(r'(?:manifest|self)\.details(?:\.get\(|\[)"(\w+)"')
 
 
 def section(page, heading):
-    """What stands under a heading, up to the next of any level."""
+    """The text under a heading, up to the next heading."""
     return re.split(r"^#+ ", page.partition(f"\n{heading}\n")[2], flags=re.MULTILINE)[0]
 
 
 def rows(text):
-    """The cells of a section's tables, without their heads."""
+    """The cells of a section's tables, without headers."""
     lines = [line for line in text.splitlines() if line.startswith("| ")]
     cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
     return [row for row, after in zip(cells, [*lines[1:], ""], strict=True)

@@ -19,7 +19,7 @@ FAST = ("--epochs", 3, "--learning-rate", 3e-2, "--batch", 16, "--size", 6, "--n
 
 
 def pair_rows():
-    """Whether both segments are good, or both bad: no sum of words tells it."""
+    """Label pairs by whether both segments are good, or both bad, which no sum of words shows."""
     rng = np.random.default_rng(2)
     rows = []
     for number in range(300):
@@ -53,7 +53,7 @@ def base(tmp_path_factory, model):
 
 @pytest.fixture(scope="module")
 def task(tmp_path_factory, model, base, pairs):
-    """A task that was trained, and what the command said."""
+    """A trained task, and the command's summary."""
     folder = tmp_path_factory.mktemp("task")
     common = ("--base", base, "--model", model, "--data", pairs, "--task", "kind")
     summary = done(*common, "--work", folder / "work", "--out", folder / "task.fala", *FAST)
@@ -77,12 +77,12 @@ def test_an_adapter_is_trained_on_a_frozen_backbone(task, model, base):
     assert -1 <= figures["trained"]["pooled"]["matthews"] <= 1
     assert training["recipe"]["method"] == {"name": "adapters", "size": 6, "init_scale": 0.01}
     assert training["parameters"]["trained"] < 0.25 * training["parameters"]["all"]
-    # Of all epochs the paper takes the most accurate on the validation rows.
+    # As in the paper, the epoch with the best validation accuracy is chosen.
     history = training["history"]
     accuracy = history["validation_accuracy"]
     assert history["best_step"] == int(max(accuracy, key=accuracy.get))
     assert training["recipe"]["best"] == "accuracy"
-    # What a device runs answers as the vendor measured.
+    # A device's logits are those that the vendor measured.
     state, head = bundle.state(), bundle.head()
     graph = backbone.backbone()
     probes = bundle.manifest.details["probes"]

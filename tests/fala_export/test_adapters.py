@@ -38,7 +38,7 @@ def states(model, ids=((2, 5, 9, 11, 3), (2, 7, 3, 0, 0))):
 
 
 def test_adapters_equal_those_of_the_adapters_library():
-    """Bit by bit, with the same weights: DoubleSeqBnConfig of the adapters library."""
+    """With the same weights, states equal those of DoubleSeqBnConfig bit by bit."""
     adapters = pytest.importorskip("adapters")
     ours, theirs = tiny(), tiny()
     adapters.init(theirs)
@@ -95,7 +95,7 @@ def test_families_have_two_sites_a_layer(family, tmp_path):
     ]
     assert torch.allclose(states(model, ids), before, atol=1e-5)
     previous = before
-    for site in sites:  # each of them is on the way
+    for site in sites:  # each site changes the states
         with torch.no_grad():
             site.bottleneck.up.bias.normal_()
         current = states(model, ids)

@@ -14,7 +14,7 @@ from public_data import write_rows
 
 
 def embeddings(count, dimension, seed=0):
-    """Correlated, off-centre ones."""
+    """Correlated embeddings with a non-zero mean."""
     rng = np.random.default_rng(seed)
     mixing = rng.normal(size=(dimension, dimension))
     return (rng.normal(size=(count, dimension)) @ mixing + rng.normal(size=dimension)).astype(
@@ -60,7 +60,7 @@ def test_the_ridge_solves_its_normal_equations():
 
 @pytest.mark.parametrize("width", [4, 9])
 def test_the_reduced_rank_is_the_best_of_its_rank(width):
-    """Against the singular value decomposition of what the ridge fits, penalty rows included."""
+    """Equal to the singular value decomposition of the ridge's fit, including penalty rows."""
     old, new = embeddings(80, 6), embeddings(80, width, seed=1)
     moments = moments_of(old, new)
     ridge = Ridge(moments)
@@ -126,7 +126,7 @@ def test_procrustes_wins_for_a_rotation_with_few_documents_and_noise():
 
 
 def test_explained_variance_of_noise_is_zero():
-    """It would where held-out documents were among those that the maps are learned on."""
+    """It would be positive if the maps were learned on held-out documents."""
     rng = np.random.default_rng(0)
     old, new = rng.normal(size=(2, 150, 80)).astype(np.float32)
     learned = learn_map(old, new)
@@ -170,7 +170,7 @@ def encoder(tmp_path):
 
 
 def run(old, new, text, *options):
-    """The command, on bundles or on paths."""
+    """Run the command on bundles or paths."""
     old, new = (getattr(bundle, "path", bundle) for bundle in (old, new))
     return export_command.run("bridge", "--from", old, "--to", new, "--text", text, *options)
 

@@ -33,7 +33,7 @@ def text_file(tmp_path, texts):
 
 @pytest.fixture
 def rows(tmp_path):
-    """Rows of thirty annotators who mind what was broken, lost or heard, but for slips."""
+    """Rows of thirty annotators who dislike some verbs, with noise."""
     rng = np.random.default_rng(5)
     rows = []
     for user in range(30):
@@ -95,7 +95,7 @@ def test_the_command_reports_the_figures_of_its_bundle(tmp_path, teacher, text_f
 
 
 class _Sized:
-    """What ``fit_head`` asks of a backbone whose embeddings it is given."""
+    """The part of a backbone that ``fit_head`` needs beside embeddings."""
 
     def __init__(self, dimension):
         self.dimension = dimension
@@ -134,7 +134,7 @@ def test_mistakes_end_in_one_line_and_leave_nothing(
 
 
 def scored(truth, noise, megabytes, seed):
-    """A model whose logits are the labels, and noise."""
+    """A model whose logits are the labels plus noise."""
     z = truth + noise * np.random.default_rng(seed).normal(size=len(truth))
     chances = 1 / (1 + np.exp(-z))
     metrics = pytest.importorskip("sklearn.metrics")
@@ -168,7 +168,7 @@ def test_no_share_is_reported_for_few_documents():
 
 
 def test_a_matching_task_is_measured_too(tmp_path):
-    """Users of two tastes open what is near to what they opened."""
+    """Users with two preferences open candidates near to their history."""
     rng = np.random.default_rng(0)
     topics = rng.normal(size=(2, 8))
     words = [(f"{'ab'[topic]}{number}", topic) for topic in (0, 1) for number in range(40)]

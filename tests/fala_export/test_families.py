@@ -33,7 +33,7 @@ TEXTS = [
 
 
 def export(folder, out, **options):
-    """Export a folder in float32 at its full length; gives the encoder and the bundle's."""
+    """Export a folder in float32 at its full length; return the encoder and the bundle's."""
     encoder = load_encoder(str(folder))
     options = {"name": "x", "precision": "none", "max_length": encoder.longest, **options}
     export_encoder(encoder, out, ExportOptions(**options))
@@ -41,7 +41,7 @@ def export(folder, out, **options):
 
 
 def embed(folder, texts, length, pooling="mean"):
-    """Embed texts by the transformers library alone, with its tokenizer's token types too."""
+    """Embed texts with the transformers library, including token types."""
     import torch
     from transformers import AutoModel, AutoTokenizer
 
@@ -76,7 +76,7 @@ def test_a_bundle_has_the_embeddings_of_transformers(family, tmp_path):
     alone = np.concatenate([exported.encode([text]) for text in TEXTS])
     np.testing.assert_allclose(alone, expected, atol=1e-4)
     apart = np.linalg.norm(expected - expected[0], axis=1)[3:]
-    assert apart.min() > 0.05  # texts are told apart, so agreement is no accident
+    assert apart.min() > 0.05  # texts differ, so agreement is no accident
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_saved_truncation_and_padding_are_removed_from_the_tokenizer(tmp_path):
 
 @pytest.mark.thorough
 def test_relative_positions_are_exact_beyond_the_traced_length(tmp_path):
-    """Their buckets are of all lengths in the graph, not of the example's few tokens."""
+    """The graph computes their buckets for each length, not only for the example's tokens."""
     for family in ("mpnet", "deberta-v2"):
         positions = 302 if family == "mpnet" else 300
         folder = write_model(tmp_path / family, family, max_position_embeddings=positions)
@@ -130,7 +130,7 @@ def test_relative_positions_are_exact_beyond_the_traced_length(tmp_path):
 
 
 def write_sentence_model(folder, family, pooling="mean", normalize=False, **settings):
-    """Write a folder with the sentence-transformers library, as it does now; gives its model."""
+    """Write a folder with the installed sentence-transformers; return its model."""
     sentence_transformers = pytest.importorskip("sentence_transformers")
     models = pytest.importorskip("sentence_transformers.models")
     transformer = models.Transformer(str(write_model(folder / "plain", family)), **settings)

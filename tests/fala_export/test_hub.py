@@ -41,7 +41,7 @@ main(prog_name="fala-export")
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """Two folders: the model as it is on the main branch, and as it was when it was tagged."""
+    """Folders of the model on the main branch, and of the model at a tag."""
     root = tmp_path_factory.mktemp("models")
     write_model(root / "new")
     write_model(root / "old", type_vocab_size=3)  # another shape, so other random weights
@@ -60,7 +60,7 @@ def hub(folders):
 
 @contextmanager
 def settings(hub, home, offline=False):
-    """The hub's library set as by ``HF_ENDPOINT``, ``HF_HOME`` and ``HF_HUB_OFFLINE``."""
+    """Configure the hub's library as ``HF_ENDPOINT``, ``HF_HOME`` and ``HF_HUB_OFFLINE`` do."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(constants, "ENDPOINT", hub.address)
         address = f"{hub.address}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
@@ -73,7 +73,7 @@ def settings(hub, home, offline=False):
 
 
 def find(hub, home, revision=None, name=NAME, patience=10.0, offline=False):
-    """Fetch a model; gives its folder."""
+    """Fetch a model; return its folder."""
     with settings(hub, home, offline) as patch:
         patch.setattr(models.hub, "_PATIENCE", patience)
         model = find_model(name, revision)
@@ -82,7 +82,7 @@ def find(hub, home, revision=None, name=NAME, patience=10.0, offline=False):
 
 
 def check_error(hub, home, *parts, **options):
-    """Check that a model cannot be fetched, for a reason that says each of some parts."""
+    """Check that a model cannot be fetched, with an error that contains some parts."""
     with pytest.raises(ExportError) as caught:
         find(hub, home, **options)
     for part in parts:
@@ -99,7 +99,7 @@ def backbone(hub, home, out, *options, offline=False):
 
 
 def exported(folders, folder, out):
-    """Check that a bundle is of a folder's model; gives its commit."""
+    """Check that a bundle is of a folder's model; return its commit."""
     bundle = Bundle.open(out)
     expected = load_encoder(str(folders / folder)).encode(CORPUS, 32)
     np.testing.assert_allclose(bundle.backbone().encode(CORPUS), expected, atol=1e-4)
@@ -107,7 +107,7 @@ def exported(folders, folder, out):
 
 
 def test_a_name_is_exported_at_the_requested_revision(hub, folders, tmp_path):
-    """By a process, which has its settings from the environment; then without the hub."""
+    """In a process with settings from the environment, and then without the hub."""
     home, branches = tmp_path / "home", hub.models[NAME].branches
     temporary = tmp_path / "temporary"
     temporary.mkdir()
@@ -143,7 +143,7 @@ def test_every_file_that_a_layout_needs_is_fetched(hub, folders, tmp_path, layou
         assert len(list(folder.glob("*.safetensors"))) > 1
     else:
         shutil.copytree(folders / "new", folder)
-    # One file of the two says all about the tokenizer.
+    # One of the two files is enough for the tokenizer.
     unused = "tokenizer.json" if layout == "no tokenizer.json" else "vocab.txt"
     next(folder.rglob(unused)).unlink()
     files = files_in(folder)
@@ -177,7 +177,7 @@ def test_all_files_are_of_one_commit_when_the_branch_moves(hub, tmp_path):
 
 @pytest.mark.parametrize("file", ["config.json", ".gitattributes", "model.safetensors"])
 def test_an_interrupted_fetch_does_not_leave_a_partial_model(hub, tmp_path, file):
-    """The library then gives what the cache has, without a word."""
+    """The library would return the cached files without an error."""
     model = hub.models[NAME]
     files = model.commits[model.branches["main"]]
 
@@ -205,7 +205,7 @@ def test_a_cached_model_requires_no_hub_and_is_of_its_revision(hub, tmp_path, st
 
 
 def test_a_partly_cached_model_is_rejected_offline(hub, tmp_path):
-    """Whoever loads a sentence-transformers model by transformers alone fetches no modules.json."""
+    """Loading a sentence-transformers model with transformers fetches no modules.json."""
     for name in ("config.json", "model.safetensors", "tokenizer.json"):
         with settings(hub, tmp_path):
             huggingface_hub.hf_hub_download(NAME, name)
@@ -252,7 +252,7 @@ def test_a_broken_connection_is_an_error_and_the_next_run_resumes(hub, tmp_path)
     assert time.monotonic() - start < 60
     fails(done, NAME, "did not give all of its files (the connection broke")
     assert [path.name for path in tmp_path.iterdir()] == ["home"]
-    # Nor is the part taken for the model, where there is no network to fetch the rest.
+    # Offline, the partial model is rejected.
     check_error(hub, tmp_path / "home", "without model.safetensors", offline=True)
     hub.cut_after = None
     assert (find(hub, tmp_path / "home") / "model.safetensors").read_bytes() == weights

@@ -90,7 +90,7 @@ def test_numeric_classes_have_a_remark_about_ratings(tmp_path):
 
 
 def test_tables_that_require_more_rows_are_comments(tmp_path):
-    """Scales alone take more rows of an annotator than a prior; a bridge takes texts."""
+    """Scales need more rows of an annotator than a prior does; a bridge needs texts."""
     vectors, out = tmp_path / "vectors.txt", tmp_path / "recipe.toml"
     numbers = {at: " ".join(str((number * at) % 7) for number in range(80)) for at in (1, 2)}
     vectors.write_text("".join(f"w{at} {vector}\n" for at, vector in numbers.items()))
@@ -109,7 +109,7 @@ def test_tables_that_require_more_rows_are_comments(tmp_path):
 
 
 def test_a_recipe_for_matches_has_scales_and_no_prior(tmp_path):
-    """A matcher with words weighs the candidate by itself, too, which no prior is for."""
+    """A matcher with words has a block for the candidate alone, which no prior supports."""
     (tmp_path / "vectors.txt").write_text(VECTORS)
     words, rows = ["good", "bad", "great", "awful"], []
     for user in range(27):

@@ -31,7 +31,7 @@ COST = {"parameters": 22_700_000, "flops": {"16": 0.68e9, "64": 2.7e9, "128": 5.
 
 @pytest.fixture
 def unmeasured(monkeypatch):
-    """Spare a test that is about something else the second that measuring takes."""
+    """Skip the measurement, which takes a second, in tests of other parts."""
     measured = {"milliseconds": {}, "megabytes": None}
     monkeypatch.setattr(inspection, "measure", lambda bundle, texts: measured)
 
@@ -106,7 +106,7 @@ def test_memory_is_measured_in_a_child_process(tmp_path):
     for rows in (5_000, 50_000):
         words = [f"word{i}" for i in range(rows)]
         bundle = write_word_vectors(tmp_path / "w.fala", words=words, dimension=200)
-        ballast = np.ones(50_000_000)  # 400 MB of this process are not the bundle's
+        ballast = np.ones(50_000_000)  # 400 MB of this process do not count
         megabytes[rows] = measure(bundle, {"2": "word1 word2"})["megabytes"]
         del ballast
     # 45,000 vectors of 200 numbers in float16 are 18 MB, and their words need an index.
@@ -145,7 +145,7 @@ def test_without_onnx_the_cost_is_unknown_with_a_reason(tmp_path, unmeasured, mo
 
 
 def test_control_characters_of_a_bundle_are_not_printed(tmp_path, unmeasured):
-    # A name with such characters is refused; what the details say is the vendor's own affair.
+    # A name with such characters is rejected; details may have them.
     manifest = word_vector_manifest(details={"note": "\x07bell \x1b[2J"})
     write_bundle(tmp_path / "x.fala", manifest, word_vector_files())
     shown = works("inspect", tmp_path / "x.fala").stdout

@@ -1,4 +1,4 @@
-"""What a release would say of rows that its head had not seen."""
+"""Cross-fitted logits: a release's logits of rows that its head did not train on."""
 
 import numpy as np
 import pytest
@@ -47,7 +47,7 @@ def test_a_plain_heads_cross_fitted_logit_ignores_its_row(tmp_path, backbone, em
     after = logits_of(tmp_path / "plain.fala", backbone, head, changed, embeddings)
     same = np.isclose(before, after, rtol=0, atol=1e-9)[:, 0]
     assert same[7] and same.mean() == pytest.approx(1 / 3, abs=0.02)
-    # Three heads on two thirds are about the head.
+    # Three heads on two thirds of the rows are close to the head.
     assert np.corrcoef(before[:, 0], head_logits(head, embeddings)[:, 0])[0, 1] > 0.8
 
 

@@ -1,4 +1,4 @@
-"""An ONNX file that somebody else exported becomes a bundle."""
+"""Bundles of ONNX files that other tools exported."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def tokenizer(tmp_path):
 
 
 def write(path, pooled=True, types=False):
-    """Write a small encoder: with its pooling as the last of two outputs, or without."""
+    """Write a small encoder, with or without its pooling as the last of two outputs."""
     model = onnx_model()
     states = onnx.helper.make_tensor_value_info("embedded", 1, ["n", "tokens_", None])
     outputs = [states, *model.graph.output] if pooled else [states]
@@ -45,7 +45,7 @@ def write(path, pooled=True, types=False):
 
 
 def expected(path, output, tokenizer, pooling=None):
-    """What the file itself gives, a text at a time."""
+    """The embeddings of the file itself, one text at a time."""
     from tokenizers import Tokenizer
 
     reader, opened = Tokenizer.from_file(str(tokenizer)), session(path.read_bytes())

@@ -93,7 +93,7 @@ def test_adapters_are_the_bottlenecks_of_the_paper(folder, backbone):
     adapt(encoder.module.transformer, inputs)
     used = backbone.encode(TEXTS, EncoderState.of(inputs))
     np.testing.assert_allclose(used, encoder.encode(TEXTS, LENGTH), atol=2e-5)
-    # The same through an export of its own: only products are summed in another order.
+    # A separate export differs only in the order of sums.
     apart = opened(encoder_graph(encoder.module), encoder.tokenizer)
     np.testing.assert_allclose(used, apart.encode(TEXTS), atol=2e-6)
 
@@ -106,7 +106,7 @@ def test_prefixes_are_keys_and_values_in_front_of_a_texts_own(family, tmp_path):
     inputs = random_state(backbone.optional_inputs, scale=1)
     used = backbone.encode(TEXTS, EncoderState.of(inputs))
     expected = []
-    for text in TEXTS:  # alone: a pass of torch is one batch, and so is the patch
+    for text in TEXTS:  # one by one: torch and the patch process one batch
         with prefixed(inputs):
             expected.append(encoder.encode([text], LENGTH))
     np.testing.assert_allclose(used, np.concatenate(expected), atol=2e-5)
@@ -114,7 +114,7 @@ def test_prefixes_are_keys_and_values_in_front_of_a_texts_own(family, tmp_path):
 
 
 def test_prefixes_of_mpnet_have_no_distance(tmp_path):
-    """Its attention adds a bias by distance to the scores of a text's own tokens alone."""
+    """Its attention adds a bias by distance only to the scores of a text's own tokens."""
     import torch
 
     encoder = load_encoder(str(write_model(tmp_path / "mpnet", "mpnet")))
@@ -164,7 +164,7 @@ def test_sites_may_differ_in_size_and_be_left_out(backbone):
     span = {name: part for name, part in large.items() if name.startswith("adapter.1.output")}
     alone = backbone.encode(TEXTS, EncoderState.of(span))
     assert np.abs(alone - backbone.encode(TEXTS)).max() > 0.01
-    # A bottleneck without columns is none, whatever the runtime makes of empty products.
+    # A bottleneck without columns has no effect.
     empty = random_state(shapes, 0, 0, kind="past")
     np.testing.assert_array_equal(backbone.encode(TEXTS, EncoderState.of({**empty, **span})), alone)
 

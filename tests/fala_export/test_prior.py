@@ -29,7 +29,7 @@ DIRECTION = np.array([0.0, 0.6, 0.0, 0.8, 0.0, 0.0])
 
 
 def population(people=100, rows=30, along=0.0, bias=0.0, mean=None, seed=0):
-    """Rows of people who differ along one direction, and in their biases: arrays, by row."""
+    """Rows of people who differ in one direction and in their biases, as arrays."""
     rng = np.random.default_rng(seed)
     names = np.repeat([f"person {number}" for number in range(people)], rows)
     inputs = rng.normal(size=(people * rows, D)).astype(np.float32)
@@ -85,18 +85,18 @@ def test_the_prior_has_a_lower_held_out_loss_than_the_vendors_head(choice):
 
 
 def test_the_devices_prior_is_measured_with_the_devices_fit():
-    """Where inputs lie far from 0, their own prior does not move the mean logit."""
+    """With inputs far from 0, the devices' prior does not change the mean logit."""
     inputs, labels, names = population(people=20, rows=20, bias=1.0, seed=10)
     near = [_devices_loss(a) for a in gathered(inputs, labels, names)]
     logits = inputs.astype(float) @ WEIGHT.astype(float) + BIAS
     far = gather_annotators(inputs + 7, None, logits, labels, names)
     np.testing.assert_allclose([_devices_loss(a) for a in far], near, rtol=1e-3)
     still = [_devices_loss(replace(a, extra_covariance=0 * a.extra_covariance)) for a in far]
-    assert np.abs(np.subtract(still, near)).mean() > 0.01  # their slopes are fitted, too
+    assert np.abs(np.subtract(still, near)).mean() > 0.01  # slopes are fitted, too
 
 
 def test_annotators_are_fitted_as_devices_fit():
-    """The same kernel: of the embeddings, and of the words and the slope beside them."""
+    """The kernels of embeddings, words and slope are equal."""
     head = make_head(words=True)
     rng = np.random.default_rng(11)
     texts = rng.choice(FILMS, 400).tolist()
@@ -143,7 +143,7 @@ def test_the_order_of_rows_changes_nothing():
 
 
 def test_a_planted_population_of_ratings_is_recovered():
-    """Stars about the vendor's logit: of people who differ in a direction and in their biases."""
+    """Ratings around the vendor's logit, of people who differ in a direction and in biases."""
     rng = np.random.default_rng(12)
     link, names = Rating(-20.0, 20.0, 0.8), np.repeat(np.arange(60), 30)
     inputs = rng.normal(size=(len(names), D)).astype(np.float32)
@@ -290,7 +290,7 @@ def test_a_matcher_gets_a_prior(folder):
 
 
 def test_a_release_has_no_prior_if_none_is_better(folder, release):
-    """It says so, and has the scales of a device without a prior."""
+    """The summary reports it, and the release has the scales of a device without a prior."""
     rows = write_rows(folder / "alike.jsonl", verdicts(release, rows_each=30, spread=0))
     earlier = write_word_vector_release(folder / "alike.fala", make_head())
     add_prior(earlier.path, earlier, make_prior(d=earlier.manifest.dimension), {})

@@ -79,7 +79,7 @@ def test_prompts_at_every_layer_are_keys_and_values(family, mlp, encoders, folde
         numbers = torch.tensor([UNKNOWN, 1, 3])
         prefix = module.prefix(numbers)
         assert prefix.shape == (2, 2, COUNT, 2, 4, 16)
-        # The library itself, from the model's own files; positions do not run on.
+        # The library on the model's files, with positions that start after the prompt.
         theirs = AutoModel.from_pretrained(folders[family]).eval()(
             input_ids=ids,
             attention_mask=torch.cat([torch.ones(COUNT, 4, dtype=torch.long), mask], dim=1),
@@ -163,7 +163,7 @@ def test_hard_prompts_are_the_writer_s_own_texts_in_order(learner):
 
     static = Contexts(learner, user_texts, 30)
     assert decoded(static, "another").startswith("[CLS] the lazy dog [SEP] prices")
-    assert "prices" not in decoded(static, texts[1])  # never the input itself
+    assert "prices" not in decoded(static, texts[1])  # not the input
     dynamic = Contexts(learner, user_texts, 30, [*texts, "very short"])
     similar = dynamic.tokens("ann", "a quick brown fox", 10)
     first = tokenizer.encode(texts[2], add_special_tokens=False).ids
@@ -173,7 +173,7 @@ def test_hard_prompts_are_the_writer_s_own_texts_in_order(learner):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_device_builds_the_same_context_from_texts(family, encoders):
-    """What ``OnnxEncoder.context`` reads is what was trained on, whatever has room."""
+    """``OnnxEncoder.context`` equals the context of the training at every length."""
     learner = TransformerLearner(encoders[family], 24)
     start, mark = ("<s>", "</s>") if family == "roberta" else ("[CLS]", "[SEP]")
     texts = ["prices rose", f"the {mark} lazy dog", f"{start} quick", "nobody was surprised"]
@@ -182,7 +182,7 @@ def test_a_device_builds_the_same_context_from_texts(family, encoders):
         context = context_of(learner.tokenizer, texts, length)
         assert list(context.ids) == expected
         assert context.texts == tuple(range(len(context.texts)))
-    # As a text they are the texts joined by the mark behind each.
+    # The context equals the tokens of the texts joined by the separator.
     joined = learner.tokenizer.encode(mark.join(texts[:2])).ids
     assert Contexts(learner, {"ann": texts[:2]}, 64).tokens("ann", "x", 5) == joined
 
@@ -217,7 +217,7 @@ def test_the_input_is_never_truncated_for_a_prompt(learner, tmp_path):
     user_texts = {"ann": [f"the quick brown fox {number}" for number in range(30)]}
     contexts = Contexts(learner, user_texts, 64)
     lengths = [len(contexts.tokens("ann", "x", size)) for size in (3, 24, 36, 37, 38, 40)]
-    assert lengths == [LENGTH - 3, LENGTH - 24, 4, 3, 0, 0]  # of two or less no text has room
+    assert lengths == [LENGTH - 3, LENGTH - 24, 4, 3, 0, 0]  # no text fits into two tokens
     rows = rows_of(
         tmp_path / "rows",
         [

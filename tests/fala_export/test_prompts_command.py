@@ -57,7 +57,7 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def evaluation(tmp_path_factory):
-    """Test rows of known and of new writers, and train rows of the latter."""
+    """Test rows of known and new writers, and train rows of the new ones."""
     rows = [
         *writers_rows(texts=30, split="test", seed=1),
         *writers_rows(texts=2, split="test", seed=2, first=50),
@@ -85,7 +85,7 @@ def auc(figures, name):
 
 @pytest.fixture(scope="module")
 def released(model, data, tmp_path_factory):
-    """A release of prompts at every layer: what the command printed, and where it worked."""
+    """A release of prompts at every layer: the command's summary, and its folder."""
     folder = tmp_path_factory.mktemp("released")
     arguments = ("--data", data, "--kind", "soft-all", "--length", 3, "--count", 4)
     places = ("--work", folder / "work", "--out", folder / "x.fala")
@@ -97,7 +97,7 @@ def test_a_release_has_prompts_with_the_unknown_writer_s_first(released):
     summary, folder = released
     assert list(summary["training"]["figures"]) == ["own", "unknown", "plain"]
     bundle = Bundle.open(folder / "x.fala")
-    assert bundle.manifest.format_version == 2  # for its words; prompts are passed over
+    assert bundle.manifest.format_version == 2  # for its words; readers ignore prompts
     prompts = bundle.prompts()
     assert (prompts.shape, prompts.dtype) == ((4, 2, 2, 2, 3, 16), np.float16)
     details = bundle.manifest.details["prompts"]
@@ -111,12 +111,12 @@ def test_a_release_has_prompts_with_the_unknown_writer_s_first(released):
     means = np.average(prompts[1:].astype(float), axis=0, weights=details["writers_of_each"])
     rounded = 2e-3 * float(prefixes.abs().max())  # float16, and sums of numbers of both signs
     np.testing.assert_allclose(means, prefixes[1:].mean(dim=0), atol=rounded)
-    # The head is of the backbone alone, too.
+    # Without a prompt, the graph equals the backbone.
     texts = ["the quick brown fox", "prices rose"]
     embedded = bundle.backbone().encode(texts)
     encoder = load_encoder(str(folder / "work" / "model"))
     np.testing.assert_allclose(embedded, encoder.encode(texts, 16), atol=1e-4)
-    # And with a prompt the graph answers as the training did, but for float16.
+    # With a prompt, it equals the training but for float16.
     state = prompt_state(prompts[0])
     ids, mask = pad(loaded.learner.token_ids(texts), loaded.learner.pad_id)
     with torch.inference_mode():
@@ -126,7 +126,7 @@ def test_a_release_has_prompts_with_the_unknown_writer_s_first(released):
 
 
 def test_the_head_of_a_release_adds_words_to_the_trained_head(released):
-    """A device reads texts without a prompt; the trained folder answers with its own head."""
+    """A device encodes texts without a prompt; the trained folder keeps its head."""
     summary, folder = released
     head = Bundle.open(folder / "x.fala").head()
     loaded = load_prompts(folder / "work" / "model")
@@ -200,7 +200,7 @@ def test_each_kind_is_saved_and_evaluated(model, data, evaluation, tmp_path, kin
     embedded = [json.loads(line) for line in (tmp_path / "more.jsonl").read_text().splitlines()]
     assert [line["line"] for line in embedded] == list(range(1, 145))
     assert more["figures"].keys() == first["figures"].keys()
-    for short, long in zip(lines, embedded, strict=False):  # whose batches are others
+    for short, long in zip(lines, embedded, strict=False):  # in other batches
         np.testing.assert_allclose(short["logits"], long["logits"], atol=1e-5)
         if kind != "user-bias":
             answered = np.array(long["embedding"]) @ result.trained.head.weight[0]
@@ -210,12 +210,12 @@ def test_each_kind_is_saved_and_evaluated(model, data, evaluation, tmp_path, kin
     differ = [line["logits"] != line["unknown"] for line in lines]
     if kind == "user-bias":
         assert auc(figures, "own") > auc(figures, "unknown") + 0.1
-    if kind == "soft-one":  # a backbone that is fixed stays as it was
+    if kind == "soft-one":  # a fixed backbone is unchanged
         start, now = (encoder.module.state_dict() for encoder in (
             load_encoder(str(model)), result.trained.source))  # fmt: skip
         assert all(torch.equal(start[name], now[name]) for name in now)
     if kind == "hard-dynamic":
-        # New writers' own train rows are their prompts.
+        # The prompts of new writers are their train rows.
         assert all(differ) and first["new_writers"] == WRITERS
         assert list(result.trained.details["training"]["history"]) == ["mlm", "task"]
     else:
@@ -236,7 +236,7 @@ def test_unknown_and_plain_rows_are_the_same_for_all_writers(released, evaluatio
         by_text.setdefault(row.example, []).append(np.concatenate(logits))
     assert all(np.ptp(group, axis=0).max() < 1e-5 for group in by_text.values())
     assert np.abs(unknown - plain).max() > 1e-3
-    # Rows that are asked together are answered as each alone, whoever shares their text.
+    # Rows have the same logits in a batch as alone, even with equal texts.
     personal, _ = predict(loaded.module, inputs, inputs.numbers, "x")
     for position in range(0, len(rows), 17):
         single = loaded.inputs([rows[position]])

@@ -1,4 +1,4 @@
-"""A vendor's repository: from its first key to its next release, whatever dies on the way."""
+"""A vendor's repository: keys, releases, and processes killed while they publish."""
 
 import re
 import subprocess
@@ -41,7 +41,7 @@ def vendor(tmp_path, begun):
 
 
 def installed(tmp_path, vendor, root=None, releases=None, product=None):
-    """What a fresh device installs."""
+    """The manifest that a new device installs."""
     with (
         FileServer(vendor.files()) as server,
         Device.create(tmp_path / "device", releases / "old.fala") as device,
@@ -171,13 +171,13 @@ class TestKeys:
         vendor.publish(releases / "new.fala")
 
     def test_a_new_root_requires_a_signature_by_the_old_root(self, vendor, tmp_path):
-        """Else whoever writes to the server could make himself its owner."""
+        """Otherwise anyone who can write to the server could become its owner."""
         make_key(tmp_path / "thief.pem")
         thief = Keyring.read([tmp_path / "thief.pem"])
         with pytest.raises(ExportError, match="role root"):
             vendor.rotate("root", thief)
         assert not (vendor.folder / "metadata" / "2.root.json").exists()
-        assert len(list(vendor.keys.glob("root*"))) == 2  # no keys of nothing
+        assert len(list(vendor.keys.glob("root*"))) == 2  # no unused keys
 
 
 class TestRepository:
@@ -227,7 +227,7 @@ class TestRepository:
 
 
 def test_devices_accept_a_repository_killed_at_every_file(tmp_path, begun, releases):
-    """Devices accept whatever a killed vendor leaves, and the vendor goes on from there."""
+    """Devices accept a repository at every stage, and the vendor resumes."""
     out = tmp_path / "out"
     out.mkdir()
     command = [sys.executable, SUPPORT / "kill_publish.py", begun.folder, begun.keys,
@@ -244,7 +244,7 @@ def test_devices_accept_a_repository_killed_at_every_file(tmp_path, begun, relea
             vendor.folder, vendor.keys, vendor.days = folder, out / f"keys-{folder.name}", 0
             with FileServer(vendor.files()) as server:
                 found = offered(device, server, vendor)
-            # Only with its last file does a release come out.
+            # A release is published with its last file.
             whole = folder.name == "publish-4"
             assert found == ("2" if whole else "1"), folder
             vendor.publish(releases / "new.fala")
@@ -253,7 +253,7 @@ def test_devices_accept_a_repository_killed_at_every_file(tmp_path, begun, relea
 
 
 def offered(device, server, vendor):
-    """The version that a device would install; it has seen nothing of this repository yet."""
+    """The version that a new device would install."""
     from fala.updates.client import Source, _target
     from fala.updates.fetcher import Fetcher
     from fala.updates.limits import UpdateLimits

@@ -1,4 +1,4 @@
-"""Ratings at the vendor: from a table of stars to a device that answers in stars."""
+"""Ratings at the vendor: from a table of stars to a device that predicts stars."""
 
 import pytest
 
@@ -16,7 +16,7 @@ WORDS = ("awful", "bad", "dull", "fine", "good", "great")
 
 
 def rated(user, at):
-    """A text, and its stars: who has an even number gives half a star more for a plot."""
+    """A text and its stars; even users add half a star for a plot."""
     plot = at % 5 == 0
     text = f"a {WORDS[at % 6]} film with {'a plot' if plot else 'songs'}, {user} saw {at}"
     stars = 1 + at % 6 * 0.7 + (0.5 if plot and user % 2 == 0 else 0) + 0.2 * ((user + at) % 3 - 1)
@@ -111,7 +111,7 @@ def test_words_and_prior_accept_ratings_and_training_rejects_them(folder, tmp_pa
 
 
 def test_a_writers_device_has_a_lower_rmse_on_real_reviews(tmp_path):
-    """Four writers' own ratings: the busiest one's device against the release as shipped."""
+    """The device of the busiest of four writers against the unchanged release."""
     reviews = real_data("scale-reviews")
     vectors = next(real_data("glove-sample").glob("*.txt"))
     rows = []

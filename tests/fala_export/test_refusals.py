@@ -27,7 +27,7 @@ from full_disk import files_of_at_most
 
 pytestmark = pytest.mark.slow
 
-# On a machine so busy that a step takes seconds, no line about its progress comes between.
+# On a busy machine, where a step takes seconds, no progress line is printed.
 PATIENT = "from fala.cli import progress; progress._FIRST = 600.0"
 PROGRAM = f"{PATIENT}; from fala_export.cli import main; main(prog_name='fala-export')"
 
@@ -40,7 +40,7 @@ def model(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def sentence_model(tmp_path_factory):
-    """A folder with a tiny random BERT and its pooling, as sentence-transformers wrote them."""
+    """A tiny random BERT with pooling, in sentence-transformers' early format."""
     folder = tmp_path_factory.mktemp("models") / "sentence"
     return write_early_folder(folder, "bert", "mean_tokens", "sentence_bert_config.json")
 
@@ -58,7 +58,7 @@ def temporary(tmp_path, monkeypatch):
 
 @pytest.fixture
 def out(tmp_path):
-    """Where a bundle goes, in a folder of its own."""
+    """The path of a bundle in an empty folder."""
     (tmp_path / "out").mkdir()
     return tmp_path / "out" / "x.fala"
 
@@ -69,7 +69,7 @@ def names_in(folder):
 
 
 def check(text, parts, out, temporary):
-    """Check that a command ended in one line, which says some parts, and left nothing."""
+    """Check that a command ended in one line with some parts, and left no files."""
     assert text.startswith("fala-export: "), text
     assert text.count("\n") == 1, text
     for part in parts:
@@ -80,7 +80,7 @@ def check(text, parts, out, temporary):
 
 @pytest.fixture
 def fails(out, temporary, capfd):
-    """Export a source by the command in this process, and check how it is refused."""
+    """Export a source by the command in this process, and check its error."""
 
     def run(source, *parts, options=(), out=out):
         capfd.readouterr()
@@ -99,13 +99,13 @@ def command(model, out, temporary):
 
 @pytest.fixture(scope="module")
 def server():
-    """Begun before temporary folders are a test's: it has a file in its own."""
+    """Start the server before a test replaces the temporary folder, where it has a file."""
     warm.processes()
 
 
 @pytest.fixture
 def process(server, command, tmp_path):
-    """Start the command in a process of its own."""
+    """Start the command in a child process."""
 
     def start(**options):
         return warm.Program(PROGRAM, *command, folder=tmp_path, **options)
@@ -229,7 +229,7 @@ def test_weights_in_parts_must_be_complete_and_in_the_folder(fails, model, tmp_p
 
 
 class Trap:
-    """Runs a command of its maker's when it is unpickled."""
+    """Runs a command when it is unpickled."""
 
     def __init__(self, path):
         self.path = path
@@ -249,7 +249,7 @@ def test_a_pickle_is_read_only_as_weights(fails, model, out, tmp_path):
     fails(folder, "pytorch_model.bin", "as weights alone")
     assert not sprung.exists()
     pickle.loads(pickle.dumps(Trap(sprung)))
-    assert sprung.exists()  # the trap does work
+    assert sprung.exists()  # the trap works
 
     torch.save(weights_of(model), folder / "pytorch_model.bin")
     encoder = load_encoder(str(folder))
@@ -299,7 +299,7 @@ def test_requested_pooling_replaces_an_unsupported_one(sentence_model, tmp_path)
 
 @contextlib.contextmanager
 def without_privileges():
-    """Be somebody for whom a folder without write permission is one."""
+    """Drop privileges, so that a folder's permissions apply."""
     user = os.geteuid()
     if user == 0:
         os.seteuid(65534)
@@ -367,7 +367,7 @@ def test_a_process_interrupted_while_torch_is_loaded_ends_in_one_line(command, o
 
 def test_a_process_interrupted_while_the_graph_is_traced_ends_in_one_line(process, out, temporary):
     running = process()
-    # The tracing's folder: before it Python writes a file, to try whether the place is writable.
+    # The folder of the tracing. Before it, Python writes a file to test the folder.
     warm.until(lambda: any(temporary.glob("fala-*")), running)
     running.send_signal(signal.SIGINT)
     done = running.wait(timeout=120)

@@ -24,7 +24,7 @@ VECTORS = "the 1 0 0.5\ngood 1 0 0\nbad 0 1 0\ngreat 0.9 0.1 0\nawful 0.1 0.9 0\
 
 @pytest.fixture(scope="module")
 def kitchen(tmp_path_factory):
-    """A folder with all that recipes name."""
+    """A folder with the files that recipes name."""
     folder = tmp_path_factory.mktemp("kitchen")
     rows = text_rows()
     write_rows(folder / "rows.jsonl", rows)
@@ -90,7 +90,7 @@ def test_a_recipe_without_training_fits_the_head_in_closed_form(kitchen):
     embeddings = bundle.backbone().encode(texts)
     decided = head.vendor_model().logits(embeddings, head.words(texts))[:, 0] > 0
     assert np.mean(decided == [row["label"] for row in rows]) > 0.7
-    # The option is as good as the recipe's own key.
+    # The option equals the recipe's key.
     silent = kitchen / "silent.fala"
     export_command.works("release", path, "--out", silent, "--no-lexical")
     manifest = Bundle.open(silent).manifest

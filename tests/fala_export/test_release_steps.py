@@ -1,4 +1,4 @@
-"""From a table to a signed update: the steps of a recipe, and what is not done again."""
+"""The steps of a recipe from a table to a signed update, and their reuse."""
 
 import numpy as np
 import pytest
@@ -57,7 +57,7 @@ def planned(kitchen):
 
 
 def steps(kitchen):
-    """When the bundle of each step was written."""
+    """The times at which the bundles of the steps were written."""
     return {
         file.name: file.stat().st_mtime_ns for file in (kitchen / "recipe.work/steps").iterdir()
     }
@@ -85,7 +85,7 @@ def begun(tmp_path_factory):
 
 @pytest.fixture
 def kitchen(begun, tmp_path):
-    """A copy of it, with the recipe of the next release."""
+    """A copy of the folder, with the recipe of the next release."""
     for file in begun.iterdir():
         if file.is_file():
             (tmp_path / file.name).write_bytes(file.read_bytes())
@@ -141,7 +141,7 @@ def test_completed_steps_are_not_repeated(kitchen, monkeypatch):
     first = (kitchen / "recipe.fala").read_bytes()
     release(kitchen)
     assert (kitchen / "recipe.fala").read_bytes() == first
-    # A change of the rows concerns all, one of the check nothing before it.
+    # Changed rows affect all steps; a changed check affects no earlier step.
     assert {cost["texts"] for cost in planned(kitchen)["costs"]} == {0}
     write_recipe(kitchen, RECIPE.replace("users = 3", "users = 2"))
     assert list(planned(kitchen)["steps"].values()) == ["done"] * 3 + ["to do"] * 3

@@ -29,7 +29,7 @@ def matcher(rng):
 
 
 def people(head, variances, count=40, rows=60, seed=1, slope=0.0):
-    """Rows of people whose weights vary so much around the head's: arrays, by row.
+    """Rows of people whose weights vary around the head's, as arrays.
 
     A block's variance is of the logits, as its scale is; the slope's is a standard deviation.
     """
@@ -141,7 +141,7 @@ def folder(tmp_path_factory):
 
 
 def written(folder, name, head, *options, **kind):
-    """A release with a head, the command for rows about it, and what the command says."""
+    """A release with a head, the command on its rows, and the command's summary."""
     release = write_word_vector_release(folder / f"{name}.fala", head)
     rows = write_rows(folder / f"{name}.jsonl", verdicts(release, rows_each=32, people=22, **kind))
     command = ("prior", "--release", release.path, "--data", rows)
@@ -158,7 +158,7 @@ def test_a_release_gets_scales_beside_its_prior(folder, monkeypatch):
 
     monkeypatch.setattr(commands, "choose_prior", choose)
     path, _, summary = written(folder, "both", make_head(words=True))
-    assert set(threads) == {1}  # several threads take each other's cores on such small systems
+    assert set(threads) == {1}  # more threads are slower on such small systems
     bundle = Bundle.open(path)
     assert bundle.prior() is not None
     assert bundle.manifest.details["scales"] == summary["scales"]
@@ -167,7 +167,7 @@ def test_a_release_gets_scales_beside_its_prior(folder, monkeypatch):
 
     fewer = write_rows(folder / "fewer.jsonl", verdicts(bundle))
     assert done("prior", "--release", path, "--data", fewer)["scales"] is None
-    assert "scales" not in Bundle.open(path).manifest.details  # those were under another prior
+    assert "scales" not in Bundle.open(path).manifest.details  # they belong to the previous prior
 
 
 def test_scales_alone_leave_the_prior_unchanged(folder):

@@ -1,4 +1,4 @@
-"""Tags at the vendor: from a table with several labels a row to a device that answers in sets."""
+"""Tags at the vendor: from a table with several labels a row to a device that decides sets."""
 
 import pytest
 

@@ -54,7 +54,7 @@ FAST = ("--max-length", 32, "--epochs", 3, "--learning-rate", 3e-3)
 
 def test_a_trained_classifier_is_released_and_beats_the_frozen_one(model, texts, tmp_path):
     out, work = tmp_path / "x.fala", tmp_path / "work"
-    # Without words, which would say here all that there is to learn.
+    # Without words, which would explain all labels here.
     summary = done(model, "--data", texts, "--work", work, "--out", out, *FAST, "--no-lexical")
     figures = summary["training"]["figures"]
     assert figures["trained"]["pooled"]["auc"] > figures["frozen"]["pooled"]["auc"]
@@ -65,7 +65,7 @@ def test_a_trained_classifier_is_released_and_beats_the_frozen_one(model, texts,
     examples = ["a great film, love it", "the boring film was awful"]
     inputs = head.inputs(examples, dict(zip(examples, released.encode(examples), strict=True)))
     assert head.vendor_model().probabilities(inputs)[:, 1].argmax() == 0
-    # The folder is the model that was released, and trains on.
+    # The folder has the released model, and can be trained further.
     saved = load_encoder(str(work / "model")).encode(examples, 32)
     np.testing.assert_allclose(saved, released.encode(examples), atol=0.05)
 
@@ -91,7 +91,7 @@ def test_a_frozen_backbone_is_released_with_words(texts, tmp_path):
 
 @pytest.fixture(scope="module")
 def released(model, texts, tmp_path_factory):
-    """A release with words, and what the command said of its training."""
+    """A release with words, and the summary of its training."""
     folder = tmp_path_factory.mktemp("released")
     options = ("--work", folder / "work", "--out", folder / "x.fala", *FAST, "--epochs", 1)
     training = done(model, "--data", texts, *options)["training"]
@@ -116,7 +116,7 @@ def test_the_manifest_has_the_recipe_and_the_data(released):
 
 
 def test_annotators_with_enough_rows_have_heads_of_their_own(released, model, texts, tmp_path):
-    """Unless they are refused; the release has the shared one alone."""
+    """Unless the option forbids it; the release has only the shared head."""
     bundle, training = released
     assert 2 <= training["recipe"]["annotators"] < len({row["user"] for row in text_rows()})
     assert bundle.head().weight.shape == (1, DIMENSION)
@@ -150,7 +150,7 @@ def test_a_trained_matcher_is_released_and_beats_the_frozen_one(model, titles, t
     assert head.task == "matching" and head.lexical is not None
     losses = summary["training"]["validation_cross_entropy"]
     best = min(losses, key=losses.get)
-    # Whose attention the training learnt, or whose histories are plain means.
+    # The trained head has attention; the refitted one has plain means.
     assert (head.query is not None) == (best == "trained_beside_words")
     assert summary["pooling"] == "attention"
 
@@ -158,7 +158,7 @@ def test_a_trained_matcher_is_released_and_beats_the_frozen_one(model, titles, t
 def test_word_vectors_are_trained_and_keep_their_precision(texts, tmp_path):
     source = write_word_vectors(tmp_path / "words.fala", "float16").path
     out = tmp_path / "x.fala"
-    # Without words: a few validation rows weigh them too badly to compare figures by.
+    # Without words, since few validation rows determine their weight.
     arguments = ("--data", texts, "--work", tmp_path / "work", "--out", out, "--no-lexical")
     summary = done(source, *arguments)
     bundle = Bundle.open(out)

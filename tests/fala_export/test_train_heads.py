@@ -1,4 +1,4 @@
-"""What torch trains is what the SDK computes."""
+"""Modules trained in torch compute the same logits as the SDK."""
 
 import numpy as np
 import pytest
@@ -119,7 +119,7 @@ def test_annotators_heads_start_as_the_shared_head_and_learn_differences():
         whole = float(module(**ClassifierBatches(*arguments).batch(0, 0))["loss"])
     start = module(**batch)["loss"]
     assert start.item() == pytest.approx((whole + shared) / 2, rel=1e-4)
-    # Who always disagrees cannot be told apart by a shared head, whatever it learns.
+    # A shared head cannot learn annotators who always disagree.
     optimizer = torch.optim.AdamW([module.own_weight, module.own_bias], lr=5e-5)
     for _ in range(100):
         optimizer.zero_grad()
@@ -128,7 +128,7 @@ def test_annotators_heads_start_as_the_shared_head_and_learn_differences():
         optimizer.step()
     assert loss.item() < start.item() - 0.02
     exported = module.head([], {})
-    np.testing.assert_array_equal(exported.weight, head.weight)  # theirs are thrown away
+    np.testing.assert_array_equal(exported.weight, head.weight)  # the annotators' heads are dropped
 
 
 def test_every_text_is_once_in_an_epoch_and_epochs_differ():
@@ -148,7 +148,7 @@ def test_every_text_is_once_in_an_epoch_and_epochs_differ():
 
 
 def matching_rows():
-    """Five users; the last one has no name, and one has opened nothing before."""
+    """Rows of five users, one without a name and one without a history."""
     rng = np.random.default_rng(1)
     rows = []
     for user in ("ann", "bob", "cem", "dan"):
@@ -230,7 +230,7 @@ def test_a_batch_holds_each_text_once():
     batch = batches.batch(0, 0)
     distinct = {tuple(ids.tolist()) for ids in batch["ids"]}
     assert len(distinct) == len(batch["ids"]) < len(batch["history"]) * 6
-    # A training that is resumed meets the batches that it would have met.
+    # A resumed training has the same batches.
     later = batches.batch(1, 1)
     again = MatcherBatches(backbone, Opened(matching_rows(), "1"), 16, seed=3).batch(1, 1)
     assert all(torch.equal(later[name], again[name]) for name in later)
@@ -245,7 +245,7 @@ def test_a_matchers_probabilities_are_calibrated():
     inputs = head.inputs([row.example for row in rows], encoded)
     probabilities = head.vendor_model().probabilities(inputs)[:, 1]
     labels = np.array([row.label for row in rows])
-    # Both derivatives of the cross-entropy are 0: by the bias, and by the scale.
+    # The derivatives of the cross-entropy by bias and scale are 0.
     assert (probabilities - labels).sum() == pytest.approx(0, abs=1e-3)
     logits = inputs @ head.weight[0]
     assert ((probabilities - labels) * logits).sum() == pytest.approx(0, abs=1e-2)
@@ -315,7 +315,7 @@ def test_the_better_of_the_trained_and_the_refitted_head_is_kept():
     logits = chosen.vendor_model().logits(chosen.inputs(examples, encoded), chosen.words(examples))
     truth = chosen.label_shares([row.label for row in division.validation])
     losses = details["validation_cross_entropy"]
-    # The labels are the trained head's own, and it keeps its direction.
+    # The labels are drawn from the trained head, which keeps its direction.
     assert losses["trained_beside_words"] < losses["fitted_anew"]
     loss = cross_entropy(truth, logits).mean()
     assert loss == pytest.approx(losses["trained_beside_words"], abs=1e-4)

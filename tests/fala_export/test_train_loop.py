@@ -21,7 +21,7 @@ BATCHES, EPOCHS = 8, 4
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """What a training without interruption comes to."""
+    """The result of a training without interruption."""
     return kill_training.train(tmp_path_factory.mktemp("whole"))
 
 
@@ -67,7 +67,7 @@ def test_a_killed_training_resumes_to_the_same_weights(whole, tmp_path, point, c
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """The folder of a training that ended, of data "a"."""
+    """The folder of a finished training on data "a"."""
     folder = tmp_path_factory.mktemp("finished")
     kill_training.train(folder, data="a")
     return folder
@@ -90,7 +90,7 @@ def test_checkpoints_are_neither_overwritten_nor_used_by_another_training(finish
 
 
 def test_a_folder_is_locked_while_another_process_trains(whole, tmp_path):
-    """Its half-written checkpoint is not what a kill left: a second resume takes nothing away."""
+    """A second resume does not delete the other process's half-written checkpoint."""
     work, code = (
         tmp_path / "work",
         "import kill_training, sys; kill_training.train_to(*sys.argv[1:])",
@@ -104,7 +104,7 @@ def test_a_folder_is_locked_while_another_process_trains(whole, tmp_path):
                 kill_training.train(work, resume=resume)
         assert half.is_dir() and holder.poll() is None
     finally:
-        holder.send_signal(signal.SIGKILL)  # which frees it
+        holder.send_signal(signal.SIGKILL)  # which releases the lock
     holder.wait(60)
     assert kill_training.train(work, resume=True)[1] == whole[1]
 

@@ -14,7 +14,7 @@ def row(user, example, label=0, split="public"):
 
 @st.composite
 def public(draw):
-    """Rows of users with a few documents each out of a common stock."""
+    """Rows of users with a few documents each from a common set."""
     stock = draw(st.integers(30, 80))
     rows = []
     for user in range(draw(st.integers(15, 30))):

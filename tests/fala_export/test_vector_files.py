@@ -14,7 +14,7 @@ def test_numbers_are_read_as_float_reads_them():
     random = np.random.default_rng(0)
     forms = ["{:.5f}", "{:.1f}", "{:g}", "{:.3e}", "{:.17f}", "{:+.4f}", "{:.25f}", "{!r}"]
     numbers = random.normal(size=(40, len(forms))) * 10.0 ** random.integers(-8, 9, size=(40, 1))
-    # A column a form, so that every form shares a line with others; then a line of one form each.
+    # Lines with all forms, one in each column; then lines of one form each.
     texts = [[form.format(float(x)) for form, x in zip(forms, row, strict=True)] for row in numbers]
     texts += [[form.format(float(x)) for x in numbers[0]] for form in forms]
     for block in (texts, texts[-len(forms) :], texts[40:41], [[".5", "-.5", "-0.0", "007.5"] * 2]):
@@ -32,7 +32,7 @@ def test_numbers_are_read_as_float_reads_them():
      "a -9223372036854775808.5 1.5", "a 9999999999999999999999.5 0.5", "a 0x1.5 1.5", "a 1.5 -."],
 )  # fmt: skip
 def test_unusual_numbers_are_read_as_float_reads_them(line):
-    valid = b"b 0.25 0.5"  # in the same block, and not to be harmed
+    valid = b"b 0.25 0.5"  # a valid line in the same block
     _, vectors, faults = parse_lines([line.encode(), valid], 2)
     try:
         expected = np.array([float(part) for part in line.split(" ")[1:]], dtype=np.float32)

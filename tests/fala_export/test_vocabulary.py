@@ -77,7 +77,7 @@ def test_trimming_renumbers_special_tokens_wherever_they_are(kind):
         models.WordPiece({piece: number for number, piece in enumerate(pieces)}, unk_token="[UNK]")
     )
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    special = ["[SEP]", "[CLS]", "[PAD]", "[MASK]"]  # the last is no piece of the model's
+    special = ["[SEP]", "[CLS]", "[PAD]", "[MASK]"]  # the last is not in the model's vocabulary
     tokenizer.add_special_tokens([AddedToken(token, special=True) for token in special])
     bert = processors.BertProcessing(("[SEP]", 6), ("[CLS]", 7))
     template = processors.TemplateProcessing(

@@ -43,7 +43,7 @@ def test_the_guard_rejects_other_packages():
 
 
 def test_import_fala_loads_no_runtime():
-    """Opening the door is as quick as NumPy; a backbone brings its own when it loads."""
+    """Importing fala is as fast as NumPy; a backbone imports its runtime when it loads."""
     loaded = run("import fala; print(*sys.modules)")
     assert not {"onnxruntime", "tokenizers", "click", "fala.testing"} & set(loaded.split())
 
@@ -111,7 +111,7 @@ NEEDY = {
 
 
 def test_a_missing_extra_ends_in_one_line(tmp_path):
-    """The packages of the vendor and the laboratory are installed, what they need is not."""
+    """The exporter and the laboratory are installed without their dependencies."""
     code = """
 import json, os
 from click.testing import CliRunner

@@ -1,4 +1,4 @@
-"""Every benchmark runs, on little: what it measures then says nothing, but that it measures."""
+"""Every benchmark runs with small options; its figures are not checked."""
 
 import json
 import signal
@@ -45,7 +45,7 @@ def test_every_benchmark_has_a_small_run():
 
 @pytest.fixture(scope="module")
 def bundles(tmp_path_factory):
-    """A folder of what some benchmarks are given."""
+    """A folder of bundles for some benchmarks."""
     folder = tmp_path_factory.mktemp("bundles")
     write_release_for_adapters(folder / "adaptable.fala")
     write_onnx(folder / "plain.fala")
@@ -83,7 +83,7 @@ def test_an_interrupted_benchmark_reports_its_results_and_resumes(tmp_path):
     assert process.returncode == 130
     assert record["interrupted"] == f"after {record['tries']} of 5"
     recorded = journal.read_text()
-    journal.write_text(recorded + '[{"how": "cut sh')  # as a kill in the middle of a line leaves it
+    journal.write_text(recorded + '[{"how": "cut sh')  # as after a kill in the middle of a line
     done = run("hostile.py", "--count", 5, "--journal", journal, "--json", folder=tmp_path)
     assert json.loads(done.stdout)["tries"] == 5
     assert journal.read_text().startswith(recorded)

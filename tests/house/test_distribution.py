@@ -1,4 +1,4 @@
-"""What is published: the wheel, the source archive, and the version that they give."""
+"""The wheel, the source archive, and their version."""
 
 import configparser
 import os
@@ -59,7 +59,7 @@ def test_the_metadata_are_valid_for_a_package_index(built):
 
 
 def test_the_wheel_has_the_three_packages_and_the_plugin(built):
-    """Built-in models, templates and py.typed with them, and nothing that lay about."""
+    """With built-in models, templates and py.typed, and no other files."""
     with zipfile.ZipFile(built[0]) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert names == {
@@ -72,7 +72,7 @@ def test_the_wheel_has_the_three_packages_and_the_plugin(built):
 
 
 def test_pytest_finds_the_fixtures(built):
-    """Where fala is installed; this checkout's own tests name the plugin in ``conftest.py``."""
+    """In an installation; the tests of this checkout load the plugin in ``conftest.py``."""
     with zipfile.ZipFile(built[0]) as archive:
         (name,) = [name for name in archive.namelist() if name.endswith("entry_points.txt")]
         entries = configparser.ConfigParser()
@@ -110,7 +110,7 @@ def test_the_version_equals_the_distributions():
 
 
 def test_importing_reads_no_metadata():
-    """It takes longer than the rest of the door, and few apps ask for the version."""
+    """It takes longer than the rest of the import, and few apps need the version."""
     code = "import fala; print(dict(vars(fala)).get('__version__'), fala.__version__)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["None", fala.__version__]

@@ -15,7 +15,7 @@ EXAMPLES = ROOT / "examples"
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """Runs an example, which cleans up after itself; gives what it prints."""
+    """Run an example and return its output; it leaves no temporary files."""
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
@@ -53,7 +53,7 @@ def test_the_vendors_release_opens(run, tmp_path):
 
 
 def test_an_apps_tests_pass(tmp_path):
-    """Where pytest has the fixtures by the plugin's name, as from an installed package."""
+    """pytest finds the fixtures by the plugin's name, as in an installation."""
     tests = shutil.copy(EXAMPLES / "test_app.py", tmp_path)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "pytest_fala", tests]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path)
@@ -79,12 +79,12 @@ def test_images_are_learned_with_the_apps_encoders(run):
     vendor, old, at_once, refined = (
         float(line.rpartition(" ")[2]) for line in printed.splitlines()
     )
-    # The user's liking is kept: nothing like the vendor's model, and no worse than before.
+    # The user's preference is kept: unlike the vendor's model, and not worse than before.
     assert vendor < 0.8 < 0.9 < old - 0.01 < at_once <= refined
 
 
 def test_films_are_learned_for_a_viewer(run):
-    """The viewer's liking is far from the vendor's, and is kept."""
+    """The viewer's preference differs from the vendor's, and is kept."""
     lines = [line for line in run("films.py").splitlines() if not line.startswith(" ")]
     liked = [int(line.partition(": ")[2][0]) for line in lines]
     vendor, old, at_once, refined = liked

@@ -1,4 +1,4 @@
-"""The phone's app: what it does without a window, and in one that is really there."""
+"""The phone's app, without a window and in a real one."""
 
 import importlib
 import importlib.util
@@ -46,7 +46,7 @@ def test_a_personal_model_survives_a_new_backbone(personal, tmp_path):
 
 
 def missing():
-    """What a window needs and is not here; None where all is."""
+    """The missing requirement of a window, or None."""
     for name in ("Xvfb", "xdotool"):
         if shutil.which(name) is None:
             return f"{name} is not installed"
@@ -60,7 +60,7 @@ def missing():
 
 @pytest.fixture
 def window(tmp_path):
-    """A display with the app in it; gives a function that sends keys, and the device's folder."""
+    """The app on a display: a function that sends keys, the device's folder, the process."""
     if why := missing():
         pytest.skip(why)
     read_end, write_end = os.pipe()
@@ -86,10 +86,10 @@ def window(tmp_path):
     )
     try:
         wait(lambda: keys("search", "--name", "^Your model$", "windowfocus"), app)
-        time.sleep(8)  # the first frame, after which the field has the keys
+        time.sleep(8)  # until the first frame, when the field has the focus
         yield keys, tmp_path / "app" / "device", app
     finally:
-        os.killpg(app.pid, signal.SIGKILL)  # with flet's client, which outlives a polite end
+        os.killpg(app.pid, signal.SIGKILL)  # with flet's client, which survives a SIGTERM
         app.wait(30)
         display.terminate()
         display.wait(30)
@@ -104,7 +104,7 @@ def wait(until, app, seconds=90):
 
 
 def state_of(folder):
-    """What the app's device says to another process: its backbone, and what it learned."""
+    """The state of the app's device: its backbone, and its examples."""
     with fala.Device.open(folder) as device:
         return device.name, [item.example for item in device.examples()]
 
@@ -123,7 +123,7 @@ def test_keys_in_a_real_window_reach_the_device(window):
 
 
 def press(keys, tabs):
-    """Press a button, so many tabs from the text field."""
+    """Press a button at a number of tabs from the text field."""
     keys("mousemove", "160", "34", "click", "1")
     keys("key", *["Tab"] * tabs)
     keys("key", "space")

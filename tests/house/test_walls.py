@@ -1,4 +1,4 @@
-"""Who may import whom: between the packages, and between the rooms of the device."""
+"""Allowed imports between the packages, and between the device's subpackages."""
 
 import ast
 import subprocess
@@ -20,10 +20,10 @@ DEVICE = ROOT / "sdk" / "fala"
 EXPORTER = ROOT / "export" / "fala_export"
 LABORATORY = ROOT / "device_sim" / "fala_sim"
 
-#: Rooms whose modules the other packages may import.
+#: Subpackages that the other packages may import.
 PUBLIC = {"release", "playground", "testing", "cli"}
 
-#: What an extra brings, and ways to the network, by the modules that may use them.
+#: Packages of extras and network modules, by the modules that may use them.
 EXTRAS = {
     "fala.__main__": {"fala_command"},  # not an extra: the command that loads all others
     "fala.bundle.signature": {"cryptography"},
@@ -38,10 +38,10 @@ EXTRAS = {
     "fala.updates.fetcher": {"http", "socket", "tuf", "urllib", "urllib3"},
 }
 
-#: Those of them that import it at once: only ``Device.update`` imports them, when it is called.
+#: Modules that only ``Device.update`` imports, when it is called.
 LATE = {"fala.updates.client", "fala.updates.fetcher"}
 
-#: Rooms that compute, and what of the standard library they have no use for: files and clocks.
+#: Subpackages that only compute, and modules that they may not use: files and clocks.
 PURE = ("solver", "selection", "text")
 IMPURE = {
     "datetime", "io", "json", "logging", "os", "pathlib", "shutil", "sqlite3", "subprocess",
@@ -56,14 +56,14 @@ def files_of(*folders):
 
 
 def public(module, name):
-    """Whether another package may take the name from the module; None is the module itself."""
+    """Whether another package may import the name; None is the module itself."""
     if module == "fala":
         return name in {None, "__version__", *fala.__all__, *PUBLIC}
     return room_of(module) in PUBLIC
 
 
 def private_names_in(file):
-    """What a file takes of ``fala`` that no door offers."""
+    """Names of ``fala`` that a file uses and that are not public."""
     imported = [
         str(used)
         for used in imports_of(file)
@@ -78,7 +78,7 @@ def imported_from(file, *packages):
 
 
 def test_the_device_imports_its_base_install_only():
-    """No torch, no way to the network, and neither of the other packages."""
+    """No torch, no network, and no other package of this repository."""
     base = {"fala", *PACKAGES, *sys.stdlib_module_names} - NETWORK
     base |= {"_typeshed", "typing_extensions"}  # types alone, of no package
     for module, file in MODULES.items():
@@ -87,7 +87,7 @@ def test_the_device_imports_its_base_install_only():
 
 
 def test_only_device_update_imports_the_network():
-    """Whoever never asks for an update never imports a way to the network."""
+    """Without an update, the device imports no network module."""
     assert set(MODULES) >= set(EXTRAS) >= LATE
     users = {
         module
@@ -131,7 +131,7 @@ def test_the_plugin_does_not_import_the_device():
 
 
 def test_imports_follow_the_contracts():
-    """``[tool.importlinter]`` in pyproject.toml has the floors, and refuses circles."""
+    """``[tool.importlinter]`` in pyproject.toml has the layers, and rejects cycles."""
     done = subprocess.run(
         ["lint-imports", "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -144,7 +144,7 @@ def test_rooms_that_compute_use_no_files_and_no_clock():
 
 
 def test_imports_are_found_in_functions_types_and_attributes(tmp_path):
-    """The tests above see what they must: in a function, for types only, and by a dot."""
+    """Imports in functions and for types, and names used as attributes."""
     file = tmp_path / "hiding.py"
     file.write_text(
         "from typing import TYPE_CHECKING\n"

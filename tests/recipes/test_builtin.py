@@ -52,7 +52,7 @@ def corpora(tmp_path):
 
 @pytest.fixture
 def batch_sizes(monkeypatch):
-    """A tiny random teacher; gives the number of texts of every question to it."""
+    """A tiny random teacher; the list has the number of texts of each call."""
     numbers = []
     teacher = make_encoder(texts=sentences(100, 7), pieces=200)
     monkeypatch.setattr(builtin, "load_teacher", lambda: teacher)
@@ -89,7 +89,7 @@ def test_held_out_documents_are_disjoint_from_training_documents():
 
 
 def test_the_recipe_continues_after_an_interruption(corpora, tmp_path, monkeypatch, batch_sizes):
-    """To the same models: tests of GloVe and of ``distil`` compare them with whole trainings."""
+    """Other tests compare the results with uninterrupted trainings."""
     work, out = tmp_path / "work", tmp_path / "out"
     batch = TextBatches.batch
 
@@ -107,7 +107,7 @@ def test_the_recipe_continues_after_an_interruption(corpora, tmp_path, monkeypat
     assert calls > 0
     summaries = build_builtin(corpora, work, out, 0, RECIPE)
 
-    assert len(batch_sizes) == calls  # the rerun asked the teacher nothing again
+    assert len(batch_sizes) == calls  # the rerun does not call the teacher again
     assert [summary["name"] for summary in summaries] == ["glove", "bert"]
     assert summaries[1]["dimension"] == RECIPE.bert.dimension
     release = Bundle.open(out / "bert.fala")

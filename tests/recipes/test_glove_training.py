@@ -35,7 +35,7 @@ def test_cooccurrences_are_weighted_by_distance_and_stay_within_documents():
         (int(i), int(j)): float(x)
         for i, j, x in zip(pairs.first, pairs.second, pairs.weight, strict=True)
     }
-    # a b a: two neighbours a-b, and a with a at distance 2; the last b is another document's.
+    # a b a: a-b twice, and a-a at distance 2; the last b is of another document.
     assert counts == {(0, 1): 2.0, (0, 0): 0.5}
 
 

@@ -1,4 +1,4 @@
-"""A loopback server that speaks as much of the Hugging Face hub's protocol as a model needs."""
+"""A loopback server with the part of the Hugging Face hub's protocol that models need."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-_LARGE = (".safetensors", ".bin")  # the hub gives these by way of another address
+_LARGE = (".safetensors", ".bin")  # the hub redirects these to another address
 _RESOLVE = re.compile(r"/((?:[\w.-]+/)?[\w.-]+)/resolve/([^/]+)/(.+)")
 _API = re.compile(r"/api/models/((?:[\w.-]+/)?[\w.-]+?)(?:/revision/([^/]+))?")
 
 
 def commit_of(files: dict[str, bytes]) -> str:
-    """Name a set of files as git names a commit: by forty hexadecimal digits."""
+    """Return a commit's name for a set of files: forty hexadecimal digits."""
     content = b"".join(name.encode() + data for name, data in sorted(files.items()))
     return hashlib.sha1(content, usedforsecurity=False).hexdigest()
 
@@ -87,7 +87,7 @@ class Hub:
         self._server.server_close()
 
     def wait(self) -> None:
-        """Say nothing until the hub stops."""
+        """Send nothing until the hub stops."""
         self._stopped.wait()
 
 
@@ -102,7 +102,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(body=True)
 
     def log_message(self, *_: object) -> None:
-        pass  # the test's output is no place for a server's log
+        pass  # keep the log out of the tests' output
 
     def _answer(self, body: bool) -> None:
         hub, path = self.hub, self.path.partition("?")[0]
@@ -129,9 +129,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._say(200, {"Content-Type": "application/json"}, json.dumps(answer).encode())
 
     def _commit(self, name: str, revision: str) -> str | None:
-        """Find a revision's commit, or say that there is none."""
+        """Return a revision's commit, or send an error."""
         model = self.hub.models.get(name)
-        if model is None:  # the hub tells nobody which names belong to private models
+        if model is None:  # the hub does not reveal names of private models
             self._say(401, {"X-Error-Code": "RepoNotFound"})
             return None
         commit = model.branches.get(revision, revision)

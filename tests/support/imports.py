@@ -31,14 +31,14 @@ class Import:
 
 @functools.cache
 def nodes_of(file):
-    """The nodes of a file's syntax tree that imports and names taken by a dot are."""
+    """The nodes of a file's syntax tree that are imports or attributes."""
     kept = ast.Import, ast.ImportFrom, ast.Attribute
     tree = ast.parse(file.read_text(encoding="utf-8"))
     return [node for node in ast.walk(tree) if isinstance(node, kept)]
 
 
 def imports_of(file):
-    """Every import of a file; a relative one is a mistake."""
+    """Every import of a file; a relative import is an error."""
     for node in nodes_of(file):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -51,7 +51,7 @@ def imports_of(file):
 
 
 def attributes_of(file, module):
-    """Names that a file takes from a module by a dot: ``Device`` in ``fala.Device``."""
+    """Attributes of a module that a file uses: ``Device`` in ``fala.Device``."""
     for node in nodes_of(file):
         match node:
             case ast.Attribute(value=ast.Name(id=owner), attr=name) if owner == module:
@@ -75,5 +75,5 @@ def modules_of(package):
 
 
 def room_of(module):
-    """The part of its package that a module lies in; "" is the package's door."""
+    """The subpackage of a module; "" is the package itself."""
     return module.split(".")[1] if "." in module else ""

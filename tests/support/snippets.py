@@ -14,7 +14,7 @@ _INCLUDED = re.compile(r'--8<-- "([^:]+)(?::\d+)?"')
 
 @dataclass(frozen=True)
 class Block:
-    """A block of code: of which page, at which line, in which language, with which marks."""
+    """A block of code with its page, line, language and marks."""
 
     page: str
     line: int
@@ -24,7 +24,7 @@ class Block:
 
     @property
     def included(self):
-        """The file that the block shows, if it does."""
+        """The file that the block includes, if any."""
         found = _INCLUDED.fullmatch(self.text.strip())
         return found and found[1]
 

@@ -1,4 +1,4 @@
-"""Adapters and prompts in torch, beside which a graph's optional inputs are held."""
+"""Adapters and prompts in torch, the reference for a graph's optional inputs."""
 
 from contextlib import contextmanager
 
@@ -21,7 +21,7 @@ def random_state(shapes, columns=5, tokens=4, seed=0, kind="", scale=0.3):
 
 
 def adapt(transformer, inputs):
-    """Put adapters into a BERT for good: a bottleneck behind a sub-layer's dense, and its norm."""
+    """Insert adapters into a BERT: a bottleneck and norm after each sub-layer's dense."""
     import torch
 
     class Bottleneck(torch.nn.Module):
@@ -49,7 +49,7 @@ def adapt(transformer, inputs):
 
 @contextmanager
 def prefixed(inputs):
-    """Let attention in torch see keys and values in front of a text's own, layer by layer."""
+    """Put keys and values in front of a text's own in torch's attention, layer by layer."""
     import torch
 
     plain = torch.nn.functional.scaled_dot_product_attention
@@ -79,7 +79,7 @@ def prefixed(inputs):
 
 @contextmanager
 def noted():
-    """Note the keys and values of every attention in torch, layer by layer."""
+    """Record the keys and values of torch's attention, layer by layer."""
     import torch
 
     plain = torch.nn.functional.scaled_dot_product_attention
@@ -99,7 +99,7 @@ def noted():
 
 
 def constant(model, inputs):
-    """A graph whose optional inputs are constants: a task's own separate export."""
+    """A graph with constants instead of optional inputs, like a task's separate export."""
     import onnx
 
     graph = onnx.ModelProto()
