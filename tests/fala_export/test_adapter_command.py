@@ -153,6 +153,6 @@ def test_inspect_shows_an_adapter(task):
     shown = export_command.works("inspect", task[0]).output
     assert "4 bottlenecks of 6" in shown
     assert "swish" in shown and "base digest" in shown
-    told = export_command.done("inspect", task[0])
-    assert told["kind"] == "adapter" and told["measured"] is None
-    assert told["adapter"]["config"]["config"]["init_weights"] == "houlsby"
+    report = export_command.done("inspect", task[0])
+    assert report["kind"] == "adapter" and report["measured"] is None
+    assert report["adapter"]["config"]["config"]["init_weights"] == "houlsby"

@@ -87,9 +87,9 @@ def test_the_command_reports_the_figures_of_its_bundle(tmp_path, teacher, text_f
 
     again = works("distill", teacher, *options, "--out", tmp_path / "b.fala")
     assert "continuing from" in again.stderr
-    other = Bundle.open(tmp_path / "b.fala")
-    assert other.manifest.files == bundle.manifest.files
-    assert other.manifest.details == details
+    second = Bundle.open(tmp_path / "b.fala")
+    assert second.manifest.files == bundle.manifest.files
+    assert second.manifest.details == details
     assert f"{report['student']['auc']:.4f}" in again.stdout
     assert "survives" in again.stdout
 

@@ -38,9 +38,9 @@ def test_a_table_becomes_a_recipe_and_the_recipe_a_release(posts, tmp_path):
     works("release", out, "--out", bundle)
     manifest = Bundle.open(bundle).manifest
     assert list(manifest.labels) == ["0", "1"]
-    kept = out.read_bytes()
+    content = out.read_bytes()
     assert "exists" in failed(*words)
-    assert out.read_bytes() == kept
+    assert out.read_bytes() == content
 
 
 def test_a_column_that_is_not_recognized_must_be_named(posts, tmp_path):

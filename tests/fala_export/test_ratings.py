@@ -104,8 +104,8 @@ def test_words_and_prior_accept_ratings_and_training_rejects_them(folder, tmp_pa
     assert Bundle.open(out).head().link.high == 10
     works("prior", "--release", out, "--data", data, "--scales-only")
     assert len(Bundle.open(out).scales) == 2
-    refused = failed(*words, "--work", tmp_path / "work", "--rating", "1", "5")
-    assert "not for the rating 'rating' from 1 to 5" in refused
+    message = failed(*words, "--work", tmp_path / "work", "--rating", "1", "5")
+    assert "not for the rating 'rating' from 1 to 5" in message
     beyond = failed(*words, "--frozen", "--rating", "2", "3")
     assert "label must be a number from 2 to 3" in beyond
 

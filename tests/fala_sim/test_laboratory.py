@@ -1,4 +1,4 @@
-"""Runs of the laboratory, from data to records: built-in backbones, small data, real processes."""
+"""Runs of the laboratory, from data to records, in real processes on small data."""
 
 import json
 import os

@@ -189,7 +189,7 @@ def test_a_personal_head_equals_a_devices_model(tmp_path):
 def test_the_exporters_command_takes_every_trial():
     needed = ("model", "--data", "d", "--work", "w", "--resume", "--out", "o", "--name", "n")
     planned = trials(KINDS)
-    assert len({(one.method, one.variant) for one in planned}) == len(planned)
+    assert len({(trial.method, trial.variant) for trial in planned}) == len(planned)
     for trial in planned:
         common = ("--quantize", "none", "--seed", "0", "--max-length", "48", "--json")
         arguments = [*needed, "--kind", trial.method, *trial.options, *common]
@@ -198,8 +198,8 @@ def test_the_exporters_command_takes_every_trial():
         assert params["fixed_backbone"] == (trial.variant == "fixed")
         assert params["mlm"] == (trial.variant == "mlm")
     assert not any("hard" in trial.method for trial in trials(KINDS, hard=False))
-    lengths = [one for one in trials(["prompt-length"]) if one.kind == "prompt-length"]
-    assert sorted({one.variant for one in lengths}) == [
+    lengths = [trial for trial in trials(["prompt-length"]) if trial.kind == "prompt-length"]
+    assert sorted({trial.variant for trial in lengths}) == [
         "length-1", "length-16", "length-256", "length-32",
     ]  # fmt: skip
 

@@ -213,7 +213,7 @@ def test_a_browser_shows_it_without_network_or_error(shown):
     assert [url for url in fetched if not url.startswith("data:")] == [fetched[0]]
     assert fetched[0].startswith("file://")
     assert shown.of("Runtime.exceptionThrown") == []
-    assert [said["entry"]["text"] for said in shown.of("Log.entryAdded")] == []
+    assert [message["entry"]["text"] for message in shown.of("Log.entryAdded")] == []
     assert shown.of("Runtime.consoleAPICalled") == []
 
 

@@ -25,8 +25,8 @@ class Block:
     @property
     def included(self):
         """The file that the block includes, if any."""
-        found = _INCLUDED.fullmatch(self.text.strip())
-        return found and found[1]
+        match = _INCLUDED.fullmatch(self.text.strip())
+        return match and match[1]
 
     def __str__(self):
         return f"{self.page}:{self.line}"
@@ -34,7 +34,7 @@ class Block:
 
 def blocks(*languages):
     """The blocks of code in some languages, in the order of pages."""
-    found = []
+    result = []
     for path in PAGES:
         text = path.read_text(encoding="utf-8")
         for match in _FENCE.finditer(text):
@@ -42,8 +42,8 @@ def blocks(*languages):
             line = text.count("\n", 0, match.start()) + 1
             page = path.relative_to(ROOT).as_posix()
             marks = frozenset(words[1:])
-            found.append(Block(page, line, words[0] if words else "", marks, match[3]))
-    return [block for block in found if block.language in languages]
+            result.append(Block(page, line, words[0] if words else "", marks, match[3]))
+    return [block for block in result if block.language in languages]
 
 
 def commands(block):
