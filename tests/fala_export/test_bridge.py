@@ -22,7 +22,7 @@ def embeddings(count, dimension, seed=0):
     )
 
 
-def planted(old, matrix, noise=0.0, seed=9):
+def map_with_noise(old, matrix, noise=0.0, seed=9):
     rng = np.random.default_rng(seed)
     new = old @ matrix + 3.0 + noise * rng.normal(size=(len(old), matrix.shape[1]))
     return new.astype(np.float32)
@@ -96,7 +96,7 @@ def test_procrustes_is_the_scaled_rotation_with_the_least_error(dimension, width
 def test_a_planted_affine_map_is_found():
     old = embeddings(400, 6)
     matrix = np.random.default_rng(5).normal(size=(6, 8))
-    learned = learn_map(old, planted(old, matrix))
+    learned = learn_map(old, map_with_noise(old, matrix))
     np.testing.assert_allclose(learned.matrix, matrix, atol=5e-3)
     np.testing.assert_allclose(learned.offset, 3.0, atol=5e-3)
     assert learned.chosen.explained > 0.9999
@@ -107,7 +107,7 @@ def test_a_planted_low_rank_is_found():
     rng = np.random.default_rng(5)
     old = rng.normal(size=(200, 30)).astype(np.float32)
     matrix = rng.normal(size=(30, 2)) @ rng.normal(size=(2, 30))
-    learned = learn_map(old, planted(old, matrix, noise=10.0))
+    learned = learn_map(old, map_with_noise(old, matrix, noise=10.0))
     assert (learned.chosen.form, learned.chosen.rank) == ("reduced rank", 2)
     assert np.linalg.matrix_rank(learned.matrix, tol=1e-3) == 2
     assert learned.chosen.explained > shares(learned)["ridge"] + 0.01
@@ -117,11 +117,11 @@ def test_procrustes_wins_for_a_rotation_with_few_documents_and_noise():
     rng, width = np.random.default_rng(5), 30
     old = rng.normal(size=(60, 20)).astype(np.float32)
     rotation = linalg.qr(rng.normal(size=(width, width)))[0][:20]
-    learned = learn_map(old, planted(old, 0.5 * rotation, noise=0.3))
+    learned = learn_map(old, map_with_noise(old, 0.5 * rotation, noise=0.3))
     assert learned.chosen.form == "procrustes"
     assert learned.chosen.explained > shares(learned)["ridge"] + 0.02
     truth = np.linalg.norm(learned.matrix - 0.5 * rotation)
-    ridge = Ridge(moments_of(old, planted(old, 0.5 * rotation, noise=0.3)))
+    ridge = Ridge(moments_of(old, map_with_noise(old, 0.5 * rotation, noise=0.3)))
     assert truth < min(np.linalg.norm(ridge.fit(s) - 0.5 * rotation) for s in STRENGTHS)
 
 
@@ -139,7 +139,7 @@ def test_explained_variance_of_noise_is_zero():
 def test_the_variance_is_that_of_new_documents():
     old, matrix = embeddings(2_000, 6), np.random.default_rng(5).normal(size=(6, 4))
     noise = np.array([0.1, 0.2, 0.4, 0.8])
-    learned = learn_map(old, planted(old, matrix, noise))
+    learned = learn_map(old, map_with_noise(old, matrix, noise))
     np.testing.assert_allclose(learned.variance, noise**2, rtol=0.2)
 
 

@@ -133,7 +133,7 @@ def test_mistakes_end_in_one_line_and_leave_nothing(
     assert not (tmp_path / "x.fala").exists()
 
 
-def scored(truth, noise, megabytes, seed):
+def noisy(truth, noise, megabytes, seed):
     """A model whose logits are the labels plus noise."""
     z = truth + noise * np.random.default_rng(seed).normal(size=len(truth))
     chances = 1 / (1 + np.exp(-z))
@@ -150,7 +150,7 @@ def task_of(count):
 
 def test_shares_are_of_the_gain_over_chance():
     task, truth = task_of(4_000)
-    teacher, student = (scored(truth, noise, size, 0) for noise, size in ((1, 20.0), (1.5, 4.0)))
+    teacher, student = (noisy(truth, noise, size, 0) for noise, size in ((1, 20.0), (1.5, 4.0)))
     report = survival(task, teacher, student)
     share = (student.figures["auc"] - 0.5) / (teacher.figures["auc"] - 0.5)
     low, high = report["interval"]
@@ -162,7 +162,7 @@ def test_shares_are_of_the_gain_over_chance():
 
 def test_no_share_is_reported_for_few_documents():
     task, truth = task_of(45)
-    report = survival(task, scored(truth, 8, 20.0, 1), scored(truth, 1, 4.0, 2))
+    report = survival(task, noisy(truth, 8, 20.0, 1), noisy(truth, 1, 4.0, 2))
     assert (report["share"], report["interval"], report["share_per_megabyte"]) == (None, None, None)
     assert "unknown how much" in table(report) and "%" not in table(report)
 

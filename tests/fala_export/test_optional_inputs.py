@@ -29,7 +29,7 @@ OPTIONS = ["--adapters", "--prompts", "--hard-prompts"]
 WIDE = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4}
 
 
-def opened(model, tokenizer, **settings):
+def encoder_of(model, tokenizer, **settings):
     data = model if isinstance(model, bytes) else model.SerializeToString()
     return OnnxEncoder(data, tokenizer, max_length=LENGTH, **settings)
 
@@ -62,7 +62,7 @@ def models(graphs):
 
 @pytest.fixture(scope="module")
 def backbones(models, encoder):
-    return {name: opened(model, encoder.tokenizer) for name, model in models.items()}
+    return {name: encoder_of(model, encoder.tokenizer) for name, model in models.items()}
 
 
 @pytest.fixture(scope="module")
@@ -73,11 +73,11 @@ def backbone(backbones):
 @pytest.mark.parametrize("precision", ["none", "fp16", "int8", "int4"])
 def test_a_state_equals_an_export_with_constants(precision, graphs, backbones, encoder):
     backbone = backbones[precision]
-    plain = opened(graphs[precision], encoder.tokenizer)
+    plain = encoder_of(graphs[precision], encoder.tokenizer)
     np.testing.assert_array_equal(backbone.encode(TEXTS), plain.encode(TEXTS))
     inputs = random_state(backbone.optional_inputs)
     model = add_optional_inputs(graphs[precision], adapters=True, prompts=True)
-    apart = opened(constant(model, inputs), encoder.tokenizer)
+    apart = encoder_of(constant(model, inputs), encoder.tokenizer)
     assert not apart.optional_inputs
     used = backbone.encode(TEXTS, EncoderState.of(inputs))
     if precision in ("none", "fp16"):
@@ -94,7 +94,7 @@ def test_adapters_are_the_bottlenecks_of_the_paper(folder, backbone):
     used = backbone.encode(TEXTS, EncoderState.of(inputs))
     np.testing.assert_allclose(used, encoder.encode(TEXTS, LENGTH), atol=2e-5)
     # A separate export differs only in the order of sums.
-    apart = opened(encoder_graph(encoder.module), encoder.tokenizer)
+    apart = encoder_of(encoder_graph(encoder.module), encoder.tokenizer)
     np.testing.assert_allclose(used, apart.encode(TEXTS), atol=2e-6)
 
 
@@ -102,7 +102,7 @@ def test_adapters_are_the_bottlenecks_of_the_paper(folder, backbone):
 def test_prefixes_are_keys_and_values_in_front_of_a_texts_own(family, tmp_path):
     encoder = load_encoder(str(write_model(tmp_path / family, family)))
     model = add_optional_inputs(encoder_graph(encoder.module), adapters=False, prompts=True)
-    backbone = opened(model, encoder.tokenizer)
+    backbone = encoder_of(model, encoder.tokenizer)
     inputs = random_state(backbone.optional_inputs, scale=1)
     used = backbone.encode(TEXTS, EncoderState.of(inputs))
     expected = []
@@ -119,7 +119,7 @@ def test_prefixes_of_mpnet_have_no_distance(tmp_path):
 
     encoder = load_encoder(str(write_model(tmp_path / "mpnet", "mpnet")))
     model = add_optional_inputs(encoder_graph(encoder.module), adapters=False, prompts=True)
-    backbone = opened(model, encoder.tokenizer)
+    backbone = encoder_of(model, encoder.tokenizer)
     inputs = random_state(backbone.optional_inputs, scale=1)
 
     def forward(self, hidden, attention_mask=None, head_mask=None, position_bias=None, *_, **__):
@@ -171,7 +171,7 @@ def test_sites_may_differ_in_size_and_be_left_out(backbone):
 
 def test_onnxruntimes_own_format_keeps_them(models, backbones, encoder):
     converted = to_ort(models["int8"].SerializeToString()).model
-    stored = opened(converted, encoder.tokenizer, ort_format=True)
+    stored = encoder_of(converted, encoder.tokenizer, ort_format=True)
     assert stored.optional_inputs == backbones["int8"].optional_inputs
     audit_model(converted, LENGTH, ort_format=True)
     state = EncoderState.of(random_state(stored.optional_inputs))
@@ -196,7 +196,7 @@ def test_a_hard_prompt_is_compiled_to_a_prefix(backbones, encoder, models):
     with prefixed(expected):
         np.testing.assert_allclose(used, encoder.encode(TEXTS[:1], LENGTH), atol=2e-5)
     converted = to_ort(models["int8"].SerializeToString()).model
-    stored = opened(converted, encoder.tokenizer, ort_format=True)
+    stored = encoder_of(converted, encoder.tokenizer, ort_format=True)
     rounded = compile_text(stored, context)
     assert rounded.digest == compiled.digest != compile_text(stored, "Another").digest
     for name, array in expected.items():
@@ -207,7 +207,7 @@ def test_a_hard_prompt_is_compiled_to_a_prefix(backbones, encoder, models):
 
 def test_a_state_for_another_backbone_is_refused(backbone, graphs, encoder):
     inputs = random_state(backbone.optional_inputs)
-    plain = opened(graphs["none"], encoder.tokenizer)
+    plain = encoder_of(graphs["none"], encoder.tokenizer)
     with pytest.raises(BundleFormatError, match="no optional input adapter"):
         plain.encode(TEXTS, EncoderState.of(inputs))
     wide = {**inputs, "adapter.0.output.up.bias": np.zeros(65, np.float32)}

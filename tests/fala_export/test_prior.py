@@ -40,7 +40,7 @@ def population(people=100, rows=30, along=0.0, bias=0.0, mean=None, seed=0):
     return inputs, (rng.random(len(logits)) < expit(logits)).astype(float), names.tolist()
 
 
-def gathered(inputs, labels, names):
+def gather(inputs, labels, names):
     logits = inputs.astype(float) @ WEIGHT.astype(float) + BIAS
     return gather_annotators(inputs, None, logits, labels, names)
 
@@ -57,14 +57,14 @@ def covariance(prior):
 
 
 @pytest.fixture(scope="module")
-def differing():
+def population_rows():
     mean = np.array([0.0, 0.0, 0.0, 0.0, 0.7, 0.0, 0.5])
     return population(along=1.5, bias=1.2, mean=mean, seed=1)
 
 
 @pytest.fixture(scope="module")
-def choice(differing):
-    return chosen(gathered(*differing))
+def choice(population_rows):
+    return chosen(gather(*population_rows))
 
 
 def test_a_planted_population_is_recovered(choice):
@@ -87,7 +87,7 @@ def test_the_prior_has_a_lower_held_out_loss_than_the_vendors_head(choice):
 def test_the_devices_prior_is_measured_with_the_devices_fit():
     """With inputs far from 0, the devices' prior does not change the mean logit."""
     inputs, labels, names = population(people=20, rows=20, bias=1.0, seed=10)
-    near = [_devices_loss(a) for a in gathered(inputs, labels, names)]
+    near = [_devices_loss(a) for a in gather(inputs, labels, names)]
     logits = inputs.astype(float) @ WEIGHT.astype(float) + BIAS
     far = gather_annotators(inputs + 7, None, logits, labels, names)
     np.testing.assert_allclose([_devices_loss(a) for a in far], near, rtol=1e-3)
@@ -119,23 +119,23 @@ def test_annotators_are_fitted_as_devices_fit():
     np.testing.assert_allclose(annotator.logits + kernel @ mode.dual, fitted[:, 0], atol=1e-3)
 
 
-def test_several_processes_choose_as_one_does(differing, choice):
-    parallel = choose_prior(gathered(*differing), lambda _: None, in_processes)
+def test_several_processes_choose_as_one_does(population_rows, choice):
+    parallel = choose_prior(gather(*population_rows), lambda _: None, in_processes)
     assert (parallel.prior, parallel.held_out) == (choice.prior, choice.held_out)
     assert (parallel.losses, parallel.candidate) == (choice.losses, choice.candidate)
 
 
 def test_no_prior_is_chosen_if_the_vendors_head_is_better():
-    choice = chosen(gathered(*population(people=40, rows=20, seed=3)))
+    choice = chosen(gather(*population(people=40, rows=20, seed=3)))
     assert choice.prior is None and set(choice.held_out) == {None}
     assert re.search(r"with the vendor's head alone.*isotropic prior", choice.details()["refused"])
 
 
 def test_the_order_of_rows_changes_nothing():
     inputs, labels, names = population(people=20, along=1.5, bias=1.2, seed=1)
-    choice = chosen(gathered(inputs, labels, names))
+    choice = chosen(gather(inputs, labels, names))
     order = np.random.default_rng(4).permutation(len(names))
-    again = chosen(gathered(inputs[order], labels[order], [names[index] for index in order]))
+    again = chosen(gather(inputs[order], labels[order], [names[index] for index in order]))
     assert again.candidate == choice.candidate
     assert again.vendor == pytest.approx(choice.vendor, rel=1e-9)
     np.testing.assert_allclose(again.prior.mean, choice.prior.mean, atol=1e-5)
@@ -170,18 +170,18 @@ def test_a_mode_of_ratings_is_the_ridge_regression():
 
 def test_annotators_need_ten_rows():
     inputs, labels, names = population(people=25, rows=10)
-    assert len(gathered(inputs, labels, names)) == 25
+    assert len(gather(inputs, labels, names)) == 25
     names[0] = None
-    assert len(gathered(inputs, labels, names)) == 24
+    assert len(gather(inputs, labels, names)) == 24
     few = [names[index] if index % 10 < 9 or index < 190 else None for index in range(250)]
     with pytest.raises(DataError, match=r"18 of 25 public annotators.*needs 20.*isotropic prior"):
-        gathered(inputs, labels, few)
+        gather(inputs, labels, few)
 
 
 def test_the_isotropic_prior_gives_logits_the_same_variance_at_any_scale():
     inputs, labels, names = population(people=20, rows=10)
     for scale in (0.01, 1.0, 50.0):
-        annotators = gathered((scale * inputs + 3).astype(np.float32), labels, names)
+        annotators = gather((scale * inputs + 3).astype(np.float32), labels, names)
         together = np.concatenate([annotator.inputs for annotator in annotators]).astype(float)
         spread = isotropic(annotators).covariance
         centred = together - together.mean(axis=0)

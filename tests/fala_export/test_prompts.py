@@ -60,7 +60,7 @@ def texts_of(encoder):
     return ids.where(mask == 1, encoder.pad_id), mask
 
 
-def prompted(encoder, kind, **settings):
+def make_prompted(encoder, kind, **settings):
     return make_encoder(encoder, PromptSettings(kind, length=4, **settings), COUNT, 0).eval()
 
 
@@ -73,7 +73,7 @@ def rows_of(path, rows):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_prompts_at_every_layer_are_keys_and_values(family, mlp, encoders, folders):
     encoder = encoders[family]
-    module, (ids, mask) = prompted(encoder, "soft-all", mlp=mlp), texts_of(encoder)
+    module, (ids, mask) = make_prompted(encoder, "soft-all", mlp=mlp), texts_of(encoder)
     with torch.inference_mode():
         module.prompts.table.add_(torch.randn(module.prompts.table.shape) * 0.1)
         numbers = torch.tensor([UNKNOWN, 1, 3])
@@ -95,7 +95,7 @@ def test_prompts_at_every_layer_are_keys_and_values(family, mlp, encoders, folde
 @pytest.mark.parametrize("family", FAMILIES)
 def test_without_a_prompt_an_embedding_equals_the_backbone_s(family, kind, encoders):
     encoder = encoders[family]
-    module, (ids, mask) = prompted(encoder, kind), texts_of(encoder)
+    module, (ids, mask) = make_prompted(encoder, kind), texts_of(encoder)
     nothing = torch.zeros(COUNT, 3, dtype=torch.long)
     context = {"context": nothing, "context_mask": nothing} if kind.startswith("hard") else {}
     with torch.inference_mode():
@@ -112,7 +112,7 @@ def test_without_a_prompt_an_embedding_equals_the_backbone_s(family, kind, encod
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_hard_prompt_compiles_to_keys_and_values(family, encoders):
     encoder = encoders[family]
-    module, (ids, mask) = prompted(encoder, "hard-static"), texts_of(encoder)
+    module, (ids, mask) = make_prompted(encoder, "hard-static"), texts_of(encoder)
     context = torch.randint(5, 60, (6,), generator=torch.Generator().manual_seed(2))
     before, ones = context.expand(COUNT, -1), torch.ones(COUNT, 6, dtype=torch.long)
     with torch.inference_mode():
@@ -124,7 +124,7 @@ def test_a_hard_prompt_compiles_to_keys_and_values(family, encoders):
             past_key_values=cache_of(module.compiled(context).expand(-1, -1, COUNT, -1, -1, -1)),
         ).last_hidden_state
         torch.testing.assert_close(tokens, compiled_states)
-        paper = prompted(encoder, "hard-static", both_ways=True)
+        paper = make_prompted(encoder, "hard-static", both_ways=True)
         theirs = encoder.module.transformer(
             input_ids=torch.cat([before, ids], dim=1)[[0]],
             attention_mask=torch.cat([ones, mask], dim=1)[[0]],
@@ -136,11 +136,11 @@ def test_a_hard_prompt_compiles_to_keys_and_values(family, encoders):
 def test_other_backbones_and_positions_are_refused(tmp_path):
     encoder = load_encoder(str(write_model(tmp_path / "m", "distilbert")))
     with pytest.raises(ExportError, match="not for a distilbert model"):
-        prompted(encoder, "soft-all")
+        make_prompted(encoder, "soft-all")
     settings = {"position_embedding_type": "relative_key"}
     encoder = load_encoder(str(write_model(tmp_path / "r", "bert", **settings)))
     with pytest.raises(ExportError, match="positions are relative_key"):
-        prompted(encoder, "soft-one")
+        make_prompted(encoder, "soft-one")
 
 
 def test_writers_of_few_rows_are_unknown(tmp_path):

@@ -40,7 +40,7 @@ def vendor(tmp_path, begun):
     return begun.copy(tmp_path / "vendor")
 
 
-def installed(tmp_path, vendor, root=None, releases=None, product=None):
+def installed_manifest(tmp_path, vendor, root=None, releases=None, product=None):
     """The manifest that a new device installs."""
     with (
         FileServer(vendor.files()) as server,
@@ -74,7 +74,7 @@ class TestCommands:
         assert re.search(r"news +3 +2/3 ", printed)
         vendor = Vendor.__new__(Vendor)
         vendor.folder = repo
-        manifest = installed(tmp_path, vendor, begun["root"], releases, "news")
+        manifest = installed_manifest(tmp_path, vendor, begun["root"], releases, "news")
         assert (manifest.name, manifest.version) == ("tiny encoder", 1)
 
     def test_a_signed_bundle_is_trusted_by_its_key(self, tmp_path, releases):
@@ -203,7 +203,7 @@ class TestRepository:
         state = vendor.state()
         assert list(state.targets["targets"].signed.targets) == []
         assert list(state.targets["model"].signed.targets) == ["model/release.fala"]
-        manifest = installed(tmp_path, vendor, releases=releases)
+        manifest = installed_manifest(tmp_path, vendor, releases=releases)
         assert (manifest.product, manifest.version) == ("model", 2)
         with pytest.raises(ExportError, match="keys of its own already"):
             vendor.delegate("model")
@@ -243,16 +243,16 @@ def test_devices_accept_a_repository_killed_at_every_file(tmp_path, begun, relea
             vendor = Vendor.__new__(Vendor)
             vendor.folder, vendor.keys, vendor.days = folder, out / f"keys-{folder.name}", 0
             with FileServer(vendor.files()) as server:
-                found = offered(device, server, vendor)
+                found = offered_version(device, server, vendor)
             # A release is published with its last file.
             whole = folder.name == "publish-4"
             assert found == ("2" if whole else "1"), folder
             vendor.publish(releases / "new.fala")
             with FileServer(vendor.files()) as server:
-                assert offered(device, server, vendor) == ("3" if whole else "2"), folder
+                assert offered_version(device, server, vendor) == ("3" if whole else "2"), folder
 
 
-def offered(device, server, vendor):
+def offered_version(device, server, vendor):
     """The version that a new device would install."""
     from fala.updates.client import Source, _target
     from fala.updates.fetcher import Fetcher

@@ -52,7 +52,7 @@ def write_recipe(kitchen, text=RECIPE):
     (kitchen / "recipe.toml").write_text(text)
 
 
-def planned(kitchen):
+def dry_run(kitchen):
     return done("release", kitchen / "recipe.toml", "--dry-run")
 
 
@@ -142,17 +142,17 @@ def test_completed_steps_are_not_repeated(kitchen, monkeypatch):
     release(kitchen)
     assert (kitchen / "recipe.fala").read_bytes() == first
     # Changed rows affect all steps; a changed check affects no earlier step.
-    assert {cost["texts"] for cost in planned(kitchen)["costs"]} == {0}
+    assert {cost["texts"] for cost in dry_run(kitchen)["costs"]} == {0}
     write_recipe(kitchen, RECIPE.replace("users = 3", "users = 2"))
-    assert list(planned(kitchen)["steps"].values()) == ["done"] * 3 + ["to do"] * 3
+    assert list(dry_run(kitchen)["steps"].values()) == ["done"] * 3 + ["to do"] * 3
     with (kitchen / "posts.csv").open("a") as stream:
         stream.write("another kind post,0,u1\n")
-    assert set(planned(kitchen)["steps"].values()) == {"to do"}
+    assert set(dry_run(kitchen)["steps"].values()) == {"to do"}
 
 
 def test_a_dry_run_lists_the_steps(kitchen):
     before = sorted(kitchen.iterdir())
-    plan = planned(kitchen)
+    plan = dry_run(kitchen)
     assert sorted(kitchen.iterdir()) == before
     assert plan["steps"] == dict.fromkeys(
         ["backbone and head", "bridge from first", "prior and scales", "check", "sign", "publish"],

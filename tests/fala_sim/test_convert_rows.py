@@ -162,7 +162,7 @@ def test_save_is_atomic(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def annotated(folder):
+def write_annotated(folder):
     entries = {
         str(n): {"text": f"text {n}", "annotations": f"{n % 2},0,1", "annotators": "u,v,w"}
         for n in range(20)
@@ -173,7 +173,7 @@ def annotated(folder):
 
 def test_json_counts_are_on_standard_output(tmp_path):
     out = tmp_path / "out.jsonl"
-    done = run("lewidi", annotated(tmp_path), "--users", 1, "--out", out, "--json")
+    done = run("lewidi", write_annotated(tmp_path), "--users", 1, "--out", out, "--json")
     assert done.exit_code == 0
     assert done.stderr == ""
     counts = json.loads(done.stdout)

@@ -46,7 +46,7 @@ def results(folder, tmp_path_factory):
     return results
 
 
-def appended(results):
+def records_in(results):
     """The records of the run's database, by key."""
     with sqlite3.connect(results / DATABASE) as database:
         return dict(database.execute("SELECT key, record FROM records"))
@@ -118,9 +118,9 @@ def test_settings_are_the_best_on_validation_users(results):
 
 
 def test_recorded_jobs_are_not_run_again(folder, results):
-    before = appended(results)
+    before = records_in(results)
     again = done("table", "2", "--run", *arguments(folder, results))
-    assert appended(results) == before
+    assert records_in(results) == before
     assert again["name"] == "table-2"
 
 
@@ -138,7 +138,7 @@ def test_only_a_missing_record_is_made_again(folder, results, tmp_path):
     (copied / DATABASE).unlink()
     after = done("table", "2", "--run", *arguments(folder, copied))
     assert after["rows"] == before["rows"]
-    (again,) = map(json.loads, appended(copied).values())
+    (again,) = map(json.loads, records_in(copied).values())
     (earlier,) = (record for record in records if key_of(record) == lost)
     assert key_of(again) == lost
     assert again["scores"] == earlier["scores"]
@@ -164,11 +164,11 @@ def test_a_killed_run_leaves_whole_records_and_resumes(folder, results, tmp_path
         process.send_signal(signal.SIGKILL)
         process.wait()
     time.sleep(1.0)  # its jobs end with it
-    records = appended(results)
+    records = records_in(results)
     time.sleep(1.0)
-    assert appended(results) == records
+    assert records_in(results) == records
     works("table", "2", "--run", *fewer)
-    after = appended(results)
+    after = records_in(results)
     assert len(after) == 1 + 6  # a division, and three methods of two users
     assert {key: after[key] for key in records} == records
 
@@ -191,12 +191,12 @@ def test_a_folder_of_the_same_name_is_another_data_set(folder, results, tmp_path
     new = [record for record in records if record["data"] == f"lewidi:{other_folder}"]
     assert {record["user"] for record in new} == {"a0", "a1"}
     # By a relative path, it is the same data set.
-    before = appended(tmp_path / "copied")
+    before = records_in(tmp_path / "copied")
     monkey = pytest.MonkeyPatch()
     with monkey.context() as patched:
         patched.chdir(other_folder.parent)
         works("table", "2", "--run", *arguments(other_folder.name, tmp_path / "copied"), *few)
-    assert appended(tmp_path / "copied") == before
+    assert records_in(tmp_path / "copied") == before
 
 
 def test_a_results_folder_rejects_changed_data(folder, results, tmp_path):

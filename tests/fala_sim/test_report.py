@@ -48,12 +48,12 @@ def written(tmp_path_factory):
     make = Entry.__call__
     style = dict(mpl.rcParams)
 
-    def noted(entry, records):
+    def record_plot(entry, records):
         drawn[str(entry)] = make(entry, records)
         return drawn[str(entry)]
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Entry, "__call__", noted)
+        patched.setattr(Entry, "__call__", record_plot)
         files = write_report(folder / "results", folder / "out" / "report.html")
     assert dict(mpl.rcParams) == style
     return files, drawn

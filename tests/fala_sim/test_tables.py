@@ -182,15 +182,15 @@ def test_heat_map_pairs_seeds_and_marks_what_is_missing():
 
 
 def test_search_table_shows_tried_and_chosen_settings():
-    def tried(*aucs):
+    def tries(*aucs):
         return [
             {"settings": {"learning_rate": rate}, "scores": scores(auc)}
             for rate, auc in zip((1e-3, 1e-4, 1e-5), aucs, strict=True)
         ]
 
     runs = [
-        about("Val", method="lora", kind="search", tried=tried(0.6, 0.9, 0.5)),
-        about("Vic", method="lora", kind="search", tried=tried(0.7, 0.5, 0.5)),
+        about("Val", method="lora", kind="search", tried=tries(0.6, 0.9, 0.5)),
+        about("Vic", method="lora", kind="search", tried=tries(0.7, 0.5, 0.5)),
     ]
     before = TABLES["search"](frame_of({"search": runs}))
     assert cell(before, "settings tried", method="LoRA") == 3
@@ -204,7 +204,7 @@ def test_search_table_shows_tried_and_chosen_settings():
     assert cell(after, "chosen's AUC", method="LoRA") == pytest.approx(0.65)
 
 
-def rated(method, rmse, **fields):
+def stars(method, rmse, **fields):
     records = replaced(method, task="rating", data="stars", **fields)
     for record, value in zip(records, rmse, strict=True):
         record["scores"] = {"rmse": value, "rank_correlation": 1 - value}
@@ -212,8 +212,8 @@ def rated(method, rmse, **fields):
 
 
 def test_ratings_have_a_table_of_their_own_beside_labels():
-    runs = [*rated("global-words", [0.2] * 4 + [0.4]), *rated("fala", [0.1] * 2 + [0.3] * 3)]
-    budgets = rated("fala", [0.1] * 5, variant="100")
+    runs = [*stars("global-words", [0.2] * 4 + [0.4]), *stars("fala", [0.1] * 2 + [0.3] * 3)]
+    budgets = stars("fala", [0.1] * 5, variant="100")
     records = frame_of({"replacement": [*runs, *replaced("fala")], "frontier": budgets})
     table = TABLES["ratings"](records)
     assert column(table, "method") == ["Vendor with words", "FaLA", "FaLA, 100 passes"]

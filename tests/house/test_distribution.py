@@ -32,7 +32,7 @@ def files_in(package):
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory):
+def archives(tmp_path_factory):
     """The wheel and the source archive of this checkout."""
     folder = tmp_path_factory.mktemp("dist")
     folders = [folder / "once", folder / "again"]
@@ -46,8 +46,8 @@ def built(tmp_path_factory):
     return wheel, source
 
 
-def test_the_metadata_are_valid_for_a_package_index(built):
-    with zipfile.ZipFile(built[0]) as archive:
+def test_the_metadata_are_valid_for_a_package_index(archives):
+    with zipfile.ZipFile(archives[0]) as archive:
         (name,) = [name for name in archive.namelist() if name.endswith("/METADATA")]
         fields = Metadata.from_email(archive.read(name), validate=True)
     assert fields.author == "The FaLA authors" or fields.author_email
@@ -58,9 +58,9 @@ def test_the_metadata_are_valid_for_a_package_index(built):
     assert all(fields.requires_python.contains(version) for version in versions)
 
 
-def test_the_wheel_has_the_three_packages_and_the_plugin(built):
+def test_the_wheel_has_the_three_packages_and_the_plugin(archives):
     """With built-in models, templates and py.typed, and no other files."""
-    with zipfile.ZipFile(built[0]) as archive:
+    with zipfile.ZipFile(archives[0]) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert names == {
         file.relative_to(package.parent).as_posix()
@@ -71,18 +71,18 @@ def test_the_wheel_has_the_three_packages_and_the_plugin(built):
     assert {f"{package.name}/py.typed" for package in PACKAGES} < names
 
 
-def test_pytest_finds_the_fixtures(built):
+def test_pytest_finds_the_fixtures(archives):
     """In an installation; the tests of this checkout load the plugin in ``conftest.py``."""
-    with zipfile.ZipFile(built[0]) as archive:
+    with zipfile.ZipFile(archives[0]) as archive:
         (name,) = [name for name in archive.namelist() if name.endswith("entry_points.txt")]
         entries = configparser.ConfigParser()
         entries.read_string(archive.read(name).decode())
     assert dict(entries["pytest11"]) == {"pytest_fala": "pytest_fala"}
 
 
-def test_the_source_archive_has_the_tables_and_no_records(built):
-    assert built[1].stat().st_size < 7.5 * MEGABYTE
-    with tarfile.open(built[1]) as archive:
+def test_the_source_archive_has_the_tables_and_no_records(archives):
+    assert archives[1].stat().st_size < 7.5 * MEGABYTE
+    with tarfile.open(archives[1]) as archive:
         names = {member.name.partition("/")[2] for member in archive.getmembers()}
     assert {"pyproject.toml", "README.md", "LICENSE", "conftest.py"} < names
     assert {

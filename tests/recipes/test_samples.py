@@ -12,7 +12,7 @@ pytestmark = pytest.mark.thorough
 
 
 @pytest.fixture(scope="module")
-def remade(tmp_path_factory):
+def new_folder(tmp_path_factory):
     """A folder of new releases on the package's backbones."""
     folder = tmp_path_factory.mktemp("samples")
     write_samples(built_in("glove"), built_in("bert"), folder)
@@ -20,8 +20,8 @@ def remade(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", ["glove", "bert"])
-def test_the_shipped_samples_equal_the_recipes_output(remade, name):
-    shipped, again = Bundle.open(sample_release(name)), Bundle.open(remade / f"{name}.fala")
+def test_the_shipped_samples_equal_the_recipes_output(new_folder, name):
+    shipped, again = Bundle.open(sample_release(name)), Bundle.open(new_folder / f"{name}.fala")
     if expected_answers(shipped.backbone(), shipped.head()) != shipped.manifest.details["probes"]:
         pytest.skip("this processor's int8 arithmetic is not that of the files")
     assert shipped.backbone_digest == again.backbone_digest
