@@ -67,7 +67,7 @@ def test_adapters_equal_those_of_the_adapters_library():
         assert key == "reduction_factor" or expected[key] == value, key
 
 
-def test_an_adapter_has_so_many_parameters_and_starts_near_the_identity():
+def test_an_adapter_has_few_parameters_and_starts_near_the_identity():
     d, m, scale = 48, 7, 0.01
     bottleneck = Bottleneck(d, m, scale, torch.Generator().manual_seed(0))
     assert sum(p.numel() for p in bottleneck.parameters()) == 2 * m * d + d + m

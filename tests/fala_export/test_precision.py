@@ -157,7 +157,7 @@ def run(model, ids):
 
 
 @pytest.mark.parametrize("precision", ["int8", "int4"])
-def test_a_token_whose_values_are_zero_stays_zero(precision):
+def test_a_token_of_zeros_has_an_embedding_of_zeros(precision):
     weight = np.random.default_rng(4).normal(size=(128, 48)).astype(np.float32)
     model, table = lone_product(weight)
     ids = np.array([[0, 1, 2], [3, 0, 63]])

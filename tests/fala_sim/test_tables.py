@@ -164,7 +164,7 @@ def test_heat_map_shows_differences_from_the_column_users_own_model():
     np.testing.assert_allclose(matrix, [[0, 0.6 - 0.8], [0.5 - 0.9, 0]])
 
 
-def test_heat_map_pairs_seeds_and_marks_what_is_missing():
+def test_heat_map_pairs_seeds_and_leaves_missing_cells_empty():
     matrix = heat(
         crossed("Ann", 0.9, {"Ben": 0.6}),
         crossed("Ann", 0.7, {"Ben": 0.4}, seed=1),
