@@ -1,4 +1,4 @@
-"""The examples in the docstrings of the public door run, and print what stands below them."""
+"""Examples in public docstrings run, and print their documented output."""
 
 import doctest
 import inspect
@@ -8,7 +8,7 @@ import pytest
 
 import fala
 
-#: Methods that take more than a few lines to show, and the pages whose snippets show them.
+#: Methods with longer examples, and the pages that have them.
 ON_PAGES = {
     "adapter": "tasks.md",
     "delete_adapter": "tasks.md",
@@ -17,14 +17,14 @@ ON_PAGES = {
     "update": "updates.md",
 }
 
-#: Types of which an app makes objects.
+#: Types that an app instantiates.
 MADE = {"Budget", "Bundle", "Device", "Item", "Match", "Pair"}
 
 _OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
 def with_examples():
-    """The functions, the types that an app makes, and the methods of a device."""
+    """Public functions, types that an app instantiates, and methods of a device."""
     functions = {name for name in fala.__all__ if inspect.isfunction(getattr(fala, name))}
     methods = {
         f"Device.{name}"
@@ -50,11 +50,11 @@ def run(name, names):
 
 
 @pytest.mark.parametrize("name", with_examples())
-def test_an_example_prints_what_stands_below_it(name, tmp_path, monkeypatch):
+def test_an_example_prints_its_documented_output(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names = {"fala": fala, "np": np}
     if name.startswith("Device."):
-        run("Device", names)  # their examples go on with the class's
+        run("Device", names)  # their examples continue the class's
     run(name, names)
     if "device" in names:
         names["device"].close()

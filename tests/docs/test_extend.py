@@ -1,4 +1,4 @@
-"""A method that is not ours, added as docs/extend.md says, is run and has its row everywhere."""
+"""A method and a data set that are added as in docs/extend.md run and appear in tables."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from snippets import blocks
 
 pytestmark = pytest.mark.slow
 
-#: Runs some commands, and prints what each says.
+#: Runs commands, and prints their status and outputs.
 PROGRAM = """
 import json, sys
 from click.testing import CliRunner
@@ -28,15 +28,15 @@ for command in json.loads(sys.argv[1]):
 
 @pytest.fixture(scope="module")
 def extended(tmp_path_factory):
-    """What commands of a laboratory say that has the page's method, in a process of their own."""
+    """Outputs of the commands of an extended laboratory, in a child process."""
     root = tmp_path_factory.mktemp("extended")
     package = root / "fala_sim"
     shutil.copytree(ROOT / "device_sim/fala_sim", package,
                     ignore=shutil.ignore_patterns("__pycache__"))  # fmt: skip
-    page = [one.text for one in blocks("python") if one.page == "docs/extend.md"]
-    (text,) = [one for one in page if "class NearestMean" in one]
+    page = [block.text for block in blocks("python") if block.page == "docs/extend.md"]
+    (text,) = [block for block in page if "class NearestMean" in block]
     (package / "methods/nearest_mean.py").write_text(text)
-    (text,) = [one for one in page if "def read(" in one]
+    (text,) = [block for block in page if "def read(" in block]
     (package / "convert/answers.py").write_text(text)
     rows = root / "users.jsonl"
     works("convert", "lewidi", write_data(root / "data"), "--users", 2, "--out", rows)
@@ -45,10 +45,10 @@ def extended(tmp_path_factory):
     }
 
     results = ("--results", str(root / "results"))
-    answers = root / "answers"
-    answers.mkdir()
+    source = root / "answers"
+    source.mkdir()
     posts = [{"text": f"post {n}", "who": who, "label": n % 2} for n in range(30) for who in "abc"]
-    (answers / "answers.jsonl").write_text("\n".join(map(json.dumps, posts)))
+    (source / "answers.jsonl").write_text("\n".join(map(json.dumps, posts)))
     commands = {
         "headline": [
             "table", "headline", "--run", "--data", f"rows:{rows}", "--users", "2", "--new", "bert",
@@ -56,7 +56,7 @@ def extended(tmp_path_factory):
         ],
         "table 2": ["table", "2", "--json", *results],
         "figure": ["figure", "scores", *results],
-        "convert": ["convert", "answers", str(answers), "--users", "1"],
+        "convert": ["convert", "answers", str(source), "--users", "1"],
     }  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, json.dumps(list(commands.values()))],
@@ -76,12 +76,12 @@ def test_a_registered_method_has_its_row_in_the_headline_and_table_2(extended):
     assert "Nearest mean 0." in printed, errors
 
 
-def test_a_data_set_is_one_file(extended):
+def test_a_data_set_is_added_by_one_file(extended):
     status, printed, errors = extended["convert"]
     assert status == 0, errors
     assert {json.loads(line)["user"] for line in printed.splitlines()} == {"a", "b", "c"}
 
 
-def test_too_few_people_for_the_users_asked_for_are_named(extended):
-    """The second of two people is a validation user, which the run says."""
+def test_too_few_people_for_users_are_reported(extended):
+    """The second of two people is a validation user."""
     assert "too few people for --users 2: 1 of them are tested" in extended["headline"][2]

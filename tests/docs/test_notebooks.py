@@ -1,4 +1,4 @@
-"""The notebooks run, and print what they keep."""
+"""The notebooks run, and print their saved outputs."""
 
 import re
 
@@ -16,7 +16,7 @@ _NUMBER = re.compile(r"[-+]?\d*\.?\d+")
 
 
 def outputs(notebook):
-    """What the cells printed and returned, as one text a cell: a stream may come in pieces."""
+    """The outputs of each cell as one text, since a stream may have several parts."""
     return [
         "".join(
             output["text"] if output["output_type"] == "stream" else output["data"]["text/plain"]
@@ -30,15 +30,15 @@ def outputs(notebook):
 @pytest.mark.parametrize(
     "path", sorted((ROOT / "docs/notebooks").glob("*.ipynb")), ids=lambda path: path.stem
 )
-def test_a_notebook_prints_what_it_keeps(path):
+def test_a_notebook_prints_its_saved_outputs(path):
     if path.stem == "researcher" and not list((ROOT / "device_sim/results").glob("*/records*")):
         pytest.skip("a source archive has no records")
     notebook = nbformat.read(path, as_version=4)
-    kept = outputs(notebook)
-    place = {"metadata": {"path": str(ROOT)}}
-    ran = outputs(nbclient.NotebookClient(notebook, timeout=120, resources=place).execute())
-    assert [_NUMBER.sub("", text) for text in ran] == [_NUMBER.sub("", text) for text in kept]
-    for now, before in zip(ran, kept, strict=True):
+    saved = outputs(notebook)
+    resources = {"metadata": {"path": str(ROOT)}}
+    printed = outputs(nbclient.NotebookClient(notebook, timeout=120, resources=resources).execute())
+    assert [_NUMBER.sub("", text) for text in printed] == [_NUMBER.sub("", text) for text in saved]
+    for new, old in zip(printed, saved, strict=True):
         # Embeddings of int8 differ a little between families of processors.
-        numbers = [np.array(_NUMBER.findall(text), float) for text in (now, before)]
+        numbers = [np.array(_NUMBER.findall(text), float) for text in (new, old)]
         np.testing.assert_allclose(*numbers, atol=0.03)

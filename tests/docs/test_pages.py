@@ -1,4 +1,4 @@
-"""The pages are whole: every public name is in the reference, and pictures are of the records."""
+"""The reference has every public name, and links and pictures are correct."""
 
 import re
 from xml.etree import ElementTree
@@ -20,39 +20,39 @@ def documented(page):
     return set(_DIRECTIVE.findall((REFERENCE / page).read_text(encoding="utf-8")))
 
 
-def test_every_name_of_the_apps_door_is_in_the_reference():
+def test_the_reference_has_every_public_name():
     assert documented("app.md") == {f"fala.{name}" for name in fala.__all__}
 
 
-def test_every_name_of_the_vendors_door_is_in_the_reference():
-    own = {f"fala.release.{name}" for name in set(fala.release.__all__) - set(fala.__all__)}
-    assert documented("release.md") == own
+def test_the_reference_has_every_name_of_fala_release():
+    expected = {f"fala.release.{name}" for name in set(fala.release.__all__) - set(fala.__all__)}
+    assert documented("release.md") == expected
     text = (REFERENCE / "release.md").read_text(encoding="utf-8")
     for name in set(fala.release.__all__) & set(fala.__all__):
         assert f"[fala.{name}]" in text
 
 
-def test_every_name_for_tests_is_in_the_reference():
-    own = {f"fala.testing.{name}" for name in fala.testing.__all__}
-    assert documented("testing.md") == own | {"fala.testing"}
+def test_the_reference_has_every_name_of_fala_testing():
+    expected = {f"fala.testing.{name}" for name in fala.testing.__all__}
+    assert documented("testing.md") == expected | {"fala.testing"}
 
 
-def test_who_cites_cites_this_version():
+def test_the_citation_has_the_current_version():
     text = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     assert re.search(r"^version: (.+)$", text, re.MULTILINE)[1] == fala.__version__
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_a_page_shows_and_links_what_is_there(page):
-    """`mkdocs build --strict` sees links between pages; not those of README, nor all pictures."""
+def test_links_of_a_page_exist(page):
+    """`mkdocs build --strict` checks neither README's links nor all pictures."""
     text = page.read_text(encoding="utf-8")
     for target in re.findall(r"\]\(([^)#]+)", text):
         if not target.startswith(("http:", "https:")):
             assert (page.parent / target).exists(), target
 
 
-def test_no_page_asks_anybody():
-    """No font, script or picture of elsewhere: the site is read from the disk."""
+def test_pages_load_nothing_from_other_sites():
+    """No remote font, script or picture, so that the site works offline."""
     text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     assert re.search(r"^ +font: false", text, re.MULTILINE)
     assert "http" not in text.replace("http://", "http")
@@ -60,7 +60,7 @@ def test_no_page_asks_anybody():
         assert not re.search(r"!\[[^]]*\]\(http|src=.http", page.read_text(encoding="utf-8"))
 
 
-def test_the_first_pages_models_predict_what_its_snippet_prints():
+def test_the_first_page_shows_the_snippets_figures():
     page = (ROOT / "docs/index.md").read_text(encoding="utf-8")
     shown = re.findall(r"^<output.*(\.\d\d)", page, re.MULTILINE)
     printed = re.findall(r"# \[0(\.\d\d) ", (ROOT / "examples/first.py").read_text("utf-8"))
@@ -71,11 +71,11 @@ def test_the_first_pages_models_predict_what_its_snippet_prints():
     not (pictures.RESULTS / "replacement/records.jsonl.gz").exists(),
     reason="a source archive has no records",
 )
-def test_the_first_picture_is_of_the_records():
+def test_the_first_picture_has_the_figures_of_the_records():
     plot = pictures.quality()
     drawn = ElementTree.parse(ROOT / "docs/images/quality.svg").getroot()
     assert drawn.get("aria-label") == plot.alt
-    told = {figure[1:] for figure in re.findall(r"0\.\d{3}", plot.alt)}
+    figures = {figure[1:] for figure in re.findall(r"0\.\d{3}", plot.alt)}
     for page in ("README.md", "docs/index.md"):
         (words,) = re.findall(r"!\[(.+)\]\(\S*quality.svg\)", (ROOT / page).read_text("utf-8"))
-        assert set(re.findall(r"\.\d{3}", words)) <= told
+        assert set(re.findall(r"\.\d{3}", words)) <= figures

@@ -1,4 +1,4 @@
-"""What README and the documentation show is run: Python as it is, commands as far as they go."""
+"""Code in README and the documentation runs: Python, and commands where possible."""
 
 import contextlib
 import csv
@@ -53,7 +53,7 @@ OTHERS = {"cd", "git", "mkdocs", "mypy", "pip", "pytest", "python", "ray", "ruff
 #: The address of the vendor whose repository the pages follow; the repository is REPO.
 ADDRESS = "https://updates.example.org/fala"
 
-#: What a call of print, in a line of its own, prints.
+#: The commented output of a call of print.
 PRINTED = re.compile(r"^ *print\(.*\)  # (.+)$", re.MULTILINE)
 
 
@@ -105,7 +105,7 @@ def cookbook(names):
         works(*words)
 
 
-#: What a page takes for granted, beside what it shows itself.
+#: Names that a page uses and does not define.
 GIVEN = {
     "docs/bundles.md": bundles,
     "docs/cookbook.md": cookbook,
@@ -117,7 +117,7 @@ GIVEN = {
 
 
 def walked(names, printed):
-    """The personal model is there at once, far above the vendor's, and a few passes help."""
+    """The personal model is far above the vendor's at once, and a few passes help."""
     (mean,) = [line.split() for line in printed.splitlines() if line.startswith("mean ")]
     old, vendor, instant, refined = map(float, mean[5:9])
     assert vendor + 0.05 < instant < refined
@@ -132,7 +132,7 @@ def extended(names, printed):
     assert table.title == "Seconds"
 
 
-#: What must hold of what a page has defined, and of what its last command printed.
+#: Checks of a page's names, and of its last command's output.
 THEN = {"docs/extend.md": extended, "docs/replace.md": walked}
 
 
@@ -153,7 +153,7 @@ def test_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch, capsys, req
         if page in GIVEN:
             GIVEN[page](names)
         output = ""
-        for block in [one for one in BLOCKS if one.page == page and is_run(one)]:
+        for block in [block for block in BLOCKS if block.page == page and is_run(block)]:
             if block.language == "text":
                 assert block.text in output, str(block)
                 continue
@@ -172,7 +172,7 @@ def test_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch, capsys, req
                 text = text.replace(ADDRESS, server.address)
             exec(compile("\n" * block.line + text, ROOT / page, "exec"), names)
             printed = capsys.readouterr().out.splitlines()
-            if page != "README.md":  # whose figures have a test of their own, with a tolerance
+            if page != "README.md":  # another test checks its figures with a tolerance
                 assert set(PRINTED.findall(text)) <= set(printed), str(block)
         for name, value in names.items():
             if name.startswith("test_"):
@@ -183,14 +183,14 @@ def test_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch, capsys, req
         THEN[page](names, output)
 
 
-def test_what_pages_show_whole_is_run_elsewhere():
+def test_included_files_are_examples_with_tests():
     shown = {block.included for block in BLOCKS if block.included}
     assert shown == EXAMPLES
     first = next(block for block in BLOCKS if block.page == "README.md")
     assert first.text in FIRST.read_text(encoding="utf-8")
 
 
-def test_the_first_snippet_prints_what_stands_beside_its_calls(capsys):
+def test_the_first_snippet_prints_its_commented_figures(capsys):
     runpy.run_path(str(FIRST))
     printed = [line.strip("[]").split() for line in capsys.readouterr().out.splitlines()]
     shown = [line.split() for line in re.findall(r"^print.*# \[(.+?)\]", FIRST.read_text(), re.M)]
@@ -200,7 +200,7 @@ def test_the_first_snippet_prints_what_stands_beside_its_calls(capsys):
 
 
 def parsed(command, words, context=None):
-    """Check that a command has a subcommand and every option that a line gives it."""
+    """Check that a command has a line's subcommand and options."""
     context = click.Context(
         command, parent=context, info_name=command.name, **command.context_settings
     )
@@ -212,7 +212,7 @@ def parsed(command, words, context=None):
     return command.make_parser(context).parse_args(list(words))
 
 
-@pytest.mark.parametrize("block", [one for one in BLOCKS if one.language == "sh"], ids=str)
+@pytest.mark.parametrize("block", [block for block in BLOCKS if block.language == "sh"], ids=str)
 def test_every_command_exists(block):
     for program, *words in commands(block):
         assert program in COMMANDS or program in OTHERS, program
@@ -220,7 +220,7 @@ def test_every_command_exists(block):
             parsed(command_of(program), words)
 
 
-def test_every_row_is_a_row():
+def test_json_blocks_are_rows():
     rows = [block.text for block in BLOCKS if block.language == "json"]
     assert len(rows) >= 2
     for text in rows:

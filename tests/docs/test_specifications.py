@@ -1,4 +1,4 @@
-"""The specifications say what the code does: versions, fields, files, tables and columns."""
+"""The specifications match the code: versions, fields, files, tables and columns."""
 
 import re
 import sqlite3
@@ -17,17 +17,17 @@ BUNDLE = (ROOT / "docs/reference/bundle-format.md").read_text(encoding="utf-8")
 STORE = (ROOT / "docs/reference/store-schema.md").read_text(encoding="utf-8")
 
 
-#: Where the device's code asks a manifest for a detail.
+#: Code that reads a detail of a manifest.
 _READ = re.compile(r'(?:manifest|self)\.details(?:\.get\(|\[)"(\w+)"')
 
 
 def section(page, heading):
-    """What stands under a heading, up to the next of any level."""
+    """The text under a heading, up to the next heading."""
     return re.split(r"^#+ ", page.partition(f"\n{heading}\n")[2], flags=re.MULTILINE)[0]
 
 
 def rows(text):
-    """The cells of a section's tables, without their heads."""
+    """The cells of a section's tables, without headers."""
     lines = [line for line in text.splitlines() if line.startswith("| ")]
     cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
     return [row for row, after in zip(cells, [*lines[1:], ""], strict=True)
@@ -39,23 +39,23 @@ def names(cell):
 
 
 class TestBundle:
-    def test_the_versions_are_the_codes(self):
+    def test_the_page_has_the_codes_versions(self):
         assert f"versions **{layout.FIRST_VERSION}** to **{layout.FORMAT_VERSION}**" in BUNDLE
-        told = [int(version) for version, _ in rows(BUNDLE.partition("## The archive")[0])]
-        assert told == list(range(layout.FIRST_VERSION, layout.FORMAT_VERSION + 1))
+        listed = [int(version) for version, _ in rows(BUNDLE.partition("## The archive")[0])]
+        assert listed == list(range(layout.FIRST_VERSION, layout.FORMAT_VERSION + 1))
         assert f"signature format **{signature._FORMAT}**" in BUNDLE
         assert signature._CONTEXT.decode().strip() in BUNDLE
 
-    def test_the_manifests_fields_are_the_codes(self):
-        told = {names(row[0])[0]: row[1] for row in rows(section(BUNDLE, "## `manifest.json`"))}
-        assert set(told) == {field.name for field in fields(fala.Manifest)}
-        assert set(names(told["kind"])) == {f'"{kind}"' for kind in layout.BACKBONE_FILES}
+    def test_the_page_has_the_manifests_fields(self):
+        listed = {names(row[0])[0]: row[1] for row in rows(section(BUNDLE, "## `manifest.json`"))}
+        assert set(listed) == {field.name for field in fields(fala.Manifest)}
+        assert set(names(listed["kind"])) == {f'"{kind}"' for kind in layout.BACKBONE_FILES}
         for field, most in (("dimension", layout.MAX_DIMENSION), ("max_length", layout.MAX_TOKENS),
                             ("labels", layout.MAX_LABELS)):  # fmt: skip
-            assert f"{most:,}" in told[field]
+            assert f"{most:,}" in listed[field]
 
-    def test_every_detail_that_a_device_reads_is_told(self):
-        told = {
+    def test_the_page_has_every_detail_that_a_device_reads(self):
+        listed = {
             name
             for row in rows(section(BUNDLE, "### What readers look for in `details`"))
             for name in names(row[0])
@@ -65,18 +65,18 @@ class TestBundle:
             for file in (ROOT / "sdk/fala").rglob("*.py")
             for name in _READ.findall(file.read_text(encoding="utf-8"))
         }
-        assert {"pad_id", "product", "version", "scales", "probes", "base"} <= read <= told
-        assert layout.HARD_PROMPT in told
+        assert {"pad_id", "product", "version", "scales", "probes", "base"} <= read <= listed
+        assert layout.HARD_PROMPT in listed
 
-    def test_the_files_are_the_codes(self):
-        told = {name for row in rows(section(BUNDLE, "## Files")) for name in names(row[0])}
-        known = {
+    def test_the_page_has_the_bundles_files(self):
+        listed = {name for row in rows(section(BUNDLE, "## Files")) for name in names(row[0])}
+        paths = {
             value for name, value in vars(layout).items()
             if name.isupper() and isinstance(value, str) and "." in value
         }  # fmt: skip
-        assert known <= told
+        assert paths <= listed
         for part in layout.BRIDGE_FILES:
-            assert {part, f"bridges/DIGEST/{part}"} & told
+            assert {part, f"bridges/DIGEST/{part}"} & listed
         for file in layout.ADAPTER_FILES:
             assert file in BUNDLE or file.rpartition("/")[2].removesuffix(".npy") in BUNDLE
 
@@ -93,7 +93,7 @@ class TestBundle:
             f"`{manifest.PRODUCT.pattern}`",
         ],
     )
-    def test_a_limit_is_the_codes(self, limit):
+    def test_the_page_has_the_codes_limit(self, limit):
         assert limit in BUNDLE
 
 
@@ -105,16 +105,16 @@ class TestStore:
         yield database
         database.close()
 
-    def test_the_version_is_the_codes(self, store):
+    def test_the_page_has_the_schemas_version(self, store):
         (version,) = store.execute("PRAGMA user_version").fetchone()
         assert f"version **{version}**" in STORE
 
-    def test_the_tables_are_the_codes(self):
-        told = re.findall(r"^## `(\w+)`$", STORE, re.MULTILINE)
-        assert sorted(told) == sorted(schema.TABLES)
+    def test_the_page_has_the_schemas_tables(self):
+        listed = re.findall(r"^## `(\w+)`$", STORE, re.MULTILINE)
+        assert sorted(listed) == sorted(schema.TABLES)
 
     @pytest.mark.parametrize("table", schema.TABLES)
-    def test_a_tables_columns_are_the_codes(self, store, table):
-        there = {(name, kind) for _, name, kind, *_ in store.execute(f"PRAGMA table_info({table})")}
-        told = rows(section(STORE, f"## `{table}`"))
-        assert there == {(names(row[0])[0], row[1]) for row in told if len(row) == 3}
+    def test_the_page_has_a_tables_columns(self, store, table):
+        pairs = {(name, kind) for _, name, kind, *_ in store.execute(f"PRAGMA table_info({table})")}
+        listed = rows(section(STORE, f"## `{table}`"))
+        assert pairs == {(names(row[0])[0], row[1]) for row in listed if len(row) == 3}

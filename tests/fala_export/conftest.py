@@ -7,7 +7,7 @@ from public_data import sentences
 
 @pytest.fixture(scope="module", autouse=True)
 def one_round():
-    """Time every export once, in place of seven times: here nobody reads how fast it is."""
+    """Time every export once instead of seven times; these tests ignore its speed."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("fala_export.graph.parity._ROUNDS", 1)
         yield
@@ -21,5 +21,5 @@ def encoder():
 
 @pytest.fixture(scope="module")
 def texts():
-    """What a teacher is distilled on."""
+    """The texts of a distillation."""
     return Texts(sentences(200, 2), sentences(40, 3), sentences(200, 2))

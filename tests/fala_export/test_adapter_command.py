@@ -19,7 +19,7 @@ FAST = ("--epochs", 3, "--learning-rate", 3e-2, "--batch", 16, "--size", 6, "--n
 
 
 def pair_rows():
-    """Whether both segments are good, or both bad: no sum of words tells it."""
+    """Label pairs by whether both segments are good, or both bad, which no sum of words shows."""
     rng = np.random.default_rng(2)
     rows = []
     for number in range(300):
@@ -53,7 +53,7 @@ def base(tmp_path_factory, model):
 
 @pytest.fixture(scope="module")
 def task(tmp_path_factory, model, base, pairs):
-    """A task that was trained, and what the command said."""
+    """A trained task, and the command's summary."""
     folder = tmp_path_factory.mktemp("task")
     common = ("--base", base, "--model", model, "--data", pairs, "--task", "kind")
     summary = done(*common, "--work", folder / "work", "--out", folder / "task.fala", *FAST)
@@ -64,7 +64,7 @@ done = partial(export_command.done, "adapter")
 failed = partial(export_command.failed, "adapter")
 
 
-def test_an_adapter_is_trained_on_a_backbone_that_stays(task, model, base):
+def test_an_adapter_is_trained_on_a_frozen_backbone(task, model, base):
     path, summary = task
     bundle, backbone = Bundle.open(path), Bundle.open(base)
     bundle.check_base(backbone)
@@ -77,12 +77,12 @@ def test_an_adapter_is_trained_on_a_backbone_that_stays(task, model, base):
     assert -1 <= figures["trained"]["pooled"]["matthews"] <= 1
     assert training["recipe"]["method"] == {"name": "adapters", "size": 6, "init_scale": 0.01}
     assert training["parameters"]["trained"] < 0.25 * training["parameters"]["all"]
-    # Of all epochs the paper takes the most accurate on the validation rows.
+    # As in the paper, the epoch with the best validation accuracy is chosen.
     history = training["history"]
     accuracy = history["validation_accuracy"]
     assert history["best_step"] == int(max(accuracy, key=accuracy.get))
     assert training["recipe"]["best"] == "accuracy"
-    # What a device runs answers as the vendor measured.
+    # A device's logits are those that the vendor measured.
     state, head = bundle.state(), bundle.head()
     graph = backbone.backbone()
     probes = bundle.manifest.details["probes"]
@@ -96,11 +96,11 @@ def test_an_adapter_is_trained_on_a_backbone_that_stays(task, model, base):
 
 def test_the_baselines_write_whole_releases_and_own_splits_are_used(model, base, pairs, tmp_path):
     rows = pair_rows()
-    own = [
+    split_rows = [
         {**row, "user": "glue", "split": split}
         for row, split in zip(rows[:60], ["train"] * 30 + ["test"] * 30, strict=True)
     ]
-    data = write_rows(tmp_path / "own.jsonl", [*rows[60:200], *own])
+    data = write_rows(tmp_path / "own.jsonl", [*rows[60:200], *split_rows])
     out = tmp_path / "norms.fala"
     summary = done(
         *("--base", base, "--model", model, "--data", data, "--task", "norms", "--out", out),
@@ -125,10 +125,10 @@ def test_the_baselines_write_whole_releases_and_own_splits_are_used(model, base,
     )
 
 
-def test_another_model_or_no_transformer_is_refused(model, base, pairs, tmp_path):
-    other = make_encoder(texts=["other words entirely", "nothing of this"], pieces=60)
-    other.module.transformer.embeddings.word_embeddings.weight.data.normal_(std=3.0)
-    folder = write_encoder(tmp_path / "other", other)
+def test_another_model_and_word_vectors_are_rejected(model, base, pairs, tmp_path):
+    encoder = make_encoder(texts=["other words entirely", "nothing of this"], pieces=60)
+    encoder.module.transformer.embeddings.word_embeddings.weight.data.normal_(std=3.0)
+    folder = write_encoder(tmp_path / "other", encoder)
     common = ("--data", pairs, "--task", "x", "--work", tmp_path / "w", "--out", tmp_path / "x")
     line = failed("--base", base, "--model", folder, *common)
     assert "not the model that" in line and "it has 60 tokens" in line
@@ -142,7 +142,7 @@ def test_another_model_or_no_transformer_is_refused(model, base, pairs, tmp_path
     assert not (tmp_path / "x").exists()
 
 
-def test_a_matcher_has_no_accuracy_to_choose_by(tmp_path):
+def test_a_matching_task_is_not_chosen_by_accuracy(tmp_path):
     data = write_rows(tmp_path / "matching.jsonl", matching_rows())
     files = ("--base", tmp_path / "b", "--model", tmp_path, "--data", data, "--out", tmp_path / "o")
     options = ("--task", "x", "--work", tmp_path / "w", "--best", "accuracy")
@@ -153,6 +153,6 @@ def test_inspect_shows_an_adapter(task):
     shown = export_command.works("inspect", task[0]).output
     assert "4 bottlenecks of 6" in shown
     assert "swish" in shown and "base digest" in shown
-    told = export_command.done("inspect", task[0])
-    assert told["kind"] == "adapter" and told["measured"] is None
-    assert told["adapter"]["config"]["config"]["init_weights"] == "houlsby"
+    report = export_command.done("inspect", task[0])
+    assert report["kind"] == "adapter" and report["measured"] is None
+    assert report["adapter"]["config"]["config"]["init_weights"] == "houlsby"

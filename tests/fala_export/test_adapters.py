@@ -37,8 +37,8 @@ def states(model, ids=((2, 5, 9, 11, 3), (2, 7, 3, 0, 0))):
         return model.eval()(input_ids=ids, attention_mask=(ids > 0).long()).last_hidden_state
 
 
-def test_adapters_are_those_of_the_field():
-    """Bit by bit, with the same weights: DoubleSeqBnConfig of the adapters library."""
+def test_adapters_equal_those_of_the_adapters_library():
+    """With the same weights, states equal those of DoubleSeqBnConfig bit by bit."""
     adapters = pytest.importorskip("adapters")
     ours, theirs = tiny(), tiny()
     adapters.init(theirs)
@@ -61,23 +61,23 @@ def test_adapters_are_those_of_the_field():
         )
     assert torch.equal(states(ours), states(theirs))
     assert not torch.allclose(states(ours), states(tiny()))
-    told = configuration(ours, Method(size=D // 6), "task")["config"]
-    known = config.to_dict()
-    for key, value in told.items():
-        assert key == "reduction_factor" or known[key] == value, key
+    ours_config = configuration(ours, Method(size=D // 6), "task")["config"]
+    expected = config.to_dict()
+    for key, value in ours_config.items():
+        assert key == "reduction_factor" or expected[key] == value, key
 
 
-def test_an_adapter_has_so_many_parameters_and_starts_near_the_identity():
+def test_an_adapter_has_few_parameters_and_starts_near_the_identity():
     d, m, scale = 48, 7, 0.01
-    one = Bottleneck(d, m, scale, torch.Generator().manual_seed(0))
-    assert sum(p.numel() for p in one.parameters()) == 2 * m * d + d + m
-    weights = torch.cat([one.down.weight.flatten(), one.up.weight.flatten()])
+    bottleneck = Bottleneck(d, m, scale, torch.Generator().manual_seed(0))
+    assert sum(p.numel() for p in bottleneck.parameters()) == 2 * m * d + d + m
+    weights = torch.cat([bottleneck.down.weight.flatten(), bottleneck.up.weight.flatten()])
     assert weights.abs().max() <= 2 * scale
     # A normal distribution cut off at two deviations has .88 of its deviation.
     assert abs(float(weights.detach().std()) - 0.88 * scale) < 0.1 * scale
-    assert not one.down.bias.any() and not one.up.bias.any()
+    assert not bottleneck.down.bias.any() and not bottleneck.up.bias.any()
     z = torch.randn(5, d, generator=torch.Generator().manual_seed(1))
-    assert (one(z) - z).abs().max() < 0.01
+    assert (bottleneck(z) - z).abs().max() < 0.01
     wild = Bottleneck(d, m, 1.0, torch.Generator().manual_seed(0))
     assert (wild(z) - z).abs().max() > 1
 
@@ -91,16 +91,16 @@ def test_families_have_two_sites_a_layer(family, tmp_path):
     before = states(model, ids)
     sites = insert(model, 4, scale=1e-6)
     assert [site.name for site in sites] == [
-        f"adapter.{layer}.{place}" for layer in range(2) for place in ("attention", "output")
+        f"adapter.{layer}.{position}" for layer in range(2) for position in ("attention", "output")
     ]
     assert torch.allclose(states(model, ids), before, atol=1e-5)
-    seen = before
-    for site in sites:  # each of them is on the way
+    previous = before
+    for site in sites:  # each site changes the states
         with torch.no_grad():
             site.bottleneck.up.bias.normal_()
-        now = states(model, ids)
-        assert not torch.allclose(now, seen, atol=1e-3)
-        seen = now
+        current = states(model, ids)
+        assert not torch.allclose(current, previous, atol=1e-3)
+        previous = current
 
 
 def test_a_model_that_shares_its_layers_is_refused(tmp_path):
@@ -111,7 +111,7 @@ def test_a_model_that_shares_its_layers_is_refused(tmp_path):
         insert(model, 4)
 
 
-def test_what_a_graph_is_fed_is_what_the_model_has():
+def test_inputs_of_the_graph_equal_the_models_adapters():
     model = tiny()
     sites = insert(model, 3, scale=0.3, seed=1)
     inputs = inputs_of(sites)
@@ -127,15 +127,15 @@ def test_what_a_graph_is_fed_is_what_the_model_has():
     passed = (hidden / (1 + np.exp(-hidden))) @ rounded[f"{name}.up.weight"]
     expected = z + passed + rounded[f"{name}.up.bias"]
     with torch.no_grad():
-        given = sites[0].bottleneck(torch.from_numpy(z)).numpy()
-    np.testing.assert_allclose(given, expected, rtol=1e-5)
+        output = sites[0].bottleneck(torch.from_numpy(z)).numpy()
+    np.testing.assert_allclose(output, expected, rtol=1e-5)
 
 
-def test_methods_train_what_they_say():
+def test_each_method_trains_only_its_parameters():
     def trained(method, **options):
         model = tiny()
         prepare(model, Method(method, **options), 0)
-        names = {name for name, one in model.named_parameters() if one.requires_grad}
+        names = {name for name, p in model.named_parameters() if p.requires_grad}
         return names, parameters(model)
 
     names, counts = trained("adapters", size=3)

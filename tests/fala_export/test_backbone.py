@@ -49,7 +49,7 @@ def test_float32_export_agrees_with_torch(tiny, tmp_path):
 @pytest.mark.parametrize(
     ("pooling", "normalize"), [("mean", False), ("cls", True), ("attention", True)]
 )
-def test_a_saved_encoder_is_the_same_when_loaded_and_when_exported(tmp_path, pooling, normalize):
+def test_a_saved_encoder_is_unchanged_when_loaded_or_exported(tmp_path, pooling, normalize):
     encoder = make_encoder(pooling, normalize)
     expected = encoder.encode(TEXTS, POSITIONS)
     folder = write_encoder(tmp_path / "saved", encoder)
@@ -91,7 +91,7 @@ def test_a_real_encoder_in_int8(tmp_path):
     assert (encoded * expected).sum(axis=1).min() > 0.95
 
 
-def test_a_folder_that_is_named_by_dots_gives_its_own_name(tiny, tmp_path, monkeypatch):
+def test_name_of_resolves_dots_and_keeps_links(tiny, tmp_path, monkeypatch):
     monkeypatch.chdir(tiny)
     assert name_of(".") == tiny.name
     (tmp_path / "inner").mkdir()
@@ -112,7 +112,7 @@ def test_help_loads_no_heavy_library():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
 
 
-def test_auto_takes_the_smallest_that_meets_the_floor(tiny, tmp_path):
+def test_auto_selects_the_smallest_precision_above_the_floor(tiny, tmp_path):
     chosen = export(tiny, tmp_path / "a.fala", precision="auto", max_length=48)
     assert chosen["parity"]["mean_cosine"] >= 0.98
     assert chosen["precision"] == "int4"
@@ -121,7 +121,7 @@ def test_auto_takes_the_smallest_that_meets_the_floor(tiny, tmp_path):
     assert not (tmp_path / "b.fala").exists()
 
 
-def test_cuda_without_a_gpu_is_said(tmp_path, monkeypatch, capsys):
+def test_cuda_without_a_gpu_is_reported(tmp_path, monkeypatch, capsys):
     import torch
 
     folder = write_encoder(tmp_path / "model")

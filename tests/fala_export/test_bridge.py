@@ -14,7 +14,7 @@ from public_data import write_rows
 
 
 def embeddings(count, dimension, seed=0):
-    """Correlated, off-centre ones."""
+    """Correlated embeddings with a non-zero mean."""
     rng = np.random.default_rng(seed)
     mixing = rng.normal(size=(dimension, dimension))
     return (rng.normal(size=(count, dimension)) @ mixing + rng.normal(size=dimension)).astype(
@@ -22,7 +22,7 @@ def embeddings(count, dimension, seed=0):
     )
 
 
-def planted(old, matrix, noise=0.0, seed=9):
+def map_with_noise(old, matrix, noise=0.0, seed=9):
     rng = np.random.default_rng(seed)
     new = old @ matrix + 3.0 + noise * rng.normal(size=(len(old), matrix.shape[1]))
     return new.astype(np.float32)
@@ -41,12 +41,12 @@ def test_moments_are_those_of_the_rows():
     old, new = embeddings(9_000, 3), embeddings(9_000, 2, seed=1)
     rows = np.arange(0, 9_000, 2)
     moments = Moments.of(old, new, rows, Centre.of(old, new, rows))
-    left, right = (part[rows] - part[rows].mean(axis=0, dtype=float) for part in (old, new))
-    np.testing.assert_allclose(moments.old, left.T @ left, rtol=1e-9, atol=1e-6)
-    np.testing.assert_allclose(moments.cross, left.T @ right, rtol=1e-9, atol=1e-6)
+    x, y = (part[rows] - part[rows].mean(axis=0, dtype=float) for part in (old, new))
+    np.testing.assert_allclose(moments.old, x.T @ x, rtol=1e-9, atol=1e-6)
+    np.testing.assert_allclose(moments.cross, x.T @ y, rtol=1e-9, atol=1e-6)
     matrix = np.random.default_rng(0).normal(size=(3, 2))
     np.testing.assert_allclose(
-        moments.errors(matrix), ((right - left @ matrix) ** 2).sum(axis=0), rtol=1e-9
+        moments.errors(matrix), ((y - x @ matrix) ** 2).sum(axis=0), rtol=1e-9
     )
 
 
@@ -60,7 +60,7 @@ def test_the_ridge_solves_its_normal_equations():
 
 @pytest.mark.parametrize("width", [4, 9])
 def test_the_reduced_rank_is_the_best_of_its_rank(width):
-    """Against the singular value decomposition of what the ridge fits, penalty rows included."""
+    """Equal to the singular value decomposition of the ridge's fit, including penalty rows."""
     old, new = embeddings(80, 6), embeddings(80, width, seed=1)
     moments = moments_of(old, new)
     ridge = Ridge(moments)
@@ -69,8 +69,8 @@ def test_the_reduced_rank_is_the_best_of_its_rank(width):
     fitted = np.vstack([old - old.mean(axis=0, dtype=float), penalty]) @ fit
     for rank in (1, 3):
         best = fitted @ np.linalg.svd(fitted)[2][:rank].T
-        kept = fitted @ directions[:, :rank]
-        np.testing.assert_allclose((kept**2).sum(), (best**2).sum(), rtol=1e-9)
+        projected = fitted @ directions[:, :rank]
+        np.testing.assert_allclose((projected**2).sum(), (best**2).sum(), rtol=1e-9)
     by_rank = errors_by_rank(moments, fit, directions)
     for rank, error in enumerate(by_rank, start=1):
         matrix = fit @ directions[:, :rank] @ directions[:, :rank].T
@@ -78,7 +78,7 @@ def test_the_reduced_rank_is_the_best_of_its_rank(width):
 
 
 @pytest.mark.parametrize(("dimension", "width"), [(4, 4), (3, 7), (7, 3)])
-def test_procrustes_is_a_scaled_rotation_that_leaves_least(dimension, width):
+def test_procrustes_is_the_scaled_rotation_with_the_least_error(dimension, width):
     old, new = embeddings(50, dimension), embeddings(50, width, seed=1)
     moments = moments_of(old, new)
     matrix = procrustes(moments)
@@ -96,7 +96,7 @@ def test_procrustes_is_a_scaled_rotation_that_leaves_least(dimension, width):
 def test_a_planted_affine_map_is_found():
     old = embeddings(400, 6)
     matrix = np.random.default_rng(5).normal(size=(6, 8))
-    learned = learn_map(old, planted(old, matrix))
+    learned = learn_map(old, map_with_noise(old, matrix))
     np.testing.assert_allclose(learned.matrix, matrix, atol=5e-3)
     np.testing.assert_allclose(learned.offset, 3.0, atol=5e-3)
     assert learned.chosen.explained > 0.9999
@@ -107,7 +107,7 @@ def test_a_planted_low_rank_is_found():
     rng = np.random.default_rng(5)
     old = rng.normal(size=(200, 30)).astype(np.float32)
     matrix = rng.normal(size=(30, 2)) @ rng.normal(size=(2, 30))
-    learned = learn_map(old, planted(old, matrix, noise=10.0))
+    learned = learn_map(old, map_with_noise(old, matrix, noise=10.0))
     assert (learned.chosen.form, learned.chosen.rank) == ("reduced rank", 2)
     assert np.linalg.matrix_rank(learned.matrix, tol=1e-3) == 2
     assert learned.chosen.explained > shares(learned)["ridge"] + 0.01
@@ -117,16 +117,16 @@ def test_procrustes_wins_for_a_rotation_with_few_documents_and_noise():
     rng, width = np.random.default_rng(5), 30
     old = rng.normal(size=(60, 20)).astype(np.float32)
     rotation = linalg.qr(rng.normal(size=(width, width)))[0][:20]
-    learned = learn_map(old, planted(old, 0.5 * rotation, noise=0.3))
+    learned = learn_map(old, map_with_noise(old, 0.5 * rotation, noise=0.3))
     assert learned.chosen.form == "procrustes"
     assert learned.chosen.explained > shares(learned)["ridge"] + 0.02
     truth = np.linalg.norm(learned.matrix - 0.5 * rotation)
-    ridge = Ridge(moments_of(old, planted(old, 0.5 * rotation, noise=0.3)))
+    ridge = Ridge(moments_of(old, map_with_noise(old, 0.5 * rotation, noise=0.3)))
     assert truth < min(np.linalg.norm(ridge.fit(s) - 0.5 * rotation) for s in STRENGTHS)
 
 
-def test_noise_explains_nothing():
-    """It would where held-out documents were among those that the maps are learned on."""
+def test_explained_variance_of_noise_is_zero():
+    """It would be positive if the maps were learned on held-out documents."""
     rng = np.random.default_rng(0)
     old, new = rng.normal(size=(2, 150, 80)).astype(np.float32)
     learned = learn_map(old, new)
@@ -139,15 +139,15 @@ def test_noise_explains_nothing():
 def test_the_variance_is_that_of_new_documents():
     old, matrix = embeddings(2_000, 6), np.random.default_rng(5).normal(size=(6, 4))
     noise = np.array([0.1, 0.2, 0.4, 0.8])
-    learned = learn_map(old, planted(old, matrix, noise))
+    learned = learn_map(old, map_with_noise(old, matrix, noise))
     np.testing.assert_allclose(learned.variance, noise**2, rtol=0.2)
 
 
 def test_a_constant_backbone_is_refused():
     old = embeddings(100, 4)
-    for left, right, name in ((0 * old + 0.1, old, "old"), (old, 0 * old + 0.1, "new")):
+    for source, target, name in ((0 * old + 0.1, old, "old"), (old, 0 * old + 0.1, "new")):
         with pytest.raises(ExportError, match=f"the {name} backbone embeds all documents alike"):
-            learn_map(left, right)
+            learn_map(source, target)
 
 
 @pytest.fixture
@@ -170,7 +170,7 @@ def encoder(tmp_path):
 
 
 def run(old, new, text, *options):
-    """The command, on bundles or on paths."""
+    """Run the command on bundles or paths."""
     old, new = (getattr(bundle, "path", bundle) for bundle in (old, new))
     return export_command.run("bridge", "--from", old, "--to", new, "--text", text, *options)
 
@@ -188,8 +188,8 @@ def test_the_new_bundle_has_the_bridge(glove, encoder, text):
     texts = list(dict.fromkeys(line for line in lines if line))
     assert summary["documents"] == len(texts) == 200
     old, new = glove.backbone().encode(texts), encoder.backbone().encode(texts)
-    left = ((new - bridge.map(old)) ** 2).sum() / ((new - new.mean(axis=0)) ** 2).sum()
-    assert left == pytest.approx(1 - summary["explained"], abs=0.05)
+    unexplained = ((new - bridge.map(old)) ** 2).sum() / ((new - new.mean(axis=0)) ** 2).sum()
+    assert unexplained == pytest.approx(1 - summary["explained"], abs=0.05)
     assert summary["explained"] > 0.1
 
     note = bundle.manifest.details["bridges"][glove.backbone_digest]
@@ -201,18 +201,18 @@ def test_the_new_bundle_has_the_bridge(glove, encoder, text):
     assert grown > 2 * bridge.matrix.size
 
 
-def test_a_second_bridge_lies_beside_the_first(tmp_path, glove, encoder, text):
-    other = write_word_vectors(tmp_path / "other.fala", dimension=5, seed=3)
+def test_a_second_bridge_is_added_to_the_first(tmp_path, glove, encoder, text):
+    second = write_word_vectors(tmp_path / "other.fala", dimension=5, seed=3)
     assert run(glove, encoder, text).exit_code == 0
     first = Bundle.open(encoder.path).bridges()[glove.backbone_digest]
-    printed = run(other, encoder, text).output
+    printed = run(second, encoder, text).output
     assert "bridges in it: 2" in printed
     bridges = Bundle.open(encoder.path).bridges()
-    assert set(bridges) == {glove.backbone_digest, other.backbone_digest}
+    assert set(bridges) == {glove.backbone_digest, second.backbone_digest}
     assert bridges[glove.backbone_digest].matrix.tobytes() == first.matrix.tobytes()
 
 
-def test_running_again_replaces_the_bridge(glove, encoder, text):
+def test_a_second_run_replaces_the_bridge(glove, encoder, text):
     run(glove, encoder, text)
     once = encoder.path.read_bytes()
     run(glove, encoder, text)
@@ -224,17 +224,17 @@ def test_running_again_replaces_the_bridge(glove, encoder, text):
     assert bundle.manifest.details["bridges"][glove.backbone_digest]["documents"] == 100
 
 
-def test_a_bridge_leads_between_transformers_and_out_leaves_the_new_bundle_alone(
+def test_a_bridge_between_transformers_with_out_leaves_the_new_bundle_unchanged(
     tmp_path, encoder, text
 ):
-    other, out = write_onnx(tmp_path / "other.fala", dimension=5, seed=7), tmp_path / "out.fala"
-    before = other.path.read_bytes()
-    assert run(encoder, other, text, "--out", out).exit_code == 0
-    assert other.path.read_bytes() == before
+    new, out = write_onnx(tmp_path / "other.fala", dimension=5, seed=7), tmp_path / "out.fala"
+    before = new.path.read_bytes()
+    assert run(encoder, new, text, "--out", out).exit_code == 0
+    assert new.path.read_bytes() == before
     assert set(Bundle.open(out).bridges()) == {encoder.backbone_digest}
 
 
-def test_public_rows_alone_are_read(tmp_path, glove, encoder, text):
+def test_only_public_rows_are_read(tmp_path, glove, encoder, text):
     lines = list(dict.fromkeys(filter(None, text.read_text().splitlines())))
     rows = [
         {"user": f"u{n % 3}", "split": "public" if n < 150 else "train", "text": line, "label": 0}
@@ -249,7 +249,7 @@ def test_public_rows_alone_are_read(tmp_path, glove, encoder, text):
     fails(run(glove, encoder, tmp_path / "absent.jsonl"), "absent.jsonl", "No such file")
 
 
-def test_mistakes_are_named(tmp_path, glove, encoder, text):
+def test_invalid_arguments_are_errors(tmp_path, glove, encoder, text):
     before = encoder.path.read_bytes()
     few = tmp_path / "few.txt"
     few.write_text("\n".join(f"film {n}" for n in range(32)))

@@ -13,12 +13,12 @@ from fala_export.models.onnx_graph import encoder_graph
 
 
 @pytest.mark.parametrize("pooling", ["mean", "attention"])
-def test_operations_and_parameters_are_those_that_torch_counts(pooling):
+def test_operations_and_parameters_equal_torchs_counts(pooling):
     encoder = make_encoder(pooling)
     counted = cost(encoder_graph(encoder.module), encoder.longest)
     for length in (16, POSITIONS):
         ids = torch.ones(1, length, dtype=torch.long)
-        # torch counts attention only where it is made of products, not of one fused operator.
+        # torch counts attention only as products, not as one fused operator.
         with FlopCounterMode(display=False) as counter, sdpa_kernel([SDPBackend.MATH]):
             encoder.module(ids, ids)
         # Nor does it count a matrix times a vector: the attention's query.

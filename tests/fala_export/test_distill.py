@@ -24,18 +24,18 @@ from public_data import sentences
 pytestmark = pytest.mark.slow
 
 
-def test_the_layers_of_a_copied_student_are_the_teachers(tmp_path, encoder, texts):
+def test_a_copied_student_has_layers_of_the_teacher(tmp_path, encoder, texts):
     student = distil(encoder, texts, Distillation(layers=1, epochs=0), tmp_path, 0)
     layers = student.encoder.module.transformer.encoder.layer
-    own = encoder.module.transformer.encoder.layer
-    assert (len(layers), len(own)) == (1, 2)
+    teacher_layers = encoder.module.transformer.encoder.layer
+    assert (len(layers), len(teacher_layers)) == (1, 2)
     for name, weights in layers[0].state_dict().items():
-        assert (weights == own[0].state_dict()[name]).all()
+        assert (weights == teacher_layers[0].state_dict()[name]).all()
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_family_loses_layers_and_pieces(tmp_path, family):
+def test_every_family_is_distilled_with_fewer_layers_and_pieces(tmp_path, family):
     encoder = load_encoder(str(write_model(tmp_path / family, family)))
     texts = Texts(sentences(40, 2), sentences(9, 3), [])
     trim = 150 if FAMILIES[family][0] == "wordpiece" else None
@@ -80,7 +80,7 @@ def test_an_interrupted_distillation_continues_to_the_same_student(
         assert (again.encoder.module.state_dict()[name] == weights).all(), name
 
 
-def test_distillation_brings_a_new_student_nearer(tmp_path, encoder, texts):
+def test_distillation_increases_the_students_similarity(tmp_path, encoder, texts):
     shape = {"layers": 1, "dimension": 8, "heads": 2, "batch": 16, "learning_rate": 3e-3}
     before, after = (
         distil(encoder, texts, Distillation(epochs=epochs, **shape), tmp_path, 0).figures
@@ -113,7 +113,7 @@ def test_piece_vectors_solve_the_ridge_regression():
     assert not vectors[20:].any()  # pieces that no text has
 
 
-def test_the_projection_keeps_what_it_can():
+def test_the_projection_is_exact_for_embeddings_of_its_rank():
     rng = np.random.default_rng(1)
     embeddings = (rng.normal(size=(50, 3)) @ rng.normal(size=(3, 10))).astype(np.float32)
     down = projection(embeddings, 3)
@@ -135,7 +135,7 @@ def test_texts_are_read_once_each_and_some_are_held_out(tmp_path):
     assert not set(texts.training) & set(texts.held_out)
 
 
-def test_shapes_are_filled_in_from_the_teacher(encoder):
+def test_missing_shapes_are_those_of_the_teacher(encoder):
     config = encoder.module.transformer.config
     assert choose_shape(config, None, None, None).layers == 2
     assert choose_shape(config, 1, None, None).heads == 2

@@ -33,7 +33,7 @@ def text_file(tmp_path, texts):
 
 @pytest.fixture
 def rows(tmp_path):
-    """Rows of thirty annotators who mind what was broken, lost or heard, but for slips."""
+    """Rows of thirty annotators who dislike some verbs, with noise."""
     rng = np.random.default_rng(5)
     rows = []
     for user in range(30):
@@ -45,7 +45,7 @@ def rows(tmp_path):
     return write_rows(tmp_path / "rows.jsonl", rows)
 
 
-def test_the_command_reports_what_its_bundle_does(tmp_path, teacher, text_file, rows):
+def test_the_command_reports_the_figures_of_its_bundle(tmp_path, teacher, text_file, rows):
     from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
 
     out = tmp_path / "student.fala"
@@ -87,15 +87,15 @@ def test_the_command_reports_what_its_bundle_does(tmp_path, teacher, text_file, 
 
     again = works("distill", teacher, *options, "--out", tmp_path / "b.fala")
     assert "continuing from" in again.stderr
-    other = Bundle.open(tmp_path / "b.fala")
-    assert other.manifest.files == bundle.manifest.files
-    assert other.manifest.details == details
+    second = Bundle.open(tmp_path / "b.fala")
+    assert second.manifest.files == bundle.manifest.files
+    assert second.manifest.details == details
     assert f"{report['student']['auc']:.4f}" in again.stdout
     assert "survives" in again.stdout
 
 
 class _Sized:
-    """What ``fit_head`` asks of a backbone whose embeddings it is given."""
+    """The part of a backbone that ``fit_head`` needs beside embeddings."""
 
     def __init__(self, dimension):
         self.dimension = dimension
@@ -128,13 +128,13 @@ def test_mistakes_end_in_one_line_and_leave_nothing(
     (tmp_path / "DAMAGED.gz").write_bytes(gzip.compress(b"text\n" * 99)[:-9])
     if "SHORT" not in options:
         options = ["--text", text_file, *options]
-    given = ["--work", "work", "--out", "x.fala", "--epochs", 1, *options]
-    assert message in failed("distill", teacher, *given)
+    arguments = ["--work", "work", "--out", "x.fala", "--epochs", 1, *options]
+    assert message in failed("distill", teacher, *arguments)
     assert not (tmp_path / "x.fala").exists()
 
 
-def scored(truth, noise, megabytes, seed):
-    """A model whose logits are the labels, and noise."""
+def noisy(truth, noise, megabytes, seed):
+    """A model whose logits are the labels plus noise."""
     z = truth + noise * np.random.default_rng(seed).normal(size=len(truth))
     chances = 1 / (1 + np.exp(-z))
     metrics = pytest.importorskip("sklearn.metrics")
@@ -150,7 +150,7 @@ def task_of(count):
 
 def test_shares_are_of_the_gain_over_chance():
     task, truth = task_of(4_000)
-    teacher, student = (scored(truth, noise, size, 0) for noise, size in ((1, 20.0), (1.5, 4.0)))
+    teacher, student = (noisy(truth, noise, size, 0) for noise, size in ((1, 20.0), (1.5, 4.0)))
     report = survival(task, teacher, student)
     share = (student.figures["auc"] - 0.5) / (teacher.figures["auc"] - 0.5)
     low, high = report["interval"]
@@ -160,15 +160,15 @@ def test_shares_are_of_the_gain_over_chance():
     assert "survives: " in table(report) and f"{low:.0%} to {high:.0%}" in table(report)
 
 
-def test_on_few_documents_no_share_is_claimed():
+def test_no_share_is_reported_for_few_documents():
     task, truth = task_of(45)
-    report = survival(task, scored(truth, 8, 20.0, 1), scored(truth, 1, 4.0, 2))
+    report = survival(task, noisy(truth, 8, 20.0, 1), noisy(truth, 1, 4.0, 2))
     assert (report["share"], report["interval"], report["share_per_megabyte"]) == (None, None, None)
     assert "unknown how much" in table(report) and "%" not in table(report)
 
 
 def test_a_matching_task_is_measured_too(tmp_path):
-    """Users of two tastes open what is near to what they opened."""
+    """Users with two preferences open candidates near to their history."""
     rng = np.random.default_rng(0)
     topics = rng.normal(size=(2, 8))
     words = [(f"{'ab'[topic]}{number}", topic) for topic in (0, 1) for number in range(40)]

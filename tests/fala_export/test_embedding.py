@@ -4,7 +4,7 @@ from fala_export.embedding import Embedder
 
 
 class Lengths:
-    """Embeds a text as its length, and remembers which."""
+    """Embeds a text as its length, and records the texts."""
 
     dimension, is_transformer = 2, False
 

@@ -33,7 +33,7 @@ TEXTS = [
 
 
 def export(folder, out, **options):
-    """Export a folder in float32 at its full length; gives the encoder and the bundle's."""
+    """Export a folder in float32 at its full length; return the encoder and the bundle's."""
     encoder = load_encoder(str(folder))
     options = {"name": "x", "precision": "none", "max_length": encoder.longest, **options}
     export_encoder(encoder, out, ExportOptions(**options))
@@ -41,7 +41,7 @@ def export(folder, out, **options):
 
 
 def embed(folder, texts, length, pooling="mean"):
-    """Embed texts by the transformers library alone, with its tokenizer's token types too."""
+    """Embed texts with the transformers library, including token types."""
     import torch
     from transformers import AutoModel, AutoTokenizer
 
@@ -57,7 +57,7 @@ def embed(folder, texts, length, pooling="mean"):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_bundle_embeds_as_transformers_does(family, tmp_path):
+def test_a_bundle_has_the_embeddings_of_transformers(family, tmp_path):
     from tokenizers import Tokenizer
     from transformers import AutoTokenizer
 
@@ -65,9 +65,9 @@ def test_a_bundle_embeds_as_transformers_does(family, tmp_path):
     encoder, exported = export(folder, tmp_path / "x.fala")
     assert encoder.longest == LENGTH
 
-    own = Tokenizer.from_str(encoder.tokenizer.decode()).encode_batch(TEXTS)
+    encodings = Tokenizer.from_str(encoder.tokenizer.decode()).encode_batch(TEXTS)
     expected_ids = AutoTokenizer.from_pretrained(folder)(TEXTS)["input_ids"]
-    assert [encoding.ids for encoding in own] == expected_ids
+    assert [encoding.ids for encoding in encodings] == expected_ids
     assert {len(ids) > LENGTH for ids in expected_ids} == {True, False}
 
     expected = embed(folder, TEXTS, LENGTH)
@@ -76,7 +76,7 @@ def test_a_bundle_embeds_as_transformers_does(family, tmp_path):
     alone = np.concatenate([exported.encode([text]) for text in TEXTS])
     np.testing.assert_allclose(alone, expected, atol=1e-4)
     apart = np.linalg.norm(expected - expected[0], axis=1)[3:]
-    assert apart.min() > 0.05  # texts are told apart, so agreement is no accident
+    assert apart.min() > 0.05  # texts differ, so agreement is no accident
 
 
 @pytest.mark.parametrize(
@@ -87,9 +87,7 @@ def test_a_bundle_embeds_as_transformers_does(family, tmp_path):
         ("bert", {"max_position_embeddings": 90}, LENGTH),  # what its tokenizer says
     ],
 )
-def test_a_text_of_the_longest_length_runs_and_one_token_more_does_not(
-    family, settings, longest, tmp_path
-):
+def test_the_longest_length_runs_and_one_more_token_fails(family, settings, longest, tmp_path):
     folder = write_model(tmp_path / family, family, **settings)
     encoder, exported = export(folder, tmp_path / "x.fala")
     assert encoder.longest == longest
@@ -101,7 +99,7 @@ def test_a_text_of_the_longest_length_runs_and_one_token_more_does_not(
         export(folder, tmp_path / "y.fala", max_length=longest + 1)
 
 
-def test_a_tokenizer_that_was_saved_while_it_cut_and_padded_does_neither(tmp_path):
+def test_saved_truncation_and_padding_are_removed_from_the_tokenizer(tmp_path):
     from tokenizers import Tokenizer
 
     folder = write_model(tmp_path / "bert")
@@ -110,15 +108,15 @@ def test_a_tokenizer_that_was_saved_while_it_cut_and_padded_does_neither(tmp_pat
     tokenizer.enable_padding(length=9)
     tokenizer.save(str(folder / "tokenizer.json"))
     encoder, exported = export(folder, tmp_path / "x.fala")
-    own = Tokenizer.from_str(encoder.tokenizer.decode())
-    assert len(own.encode(TEXTS[1])) == 2
-    assert len(own.encode(TEXTS[9])) > LENGTH
+    exported_tokenizer = Tokenizer.from_str(encoder.tokenizer.decode())
+    assert len(exported_tokenizer.encode(TEXTS[1])) == 2
+    assert len(exported_tokenizer.encode(TEXTS[9])) > LENGTH
     np.testing.assert_allclose(exported.encode(TEXTS), embed(folder, TEXTS, LENGTH), atol=1e-4)
 
 
 @pytest.mark.thorough
-def test_relative_positions_hold_far_beyond_the_length_that_was_traced(tmp_path):
-    """Their buckets are of all lengths in the graph, not of the example's few tokens."""
+def test_relative_positions_are_exact_beyond_the_traced_length(tmp_path):
+    """The graph computes their buckets for each length, not only for the example's tokens."""
     for family in ("mpnet", "deberta-v2"):
         positions = 302 if family == "mpnet" else 300
         folder = write_model(tmp_path / family, family, max_position_embeddings=positions)
@@ -132,7 +130,7 @@ def test_relative_positions_hold_far_beyond_the_length_that_was_traced(tmp_path)
 
 
 def write_sentence_model(folder, family, pooling="mean", normalize=False, **settings):
-    """Write a folder with the sentence-transformers library, as it does now; gives its model."""
+    """Write a folder with the installed sentence-transformers; return its model."""
     sentence_transformers = pytest.importorskip("sentence_transformers")
     models = pytest.importorskip("sentence_transformers.models")
     transformer = models.Transformer(str(write_model(folder / "plain", family)), **settings)
@@ -151,7 +149,7 @@ def write_sentence_model(folder, family, pooling="mean", normalize=False, **sett
         ("xlm-roberta", "cls", True, {"do_lower_case": True}),
     ],
 )
-def test_a_sentence_transformers_folder_brings_its_own_ways(
+def test_a_sentence_transformers_folder_sets_pooling_and_normalization(
     family, pooling, normalize, settings, tmp_path
 ):
     model = write_sentence_model(tmp_path, family, pooling, normalize, **settings)
@@ -163,7 +161,7 @@ def test_a_sentence_transformers_folder_brings_its_own_ways(
     np.testing.assert_allclose(exported.encode(TEXTS), expected, atol=1e-5)
 
 
-def test_folders_of_early_versions_are_read_too(tmp_path):
+def test_folders_of_early_versions_are_read(tmp_path):
     sentence_transformers = pytest.importorskip("sentence_transformers")
     settings = "sentence_roberta_config.json"
     old = write_early_folder(tmp_path / "old", "roberta", "cls_token", settings)
@@ -176,7 +174,7 @@ def test_folders_of_early_versions_are_read_too(tmp_path):
     np.testing.assert_array_equal(upper, lower)
 
 
-def test_sentence_transformers_reads_what_we_save(tmp_path):
+def test_sentence_transformers_reads_saved_encoders(tmp_path):
     sentence_transformers = pytest.importorskip("sentence_transformers")
     write_sentence_model(tmp_path, "roberta", "cls", True, do_lower_case=True)
     encoder = load_encoder(str(tmp_path / "saved"))

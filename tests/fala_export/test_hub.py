@@ -41,7 +41,7 @@ main(prog_name="fala-export")
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """Two folders: the model as it is on the main branch, and as it was when it was tagged."""
+    """Folders of the model on the main branch, and of the model at a tag."""
     root = tmp_path_factory.mktemp("models")
     write_model(root / "new")
     write_model(root / "old", type_vocab_size=3)  # another shape, so other random weights
@@ -60,7 +60,7 @@ def hub(folders):
 
 @contextmanager
 def settings(hub, home, offline=False):
-    """The hub's library set as by ``HF_ENDPOINT``, ``HF_HOME`` and ``HF_HUB_OFFLINE``."""
+    """Configure the hub's library as ``HF_ENDPOINT``, ``HF_HOME`` and ``HF_HUB_OFFLINE`` do."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(constants, "ENDPOINT", hub.address)
         address = f"{hub.address}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
@@ -73,7 +73,7 @@ def settings(hub, home, offline=False):
 
 
 def find(hub, home, revision=None, name=NAME, patience=10.0, offline=False):
-    """Fetch a model; gives its folder."""
+    """Fetch a model; return its folder."""
     with settings(hub, home, offline) as patch:
         patch.setattr(models.hub, "_PATIENCE", patience)
         model = find_model(name, revision)
@@ -81,8 +81,8 @@ def find(hub, home, revision=None, name=NAME, patience=10.0, offline=False):
         return model.folder
 
 
-def refused(hub, home, *parts, **options):
-    """Check that a model cannot be fetched, for a reason that says each of some parts."""
+def check_error(hub, home, *parts, **options):
+    """Check that a model cannot be fetched, with an error that contains some parts."""
     with pytest.raises(ExportError) as caught:
         find(hub, home, **options)
     for part in parts:
@@ -99,15 +99,15 @@ def backbone(hub, home, out, *options, offline=False):
 
 
 def exported(folders, folder, out):
-    """Check that a bundle is of a folder's model; gives its commit."""
+    """Check that a bundle is of a folder's model; return its commit."""
     bundle = Bundle.open(out)
     expected = load_encoder(str(folders / folder)).encode(CORPUS, 32)
     np.testing.assert_allclose(bundle.backbone().encode(CORPUS), expected, atol=1e-4)
     return bundle.manifest.details["revision"], expected
 
 
-def test_a_name_is_exported_at_the_revision_that_was_asked_for(hub, folders, tmp_path):
-    """By a process, which has its settings from the environment; then without the hub."""
+def test_a_name_is_exported_at_the_requested_revision(hub, folders, tmp_path):
+    """In a process with settings from the environment, and then without the hub."""
     home, branches = tmp_path / "home", hub.models[NAME].branches
     temporary = tmp_path / "temporary"
     temporary.mkdir()
@@ -121,12 +121,12 @@ def test_a_name_is_exported_at_the_revision_that_was_asked_for(hub, folders, tmp
     assert commit == branches["v1"]
 
     find(hub, home)
-    asked = len(hub.requests)
+    count = len(hub.requests)
     done = backbone(hub, home, tmp_path / "main.fala", offline=True)
     assert (done.exit_code, without_progress(done.stderr)) == (0, "")
     commit, new = exported(folders, "new", tmp_path / "main.fala")
     assert commit == branches["main"]
-    assert len(hub.requests) == asked
+    assert len(hub.requests) == count
     assert np.abs(old - new).max() > 0.1
 
 
@@ -143,20 +143,20 @@ def test_every_file_that_a_layout_needs_is_fetched(hub, folders, tmp_path, layou
         assert len(list(folder.glob("*.safetensors"))) > 1
     else:
         shutil.copytree(folders / "new", folder)
-    # One file of the two says all about the tokenizer.
+    # One of the two files is enough for the tokenizer.
     unused = "tokenizer.json" if layout == "no tokenizer.json" else "vocab.txt"
     next(folder.rglob(unused)).unlink()
     files = files_in(folder)
     hub.models[NAME].push({**files, "README.md": b"", "tf_model.h5": b"unused"}, "main")
-    found = find(hub, tmp_path / "home")
-    fetched = files_in(found)
+    path = find(hub, tmp_path / "home")
+    fetched = files_in(path)
     assert fetched.pop(".gitattributes")
     assert fetched == files
     expected = load_encoder(str(folder)).encode(CORPUS, 20)
-    np.testing.assert_array_equal(load_encoder(str(found)).encode(CORPUS, 20), expected)
+    np.testing.assert_array_equal(load_encoder(str(path)).encode(CORPUS, 20), expected)
 
 
-def test_all_files_are_of_one_commit_though_the_branch_moves(hub, tmp_path):
+def test_all_files_are_of_one_commit_when_the_branch_moves(hub, tmp_path):
     model = hub.models[NAME]
     moved = model.branches["main"]
 
@@ -165,10 +165,10 @@ def test_all_files_are_of_one_commit_though_the_branch_moves(hub, tmp_path):
             model.branches["main"] = model.branches["v1"]
 
     hub.before = move
-    found = find(hub, tmp_path)
-    assert found.name == moved
+    folder = find(hub, tmp_path)
+    assert folder.name == moved
     assert model.branches["main"] != moved
-    fetched = files_in(found)
+    fetched = files_in(folder)
     assert fetched == {name: data for name, data in model.commits[moved].items() if name in fetched}
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= set(fetched)
     hub.before = lambda path: None
@@ -176,8 +176,8 @@ def test_all_files_are_of_one_commit_though_the_branch_moves(hub, tmp_path):
 
 
 @pytest.mark.parametrize("file", ["config.json", ".gitattributes", "model.safetensors"])
-def test_a_hub_that_falls_silent_on_the_way_leaves_no_half_a_model(hub, tmp_path, file):
-    """The library then gives what the cache has, without a word."""
+def test_an_interrupted_fetch_does_not_leave_a_partial_model(hub, tmp_path, file):
+    """The library would return the cached files without an error."""
     model = hub.models[NAME]
     files = model.commits[model.branches["main"]]
 
@@ -191,25 +191,25 @@ def test_a_hub_that_falls_silent_on_the_way_leaves_no_half_a_model(hub, tmp_path
             del files[name]
     files["modules.json"] = b"[]"
     hub.before = fall_silent
-    refused(hub, tmp_path, f"the hub did not give {file}: try again later")
+    check_error(hub, tmp_path, f"the hub did not give {file}: try again later")
 
 
 @pytest.mark.parametrize("status", [503, 429])
-def test_a_cached_model_needs_no_hub_and_says_nothing_of_another_revision(hub, tmp_path, status):
+def test_a_cached_model_requires_no_hub_and_is_of_its_revision(hub, tmp_path, status):
     first = find(hub, tmp_path, "v1")
     hub.status = status
     for revision in ("v1", hub.models[NAME].branches["v1"]):
         assert find(hub, tmp_path, revision) == first
     parts = (f"status {status}", "local cache has no main", "or give")
-    refused(hub, tmp_path, *parts, revision="main")
+    check_error(hub, tmp_path, *parts, revision="main")
 
 
-def test_a_model_that_others_cached_in_part_is_not_taken_for_whole(hub, tmp_path):
-    """Whoever loads a sentence-transformers model by transformers alone fetches no modules.json."""
+def test_a_partly_cached_model_is_rejected_offline(hub, tmp_path):
+    """Loading a sentence-transformers model with transformers fetches no modules.json."""
     for name in ("config.json", "model.safetensors", "tokenizer.json"):
         with settings(hub, tmp_path):
             huggingface_hub.hf_hub_download(NAME, name)
-    refused(hub, tmp_path, "only parts of it, without .gitattributes", offline=True)
+    check_error(hub, tmp_path, "only parts of it, without .gitattributes", offline=True)
     with settings(hub, tmp_path):
         huggingface_hub.snapshot_download(NAME)
     find(hub, tmp_path, offline=True)
@@ -223,28 +223,28 @@ def test_a_model_that_others_cached_in_part_is_not_taken_for_whole(hub, tmp_path
         ("a..b", None, ("no such folder, and no name for a model",)),
     ],
 )
-def test_what_the_hub_does_not_know_is_named(hub, tmp_path, name, revision, parts):
-    refused(hub, tmp_path, *parts, revision=revision, name=name)
+def test_unknown_models_and_revisions_are_named(hub, tmp_path, name, revision, parts):
+    check_error(hub, tmp_path, *parts, revision=revision, name=name)
 
 
-def test_a_gated_model_is_not_taken_for_an_unknown_one(hub, tmp_path):
+def test_a_gated_model_has_an_error_of_its_own(hub, tmp_path):
     hub.models[NAME].refused = 403
-    refused(hub, tmp_path, "refuses to give its files", "status 403", "accept", "HF_TOKEN")
+    check_error(hub, tmp_path, "refuses to give its files", "status 403", "accept", "HF_TOKEN")
 
 
-def test_a_hub_out_of_reach_is_told_at_once(hub, tmp_path):
+def test_an_unreachable_hub_is_an_error_at_once(hub, tmp_path):
     hub.silent = True
     start = time.monotonic()
     reason = f"{hub.address} cannot be reached (ReadTimeout)"
-    refused(hub, tmp_path, reason, patience=0.5)
+    check_error(hub, tmp_path, reason, patience=0.5)
     assert len(hub.requests) == 1
     hub.__exit__()
-    refused(hub, tmp_path, hub.address, "cannot be reached", "or give a model's folder")
-    refused(hub, tmp_path, "HF_HUB_OFFLINE is set", "no main", offline=True)
+    check_error(hub, tmp_path, hub.address, "cannot be reached", "or give a model's folder")
+    check_error(hub, tmp_path, "HF_HUB_OFFLINE is set", "no main", offline=True)
     assert time.monotonic() - start < 30
 
 
-def test_a_broken_connection_is_told_and_the_next_run_goes_on(hub, tmp_path):
+def test_a_broken_connection_is_an_error_and_the_next_run_resumes(hub, tmp_path):
     weights = hub.models[NAME].commits[hub.models[NAME].branches["main"]]["model.safetensors"]
     hub.cut_after = len(weights) // 3
     start = time.monotonic()
@@ -252,27 +252,27 @@ def test_a_broken_connection_is_told_and_the_next_run_goes_on(hub, tmp_path):
     assert time.monotonic() - start < 60
     fails(done, NAME, "did not give all of its files (the connection broke")
     assert [path.name for path in tmp_path.iterdir()] == ["home"]
-    # Nor is the part taken for the model, where there is no network to fetch the rest.
-    refused(hub, tmp_path / "home", "without model.safetensors", offline=True)
+    # Offline, the partial model is rejected.
+    check_error(hub, tmp_path / "home", "without model.safetensors", offline=True)
     hub.cut_after = None
     assert (find(hub, tmp_path / "home") / "model.safetensors").read_bytes() == weights
 
 
-def test_weights_outside_the_model_are_not_asked_for(hub, tmp_path):
+def test_weights_outside_the_model_are_not_requested(hub, tmp_path):
     files = hub.models[NAME].commits[hub.models[NAME].branches["main"]]
     del files["model.safetensors"]
     parts = {"weight_map": {"a": "../../../../x.safetensors"}}
     files["model.safetensors.index.json"] = json.dumps(parts).encode()
-    refused(hub, tmp_path, "it names files outside the model's folder")
+    check_error(hub, tmp_path, "it names files outside the model's folder")
     assert not [path for _, path in hub.requests if ".." in path]
 
 
-def test_a_full_disk_is_not_taken_for_a_broken_connection(hub, tmp_path):
+def test_a_full_disk_is_reported(hub, tmp_path):
     with files_of_at_most(20_000):
-        refused(hub, tmp_path, "cannot be kept in the hub's cache: File too large")
+        check_error(hub, tmp_path, "cannot be kept in the hub's cache: File too large")
 
 
-def test_a_model_without_use_is_refused_before_its_weights_are_fetched(hub, tmp_path):
+def test_an_unsupported_model_is_rejected_before_its_weights_are_fetched(hub, tmp_path):
     commit = hub.models[NAME].branches["main"]
     files = hub.models[NAME].commits[commit]
     files["config.json"] = json.dumps(

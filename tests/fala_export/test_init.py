@@ -38,12 +38,12 @@ def test_a_table_becomes_a_recipe_and_the_recipe_a_release(posts, tmp_path):
     works("release", out, "--out", bundle)
     manifest = Bundle.open(bundle).manifest
     assert list(manifest.labels) == ["0", "1"]
-    kept = out.read_bytes()
+    content = out.read_bytes()
     assert "exists" in failed(*words)
-    assert out.read_bytes() == kept
+    assert out.read_bytes() == content
 
 
-def test_a_column_that_is_not_found_is_asked_for(posts, tmp_path):
+def test_a_column_that_is_not_recognized_must_be_named(posts, tmp_path):
     message = failed("init", posts, "--out", tmp_path / "recipe.toml")
     assert "no column 'label'" in message and "--label" in message
     assert not (tmp_path / "recipe.toml").exists()
@@ -58,7 +58,7 @@ def test_a_column_that_is_not_found_is_asked_for(posts, tmp_path):
         (["text", "is_spam", "user", "label"], "label"),
     ],
 )
-def test_a_column_of_two_judgements_is_guessed_where_nothing_else_fits(tmp_path, header, label):
+def test_a_column_of_two_values_is_the_label_if_no_other_column_fits(tmp_path, header, label):
     rows = [
         [f"text {user} {at}", at % 2, f"u{user}", at % 2][: len(header)]
         for user in range(8)
@@ -72,13 +72,13 @@ def test_a_column_of_two_judgements_is_guessed_where_nothing_else_fits(tmp_path,
         assert f"label = {label}," in done(*words)["columns"]
 
 
-def test_a_column_of_many_values_is_no_judgement(tmp_path):
+def test_a_column_of_many_values_is_not_the_label(tmp_path):
     rows = [[f"text {at}", at, f"u{at % 4}"] for at in range(80)]
     write_table(tmp_path / "posts.csv", ["text", "is_spam", "user"], rows)
     assert "--label" in failed("init", tmp_path / "posts.csv", "--out", tmp_path / "recipe.toml")
 
 
-def test_numbers_that_would_be_classes_are_said_to_be(tmp_path):
+def test_numeric_classes_have_a_remark_about_ratings(tmp_path):
     rows = [[f"text {at}", 1 + at % 5, f"u{at % 4}"] for at in range(80)]
     words = ("init", tmp_path / "films.csv", "--out", tmp_path / "recipe.toml")
     write_table(tmp_path / "films.csv", ["text", "label", "user"], rows)
@@ -89,8 +89,8 @@ def test_numbers_that_would_be_classes_are_said_to_be(tmp_path):
     assert "decimals have a point" in failed(*words)
 
 
-def test_tables_that_the_rows_are_too_few_for_are_comments(tmp_path):
-    """Scales alone take more rows of an annotator than a prior; a bridge takes texts."""
+def test_tables_that_require_more_rows_are_comments(tmp_path):
+    """Scales need more rows of an annotator than a prior does; a bridge needs texts."""
     vectors, out = tmp_path / "vectors.txt", tmp_path / "recipe.toml"
     numbers = {at: " ".join(str((number * at) % 7) for number in range(80)) for at in (1, 2)}
     vectors.write_text("".join(f"w{at} {vector}\n" for at, vector in numbers.items()))
@@ -109,7 +109,7 @@ def test_tables_that_the_rows_are_too_few_for_are_comments(tmp_path):
 
 
 def test_a_recipe_for_matches_has_scales_and_no_prior(tmp_path):
-    """A matcher with words weighs the candidate by itself, too, which no prior is for."""
+    """A matcher with words has a block for the candidate alone, which no prior supports."""
     (tmp_path / "vectors.txt").write_text(VECTORS)
     words, rows = ["good", "bad", "great", "awful"], []
     for user in range(27):
@@ -130,12 +130,12 @@ def test_a_recipe_for_matches_has_scales_and_no_prior(tmp_path):
     assert "scales of a device's fit" in works("release", second).output
 
 
-def test_a_source_that_is_not_there_is_named_at_once(posts, tmp_path):
+def test_a_missing_source_is_named(posts, tmp_path):
     words = ("init", posts, "--label", "offends", "--from", tmp_path / "no model")
     assert "does not exist" in failed(*words, status=2)
 
 
-def test_a_recipe_counts_the_file_and_asks_for_what_is_known(tmp_path):
+def test_a_recipe_has_counts_of_its_file_and_options_of_the_bundle(tmp_path):
     rows = [["", at % 2, f"u{user}"] for user in range(28) for at in range(20)]
     words = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
     for number, row in enumerate(rows):

@@ -31,7 +31,7 @@ COST = {"parameters": 22_700_000, "flops": {"16": 0.68e9, "64": 2.7e9, "128": 5.
 
 @pytest.fixture
 def unmeasured(monkeypatch):
-    """Spare a test that is about something else the second that measuring takes."""
+    """Skip the measurement, which takes a second, in tests of other parts."""
     measured = {"milliseconds": {}, "megabytes": None}
     monkeypatch.setattr(inspection, "measure", lambda bundle, texts: measured)
 
@@ -42,7 +42,7 @@ def write_noted(path, **details):
     return path
 
 
-def test_a_release_says_what_it_is(tmp_path, unmeasured):
+def test_inspect_describes_a_release(tmp_path, unmeasured):
     head = make_head(labels=("calm", "rude", "vile"))
     bundle = write_onnx_release(tmp_path / "r.fala", head)
     report = inspect(tmp_path / "r.fala")
@@ -57,7 +57,7 @@ def test_a_release_says_what_it_is(tmp_path, unmeasured):
     assert inspect(write_noted(tmp_path / "x.fala"))["digests"]["head"] is None
 
 
-def test_the_parts_are_the_files_and_their_shares(tmp_path, unmeasured):
+def test_inspect_lists_files_with_their_shares(tmp_path, unmeasured):
     write_onnx_release(tmp_path / "r.fala")
     report = inspect(tmp_path / "r.fala")
     sizes = {name: len(data) for name, data in entries_of(tmp_path / "r.fala")}
@@ -68,7 +68,7 @@ def test_the_parts_are_the_files_and_their_shares(tmp_path, unmeasured):
     assert report["parts"] == sorted(report["parts"], key=lambda part: -part["bytes"])
 
 
-def test_what_was_noted_at_export_is_shown(tmp_path, unmeasured):
+def test_inspect_shows_figures_of_the_export(tmp_path, unmeasured):
     write_noted(tmp_path / "x.fala", parity=PARITY, cost=COST, versions={"torch": "2.13"}, seed=7)
     report = inspect(tmp_path / "x.fala")
     assert (report["parity"], report["cost"]) == (PARITY, COST)
@@ -84,7 +84,7 @@ def test_what_was_noted_at_export_is_shown(tmp_path, unmeasured):
 @pytest.mark.parametrize(
     "cost", [5, {}, {"parameters": "many", "flops": {}}, {"parameters": 1, "flops": {"16": "x"}}]
 )
-def test_a_noted_cost_that_is_none_is_not_believed(tmp_path, unmeasured, cost):
+def test_an_invalid_recorded_cost_is_recomputed(tmp_path, unmeasured, cost):
     write_bundle(
         tmp_path / "x.fala", word_vector_manifest(details={"cost": cost}), word_vector_files()
     )
@@ -92,21 +92,21 @@ def test_a_noted_cost_that_is_none_is_not_believed(tmp_path, unmeasured, cost):
     assert report["cost"]["parameters"] > 1
 
 
-def test_word_vectors_cost_their_sum(tmp_path):
+def test_cost_of_word_vectors_is_that_of_their_sum(tmp_path):
     write_word_vectors(tmp_path / "w.fala", words=["a", "b", "c"], dimension=5)
     report = done("inspect", tmp_path / "w.fala")
     assert report["cost"] == {"parameters": 15, "flops": {"16": 80, "64": 320, "128": 640}}
     assert list(report["measured"]["milliseconds"]) == ["16", "64", "128"]
 
 
-def test_memory_is_measured_in_a_process_of_its_own(tmp_path):
+def test_memory_is_measured_in_a_child_process(tmp_path):
     if not Path("/proc/self/status").exists():
         pytest.skip("memory is read from /proc, which this system has not")
     megabytes = {}
     for rows in (5_000, 50_000):
         words = [f"word{i}" for i in range(rows)]
         bundle = write_word_vectors(tmp_path / "w.fala", words=words, dimension=200)
-        ballast = np.ones(50_000_000)  # 400 MB of this process are not the bundle's
+        ballast = np.ones(50_000_000)  # 400 MB of this process do not count
         megabytes[rows] = measure(bundle, {"2": "word1 word2"})["megabytes"]
         del ballast
     # 45,000 vectors of 200 numbers in float16 are 18 MB, and their words need an index.
@@ -116,7 +116,7 @@ def test_memory_is_measured_in_a_process_of_its_own(tmp_path):
         assert 10 < figures["runtime"] < 300
 
 
-def test_texts_have_the_lengths_they_are_measured_at(tmp_path, monkeypatch):
+def test_measured_texts_have_their_number_of_tokens(tmp_path, monkeypatch):
     from tokenizers import Tokenizer
 
     seen = {}
@@ -128,7 +128,7 @@ def test_texts_have_the_lengths_they_are_measured_at(tmp_path, monkeypatch):
     assert {n: len(tokenizer.encode(text).ids) for n, text in seen.items()} == {"16": 16, "64": 64}
 
 
-def test_a_cost_that_was_not_noted_is_counted_in_the_model(tmp_path, unmeasured, monkeypatch):
+def test_a_missing_cost_is_counted_in_the_model(tmp_path, unmeasured, monkeypatch):
     def count(model):
         assert model.SerializeToString() == onnx_files()["backbone/model.onnx"]
         return COST
@@ -137,15 +137,15 @@ def test_a_cost_that_was_not_noted_is_counted_in_the_model(tmp_path, unmeasured,
     assert inspect(write_noted(tmp_path / "x.fala"))["cost"] == COST
 
 
-def test_without_onnx_the_cost_is_unknown_and_says_why(tmp_path, unmeasured, monkeypatch):
+def test_without_onnx_the_cost_is_unknown_with_a_reason(tmp_path, unmeasured, monkeypatch):
     write_noted(tmp_path / "x.fala")
     monkeypatch.setitem(sys.modules, "onnx", None)
     shown = works("inspect", tmp_path / "x.fala").stdout
     assert "unknown: not noted at export; pip install 'fala-sdk[export]'" in shown
 
 
-def test_control_characters_of_a_strangers_bundle_do_not_reach_the_terminal(tmp_path, unmeasured):
-    # A name with such characters is refused; what the details say is the vendor's own affair.
+def test_control_characters_of_a_bundle_are_not_printed(tmp_path, unmeasured):
+    # A name with such characters is rejected; details may have them.
     manifest = word_vector_manifest(details={"note": "\x07bell \x1b[2J"})
     write_bundle(tmp_path / "x.fala", manifest, word_vector_files())
     shown = works("inspect", tmp_path / "x.fala").stdout
@@ -153,7 +153,7 @@ def test_control_characters_of_a_strangers_bundle_do_not_reach_the_terminal(tmp_
     assert all(character.isprintable() or character == "\n" for character in shown)
 
 
-def test_a_damaged_or_foreign_file_gives_one_line(tmp_path):
+def test_a_damaged_or_foreign_file_ends_in_one_line(tmp_path):
     write_onnx_release(tmp_path / "r.fala")
     whole = (tmp_path / "r.fala").read_bytes()
     middle = len(whole) // 2
@@ -169,7 +169,7 @@ def test_a_damaged_or_foreign_file_gives_one_line(tmp_path):
     assert "bad.fala: no such file" in failed("inspect", bad)
 
 
-def test_the_process_that_measures_loads_fala_alone():
+def test_the_measuring_process_loads_only_fala():
     program = (
         "import sys; from fala_export.release import footprint\n"
         "loaded = {name.partition('.')[0] for name in sys.modules}\n"

@@ -1,4 +1,4 @@
-"""What a release would say of rows that its head had not seen."""
+"""Cross-fitted logits: a release's logits of rows that its head did not train on."""
 
 import numpy as np
 import pytest
@@ -35,48 +35,48 @@ def logits_of(path, backbone, head, labels, embeddings, details=None):
     return cross_fitted_logits(Bundle.open(path), head, FILMS, labels, embeddings, progress)
 
 
-def own(head, embeddings):
+def head_logits(head, embeddings):
     return head.vendor_model().logits(head.inputs(FILMS, embeddings), head.words(FILMS))
 
 
-def test_a_plain_head_has_not_seen_the_row(tmp_path, backbone, embeddings):
+def test_a_plain_heads_cross_fitted_logit_ignores_its_row(tmp_path, backbone, embeddings):
     labels = labels_of()
     head = fit_head(backbone.backbone(), FILMS, labels, embeddings=embeddings, lexical=False)
     before = logits_of(tmp_path / "plain.fala", backbone, head, labels, embeddings)
-    other = [*labels[:7], "10"[int(labels[7])], *labels[8:]]
-    after = logits_of(tmp_path / "plain.fala", backbone, head, other, embeddings)
+    changed = [*labels[:7], "10"[int(labels[7])], *labels[8:]]
+    after = logits_of(tmp_path / "plain.fala", backbone, head, changed, embeddings)
     same = np.isclose(before, after, rtol=0, atol=1e-9)[:, 0]
     assert same[7] and same.mean() == pytest.approx(1 / 3, abs=0.02)
-    # Three heads on two thirds are about the head.
-    assert np.corrcoef(before[:, 0], own(head, embeddings)[:, 0])[0, 1] > 0.8
+    # Three heads on two thirds of the rows are close to the head.
+    assert np.corrcoef(before[:, 0], head_logits(head, embeddings)[:, 0])[0, 1] > 0.8
 
 
-def test_the_releases_own_penalties_are_taken(tmp_path, backbone, embeddings, monkeypatch):
+def test_the_penalties_of_the_release_are_used(tmp_path, backbone, embeddings, monkeypatch):
     labels = labels_of()
     head = make_head(words=True)
     encoder = backbone.backbone()
     public = PublicRows.of(encoder, FILMS, labels, embeddings=embeddings)
     expected = left_out_logits(public, PENALTIES)
     noted = {"training": {"words": {"penalties": PENALTIES}}}
-    found = logits_of(tmp_path / "told.fala", backbone, head, labels, embeddings, noted)
-    np.testing.assert_array_equal(found, expected)
+    logits = logits_of(tmp_path / "told.fala", backbone, head, labels, embeddings, noted)
+    np.testing.assert_array_equal(logits, expected)
     chosen = left_out_logits(public)
     assert np.abs(chosen - expected).max() > 1e-3
     for number, penalties in enumerate((None, "ten", [1e-3], [0.0, 1.0], [1, None])):
         wrong = {"training": {"words": {"penalties": penalties}}}
         path = tmp_path / f"{number}.fala"
-        found = logits_of(path, backbone, head, labels, embeddings, wrong)
-        np.testing.assert_array_equal(found, chosen)
+        logits = logits_of(path, backbone, head, labels, embeddings, wrong)
+        np.testing.assert_array_equal(logits, chosen)
 
 
-def test_a_trained_backbone_answers_itself(tmp_path, backbone, embeddings):
+def test_a_trained_backbone_uses_its_own_logits(tmp_path, backbone, embeddings):
     head = make_head(words=True)
     noted = {"training": {"history": {"steps": 1}, "words": {"penalties": PENALTIES}}}
-    found = logits_of(tmp_path / "trained.fala", backbone, head, labels_of(), embeddings, noted)
-    np.testing.assert_array_equal(found, own(head, embeddings))
+    logits = logits_of(tmp_path / "trained.fala", backbone, head, labels_of(), embeddings, noted)
+    np.testing.assert_array_equal(logits, head_logits(head, embeddings))
 
 
-def test_one_document_cannot_be_left_out(tmp_path, backbone, embeddings):
+def test_cross_fitting_requires_two_documents(tmp_path, backbone, embeddings):
     path = tmp_path / "one.fala"
     write_release(path, backbone, make_head(), {})
     with pytest.raises(DataError, match="two documents or more"):

@@ -1,4 +1,4 @@
-"""An ONNX file that somebody else exported becomes a bundle."""
+"""Bundles of ONNX files that other tools exported."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def tokenizer(tmp_path):
 
 
 def write(path, pooled=True, types=False):
-    """Write a small encoder: with its pooling as the last of two outputs, or without."""
+    """Write a small encoder, with or without its pooling as the last of two outputs."""
     model = onnx_model()
     states = onnx.helper.make_tensor_value_info("embedded", 1, ["n", "tokens_", None])
     outputs = [states, *model.graph.output] if pooled else [states]
@@ -45,7 +45,7 @@ def write(path, pooled=True, types=False):
 
 
 def expected(path, output, tokenizer, pooling=None):
-    """What the file itself gives, a text at a time."""
+    """The embeddings of the file itself, one text at a time."""
     from tokenizers import Tokenizer
 
     reader, opened = Tokenizer.from_file(str(tokenizer)), session(path.read_bytes())
@@ -70,7 +70,7 @@ def expected(path, output, tokenizer, pooling=None):
         (True, False, ("--pooling", "cls"), "embedded", "cls"),
     ],
 )
-def test_a_file_becomes_a_bundle_that_embeds_as_it_does(
+def test_a_bundle_of_an_onnx_file_has_its_embeddings(
     tokenizer, tmp_path, pooled, types, options, output, pooling
 ):
     file, out = write(tmp_path / "model.onnx", pooled, types), tmp_path / "x.fala"
@@ -84,13 +84,13 @@ def test_a_file_becomes_a_bundle_that_embeds_as_it_does(
     )
 
 
-def test_what_is_no_encoder_is_one_line(tokenizer, tmp_path):
+def test_unusable_onnx_files_end_in_one_line(tokenizer, tmp_path):
     file, out = write(tmp_path / "model.onnx"), tmp_path / "x.fala"
     (tmp_path / "bad.onnx").write_bytes(file.read_bytes()[:100])
     (tmp_path / "bad.json").write_text("{}")
-    other = onnx_model()
-    other.graph.input[1].name = other.graph.node[1].input[0] = "mask_of_theirs"
-    onnx.save(other, tmp_path / "inputs.onnx")
+    renamed = onnx_model()
+    renamed.graph.input[1].name = renamed.graph.node[1].input[0] = "mask_of_theirs"
+    onnx.save(renamed, tmp_path / "inputs.onnx")
     small = onnx_model(words=WORDS[:2])
     onnx.save(small, tmp_path / "small.onnx")
     common = ("backbone", "--out", out, "--quantize", "none")

@@ -29,7 +29,7 @@ OPTIONS = ["--adapters", "--prompts", "--hard-prompts"]
 WIDE = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4}
 
 
-def opened(model, tokenizer, **settings):
+def encoder_of(model, tokenizer, **settings):
     data = model if isinstance(model, bytes) else model.SerializeToString()
     return OnnxEncoder(data, tokenizer, max_length=LENGTH, **settings)
 
@@ -62,7 +62,7 @@ def models(graphs):
 
 @pytest.fixture(scope="module")
 def backbones(models, encoder):
-    return {name: opened(model, encoder.tokenizer) for name, model in models.items()}
+    return {name: encoder_of(model, encoder.tokenizer) for name, model in models.items()}
 
 
 @pytest.fixture(scope="module")
@@ -71,13 +71,13 @@ def backbone(backbones):
 
 
 @pytest.mark.parametrize("precision", ["none", "fp16", "int8", "int4"])
-def test_a_used_state_is_a_separate_export_with_constants(precision, graphs, backbones, encoder):
+def test_a_state_equals_an_export_with_constants(precision, graphs, backbones, encoder):
     backbone = backbones[precision]
-    plain = opened(graphs[precision], encoder.tokenizer)
+    plain = encoder_of(graphs[precision], encoder.tokenizer)
     np.testing.assert_array_equal(backbone.encode(TEXTS), plain.encode(TEXTS))
     inputs = random_state(backbone.optional_inputs)
     model = add_optional_inputs(graphs[precision], adapters=True, prompts=True)
-    apart = opened(constant(model, inputs), encoder.tokenizer)
+    apart = encoder_of(constant(model, inputs), encoder.tokenizer)
     assert not apart.optional_inputs
     used = backbone.encode(TEXTS, EncoderState.of(inputs))
     if precision in ("none", "fp16"):
@@ -93,8 +93,8 @@ def test_adapters_are_the_bottlenecks_of_the_paper(folder, backbone):
     adapt(encoder.module.transformer, inputs)
     used = backbone.encode(TEXTS, EncoderState.of(inputs))
     np.testing.assert_allclose(used, encoder.encode(TEXTS, LENGTH), atol=2e-5)
-    # The same through an export of its own: only products are summed in another order.
-    apart = opened(encoder_graph(encoder.module), encoder.tokenizer)
+    # A separate export differs only in the order of sums.
+    apart = encoder_of(encoder_graph(encoder.module), encoder.tokenizer)
     np.testing.assert_allclose(used, apart.encode(TEXTS), atol=2e-6)
 
 
@@ -102,11 +102,11 @@ def test_adapters_are_the_bottlenecks_of_the_paper(folder, backbone):
 def test_prefixes_are_keys_and_values_in_front_of_a_texts_own(family, tmp_path):
     encoder = load_encoder(str(write_model(tmp_path / family, family)))
     model = add_optional_inputs(encoder_graph(encoder.module), adapters=False, prompts=True)
-    backbone = opened(model, encoder.tokenizer)
+    backbone = encoder_of(model, encoder.tokenizer)
     inputs = random_state(backbone.optional_inputs, scale=1)
     used = backbone.encode(TEXTS, EncoderState.of(inputs))
     expected = []
-    for text in TEXTS:  # alone: a pass of torch is one batch, and so is the patch
+    for text in TEXTS:  # one by one: torch and the patch process one batch
         with prefixed(inputs):
             expected.append(encoder.encode([text], LENGTH))
     np.testing.assert_allclose(used, np.concatenate(expected), atol=2e-5)
@@ -114,12 +114,12 @@ def test_prefixes_are_keys_and_values_in_front_of_a_texts_own(family, tmp_path):
 
 
 def test_prefixes_of_mpnet_have_no_distance(tmp_path):
-    """Its attention adds a bias by distance to the scores of a text's own tokens alone."""
+    """Its attention adds a bias by distance only to the scores of a text's own tokens."""
     import torch
 
     encoder = load_encoder(str(write_model(tmp_path / "mpnet", "mpnet")))
     model = add_optional_inputs(encoder_graph(encoder.module), adapters=False, prompts=True)
-    backbone = opened(model, encoder.tokenizer)
+    backbone = encoder_of(model, encoder.tokenizer)
     inputs = random_state(backbone.optional_inputs, scale=1)
 
     def forward(self, hidden, attention_mask=None, head_mask=None, position_bias=None, *_, **__):
@@ -142,7 +142,7 @@ def test_prefixes_of_mpnet_have_no_distance(tmp_path):
     np.testing.assert_allclose(used, encoder.encode(TEXTS, LENGTH), atol=2e-5)
 
 
-def test_one_session_takes_bottlenecks_of_every_size_and_another_task_each_time(backbone):
+def test_one_session_switches_between_tasks_of_any_size(backbone):
     shapes = backbone.optional_inputs
     plain = backbone.encode(TEXTS)
     sizes = (0, 1, 2, 64, 256)
@@ -151,33 +151,33 @@ def test_one_session_takes_bottlenecks_of_every_size_and_another_task_each_time(
     for number in (3, 0, 4, 1, 2, 0, 3):
         np.testing.assert_array_equal(backbone.encode(TEXTS, states[number]), first[number])
         np.testing.assert_array_equal(backbone.encode(TEXTS), plain)
-    apart = [np.abs(one - other).max() for one, other in pairwise(first)]
-    assert min(apart) > 0.1
+    distances = [np.abs(a - b).max() for a, b in pairwise(first)]
+    assert min(distances) > 0.1
 
 
-def test_sites_may_have_sizes_of_their_own_and_be_left_out(backbone):
+def test_sites_may_differ_in_size_and_be_left_out(backbone):
     shapes = backbone.optional_inputs
     large, small = (random_state(shapes, size, size) for size in (7, 3))
     mixed = {name: (large if ".1." in name else small)[name] for name in shapes}
     used = backbone.encode(TEXTS, EncoderState.of(mixed))
     assert np.isfinite(used).all()
     span = {name: part for name, part in large.items() if name.startswith("adapter.1.output")}
-    one = backbone.encode(TEXTS, EncoderState.of(span))
-    assert np.abs(one - backbone.encode(TEXTS)).max() > 0.01
-    # A bottleneck without columns is none, whatever the runtime makes of empty products.
+    alone = backbone.encode(TEXTS, EncoderState.of(span))
+    assert np.abs(alone - backbone.encode(TEXTS)).max() > 0.01
+    # A bottleneck without columns has no effect.
     empty = random_state(shapes, 0, 0, kind="past")
-    np.testing.assert_array_equal(backbone.encode(TEXTS, EncoderState.of({**empty, **span})), one)
+    np.testing.assert_array_equal(backbone.encode(TEXTS, EncoderState.of({**empty, **span})), alone)
 
 
 def test_onnxruntimes_own_format_keeps_them(models, backbones, encoder):
     converted = to_ort(models["int8"].SerializeToString()).model
-    stored = opened(converted, encoder.tokenizer, ort_format=True)
+    stored = encoder_of(converted, encoder.tokenizer, ort_format=True)
     assert stored.optional_inputs == backbones["int8"].optional_inputs
     audit_model(converted, LENGTH, ort_format=True)
     state = EncoderState.of(random_state(stored.optional_inputs))
-    for given in (None, state):
-        expected = backbones["int8"].encode(TEXTS, given)
-        np.testing.assert_allclose(stored.encode(TEXTS, given), expected, atol=1e-5)
+    for used_state in (None, state):
+        expected = backbones["int8"].encode(TEXTS, used_state)
+        np.testing.assert_allclose(stored.encode(TEXTS, used_state), expected, atol=1e-5)
 
 
 def compile_text(backbone, text):
@@ -196,7 +196,7 @@ def test_a_hard_prompt_is_compiled_to_a_prefix(backbones, encoder, models):
     with prefixed(expected):
         np.testing.assert_allclose(used, encoder.encode(TEXTS[:1], LENGTH), atol=2e-5)
     converted = to_ort(models["int8"].SerializeToString()).model
-    stored = opened(converted, encoder.tokenizer, ort_format=True)
+    stored = encoder_of(converted, encoder.tokenizer, ort_format=True)
     rounded = compile_text(stored, context)
     assert rounded.digest == compiled.digest != compile_text(stored, "Another").digest
     for name, array in expected.items():
@@ -207,7 +207,7 @@ def test_a_hard_prompt_is_compiled_to_a_prefix(backbones, encoder, models):
 
 def test_a_state_for_another_backbone_is_refused(backbone, graphs, encoder):
     inputs = random_state(backbone.optional_inputs)
-    plain = opened(graphs["none"], encoder.tokenizer)
+    plain = encoder_of(graphs["none"], encoder.tokenizer)
     with pytest.raises(BundleFormatError, match="no optional input adapter"):
         plain.encode(TEXTS, EncoderState.of(inputs))
     wide = {**inputs, "adapter.0.output.up.bias": np.zeros(65, np.float32)}
@@ -221,7 +221,7 @@ def test_a_state_for_another_backbone_is_refused(backbone, graphs, encoder):
         backbone.check_state(EncoderState.of(deep))
 
 
-def test_the_command_adds_them_and_the_manifest_says_so(folder, tmp_path):
+def test_the_command_adds_optional_inputs_to_graph_and_manifest(folder, tmp_path):
     out, texts = tmp_path / "x.fala", tmp_path / "texts.txt"
     texts.write_text("one two\n")
     files = (folder, "--parity-text", texts, "--out", out)
@@ -236,7 +236,7 @@ def test_the_command_adds_them_and_the_manifest_says_so(folder, tmp_path):
     assert compile_text(backbone, "one two").inputs
 
 
-def test_a_graph_without_a_place_is_refused():
+def test_a_graph_without_sites_is_rejected():
     model = onnx_model()
     with pytest.raises(ExportError, match="no place for adapters"):
         add_optional_inputs(model, adapters=True, prompts=False)

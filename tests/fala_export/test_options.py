@@ -96,11 +96,11 @@ def test_a_command_line_becomes_settings():
         (["a", "--hidden", "1"], "No such option"),
     ],
 )
-def test_mistakes_on_a_command_line_are_told(arguments, message):
+def test_invalid_command_lines_are_errors(arguments, message):
     assert message in PROGRAM.failed(*arguments, status=2)
 
 
-def test_an_output_in_no_folder_is_refused_before_the_work(tmp_path):
+def test_an_output_in_a_missing_folder_is_rejected_before_the_work(tmp_path):
     @command(Model)
     def write(settings: Model):
         raise AssertionError(settings)
@@ -109,7 +109,7 @@ def test_an_output_in_no_folder_is_refused_before_the_work(tmp_path):
     assert "x.fala: its folder does not exist" in Program(write, "write").failed(*arguments)
 
 
-def test_the_help_is_the_docstrings():
+def test_help_texts_are_the_docstrings():
     text = " ".join(PROGRAM.run("--help").stdout.split())
     for part in (
         "[OPTIONS] SOURCE Work on something.", "--rate FLOAT At its peak, and nowhere else.",
@@ -118,7 +118,7 @@ def test_the_help_is_the_docstrings():
         assert part in text
 
 
-def test_a_table_becomes_settings_with_groups_keys_among_its_own():
+def test_a_table_becomes_settings_including_keys_of_groups():
     @dataclass(frozen=True, kw_only=True)
     class Table:
         """A table.

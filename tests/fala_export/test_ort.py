@@ -27,7 +27,7 @@ def export(encoder, out, ort, precision="int8"):
 
 @pytest.fixture(scope="module")
 def converted(encoder, tmp_path_factory):
-    """A bundle in int8, whose weights most operators are of."""
+    """A bundle in int8, which has the most operators."""
     return export(encoder, tmp_path_factory.mktemp("ort") / "x.fala", ort=True)
 
 
@@ -55,11 +55,11 @@ def test_the_operators_are_listed_as_a_reduced_build_reads_them(converted, tmp_p
     assert str(tmp_path) not in listed.read_text()
 
 
-def test_what_is_no_model_is_refused(encoder, converted):
+def test_invalid_models_are_rejected(encoder, converted):
     with pytest.raises(ExportError, match="in its format"):
         to_ort(b"nothing")
     model = converted.read(ORT_MODEL)
-    # The manifest and not the bytes says how a model is read.
+    # The manifest, not the bytes, determines the format.
     with pytest.raises(BundleFormatError):
         OnnxEncoder(model, encoder.tokenizer, max_length=POSITIONS)
     for broken in (b"", b"nothing", model[: len(model) // 2], bytes(100) + model[100:]):

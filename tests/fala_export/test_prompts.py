@@ -60,7 +60,7 @@ def texts_of(encoder):
     return ids.where(mask == 1, encoder.pad_id), mask
 
 
-def prompted(encoder, kind, **settings):
+def make_prompted(encoder, kind, **settings):
     return make_encoder(encoder, PromptSettings(kind, length=4, **settings), COUNT, 0).eval()
 
 
@@ -73,13 +73,13 @@ def rows_of(path, rows):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_prompts_at_every_layer_are_keys_and_values(family, mlp, encoders, folders):
     encoder = encoders[family]
-    module, (ids, mask) = prompted(encoder, "soft-all", mlp=mlp), texts_of(encoder)
+    module, (ids, mask) = make_prompted(encoder, "soft-all", mlp=mlp), texts_of(encoder)
     with torch.inference_mode():
         module.prompts.table.add_(torch.randn(module.prompts.table.shape) * 0.1)
         numbers = torch.tensor([UNKNOWN, 1, 3])
         prefix = module.prefix(numbers)
         assert prefix.shape == (2, 2, COUNT, 2, 4, 16)
-        # The library itself, from the model's own files; positions do not run on.
+        # The library on the model's files, with positions that start after the prompt.
         theirs = AutoModel.from_pretrained(folders[family]).eval()(
             input_ids=ids,
             attention_mask=torch.cat([torch.ones(COUNT, 4, dtype=torch.long), mask], dim=1),
@@ -93,18 +93,18 @@ def test_prompts_at_every_layer_are_keys_and_values(family, mlp, encoders, folde
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_without_a_prompt_an_embedding_is_the_backbone_s_own(family, kind, encoders):
+def test_without_a_prompt_an_embedding_equals_the_backbone_s(family, kind, encoders):
     encoder = encoders[family]
-    module, (ids, mask) = prompted(encoder, kind), texts_of(encoder)
+    module, (ids, mask) = make_prompted(encoder, kind), texts_of(encoder)
     nothing = torch.zeros(COUNT, 3, dtype=torch.long)
     context = {"context": nothing, "context_mask": nothing} if kind.startswith("hard") else {}
     with torch.inference_mode():
-        own = encoder.module(ids, mask)
+        expected = encoder.module(ids, mask)
         plain = module(ids, mask, torch.full((COUNT,), PLAIN), **context)
-        torch.testing.assert_close(plain, own)
+        torch.testing.assert_close(plain, expected)
         if kind.startswith("soft"):
             unknown = module(ids, mask, torch.full((COUNT,), UNKNOWN))
-            assert (unknown - own).abs().max() > 1e-3
+            assert (unknown - expected).abs().max() > 1e-3
             # All writers start as the unknown one.
             torch.testing.assert_close(module(ids, mask, torch.arange(COUNT)), unknown)
 
@@ -112,35 +112,35 @@ def test_without_a_prompt_an_embedding_is_the_backbone_s_own(family, kind, encod
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_hard_prompt_compiles_to_keys_and_values(family, encoders):
     encoder = encoders[family]
-    module, (ids, mask) = prompted(encoder, "hard-static"), texts_of(encoder)
+    module, (ids, mask) = make_prompted(encoder, "hard-static"), texts_of(encoder)
     context = torch.randint(5, 60, (6,), generator=torch.Generator().manual_seed(2))
-    before, there = context.expand(COUNT, -1), torch.ones(COUNT, 6, dtype=torch.long)
+    before, ones = context.expand(COUNT, -1), torch.ones(COUNT, 6, dtype=torch.long)
     with torch.inference_mode():
-        tokens = module.states(ids, mask, None, before, there)
-        kept = encoder.module.transformer(
+        tokens = module.states(ids, mask, None, before, ones)
+        compiled_states = encoder.module.transformer(
             input_ids=ids,
-            attention_mask=torch.cat([there, mask], dim=1),
+            attention_mask=torch.cat([ones, mask], dim=1),
             position_ids=module.positions(mask),
             past_key_values=cache_of(module.compiled(context).expand(-1, -1, COUNT, -1, -1, -1)),
         ).last_hidden_state
-        torch.testing.assert_close(tokens, kept)
-        paper = prompted(encoder, "hard-static", both_ways=True)
+        torch.testing.assert_close(tokens, compiled_states)
+        paper = make_prompted(encoder, "hard-static", both_ways=True)
         theirs = encoder.module.transformer(
             input_ids=torch.cat([before, ids], dim=1)[[0]],
-            attention_mask=torch.cat([there, mask], dim=1)[[0]],
+            attention_mask=torch.cat([ones, mask], dim=1)[[0]],
         ).last_hidden_state[:, 6:]
-        torch.testing.assert_close(paper.states(ids, mask, None, before, there)[[0]], theirs)
+        torch.testing.assert_close(paper.states(ids, mask, None, before, ones)[[0]], theirs)
         assert (theirs - tokens[[0]]).abs().max() > 1e-3
 
 
 def test_other_backbones_and_positions_are_refused(tmp_path):
     encoder = load_encoder(str(write_model(tmp_path / "m", "distilbert")))
     with pytest.raises(ExportError, match="not for a distilbert model"):
-        prompted(encoder, "soft-all")
+        make_prompted(encoder, "soft-all")
     settings = {"position_embedding_type": "relative_key"}
     encoder = load_encoder(str(write_model(tmp_path / "r", "bert", **settings)))
     with pytest.raises(ExportError, match="positions are relative_key"):
-        prompted(encoder, "soft-one")
+        make_prompted(encoder, "soft-one")
 
 
 def test_writers_of_few_rows_are_unknown(tmp_path):
@@ -155,16 +155,16 @@ def test_writers_of_few_rows_are_unknown(tmp_path):
 
 def test_hard_prompts_are_the_writer_s_own_texts_in_order(learner):
     texts = ["the lazy dog", "prices rose", "quick brown fox jumps", "nobody was surprised"]
-    own = {"ann": [*texts, texts[0]], "bob": ["very short"]}
+    user_texts = {"ann": [*texts, texts[0]], "bob": ["very short"]}
     tokenizer = learner.tokenizer
 
-    def told(contexts, text):
+    def decoded(contexts, text):
         return tokenizer.decode(contexts.tokens("ann", text, 10), skip_special_tokens=False)
 
-    static = Contexts(learner, own, 30)
-    assert told(static, "another").startswith("[CLS] the lazy dog [SEP] prices")
-    assert "prices" not in told(static, texts[1])  # never the input itself
-    dynamic = Contexts(learner, own, 30, [*texts, "very short"])
+    static = Contexts(learner, user_texts, 30)
+    assert decoded(static, "another").startswith("[CLS] the lazy dog [SEP] prices")
+    assert "prices" not in decoded(static, texts[1])  # not the input
+    dynamic = Contexts(learner, user_texts, 30, [*texts, "very short"])
     similar = dynamic.tokens("ann", "a quick brown fox", 10)
     first = tokenizer.encode(texts[2], add_special_tokens=False).ids
     assert similar[1 : 1 + len(first)] == first
@@ -172,17 +172,17 @@ def test_hard_prompts_are_the_writer_s_own_texts_in_order(learner):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_device_puts_the_same_texts_one_after_another(family, encoders):
-    """What ``OnnxEncoder.context`` reads is what was trained on, whatever has room."""
+def test_a_device_builds_the_same_context_from_texts(family, encoders):
+    """``OnnxEncoder.context`` equals the context of the training at every length."""
     learner = TransformerLearner(encoders[family], 24)
     start, mark = ("<s>", "</s>") if family == "roberta" else ("[CLS]", "[SEP]")
     texts = ["prices rose", f"the {mark} lazy dog", f"{start} quick", "nobody was surprised"]
     for length in range(40):
         expected = Contexts(learner, {"ann": texts}, length).tokens("ann", "x", 5)
-        found = context_of(learner.tokenizer, texts, length)
-        assert list(found.ids) == expected
-        assert found.texts == tuple(range(len(found.texts)))
-    # As a text they are the texts joined by the mark behind each.
+        context = context_of(learner.tokenizer, texts, length)
+        assert list(context.ids) == expected
+        assert context.texts == tuple(range(len(context.texts)))
+    # The context equals the tokens of the texts joined by the separator.
     joined = learner.tokenizer.encode(mark.join(texts[:2])).ids
     assert Contexts(learner, {"ann": texts[:2]}, 64).tokens("ann", "x", 5) == joined
 
@@ -212,12 +212,12 @@ def test_a_release_of_static_prompts_reads_texts_on_a_device_as_in_training(enco
     assert np.abs(backbone.encode(texts) - expected).max() > 0.02
 
 
-def test_the_input_is_never_cut_to_make_room(learner, tmp_path):
+def test_the_input_is_never_truncated_for_a_prompt(learner, tmp_path):
     assert learner.encoder.longest == LENGTH
-    own = {"ann": [f"the quick brown fox {number}" for number in range(30)]}
-    contexts = Contexts(learner, own, 64)
-    lengths = [len(contexts.tokens("ann", "x", taken)) for taken in (3, 24, 36, 37, 38, 40)]
-    assert lengths == [LENGTH - 3, LENGTH - 24, 4, 3, 0, 0]  # of two or less no text has room
+    user_texts = {"ann": [f"the quick brown fox {number}" for number in range(30)]}
+    contexts = Contexts(learner, user_texts, 64)
+    lengths = [len(contexts.tokens("ann", "x", size)) for size in (3, 24, 36, 37, 38, 40)]
+    assert lengths == [LENGTH - 3, LENGTH - 24, 4, 3, 0, 0]  # no text fits into two tokens
     rows = rows_of(
         tmp_path / "rows",
         [
@@ -236,42 +236,42 @@ def test_the_input_is_never_cut_to_make_room(learner, tmp_path):
     assert inputs.take([0, 1], [UNKNOWN, 1])["context_mask"].sum(1).tolist()[0] == 0
 
 
-def test_batches_drop_writers_and_repeat_themselves(learner, tmp_path):
+def test_batches_drop_writers_reproducibly(learner, tmp_path):
     rows = rows_of(tmp_path / "rows", writers_rows(texts=100))
     inputs = Inputs(learner, rows, Writers.of(rows))
     settings = PromptSettings("soft-all", writer_dropout=0.3, plain=0.2)
     batches = WriterBatches(inputs, 32, 0, settings, ([1] * len(rows), 2))
-    numbers = [batches.batch(1, place)["writers"] for place in range(len(batches))]
-    again = [batches.batch(1, place)["writers"] for place in range(len(batches))]
-    assert all(torch.equal(one, two) for one, two in zip(numbers, again, strict=True))
-    seen = np.concatenate(numbers)
-    assert abs((seen == UNKNOWN).mean() - 0.3) < 0.06
-    assert abs((seen == PLAIN).mean() - 0.2) < 0.06
+    numbers = [batches.batch(1, position)["writers"] for position in range(len(batches))]
+    again = [batches.batch(1, position)["writers"] for position in range(len(batches))]
+    assert all(torch.equal(first, second) for first, second in zip(numbers, again, strict=True))
+    drawn = np.concatenate(numbers)
+    assert abs((drawn == UNKNOWN).mean() - 0.3) < 0.06
+    assert abs((drawn == PLAIN).mean() - 0.2) < 0.06
     whole = WriterBatches(inputs, 32, 0, None)
-    kept = np.concatenate([whole.batch(0, place)["writers"] for place in range(len(whole))])
-    assert sorted(kept) == sorted(inputs.numbers)
+    ids = np.concatenate([whole.batch(0, position)["writers"] for position in range(len(whole))])
+    assert sorted(ids) == sorted(inputs.numbers)
     assert batches.batch(0, 0)["shares"].shape == (32, 1)
     three = WriterBatches(inputs, 32, 0, None, ([2] * len(rows), 3)).batch(0, 0)["shares"]
     assert three.tolist() == [[0, 0, 1]] * 32
 
 
-def test_masked_words_are_guessed_and_marks_are_not(learner, tmp_path):
+def test_masking_excludes_special_tokens(learner, tmp_path):
     rows = rows_of(tmp_path / "rows", writers_rows(texts=60))
     inner = WriterBatches(Inputs(learner, rows, Writers.of(rows)), 32, 0, None)
     masked = MaskedBatches(learner, inner, 0)
-    asked = shown = tokens = 0
-    for place in range(len(masked)):
-        batch, true = masked.batch(0, place), inner.batch(0, place)
+    hidden_count = shown = tokens = 0
+    for position in range(len(masked)):
+        batch, true = masked.batch(0, position), inner.batch(0, position)
         hidden = batch["hidden"] != -100
         assert torch.equal(batch["hidden"][hidden], true["ids"][hidden])
         assert torch.equal(batch["ids"][~hidden], true["ids"][~hidden])
         marks = [learner.tokenizer.token_to_id(mark) for mark in BERT_TOKENS]
         free = ~torch.isin(true["ids"], torch.tensor(marks))
         assert not (hidden & ~free).any()
-        asked += int(hidden.sum())
+        hidden_count += int(hidden.sum())
         shown += int((batch["ids"] == learner.tokenizer.token_to_id("[MASK]")).sum())
         tokens += int(free.sum())
-    assert 0.12 < asked / tokens < 0.18
-    assert 0.7 < shown / asked < 0.9
+    assert 0.12 < hidden_count / tokens < 0.18
+    assert 0.7 < shown / hidden_count < 0.9
     assert not torch.equal(masked.batch(0, 0)["ids"], masked.batch(1, 0)["ids"])
     assert torch.equal(masked.batch(1, 0)["ids"], masked.batch(1, 0)["ids"])

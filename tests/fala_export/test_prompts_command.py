@@ -56,8 +56,8 @@ def data(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def asked(tmp_path_factory):
-    """Test rows of known and of new writers, and train rows of the latter."""
+def evaluation(tmp_path_factory):
+    """Test rows of known and new writers, and train rows of the new ones."""
     rows = [
         *writers_rows(texts=30, split="test", seed=1),
         *writers_rows(texts=2, split="test", seed=2, first=50),
@@ -85,7 +85,7 @@ def auc(figures, name):
 
 @pytest.fixture(scope="module")
 def released(model, data, tmp_path_factory):
-    """A release of prompts at every layer: what the command printed, and where it worked."""
+    """A release of prompts at every layer: the command's summary, and its folder."""
     folder = tmp_path_factory.mktemp("released")
     arguments = ("--data", data, "--kind", "soft-all", "--length", 3, "--count", 4)
     places = ("--work", folder / "work", "--out", folder / "x.fala")
@@ -93,84 +93,84 @@ def released(model, data, tmp_path_factory):
     return export_command.done(*command), folder
 
 
-def test_a_release_brings_the_unknown_writer_s_prompt_and_others(released):
+def test_a_release_has_prompts_with_the_unknown_writer_s_first(released):
     summary, folder = released
     assert list(summary["training"]["figures"]) == ["own", "unknown", "plain"]
     bundle = Bundle.open(folder / "x.fala")
-    assert bundle.manifest.format_version == 2  # for its words; prompts are passed over
+    assert bundle.manifest.format_version == 2  # for its words; readers ignore prompts
     prompts = bundle.prompts()
     assert (prompts.shape, prompts.dtype) == ((4, 2, 2, 2, 3, 16), np.float16)
-    told = bundle.manifest.details["prompts"]
-    assert (told["count"], told["length"], told["writers"]) == (4, 3, WRITERS)
-    assert sum(told["writers_of_each"]) == WRITERS
-    assert told["parity"]["mean_cosine"] > 0.9999
-    kept = load_prompts(folder / "work" / "model")
+    details = bundle.manifest.details["prompts"]
+    assert (details["count"], details["length"], details["writers"]) == (4, 3, WRITERS)
+    assert sum(details["writers_of_each"]) == WRITERS
+    assert details["parity"]["mean_cosine"] > 0.9999
+    loaded = load_prompts(folder / "work" / "model")
     with torch.inference_mode():
-        prefixes = kept.module.prompted.prefix(torch.arange(WRITERS + 1)).movedim(2, 0)
+        prefixes = loaded.module.prompted.prefix(torch.arange(WRITERS + 1)).movedim(2, 0)
     np.testing.assert_allclose(prompts[0], prefixes[0], rtol=1e-3, atol=1e-4)
-    means = np.average(prompts[1:].astype(float), axis=0, weights=told["writers_of_each"])
+    means = np.average(prompts[1:].astype(float), axis=0, weights=details["writers_of_each"])
     rounded = 2e-3 * float(prefixes.abs().max())  # float16, and sums of numbers of both signs
     np.testing.assert_allclose(means, prefixes[1:].mean(dim=0), atol=rounded)
-    # The head is of the backbone alone, too.
+    # Without a prompt, the graph equals the backbone.
     texts = ["the quick brown fox", "prices rose"]
     embedded = bundle.backbone().encode(texts)
     encoder = load_encoder(str(folder / "work" / "model"))
     np.testing.assert_allclose(embedded, encoder.encode(texts, 16), atol=1e-4)
-    # And with a prompt the graph answers as the training did, but for float16.
+    # With a prompt, it equals the training but for float16.
     state = prompt_state(prompts[0])
-    ids, mask = pad(kept.learner.token_ids(texts), kept.learner.pad_id)
+    ids, mask = pad(loaded.learner.token_ids(texts), loaded.learner.pad_id)
     with torch.inference_mode():
-        expected = kept.module.prompted(ids, mask, torch.tensor([UNKNOWN, UNKNOWN]))
+        expected = loaded.module.prompted(ids, mask, torch.tensor([UNKNOWN, UNKNOWN]))
     np.testing.assert_allclose(bundle.backbone().encode(texts, state), expected, atol=2e-2)
     assert np.abs(expected.numpy() - embedded).max() > 0.1
 
 
-def test_the_head_of_a_release_has_words_beside_what_was_trained(released):
-    """A device reads texts without a prompt; the trained folder answers with its own head."""
+def test_the_head_of_a_release_adds_words_to_the_trained_head(released):
+    """A device encodes texts without a prompt; the trained folder keeps its head."""
     summary, folder = released
     head = Bundle.open(folder / "x.fala").head()
-    kept = load_prompts(folder / "work" / "model")
-    assert head.lexical is not None and head.labels == kept.module.labels
-    said = summary["training"]["validation_cross_entropy"]
-    assert set(said) == {"trained_beside_words", "fitted_anew"}
-    if said["trained_beside_words"] <= said["fitted_anew"]:
-        trained = kept.module.weight.detach().numpy()
+    loaded = load_prompts(folder / "work" / "model")
+    assert head.lexical is not None and head.labels == loaded.module.labels
+    losses = summary["training"]["validation_cross_entropy"]
+    assert set(losses) == {"trained_beside_words", "fitted_anew"}
+    if losses["trained_beside_words"] <= losses["fitted_anew"]:
+        trained = loaded.module.weight.detach().numpy()
         slope = head.weight[0] @ trained[0] / (trained[0] @ trained[0])
         np.testing.assert_allclose(head.weight, slope * trained, atol=1e-5)
 
 
-def test_writers_who_are_as_they_started_share_a_prompt(released):
-    kept = load_prompts(released[1] / "work" / "model")
-    table = kept.module.prompted.prompts.table
+def test_writers_with_equal_prompts_share_one(released):
+    loaded = load_prompts(released[1] / "work" / "model")
+    table = loaded.module.prompted.prompts.table
     with torch.no_grad():
         table[1:] = table[0]
-        prompts, sizes = vendor_prompts(kept, 8, seed=0)
+        prompts, sizes = vendor_prompts(loaded, 8, seed=0)
         assert (len(prompts), sizes) == (2, [WRITERS])
         np.testing.assert_array_equal(prompts[0], prompts[1])
         table[1] *= 1e6
-        kept.module.prompted.prompts.outer.weight *= 1e6
+        loaded.module.prompted.prompts.outer.weight *= 1e6
         with pytest.raises(ExportError, match="does not fit float16"):
-            vendor_prompts(kept, 8, seed=0)
+            vendor_prompts(loaded, 8, seed=0)
 
 
-def test_a_trained_folder_answers_for_known_and_new_writers(released, asked, tmp_path):
+def test_a_trained_folder_evaluates_known_and_new_writers(released, evaluation, tmp_path):
     _, folder = released
     out = tmp_path / "answers.jsonl"
-    result = works(folder / "work" / "model", "--evaluate", asked, "--out", out)
+    result = works(folder / "work" / "model", "--evaluate", evaluation, "--out", out)
     assert "128 rows, 120 of them of known writers" in result.output
     lines = [json.loads(line) for line in out.read_text().splitlines()]
-    rows = [json.loads(line) for line in asked.read_text().splitlines()]
+    rows = [json.loads(line) for line in evaluation.read_text().splitlines()]
     assert [line["line"] for line in lines] == list(range(1, 129))
     assert all(line["user"] == rows[line["line"] - 1]["user"] for line in lines)
     for line in lines:
         assert line["known"] == (line["user"] in {f"w{number}" for number in range(WRITERS)})
         assert (line["logits"] == line["unknown"]) == (not line["known"])
     known = [line for line in lines if line["known"]]
-    own, unknown = (
+    personal, unknown = (
         [np.mean([line[name] for line in known if line["label"] == label]) for label in (0, 1)]
         for name in ("logits", "unknown")
     )
-    assert own[1] - own[0] > unknown[1] - unknown[0] + 0.1
+    assert personal[1] - personal[0] > unknown[1] - unknown[0] + 0.1
 
 
 @pytest.mark.parametrize(
@@ -181,26 +181,26 @@ def test_a_trained_folder_answers_for_known_and_new_writers(released, asked, tmp
         ("hard-dynamic", {"length": 12, "mlm": True, "mlm_epochs": 1}),
     ],
 )
-def test_every_kind_is_trained_kept_and_asked(model, data, asked, tmp_path, kind, settings):
+def test_each_kind_is_saved_and_evaluated(model, data, evaluation, tmp_path, kind, settings):
     result = trained(model, data, tmp_path / "work", kind, **settings)
     figures = result.trained.details["training"]["figures"]
     names = ["own", "unknown", *(["plain"] if kind == "soft-one" else [])]
     assert list(figures) == names
     save_prompts(result.model, tmp_path / "model")
-    kept = load_prompts(tmp_path / "model")
+    loaded = load_prompts(tmp_path / "model")
     assert result.trained.head.lexical is None
-    np.testing.assert_array_equal(result.trained.head.weight, kept.module.weight.detach())
-    assert kept.settings == PromptSettings(**result.model.settings.recipe())
-    first = evaluate(result.model, asked, tmp_path / "first.jsonl")
-    again = evaluate(kept, asked, tmp_path / "again.jsonl")
-    more = evaluate(kept, asked, tmp_path / "more.jsonl", embeddings=True)
+    np.testing.assert_array_equal(result.trained.head.weight, loaded.module.weight.detach())
+    assert loaded.settings == PromptSettings(**result.model.settings.recipe())
+    first = evaluate(result.model, evaluation, tmp_path / "first.jsonl")
+    again = evaluate(loaded, evaluation, tmp_path / "again.jsonl")
+    more = evaluate(loaded, evaluation, tmp_path / "more.jsonl", embeddings=True)
     assert first["figures"] == again["figures"]
     assert (tmp_path / "first.jsonl").read_text() == (tmp_path / "again.jsonl").read_text()
     lines = [json.loads(line) for line in (tmp_path / "again.jsonl").read_text().splitlines()]
     embedded = [json.loads(line) for line in (tmp_path / "more.jsonl").read_text().splitlines()]
     assert [line["line"] for line in embedded] == list(range(1, 145))
     assert more["figures"].keys() == first["figures"].keys()
-    for short, long in zip(lines, embedded, strict=False):  # whose batches are others
+    for short, long in zip(lines, embedded, strict=False):  # in other batches
         np.testing.assert_allclose(short["logits"], long["logits"], atol=1e-5)
         if kind != "user-bias":
             answered = np.array(long["embedding"]) @ result.trained.head.weight[0]
@@ -210,12 +210,12 @@ def test_every_kind_is_trained_kept_and_asked(model, data, asked, tmp_path, kind
     differ = [line["logits"] != line["unknown"] for line in lines]
     if kind == "user-bias":
         assert auc(figures, "own") > auc(figures, "unknown") + 0.1
-    if kind == "soft-one":  # a backbone that is fixed stays as it was
+    if kind == "soft-one":  # a fixed backbone is unchanged
         start, now = (encoder.module.state_dict() for encoder in (
             load_encoder(str(model)), result.trained.source))  # fmt: skip
         assert all(torch.equal(start[name], now[name]) for name in now)
     if kind == "hard-dynamic":
-        # New writers' own train rows are their prompts.
+        # The prompts of new writers are their train rows.
         assert all(differ) and first["new_writers"] == WRITERS
         assert list(result.trained.details["training"]["history"]) == ["mlm", "task"]
     else:
@@ -223,35 +223,33 @@ def test_every_kind_is_trained_kept_and_asked(model, data, asked, tmp_path, kind
         assert differ == [line["known"] and moved for line in lines]
 
 
-def test_unknown_and_plain_rows_are_the_same_for_all_writers(released, asked):
-    kept = load_prompts(released[1] / "work" / "model")
-    rows = [row for row in load_asked(asked) if row.split == "test"]
-    inputs = kept.inputs(rows)
-    unknown, _ = predict(kept.module, inputs, [UNKNOWN] * len(rows), "x")
-    plain, embeddings = predict(kept.module, inputs, [PLAIN] * len(rows), "x")
+def test_unknown_and_plain_rows_are_the_same_for_all_writers(released, evaluation):
+    loaded = load_prompts(released[1] / "work" / "model")
+    rows = [row for row in load_evaluation(evaluation) if row.split == "test"]
+    inputs = loaded.inputs(rows)
+    unknown, _ = predict(loaded.module, inputs, [UNKNOWN] * len(rows), "x")
+    plain, embeddings = predict(loaded.module, inputs, [PLAIN] * len(rows), "x")
     texts = [row.example for row in rows]
-    np.testing.assert_allclose(embeddings, kept.learner.encode(texts), atol=1e-5)
+    np.testing.assert_allclose(embeddings, loaded.learner.encode(texts), atol=1e-5)
     by_text = {}
     for row, *logits in zip(rows, unknown, plain, strict=True):
         by_text.setdefault(row.example, []).append(np.concatenate(logits))
-    assert all(np.ptp(several, axis=0).max() < 1e-5 for several in by_text.values())
+    assert all(np.ptp(group, axis=0).max() < 1e-5 for group in by_text.values())
     assert np.abs(unknown - plain).max() > 1e-3
-    # Rows that are asked together are answered as each alone, whoever shares their text.
-    own, _ = predict(kept.module, inputs, inputs.numbers, "x")
-    for place in range(0, len(rows), 17):
-        one = kept.inputs([rows[place]])
-        alone, _ = predict(kept.module, one, one.numbers, "x")
-        np.testing.assert_allclose(own[place], alone[0], atol=1e-5)
+    # Rows have the same logits in a batch as alone, even with equal texts.
+    personal, _ = predict(loaded.module, inputs, inputs.numbers, "x")
+    for position in range(0, len(rows), 17):
+        single = loaded.inputs([rows[position]])
+        alone, _ = predict(loaded.module, single, single.numbers, "x")
+        np.testing.assert_allclose(personal[position], alone[0], atol=1e-5)
 
 
-def load_asked(path):
+def load_evaluation(path):
     with path.open("rb") as stream:
         return read_rows(stream)
 
 
-def test_a_training_that_is_interrupted_in_either_stage_resumes_to_the_same_weights(
-    model, data, tmp_path
-):
+def test_an_interrupted_training_resumes_to_the_same_weights_in_each_stage(model, data, tmp_path):
     settings = {"length": 3, "mlm": True, "mlm_epochs": 1}
     whole = trained(model, data, tmp_path / "whole", "soft-all", **settings)
     work = tmp_path / "cut"
@@ -268,19 +266,19 @@ def test_a_training_that_is_interrupted_in_either_stage_resumes_to_the_same_weig
         assert torch.equal(value, expected[name]), name
 
 
-def test_mistakes_end_in_one_line(model, data, asked, released, tmp_path):
+def test_mistakes_end_in_one_line(model, data, evaluation, released, tmp_path):
     out = ("--out", tmp_path / "x.fala")
-    told = ("--data", data, "--work", tmp_path / "w", *out)
+    files = ("--data", data, "--work", tmp_path / "w", *out)
     soft = ("--kind", "soft-all")
     for options, part in (
         ((*out,), "needs --data, --kind and --work"),
-        ((*told, "--kind", "hard-static", "--no-mlp"), "--no-mlp is for soft-one"),
-        ((*told, *soft, "--both-ways"), "--both-ways is for hard-static"),
-        ((*told, *soft, "--length", 300), "soft-all has 256 at most"),
-        ((*told, "--kind", "none", "--length", 1), "none has 0 at most"),
-        ((*told, "--kind", "none", "--mlm", "--fixed-backbone"), "is for soft-one and soft-all"),
-        ((*told, *soft, "--evaluate", asked), "is for a trained model"),
-        ((*told, *soft, "--embeddings"), "--embeddings is for --evaluate"),
+        ((*files, "--kind", "hard-static", "--no-mlp"), "--no-mlp is for soft-one"),
+        ((*files, *soft, "--both-ways"), "--both-ways is for hard-static"),
+        ((*files, *soft, "--length", 300), "soft-all has 256 at most"),
+        ((*files, "--kind", "none", "--length", 1), "none has 0 at most"),
+        ((*files, "--kind", "none", "--mlm", "--fixed-backbone"), "is for soft-one and soft-all"),
+        ((*files, *soft, "--evaluate", evaluation), "is for a trained model"),
+        ((*files, *soft, "--embeddings"), "--embeddings is for --evaluate"),
     ):
         assert part in failed(model, *options, status=2)
     titles = write_rows(tmp_path / "titles.jsonl", matching_rows())
@@ -289,17 +287,17 @@ def test_mistakes_end_in_one_line(model, data, asked, released, tmp_path):
     for rows, part in ((titles, "are of matching"), (nobody, "have 0 users of 5 rows")):
         options = ("--data", rows, "--work", tmp_path / "w", *out, *soft, "--max-length", 16)
         assert part in failed(model, *options)
-    missing = ("--out", tmp_path / "no" / "x.fala", *told[:4], *soft)
+    missing = ("--out", tmp_path / "no" / "x.fala", *files[:4], *soft)
     assert "its folder does not exist" in failed(model, *missing)
-    assert "has no prompts/settings.json" in failed(model, "--evaluate", asked, *out)
-    kept = released[1] / "work" / "model"
-    assert "cannot read" in failed(kept, "--evaluate", tmp_path / "none", *out)
-    assert "no row of split test" in failed(kept, "--evaluate", data, *out)
-    assert "rows are of matching" in failed(kept, "--evaluate", as_test(titles), *out)
-    other = write_rows(
-        tmp_path / "o.jsonl", [{**one, "label": 7} for one in writers_rows(2, "test")]
+    assert "has no prompts/settings.json" in failed(model, "--evaluate", evaluation, *out)
+    loaded = released[1] / "work" / "model"
+    assert "cannot read" in failed(loaded, "--evaluate", tmp_path / "none", *out)
+    assert "no row of split test" in failed(loaded, "--evaluate", data, *out)
+    assert "rows are of matching" in failed(loaded, "--evaluate", as_test(titles), *out)
+    wrong = write_rows(
+        tmp_path / "o.jsonl", [{**row, "label": 7} for row in writers_rows(2, "test")]
     )
-    assert "line 1: the label 7 is none of" in failed(kept, "--evaluate", other, *out)
+    assert "line 1: the label 7 is none of" in failed(loaded, "--evaluate", wrong, *out)
     assert not (tmp_path / "x.fala").exists()
 
 
@@ -308,10 +306,10 @@ def as_test(path):
     return write_rows(path, [{**row, "split": "test"} for row in rows])
 
 
-def test_a_damaged_folder_is_one_clear_line(released, asked, tmp_path):
+def test_a_damaged_folder_ends_in_one_line(released, evaluation, tmp_path):
     folder = tmp_path / "model"
     shutil.copytree(released[1] / "work" / "model", folder)
-    options = ("--evaluate", asked, "--out", tmp_path / "a.jsonl")
+    options = ("--evaluate", evaluation, "--out", tmp_path / "a.jsonl")
     for name, data in (
         (WEIGHTS, (folder / WEIGHTS).read_bytes()[:-40]),
         (SETTINGS, (folder / SETTINGS).read_bytes().replace(b'"soft-all"', b'"soft-one"')),

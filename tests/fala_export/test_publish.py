@@ -1,4 +1,4 @@
-"""A vendor's repository: from its first key to its next release, whatever dies on the way."""
+"""A vendor's repository: keys, releases, and processes killed while they publish."""
 
 import re
 import subprocess
@@ -40,8 +40,8 @@ def vendor(tmp_path, begun):
     return begun.copy(tmp_path / "vendor")
 
 
-def installed(tmp_path, vendor, root=None, releases=None, product=None):
-    """What a fresh device installs."""
+def installed_manifest(tmp_path, vendor, root=None, releases=None, product=None):
+    """The manifest that a new device installs."""
     with (
         FileServer(vendor.files()) as server,
         Device.create(tmp_path / "device", releases / "old.fala") as device,
@@ -51,7 +51,7 @@ def installed(tmp_path, vendor, root=None, releases=None, product=None):
 
 
 class TestCommands:
-    def test_from_the_first_key_to_a_device(self, tmp_path, releases):
+    def test_a_published_release_is_installed_by_a_device(self, tmp_path, releases):
         repo = tmp_path / "repo"
         begun = done("repository", "begin", repo, "--threshold", "root=2/2", "--days", "root=99")
         assert begun["roles"]["root"]["threshold"] == "2/2"
@@ -74,21 +74,21 @@ class TestCommands:
         assert re.search(r"news +3 +2/3 ", printed)
         vendor = Vendor.__new__(Vendor)
         vendor.folder = repo
-        manifest = installed(tmp_path, vendor, begun["root"], releases, "news")
+        manifest = installed_manifest(tmp_path, vendor, begun["root"], releases, "news")
         assert (manifest.name, manifest.version) == ("tiny encoder", 1)
 
-    def test_sign(self, tmp_path, releases):
+    def test_a_signed_bundle_is_trusted_by_its_key(self, tmp_path, releases):
         bundle = add_version(tmp_path / "x.fala", Bundle.open(releases / "old.fala"), 7, "model")
-        made = done("key", tmp_path / "my.pem")
-        assert made["public"] == str(tmp_path / "my.pub")
+        key = done("key", tmp_path / "my.pem")
+        assert key["public"] == str(tmp_path / "my.pub")
         signed = done("sign", tmp_path / "x.fala", "--key", tmp_path / "my.pem")
         assert (signed["product"], signed["version"]) == (bundle.product, 7)
-        assert signed["key"] == made["hexadecimal"]
-        trust = bytes.fromhex(made["hexadecimal"])
+        assert signed["key"] == key["hexadecimal"]
+        trust = bytes.fromhex(key["hexadecimal"])
         with Device.create(tmp_path / "device", tmp_path / "x.fala", trust=trust) as device:
             assert device.name == "tiny vectors"
 
-    def test_mistakes(self, tmp_path, vendor, releases):
+    def test_invalid_arguments_end_in_one_line(self, tmp_path, vendor, releases):
         folder, keys, new = vendor.folder, vendor.keys, releases / "new.fala"
         write_word_vectors(tmp_path / "backbone.fala")
         add_version(tmp_path / "news.fala", Bundle.open(new), 1, "news")
@@ -133,13 +133,13 @@ class TestCommands:
 
 
 class TestKeys:
-    def test_nobody_else_reads_them(self, vendor):
+    def test_private_keys_are_readable_only_by_their_owner(self, vendor):
         assert vendor.keys.stat().st_mode & 0o777 == 0o700
         private = list(vendor.keys.glob("*.pem"))
         assert len(private) == 4
         assert {file.stat().st_mode & 0o777 for file in private} == {0o600}
 
-    def test_a_passphrase(self, tmp_path, releases):
+    def test_a_passphrase_encrypts_the_keys(self, tmp_path, releases):
         phrase, repo = tmp_path / "phrase", tmp_path / "repo"
         phrase.write_text("a long one\nand a second line\n")
         works("repository", "begin", repo, "--passphrase-file", phrase)
@@ -158,7 +158,7 @@ class TestKeys:
             make_key(tmp_path / "k.pem")
         assert read_key(tmp_path / "k.pem").private_bytes_raw() == key
 
-    def test_a_threshold_is_kept(self, vendor, releases):
+    def test_a_threshold_requires_all_its_keys(self, vendor, releases):
         vendor.rotate("targets", threshold=Threshold(2, 2))
         ring = vendor.ring
         before = vendor.files()
@@ -170,18 +170,18 @@ class TestKeys:
         assert vendor.files() == before
         vendor.publish(releases / "new.fala")
 
-    def test_the_old_root_must_agree(self, vendor, tmp_path):
-        """Else whoever writes to the server could make himself its owner."""
+    def test_a_new_root_requires_a_signature_by_the_old_root(self, vendor, tmp_path):
+        """Otherwise anyone who can write to the server could become its owner."""
         make_key(tmp_path / "thief.pem")
         thief = Keyring.read([tmp_path / "thief.pem"])
         with pytest.raises(ExportError, match="role root"):
             vendor.rotate("root", thief)
         assert not (vendor.folder / "metadata" / "2.root.json").exists()
-        assert len(list(vendor.keys.glob("root*"))) == 2  # no keys of nothing
+        assert len(list(vendor.keys.glob("root*"))) == 2  # no unused keys
 
 
 class TestRepository:
-    def test_a_tampered_one_is_not_gone_on_with(self, vendor, releases):
+    def test_a_tampered_repository_is_rejected(self, vendor, releases):
         path = vendor.folder / "metadata" / "2.targets.json"
         metadata = Metadata.from_file(str(path))
         metadata.signed.targets.clear()
@@ -189,7 +189,7 @@ class TestRepository:
         with pytest.raises(ExportError, match="targets is not signed"):
             vendor.publish(releases / "new.fala")
 
-    def test_what_is_due_is_renewed(self, vendor):
+    def test_renew_updates_expiring_roles(self, vendor):
         vendor.days = 20
         assert vendor.renew()["renewed"] == ["snapshot", "timestamp"]
         vendor.days = 200
@@ -197,18 +197,18 @@ class TestRepository:
         assert renewed == ["root", "snapshot", "targets", "timestamp"]
         assert vendor.state().root.signed.version == 2
 
-    def test_a_product_takes_its_release_with_it(self, tmp_path, vendor, releases):
+    def test_delegating_a_product_moves_its_release(self, tmp_path, vendor, releases):
         vendor.delegate("model")
         vendor.publish(releases / "new.fala")
         state = vendor.state()
         assert list(state.targets["targets"].signed.targets) == []
         assert list(state.targets["model"].signed.targets) == ["model/release.fala"]
-        manifest = installed(tmp_path, vendor, releases=releases)
+        manifest = installed_manifest(tmp_path, vendor, releases=releases)
         assert (manifest.product, manifest.version) == ("model", 2)
         with pytest.raises(ExportError, match="keys of its own already"):
             vendor.delegate("model")
 
-    def test_a_release_that_says_its_version_stays_as_it_is(self, tmp_path, vendor, releases):
+    def test_a_release_with_a_version_is_published_unchanged(self, tmp_path, vendor, releases):
         path = tmp_path / "x.fala"
         add_version(path, Bundle.open(releases / "new.fala"), 41, "model")
         published = vendor.publish(path)
@@ -218,7 +218,7 @@ class TestRepository:
         ).read_bytes() == path.read_bytes()
         assert vendor.publish(releases / "new.fala")["version"] == 42
 
-    def test_one_at_a_time(self, vendor, releases):
+    def test_only_one_process_publishes(self, vendor, releases):
         with (
             repository.locked(vendor.folder),
             pytest.raises(ExportError, match="another process is publishing"),
@@ -226,8 +226,8 @@ class TestRepository:
             vendor.publish(releases / "new.fala")
 
 
-def test_killed_at_every_file(tmp_path, begun, releases):
-    """Devices accept whatever a killed vendor leaves, and the vendor goes on from there."""
+def test_devices_accept_a_repository_killed_at_every_file(tmp_path, begun, releases):
+    """Devices accept a repository at every stage, and the vendor resumes."""
     out = tmp_path / "out"
     out.mkdir()
     command = [sys.executable, SUPPORT / "kill_publish.py", begun.folder, begun.keys,
@@ -243,17 +243,17 @@ def test_killed_at_every_file(tmp_path, begun, releases):
             vendor = Vendor.__new__(Vendor)
             vendor.folder, vendor.keys, vendor.days = folder, out / f"keys-{folder.name}", 0
             with FileServer(vendor.files()) as server:
-                found = offered(device, server, vendor)
-            # Only with its last file does a release come out.
+                found = offered_version(device, server, vendor)
+            # A release is published with its last file.
             whole = folder.name == "publish-4"
             assert found == ("2" if whole else "1"), folder
             vendor.publish(releases / "new.fala")
             with FileServer(vendor.files()) as server:
-                assert offered(device, server, vendor) == ("3" if whole else "2"), folder
+                assert offered_version(device, server, vendor) == ("3" if whole else "2"), folder
 
 
-def offered(device, server, vendor):
-    """The version that a device would install; it has seen nothing of this repository yet."""
+def offered_version(device, server, vendor):
+    """The version that a new device would install."""
     from fala.updates.client import Source, _target
     from fala.updates.fetcher import Fetcher
     from fala.updates.limits import UpdateLimits

@@ -1,4 +1,4 @@
-"""Ratings at the vendor: from a table of stars to a device that answers in stars."""
+"""Ratings at the vendor: from a table of stars to a device that predicts stars."""
 
 import pytest
 
@@ -16,7 +16,7 @@ WORDS = ("awful", "bad", "dull", "fine", "good", "great")
 
 
 def rated(user, at):
-    """A text, and its stars: who has an even number gives half a star more for a plot."""
+    """A text and its stars; even users add half a star for a plot."""
     plot = at % 5 == 0
     text = f"a {WORDS[at % 6]} film with {'a plot' if plot else 'songs'}, {user} saw {at}"
     stars = 1 + at % 6 * 0.7 + (0.5 if plot and user % 2 == 0 else 0) + 0.2 * ((user + at) % 3 - 1)
@@ -92,7 +92,7 @@ def test_a_device_learns_is_updated_and_answers_in_stars(folder, released, tmp_p
     assert values[0] > 4 > 2 > values[1]
 
 
-def test_frozen_words_and_prior_take_ratings_from_json_lines_and_training_refuses(folder, tmp_path):
+def test_words_and_prior_accept_ratings_and_training_rejects_them(folder, tmp_path):
     rows = [
         {"user": f"u{user}", "split": "public", "text": text, "label": stars}
         for user in range(24) for text, stars in (rated(user, at) for at in range(32))
@@ -104,14 +104,14 @@ def test_frozen_words_and_prior_take_ratings_from_json_lines_and_training_refuse
     assert Bundle.open(out).head().link.high == 10
     works("prior", "--release", out, "--data", data, "--scales-only")
     assert len(Bundle.open(out).scales) == 2
-    refused = failed(*words, "--work", tmp_path / "work", "--rating", "1", "5")
-    assert "not for the rating 'rating' from 1 to 5" in refused
+    message = failed(*words, "--work", tmp_path / "work", "--rating", "1", "5")
+    assert "not for the rating 'rating' from 1 to 5" in message
     beyond = failed(*words, "--frozen", "--rating", "2", "3")
     assert "label must be a number from 2 to 3" in beyond
 
 
-def test_of_real_reviews_a_writers_device_is_better_by_rmse(tmp_path):
-    """Four writers' own ratings: the busiest one's device against the release as shipped."""
+def test_a_writers_device_has_a_lower_rmse_on_real_reviews(tmp_path):
+    """The device of the busiest of four writers against the unchanged release."""
     reviews = real_data("scale-reviews")
     vectors = next(real_data("glove-sample").glob("*.txt"))
     rows = []

@@ -27,7 +27,7 @@ from full_disk import files_of_at_most
 
 pytestmark = pytest.mark.slow
 
-# On a machine so busy that a step takes seconds, no line about its progress comes between.
+# On a busy machine, where a step takes seconds, no progress line is printed.
 PATIENT = "from fala.cli import progress; progress._FIRST = 600.0"
 PROGRAM = f"{PATIENT}; from fala_export.cli import main; main(prog_name='fala-export')"
 
@@ -40,7 +40,7 @@ def model(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def sentence_model(tmp_path_factory):
-    """A folder with a tiny random BERT and its pooling, as sentence-transformers wrote them."""
+    """A tiny random BERT with pooling, in sentence-transformers' early format."""
     folder = tmp_path_factory.mktemp("models") / "sentence"
     return write_early_folder(folder, "bert", "mean_tokens", "sentence_bert_config.json")
 
@@ -58,29 +58,29 @@ def temporary(tmp_path, monkeypatch):
 
 @pytest.fixture
 def out(tmp_path):
-    """Where a bundle goes, in a folder of its own."""
+    """The path of a bundle in an empty folder."""
     (tmp_path / "out").mkdir()
     return tmp_path / "out" / "x.fala"
 
 
-def left_in(folder):
+def names_in(folder):
     # torch makes an empty folder for its compiled kernels, and uses it the next time.
     return [path.name for path in folder.iterdir() if not path.name.startswith("torchinductor")]
 
 
 def check(text, parts, out, temporary):
-    """Check that a command ended in one line, which says some parts, and left nothing."""
+    """Check that a command ended in one line with some parts, and left no files."""
     assert text.startswith("fala-export: "), text
     assert text.count("\n") == 1, text
     for part in parts:
         assert part in text
-    assert not out.parent.is_dir() or left_in(out.parent) == []
-    assert left_in(temporary) == []
+    assert not out.parent.is_dir() or names_in(out.parent) == []
+    assert names_in(temporary) == []
 
 
 @pytest.fixture
-def refused(out, temporary, capfd):
-    """Export a source by the command in this process, and check how it is refused."""
+def fails(out, temporary, capfd):
+    """Export a source by the command in this process, and check its error."""
 
     def run(source, *parts, options=(), out=out):
         capfd.readouterr()
@@ -99,13 +99,13 @@ def command(model, out, temporary):
 
 @pytest.fixture(scope="module")
 def server():
-    """Begun before temporary folders are a test's: it has a file in its own."""
+    """Start the server before a test replaces the temporary folder, where it has a file."""
     warm.processes()
 
 
 @pytest.fixture
 def process(server, command, tmp_path):
-    """Start the command in a process of its own."""
+    """Start the command in a child process."""
 
     def start(**options):
         return warm.Program(PROGRAM, *command, folder=tmp_path, **options)
@@ -127,12 +127,12 @@ def changed(model, folder, **files):
     return folder
 
 
-def test_what_is_no_model_folder_is_told(refused, model, tmp_path):
+def test_a_folder_that_is_not_a_model_is_rejected(fails, model, tmp_path):
     (tmp_path / "empty").mkdir()
-    refused(tmp_path / "empty", "empty: not a model folder: it has no config.json")
-    refused(tmp_path / "none", "none: no such folder")
-    refused(model / "model.safetensors", "model.safetensors: is a file; give the folder")
-    refused(model, "is a folder; only a model on the hub has a revision", options=["--revision=v1"])
+    fails(tmp_path / "empty", "empty: not a model folder: it has no config.json")
+    fails(tmp_path / "none", "none: no such folder")
+    fails(model / "model.safetensors", "model.safetensors: is a file; give the folder")
+    fails(model, "is a folder; only a model on the hub has a revision", options=["--revision=v1"])
 
 
 @pytest.mark.parametrize(
@@ -152,29 +152,29 @@ def test_what_is_no_model_folder_is_told(refused, model, tmp_path):
         (b'{"model_type": "bert", "auto_map": {"AutoModel": "m.M"}}', ("never run",)),
     ],
 )
-def test_a_configuration_of_no_use_is_told(refused, model, tmp_path, config, parts):
-    refused(changed(model, tmp_path / "model", config__json=config), *parts)
+def test_an_unusable_configuration_is_rejected(fails, model, tmp_path, config, parts):
+    fails(changed(model, tmp_path / "model", config__json=config), *parts)
 
 
-def test_a_tokenizer_of_no_use_is_told(refused, model, tmp_path, monkeypatch):
+def test_an_unusable_tokenizer_is_rejected(fails, model, tmp_path, monkeypatch):
     tokenizer = {"tokenizer__json": None, "vocab__txt": None}
-    refused(changed(model, tmp_path / "none", **tokenizer), "has no tokenizer")
+    fails(changed(model, tmp_path / "none", **tokenizer), "has no tokenizer")
     folder = changed(model, tmp_path / "pieces", **tokenizer, spm__model=b"pieces")
     monkeypatch.setattr(model_folder, "find_spec", lambda name: None)
-    refused(folder, "exists only as spm.model: pip install 'fala-sdk[export]'")
-    refused(changed(model, tmp_path / "cut", tokenizer__json=b'{"version'), "its tokenizer")
+    fails(folder, "exists only as spm.model: pip install 'fala-sdk[export]'")
+    fails(changed(model, tmp_path / "cut", tokenizer__json=b'{"version'), "its tokenizer")
     slow = {"tokenizer_class": "BertJapaneseTokenizer", "word_tokenizer_type": "basic"}
     folder = changed(model, tmp_path / "slow", tokenizer_config__json=slow)
-    refused(folder, "its tokenizer, BertJapaneseTokenizer, has no tokenizer.json form")
-    own = {"auto_map": {"AutoTokenizer": ["t.T", None]}}
-    folder = changed(model, tmp_path / "own", tokenizer_config__json=own)
-    refused(folder, "tokenizer_config.json names code of its own")
+    fails(folder, "its tokenizer, BertJapaneseTokenizer, has no tokenizer.json form")
+    foreign = {"auto_map": {"AutoTokenizer": ["t.T", None]}}
+    folder = changed(model, tmp_path / "own", tokenizer_config__json=foreign)
+    fails(folder, "tokenizer_config.json names code of its own")
     folder = changed(model, tmp_path / "unpadded", tokenizer_config__json={"pad_token": None})
     (folder / "special_tokens_map.json").unlink()
-    refused(folder, "has no padding token")
+    fails(folder, "has no padding token")
 
 
-def test_a_tokenizer_beyond_the_embedding_table_is_told(refused, model, tmp_path):
+def test_a_tokenizer_beyond_the_embedding_table_is_rejected(fails, model, tmp_path):
     from transformers import AutoTokenizer
 
     folder = changed(model, tmp_path / "model")
@@ -182,7 +182,7 @@ def test_a_tokenizer_beyond_the_embedding_table_is_told(refused, model, tmp_path
     size = len(tokenizer)
     tokenizer.add_tokens(["newword"])
     tokenizer.save_pretrained(folder)
-    refused(folder, f"has the token 'newword' with id {size}", f"only {size} token embeddings")
+    fails(folder, f"has the token 'newword' with id {size}", f"only {size} token embeddings")
 
 
 def weights_of(model):
@@ -191,7 +191,7 @@ def weights_of(model):
     return load((model / "model.safetensors").read_bytes())
 
 
-def test_weights_of_no_use_are_told(refused, model, tmp_path):
+def test_unusable_weights_are_rejected(fails, model, tmp_path):
     import torch
     from safetensors.torch import save
 
@@ -201,35 +201,35 @@ def test_weights_of_no_use_are_told(refused, model, tmp_path):
     lost = {key: value for key, value in tensors.items() if not key.startswith("encoder.layer.1")}
     wider = {**tensors, name: torch.zeros(64, 32)}
     spoilt = {**tensors, name: tensors[name] * float("nan")}
-    refused(changed(model, tmp_path / "none", model__safetensors=None), "has no weights: neither")
+    fails(changed(model, tmp_path / "none", model__safetensors=None), "has no weights: neither")
     for part in (4, 200, len(whole) // 2, len(whole) - 1):
         folder = changed(model, tmp_path / f"cut{part}", model__safetensors=whole[:part])
-        refused(folder, f"cut{part}: cannot load its weights: ")
+        fails(folder, f"cut{part}: cannot load its weights: ")
     pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
     folder = changed(model, tmp_path / "pointer", model__safetensors=pointer)
-    refused(folder, "only points to the weights: run git lfs pull there")
+    fails(folder, "only points to the weights: run git lfs pull there")
     for case, change, part in (
         ("lost", lost, "the weights lack encoder.layer.1"),
         ("wider", wider, f"the weights of {name} have another shape"),
         ("spoilt", spoilt, f"the weights of {name} hold NaN or infinity"),
     ):
         content = save(change, {"format": "pt"})
-        refused(changed(model, tmp_path / case, model__safetensors=content), part)
+        fails(changed(model, tmp_path / case, model__safetensors=content), part)
 
 
-def test_weights_in_parts_are_all_there_and_in_the_folder(refused, model, tmp_path):
+def test_weights_in_parts_must_be_complete_and_in_the_folder(fails, model, tmp_path):
     index = "model.safetensors.index.json"
-    for case, part, told in (
+    for case, part, message in (
         ("lost", "model-00001-of-00002.safetensors", f"has no {{}}, which {index} names"),
         ("outside", "../model.safetensors", "it names files outside the model's folder"),
     ):
         folder = changed(model, tmp_path / case, model__safetensors=None)
         (folder / index).write_text(json.dumps({"weight_map": {"a": part}}))
-        refused(folder, told.format(part))
+        fails(folder, message.format(part))
 
 
 class Trap:
-    """Runs a command of its maker's when it is unpickled."""
+    """Runs a command when it is unpickled."""
 
     def __init__(self, path):
         self.path = path
@@ -238,18 +238,18 @@ class Trap:
         return os.mkdir, (str(self.path),)
 
 
-def test_a_pickle_is_read_as_weights_and_nothing_else(refused, model, out, tmp_path):
+def test_a_pickle_is_read_only_as_weights(fails, model, out, tmp_path):
     import torch
 
     sprung = tmp_path / "sprung"
     folder = changed(model, tmp_path / "trap", model__safetensors=None)
     torch.save({**weights_of(model), "pooler.extra": Trap(sprung)}, folder / "pytorch_model.bin")
-    refused(folder, "pytorch_model.bin", "as weights alone", "model.safetensors")
+    fails(folder, "pytorch_model.bin", "as weights alone", "model.safetensors")
     (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Trap(sprung)))
-    refused(folder, "pytorch_model.bin", "as weights alone")
+    fails(folder, "pytorch_model.bin", "as weights alone")
     assert not sprung.exists()
     pickle.loads(pickle.dumps(Trap(sprung)))
-    assert sprung.exists()  # the trap does work
+    assert sprung.exists()  # the trap works
 
     torch.save(weights_of(model), folder / "pytorch_model.bin")
     encoder = load_encoder(str(folder))
@@ -275,23 +275,23 @@ def test_a_pickle_is_read_as_weights_and_nothing_else(refused, model, out, tmp_p
          {"transformer_task": "fill-mask"}, ("a transformer for fill-mask cannot",)),
     ],
 )  # fmt: skip
-def test_steps_of_no_use_are_told(refused, sentence_model, tmp_path, file, content, parts):
+def test_unusable_modules_are_rejected(fails, sentence_model, tmp_path, file, content, parts):
     folder = changed(sentence_model, tmp_path / "model")
     path = folder / file
-    known = json.loads(path.read_text()) if path.exists() else {}
+    modules = json.loads(path.read_text()) if path.exists() else {}
     if file == "modules.json":
         step = {"idx": 3, "name": "3", "path": "3_More", "type": "sentence_transformers.models.X"}
         if isinstance(content, dict) and "type" in content:
-            content = [*known, {**step, **content}]
+            content = [*modules, {**step, **content}]
         elif isinstance(content, dict):
-            content = [{**known[0], **content}]
+            content = [{**modules[0], **content}]
     elif isinstance(content, dict):
-        content = {**known, **content}
+        content = {**modules, **content}
     path.write_text(json.dumps(content))
-    refused(folder, *parts)
+    fails(folder, *parts)
 
 
-def test_pooling_that_is_asked_for_goes_before_what_cannot_be_exported(sentence_model, tmp_path):
+def test_requested_pooling_replaces_an_unsupported_one(sentence_model, tmp_path):
     folder = changed(sentence_model, tmp_path / "model")
     (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode": "loudest"}')
     assert load_encoder(str(folder), "cls").module.pooling == "cls"
@@ -299,7 +299,7 @@ def test_pooling_that_is_asked_for_goes_before_what_cannot_be_exported(sentence_
 
 @contextlib.contextmanager
 def without_privileges():
-    """Be somebody for whom a folder without write permission is one."""
+    """Drop privileges, so that a folder's permissions apply."""
     user = os.geteuid()
     if user == 0:
         os.seteuid(65534)
@@ -320,33 +320,31 @@ def with_the_writing_in(context, monkeypatch):
     monkeypatch.setattr(backbone, "write_bundle", wrapped)
 
 
-def test_a_place_that_takes_no_bundle_is_told(refused, model, out, tmp_path, monkeypatch):
-    refused(model, "its folder does not exist", out=tmp_path / "missing" / "x.fala")
-    refused(model, "its folder does not exist", out=model / "config.json" / "x.fala")
+def test_an_unwritable_output_is_rejected(fails, model, out, tmp_path, monkeypatch):
+    fails(model, "its folder does not exist", out=tmp_path / "missing" / "x.fala")
+    fails(model, "its folder does not exist", out=model / "config.json" / "x.fala")
     with_the_writing_in(without_privileges, monkeypatch)
     locked = tmp_path / "locked"
     locked.mkdir(mode=0o555)
-    refused(model, "x.fala: cannot be written: Permission denied", out=locked / "x.fala")
+    fails(model, "x.fala: cannot be written: Permission denied", out=locked / "x.fala")
 
 
-def test_a_disk_that_fills_leaves_the_bundle_that_was_there(
-    refused, model, command, out, temporary, monkeypatch
-):
+def test_a_full_disk_leaves_the_previous_bundle(fails, model, command, out, temporary, monkeypatch):
     with monkeypatch.context() as patch:
         with_the_writing_in(lambda: files_of_at_most(10_000), patch)
-        refused(model, "x.fala: cannot be written: File too large")
+        fails(model, "x.fala: cannot be written: File too large")
     result = export_command.works(*command)
-    assert (result.stderr, left_in(temporary)) == ("", [])
+    assert (result.stderr, names_in(temporary)) == ("", [])
     assert result.stdout.startswith(f"{out}:\n")
     before = out.read_bytes()
     with_the_writing_in(lambda: files_of_at_most(10_000), monkeypatch)
     assert "File too large" in export_command.failed(*command)
     assert out.read_bytes() == before
-    assert left_in(out.parent) == ["x.fala"]
+    assert names_in(out.parent) == ["x.fala"]
     assert Bundle.open(out).manifest.name == "bert"
 
 
-def test_a_process_without_room_for_the_graph_ends_in_one_line(process, out, temporary):
+def test_a_process_without_disk_space_for_the_graph_ends_in_one_line(process, out, temporary):
     done = process(file_limit=20_000).wait(timeout=120)
     assert (done.returncode, done.stdout) == (1, "")
     parts = (f"cannot be written to the temporary folder {temporary}", "File too large", "TMPDIR")
@@ -369,7 +367,7 @@ def test_a_process_interrupted_while_torch_is_loaded_ends_in_one_line(command, o
 
 def test_a_process_interrupted_while_the_graph_is_traced_ends_in_one_line(process, out, temporary):
     running = process()
-    # The tracing's folder: before it Python writes a file, to try whether the place is writable.
+    # The folder of the tracing. Before it, Python writes a file to test the folder.
     warm.until(lambda: any(temporary.glob("fala-*")), running)
     running.send_signal(signal.SIGINT)
     done = running.wait(timeout=120)

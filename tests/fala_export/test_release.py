@@ -24,7 +24,7 @@ VECTORS = "the 1 0 0.5\ngood 1 0 0\nbad 0 1 0\ngreat 0.9 0.1 0\nawful 0.1 0.9 0\
 
 @pytest.fixture(scope="module")
 def kitchen(tmp_path_factory):
-    """A folder with all that recipes name."""
+    """A folder with the files that recipes name."""
     folder = tmp_path_factory.mktemp("kitchen")
     rows = text_rows()
     write_rows(folder / "rows.jsonl", rows)
@@ -71,10 +71,10 @@ def test_the_same_recipe_gives_the_same_bytes(kitchen, tmp_path):
     assert "speed" not in details["parity"]
     assert details["parity"]["head"]["label_flips"] <= 40
     assert details["cost"]["flops"]["16"] > 0
-    told = details["probes"]
-    head, texts = bundle.head(), told["texts"]
+    probes = details["probes"]
+    head, texts = bundle.head(), probes["texts"]
     z = head.vendor_model().logits(bundle.backbone().encode(texts), head.words(texts))
-    np.testing.assert_allclose(told["logits"], z, atol=1e-3)
+    np.testing.assert_allclose(probes["logits"], z, atol=1e-3)
     assert bundle.head().labels == ("0", "1")
     assert str(kitchen) not in json.dumps(details)
 
@@ -90,7 +90,7 @@ def test_a_recipe_without_training_fits_the_head_in_closed_form(kitchen):
     embeddings = bundle.backbone().encode(texts)
     decided = head.vendor_model().logits(embeddings, head.words(texts))[:, 0] > 0
     assert np.mean(decided == [row["label"] for row in rows]) > 0.7
-    # The option is as good as the recipe's own key.
+    # The option equals the recipe's key.
     silent = kitchen / "silent.fala"
     export_command.works("release", path, "--out", silent, "--no-lexical")
     manifest = Bundle.open(silent).manifest
@@ -143,12 +143,12 @@ def test_a_recipe_of_word_vectors(kitchen, data):
         ("name = ", "value"),
     ],
 )  # fmt: skip
-def test_a_mistake_in_a_recipe_is_one_line_and_leaves_nothing(kitchen, tmp_path, text, message):
+def test_an_invalid_recipe_ends_in_one_line_and_leaves_no_files(kitchen, tmp_path, text, message):
     assert message in failed(recipe(kitchen, text, "bad"), "--out", tmp_path / "x.fala")
     assert not list(tmp_path.iterdir())
 
 
-def test_a_recipe_counts_the_releases_of_a_product(kitchen, tmp_path):
+def test_a_recipe_sets_product_and_version(kitchen, tmp_path):
     text = """
 name = "v"
 data = "rows.jsonl"

@@ -1,4 +1,4 @@
-"""From a table to a signed update: the steps of a recipe, and what is not done again."""
+"""The steps of a recipe from a table to a signed update, and their reuse."""
 
 import numpy as np
 import pytest
@@ -52,12 +52,12 @@ def write_recipe(kitchen, text=RECIPE):
     (kitchen / "recipe.toml").write_text(text)
 
 
-def planned(kitchen):
+def dry_run(kitchen):
     return done("release", kitchen / "recipe.toml", "--dry-run")
 
 
 def steps(kitchen):
-    """When the bundle of each step was written."""
+    """The times at which the bundles of the steps were written."""
     return {
         file.name: file.stat().st_mtime_ns for file in (kitchen / "recipe.work/steps").iterdir()
     }
@@ -85,7 +85,7 @@ def begun(tmp_path_factory):
 
 @pytest.fixture
 def kitchen(begun, tmp_path):
-    """A copy of it, with the recipe of the next release."""
+    """A copy of the folder, with the recipe of the next release."""
     for file in begun.iterdir():
         if file.is_file():
             (tmp_path / file.name).write_bytes(file.read_bytes())
@@ -93,7 +93,7 @@ def kitchen(begun, tmp_path):
     return tmp_path
 
 
-def test_a_recipe_makes_a_signed_update_that_a_device_takes(kitchen):
+def test_a_recipe_makes_a_signed_update_that_a_device_installs(kitchen):
     summary = done("release", kitchen / "recipe.toml")
     bundle = Bundle.open(kitchen / "recipe.fala")
     old = Bundle.open(kitchen / "old.fala")
@@ -118,7 +118,7 @@ def test_a_recipe_makes_a_signed_update_that_a_device_takes(kitchen):
         assert device.update(server.address, root=root).new == "second"
 
 
-def test_what_is_done_is_not_done_again(kitchen, monkeypatch):
+def test_completed_steps_are_not_repeated(kitchen, monkeypatch):
     def killed(*_):
         raise KeyboardInterrupt
 
@@ -141,18 +141,18 @@ def test_what_is_done_is_not_done_again(kitchen, monkeypatch):
     first = (kitchen / "recipe.fala").read_bytes()
     release(kitchen)
     assert (kitchen / "recipe.fala").read_bytes() == first
-    # A change of the rows concerns all, one of the check nothing before it.
-    assert {cost["texts"] for cost in planned(kitchen)["costs"]} == {0}
+    # Changed rows affect all steps; a changed check affects no earlier step.
+    assert {cost["texts"] for cost in dry_run(kitchen)["costs"]} == {0}
     write_recipe(kitchen, RECIPE.replace("users = 3", "users = 2"))
-    assert list(planned(kitchen)["steps"].values()) == ["done"] * 3 + ["to do"] * 3
+    assert list(dry_run(kitchen)["steps"].values()) == ["done"] * 3 + ["to do"] * 3
     with (kitchen / "posts.csv").open("a") as stream:
         stream.write("another kind post,0,u1\n")
-    assert set(planned(kitchen)["steps"].values()) == {"to do"}
+    assert set(dry_run(kitchen)["steps"].values()) == {"to do"}
 
 
-def test_a_dry_run_says_what_would_be_done(kitchen):
+def test_a_dry_run_lists_the_steps(kitchen):
     before = sorted(kitchen.iterdir())
-    plan = planned(kitchen)
+    plan = dry_run(kitchen)
     assert sorted(kitchen.iterdir()) == before
     assert plan["steps"] == dict.fromkeys(
         ["backbone and head", "bridge from first", "prior and scales", "check", "sign", "publish"],
@@ -172,7 +172,7 @@ def test_a_release_on_the_same_backbone_needs_no_bridge(kitchen):
     assert "played as devices from first" in done.stdout
 
 
-def test_an_encoder_of_the_apps_is_refused_before_any_work(kitchen):
+def test_an_apps_encoder_is_rejected_before_any_work(kitchen):
     head = Bundle.open(kitchen / "old.fala").head()
     plain = Head(head.task, head.labels, head.weight, head.bias)
     write_external(kitchen / "old.fala", "cloud", "1", plain, {"a": np.ones(3)})

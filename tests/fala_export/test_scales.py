@@ -29,7 +29,7 @@ def matcher(rng):
 
 
 def people(head, variances, count=40, rows=60, seed=1, slope=0.0):
-    """Rows of people whose weights vary so much around the head's: arrays, by row.
+    """Rows of people whose weights vary around the head's, as arrays.
 
     A block's variance is of the logits, as its scale is; the slope's is a standard deviation.
     """
@@ -57,9 +57,9 @@ def sets_of(head, data):
 def test_the_planted_spread_is_chosen():
     head = make_head(dimension=D)
     ticks = []
-    found = choose_scales(sets_of(head, people(head, [10.0], count=24)), ticks.append)
-    assert len(found) == 2
-    assert abs(GRID.index(found[0]) - GRID.index(10.0)) <= 1
+    scales = choose_scales(sets_of(head, people(head, [10.0], count=24)), ticks.append)
+    assert len(scales) == 2
+    assert abs(GRID.index(scales[0]) - GRID.index(10.0)) <= 1
     assert sum(ticks) == 24 * trials(1)
 
 
@@ -69,35 +69,35 @@ def test_every_block_has_a_scale_of_its_own():
     assert first <= 0.1 and second >= 1.0
 
 
-def test_people_who_differ_in_their_slopes_alone_get_one():
+def test_people_who_differ_only_in_slopes_have_a_slope_scale():
     head = make_head(dimension=D)
     block, slope = choose_scales(sets_of(head, people(head, [0.0], slope=0.5)))
     assert block <= 0.1 and slope == SLOPES[-1]
 
 
-def test_people_who_agree_with_the_vendor_get_neither():
+def test_people_who_agree_with_the_vendor_have_small_scales():
     head = make_head(dimension=D)
     block, slope = choose_scales(sets_of(head, people(head, [0.0])))
     assert block <= 0.03 and slope <= 0.1
 
 
-def test_the_logits_that_are_given_stand_for_the_heads_own():
+def test_passed_logits_replace_those_of_the_head():
     head = make_head(dimension=D)
     inputs, labels, names = people(head, [1.0], count=2, rows=40)
     logits = logits_of(head, inputs)
-    one = training_sets(head, inputs, None, logits, labels, names, dict.fromkeys(names))[0]
+    passed = training_sets(head, inputs, None, logits, labels, names, dict.fromkeys(names))[0]
     plain = TrainingSet(
         blocks_of(head, Inputs(inputs[:40]), None, None),
         head.bias, labels[:40], np.full((40, 1), np.nan),
     )  # fmt: skip
     same = fit_device(plain, (1.0, 0.4)).full.left_out
-    np.testing.assert_allclose(fit_device(one, (0.0, 1.0, 0.4)).full.left_out, same, atol=1e-4)
+    np.testing.assert_allclose(fit_device(passed, (0.0, 1.0, 0.4)).full.left_out, same, atol=1e-4)
     logits += np.random.default_rng(6).normal(size=logits.shape)
-    other = training_sets(head, inputs, None, logits, labels, names, dict.fromkeys(names))[0]
-    np.testing.assert_allclose(other.vendor_logits(), logits[:40], atol=1e-5)
+    noisy = training_sets(head, inputs, None, logits, labels, names, dict.fromkeys(names))[0]
+    np.testing.assert_allclose(noisy.vendor_logits(), logits[:40], atol=1e-5)
 
 
-def test_annotators_of_thirty_rows_choose_and_of_five_hundred_at_most():
+def test_annotators_have_30_to_500_rows():
     head = make_head(dimension=D)
     inputs, labels, names = people(head, [1.0], count=1, rows=670)
     names[:30] = ["thirty"] * 30
@@ -113,23 +113,23 @@ def test_annotators_of_thirty_rows_choose_and_of_five_hundred_at_most():
     assert not np.isin(inputs[:69], many.blocks[1].inputs.coordinates).all(axis=1).any()
 
 
-def test_of_very_many_annotators_two_hundred_choose():
+def test_at_most_200_annotators_are_used():
     head = make_head(dimension=D)
     inputs, labels, names = people(head, [1.0], count=230, rows=31)
-    taken = sets_of(head, (inputs, labels, names))
-    assert len(taken) == 200
-    assert len({one.blocks[1].inputs.coordinates[0, 0] for one in taken}) == 200
+    sets = sets_of(head, (inputs, labels, names))
+    assert len(sets) == 200
+    assert len({training_set.blocks[1].inputs.coordinates[0, 0] for training_set in sets}) == 200
 
 
-def test_held_out_priors_have_not_seen_their_annotators():
+def test_held_out_priors_exclude_their_annotators():
     head = make_head(dimension=D)
     inputs, labels, names = people(head, [1.0], rows=20)
     annotators = gather_annotators(inputs, None, logits_of(head, inputs)[:, 0], labels[:, 0], names)
     choice = choose_prior(annotators, lambda _: None)
     assert len(choice.held_out) == FOLDS
     for fold, prior in enumerate(choice.held_out):
-        seen = {annotator.name for annotator in annotators[fold::FOLDS]}
-        rest = [annotator for annotator in annotators if annotator.name not in seen]
+        excluded = {annotator.name for annotator in annotators[fold::FOLDS]}
+        rest = [annotator for annotator in annotators if annotator.name not in excluded]
         start = isotropic(rest)
         fitted = estimate(rest, start)
         assert choice.candidate.prior(start, fitted) == prior != choice.prior
@@ -141,7 +141,7 @@ def folder(tmp_path_factory):
 
 
 def written(folder, name, head, *options, **kind):
-    """A release with a head, the command for rows about it, and what the command says."""
+    """A release with a head, the command on its rows, and the command's summary."""
     release = write_word_vector_release(folder / f"{name}.fala", head)
     rows = write_rows(folder / f"{name}.jsonl", verdicts(release, rows_each=32, people=22, **kind))
     command = ("prior", "--release", release.path, "--data", rows)
@@ -158,7 +158,7 @@ def test_a_release_gets_scales_beside_its_prior(folder, monkeypatch):
 
     monkeypatch.setattr(commands, "choose_prior", choose)
     path, _, summary = written(folder, "both", make_head(words=True))
-    assert set(threads) == {1}  # several threads take each other's cores on such small systems
+    assert set(threads) == {1}  # more threads are slower on such small systems
     bundle = Bundle.open(path)
     assert bundle.prior() is not None
     assert bundle.manifest.details["scales"] == summary["scales"]
@@ -167,10 +167,10 @@ def test_a_release_gets_scales_beside_its_prior(folder, monkeypatch):
 
     fewer = write_rows(folder / "fewer.jsonl", verdicts(bundle))
     assert done("prior", "--release", path, "--data", fewer)["scales"] is None
-    assert "scales" not in Bundle.open(path).manifest.details  # those were under another prior
+    assert "scales" not in Bundle.open(path).manifest.details  # they belong to the previous prior
 
 
-def test_scales_alone_leave_the_prior_as_it_is(folder):
+def test_scales_alone_leave_the_prior_unchanged(folder):
     path, command, summary = written(folder, "first", make_head(), "--scales-only")
     bundle = Bundle.open(path)
     assert bundle.manifest.details["scales"] == summary["scales"]

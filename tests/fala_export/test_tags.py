@@ -1,4 +1,4 @@
-"""Tags at the vendor: from a table with several labels a row to a device that answers in sets."""
+"""Tags at the vendor: from a table with several labels a row to a device that decides sets."""
 
 import pytest
 
@@ -43,7 +43,7 @@ def test_a_column_of_names_and_a_column_a_tag_are_the_same_rows(folder):
     assert frozenset() in {row.label for row in first}
 
 
-def test_a_release_of_tags_is_checked_and_its_devices_decide_sets(folder, tmp_path):
+def test_devices_of_a_release_of_tags_decide_sets(folder, tmp_path):
     old, new = folder / "old.toml", folder / "new.toml"
     works("init", folder / "names.csv", "--tags", "--from", folder / "old.txt", "--out", old)
     works("release", old)
@@ -62,7 +62,7 @@ def test_a_release_of_tags_is_checked_and_its_devices_decide_sets(folder, tmp_pa
         assert device.decide(["transfer transfer news"]) == [{"sport", "money"}]
 
 
-def test_train_and_scales_take_tags_and_a_prior_is_refused(folder, tmp_path):
+def test_train_and_scales_accept_tags_and_prior_rejects_them(folder, tmp_path):
     words, out = tmp_path / "words.fala", tmp_path / "out.fala"
     works("word-vectors", folder / "new.txt", "--out", words)
     data = ("--data", folder / "columns.csv", "--labels", "sport,money")
@@ -72,13 +72,13 @@ def test_train_and_scales_take_tags_and_a_prior_is_refused(folder, tmp_path):
     prior = ("prior", "--release", out, *data)
     assert "has tags money, sport" in failed(*prior)
     works(*prior, "--scales-only")
-    refused = failed(*train, "--tags", "--work", tmp_path / "work")
-    assert "not for tags money, sport" in refused
+    message = failed(*train, "--tags", "--work", tmp_path / "work")
+    assert "not for tags money, sport" in message
 
 
 def test_a_tag_that_is_neither_0_nor_1_names_its_line(folder, tmp_path):
     rows = (folder / "columns.csv").read_text().splitlines()
     (tmp_path / "rows.csv").write_text("\n".join([*rows[:2], "goal,2,0,u1"]))
     files = (tmp_path / "rows.csv", "--out", tmp_path / "r.toml")
-    refused = failed("init", *files, "--tags", "--labels", "sport,money")
-    assert "line 3: a column of a tag has 0 or 1; sport has '2'" in refused
+    message = failed("init", *files, "--tags", "--labels", "sport,money")
+    assert "line 3: a column of a tag has 0 or 1; sport has '2'" in message

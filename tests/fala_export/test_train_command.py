@@ -34,13 +34,13 @@ def titles(tmp_path_factory):
 def model(tmp_path_factory, texts, titles):
     """A folder with a tiny random BERT that knows the words of the data."""
     rows = [*text_rows(), *matching_rows()]
-    known = [
+    corpus = [
         text
         for row in rows
         for text in (row.get("text"), row.get("candidate"), *row.get("history", []))
         if text
     ]
-    encoder = make_encoder(texts=known, pieces=200)
+    encoder = make_encoder(texts=corpus, pieces=200)
     encoder.module.transformer.config.hidden_dropout_prob = 0.1
     return write_encoder(tmp_path_factory.mktemp("model") / "tiny", encoder)
 
@@ -54,7 +54,7 @@ FAST = ("--max-length", 32, "--epochs", 3, "--learning-rate", 3e-3)
 
 def test_a_trained_classifier_is_released_and_beats_the_frozen_one(model, texts, tmp_path):
     out, work = tmp_path / "x.fala", tmp_path / "work"
-    # Without words, which would say here all that there is to learn.
+    # Without words, which would explain all labels here.
     summary = done(model, "--data", texts, "--work", work, "--out", out, *FAST, "--no-lexical")
     figures = summary["training"]["figures"]
     assert figures["trained"]["pooled"]["auc"] > figures["frozen"]["pooled"]["auc"]
@@ -65,7 +65,7 @@ def test_a_trained_classifier_is_released_and_beats_the_frozen_one(model, texts,
     examples = ["a great film, love it", "the boring film was awful"]
     inputs = head.inputs(examples, dict(zip(examples, released.encode(examples), strict=True)))
     assert head.vendor_model().probabilities(inputs)[:, 1].argmax() == 0
-    # The folder is the model that was released, and trains on.
+    # The folder has the released model, and can be trained further.
     saved = load_encoder(str(work / "model")).encode(examples, 32)
     np.testing.assert_allclose(saved, released.encode(examples), atol=0.05)
 
@@ -82,7 +82,7 @@ def test_a_frozen_backbone_is_released_with_words(texts, tmp_path):
     plain = done(source, "--data", texts, "--frozen", "--out", tmp_path / "p.fala", "--no-lexical")
     assert "words" not in plain["training"]
     assert Bundle.open(tmp_path / "p.fala").head().lexical is None
-    aucs = [one["training"]["figures"]["frozen"]["pooled"]["auc"] for one in (summary, plain)]
+    aucs = [result["training"]["figures"]["frozen"]["pooled"]["auc"] for result in (summary, plain)]
     assert aucs[0] > aucs[1]
     shown = run(source, "--data", texts, "--frozen", "--out", out).output
     assert f"words: {words['buckets']} n-grams have a weight; cross-entropy of left-out" in shown
@@ -91,14 +91,14 @@ def test_a_frozen_backbone_is_released_with_words(texts, tmp_path):
 
 @pytest.fixture(scope="module")
 def released(model, texts, tmp_path_factory):
-    """A release with words, and what the command said of its training."""
+    """A release with words, and the summary of its training."""
     folder = tmp_path_factory.mktemp("released")
     options = ("--work", folder / "work", "--out", folder / "x.fala", *FAST, "--epochs", 1)
     training = done(model, "--data", texts, *options)["training"]
     return Bundle.open(folder / "x.fala"), training
 
 
-def test_the_manifest_tells_the_recipe_and_the_data(released):
+def test_the_manifest_has_the_recipe_and_the_data(released):
     bundle, training = released
     assert bundle.manifest.format_version == 2
     assert bundle.head().lexical.weight.any()
@@ -116,7 +116,7 @@ def test_the_manifest_tells_the_recipe_and_the_data(released):
 
 
 def test_annotators_with_enough_rows_have_heads_of_their_own(released, model, texts, tmp_path):
-    """Unless they are refused; the release has the shared one alone."""
+    """Unless the option forbids it; the release has only the shared head."""
     bundle, training = released
     assert 2 <= training["recipe"]["annotators"] < len({row["user"] for row in text_rows()})
     assert bundle.head().weight.shape == (1, DIMENSION)
@@ -124,11 +124,11 @@ def test_annotators_with_enough_rows_have_heads_of_their_own(released, model, te
     options = ("--no-annotators", "--no-lexical", *FAST, "--epochs", 1)
     without = done(model, *files, *options)["training"]
     assert without["recipe"]["annotators"] == 0
-    losses = [one["history"]["validation_loss"].popitem()[1] for one in (without, training)]
+    losses = [result["history"]["validation_loss"].popitem()[1] for result in (without, training)]
     assert losses[0] != losses[1]
 
 
-def test_own_heads_need_annotators(model, titles, tmp_path):
+def test_annotators_heads_require_annotators(model, titles, tmp_path):
     nameless = [
         {name: value for name, value in row.items() if name != "user"} for row in text_rows()
     ]
@@ -149,16 +149,16 @@ def test_a_trained_matcher_is_released_and_beats_the_frozen_one(model, titles, t
     head = Bundle.open(tmp_path / "x.fala").head()
     assert head.task == "matching" and head.lexical is not None
     losses = summary["training"]["validation_cross_entropy"]
-    kept = min(losses, key=losses.get)
-    # Whose attention the training learnt, or whose histories are plain means.
-    assert (head.query is not None) == (kept == "trained_beside_words")
+    best = min(losses, key=losses.get)
+    # The trained head has attention; the refitted one has plain means.
+    assert (head.query is not None) == (best == "trained_beside_words")
     assert summary["pooling"] == "attention"
 
 
 def test_word_vectors_are_trained_and_keep_their_precision(texts, tmp_path):
     source = write_word_vectors(tmp_path / "words.fala", "float16").path
     out = tmp_path / "x.fala"
-    # Without words: a few validation rows weigh them too badly to compare figures by.
+    # Without words, since few validation rows determine their weight.
     arguments = ("--data", texts, "--work", tmp_path / "work", "--out", out, "--no-lexical")
     summary = done(source, *arguments)
     bundle = Bundle.open(out)
@@ -200,7 +200,7 @@ def test_an_interrupted_command_resumes_to_the_same_bytes(model, texts, tmp_path
     assert (tmp_path / "cut.fala").read_bytes() == (tmp_path / "whole.fala").read_bytes()
 
 
-def test_a_release_that_fails_can_be_written_later(model, texts, tmp_path, monkeypatch):
+def test_a_failed_release_is_written_by_a_later_run(model, texts, tmp_path, monkeypatch):
     files = ("--data", texts, "--work", tmp_path / "w", "--out", tmp_path / "x")
     arguments = (model, *files, *FAST, "--epochs", 1, "--no-lexical")
 

@@ -1,4 +1,4 @@
-"""What torch trains is what the SDK computes."""
+"""Modules trained in torch compute the same logits as the SDK."""
 
 import numpy as np
 import pytest
@@ -76,7 +76,7 @@ def annotated_rows(labels=("no", "yes")):
 
 
 @pytest.mark.parametrize("labels", [("no", "yes"), ("a", "b", "c")])
-def test_half_of_the_loss_is_that_of_annotators_own_heads(labels):
+def test_half_of_the_loss_is_that_of_the_annotators_heads(labels):
     backbone = learner()
     head = make_head(labels=labels, dimension=DIMENSION)
     rows, annotators = annotated_rows(labels), ("ann", "bob", "cem")
@@ -90,21 +90,21 @@ def test_half_of_the_loss_is_that_of_annotators_own_heads(labels):
         halved = float(module(**batches.batch(0, 0))["loss"])
         weight = WEIGHT_PACE * module.own_weight.numpy()
         bias = BIAS_PACE * module.own_bias.numpy()
-    known = embeddings(backbone, FILMS)
-    own = []
-    for one in rows:
-        if one.user in annotators:
-            place = annotators.index(one.user)
+    encoded = embeddings(backbone, FILMS)
+    losses = []
+    for row in rows:
+        if row.user in annotators:
+            position = annotators.index(row.user)
             personal = Head(
-                head.task, labels, head.weight + weight[place], head.bias + bias[place]
+                head.task, labels, head.weight + weight[position], head.bias + bias[position]
             ).vendor_model()
-            found = personal.probabilities(known[one.example][None])[0]
-            own.append(-np.log(found[labels.index(one.label)]))
-    assert len(own) == 3 * len(FILMS)
-    assert halved == pytest.approx((whole + np.mean(own)) / 2, rel=1e-4)
+            probabilities = personal.probabilities(encoded[row.example][None])[0]
+            losses.append(-np.log(probabilities[labels.index(row.label)]))
+    assert len(losses) == 3 * len(FILMS)
+    assert halved == pytest.approx((whole + np.mean(losses)) / 2, rel=1e-4)
 
 
-def test_annotators_heads_start_as_the_shared_one_and_learn_how_they_differ():
+def test_annotators_heads_start_as_the_shared_head_and_learn_differences():
     backbone = learner()
     head = make_head(dimension=DIMENSION)
     rows = annotated_rows(("0", "1"))
@@ -113,13 +113,13 @@ def test_annotators_heads_start_as_the_shared_one_and_learn_how_they_differ():
     module = ClassifierModule(backbone, head, 3)
     first = [row for row in rows if row.user in ("ann", "bob", "cem")]
     inputs = head.inputs([row.example for row in first], embeddings(backbone, FILMS))
-    found = head.vendor_model().probabilities(inputs)
-    shared = -np.log([p[int(row.label)] for p, row in zip(found, first, strict=True)]).mean()
+    probs = head.vendor_model().probabilities(inputs)
+    shared = -np.log([p[int(row.label)] for p, row in zip(probs, first, strict=True)]).mean()
     with torch.no_grad():
         whole = float(module(**ClassifierBatches(*arguments).batch(0, 0))["loss"])
     start = module(**batch)["loss"]
     assert start.item() == pytest.approx((whole + shared) / 2, rel=1e-4)
-    # Who always disagrees cannot be told apart by a shared head, whatever it learns.
+    # A shared head cannot learn annotators who always disagree.
     optimizer = torch.optim.AdamW([module.own_weight, module.own_bias], lr=5e-5)
     for _ in range(100):
         optimizer.zero_grad()
@@ -127,8 +127,8 @@ def test_annotators_heads_start_as_the_shared_one_and_learn_how_they_differ():
         loss.backward()
         optimizer.step()
     assert loss.item() < start.item() - 0.02
-    kept = module.head([], {})
-    np.testing.assert_array_equal(kept.weight, head.weight)  # theirs are thrown away
+    exported = module.head([], {})
+    np.testing.assert_array_equal(exported.weight, head.weight)  # the annotators' heads are dropped
 
 
 def test_every_text_is_once_in_an_epoch_and_epochs_differ():
@@ -139,8 +139,8 @@ def test_every_text_is_once_in_an_epoch_and_epochs_differ():
         [batches.batch(epoch, position)["ids"] for position in range(len(batches))]
         for epoch in (0, 1, 0)
     ]
-    seen = [sorted(tuple(i[i != 0].tolist()) for ids in epoch for i in ids) for epoch in epochs]
-    assert seen[0] == seen[1] and len(seen[0]) == len(FILMS)
+    texts = [sorted(tuple(i[i != 0].tolist()) for ids in epoch for i in ids) for epoch in epochs]
+    assert texts[0] == texts[1] and len(texts[0]) == len(FILMS)
     assert all(torch.equal(a, b) for a, b in zip(epochs[0], epochs[2], strict=True))
     assert any(
         a.shape != b.shape or not torch.equal(a, b) for a, b in zip(*epochs[:2], strict=True)
@@ -148,7 +148,7 @@ def test_every_text_is_once_in_an_epoch_and_epochs_differ():
 
 
 def matching_rows():
-    """Five users; the last one has no name, and one has opened nothing before."""
+    """Rows of five users, one without a name and one without a history."""
     rng = np.random.default_rng(1)
     rows = []
     for user in ("ann", "bob", "cem", "dan"):
@@ -162,7 +162,7 @@ def matching_rows():
 
 
 @pytest.mark.parametrize("pooling", ["mean", "attention"])
-def test_a_matchers_logits_are_the_devices(pooling):
+def test_a_matchers_logits_equal_the_devices(pooling):
     backbone = learner(pooling)
     start = make_head("matching", dimension=DIMENSION, query=True)
     module = MatcherModule(backbone, start)
@@ -184,23 +184,23 @@ def test_a_matchers_logits_are_the_devices(pooling):
         np.testing.assert_allclose(module.logits(**{**batch, **longer}), logits, atol=1e-6)
 
 
-def test_choices_are_among_candidates_that_the_user_did_not_open():
+def test_negatives_are_candidates_that_the_user_did_not_open():
     rows = matching_rows()
     opened = Opened(rows, "1")
     assert {user for user, _ in opened.choices} == {"ann", "bob", "cem", (FILMS[0],)}
     for index, (user, match) in enumerate(opened.choices):
         history, among = opened.draw(index, np.random.default_rng(index))
         assert (history, among[0], len(among)) == (match.history, match.candidate, 1 + NEGATIVES)
-        own = [r for r in rows if r.user == user]
-        known = {*match.history, *(r.example.candidate for r in own if r.label)}
-        assert known.isdisjoint(among[1:])
-        if own:
-            left = {r.example.candidate for r in own if not r.label}
-            assert left >= set(among[1:])
+        user_rows = [r for r in rows if r.user == user]
+        positives = {*match.history, *(r.example.candidate for r in user_rows if r.label)}
+        assert positives.isdisjoint(among[1:])
+        if user_rows:
+            negatives = {r.example.candidate for r in user_rows if not r.label}
+            assert negatives >= set(among[1:])
             assert len(set(among)) == len(among)
 
 
-def test_rows_without_a_user_belong_together_by_their_history():
+def test_rows_without_a_user_are_grouped_by_history():
     rows = [row(None, Match(("a",), text), int(text == "b")) for text in "bcdefg"]
     rows += [row(None, Match(("c",), text), 1) for text in "hij"]
     opened = Opened(rows, "1")
@@ -208,7 +208,7 @@ def test_rows_without_a_user_belong_together_by_their_history():
     assert among[0] == "b" and set(among[1:]) < set("cdefg")
 
 
-def test_what_is_missing_of_a_users_own_is_drawn_from_all_candidates():
+def test_missing_negatives_are_drawn_from_all_candidates():
     rows = [row("ann", Match(("a",), "b"), 1), row("ann", Match(("a",), "c"), 0)]
     rows += [row("bob", Match(("c",), text), 1) for text in ("a", "d", "e")]
     opened = Opened(rows, "1")
@@ -230,7 +230,7 @@ def test_a_batch_holds_each_text_once():
     batch = batches.batch(0, 0)
     distinct = {tuple(ids.tolist()) for ids in batch["ids"]}
     assert len(distinct) == len(batch["ids"]) < len(batch["history"]) * 6
-    # A training that is resumed meets the batches that it would have met.
+    # A resumed training has the same batches.
     later = batches.batch(1, 1)
     again = MatcherBatches(backbone, Opened(matching_rows(), "1"), 16, seed=3).batch(1, 1)
     assert all(torch.equal(later[name], again[name]) for name in later)
@@ -240,12 +240,12 @@ def test_a_matchers_probabilities_are_calibrated():
     backbone = learner()
     module = MatcherModule(backbone, make_head("matching", dimension=DIMENSION, query=True))
     rows = matching_rows()
-    known = embeddings(backbone, FILMS)
-    head = module.head(rows, known)
-    inputs = head.inputs([row.example for row in rows], known)
+    encoded = embeddings(backbone, FILMS)
+    head = module.head(rows, encoded)
+    inputs = head.inputs([row.example for row in rows], encoded)
     probabilities = head.vendor_model().probabilities(inputs)[:, 1]
     labels = np.array([row.label for row in rows])
-    # Both derivatives of the cross-entropy are 0: by the bias, and by the scale.
+    # The derivatives of the cross-entropy by bias and scale are 0.
     assert (probabilities - labels).sum() == pytest.approx(0, abs=1e-3)
     logits = inputs @ head.weight[0]
     assert ((probabilities - labels) * logits).sum() == pytest.approx(0, abs=1e-2)
@@ -262,7 +262,7 @@ def test_attention_starts_as_the_mean():
 
 @pytest.mark.parametrize("words", [WORDS, WORDS[1:]])
 @pytest.mark.parametrize("precision", ["float16", "int8"])
-def test_learned_words_are_read_as_the_device_reads_them(tmp_path, words, precision):
+def test_learned_words_have_the_embeddings_of_the_device(tmp_path, words, precision):
     bundle = write_word_vectors(tmp_path / "words.fala", precision, words)
     texts = ["I don't hate this film!", "well-made", "Nothing known here?", "zebra"]
     model = WordLearner(bundle, texts)
@@ -282,25 +282,25 @@ def test_only_the_words_of_the_texts_are_learned(tmp_path):
 
 def test_figures_are_of_all_rows_and_of_users_with_both_labels():
     head = make_head(dimension=1)
-    known = {
+    encoded = {
         text: np.array([value], np.float32) for text, value in zip("abcd", range(4), strict=True)
     }
     sign = float(np.sign(head.weight[0, 0]))
     rows = [row("x", "a", 0), row("x", "b", 1), row("y", "c", 1), row(None, "d", 1)]
-    figures = measure(head, rows, known)
+    figures = measure(head, rows, encoded)
     assert figures["pooled"]["auc"] == (1.0 if sign > 0 else 0.0)
     assert figures["mean_over_users"]["users"] == 1
     assert figures["mean_over_users"]["auc"] == figures["pooled"]["auc"]
-    assert measure(head, rows[2:], known)["pooled"]["auc"] is None
+    assert measure(head, rows[2:], encoded)["pooled"]["auc"] is None
 
 
-def test_of_a_head_beside_words_and_one_fitted_anew_the_better_is_kept():
+def test_the_better_of_the_trained_and_the_refitted_head_is_kept():
     backbone = learner()
-    known = embeddings(backbone, FILMS)
+    encoded = embeddings(backbone, FILMS)
     rng = np.random.default_rng(3)
     head = make_head(labels=("0", "1"), dimension=DIMENSION)
     head = Head("classification", ("0", "1"), 20 * head.weight, head.bias)
-    shares = head.vendor_model().probabilities(head.inputs(FILMS, known))[:, 1]
+    shares = head.vendor_model().probabilities(head.inputs(FILMS, encoded))[:, 1]
     rows = [
         row("u", text, str(int(rng.random() < share)))
         for _ in range(8)
@@ -308,15 +308,15 @@ def test_of_a_head_beside_words_and_one_fitted_anew_the_better_is_kept():
     ]
     cut = 24 * 8
     division = Division(rows[:cut], rows[cut:], [], "users")
-    found, said = with_words(
-        head, backbone, division, PublicRows("classification", ("0", "1"), rows), known
+    chosen, details = with_words(
+        head, backbone, division, PublicRows("classification", ("0", "1"), rows), encoded
     )
-    examples = [one.example for one in division.validation]
-    logits = found.vendor_model().logits(found.inputs(examples, known), found.words(examples))
-    truth = found.label_shares([one.label for one in division.validation])
-    losses = said["validation_cross_entropy"]
-    # The labels are the trained head's own, and it keeps its direction.
+    examples = [row.example for row in division.validation]
+    logits = chosen.vendor_model().logits(chosen.inputs(examples, encoded), chosen.words(examples))
+    truth = chosen.label_shares([row.label for row in division.validation])
+    losses = details["validation_cross_entropy"]
+    # The labels are drawn from the trained head, which keeps its direction.
     assert losses["trained_beside_words"] < losses["fitted_anew"]
     loss = cross_entropy(truth, logits).mean()
     assert loss == pytest.approx(losses["trained_beside_words"], abs=1e-4)
-    assert np.ptp(found.weight / head.weight) < 1e-4
+    assert np.ptp(chosen.weight / head.weight) < 1e-4

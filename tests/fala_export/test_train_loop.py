@@ -21,7 +21,7 @@ BATCHES, EPOCHS = 8, 4
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """What a training without interruption comes to."""
+    """The result of a training without interruption."""
     return kill_training.train(tmp_path_factory.mktemp("whole"))
 
 
@@ -34,7 +34,7 @@ def test_training_lowers_the_loss_and_leaves_the_best_epoch(whole):
     assert not module.training
 
 
-def test_a_start_that_no_epoch_betters_is_kept(tmp_path):
+def test_the_start_is_kept_if_no_epoch_is_better(tmp_path):
     settings = dataclasses.replace(kill_training.SETTINGS, learning_rate=30.0, weight_decay=0.0)
     module, history = kill_training.train(tmp_path, settings=settings)
     assert (history.best_step, history.steps) == (0, 2 * BATCHES)  # stopped early, by patience
@@ -67,7 +67,7 @@ def test_a_killed_training_resumes_to_the_same_weights(whole, tmp_path, point, c
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """The folder of a training that ended, of data "a"."""
+    """The folder of a finished training on data "a"."""
     folder = tmp_path_factory.mktemp("finished")
     kill_training.train(folder, data="a")
     return folder
@@ -79,7 +79,7 @@ def test_a_finished_training_resumes_to_its_result_at_once(whole, finished):
     assert torch.equal(module.layer.weight, whole[0].layer.weight)
 
 
-def test_checkpoints_are_not_overwritten_unasked_nor_taken_for_another_training(finished):
+def test_checkpoints_are_neither_overwritten_nor_used_by_another_training(finished):
     with pytest.raises(ExportError, match="--resume"):
         kill_training.train(finished, data="a")
     with pytest.raises(ExportError, match="data was 'a', and is 'b'"):
@@ -89,27 +89,27 @@ def test_checkpoints_are_not_overwritten_unasked_nor_taken_for_another_training(
         kill_training.train(finished, resume=True, settings=settings, data="a")
 
 
-def test_a_folder_in_which_another_process_trains_is_left_alone(whole, tmp_path):
-    """Its half-written checkpoint is not what a kill left: a second resume takes nothing away."""
+def test_a_folder_is_locked_while_another_process_trains(whole, tmp_path):
+    """A second resume does not delete the other process's half-written checkpoint."""
     work, code = (
         tmp_path / "work",
         "import kill_training, sys; kill_training.train_to(*sys.argv[1:])",
     )
-    other = warm.Program(code, work, tmp_path / "there", folder=tmp_path)
-    warm.until((tmp_path / "there").exists, other)
+    holder = warm.Program(code, work, tmp_path / "there", folder=tmp_path)
+    warm.until((tmp_path / "there").exists, holder)
     (half,) = work.glob("checkpoint-*")
     try:
         for resume in (False, True):
             with pytest.raises(ExportError, match="another process is training in it; wait"):
                 kill_training.train(work, resume=resume)
-        assert half.is_dir() and other.poll() is None
+        assert half.is_dir() and holder.poll() is None
     finally:
-        other.send_signal(signal.SIGKILL)  # which frees it
-    other.wait(60)
+        holder.send_signal(signal.SIGKILL)  # which releases the lock
+    holder.wait(60)
     assert kill_training.train(work, resume=True)[1] == whole[1]
 
 
-def test_a_processor_trains_in_bfloat16_where_accelerate_is_told_to(whole, tmp_path, monkeypatch):
+def test_a_processor_trains_in_bfloat16_by_accelerates_setting(whole, tmp_path, monkeypatch):
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")
     module, history = kill_training.train(tmp_path)
     assert history.precision == "bf16"
@@ -122,13 +122,13 @@ def test_a_processor_trains_in_bfloat16_where_accelerate_is_told_to(whole, tmp_p
         kill_training.train(tmp_path, resume=True)
 
 
-def test_what_a_processor_cannot_train_in_is_refused(tmp_path, monkeypatch):
+def test_an_unsupported_precision_is_rejected_for_training(tmp_path, monkeypatch):
     monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "fp16")
     with pytest.raises(ExportError, match=r"PRECISION=fp16: .* bf16, or no"):
         kill_training.train(tmp_path)
 
 
-def test_a_training_that_diverges_says_so(tmp_path, monkeypatch):
+def test_a_diverging_training_is_an_error(tmp_path, monkeypatch):
     forward = kill_training.Plane.forward
 
     def broken(self, inputs, targets):
@@ -139,7 +139,7 @@ def test_a_training_that_diverges_says_so(tmp_path, monkeypatch):
         kill_training.train(tmp_path)
 
 
-def test_a_checkpoint_that_cannot_be_written_is_one_clear_line(tmp_path):
+def test_an_unwritable_checkpoint_ends_in_one_line(tmp_path):
     unwritable = pytest.raises(ExportError, match="a checkpoint cannot be written")
     with files_of_at_most(4_000), unwritable as raised:
         kill_training.train(tmp_path)
@@ -147,7 +147,7 @@ def test_a_checkpoint_that_cannot_be_written_is_one_clear_line(tmp_path):
     kill_training.train(tmp_path, resume=True)
 
 
-def test_a_folder_that_cannot_be_made_is_one_clear_line(tmp_path):
+def test_an_unwritable_folder_ends_in_one_line(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ExportError, match="cannot be used"):
         kill_training.train(tmp_path / "file")

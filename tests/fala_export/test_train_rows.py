@@ -14,13 +14,13 @@ def row(user, example, label=0, split="public"):
 
 @st.composite
 def public(draw):
-    """Rows of users with a few documents each out of a common stock."""
+    """Rows of users with a few documents each from a common set."""
     stock = draw(st.integers(30, 80))
     rows = []
     for user in range(draw(st.integers(15, 30))):
         for number in draw(st.sets(st.integers(0, stock), min_size=1, max_size=5)):
-            known = draw(st.booleans())
-            rows.append(row(f"u{user}" if known else None, f"text {number}", number % 2))
+            has_user = draw(st.booleans())
+            rows.append(row(f"u{user}" if has_user else None, f"text {number}", number % 2))
     return rows
 
 
@@ -58,7 +58,7 @@ def test_annotators_who_all_labelled_everything_are_divided_by_documents():
     assert len(documents_of(division.training)) == 32
 
 
-def test_held_out_candidates_are_in_nobodys_history():
+def test_held_out_candidates_are_in_no_history():
     rows = [
         row(f"u{user}", Match((f"film {user + 1}", f"film {user + 2}"), f"film {user}"), user % 2)
         for user in range(40)
@@ -71,7 +71,7 @@ def test_held_out_candidates_are_in_nobodys_history():
     assert sum(len(row.example.history) for row in division.held_out) == 2 * len(division.held_out)
 
 
-def test_too_few_rows_are_refused_for_a_training_and_all_used_without_one():
+def test_too_few_rows_are_rejected_for_training_and_used_without():
     rows = [row(f"u{n}", f"text {n}", n % 2) for n in range(4)]
     with pytest.raises(DataError, match="4 public rows on 4 documents"):
         divide(rows, 0, validation=True)
@@ -79,7 +79,7 @@ def test_too_few_rows_are_refused_for_a_training_and_all_used_without_one():
     assert (division.training, division.held_out, division.by) == (rows, [], "nothing")
 
 
-def test_a_rest_that_lacks_a_label_is_refused():
+def test_divide_rejects_training_rows_with_one_label():
     rows = [row(f"u{n}", f"text {n}", 0) for n in range(40)] + [row("u0", "text 0", 1)]
     seeds = [seed for seed in range(40) if _fits(rows, seed)]
     assert 0 < len(seeds) < 40
@@ -128,6 +128,6 @@ def test_the_digest_is_of_the_public_rows_alone():
         ),
     ],
 )
-def test_rows_that_nothing_can_be_learned_from_are_refused(tmp_path, rows, message):
+def test_rows_without_two_labels_or_users_are_rejected(tmp_path, rows, message):
     with pytest.raises(DataError, match=message):
         load_public_rows(write_rows(tmp_path / "rows.jsonl", rows))

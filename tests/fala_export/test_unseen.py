@@ -41,35 +41,35 @@ def trained(folder, base, rows):
     return Bundle.open(out)
 
 
-def test_only_documents_that_the_training_kept_out_are_left(trained, rows):
+def test_unseen_rows_exclude_training_documents(trained, rows):
     public = load_public_rows(rows)
     division = divide(public.rows, 3, validation=True)
-    told = trained.manifest.details["training"]
-    assert told["data"]["training"]["rows"] == len(division.training)
-    left = unseen_rows(trained, public, None)
-    assert documents_of(left.rows).isdisjoint(documents_of(division.training))
-    assert len(left.rows) >= len(division.validation) + len(division.held_out) > 0
+    training = trained.manifest.details["training"]
+    assert training["data"]["training"]["rows"] == len(division.training)
+    unseen = unseen_rows(trained, public, None)
+    assert documents_of(unseen.rows).isdisjoint(documents_of(division.training))
+    assert len(unseen.rows) >= len(division.validation) + len(division.held_out) > 0
 
 
-def test_other_rows_lose_the_training_s_documents(folder, base, trained, rows):
+def test_training_documents_are_removed_from_other_rows(folder, base, trained, rows):
     others = load_public_rows(
         write_rows(folder / "others.jsonl", verdicts(base, people=20, rows_each=50))
     )
     assert unseen_rows(trained, others, None) is others
-    left = unseen_rows(trained, others, rows)
-    kept = documents_of(unseen_rows(trained, load_public_rows(rows), None).rows)
-    assert documents_of(left.rows) == kept
+    unseen = unseen_rows(trained, others, rows)
+    expected = documents_of(unseen_rows(trained, load_public_rows(rows), None).rows)
+    assert documents_of(unseen.rows) == expected
     assert unseen_rows(base, others, rows) is others  # no backbone was trained
     with pytest.raises(ExportError, match=r"others\.jsonl: not the rows that .*--data"):
         unseen_rows(trained, others, Path(folder / "others.jsonl"))
 
 
-def test_a_prior_is_learned_on_what_the_backbone_has_not_seen(folder, trained, rows):
+def test_a_prior_is_learned_from_unseen_rows(folder, trained, rows):
     out = folder / "with prior.fala"
     summary = done("prior", "--release", trained.path, "--data", rows, "--out", out)
     public = load_public_rows(rows)
-    known = unseen_rows(trained, public, None)
-    counts = Counter(row.user for row in known.rows)
+    unseen = unseen_rows(trained, public, None)
+    counts = Counter(row.user for row in unseen.rows)
     enough = sum(count for count in counts.values() if count >= 10)
     assert summary["prior"]["rows"] == enough
-    assert unseen_rows(trained, public, rows) == known
+    assert unseen_rows(trained, public, rows) == unseen

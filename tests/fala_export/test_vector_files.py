@@ -14,7 +14,7 @@ def test_numbers_are_read_as_float_reads_them():
     random = np.random.default_rng(0)
     forms = ["{:.5f}", "{:.1f}", "{:g}", "{:.3e}", "{:.17f}", "{:+.4f}", "{:.25f}", "{!r}"]
     numbers = random.normal(size=(40, len(forms))) * 10.0 ** random.integers(-8, 9, size=(40, 1))
-    # A column a form, so that every form shares a line with others; then a line of one form each.
+    # Lines with all forms, one in each column; then lines of one form each.
     texts = [[form.format(float(x)) for form, x in zip(forms, row, strict=True)] for row in numbers]
     texts += [[form.format(float(x)) for x in numbers[0]] for form in forms]
     for block in (texts, texts[-len(forms) :], texts[40:41], [[".5", "-.5", "-0.0", "007.5"] * 2]):
@@ -31,9 +31,9 @@ def test_numbers_are_read_as_float_reads_them():
     ["a 1.5 2.", "a 1.-5 2.5", "a .-5 2.5", "a -.-5 2.5", "a 1..5 25", "a . 1.5", "a 1.5\t2.5 3.5",
      "a -9223372036854775808.5 1.5", "a 9999999999999999999999.5 0.5", "a 0x1.5 1.5", "a 1.5 -."],
 )  # fmt: skip
-def test_what_only_resembles_numbers_is_read_as_float_reads_it(line):
-    other = b"b 0.25 0.5"  # in the same block, and not to be harmed
-    _, vectors, faults = parse_lines([line.encode(), other], 2)
+def test_unusual_numbers_are_read_as_float_reads_them(line):
+    valid = b"b 0.25 0.5"  # a valid line in the same block
+    _, vectors, faults = parse_lines([line.encode(), valid], 2)
     try:
         expected = np.array([float(part) for part in line.split(" ")[1:]], dtype=np.float32)
     except ValueError:
@@ -44,7 +44,7 @@ def test_what_only_resembles_numbers_is_read_as_float_reads_it(line):
     assert vectors[1].tolist() == [0.25, 0.5]
 
 
-def test_headers_word_spaces_line_ends_and_a_byte_order_mark_are_understood(tmp_path):
+def test_headers_spaces_line_ends_and_byte_order_marks_are_accepted(tmp_path):
     lines = good_lines()
     for name, content in {
         "glove.txt": lines,
@@ -57,7 +57,7 @@ def test_headers_word_spaces_line_ends_and_a_byte_order_mark_are_understood(tmp_
 
 
 @pytest.mark.parametrize("name", ["v.txt", "v.gz", "v.zip", "v.bin"])
-def test_packed_files_are_known_by_their_content(tmp_path, name):
+def test_packed_files_are_recognised_by_their_content(tmp_path, name):
     content = b"".join(line + b"\n" for line in good_lines())
     plain, packed, zipped = (tmp_path / folder / name for folder in ("plain", "gzip", "zip"))
     for path in (plain, packed, zipped):
@@ -69,7 +69,7 @@ def test_packed_files_are_known_by_their_content(tmp_path, name):
         assert exported_words(path, tmp_path / "g.fala") == list(WORDS)
 
 
-def test_a_zip_gives_its_only_text(tmp_path):
+def test_a_zip_must_have_one_text_file(tmp_path):
     content = b"".join(line + b"\n" for line in good_lines())
     source = write_zip(tmp_path / "a.zip", LICENSE="as is", v_vec=content)
     assert exported_words(source, tmp_path / "g.fala") == list(WORDS)
@@ -81,7 +81,7 @@ def test_a_zip_gives_its_only_text(tmp_path):
     assert not (tmp_path / "c.fala").exists()
 
 
-def test_words_that_the_header_promises_and_the_file_lacks_are_damage(tmp_path):
+def test_words_missing_after_the_header_are_damaged_lines(tmp_path):
     source = write(tmp_path / "v.vec", [b"40 3", *good_lines()])
     with pytest.raises(ExportError, match=r"36 of 40 lines.*line 6: the file ends 36 words before"):
         export_word_vectors(source, tmp_path / "g.fala", "int8")
@@ -135,7 +135,7 @@ def test_too_many_damaged_lines_fail_the_export(tmp_path):
 @pytest.mark.parametrize(
     "content", [b"", b"\n\n", b"only words here\nand more of them\n", b"5 3\n"]
 )
-def test_a_file_without_vectors_is_refused_and_leaves_nothing(tmp_path, content):
+def test_a_file_without_vectors_is_rejected_and_leaves_no_files(tmp_path, content):
     source = tmp_path / "v.txt"
     source.write_bytes(content)
     with pytest.raises(ExportError, match="no line holds"):
@@ -143,7 +143,7 @@ def test_a_file_without_vectors_is_refused_and_leaves_nothing(tmp_path, content)
     assert names_in(tmp_path) == ["v.txt"]
 
 
-def test_a_line_without_end_does_not_fill_the_memory(tmp_path, monkeypatch):
+def test_the_length_of_a_line_is_limited(tmp_path, monkeypatch):
     monkeypatch.setattr(vector_files, "_LONGEST_LINE", 100)
     source = write(tmp_path / "v.txt", [b"word" * 1_000])
     with pytest.raises(ExportError, match="no line holds"):

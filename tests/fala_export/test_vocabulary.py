@@ -20,13 +20,13 @@ from fala_export.families.distillation.vocabulary import (
 from public_data import sentences
 
 
-def test_training_a_vocabulary_repeats_in_another_process(texts):
+def test_a_trained_vocabulary_is_equal_in_another_process(texts):
     code = (
         "import sys; from fala_export.families.distillation.vocabulary import train_wordpiece;"
         "print(train_wordpiece(sys.stdin.read().splitlines(), 120).to_str())"
     )
-    here = train_wordpiece(texts.training, 120)
-    there = subprocess.run(
+    ours = train_wordpiece(texts.training, 120)
+    result = subprocess.run(
         [sys.executable, "-c", code],
         input="\n".join(texts.training),
         capture_output=True,
@@ -34,13 +34,13 @@ def test_training_a_vocabulary_repeats_in_another_process(texts):
         timeout=120,
         check=True,
     )
-    assert there.stdout.strip() == here.to_str()
-    assert here.get_vocab_size() == 120
-    assert [here.id_to_token(number) for number in range(4)] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
-    assert len(json.loads(here.to_str())["added_tokens"]) == 4
+    assert result.stdout.strip() == ours.to_str()
+    assert ours.get_vocab_size() == 120
+    assert [ours.id_to_token(number) for number in range(4)] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+    assert len(json.loads(ours.to_str())["added_tokens"]) == 4
 
 
-def test_trimming_keeps_the_embeddings_of_texts_of_kept_pieces(tmp_path, encoder, texts):
+def test_trimming_keeps_embeddings_of_texts_with_kept_pieces(tmp_path, encoder, texts):
     common = sentences(30, 4)[:3]
     used = Texts(common * 30, texts.held_out, common)
     settings = Distillation(trim=90, epochs=0)
@@ -52,13 +52,13 @@ def test_trimming_keeps_the_embeddings_of_texts_of_kept_pieces(tmp_path, encoder
 
 def test_a_trimmed_vocabulary_still_spells_every_word(encoder, texts):
     whole = Vocabulary(encoder.tokenizer, encoder.pad_id)
-    trimmed, kept = trim_vocabulary(encoder.tokenizer, whole.encode(texts.training, 64), 90)
+    trimmed, ids = trim_vocabulary(encoder.tokenizer, whole.encode(texts.training, 64), 90)
     from tokenizers import Tokenizer
 
     before, after = (Tokenizer.from_str(part.decode()) for part in (encoder.tokenizer, trimmed))
-    assert after.get_vocab_size() == len(kept) == 90
+    assert after.get_vocab_size() == len(ids) == 90
     for piece, number in after.get_vocab().items():
-        assert before.token_to_id(piece) == kept[number]
+        assert before.token_to_id(piece) == ids[number]
     rare = "Zebra-quartz!"
     assert len(after.encode(rare).ids) >= len(before.encode(rare).ids)
     for text in [*texts.training, *texts.held_out]:
@@ -77,7 +77,7 @@ def test_trimming_renumbers_special_tokens_wherever_they_are(kind):
         models.WordPiece({piece: number for number, piece in enumerate(pieces)}, unk_token="[UNK]")
     )
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    special = ["[SEP]", "[CLS]", "[PAD]", "[MASK]"]  # the last is no piece of the model's
+    special = ["[SEP]", "[CLS]", "[PAD]", "[MASK]"]  # the last is not in the model's vocabulary
     tokenizer.add_special_tokens([AddedToken(token, special=True) for token in special])
     bert = processors.BertProcessing(("[SEP]", 6), ("[CLS]", 7))
     template = processors.TemplateProcessing(
@@ -85,8 +85,8 @@ def test_trimming_renumbers_special_tokens_wherever_they_are(kind):
     )
     chosen = {"bert": bert, "template": template}
     tokenizer.post_processor = chosen.get(kind) or processors.Sequence([template])
-    trimmed, kept = trim_vocabulary(tokenizer.to_str().encode(), [[3]], 8)
-    assert kept == [1, 2, 3, 4, 6, 7, 8, 10]
+    trimmed, ids = trim_vocabulary(tokenizer.to_str().encode(), [[3]], 8)
+    assert ids == [1, 2, 3, 4, 6, 7, 8, 10]
     smaller = Tokenizer.from_str(trimmed.decode())
     assert smaller.encode("ab a [MASK] abab").tokens == [
         "[CLS]", "ab", "a", "[MASK]", "[UNK]", "[SEP]",

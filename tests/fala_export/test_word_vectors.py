@@ -10,7 +10,7 @@ from vector_files import WORDS, exported_words, good_lines, names_in, write
 
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("int8", 3 / 127), ("float16", 2e-3)])
-def test_vectors_come_back_within_their_precision(tmp_path, precision, tolerance):
+def test_vectors_are_restored_within_their_precision(tmp_path, precision, tolerance):
     source = write(tmp_path / "small.txt", good_lines())
     summary = export_word_vectors(source, tmp_path / "g.fala", precision)
     bundle = Bundle.open(tmp_path / "g.fala")
@@ -58,7 +58,7 @@ def test_the_smallest_and_largest_numbers_survive_int8(tmp_path):
     assert np.isfinite(stored).all()
 
 
-def test_only_word_vectors_have_a_table(tmp_path):
+def test_a_bundle_without_word_vectors_has_no_table(tmp_path):
     write_word_vector_release(tmp_path / "release.fala")
     words, vectors = bundle_table(Bundle.open(tmp_path / "release.fala"))
     assert len(words) == len(vectors)
@@ -66,7 +66,7 @@ def test_only_word_vectors_have_a_table(tmp_path):
         bundle_table(write_onnx(tmp_path / "x.fala"))
 
 
-def test_words_that_no_device_looks_up_are_counted(tmp_path):
+def test_words_with_capitals_are_counted(tmp_path):
     source = write(tmp_path / "v.txt", [*good_lines(), b"Cat 0.5 0.5 0.5", b"<unk> 1 1 1"])
     summary = export_word_vectors(source, tmp_path / "g.fala", "float16")
     assert (summary["words"], summary["words_with_capitals"]) == (6, 1)
@@ -74,13 +74,13 @@ def test_words_that_no_device_looks_up_are_counted(tmp_path):
     np.testing.assert_allclose(backbone.encode(["Cat"])[0], WORDS["cat"])
 
 
-def test_top_takes_the_first_words_and_reads_no_further(tmp_path):
+def test_top_reads_only_the_first_words(tmp_path):
     source = write(tmp_path / "v.txt", [*good_lines()[:2], *[b"broken"] * 10])
     summary = export_word_vectors(source, tmp_path / "g.fala", "float16", top=2)
     assert (summary["words"], summary["damaged_lines"]) == (2, 0)
 
 
-def test_a_vocabulary_chooses_words_and_those_missing_are_counted(tmp_path):
+def test_a_vocabulary_selects_words_and_missing_words_are_counted(tmp_path):
     source = write(tmp_path / "v.txt", [*good_lines(), b". . 1 2 3", b"cat. 1 2 3"])
     vocabulary = write(tmp_path / "words.txt", [b"1999\r", b". . .", b"", b"owl", b"cat"])
     options = {"vocabulary": vocabulary}
@@ -94,7 +94,7 @@ def test_a_vocabulary_chooses_words_and_those_missing_are_counted(tmp_path):
     ("content", "match"),
     [(b"owl\n", "none of the 1 words"), (b"\n\n", "no words"), (b"\xff\n", "not UTF-8")],
 )
-def test_a_vocabulary_without_use_is_refused(tmp_path, content, match):
+def test_an_unusable_vocabulary_is_rejected(tmp_path, content, match):
     source = write(tmp_path / "v.txt", good_lines())
     (tmp_path / "words.txt").write_bytes(content)
     with pytest.raises(ExportError, match=match):
@@ -104,7 +104,7 @@ def test_a_vocabulary_without_use_is_refused(tmp_path, content, match):
     assert not (tmp_path / "g.fala").exists()
 
 
-def test_float16_refuses_what_it_cannot_hold(tmp_path):
+def test_float16_rejects_numbers_beyond_its_range(tmp_path):
     source = write(tmp_path / "v.txt", [*good_lines(), b"huge 1 2 1e30"])
     with pytest.raises(ExportError, match="line 5: a number too large for float16"):
         export_word_vectors(source, tmp_path / "g.fala", "float16")

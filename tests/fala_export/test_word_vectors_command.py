@@ -19,7 +19,7 @@ from vector_files import good_lines, names_in, write
 PROGRAM = [sys.executable, "-c", "from fala_export.cli import main; main()", "word-vectors"]
 
 
-def test_a_file_cut_short_leaves_no_half_bundle(tmp_path):
+def test_a_truncated_file_leaves_no_bundle(tmp_path):
     lines = b"".join(b"w%d %.4f %.4f\n" % (i, i / 7, -i / 3) for i in range(5_000))
     packed = gzip.compress(lines)
     zipped = io.BytesIO()
@@ -40,7 +40,7 @@ def test_a_file_cut_short_leaves_no_half_bundle(tmp_path):
         assert names_in(tmp_path) == []
 
 
-def test_a_pipe_is_read(tmp_path):
+def test_the_command_reads_a_pipe(tmp_path):
     packed = gzip.compress(b"".join(b"w%d 0.5 1.5\n" % i for i in range(5_000)))
     command = [*PROGRAM, "/dev/stdin", "--out", tmp_path / "g.fala"]
     subprocess.run(command, input=packed, check=True, timeout=60)
@@ -63,7 +63,7 @@ def test_the_command_reports_a_bad_input_in_one_line(tmp_path):
     fails(run("word-vectors", source, "--out", missing), "folder does not exist")
 
 
-def test_a_disk_that_fills_leaves_nothing(tmp_path):
+def test_a_full_disk_leaves_no_files(tmp_path):
     random = np.random.default_rng(0).normal(size=(500, 100))
     lines = [f"w{i} {' '.join(f'{x:.3f}' for x in row)}".encode() for i, row in enumerate(random)]
     source = write(tmp_path / "v.txt", lines)
@@ -73,7 +73,7 @@ def test_a_disk_that_fills_leaves_nothing(tmp_path):
     assert names_in(tmp_path) == ["v.txt"]
 
 
-def test_large_files_show_progress_on_a_terminal_and_end_whole(tmp_path):
+def test_large_files_show_progress_on_a_terminal(tmp_path):
     source = write(tmp_path / "v.txt", [b"w%d 0.5 1.5" % i for i in range(30_000)])
     terminal, its_end = pty.openpty()
     process = subprocess.Popen(
@@ -92,7 +92,7 @@ def test_large_files_show_progress_on_a_terminal_and_end_whole(tmp_path):
     assert "100%" in shown
 
 
-def test_ctrl_c_leaves_nothing(tmp_path):
+def test_ctrl_c_leaves_no_files(tmp_path):
     pipe = tmp_path / "v.txt"
     os.mkfifo(pipe)  # the command waits for lines that never come
     process = subprocess.Popen(

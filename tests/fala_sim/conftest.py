@@ -5,5 +5,5 @@ import warm
 
 @pytest.fixture(scope="session")
 def warm_jobs():
-    """Let the laboratory's jobs be copies of a process that has imported what they score with."""
+    """Fork the laboratory's jobs from a process that has imported their libraries."""
     warm.processes()

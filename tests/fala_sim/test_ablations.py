@@ -24,7 +24,7 @@ def where():
 
 
 @pytest.fixture(scope="module")
-def named(where):
+def by_name(where):
     """The variants of a user with many examples."""
     return rows(where)
 
@@ -39,43 +39,43 @@ def named(where):
         ("classification", 2, 40, True),
     ],
 )
-def test_every_variant_is_there_in_order_and_finite(task, labels, train, one_class):
-    """And however little there is to learn from."""
+def test_every_variant_is_present_in_order_and_finite(task, labels, train, one_class):
+    """Also with very few examples."""
     where = situation(task, labels, train=train, one_class=one_class)
-    named = rows(where)
-    assert list(named) == variants()
-    for variant, (scores, _) in named.items():
+    by_name = rows(where)
+    assert list(by_name) == variants()
+    for variant, (scores, _) in by_name.items():
         assert np.isfinite(scores(where.user.test)).all(), variant
 
 
-def test_fala_is_the_method_itself_in_every_table(where, named):
+def test_fala_is_the_method_itself_in_every_table(where, by_name):
     method = find_method("fala-paper")
     expected = method.fit_embedded(where, where.new.embeddings, SETTINGS)(where.user.test)
     for variant in ("table4-fala", "table5-mse-0.1", "table6-fala", "table7-10"):
-        np.testing.assert_allclose(named[variant][0](where.user.test), expected, atol=1e-6)
-    assert not np.allclose(named["table4-random"][0](where.user.test), expected)
+        np.testing.assert_allclose(by_name[variant][0](where.user.test), expected, atol=1e-6)
+    assert not np.allclose(by_name["table4-random"][0](where.user.test), expected)
 
 
-def test_table_3_is_of_the_old_backbone(where, named):
+def test_table_3_is_of_the_old_backbone(where, by_name):
     np.testing.assert_array_equal(
-        named["table3-old-personal"][0](where.user.test), where.old_logits(where.user.test)
+        by_name["table3-old-personal"][0](where.user.test), where.old_logits(where.user.test)
     )
     personal, vendor = (
-        figures(named[name][0](where.user.test), where.user.test_labels, where.labels)["auc"]
+        figures(by_name[name][0](where.user.test), where.user.test_labels, where.labels)["auc"]
         for name in ("table3-old-personal", "table3-old-global")
     )
     assert personal > vendor
 
 
-def test_starts_are_solved_on_as_many_examples_as_the_paper_says(named):
-    assert named["table4-full"][1] == {"examples": NEW_DIMENSION}
-    assert named["table4-kmeans"][1] == {"examples": 50}
-    fala, more = named["table4-fala"][1], named["table4-fala-k"][1]
+def test_starts_are_solved_on_as_many_examples_as_the_paper_says(by_name):
+    assert by_name["table4-full"][1] == {"examples": NEW_DIMENSION}
+    assert by_name["table4-kmeans"][1] == {"examples": 50}
+    fala, more = by_name["table4-fala"][1], by_name["table4-fala-k"][1]
     assert fala["examples"] == fala["clusters"] == more["clusters"]
     assert more["examples"] == 50
 
 
-def test_own_labels_alone_know_nothing_of_the_vendor():
+def test_own_labels_alone_do_not_depend_on_the_vendor():
     logits = []
     for sign, bias in ((1, 0), (-1, 3)):
         where = situation("matching", train=60)

@@ -61,7 +61,7 @@ def task(base, tmp_path):
 
 
 def trained_earlier(task, key, rate=""):
-    """An adapter whose training was over, of a run that was killed before it was recorded."""
+    """An adapter that was trained, but whose run was killed before it was recorded."""
     words = (key.kind, key.method, key.variant, str(key.seed), rate)
     folder = task.folder / "-".join(filter(None, words))
     (folder / "training" / "checkpoint-9").mkdir(parents=True)
@@ -79,15 +79,15 @@ def trained_earlier(task, key, rate=""):
     return folder
 
 
-def test_a_training_is_recorded_with_what_its_graph_answers(task, tmp_path):
+def test_a_training_is_recorded_with_its_logits_and_scores(task, tmp_path):
     folder = trained_earlier(task, ADAPTERS)
     write(tmp_path / "results", jobs.train(task, ADAPTERS, ()))
     record = Store(tmp_path / "results").get(ADAPTERS)
     assert (record["public"], record["train"], record["test"]) == (12, 6, 10)
     assert (record["size"], record["parameters"]["trained"]) == (3, 100)
     assert record["truth"] == [0, 1] * 5
-    decided = [int(z > 0) for z in record["logits"]]
-    right = sum(one == label for one, label in zip(decided, record["truth"], strict=True))
+    decisions = [int(z > 0) for z in record["logits"]]
+    right = sum(guess == label for guess, label in zip(decisions, record["truth"], strict=True))
     assert record["scores"]["accuracy"] == pytest.approx(right / 10)
     assert -1 <= record["scores"]["matthews"] <= 1
     # Of the training rows two of three are of label 1.
@@ -106,8 +106,8 @@ def searched(task, tmp_path, monkeypatch):
         "fala_sim.experiments.adapters.rates.RATES", {"adapters": (USUAL, "0.0003")}
     )
     for rate, best in ((USUAL, 0.75), ("0.0003", 0.8)):
-        told = trained_earlier(task, ADAPTERS, rate) / "said.json"
-        told.write_text(told.read_text().replace("0.75", str(best)))
+        summary = trained_earlier(task, ADAPTERS, rate) / "said.json"
+        summary.write_text(summary.read_text().replace("0.75", str(best)))
     results = tmp_path / "results"
     store = Store(results)
     assert chosen(store, "mrpc", "adapters") is None
@@ -117,76 +117,76 @@ def searched(task, tmp_path, monkeypatch):
     return results
 
 
-def test_the_rate_that_is_best_on_validation_rows_is_taken(task, searched):
-    found = {record["variant"]: record for record in read_records(searched, "adapter-search")}
-    assert {name: record["accuracy"] for name, record in found.items()} == {
+def test_the_rate_with_the_best_validation_accuracy_is_chosen(task, searched):
+    by_variant = {record["variant"]: record for record in read_records(searched, "adapter-search")}
+    assert {name: record["accuracy"] for name, record in by_variant.items()} == {
         "usual": 0.75, "0.0003": 0.8,
     }  # fmt: skip
-    # Nothing of the held-out rows is in them.
-    assert not {"scores", "logits", "truth"} & set(found["usual"])
+    # They have no results on held-out rows.
+    assert not {"scores", "logits", "truth"} & set(by_variant["usual"])
     rate = chosen(Store(searched), "mrpc", "adapters")
     assert rate == "0.0003"
     assert chosen(Store(searched), "mrpc", "norms") == USUAL
     assert chosen(Store(searched), "cola", "adapters") is None
-    # What was trained for the search is what is then measured.
+    # The adapter of the search is the one that is evaluated.
     write(searched, jobs.train(task, ADAPTERS, (), rate))
     assert Store(searched).get(ADAPTERS)["recipe"]["learning_rate"] == 3e-4
     assert chosen(Store(searched), "mrpc", "adapters") == "0.0003"
 
 
-def test_what_was_trained_at_another_rate_is_told(task, searched):
+def test_records_at_another_rate_are_rejected(task, searched):
     write(searched, jobs.train(task, ADAPTERS, ()))
     with pytest.raises(DataError, match=r"at a learning rate of 0\.001, but .* choose 0\.0003"):
         chosen(Store(searched), "mrpc", "adapters")
 
 
-def test_a_span_that_is_left_out_is_not_fed(task, tmp_path):
+def test_span_records_leave_out_adapters_of_the_span(task, tmp_path):
     trained_earlier(task, ADAPTERS)
     results = tmp_path / "results"
     write(results, jobs.train(task, ADAPTERS, ()))
     write(results, jobs.leave_out(task, ADAPTERS, ()))
-    found = {record["variant"]: record for record in read_records(results, "adapter-span")}
-    assert set(found) == {"none", "0-0", "0-1", "1-1"} == set(spans(2))
+    by_span = {record["variant"]: record for record in read_records(results, "adapter-span")}
+    assert set(by_span) == {"none", "0-0", "0-1", "1-1"} == set(spans(2))
     whole = Store(results).get(ADAPTERS)
-    assert found["none"]["logits"] == whole["logits"]
-    answers = [tuple(record["logits"]) for record in found.values()]
-    assert len(set(answers)) == 4
+    assert by_span["none"]["logits"] == whole["logits"]
+    logits = [tuple(record["logits"]) for record in by_span.values()]
+    assert len(set(logits)) == 4
     # Without any adapter it is the backbone alone, with the task's head.
-    opened = Bundle.open(task.folder / "adapter-adapters-3-0" / "task.fala")
+    task_bundle = Bundle.open(task.folder / "adapter-adapters-3-0" / "task.fala")
     rows = [json.loads(line) for line in task.rows.read_text().splitlines()]
-    texts = ["\x1e".join(one["pair"]) for one in rows if one["split"] == "test"]
+    texts = ["\x1e".join(row["pair"]) for row in rows if row["split"] == "test"]
     vectors = Bundle.open(task.base).backbone().encode(texts)
-    head = opened.head()
+    head = task_bundle.head()
     inputs = head.inputs(texts, dict(zip(texts, vectors, strict=True)))
-    alone = head.vendor_model().logits(inputs)[:, 0]
-    assert found["0-1"]["logits"] == pytest.approx(alone.tolist(), abs=1e-3)
+    expected = head.vendor_model().logits(inputs)[:, 0]
+    assert by_span["0-1"]["logits"] == pytest.approx(expected.tolist(), abs=1e-3)
     # What is recorded is not run again.
-    keys = {Key("adapter-span", "mrpc", "adapters", "all", 0, name) for name in found}
-    (lost,) = keys - (there := frozenset(key for key in keys if key.variant != "0-1"))
-    (again,) = jobs.leave_out(task, ADAPTERS, (), done=there)
-    assert (again.key, again.content["logits"]) == (lost, found["0-1"]["logits"])
+    keys = {Key("adapter-span", "mrpc", "adapters", "all", 0, name) for name in by_span}
+    (lost,) = keys - (recorded := frozenset(key for key in keys if key.variant != "0-1"))
+    (again,) = jobs.leave_out(task, ADAPTERS, (), done=recorded)
+    assert (again.key, again.content["logits"]) == (lost, by_span["0-1"]["logits"])
 
 
 def test_the_exporters_command_takes_every_trial():
     needed = ("--base", "b", "--model", "m", "--data", "d", "--task", "t", "--out", "o")
-    more = ("--work", "w", "--resume", "--own-splits", "--no-lexical", "--seed", "0", "--json")
+    flags = ("--work", "w", "--resume", "--own-splits", "--no-lexical", "--seed", "0", "--json")
     kinds = ("adapter", "adapter-size", "adapter-init")
     for trial in [trial for kind in kinds for trial in trials(kind, 12)]:
-        context = exporters_command.make_context("adapter", [*needed, *more, *trial.options])
+        context = exporters_command.make_context("adapter", [*needed, *flags, *trial.options])
         assert context.params["method"] == trial.method
         if trial.kind == "adapter-init":
             assert context.params["init_scale"] == float(trial.variant)
         elif trial.method in ("adapters", "top-k"):
-            asked = context.params["size" if trial.method == "adapters" else "layers"]
-            assert asked == int(trial.variant)
+            value = context.params["size" if trial.method == "adapters" else "layers"]
+            assert value == int(trial.variant)
     for method, rates in RATES.items():
         for rate in filter(None, rates):
             options = ("--method", method, "--learning-rate", rate)
-            context = exporters_command.make_context("adapter", [*needed, *more, *options])
+            context = exporters_command.make_context("adapter", [*needed, *flags, *options])
             assert context.params["learning_rate"] == float(rate)
 
 
-def test_what_cannot_be_trained_is_refused(base, tmp_path):
+def test_unsupported_backbones_and_data_are_rejected(base, tmp_path):
     common = ("table", "adapters", "--run", "--results", tmp_path / "results")
     fails(run(*common, "--new", base / "base.fala"), "only a graph")
     fails(run(*common, "--data", "md-agreement"), "use --data cola or --data mrpc")
@@ -206,7 +206,7 @@ def records(tmp_path_factory):
     return frame(folder)
 
 
-def test_what_learnt_nothing_is_told(records):
+def test_the_table_notes_trainings_without_a_better_epoch(records):
     idle = (records["data"] == "cola") & (records["method"] == "full") & (records["seed"] == 1)
     idle &= records["kind"] == "adapter"
     runs = records.assign(**{"history.best_step": records["history.best_step"].mask(idle, 0)})
@@ -214,7 +214,7 @@ def test_what_learnt_nothing_is_told(records):
     assert note.startswith("cola, full fine-tuning, seed 1: no epoch was better")
 
 
-def test_of_equal_rates_the_one_that_is_taken_is_named(records):
+def test_the_table_marks_the_chosen_rate_among_equal_rates(records):
     tried = records[records["kind"] == "adapter-search"].assign(accuracy=0.8)
     usual = tried["recipe.learning_rate"] == 1e-3
     table = TABLES["adapter-search"](tried.assign(variant=tried["variant"].mask(usual, "usual")))

@@ -1,4 +1,4 @@
-"""The command on finished results: it reads, and neither runs nor writes unless it is asked to."""
+"""Commands on finished results: they read records, and run or write only with an option."""
 
 import shutil
 import sqlite3
@@ -12,7 +12,7 @@ from sim_tables import FIGURES, TABLES
 
 pytestmark = pytest.mark.slow
 
-#: Tables for which the records there are tell too little.
+#: Tables that need other records than these, and their errors.
 MISSING = {
     "verdicts": "no replacement by FaLA has the vendor's scores",
 }
@@ -30,7 +30,7 @@ def everything(folder):
 
 
 @pytest.mark.parametrize("name", ["2", "adapters", "1", *MISSING])
-def test_a_table_reads_and_writes_nothing(results, name):
+def test_the_table_command_leaves_the_results_folder_unchanged(results, name):
     before = everything(results)
     result = run("table", name, "--results", results)
     assert everything(results) == before
@@ -42,18 +42,18 @@ def test_a_table_reads_and_writes_nothing(results, name):
 
 
 @pytest.mark.parametrize("name", ["labels", "3"])
-def test_a_figure_is_told_in_words_and_drawn_where_asked(results, name, tmp_path):
+def test_a_figure_is_printed_as_text_and_drawn_with_out(results, name, tmp_path):
     before = everything(results)
-    told = works("figure", name, "--results", results)
-    assert ": " in told.stdout.splitlines()[0]
+    printed = works("figure", name, "--results", results)
+    assert ": " in printed.stdout.splitlines()[0]
     drawn = works("figure", name, "--results", results, "--out", tmp_path / "out")
     assert everything(results) == before
     files = drawn.stdout.split()
-    assert len(files) == len(told.stdout.splitlines()) > 0
+    assert len(files) == len(printed.stdout.splitlines()) > 0
     assert sorted(files) == sorted(str(path) for path in (tmp_path / "out").iterdir())
 
 
-def test_what_is_missing_is_said_in_one_line_and_no_folder_is_made(tmp_path):
+def test_missing_records_are_named_in_one_line_without_making_a_folder(tmp_path):
     for words in (("table", "labels"), ("table", "2"), ("figure", "3")):
         line = failed(*words, "--results", tmp_path / "none")
         assert line.startswith(f"fala-sim: {tmp_path / 'none'}: no records of kind ")
@@ -61,7 +61,7 @@ def test_what_is_missing_is_said_in_one_line_and_no_folder_is_made(tmp_path):
     assert not (tmp_path / "none").exists()
 
 
-def test_a_figure_of_nothing_says_so(results, tmp_path):
+def test_an_empty_figure_is_an_error(results, tmp_path):
     shutil.copyfile(results / DATABASE, tmp_path / DATABASE)
     with sqlite3.connect(tmp_path / DATABASE) as database:
         database.execute("DELETE FROM records WHERE key LIKE '%films%'")
@@ -70,25 +70,25 @@ def test_a_figure_of_nothing_says_so(results, tmp_path):
 
 
 @pytest.mark.parametrize("option", [("--users", "3"), ("--data-dir", "."), ("--methods", "fala")])
-def test_options_of_a_run_need_one(results, option):
+def test_run_options_require_run(results, option):
     message = failed("table", "2", "--results", results, *option, status=2)
     assert f"{option[0]}: only with --run" in message
 
 
-def test_the_folder_of_data_in_the_environment_is_no_option(results, monkeypatch):
+def test_fala_data_in_the_environment_does_not_require_run(results, monkeypatch):
     monkeypatch.setenv("FALA_DATA", "/nowhere")
     works("table", "2", "--results", results)
 
 
-def test_help_lists_every_name_with_its_line():
+def test_help_describes_every_table_and_figure():
     for command, registry in (("table", TABLES), ("figure", FIGURES)):
         words = " ".join(run(command, "--help").stdout.split())
         for entry in registry.values():
             assert f"{entry.name} {entry.about}" in words
 
 
-def test_the_options_of_a_table_are_those_of_its_experiments():
-    """What trains by benchmarks or by writers has neither users to replace nor methods."""
+def test_a_table_has_the_options_of_its_experiments():
+    """Tables of benchmarks and writers have no option for users or methods."""
     takes = {
         name: {word for word in ("--users", "--methods", "--extent", "--old", "--seeds")
                if word in run("table", name, "-h").stdout}

@@ -1,4 +1,4 @@
-"""Who is compared with whom: the users and the seeds that both have, and no others.
+"""Comparisons use the users and seeds that both sides have, and no others.
 
 Each test has users or seeds of one side alone, whose figures would turn the result.
 """
@@ -14,20 +14,20 @@ from sim_tables import TABLES, USERS, cell, cost, frame_of, replaced
 AUC = "scores.auc"
 
 
-def places(runs, method):
+def user_seeds(runs, method):
     runs = runs[runs["method"] == method]
     return set(zip(runs["user"], runs["seed"], strict=True))
 
 
-def test_methods_are_compared_on_the_seeds_that_all_of_a_setting_have():
+def test_methods_are_compared_on_their_common_seeds():
     runs = [
         *replaced("fala", seeds=(0, 1, 2)),
         *replaced("top", seeds=(1, 2, 3)),
         *replaced("full", seeds=(2, 3)),
     ]
-    kept = comparable(framed(runs))
+    compared = comparable(framed(runs))
     for method in ("fala", "top", "full"):
-        assert places(kept, method) == {(user, 2) for user in USERS}
+        assert user_seeds(compared, method) == {(user, 2) for user in USERS}
 
 
 def test_methods_without_a_common_seed_are_shown_as_they_are():
@@ -35,8 +35,8 @@ def test_methods_without_a_common_seed_are_shown_as_they_are():
     assert comparable(runs).equals(runs)
 
 
-def test_a_cost_is_of_the_common_seeds():
-    """A further seed, much dearer, was run by one of them alone."""
+def test_costs_are_means_over_common_seeds():
+    """Only one method was run with a further, much more expensive seed."""
     dear = replaced("fala", seeds=(1,), cost=cost(1000))
     runs = [*replaced("fala", cost=cost(50)), *dear, *replaced("lora", cost=cost(400))]
     table = TABLES["cost"](frame_of({"replacement": runs}))
@@ -45,8 +45,8 @@ def test_a_cost_is_of_the_common_seeds():
     assert cell(headline, "forward passes", method="FaLA") == 50
 
 
-def test_a_difference_is_of_the_users_and_seeds_that_both_have():
-    """FaLA is .02 above; those whom one side has alone would make it below."""
+def test_differences_are_means_over_common_users_and_seeds():
+    """FaLA is .02 above; users and seeds of one side alone would put it below."""
     ours = [
         *replaced("fala", 0.02),
         *replaced("fala", -0.4, seeds=(1,)),
@@ -67,15 +67,15 @@ def test_a_difference_is_of_the_users_and_seeds_that_both_have():
     assert turned.above == 0
 
 
-def test_a_seed_is_compared_with_itself():
-    """Seeds of which each side does better in turn: crossed, the difference would be another."""
+def test_differences_pair_equal_seeds():
+    """Each side is better at one seed; pairing unequal seeds would change the difference."""
     ours = [*replaced("fala", 0.10), *replaced("fala", 0.00, seeds=(1,))]
     theirs = [*replaced("top", 0.09, seeds=(0,)), *replaced("top", -0.03, seeds=(2,))]
     assert compare(framed(ours), framed(theirs), AUC).difference.mean == pytest.approx(0.01)
 
 
 def test_table_2_tests_against_the_best_baseline_on_common_seeds():
-    """Of the seed that both have Top is the better one; Full's other seed would say otherwise."""
+    """Top is better at the common seed; Full is better at its other seed."""
     runs = [
         *replaced("fala", 0.05, seeds=(0, 1)),
         *replaced("top", 0.02),
@@ -88,8 +88,8 @@ def test_table_2_tests_against_the_best_baseline_on_common_seeds():
     assert "against Top" in table.notes[0]
 
 
-def test_the_overview_s_ratios_are_of_the_users_that_both_have():
-    """Of one side alone: a user whose costs are a thousand times as high."""
+def test_ratios_of_the_overview_are_over_common_users():
+    """One user of each side alone costs a thousand times as much."""
     ours = [*replaced("fala", 0.02, cost=cost(10)), *replaced(
         "fala", users={"Fay": 0.6}, cost=cost(10_000))]  # fmt: skip
     theirs = [*replaced("full", cost=cost(200)), *replaced(
@@ -99,8 +99,8 @@ def test_the_overview_s_ratios_are_of_the_users_that_both_have():
     assert "it is 0.020 above Full" in against
 
 
-def test_a_budget_s_share_is_of_the_users_that_all_three_have():
-    """Of Ann and Ben, who alone were run with 25 passes; Eva gains much more, with 100."""
+def test_shares_of_a_budget_are_over_common_users():
+    """Only Ann and Ben were run with 25 passes. With 100, Eva gains much more."""
     few = {user: USERS[user] for user in ("Ann", "Ben")}
     ends = [
         *replaced("global"),

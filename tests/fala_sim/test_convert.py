@@ -51,7 +51,7 @@ def test_the_three_files_are_pooled(tmp_path):
     ]
 
 
-def test_the_same_text_twice_is_one_document_and_the_first_label_counts(tmp_path):
+def test_a_repeated_text_is_one_document_with_its_first_label(tmp_path):
     write(tmp_path, "X_train.json", entry("Same  text", a=0, b=1), entry("other", a=0))
     write(tmp_path, "X_dev.json", entry("same text ", a=1, c=1))
     parsed = parse_documents(read_folder(tmp_path))
@@ -69,13 +69,13 @@ def test_a_post_and_its_reply_in_english_are_a_document_and_other_languages_are_
     assert left_out.counts() == {"documents in another language than English": 1}
 
 
-def tagged(text, others, **labels):
-    return {**entry(text, **labels), "other_info": {"other annotations": others}}
+def tagged(text, tags, **labels):
+    return {**entry(text, **labels), "other_info": {"other annotations": tags}}
 
 
 def test_an_annotators_tags_are_the_tasks_answered_with_yes(tmp_path):
-    others = {"sport detection": "1,No", "food": "1,0"}
-    first, second = tagged("one", others, a=0, b=1), tagged("two", others, a=1, b=0)
+    tags = {"sport detection": "1,No", "food": "1,0"}
+    first, second = tagged("one", tags, a=0, b=1), tagged("two", tags, a=1, b=0)
     write(tmp_path, "X_train.json", first, second)
     parsed = parse_documents(read_folder(tmp_path), tags=True)
     assert parsed == [
@@ -98,8 +98,8 @@ def test_damaged_tags_end_in_one_line(tmp_path, content, words):
 
 
 def test_rows_of_tags_are_written_and_counted(tmp_path):
-    others = {"sport detection": "1,0,1"}
-    rows = [tagged(f"text {n}", others, u=n % 2, v=0, w=(n + 1) % 2) for n in range(30)]
+    tags = {"sport detection": "1,0,1"}
+    rows = [tagged(f"text {n}", tags, u=n % 2, v=0, w=(n + 1) % 2) for n in range(30)]
     write(tmp_path, "X_train.json", *rows)
     done = run("lewidi-tags", tmp_path, "--users", 1)
     labels = [json.loads(line)["label"] for line in done.stdout.splitlines()]
@@ -109,7 +109,7 @@ def test_rows_of_tags_are_written_and_counted(tmp_path):
     assert "u: 30 examples, 30.0 % test, 50.0 % offensiveness, 100.0 % sport" in done.stderr
 
 
-def test_users_are_the_busiest_and_ties_go_by_name():
+def test_users_are_those_with_most_labels_and_ties_are_sorted_by_name():
     docs = [
         *documents(20, "busy", "tie2", "tie1", "small"),
         *[Document(f"more {n}", {"busy": n % 2, "tie1": 0, "tie2": 1}) for n in range(10)],
@@ -134,7 +134,7 @@ def test_public_rows_are_all_labels_of_the_others_on_documents_that_no_user_is_t
     assert len(test) == 12
 
 
-def test_the_seed_decides_the_division():
+def test_the_seed_determines_the_division():
     docs = documents(40, "u", "v", "w")
     first = convert(docs, users=2, seed=0).rows
     assert convert(docs, users=2, seed=0).rows == first
@@ -198,7 +198,7 @@ def test_damaged_files_end_in_one_line(tmp_path, content, words):
     assert not out.exists()
 
 
-def test_folders_that_are_no_data_set(tmp_path):
+def test_folders_of_other_files_are_rejected(tmp_path):
     with pytest.raises(DataError, match=r"expected \*_train.json"):
         read_folder(tmp_path)
     with pytest.raises(DataError, match=r"cannot read .*absent"):

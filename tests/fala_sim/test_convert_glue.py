@@ -35,11 +35,11 @@ def write_mrpc(folder, pairs=20):
     return folder
 
 
-def test_splits_stay_and_what_is_tested_on_is_in_no_other(tmp_path):
+def test_splits_are_kept_and_test_documents_are_in_no_other_split(tmp_path):
     left_out = LeftOut()
     benchmark = read_cola(write_cola(tmp_path), left_out)
-    made = convert(benchmark, users=1, seed=0, left_out=left_out)
-    assert [(row.split, row.text, row.label) for row in made.rows] == [
+    conversion = convert(benchmark, users=1, seed=0, left_out=left_out)
+    assert [(row.split, row.text, row.label) for row in conversion.rows] == [
         ("public", "One sentence.", 1),
         ("public", "Sentence another.", 0),
         ("train", "To validate.", 1),
@@ -55,11 +55,11 @@ def test_splits_stay_and_what_is_tested_on_is_in_no_other(tmp_path):
 def test_pairs_become_rows_of_pairs(tmp_path):
     left_out = LeftOut()
     benchmark = read_mrpc(write_mrpc(tmp_path), left_out)
-    made = convert(benchmark, users=1, seed=0, left_out=left_out)
+    conversion = convert(benchmark, users=1, seed=0, left_out=left_out)
     assert benchmark.test[0] == (Pair("First 100.", "Second 100."), 0)
-    splits = [row.split for row in made.rows]
+    splits = [row.split for row in conversion.rows]
     assert [splits.count(split) for split in ("public", "train", "test")] == [18, 2, 5]
-    assert json.loads(next(iter(made.lines())))["pair"][0].startswith("First ")
+    assert json.loads(next(iter(conversion.lines())))["pair"][0].startswith("First ")
     drawn = [
         {row.text for row in convert(benchmark, users=1, seed=seed, left_out=left_out).rows
          if row.split == "train"}
@@ -70,7 +70,7 @@ def test_pairs_become_rows_of_pairs(tmp_path):
     assert sum(row.split == "public" for row in few.rows) == 12
 
 
-def test_mistakes_are_said(tmp_path):
+def test_invalid_files_are_errors(tmp_path):
     with pytest.raises(DataError, match="cannot read"):
         read_cola(tmp_path, LeftOut())
     benchmark = read_mrpc(write_mrpc(tmp_path), LeftOut())
@@ -95,7 +95,7 @@ def test_the_commands_write_files_that_are_data_sets(tmp_path):
 def test_the_real_files(name, rows):
     folder, left_out = real_data(name), LeftOut()
     benchmark = {"cola": read_cola, "mrpc": read_mrpc}[name](folder, left_out)
-    made = convert(benchmark, users=1, seed=0, left_out=left_out)
-    splits = [row.split for row in made.rows]
+    conversion = convert(benchmark, users=1, seed=0, left_out=left_out)
+    splits = [row.split for row in conversion.rows]
     assert [splits.count(split) for split in ("public", "train", "test")] == rows
     assert not any(reason.startswith("damaged") for reason in left_out.counts())

@@ -7,10 +7,10 @@ from fala_sim.convert.matching import Moment, convert
 
 
 def moments(name, count, *, passed=3):
-    """Moments that have no candidate in common with anybody's."""
+    """Moments that share no candidate with other users."""
     history, result = [], []
     for number in range(count):
-        shown = [f"{name} passed {number}.{place}" for place in range(passed)]
+        shown = [f"{name} passed {number}.{position}" for position in range(passed)]
         result.append(Moment(tuple(history), [f"{name} opened {number}"], shown))
         history.append(f"{name} opened {number}")
     return result
@@ -30,7 +30,7 @@ def offers(rows, name):
     return [(row.candidate, row.label) for row in split(rows, name)]
 
 
-def test_the_latest_three_tenths_are_tested():
+def test_test_rows_are_the_latest_three_tenths():
     by_user, left_out = divide({"u": moments("u", 10)}, by("v", moments("v", 5)), negatives=2)
     rows = by_user["u"]
     assert [row.candidate for row in split(rows, "train") if row.label] == [
@@ -46,7 +46,7 @@ def test_the_latest_three_tenths_are_tested():
     assert late.history == tuple(f"u opened {n}" for n in range(8))
 
 
-def test_what_a_user_is_tested_on_is_judged_in_no_training_row():
+def test_training_rows_exclude_test_candidates():
     v = moments("v", 10)
     v[0] = Moment((), ["U  opened 9"], ["v early"])  # u is tested on it
     v[1] = Moment((), ["v opened 1"], ["u passed 9.0", "u passed 9.1", "v other"])
@@ -67,7 +67,7 @@ def test_what_a_user_is_tested_on_is_judged_in_no_training_row():
     }
 
 
-def test_a_user_is_not_tested_on_what_the_train_histories_name():
+def test_test_rows_exclude_candidates_of_train_histories():
     u = moments("u", 10)
     u[8] = Moment((), ["u opened 2"], ["u opened 1", "u late"])  # both offered again
     by_user, left_out = divide({"u": u}, by("v", moments("v", 5)))
@@ -78,7 +78,7 @@ def test_a_user_is_not_tested_on_what_the_train_histories_name():
     assert left_out == {"test candidates opened before": 1}
 
 
-def test_what_is_offered_twice_is_one_row_opened_if_ever():
+def test_a_candidate_offered_twice_is_one_row():
     u = [
         Moment((), ["a"], ["again"]),
         Moment((), ["b"], ["Again ", "c"]),
@@ -90,14 +90,14 @@ def test_what_is_offered_twice_is_one_row_opened_if_ever():
     assert train[:5] == [("a", 1), ("again", 1), ("b", 1), ("c", 0), ("d", 0)]
 
 
-def test_a_moment_without_anything_opened_gives_as_many_as_one():
-    u = [Moment((), [], [f"{n}.{place}" for place in range(9)]) for n in range(4)]
+def test_a_moment_without_opened_candidates_has_as_many_negatives_as_one_opened():
+    u = [Moment((), [], [f"{n}.{position}" for position in range(9)]) for n in range(4)]
     by_user, _ = divide({"u": u}, by("v", moments("v", 5)), negatives=4)
     assert len(split(by_user["u"], "train")) == 12
     assert len(split(by_user["u"], "test")) == 4
 
 
-def test_public_rows_are_no_more_than_wanted_and_no_more_is_read():
+def test_public_rows_stop_at_the_limit():
     def others():
         yield from by("v", moments("v", 4))
         raise AssertionError("read on")
@@ -114,7 +114,7 @@ def test_public_rows_are_no_more_than_wanted_and_no_more_is_read():
         ({"u": [Moment((), [], ["x"]), Moment((), [], ["y"])]}, "public rows without two labels"),
     ],
 )
-def test_too_few_moments(users, words):
+def test_too_few_moments_are_an_error(users, words):
     others = [Moment((), [], ["p", "q"])] if "label" in words else moments("p", 3)
     others = by("v", others)
     with pytest.raises(DataError, match=words):

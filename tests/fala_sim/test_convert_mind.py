@@ -29,13 +29,13 @@ def write(folder, news, behaviors):
 
 
 def log(count=10, people=("u", "v")):
-    """Impressions, the latest first: of 6 articles that nobody else is shown, one is opened."""
+    """Impressions, latest first, each of 6 articles of its own, one of them opened."""
     return [
         Impression(
             user,
             datetime(2019, 11, 9, 23 - number),
             "N1 N2 N3",
-            " ".join(f"{user}x{number}x{place}-{int(place == number % 6)}" for place in range(6)),
+            " ".join(f"{user}x{number}x{n}-{int(n == number % 6)}" for n in range(6)),
         )
         for number in range(count)
         for user in people
@@ -43,10 +43,10 @@ def log(count=10, people=("u", "v")):
 
 
 def titles(impressions):
-    known = {f"N{number}": f"title {number}" for number in range(1, 4)}
+    titles_by_id = {f"N{number}": f"title {number}" for number in range(1, 4)}
     for impression in impressions:
-        known.update((name, f"title {name}") for name, _ in impression.candidates())
-    return known
+        titles_by_id.update((name, f"title {name}") for name, _ in impression.candidates())
+    return titles_by_id
 
 
 def divide(impressions, news=None, *, users=1, seed=0, **options):
@@ -114,7 +114,7 @@ def test_the_latest_impressions_are_tested():
     assert left_out == {}
 
 
-def test_each_opened_goes_with_some_of_the_same_impression():
+def test_negatives_are_of_the_same_impression():
     for negatives in (1, 4, 99):
         conversion, _ = divide(log(), negatives=negatives, history=2)
         rows = check(conversion)["u"]
@@ -181,7 +181,7 @@ def test_unknown_news_is_left_out_of_histories():
         ),
     ],
 )
-def test_files_of_no_use_are_one_line(tmp_path, news, behaviors, words):
+def test_unusable_files_end_in_one_line(tmp_path, news, behaviors, words):
     fails(run("mind", write(tmp_path, news, behaviors)), words)
 
 

@@ -28,8 +28,8 @@ def read(folder):
     return read_folder(folder, left_out), left_out
 
 
-def people():
-    """One who likes 20 films of 30, and another who rates films of the same time."""
+def make_ratings():
+    """Ratings of a user who likes 20 films of 30, and of another user at the same time."""
     return {
         "busy": [Rating(100 * n, f"film {n}", n % 3 > 0) for n in range(30)],
         "other": [Rating(50 * n - 400, f"other film {n}", True) for n in range(19)],
@@ -73,20 +73,20 @@ def test_damage_is_counted(tmp_path):
     assert "first: movieId '2' of user '7'" in "\n".join(left_out.lines())
 
 
-def test_the_history_is_what_was_liked_by_then():
-    ratings = people()
+def test_the_history_has_the_films_liked_before():
+    ratings = make_ratings()
     for history in (3, 100):
         rows = check(convert(ratings, users=1, seed=0, history=history, left_out=LeftOut()))["busy"]
         liked = [rating.film for rating in ratings["busy"] if rating.liked]
         opened = [row for row in rows if row.label]
         assert [row.candidate for row in opened] == liked
         assert [row.candidate for row in split(opened, "test")] == liked[14:]
-        for place, row in enumerate(opened):
-            assert row.history == tuple(liked[max(place - history, 0) : place])
+        for position, row in enumerate(opened):
+            assert row.history == tuple(liked[max(position - history, 0) : position])
 
 
-def test_a_negative_was_on_offer_and_its_user_never_rated_it():
-    ratings = people()
+def test_a_negative_is_an_offered_film_that_the_user_never_rated():
+    ratings = make_ratings()
     rows = check(convert(ratings, users=1, seed=0, left_out=LeftOut()))
     time = {rating.film: rating.time for rating in ratings["busy"]}
     offered = {rating.film: rating.time for rating in reversed(ratings["other"])}
@@ -109,8 +109,8 @@ def test_films_are_offered_as_often_as_they_are_rated():
     assert list(offers.draw("u", 0)) == []
 
 
-def test_users_are_those_who_like_most():
-    ratings = people()
+def test_users_are_the_people_with_most_liked_films():
+    ratings = make_ratings()
     ratings["critic"] = [Rating(n, f"other film {n}", n < 3) for n in range(99)]
     left_out = LeftOut()
     conversion = convert(ratings, users=1, seed=0, left_out=left_out)
@@ -123,7 +123,7 @@ def test_users_are_those_who_like_most():
 
 def test_too_few_people():
     with pytest.raises(DataError, match="2 people who like a film allow 1 users at most, not 2"):
-        convert(people(), users=2, seed=0, left_out=LeftOut())
+        convert(make_ratings(), users=2, seed=0, left_out=LeftOut())
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_too_few_people():
         (["1,One,Drama"], ["7,1,4.0,100"], "1 people who like a film allow 0 users"),
     ],
 )
-def test_files_of_no_use_are_one_line(tmp_path, movies, ratings, words):
+def test_unusable_files_end_in_one_line(tmp_path, movies, ratings, words):
     fails(run("movielens", write(tmp_path, movies, ratings)), words)
 
 

@@ -15,14 +15,14 @@ from sim_command import fails
 
 @pytest.mark.parametrize("split", ["public", "train"])
 @pytest.mark.parametrize("copy", ["A text", "a  TEXT\n", "Ａ text"])
-def test_no_conversion_leaks_a_test_document(split, copy):
+def test_a_conversion_rejects_leaked_test_documents(split, copy):
     with pytest.raises(DataError, match=f"in a {split} row, but user 'u' is tested on it"):
         Conversion([TextRow("v", split, copy, 1), TextRow("u", "test", "A text", 0)])
     with pytest.raises(DataError, match="'u' is tested on it"):
         Conversion([MatchRow("v", split, (), copy, 1), MatchRow("u", "test", (), "A text", 0)])
 
 
-def test_a_user_s_own_train_histories_do_not_name_what_is_tested():
+def test_a_conversion_rejects_test_candidates_in_the_users_train_histories():
     tested = MatchRow("u", "test", ("b",), "A film", 1)
     with pytest.raises(DataError, match="'u' is tested on 'a film', which this user's train rows"):
         Conversion([MatchRow("u", "train", ("a  film",), "c", 1), tested])
@@ -34,7 +34,7 @@ def test_a_user_s_own_train_histories_do_not_name_what_is_tested():
     assert Conversion([*others, tested, later]).counts()["test_documents"] == 2
 
 
-def test_a_fold_is_of_case_space_and_spelling():
+def test_folding_ignores_case_spaces_and_spelling():
     assert folded(" Straße\u00a0\n ﬁne") == folded("STRASSE fine") == "strasse fine"
     assert folded("one two") != folded("onetwo")
 
@@ -118,12 +118,12 @@ def test_commas_may_be_quoted(tmp_path):
         (b"\xff\n\xff\n", 2, r"t.tsv, line 1: byte 1 is not UTF-8"),
     ],
 )
-def test_a_table_of_no_use_is_an_error(tmp_path, content, columns, words):
+def test_an_unusable_table_is_an_error(tmp_path, content, columns, words):
     with pytest.raises(DataError, match=words):
         table(tmp_path / "t.tsv", content, columns)
 
 
-def test_a_file_that_is_no_text_is_an_error(tmp_path):
+def test_an_unreadable_file_is_an_error(tmp_path):
     path = tmp_path / "zeros"
     with path.open("wb") as file:
         file.truncate(2**24 + 1)
@@ -135,7 +135,7 @@ def test_a_file_that_is_no_text_is_an_error(tmp_path):
         list(read_lines(tmp_path, LeftOut()))
 
 
-def test_save_is_whole_or_not_at_all(tmp_path):
+def test_save_is_atomic(tmp_path):
     path = tmp_path / "out.jsonl"
     path.write_bytes(b"old")
 
@@ -162,7 +162,7 @@ def test_save_is_whole_or_not_at_all(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def annotated(folder):
+def write_annotated(folder):
     entries = {
         str(n): {"text": f"text {n}", "annotations": f"{n % 2},0,1", "annotators": "u,v,w"}
         for n in range(20)
@@ -173,20 +173,20 @@ def annotated(folder):
 
 def test_json_counts_are_on_standard_output(tmp_path):
     out = tmp_path / "out.jsonl"
-    done = run("lewidi", annotated(tmp_path), "--users", 1, "--out", out, "--json")
+    done = run("lewidi", write_annotated(tmp_path), "--users", 1, "--out", out, "--json")
     assert done.exit_code == 0
     assert done.stderr == ""
     counts = json.loads(done.stdout)
     assert counts["users"]["u"]["splits"] == {"test": 6, "train": 14}
     assert counts["left_out"] == {"public labels of documents that a user is tested on": 12}
     assert len(out.read_bytes().splitlines()) == counts["users"]["u"]["rows"] + 28
-    refused = run("lewidi", tmp_path, "--json")
-    assert refused.exit_code == 2
-    assert "needs --out FILE" in refused.stderr
+    rejected = run("lewidi", tmp_path, "--json")
+    assert rejected.exit_code == 2
+    assert "needs --out FILE" in rejected.stderr
 
 
 @pytest.mark.parametrize("name", ["lewidi", "detox", "mind", "movielens", "scale-reviews"])
-def test_a_folder_without_the_files_is_one_line(tmp_path, name):
+def test_a_folder_without_the_files_ends_in_one_line(tmp_path, name):
     fails(run(name, tmp_path), tmp_path)
     fails(run(name, tmp_path / "absent"), tmp_path)
     (tmp_path / "file").touch()

@@ -10,12 +10,12 @@ from sim_command import fails
 
 
 def write(folder, writer, reviews, labels, kind="label.3class"):
-    own = folder / writer
-    own.mkdir()
-    (own / f"subj.{writer}").write_bytes(
+    writer_folder = folder / writer
+    writer_folder.mkdir()
+    (writer_folder / f"subj.{writer}").write_bytes(
         b"".join(text if isinstance(text, bytes) else text.encode() + b"\n" for text in reviews)
     )
-    (own / f"{kind}.{writer}").write_text("".join(f"{label}\n" for label in labels))
+    (writer_folder / f"{kind}.{writer}").write_text("".join(f"{label}\n" for label in labels))
 
 
 def read(folder, **options):
@@ -24,7 +24,7 @@ def read(folder, **options):
     return sorted(documents, key=lambda document: document.text), left_out
 
 
-def test_a_review_goes_with_the_class_on_its_line(tmp_path):
+def test_a_review_has_the_class_of_its_line(tmp_path):
     write(tmp_path, "A+B", ["a film , é .", "another \u2028 film ."], [0, 2])
     write(tmp_path, "C+D", ["a third ."], [1])
     (tmp_path / "README.txt").write_text("no writer")
@@ -37,7 +37,7 @@ def test_a_review_goes_with_the_class_on_its_line(tmp_path):
     assert left_out.counts() == {}
 
 
-def test_damage_is_counted_and_moves_no_class(tmp_path):
+def test_damaged_lines_are_counted_and_do_not_shift_classes(tmp_path):
     reviews = ["one", b"\xff\n", "", "four", "ONE", "six", b"torn \xc3"]
     write(tmp_path, "A", reviews, [0, 1, 2, "x", 1, 2, 0])
     documents, left_out = read(tmp_path)

@@ -1,4 +1,4 @@
-"""`fala-sim data`: from a publisher on this machine, with everything that goes wrong on the way."""
+"""`fala-sim data`: downloads from a local server, and their failures."""
 
 import contextlib
 import gzip
@@ -47,7 +47,7 @@ def listed(folder):
 
 
 def publish(monkeypatch, server, name, contents, *, pinned=False, md5=False):
-    """Let a data set come from the loopback server."""
+    """Publish a data set on the loopback server."""
     data_set = CATALOGUE[name]
     server.files.update(contents)
     files = tuple(
@@ -63,7 +63,7 @@ def publish(monkeypatch, server, name, contents, *, pinned=False, md5=False):
 
 
 def hate_speech(tmp_path, more=0):
-    """The three files of HS-Brexit, made up."""
+    """The three files of HS-Brexit, with invented content."""
     whole = json.loads((write_data(tmp_path / "made") / "Small_train.json").read_text())
     parts = {"train": {}, "dev": {}, "test": {}}
     for number, (name, entry) in enumerate(whole.items()):
@@ -92,25 +92,25 @@ def movie_lens():
     return {"ml-latest-small.zip": packed.getvalue()}
 
 
-def test_what_comes_is_read_by_name(server, folder, tmp_path, monkeypatch):
+def test_a_downloaded_data_set_is_found_by_name(server, folder, tmp_path, monkeypatch):
     publish(monkeypatch, server, "hs-brexit", hate_speech(tmp_path), pinned=True)
     assert listed(folder)["hs-brexit"]["path"] is None
     result = get("hs-brexit", folder, "--json")
     assert result.exit_code == 0, result.output
-    said = json.loads(result.stdout)
-    assert said["new"] is True
-    assert set(said["checked"].values()) == {"sha256"}
+    summary = json.loads(result.stdout)
+    assert summary["new"] is True
+    assert set(summary["checked"].values()) == {"sha256"}
     assert "its licence: none stated" in result.stderr
     assert divide("hs-brexit", folder, users=1, seed=0, role="test").users[0].test
     assert listed(folder)["hs-brexit"]["path"] == str(folder / "hs-brexit")
-    asked = len(server.requests)
+    requests = len(server.requests)
     again = json.loads(get("hs-brexit", folder, "--json").stdout)
     assert again["new"] is False
-    assert len(server.requests) == asked
+    assert len(server.requests) == requests
     assert sorted(path.name for path in folder.iterdir()) == ["hs-brexit", "hs-brexit.json"]
 
 
-def test_without_a_folder_it_comes_where_runs_look(server, tmp_path, monkeypatch):
+def test_the_default_download_folder_is_that_of_runs(server, tmp_path, monkeypatch):
     monkeypatch.delenv("FALA_DATA", raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "own"))
     publish(monkeypatch, server, "hs-brexit", hate_speech(tmp_path), pinned=True)
@@ -119,7 +119,7 @@ def test_without_a_folder_it_comes_where_runs_look(server, tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("pinned", [True, False])
-def test_an_interrupted_download_goes_on(server, folder, tmp_path, monkeypatch, pinned):
+def test_an_interrupted_download_resumes(server, folder, tmp_path, monkeypatch, pinned):
     contents = hate_speech(tmp_path, more=LARGE)
     publish(monkeypatch, server, "hs-brexit", contents, pinned=pinned)
     server.cut_after = LARGE
@@ -129,17 +129,17 @@ def test_an_interrupted_download_goes_on(server, folder, tmp_path, monkeypatch, 
     server.requests.clear()
     result = get("hs-brexit", folder)
     assert result.exit_code == 0, result.output
-    name, asked = server.requests[0]
+    name, byte_range = server.requests[0]
     assert name == "HS-Brexit_train.json"
-    start = int(asked.removeprefix("bytes=").removesuffix("-"))
+    start = int(byte_range.removeprefix("bytes=").removesuffix("-"))
     assert LARGE // 2 < start <= LARGE
     for file, data in contents.items():
         assert (folder / "hs-brexit" / file).read_bytes() == data
 
 
 @pytest.mark.parametrize("tags", [True, False])
-def test_of_another_version_nothing_is_used(server, folder, tmp_path, monkeypatch, tags):
-    """Nor of a file that the publisher has no name of a version for."""
+def test_a_part_of_another_version_is_discarded(server, folder, tmp_path, monkeypatch, tags):
+    """Also where the server sends no ETag."""
     publish(monkeypatch, server, "hs-brexit", hate_speech(tmp_path, more=LARGE))
     server.cut_after, server.tags = LARGE, tags
     fails(get("hs-brexit", folder), "broke off")
@@ -151,7 +151,7 @@ def test_of_another_version_nothing_is_used(server, folder, tmp_path, monkeypatc
         assert (folder / "hs-brexit" / file).read_bytes() == data
 
 
-def test_a_wrong_file_is_refused_and_nothing_is_left(server, folder, tmp_path, monkeypatch):
+def test_a_file_with_a_wrong_checksum_is_deleted(server, folder, tmp_path, monkeypatch):
     contents = hate_speech(tmp_path)
     publish(monkeypatch, server, "hs-brexit", contents, pinned=True)
     server.files["HS-Brexit_train.json"] += b" "
@@ -159,15 +159,15 @@ def test_a_wrong_file_is_refused_and_nothing_is_left(server, folder, tmp_path, m
     assert not [path for path in folder.rglob("*") if path.is_file()]
 
 
-def test_the_first_download_is_trusted_and_held_to(server, folder, tmp_path, monkeypatch):
+def test_the_first_downloads_checksum_is_required_later(server, folder, tmp_path, monkeypatch):
     contents = hate_speech(tmp_path)
     publish(monkeypatch, server, "hs-brexit", contents)
     assert listed(folder)["hs-brexit"]["pinned"] == "none"
     result = get("hs-brexit", folder)
     assert "no checksum is published; that of this first download is kept" in result.stderr
     assert listed(folder)["hs-brexit"]["pinned"] == "first"
-    kept = json.loads((folder / "hs-brexit.json").read_text())
-    assert kept["downloads"] == {
+    note = json.loads((folder / "hs-brexit.json").read_text())
+    assert note["downloads"] == {
         name: hashlib.sha256(data).hexdigest() for name, data in contents.items()
     }
     (folder / "hs-brexit").rename(tmp_path / "moved")
@@ -181,7 +181,7 @@ def test_the_first_download_is_trusted_and_held_to(server, folder, tmp_path, mon
     fails(get("hs-brexit", folder), "changed since its download")
 
 
-def test_an_archive_is_held_to_the_publishers_own_checksum(server, folder, monkeypatch):
+def test_an_archive_must_have_the_publishers_checksum(server, folder, monkeypatch):
     contents = movie_lens()
     publish(monkeypatch, server, "movielens", contents, md5=True)
     md5 = hashlib.md5(contents["ml-latest-small.zip"], usedforsecurity=False).hexdigest()
@@ -194,14 +194,14 @@ def test_an_archive_is_held_to_the_publishers_own_checksum(server, folder, monke
         "movies.csv", "ratings.csv",
     ]  # fmt: skip
     assert divide("movielens", folder, users=1, seed=0, role="test").users[0].test
-    # A publisher that tells no checksum any more: that of the first download holds.
+    # If the publisher's checksum disappears, the first download's is required.
     (folder / "movielens-small").rename(folder / "before")
     del server.files["ml-latest-small.zip.md5"]
     result = get("movielens", folder, "--json")
     assert json.loads(result.stdout)["checked"] == {"ml-latest-small.zip": "first"}
 
 
-def test_offline_one_line_says_what_to_do(folder, tmp_path, monkeypatch):
+def test_an_unreachable_publisher_ends_in_one_line_with_instructions(folder, tmp_path, monkeypatch):
     with FileServer() as server:
         publish(monkeypatch, server, "hs-brexit", hate_speech(tmp_path), pinned=True)
     fails(
@@ -217,7 +217,7 @@ def test_offline_one_line_says_what_to_do(folder, tmp_path, monkeypatch):
     fails(get("movielens", folder), "cannot be reached", "GroupLens", "unpacked into")
 
 
-def test_terms_are_accepted_by_people(folder):
+def test_data_sets_with_terms_are_not_downloaded(folder):
     fails(
         get("mind", folder), "asks you to accept terms at https://msnews.github.io/",
         f"put news.tsv and behaviors.tsv into {folder / 'mind-small'}",
@@ -225,7 +225,7 @@ def test_terms_are_accepted_by_people(folder):
     fails(get("nothing", folder), "no data set 'nothing'; one of ")
 
 
-def test_a_publisher_without_the_file_is_told(server, folder, tmp_path, monkeypatch):
+def test_a_404_of_the_publisher_is_an_error(server, folder, tmp_path, monkeypatch):
     publish(monkeypatch, server, "hs-brexit", hate_speech(tmp_path))
     server.files.clear()
     fails(get("hs-brexit", folder), "HS-Brexit_train.json: the publisher answered 404")
@@ -233,7 +233,7 @@ def test_a_publisher_without_the_file_is_told(server, folder, tmp_path, monkeypa
     assert get("hs-brexit", folder).exit_code == 0
 
 
-def test_an_archive_of_something_else_is_no_data_set(server, folder, monkeypatch):
+def test_an_archive_without_the_expected_files_is_rejected(server, folder, monkeypatch):
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         archive.writestr("readme.txt", "moved")
@@ -242,7 +242,7 @@ def test_an_archive_of_something_else_is_no_data_set(server, folder, monkeypatch
     assert not [path for path in folder.rglob("*") if path.is_file()]
 
 
-def test_the_list_tells_licences(folder):
+def test_the_list_shows_titles_and_licences(folder):
     shown = works("data", "list", "--data-dir", folder).stdout
     for data_set in CATALOGUE.values():
         assert f"{data_set.name}: {data_set.title}" in shown
@@ -275,19 +275,19 @@ def make_tar(path, *members):
 
 
 @pytest.mark.parametrize("name", ["../evil", "/evil", "a/../../evil", "./../evil"])
-def test_a_path_that_leads_elsewhere_stays_within(tmp_path, name):
+def test_unpacked_paths_stay_within_the_folder(tmp_path, name):
     into = tmp_path / "deep" / "into"
     into.mkdir(parents=True)
     unpack(make_zip(tmp_path / "a.zip", "good.csv", name), into)
-    with contextlib.suppress(DataError):  # a tar is refused, or its path begins within
+    with contextlib.suppress(DataError):  # a tar is rejected, or its path stays within
         packed = [("b", tarfile.REGTYPE), (name, tarfile.REGTYPE)]
         unpack(make_tar(tmp_path / "a.tar.gz", *packed), into)
-    there = {path for path in tmp_path.rglob("*evil") if path.is_file()}
-    assert there and all(path.is_relative_to(into) for path in there)
+    unpacked = {path for path in tmp_path.rglob("*evil") if path.is_file()}
+    assert unpacked and all(path.is_relative_to(into) for path in unpacked)
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE])
-def test_a_link_or_a_device_is_refused(tmp_path, kind):
+def test_links_and_devices_are_not_unpacked(tmp_path, kind):
     into = tmp_path / "into"
     into.mkdir()
     with pytest.raises(DataError, match="cannot be unpacked"):
@@ -296,7 +296,7 @@ def test_a_link_or_a_device_is_refused(tmp_path, kind):
     assert not (tmp_path / "link").is_symlink()
 
 
-def test_one_folder_around_everything_is_left_away(tmp_path):
+def test_a_common_top_folder_is_stripped(tmp_path):
     names = ["scaledata/A+B/subj.A+B", "scaledata/C/subj.C"]
     archive = make_tar(
         tmp_path / "a.tar.gz", ("./scaledata", tarfile.DIRTYPE),

@@ -27,11 +27,11 @@ def label(good):
 def text_rows(users=USERS):
     """Each user has fewer rows than the one before; all are tested on the same documents."""
     rows = [{"split": "public", "text": f"public {n}", "label": label(n % 2)} for n in range(30)]
-    for place, user in enumerate(users):
-        own = {"train": 60 - 10 * place, "test": 10}
+    for position, user in enumerate(users):
+        counts = {"train": 60 - 10 * position, "test": 10}
         rows += [
             {"user": user, "split": split, "text": f"{split} {n}", "label": label(n % 2)}
-            for split, count in own.items()
+            for split, count in counts.items()
             for n in range(count)
         ]
     return rows
@@ -48,7 +48,7 @@ def test_rows_are_divided_as_the_file_says(tmp_path):
     assert list(busy.test) == [f"test {n}" for n in range(10)]
     assert list(busy.test_labels) == ["bad", "good"] * 5
     assert len(division.public) == 30
-    assert len(set(division.public_users)) == 30  # nobody knows whose they are
+    assert len(set(division.public_users)) == 30  # rows without a user
     assert "left out 2 users beyond those asked for" in division.left_out
 
 
@@ -59,12 +59,12 @@ def test_rows_are_divided_as_the_file_says(tmp_path):
         ("scale-reviews", "classification", ("0", "1", "2"), None),
     ],
 )
-def test_writers_take_turns(tmp_path, name, task, labels, rating):
-    """Each division tests another one, and the three others are its public."""
+def test_each_seed_tests_another_writer(tmp_path, name, task, labels, rating):
+    """Each division tests one writer; the three others are its public rows."""
     writers = ["Ann", "Bob", "Cid", "Dan"]
-    for place, writer in enumerate(writers):
+    for position, writer in enumerate(writers):
         (tmp_path / writer).mkdir()
-        count = 40 - place
+        count = 40 - position
         for kind, lines in {
             "subj": [f"{writer} {n}" for n in range(count)],
             "label.3class": [n % 3 for n in range(count)],
@@ -81,7 +81,7 @@ def test_writers_take_turns(tmp_path, name, task, labels, rating):
         assert len(chosen.users) == 2
 
 
-def test_those_who_come_next_choose_settings(tmp_path):
+def test_validation_users_are_the_next_users(tmp_path):
     """Also where everybody is tested on the same documents."""
     name = write_rows(tmp_path / "users.jsonl", text_rows())
     tested = divide(name, None, users=2, seed=0, role="test")
@@ -93,7 +93,7 @@ def test_those_who_come_next_choose_settings(tmp_path):
         assert user.test
         assert not held_out & {*user.train, *user.test}
     assert not held_out & set(division.public)
-    # Of two users one is tested and one chooses; one alone is too few.
+    # Of two users one is tested and one chooses settings; one user is too few.
     name = write_rows(tmp_path / "two.jsonl", text_rows(USERS[:2]))
     assert [u.name for u in divide(name, None, users=9, seed=0, role="test").users] == ["busy"]
     chosen = divide(name, None, users=9, seed=0, role="validation").users
@@ -116,7 +116,7 @@ def test_other_seeds_divide_rows_anew(tmp_path):
         assert len(busy & second) == len(second)  # one document, one split
 
 
-def test_what_leaks_and_what_has_no_label_is_left_out(tmp_path):
+def test_leaking_and_unlabelled_rows_are_left_out(tmp_path):
     rows = text_rows()
     rows.append({"user": "busy", "split": "train", "text": "never judged"})
     rows.append({"user": "next", "split": "train", "text": "TEST  3", "label": "good"})
@@ -173,12 +173,12 @@ def test_damaged_ratings_are_counted(tmp_path, role):
     (folder / "movies.csv").write_text("\n".join(films) + "\n")
     (folder / "ratings.csv").write_text("\n".join(ratings) + "\n")
     division = divide(f"movielens:{folder}", None, users=1, seed=0, role=role)
-    told = [line for line in division.left_out if line.startswith("warning")]
-    assert told[0].startswith("warning: left out 3 damaged lines of ratings.csv; the first: line 4")
-    assert told[1].startswith("warning: left out 1 ratings of unknown films")
+    log = [line for line in division.left_out if line.startswith("warning")]
+    assert log[0].startswith("warning: left out 3 damaged lines of ratings.csv; the first: line 4")
+    assert log[1].startswith("warning: left out 1 ratings of unknown films")
 
 
-def test_named_data_sets_are_looked_for_where_they_were_put(tmp_path, monkeypatch):
+def test_named_data_sets_are_found_in_the_data_folder(tmp_path, monkeypatch):
     monkeypatch.delenv("FALA_DATA", raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "own"))
     with pytest.raises(DataError, match=r"hs-brexit: no such folder; `fala-sim data get hs-br"):
@@ -196,7 +196,7 @@ def test_named_data_sets_are_looked_for_where_they_were_put(tmp_path, monkeypatc
         find_location(f"rows:{tmp_path}/nothing.jsonl", None)
 
 
-def test_a_digest_is_of_what_is_read(tmp_path):
+def test_a_digest_depends_only_on_files_that_are_read(tmp_path):
     folder = write_data(tmp_path / "one")
     before = find_location(f"lewidi:{folder}", None).digest()
     (folder / "notes.txt").write_text("not data")

@@ -31,14 +31,14 @@ def key(user, variant=""):
 def cluster():
     """A head that runs no jobs, and three nodes that do."""
     with pytest.MonkeyPatch.context() as patched:
-        here = os.pathsep.join([*os.sys.path, os.environ.get("PYTHONPATH", "")])
-        patched.setenv("PYTHONPATH", here)  # nodes import what this process does
+        python_path = os.pathsep.join([*os.sys.path, os.environ.get("PYTHONPATH", "")])
+        patched.setenv("PYTHONPATH", python_path)  # nodes import what this process does
         patched.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
-        made.nodes = [made.add_node(num_cpus=1) for _ in range(3)]
-        yield made
+        ray_cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+        ray_cluster.nodes = [ray_cluster.add_node(num_cpus=1) for _ in range(3)]
+        yield ray_cluster
         ray.shutdown()
-        made.shutdown()
+        ray_cluster.shutdown()
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def engine(cluster):
     return RayEngine(cluster.address, 2)
 
 
-def test_what_a_job_reads_travels(engine, tmp_path):
+def test_a_jobs_files_are_copied_to_its_node(engine, tmp_path):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "one").write_text("1")
     (tmp_path / "file").write_text("two")
@@ -62,46 +62,46 @@ def test_what_a_job_reads_travels(engine, tmp_path):
     assert len(failures) == 2
     assert any("name a shared one with --results" in line for line in failures)
     assert any("dead: its process ended (SIGKILL" in line for line in failures)
-    found = {one["user"]: one for one in read_records(tmp_path / "results", "labels")}
-    assert set(found) == {"read", "dead"}
-    assert (found["read"]["text"], found["read"]["files"]) == ("two", ["one"])
-    assert found["read"]["moved"]
-    assert found["read"]["provenance"]["machine"]["node"] != "local"
+    by_user = {record["user"]: record for record in read_records(tmp_path / "results", "labels")}
+    assert set(by_user) == {"read", "dead"}
+    assert (by_user["read"]["text"], by_user["read"]["files"]) == ("two", ["one"])
+    assert by_user["read"]["moved"]
+    assert by_user["read"]["provenance"]["machine"]["node"] != "local"
 
 
-def test_records_are_those_of_one_machine(cluster, engine, tmp_path):
+def test_records_of_a_cluster_equal_those_of_one_machine(cluster, engine, tmp_path):
     folder = write_data(tmp_path / "small")
-    given = ["--data", f"lewidi:{folder}", "--users", "2", "--new", "bert", "--jobs", "2"]
-    given += ["--methods", "old,global,fala"]
-    made = {}
-    for name, more in {
+    options = ["--data", f"lewidi:{folder}", "--users", "2", "--new", "bert", "--jobs", "2"]
+    options += ["--methods", "old,global,fala"]
+    by_engine = {}
+    for name, engine_options in {
         "local": [],
         "ray": ["--engine", "ray", "--address", cluster.address],
     }.items():
         results = tmp_path / name
-        if made:  # the vendor's part is the same
+        if by_engine:  # share the vendor's files
             shutil.copytree(tmp_path / "local" / "work", results / "work")
-        works("table", "2", "--run", *given, "--results", results, *more)
-        found = [without(one) for one in read_records(results, "replacement")]
-        passes = [one["cost"]["total"]["forward_passes"]
-                  for one in read_records(results, "replacement")]  # fmt: skip
-        made[name] = (found, passes)
-    assert len(made["ray"][0]) == 6
-    assert made["ray"] == made["local"]
+        works("table", "2", "--run", *options, "--results", results, *engine_options)
+        records = [without(record) for record in read_records(results, "replacement")]
+        passes = [record["cost"]["total"]["forward_passes"]
+                  for record in read_records(results, "replacement")]  # fmt: skip
+        by_engine[name] = (records, passes)
+    assert len(by_engine["ray"][0]) == 6
+    assert by_engine["ray"] == by_engine["local"]
 
 
 def without(value):
-    """A record without what is different every time."""
+    """A record without the fields that differ between runs."""
     if isinstance(value, dict):
-        return {name: without(one) for name, one in value.items() if name not in TIMES}
-    return [without(one) for one in value] if isinstance(value, list) else value
+        return {name: without(content) for name, content in value.items() if name not in TIMES}
+    return [without(content) for content in value] if isinstance(value, list) else value
 
 
-def test_a_node_that_dies_loses_nothing_and_nothing_comes_twice(cluster, engine, tmp_path):
+def test_a_dead_node_neither_loses_nor_repeats_records(cluster, engine, tmp_path):
     keys = {str(user): [key(str(user), variant) for variant in "ab"] for user in range(24)}
     tasks = []
-    for user, own in keys.items():
-        task = task_of(user, give, *own)
+    for user, user_keys in keys.items():
+        task = task_of(user, give, *user_keys)
 
         def make(task=task):
             call = task.make()
@@ -109,19 +109,19 @@ def test_a_node_that_dies_loses_nothing_and_nothing_comes_twice(cluster, engine,
             return call
 
         tasks.append(Task(user, make, lambda: False))
-    said = []
+    lines = []
 
-    def say(line):
-        said.append(line)
-        if len(said) == 4:
+    def log(line):
+        lines.append(line)
+        if len(lines) == 4:
             cluster.remove_node(cluster.nodes[0], allow_graceful=False)
 
-    failures = run_tasks(tasks, Store(tmp_path), engine=engine, log=say)
+    failures = run_tasks(tasks, Store(tmp_path), engine=engine, log=log)
     assert failures == []
-    assert len(said) == len(tasks)
-    found = read_records(tmp_path, "labels")
-    assert sorted((one["user"], one["variant"]) for one in found) == sorted(
+    assert len(lines) == len(tasks)
+    records = read_records(tmp_path, "labels")
+    assert sorted((record["user"], record["variant"]) for record in records) == sorted(
         (user, variant) for user in keys for variant in "ab"
     )
-    assert len({one["provenance"]["machine"]["node"] for one in found}) == 3
+    assert len({record["provenance"]["machine"]["node"] for record in records}) == 3
     assert not list(tmp_path.rglob("*.part"))

@@ -1,4 +1,4 @@
-"""Runs in which something fails: the rest is run, and what failed is told at the end."""
+"""A failure does not stop the other jobs, and is reported at the end."""
 
 import pytest
 
@@ -36,14 +36,14 @@ def plan_of(results, folder, methods):
     return Plan(results=results, data=data, users=2, old="glove", new="bert", methods=methods)
 
 
-def test_one_bad_data_set_does_not_keep_the_others_from_being_run(folder, tmp_path, monkeypatch):
+def test_a_bad_data_set_does_not_stop_the_other_data_sets(folder, tmp_path, monkeypatch):
     monkeypatch.setattr(engine, "open_engine", lambda *_, **__: InProcess())
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "Bad_train.json").write_text("{")
     bad = [f"lewidi:{tmp_path / name}" for name in ("broken", "nowhere")]
     results = tmp_path / "results"
-    given = options(results, bad[0], f"lewidi:{folder}", bad[1])
-    done = sim_command.run("table", "2", "--run", *given, "--methods", "old,global")
+    arguments = options(results, bad[0], f"lewidi:{folder}", bad[1])
+    done = sim_command.run("table", "2", "--run", *arguments, "--methods", "old,global")
     assert done.exit_code == 1
     last = done.stderr.splitlines()[-1]
     assert last.startswith(f"fala-sim: 2 failed, the first: {bad[0]}: ")
@@ -55,33 +55,33 @@ def test_one_bad_data_set_does_not_keep_the_others_from_being_run(folder, tmp_pa
 
 
 @pytest.mark.thorough
-def test_table_4_is_of_the_papers_method_whichever_others_are_asked_for(folder, tmp_path):
-    given = (*options(tmp_path, f"lewidi:{folder}"), "--methods", "fala")
-    done = sim_command.works("table", "4", "--run", *given)
+def test_table_4_runs_the_papers_method_whatever_methods_says(folder, tmp_path):
+    arguments = (*options(tmp_path, f"lewidi:{folder}"), "--methods", "fala")
+    done = sim_command.works("table", "4", "--run", *arguments)
     assert "K-means" in done.stdout
     assert {record["method"] for record in read_records(tmp_path, "search")} == {"fala-paper"}
 
 
 @pytest.fixture
-def asked(monkeypatch):
-    """The tasks that the laboratory would run; every one of a search's fails."""
+def submitted(monkeypatch):
+    """The tasks that the laboratory submits; every search task fails."""
     tasks = []
 
-    def run(given, store, *, engine, log):
-        given = list(given)
-        tasks.extend(given)
-        return [f"{task.label}: broken" for task in given if "search" in task.label]
+    def run(batch, store, *, engine, log):
+        batch = list(batch)
+        tasks.extend(batch)
+        return [f"{task.label}: broken" for task in batch if "search" in task.label]
 
     monkeypatch.setattr(people, "run_tasks", run)
     return tasks
 
 
 @pytest.mark.thorough
-def test_without_its_search_a_method_is_not_run_and_the_others_are(folder, tmp_path, asked):
+def test_a_method_without_its_search_is_skipped_and_the_rest_run(folder, tmp_path, submitted):
     plan = plan_of(tmp_path, folder, ("old", "fala", "top", "fala-paper"))
     experiments = [*replacement.EXPERIMENTS, *ablation.EXPERIMENTS]
     failures = people.run(plan, experiments, LocalEngine(2), print)
-    labels = [task.label for task in asked]
+    labels = [task.label for task in submitted]
     assert {label.split()[2] for label in labels if label.startswith("search")} == {
         "top", "fala-paper",
     }  # fmt: skip
@@ -93,13 +93,13 @@ def test_without_its_search_a_method_is_not_run_and_the_others_are(folder, tmp_p
     )
 
 
-def test_few_labels_tell_what_was_not_searched_and_which_data_cannot_be_divided(
-    folder, tmp_path, asked, monkeypatch
+def test_few_labels_report_missing_searches_and_indivisible_data(
+    folder, tmp_path, submitted, monkeypatch
 ):
     plan = plan_of(tmp_path, folder, ("global", "top"))
     failures = people.run(plan, by_labels.EXPERIMENTS, LocalEngine(2), print)
     assert failures[-1].endswith(": top: not run without settings; see why their search failed")
-    assert [task.label.split()[2] for task in asked if task.label.startswith("labels ")] == (
+    assert [task.label.split()[2] for task in submitted if task.label.startswith("labels ")] == (
         ["global"] * 2
     )
     participants = people.Study.participants
@@ -114,14 +114,14 @@ def test_few_labels_tell_what_was_not_searched_and_which_data_cannot_be_divided(
     assert failures[0].endswith(": too few people")
 
 
-def test_settings_without_any_score_are_no_settings(tmp_path, monkeypatch):
+def test_settings_without_scores_are_not_chosen(tmp_path, monkeypatch):
     tried = [{"settings": {"k": 1}, "scores": {"auc": None, "accuracy": None}}]
     searched = [{"data": "d", "method": "knn", "variant": "", "tried": tried}]
     monkeypatch.setattr(people, "read_records", lambda results, kind: searched)
     assert people.chosen_settings(tmp_path, "search") == {}
 
 
-def test_a_job_that_cannot_be_prepared_does_not_end_those_that_can(tmp_path):
+def test_a_job_that_cannot_be_prepared_does_not_stop_the_others(tmp_path):
     def broken():
         raise DataError("no such thing")
 
@@ -130,7 +130,7 @@ def test_a_job_that_cannot_be_prepared_does_not_end_those_that_can(tmp_path):
         task_of("good", give, KEY),
         Task("bad too", broken, bool),
     ]
-    failures, said = run(tmp_path, tasks, jobs=1)
+    failures, lines = run(tmp_path, tasks, jobs=1)
     assert failures == ["bad: no such thing", "bad too: no such thing"]
     assert Store(tmp_path).get(KEY)["given"] == 0
-    assert sum("no such thing" in line for line in said) == 1
+    assert sum("no such thing" in line for line in lines) == 1

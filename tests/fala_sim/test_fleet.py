@@ -1,4 +1,4 @@
-"""A fleet of real device folders: few of them, and invented readers."""
+"""A fleet of a few real device folders, with invented readers."""
 
 import json
 import math
@@ -40,13 +40,13 @@ def small():
 
 
 @pytest.fixture(scope="module")
-def place(small, tmp_path_factory):
+def prepared(small, tmp_path_factory):
     return world.prepare(tmp_path_factory.mktemp("fleet"), 0, lambda line: None)
 
 
 @pytest.fixture(scope="module")
-def shared(place):
-    return world.load(place)
+def shared(prepared):
+    return world.load(prepared)
 
 
 def untimed(row):
@@ -56,8 +56,8 @@ def untimed(row):
     } | {name: value for name, value in row.items() if name.startswith("auc")}  # fmt: skip
 
 
-def lucky(monkeypatch, **shares):
-    """What happens to every device, whatever its number."""
+def fix_shares(monkeypatch, **shares):
+    """Set how often each event happens, alike for all devices."""
     usual = {"DAMAGED": 0.0, "KILLED": 0.0, "SHADOWED": 0.0, "LEAVING": 0.0, "CANARY": 1.0}
     for name, share in {**usual, **shares}.items():
         monkeypatch.setattr(life, name, share)
@@ -65,10 +65,8 @@ def lucky(monkeypatch, **shares):
     monkeypatch.setattr(life, "_SPREAD", 0.0)
 
 
-def test_a_device_lives_through_three_releases_and_refuses_the_broken_one(
-    shared, tmp_path, monkeypatch
-):
-    lucky(monkeypatch, SHADOWED=1.0)
+def test_a_device_installs_two_releases_and_rejects_the_broken_one(shared, tmp_path, monkeypatch):
+    fix_shares(monkeypatch, SHADOWED=1.0)
     row = live(3, 0, shared, tmp_path / "one")
     outcomes = {name: rows.OUTCOMES[row[f"{name}_outcome"]] for name in rows.OFFERED}
     assert outcomes["broken"] == "refused"
@@ -82,12 +80,12 @@ def test_a_device_lives_through_three_releases_and_refuses_the_broken_one(
     assert not (tmp_path / "one").exists()
 
 
-def test_what_goes_wrong_is_survived_and_counted(shared, tmp_path, monkeypatch):
-    lucky(monkeypatch, DAMAGED=1.0, KILLED=1.0)
+def test_damaged_downloads_and_kills_are_survived_and_counted(shared, tmp_path, monkeypatch):
+    fix_shares(monkeypatch, DAMAGED=1.0, KILLED=1.0)
     monkeypatch.setattr(life, "_LABELS", 24)
     opened = []
-    true = Device.open
-    monkeypatch.setattr(life.Device, "open", lambda path: opened.append(path) or true(path))
+    open_device = Device.open
+    monkeypatch.setattr(life.Device, "open", lambda path: opened.append(path) or open_device(path))
     row = live(3, 0, shared, tmp_path / "one")
     for name in ("transformer", "broken", "retrained"):
         assert (row[f"{name}_damaged"], row[f"{name}_killed"]) == (1, 1)
@@ -95,9 +93,9 @@ def test_what_goes_wrong_is_survived_and_counted(shared, tmp_path, monkeypatch):
     assert row["transformer_passes"] <= row["budget"]
 
 
-def test_a_broken_release_that_was_taken_is_taken_back(shared, tmp_path, monkeypatch):
-    lucky(monkeypatch)
-    # With two labels a device can prove nothing.
+def test_an_installed_broken_release_is_rolled_back(shared, tmp_path, monkeypatch):
+    fix_shares(monkeypatch)
+    # With two labels a device cannot detect the damage.
     monkeypatch.setattr(life, "_LABELS", 2)
     row = live(3, 0, shared, tmp_path / "one")
     assert rows.OUTCOMES[row["broken_outcome"]] != "refused"
@@ -107,8 +105,8 @@ def test_a_broken_release_that_was_taken_is_taken_back(shared, tmp_path, monkeyp
     assert untimed(live(3, 0, shared, tmp_path / "two")) == untimed(row)
 
 
-def test_a_user_who_leaves_is_offered_nothing_more(shared, tmp_path, monkeypatch):
-    lucky(monkeypatch, LEAVING=1.0)
+def test_a_user_who_leaves_receives_no_release(shared, tmp_path, monkeypatch):
+    fix_shares(monkeypatch, LEAVING=1.0)
     row = live(2, 0, shared, tmp_path / "one")
     assert row["left"] == 1
     assert all(rows.OUTCOMES[row[f"{name}_outcome"]] == "gone" for name in rows.OFFERED)
@@ -116,37 +114,37 @@ def test_a_user_who_leaves_is_offered_nothing_more(shared, tmp_path, monkeypatch
     assert math.isnan(columns["auc_90"][0]) and columns["transformer_passes"][0] == 0
 
 
-def test_chunks_are_kept_and_a_larger_fleet_goes_on(small, place, tmp_path, monkeypatch):
-    here = InProcess()
-    monkeypatch.setattr(engine, "open_engine", lambda *_, **__: here)
-    # One real life, and for all other devices rows that cost nothing.
+def test_a_larger_fleet_reuses_recorded_chunks(small, prepared, tmp_path, monkeypatch):
+    in_process = InProcess()
+    monkeypatch.setattr(engine, "open_engine", lambda *_, **__: in_process)
+    # One real device; all others have invented rows.
     monkeypatch.setattr(life, "DAYS", (0, 90))
     monkeypatch.setattr(life, "_LABELS", 8)
-    made = made_up(4)
+    invented = invented_rows(4)
     monkeypatch.setattr(
-        run, "live", lambda number, *rest: made[number] if number > 0 else live(number, *rest)
+        run, "live", lambda number, *rest: invented[number] if number > 0 else live(number, *rest)
     )
-    (tmp_path / place.name).symlink_to(place)  # the vendor's part is made
-    given = ("--chunk", 2, "--out", tmp_path)
-    works("--devices", 3, *given)
-    assert here.labels == ["devices 0 to 1", "devices 2 to 2"]
-    kept = {path: path.stat().st_mtime_ns for path in tmp_path.glob("rows/*")}
-    result = works("--devices", 4, *given, "--json")
-    assert here.labels[2:] == ["devices 2 to 3"]  # the last one had too few
-    first = min(kept)
-    assert first.stat().st_mtime_ns == kept[first]
+    (tmp_path / prepared.name).symlink_to(prepared)  # the vendor's files are prepared
+    options = ("--chunk", 2, "--out", tmp_path)
+    works("--devices", 3, *options)
+    assert in_process.labels == ["devices 0 to 1", "devices 2 to 2"]
+    modified = {path: path.stat().st_mtime_ns for path in tmp_path.glob("rows/*")}
+    result = works("--devices", 4, *options, "--json")
+    assert in_process.labels[2:] == ["devices 2 to 3"]  # the last chunk was incomplete
+    first = min(modified)
+    assert first.stat().st_mtime_ns == modified[first]
     assert "1 of 2 are recorded already" in result.stderr
-    found = json.loads(result.stdout)
-    assert (found["devices"], found["chunks"]) == (4, 2)
-    assert found["cost"]["projected_core_hours"] > 1
-    # Everything is read, and nothing run.
+    summary = json.loads(result.stdout)
+    assert (summary["devices"], summary["chunks"]) == (4, 2)
+    assert summary["cost"]["projected_core_hours"] > 1
+    # The report reads the rows and runs nothing.
     shown = works("--report", "--out", tmp_path).stdout
-    assert len(here.labels) == 3
+    assert len(in_process.labels) == 3
     for words in ("4 devices", "Quality (mean AUC", "Release 'transformer'", "core-hours"):
         assert words in shown
-    columns, about = rows.read(sorted(kept))
+    columns, metadata = rows.read(sorted(modified))
     assert sorted(columns["device"]) == [0, 1, 2, 3]
-    assert json.loads(about[0]["provenance"])["machine"]["node"] == "local"
+    assert json.loads(metadata[0]["provenance"])["machine"]["node"] == "local"
     fails(fleet("--devices", 4, "--chunk", 3, "--out", tmp_path), "chunk size or version")
     first.write_bytes(b"PAR1 and no more")
     fails(fleet("--report", "--out", tmp_path), "delete it to run its devices again")
@@ -155,10 +153,10 @@ def test_chunks_are_kept_and_a_larger_fleet_goes_on(small, place, tmp_path, monk
     fails(fleet("--report", "--out", tmp_path), "with the extra [cluster]")
 
 
-def made_up(count):
-    """Rows of devices that nobody ran, whose figures are known."""
+def invented_rows(count):
+    """Rows of invented devices with known figures."""
     rng = random.Random(0)
-    found = []
+    invented = []
     for number in range(count):
         row = dict.fromkeys(rows.COLUMNS, 0) | {"device": number, "left": 255, "labels": 10}
         row |= {f"auc_{day}": 0.7 for day in rows.DAYS}
@@ -169,42 +167,42 @@ def made_up(count):
         if number < count // 20:
             row |= {"broken_outcome": rows.OUTCOMES.index("refused" if number % 5 else "personal")}
             row |= {"broken_before": 0.7, "broken_after": 0.7 if number % 5 else 0.3}
-        found.append(row | {"kind": rng.randrange(5)})
-    return found
+        invented.append(row | {"kind": rng.randrange(5)})
+    return invented
 
 
-def test_the_report_counts_who_is_better_off_and_what_was_stopped(tmp_path):
-    about = {"seed": "0", "start": "3.6"}
+def test_the_report_counts_users_better_off_and_the_halted_release(tmp_path):
+    metadata = {"seed": "0", "start": "3.6"}
     for number in range(2):
-        part = made_up(400)[number * 200 : (number + 1) * 200]
-        rows.write(tmp_path / "rows" / f"{number:06}.parquet", rows.frame_of(part), about)
-    found = report.report(tmp_path)
-    assert found["bytes_a_row"] < 200
-    release = found["releases"]["transformer"]
+        part = invented_rows(400)[number * 200 : (number + 1) * 200]
+        rows.write(tmp_path / "rows" / f"{number:06}.parquet", rows.frame_of(part), metadata)
+    summary = report.report(tmp_path)
+    assert summary["bytes_a_row"] < 200
+    release = summary["releases"]["transformer"]
     assert release["carried"]["better"] == 0.75 and release["carried"]["worse"] == 0.25
     assert release["carried"]["tail"] == pytest.approx(-0.2)
     assert release["passes_in_all"] == 8000
     assert release["watt_hours_in_all"] == pytest.approx(400 * 0.5 * 3 / 3600)
-    broken = found["broken"]
+    broken = summary["broken"]
     assert (broken["canary"], broken["canary_refused"], broken["harmed"]) == (20, 0.8, 4)
     assert broken["halted"] and broken["tried_on_a_copy"] == 40
     assert broken["plain"]["auc"] == pytest.approx(0.2)
-    assert found["cost"]["projected_core_hours"] == pytest.approx((1e6 + 1000 * 3.6) / 3600)
-    text = "\n".join(report.in_words(found))
+    assert summary["cost"]["projected_core_hours"] == pytest.approx((1e6 + 1000 * 3.6) / 3600)
+    text = "\n".join(report.in_words(summary))
     assert "the roll-out ended there, with 4 of 400 devices harmed" in text
     assert "75.0% of users better off" in text
 
 
-def test_what_a_fleet_shares_travels(place, tmp_path):
-    """On another machine it is read from where it was unpacked."""
-    moved = {str(path): str(tmp_path / path.name) for path in world.files_of(place)}
-    for path, there in moved.items():
-        Path(there).write_bytes(Path(path).read_bytes())
+def test_shared_files_are_read_from_their_local_paths(prepared, tmp_path):
+    """On another machine they are read from where they were unpacked."""
+    moved = {str(path): str(tmp_path / path.name) for path in world.files_of(prepared)}
+    for path, copy in moved.items():
+        Path(copy).write_bytes(Path(path).read_bytes())
     inputs.set_local_paths(moved)
     try:
-        found = world.load(place)
-        texts = [post.text for post in found.posts[:3]]
-        release = replace(found.releases["transformer"], name="moved")
+        shared = world.load(prepared)
+        texts = [post.text for post in shared.posts[:3]]
+        release = replace(shared.releases["transformer"], name="moved")
         assert release.path.parent == tmp_path
         assert release.inputs(texts).shape[0] == 3
     finally:

@@ -30,7 +30,7 @@ LAYERS, WIDTH, FEED_FORWARD = 2, 768, 3072  # BERT-base, with two of its twelve 
 
 @pytest.fixture(scope="module")
 def rows():
-    """Of a layer as of twelve: all but the head is in proportion."""
+    """Counts of one layer; those of twelve are proportional, except for the head."""
     few = {"BERT-base": BertConfig(num_hidden_layers=LAYERS)}
     return {row["method"]: row for row in table1(few)}
 
@@ -44,7 +44,7 @@ def adapted(model, method):
         return method.adapt(model)
 
 
-def test_bert_base_costs_what_its_shape_says(rows):
+def test_flops_of_bert_base_follow_from_its_shape(rows):
     """2 operations by weight and token, and two products of all pairs of tokens by layer."""
     tokens = BATCH * TOKENS
     weights = LAYERS * (4 * WIDTH**2 + 2 * WIDTH * FEED_FORWARD)
@@ -74,7 +74,7 @@ def test_a_few_counts_give_every_batch(tmp_path):
         assert flops(texts, tokens) == count(model, texts, tokens, logits=3).totals()
 
 
-def test_a_model_that_is_no_polynomial_is_counted_batch_by_batch(monkeypatch):
+def test_a_model_without_a_polynomial_is_counted_batch_by_batch(monkeypatch):
     import fala_sim.training.torch_flops as module
 
     class Odd:
@@ -89,7 +89,7 @@ def test_a_model_that_is_no_polynomial_is_counted_batch_by_batch(monkeypatch):
 
 
 @pytest.mark.parametrize("method", [Full, Adapter, Lora])
-def test_what_is_counted_without_numbers_is_what_runs_with_them(method, tmp_path):
+def test_counted_flops_equal_those_of_a_real_step(method, tmp_path):
     """A real step of training, with the fused attention that training takes."""
     head = make_head()
     model, release = write_new(tmp_path, head)
@@ -108,7 +108,7 @@ def test_what_is_counted_without_numbers_is_what_runs_with_them(method, tmp_path
     assert counted == (forward.get_total_flops(), backward.get_total_flops())
 
 
-def test_solving_costs_a_millionth_of_what_it_spares(rows):
+def test_solving_costs_a_millionth_of_the_saved_flops(rows):
     layers = BACKBONES["BERT-base"].num_hidden_layers / LAYERS
     forward, backward = totals(rows["full"])
     assert 0 < rows["fala-paper"]["solve_flops"] < layers * (forward + backward) / 1_000_000

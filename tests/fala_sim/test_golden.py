@@ -38,7 +38,7 @@ records_of = cache(frame)
 
 
 def by_size(paths):
-    """What is of a large study is run apart."""
+    """Tests of large studies have a mark."""
     return [
         pytest.param(path, marks=pytest.mark.thorough) if set(LARGE) & set(path.parts) else path
         for path in paths
@@ -51,7 +51,7 @@ def test_a_recorded_table_is_made_again(path):
     assert cells(table.markdown()) == cells(path.read_text(encoding="utf-8"))
 
 
-def test_every_table_that_can_be_made_of_recorded_results_is_beside_them():
+def test_every_table_of_recorded_results_is_committed():
     recorded = {path.stem for path in GOLDEN}
     lacking = {f"table-{number}" for number in (1, 3, 4, 5, 6, 7)}
     names = {f"table-{name}" if name.isdigit() else name for name in TABLES}
@@ -63,7 +63,7 @@ def test_every_table_that_can_be_made_of_recorded_results_is_beside_them():
     by_size(path for path in sorted(STUDIES.iterdir()) if path.is_dir()),
     ids=lambda path: path.name,
 )
-def test_a_recorded_study_is_packed_and_is_a_frame_that_parquet_keeps(study, tmp_path):
+def test_a_recorded_study_is_packed_and_survives_parquet(study, tmp_path):
     records = records_of(study)
     assert not records.duplicated(["kind", "data", "method", "user", "seed", "variant"]).any()
     assert records["provenance.commit"].all() and records["date"].notna().all()
@@ -75,7 +75,7 @@ def test_a_recorded_study_is_packed_and_is_a_frame_that_parquet_keeps(study, tmp
     assert back["method"].tolist() == records["method"].tolist()
 
 
-def test_fields_within_fields_are_columns(tmp_path):
+def test_nested_fields_become_columns(tmp_path):
     records = frame(STUDIES / "ratings", "replacement")
     assert set(records["kind"]) == {"replacement"}
     assert records["scores.rmse"].dropna().between(0, 1).all()

@@ -22,8 +22,8 @@ PASSES = {"20": 20, "all": sys.maxsize}
 
 
 @pytest.fixture(scope="module")
-def places(tmp_path_factory):
-    """What is prepared of glove -> bert, and of glove -> glove with a bridge from bert."""
+def folders(tmp_path_factory):
+    """Prepared releases: glove -> bert, and glove -> glove with a bridge from bert."""
     data, work = (tmp_path_factory.mktemp(name) for name in ("data", "work"))
     write_data(data, annotators=3, documents=520)
     glove, bert = (find_source(name, work) for name in ("glove", "bert"))
@@ -37,40 +37,40 @@ def places(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def lives(places):
-    (user,) = load(places[0]).division.users
+def lives(folders):
+    (user,) = load(folders[0]).division.users
     key = Key("history", "posts", "fala", user.name, 0)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(jobs, "PASSES", PASSES)
-        return list(jobs.history(key, places[0], places, frozenset()))
+        return list(jobs.history(key, folders[0], folders, frozenset()))
 
 
-def test_a_release_has_bridges_from_all_earlier_backbones(places):
-    bert, last = (load(place).shipped.path for place in places)
+def test_a_release_has_bridges_from_all_earlier_backbones(folders):
+    bert, last = (load(folder).shipped.path for folder in folders)
     assert set(Bundle.open(last).bridges()) == {Bundle.open(bert).backbone_digest}
 
 
-def test_a_device_is_carried_through_all_releases(lives, places):
-    (user,) = load(places[0]).division.users
-    assert [made.key.variant for made in lives] == list(PASSES)
-    for made in lives:
-        steps = made.content["steps"]
+def test_a_device_installs_all_releases(lives, folders):
+    (user,) = load(folders[0]).division.users
+    assert [entry.key.variant for entry in lives] == list(PASSES)
+    for entry in lives:
+        steps = entry.content["steps"]
         assert [step["backbone"] for step in steps] == ["glove", "bert", "glove"]
         labels = [step["labels"] for step in steps]
         assert labels == sorted(labels) and labels[-1] == len(user.train)
         assert steps[0]["scores"] == pytest.approx(steps[0]["begun"], abs=1e-9)
-        assert made.content["forward_again"]["auc"] is not None
-        assert made.content["rolled_back"]["auc"] is not None
-        assert made.content["skipped"]["auc"] is not None
-    spent = [made.content["steps"][1]["forward_passes"] for made in lives]
+        assert entry.content["forward_again"]["auc"] is not None
+        assert entry.content["rolled_back"]["auc"] is not None
+        assert entry.content["skipped"]["auc"] is not None
+    spent = [entry.content["steps"][1]["forward_passes"] for entry in lives]
     assert 0 < spent[0] <= 20 < spent[1]
-    # With all texts encoded nothing tells the carried model from one that began here.
+    # With all texts encoded, the carried model equals one that began here.
     last = lives[-1].content["steps"][1]
     assert last["scores"]["auc"] == pytest.approx(last["begun"]["auc"], abs=0.01)
 
 
-def test_its_table(lives):
-    records = [{**vars(made.key), **made.content, "provenance": {}} for made in lives]
+def test_the_table_has_a_row_for_each_release(lives):
+    records = [{**vars(entry.key), **entry.content, "provenance": {}} for entry in lives]
     table = tables()["history"](framed(records))
     assert len(table.rows) == len(PASSES) * 4
     assert column(table, "backbone", release=1) == ["bert"] * len(PASSES)

@@ -25,29 +25,29 @@ def test_every_method_has_a_record_of_each_draw(results):
     (examples,) = {record["train"] for record in records if record["variant"] == "all.0"}
     assert draws(examples) == ["5.0", "5.1", "5.2", "10.0", "10.1", "10.2", "20.0", "20.1", "20.2",
                                "50.0", "50.1", "50.2", "all.0"]  # fmt: skip
-    made = {(record["method"], record["variant"]): record for record in records}
-    assert set(made) == {(method, draw) for method in METHODS for draw in draws(examples)}
-    for (method, draw), record in made.items():
+    by_draw = {(record["method"], record["variant"]): record for record in records}
+    assert set(by_draw) == {(method, draw) for method in METHODS for draw in draws(examples)}
+    for (method, draw), record in by_draw.items():
         size = draw.partition(".")[0]
         assert record["train"] == (examples if size == "all" else int(size))
         assert ("decision" in record) == ("decided" in record) == (method == "fala-instant")
     # A slope and a bias leave the ranking as it is.
-    vendor, calibrated = (made[method, "50.0"]["scores"] for method in METHODS[:2])
+    vendor, calibrated = (by_draw[method, "50.0"]["scores"] for method in METHODS[:2])
     assert calibrated["auc"] == pytest.approx(vendor["auc"])
     assert calibrated["loss"] != pytest.approx(vendor["loss"])
 
 
-def test_settings_are_those_that_validation_users_chose_at_that_number(results):
+def test_settings_are_chosen_on_validation_users_at_each_size(results):
     searched = read_records(results, "labels-search")
     assert {record["method"] for record in searched} == {"top"}
     for record in read_records(results, "labels"):
         size = record["variant"].partition(".")[0]
         # At a number that validation users do not have, all of theirs.
-        at = {one["variant"] for one in searched}
-        size = size if size in at else "all"
-        tried = [one["tried"] for one in searched if one["variant"] == size]
+        sizes = {search["variant"] for search in searched}
+        size = size if size in sizes else "all"
+        tried = [search["tried"] for search in searched if search["variant"] == size]
         if record["method"] == "top":
-            options = [one["settings"] for one in tried[0]]
+            options = [search["settings"] for search in tried[0]]
             means = [sum(person[number]["scores"]["auc"] for person in tried)
                      for number in range(len(options))]  # fmt: skip
             assert means[options.index(record["settings"])] == pytest.approx(max(means))
@@ -73,7 +73,7 @@ def test_the_table_has_means_of_draws_and_differences_from_the_vendor(results):
     assert difference == pytest.approx(row["log loss"]["mean"] - vendor["log loss"]["mean"])
 
 
-def test_fewer_labels_are_among_more():
+def test_smaller_draws_are_subsets_of_larger_draws():
     user = User(
         "ada", [f"text {n}" for n in range(60)], ["yes", "no"] * 30, ["a", "b"], ["yes"] * 2
     )
@@ -88,7 +88,7 @@ def test_fewer_labels_are_among_more():
     )
 
 
-def test_a_user_with_few_labels_has_all_of_them_alone_and_one_without_any_is_not_run(tmp_path):
+def test_a_user_with_few_labels_has_one_draw_and_a_user_without_labels_none(tmp_path):
     users = {"ada": 3, "bob": 0}
     study = SimpleNamespace(
         store=Store(tmp_path),

@@ -1,4 +1,4 @@
-"""Runs of the laboratory, from data to records: built-in backbones, small data, real processes."""
+"""Runs of the laboratory, from data to records, in real processes on small data."""
 
 import json
 import os
@@ -38,7 +38,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def results(folder, tmp_path_factory):
-    """The records that table 2 needs, from one run; those that resume it name another path."""
+    """The records of table 2 from one run, which later runs resume by another path."""
     results = tmp_path_factory.mktemp("results")
     with pytest.MonkeyPatch.context() as patched:
         patched.chdir(results.parent)
@@ -46,18 +46,18 @@ def results(folder, tmp_path_factory):
     return results
 
 
-def appended(results):
-    """What the run's own file has, by key."""
+def records_in(results):
+    """The records of the run's database, by key."""
     with sqlite3.connect(results / DATABASE) as database:
         return dict(database.execute("SELECT key, record FROM records"))
 
 
 def test_every_method_and_user_has_a_record(results):
-    found = read_records(results, "replacement")
-    assert {(r["method"], r["user"]) for r in found} == {
+    records = read_records(results, "replacement")
+    assert {(r["method"], r["user"]) for r in records} == {
         (method, user) for method in METHODS.split(",") for user in ("a0", "a1")
     }
-    for record in found:
+    for record in records:
         assert 0 <= record["scores"]["auc"] <= 1
         assert record["provenance"]["machine"]["cores"] == os.cpu_count()
         assert set(record["cross"]) == {"a0", "a1"} - {record["user"]}
@@ -76,11 +76,11 @@ def test_costs_are_measured(results):
         assert record["cost"]["total"]["peak_memory"] >= record["cost"]["start_memory"] > 1e7
 
 
-def test_records_tell_of_the_old_model_blended_in(folder, results):
-    found = {(r["method"], r["user"]): r for r in read_records(results, "replacement")}
+def test_records_have_scores_blended_with_the_old_model(folder, results):
+    by_user = {(r["method"], r["user"]): r for r in read_records(results, "replacement")}
     tested = divide(f"lewidi:{folder}", folder, users=2, seed=0, role="test").users
     labels = {user.name: user.test_labels for user in tested}
-    for (method, user), record in found.items():
+    for (method, user), record in by_user.items():
         new, old = np.array(record["logits"]), np.array(record["old_logits"])
         assert new.shape == old.shape == (record["test"],)
         truth = np.array(labels[user]) == "1"
@@ -95,21 +95,21 @@ def test_records_tell_of_the_old_model_blended_in(folder, results):
         assert record["blends"]["0.7"]["accuracy"] == pytest.approx(np.mean(mostly == truth))
         if method == "old":
             assert record["blended"]["scores"] == record["scores"]
-    assert found["global", "a0"]["blended"]["scores"] != found["global", "a0"]["scores"]
+    assert by_user["global", "a0"]["blended"]["scores"] != by_user["global", "a0"]["scores"]
     for record in read_records(results, "search"):
-        for one in record["tried"]:
-            assert set(one["blends"]) == {"0.1", "0.2", "0.3", "0.5", "0.7"}
-            assert all(0 <= blend["auc"] <= 1 for blend in one["blends"].values())
+        for attempt in record["tried"]:
+            assert set(attempt["blends"]) == {"0.1", "0.2", "0.3", "0.5", "0.7"}
+            assert all(0 <= blend["auc"] <= 1 for blend in attempt["blends"].values())
 
 
-def test_settings_are_those_that_validation_users_chose(results):
+def test_settings_are_the_best_on_validation_users(results):
     searched = [r for r in read_records(results, "search") if r["method"] == "fala-paper"]
     assert not {r["user"] for r in searched} & {"a0", "a1"}
     assert all(len(r["tried"]) == 12 for r in searched)
     means = {}
     for record in searched:
-        for one in record["tried"]:
-            means.setdefault(json.dumps(one["settings"]), []).append(one["scores"]["auc"])
+        for attempt in record["tried"]:
+            means.setdefault(json.dumps(attempt["settings"]), []).append(attempt["scores"]["auc"])
     best = max(means, key=lambda name: sum(means[name]))
     chosen = {json.dumps(r["settings"]) for r in read_records(results, "replacement")
               if r["method"] == "fala-paper"}  # fmt: skip
@@ -117,19 +117,19 @@ def test_settings_are_those_that_validation_users_chose(results):
     assert not chosen
 
 
-def test_what_is_recorded_is_not_run_again(folder, results):
-    before = appended(results)
+def test_recorded_jobs_are_not_run_again(folder, results):
+    before = records_in(results)
     again = done("table", "2", "--run", *arguments(folder, results))
-    assert appended(results) == before
+    assert records_in(results) == before
     assert again["name"] == "table-2"
 
 
-def test_a_lost_record_alone_is_made_again(folder, results, tmp_path):
-    """Also where the others are packed; tables read both alike."""
+def test_only_a_missing_record_is_made_again(folder, results, tmp_path):
+    """Also where the other records are packed; tables read both."""
     copied = tmp_path / "copied"
     shutil.copytree(results, copied)
     before = done("table", "2", "--run", *arguments(folder, copied))
-    kept = read_records(copied)
+    records = read_records(copied)
     lost = Key("replacement", f"lewidi:{folder}", "global", "a1", 0)
     with sqlite3.connect(copied / DATABASE) as database:
         database.execute('DELETE FROM records WHERE key LIKE \'%"global", "a1"%\'')
@@ -138,14 +138,14 @@ def test_a_lost_record_alone_is_made_again(folder, results, tmp_path):
     (copied / DATABASE).unlink()
     after = done("table", "2", "--run", *arguments(folder, copied))
     assert after["rows"] == before["rows"]
-    (again,) = map(json.loads, appended(copied).values())
-    (earlier,) = (record for record in kept if key_of(record) == lost)
+    (again,) = map(json.loads, records_in(copied).values())
+    (earlier,) = (record for record in records if key_of(record) == lost)
     assert key_of(again) == lost
     assert again["scores"] == earlier["scores"]
 
 
-def test_a_killed_run_leaves_whole_records_and_goes_on(folder, results, tmp_path):
-    """What all jobs share is prepared already, and there are no settings to choose."""
+def test_a_killed_run_leaves_whole_records_and_resumes(folder, results, tmp_path):
+    """The releases are prepared already, and these methods have no settings."""
     shutil.copytree(results, tmp_path / "results")
     results = tmp_path / "results"
     with sqlite3.connect(results / DATABASE) as database:
@@ -164,42 +164,42 @@ def test_a_killed_run_leaves_whole_records_and_goes_on(folder, results, tmp_path
         process.send_signal(signal.SIGKILL)
         process.wait()
     time.sleep(1.0)  # its jobs end with it
-    kept = appended(results)
+    records = records_in(results)
     time.sleep(1.0)
-    assert appended(results) == kept
+    assert records_in(results) == records
     works("table", "2", "--run", *fewer)
-    after = appended(results)
+    after = records_in(results)
     assert len(after) == 1 + 6  # a division, and three methods of two users
-    assert {key: after[key] for key in kept} == kept
+    assert {key: after[key] for key in records} == records
 
 
-def test_a_folder_is_of_one_plan(folder, results):
+def test_a_results_folder_rejects_another_plan(folder, results):
     message = failed("table", "2", "--run", *arguments(folder, results), "--users", "3")
     assert "has records with --users 2, not with --users 3" in message
 
 
 @pytest.mark.thorough
 def test_a_folder_of_the_same_name_is_another_data_set(folder, results, tmp_path):
-    """Its scores are its own: nothing of the first one's records is taken for them."""
-    other = write_data(tmp_path / "elsewhere" / folder.name, seed=1)
+    """Records of the first folder are not reused for it."""
+    other_folder = write_data(tmp_path / "elsewhere" / folder.name, seed=1)
     (tmp_path / "copied").mkdir()
     shutil.copyfile(results / DATABASE, tmp_path / "copied" / DATABASE)
     few = ["--methods", "global"]
-    first = works("table", "2", "--run", *arguments(other, tmp_path / "copied"), *few)
+    first = works("table", "2", "--run", *arguments(other_folder, tmp_path / "copied"), *few)
     assert "are recorded already" not in first.stderr
-    found = read_records(tmp_path / "copied", "replacement")
-    new = [record for record in found if record["data"] == f"lewidi:{other}"]
+    records = read_records(tmp_path / "copied", "replacement")
+    new = [record for record in records if record["data"] == f"lewidi:{other_folder}"]
     assert {record["user"] for record in new} == {"a0", "a1"}
-    # Named from where it lies, it is the same.
-    before = appended(tmp_path / "copied")
+    # By a relative path, it is the same data set.
+    before = records_in(tmp_path / "copied")
     monkey = pytest.MonkeyPatch()
     with monkey.context() as patched:
-        patched.chdir(other.parent)
-        works("table", "2", "--run", *arguments(other.name, tmp_path / "copied"), *few)
-    assert appended(tmp_path / "copied") == before
+        patched.chdir(other_folder.parent)
+        works("table", "2", "--run", *arguments(other_folder.name, tmp_path / "copied"), *few)
+    assert records_in(tmp_path / "copied") == before
 
 
-def test_data_that_changed_is_told(folder, results, tmp_path):
+def test_a_results_folder_rejects_changed_data(folder, results, tmp_path):
     copied = tmp_path / "copied"
     shutil.copytree(results, copied)
     write_data(folder, seed=1)
@@ -212,7 +212,7 @@ def test_data_that_changed_is_told(folder, results, tmp_path):
 
 
 def test_records_are_read_without_the_data(folder, results, tmp_path):
-    """Also where the data has gone, and nothing that was prepared from it is left."""
+    """Also without the data and the prepared files."""
     copied = tmp_path / "copied"
     copied.mkdir()
     shutil.copyfile(results / DATABASE, copied / DATABASE)
@@ -224,13 +224,13 @@ def test_records_are_read_without_the_data(folder, results, tmp_path):
     assert "FaLA" in shown
 
 
-def test_a_bundle_alone_cannot_be_trained(folder, results):
+def test_methods_that_train_are_left_out_for_a_bundle(folder, results):
     fewer = ("--methods", "global,lora")
     result = works("table", "2", "--run", *arguments(folder, results), *fewer)
     assert "left out, because they train a transformer: lora;" in result.stderr
 
 
-def test_mistakes_are_one_line(folder, tmp_path):
+def test_invalid_options_end_in_one_line(folder, tmp_path):
     base = arguments(folder, tmp_path)
 
     fails(

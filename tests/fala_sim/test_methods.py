@@ -68,7 +68,7 @@ def test_the_top_layer_learns_ratings():
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(("task", "labels"), CASES)
-def test_answers_as_the_vendor_without_examples(name, task, labels):
+def test_equals_the_vendors_model_without_examples(name, task, labels):
     where = situation(task, labels, train=0)
     scores = find_method(name).fit(where, SETTINGS[name])
     expected = vendor_logits(where, where.user.test)
@@ -85,7 +85,7 @@ def test_answers_as_the_vendor_without_examples(name, task, labels):
         ("matching", 2, 12, True),
     ],
 )
-def test_gives_finite_logits_whatever_little_there_is(name, task, labels, train, one_class):
+def test_logits_are_finite_for_very_few_examples(name, task, labels, train, one_class):
     where = situation(task, labels, train=train, test=40, one_class=one_class)
     for settings, scores in find_method(name).search(where):
         logits = scores(where.user.test)
@@ -101,12 +101,12 @@ def test_one_label_alone_leaves_the_vendors_model(name):
 
 
 @pytest.mark.parametrize("name", ["knn", "logistic"])
-def test_a_label_never_given_is_never_the_answer(name):
+def test_a_label_without_examples_is_never_predicted(name):
     where = situation(labels=3)
-    kept = [i for i, label in enumerate(where.user.train_labels) if label != "b"]
+    rows = [i for i, label in enumerate(where.user.train_labels) if label != "b"]
     user = where.user
     user = User(
-        user.name, [user.train[i] for i in kept], [user.train_labels[i] for i in kept],
+        user.name, [user.train[i] for i in rows], [user.train_labels[i] for i in rows],
         user.test, user.test_labels,
     )  # fmt: skip
     where = replace(where, user=user)
@@ -115,7 +115,7 @@ def test_a_label_never_given_is_never_the_answer(name):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_search_is_of_the_common_effort_and_costs_no_forward_pass(name):
+def test_a_search_tries_the_common_number_of_settings_without_forward_passes(name):
     where = situation(train=20)
     tried = [settings for settings, _ in find_method(name).search(where)]
     assert len({tuple(sorted(settings.items())) for settings in tried}) == len(tried) == EFFORT
@@ -161,8 +161,8 @@ def test_the_papers_fala_untuned_is_equation_1(task, labels, monkeypatch):
     expected = np.empty((300, targets.shape[1]))
     for row, (w, b) in enumerate(zip(where.new.head.weight, where.new.head.bias, strict=True)):
         E = (inputs[chosen] * w).astype(np.float64)
-        left = E.T @ E / len(chosen) + 0.1 * np.eye(NEW_DIMENSION)
-        theta = np.linalg.solve(left, E.T @ (targets[:, row] - b) / len(chosen))
+        gram = E.T @ E / len(chosen) + 0.1 * np.eye(NEW_DIMENSION)
+        theta = np.linalg.solve(gram, E.T @ (targets[:, row] - b) / len(chosen))
         expected[:, row] = (where.new.inputs(where.user.test) * w) @ theta + b
     np.testing.assert_allclose(scores(where.user.test), expected, atol=1e-5)
 
@@ -200,19 +200,19 @@ def test_tuning_the_matrix_leaves_the_bias():
     assert not np.allclose(tuned.theta, start.theta)
 
 
-def test_a_matrix_is_found_again_in_the_weights_that_a_device_keeps():
-    """Omega = theta * w, also where w is nothing at all, or so small that the quotient is huge."""
+def test_a_matrix_is_recovered_from_a_devices_weights():
+    """Omega = theta * w, also where w is 0, or so small that the quotient is huge."""
     weight = np.array([[2.0, 0.0, -0.5, 1e-40]], "f4")
     head = Head("classification", ("a", "b"), weight, np.array([0.1], "f4"))
-    kept = PersonalModel(head, np.array([[3.0, 0.0, 1.0, 1.0]]), head.bias)
-    matrix = Matrix.of(kept)
+    model = PersonalModel(head, np.array([[3.0, 0.0, 1.0, 1.0]]), head.bias)
+    matrix = Matrix.of(model)
     assert matrix.theta[0, :3].tolist() == [1.5, 0, -2]
     assert np.isfinite(matrix.theta).all()
-    given = np.ones((1, 4), "f4")
-    given[0, 3] = 0
-    assert matrix.logits(given)[0, 0] == pytest.approx(3 + 1 + 0.1)
-    start = fit_matrix(head, given, logits=np.array([[1.0]]), prior="zero", lambda_=0.1)
-    np.testing.assert_allclose(Matrix.of(start).logits(given), start.logits(given), rtol=1e-6)
+    inputs = np.ones((1, 4), "f4")
+    inputs[0, 3] = 0
+    assert matrix.logits(inputs)[0, 0] == pytest.approx(3 + 1 + 0.1)
+    start = fit_matrix(head, inputs, logits=np.array([[1.0]]), prior="zero", lambda_=0.1)
+    np.testing.assert_allclose(Matrix.of(start).logits(inputs), start.logits(inputs), rtol=1e-6)
 
 
 def test_operations_of_a_fit_follow_from_its_sizes():
@@ -223,8 +223,8 @@ def test_operations_of_a_fit_follow_from_its_sizes():
     assert fit_flops(dual) == 2 * 30 + 2 * 3**3 / 3 + 2 * 2 * (5 * 3**2 + 12)
 
 
-def test_reports_of_a_replacement_and_its_refinements_are_one():
-    """The reports themselves stay as they were."""
+def test_a_report_includes_the_refinements_of_its_replacement():
+    """The two reports are unchanged."""
     first = Report(
         "glove", "bert", "vendor", "too early", examples=40, forward_passes=5,
         losses={"vendor": 0.7, "personal": 0.8}, seconds={"solve": 1.0},
@@ -255,11 +255,11 @@ def test_a_map_between_nearly_equal_spaces_keeps_the_old_model(name, task):
     where = situation(task, train=200)
     scores = find_method(name).fit(where, SETTINGS[name] | {"ridge": 1e-6})
     old = where.old_logits(where.user.test)
-    kept = np.corrcoef(scores(where.user.test)[:, 0], old[:, 0])[0, 1]
-    assert kept > 0.99
+    correlation = np.corrcoef(scores(where.user.test)[:, 0], old[:, 0])[0, 1]
+    assert correlation > 0.99
 
 
-def test_procrustes_is_scipys_where_dimensions_are_equal():
+def test_procrustes_of_equal_dimensions_equals_scipys():
     import scipy.linalg
 
     random = np.random.default_rng(0)
@@ -290,7 +290,7 @@ def test_an_affine_map_of_full_rank_is_ridge_regression():
     np.testing.assert_allclose(fitted(new.astype("f4")), peer.predict(new), atol=1e-5)
 
 
-def test_an_affine_map_has_the_rank_asked_for_and_the_least_error():
+def test_an_affine_map_has_the_requested_rank_and_the_least_error():
     random = np.random.default_rng(0)
     new, old = random.normal(size=(30, 7)), random.normal(size=(30, 4))
     fitted = find_method("affine").fit_map(new, old, {"rank": 2, "ridge": 1e-9}, Stage())
@@ -302,13 +302,13 @@ def test_an_affine_map_has_the_rank_asked_for_and_the_least_error():
     assert np.sum((fitted(new.astype("f4")) - old) ** 2) == pytest.approx(least, rel=1e-4)
 
 
-def test_neighbours_count_the_smoothed_votes_of_the_nearest():
+def test_neighbours_score_the_smoothed_votes_of_the_nearest():
     where = situation(train=50)
     scores = find_method("knn").fit(where, {"k": 5, "temperature": 1e6})
     inputs = where.new.inputs(where.user.train)
     text = where.user.test[0]
-    one = where.new.embeddings[text]
-    cosines = inputs @ one / np.linalg.norm(inputs, axis=1)
+    embedding = where.new.embeddings[text]
+    cosines = inputs @ embedding / np.linalg.norm(inputs, axis=1)
     votes = [where.user.train_labels[i] for i in np.argsort(-cosines)[:5]]
     expected = np.log((votes.count("b") + 0.5) / (votes.count("a") + 0.5))
     assert scores([text])[0, 0] == pytest.approx(expected, abs=1e-4)
@@ -330,22 +330,22 @@ def test_adapters_are_in_every_layer_of_every_kind_and_begin_near_the_identity(k
     ids = torch.arange(5, 15)[None]
     before = model(ids).last_hidden_state
     adapted = Adapter.adapt(model)
-    trained = {name for name, one in adapted.named_parameters() if one.requires_grad}
+    trained = {name for name, parameter in adapted.named_parameters() if parameter.requires_grad}
     bottlenecks = [name for name in trained if "adapter" in name]
     layers = 1 if kind == "albert" else 2  # whose layers share their weights
     assert len(bottlenecks) == layers * 2 * 4
     after = adapted.eval()(ids).last_hidden_state
     assert 0 < (after - before).abs().max() < 0.05
     adapted.train()(ids).last_hidden_state.square().sum().backward()
-    for name, one in adapted.named_parameters():
-        assert name not in bottlenecks or one.grad.abs().sum() > 0
+    for name, parameter in adapted.named_parameters():
+        assert name not in bottlenecks or parameter.grad.abs().sum() > 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", FAMILY)
 def test_lora_trains_queries_and_values_of_every_kind_that_is_exported(kind):
     trained = [
-        name for name, one in Lora.adapt(small_model(kind)).named_parameters() if one.requires_grad
+        name for name, p in Lora.adapt(small_model(kind)).named_parameters() if p.requires_grad
     ]
     layers = 1 if kind == "albert" else 2  # whose layers share their weights
     assert len(trained) == layers * 2 * 2

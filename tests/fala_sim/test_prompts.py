@@ -40,48 +40,48 @@ def lines_of(path):
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-# --- who is known, and who is new ------------------------------------------------------------
+# --- known and new writers -------------------------------------------------------------------
 
 
-def test_nobody_trains_on_a_test_document_and_new_writers_train_nothing(tmp_path):
+def test_training_rows_have_no_test_documents_and_no_new_writers(tmp_path):
     data = write_data(tmp_path / "small")
     written = write_rows(f"lewidi:{data}", None, tmp_path / "rows", SMALL, users=3, seed=0)
     assert dict(written.writers) == {"a0": "known", "a1": "known", "a2": "known", "a3": "new"}
-    training, asked = lines_of(written.training), lines_of(written.evaluation)
+    training, evaluation = lines_of(written.training), lines_of(written.evaluation)
     assert {row["user"] for row in training} == {"a0", "a1", "a2"}
     assert {row["split"] for row in training} == {"public"}
-    tested = {folded(row["text"]) for row in asked if row["split"] == "test"}
+    tested = {folded(row["text"]) for row in evaluation if row["split"] == "test"}
     assert tested and not tested & {folded(row["text"]) for row in training}
     for user in written.writers:
-        own = [row["split"] for row in asked if row["user"] == user]
-        assert (own.count("train"), own.count("test")) == (12, 6)
-    # What a known writer's personal head learns is what was trained on.
-    learnt = [(row["user"], row["text"]) for row in asked if row["split"] == "train"]
-    assert {(row["user"], row["text"]) for row in training} <= set(learnt)
+        splits = [row["split"] for row in evaluation if row["user"] == user]
+        assert (splits.count("train"), splits.count("test")) == (12, 6)
+    # A known writer's personal head learns the rows of the training.
+    train_rows = [(row["user"], row["text"]) for row in evaluation if row["split"] == "train"]
+    assert {(row["user"], row["text"]) for row in training} <= set(train_rows)
 
 
-def test_all_of_it_is_all_that_nobody_is_tested_on(tmp_path):
+def test_extent_all_has_every_row_that_is_not_a_test_document(tmp_path):
     data = write_data(tmp_path / "small")
     written = write_rows(f"lewidi:{data}", None, tmp_path / "rows", ALL, users=3, seed=0)
-    training, asked = lines_of(written.training), lines_of(written.evaluation)
+    training, evaluation = lines_of(written.training), lines_of(written.evaluation)
     assert {row["user"] for row in training} == {"a0", "a1", "a2", "a4", "a5"}
-    tested = {folded(row["text"]) for row in asked if row["split"] == "test"}
+    tested = {folded(row["text"]) for row in evaluation if row["split"] == "test"}
     assert not tested & {folded(row["text"]) for row in training}
-    # Of few people all are known.
-    every = write_rows(f"lewidi:{data}", None, tmp_path / "every", ALL, users=12, seed=0)
-    assert list(every.writers.values()) == ["known"] * 6
+    # Where people are few, all are known.
+    few_writers = write_rows(f"lewidi:{data}", None, tmp_path / "every", ALL, users=12, seed=0)
+    assert list(few_writers.writers.values()) == ["known"] * 6
 
 
-def test_another_data_set_s_writers_are_asked_and_are_nobody_here(tmp_path):
+def test_writers_of_another_data_set_are_only_evaluated(tmp_path):
     write_data(tmp_path / "md-agreement")
     write_data(tmp_path / "hs-brexit", annotators=2, seed=1)
     written = write_rows("md-agreement", tmp_path, tmp_path / "rows", SMALL, users=3, seed=0)
     elsewhere = [user for user, group in written.writers.items() if group == "elsewhere"]
     assert sorted(elsewhere) == ["hs-brexit a0", "hs-brexit a1"]
-    own = [row["split"] for row in lines_of(written.evaluation) if row["user"] == "hs-brexit a0"]
-    assert (own.count("train"), own.count("test")) == (4, 4)
+    splits = [row["split"] for row in lines_of(written.evaluation) if row["user"] == "hs-brexit a0"]
+    assert (splits.count("train"), splits.count("test")) == (4, 4)
     assert not any("brexit" in row["user"] for row in lines_of(written.training))
-    # The data set may not be there: then nobody of it is asked.
+    # Without the other data set, its writers are left out.
     write_data(tmp_path / "alone" / "md-agreement")
     rows = tmp_path / "rows-alone"
     alone = write_rows("md-agreement", tmp_path / "alone", rows, SMALL, users=3, seed=0)
@@ -91,32 +91,32 @@ def test_another_data_set_s_writers_are_asked_and_are_nobody_here(tmp_path):
 # --- a training and its records --------------------------------------------------------------
 
 
-def answer(user, split, label, own, embedding, unknown=None):
+def answer_line(user, split, label, logits, embedding, unknown_logits=None):
     return {"line": 1, "user": user, "split": split, "label": label, "known": user != "new",
-            "logits": own, "unknown": own if unknown is None else unknown,
+            "logits": logits, "unknown": logits if unknown_logits is None else unknown_logits,
             "embedding": embedding}  # fmt: skip
 
 
 @pytest.fixture
 def task(tmp_path):
-    """Of a training that was over, and asked, when the run was killed."""
+    """Trainings that were finished and evaluated before the run was killed."""
     rng = np.random.default_rng(0)
     written = Written(tmp_path / "training.jsonl", tmp_path / "asked.jsonl",
                       {"w": "known", "new": "new"})  # fmt: skip
-    about = {"extent": "quick", "tokens": 48, "no_hard": "", "elsewhere": ""}
+    description = {"extent": "quick", "tokens": 48, "no_hard": "", "elsewhere": ""}
     prepared = Writers("md-agreement", 0, tmp_path / "work", written, tmp_path / "tiny", "tiny",
-                        (), about, {"data": "d", "new": "n", "plan": "p"})  # fmt: skip
+                        (), description, {"data": "d", "new": "n", "plan": "p"})  # fmt: skip
     head = make_head()
     lines = []
     for user in written.writers:
         for split, count in (("train", 40), ("test", 20)):
             vectors = rng.normal(size=(count, DIMENSION)).astype(np.float32)
             for vector in vectors:
-                own = float(head.weight[0] @ vector + head.bias[0])
-                # The writer cares for what the vendor's head does not look at.
+                logit = float(head.weight[0] @ vector + head.bias[0])
+                # The label depends on a direction that the vendor's head ignores.
                 label = int(vector[0] * head.weight[0, 1] > vector[1] * head.weight[0, 0])
-                told = [own + 0.5] if user == "w" else [own]
-                lines.append(answer(user, split, label, [own], vector.tolist(), told))
+                unknown = [logit + 0.5] if user == "w" else [logit]
+                lines.append(answer_line(user, split, label, [logit], vector.tolist(), unknown))
     for method in ("none", "soft-all"):
         folder = prepared.folder / f"prompt-{method}-0"
         (folder / "training" / "model").mkdir(parents=True)
@@ -136,33 +136,33 @@ def task(tmp_path):
     return prepared
 
 
-def test_every_writer_is_recorded_and_what_peers_need_is_kept(task, tmp_path):
+def test_every_writer_is_recorded_and_the_peers_model_is_kept(task, tmp_path):
     results = tmp_path / "results"
     for method in ("none", "soft-all"):
         key = Key("prompt", "md-agreement", method, "all", 0)
-        *_, last = given = list(jobs.train(task, key, ()))
+        *_, last = entries = list(jobs.train(task, key, ()))
         training = jobs.training_key(key)
-        # The training's own is the last record; what it was made of is removed after it only.
+        # The training's record is the last; its files are removed after it only.
         assert last.key == training and last.spent
-        assert not any(made.spent for made in given[:-1])
-        write(results, given)
-    found = {(one["method"], one["user"]): one for one in read_records(results, "prompt")}
-    assert set(found) == {(m, u) for m in ("none", "soft-all") for u in ("w", "new")}
-    record = found["soft-all", "w"]
+        assert not any(entry.spent for entry in entries[:-1])
+        write(results, entries)
+    by_writer = {(r["method"], r["user"]): r for r in read_records(results, "prompt")}
+    assert set(by_writer) == {(m, u) for m in ("none", "soft-all") for u in ("w", "new")}
+    record = by_writer["soft-all", "w"]
     assert (record["group"], record["train"], record["test"]) == ("known", 40, 20)
     assert record["unknown_logits"] != record["logits"]
-    assert record["unknown"]["auc"] == record["scores"]["auc"]  # it is the same half more
+    assert record["unknown"]["auc"] == record["scores"]["auc"]  # both are higher by the same 0.5
     assert record["personal"]["auc"] > record["scores"]["auc"] + 0.1
-    assert found["soft-all", "new"]["unknown_logits"] == found["soft-all", "new"]["logits"]
-    said = Store(results).get(Key("prompt-training", "md-agreement", "soft-all", "all", 0))
-    assert said["parameters"]["trained"] == 100 and said["seconds"] > 5
-    assert str(tmp_path) not in json.dumps([record, said])
+    assert by_writer["soft-all", "new"]["unknown_logits"] == by_writer["soft-all", "new"]["logits"]
+    summary = Store(results).get(Key("prompt-training", "md-agreement", "soft-all", "all", 0))
+    assert summary["parameters"]["trained"] == 100 and summary["seconds"] > 5
+    assert str(tmp_path) not in json.dumps([record, summary])
     assert (task.folder / "prompt-none-0" / "training" / "model").is_dir()
     assert not (task.folder / "prompt-none-0" / "training" / "task").exists()
     assert not (task.folder / "prompt-soft-all-0").exists()
 
 
-def test_a_personal_head_is_what_a_device_learns(tmp_path):
+def test_a_personal_head_equals_a_devices_model(tmp_path):
     from fala import Device
 
     head = make_head()
@@ -183,28 +183,28 @@ def test_a_personal_head_is_what_a_device_learns(tmp_path):
     assert np.abs(weight - head.weight).max() > 0.01
 
 
-# --- what is planned, and what is refused ----------------------------------------------------
+# --- plans and errors ------------------------------------------------------------------------
 
 
 def test_the_exporters_command_takes_every_trial():
     needed = ("model", "--data", "d", "--work", "w", "--resume", "--out", "o", "--name", "n")
     planned = trials(KINDS)
-    assert len({(one.method, one.variant) for one in planned}) == len(planned)
+    assert len({(trial.method, trial.variant) for trial in planned}) == len(planned)
     for trial in planned:
-        more = ("--quantize", "none", "--seed", "0", "--max-length", "48", "--json")
-        given = [*needed, "--kind", trial.method, *trial.options, *more]
-        params = exporters_command.make_context("prompts", given).params
+        common = ("--quantize", "none", "--seed", "0", "--max-length", "48", "--json")
+        arguments = [*needed, "--kind", trial.method, *trial.options, *common]
+        params = exporters_command.make_context("prompts", arguments).params
         assert Options(PromptedRelease).build(params).prompts.mistake() is None
         assert params["fixed_backbone"] == (trial.variant == "fixed")
         assert params["mlm"] == (trial.variant == "mlm")
     assert not any("hard" in trial.method for trial in trials(KINDS, hard=False))
-    lengths = [one for one in trials(["prompt-length"]) if one.kind == "prompt-length"]
-    assert sorted({one.variant for one in lengths}) == [
+    lengths = [trial for trial in trials(["prompt-length"]) if trial.kind == "prompt-length"]
+    assert sorted({trial.variant for trial in lengths}) == [
         "length-1", "length-16", "length-256", "length-32",
     ]  # fmt: skip
 
 
-def test_what_cannot_be_tried_is_refused(tmp_path):
+def test_unsupported_backbones_and_data_are_rejected(tmp_path):
     common = ("table", "prompts", "--run", "--results", tmp_path / "results")
     write_word_vectors(tmp_path / "x.fala")
     fails(run(*common, "--new", tmp_path / "x.fala"), "only a graph")
@@ -212,14 +212,14 @@ def test_what_cannot_be_tried_is_refused(tmp_path):
     assert not list(tmp_path.rglob("*.json"))
 
 
-def test_records_of_another_plan_are_not_taken_for_this_ones(task, tmp_path):
+def test_records_of_another_plan_are_rejected(task, tmp_path):
     results = tmp_path / "results"
     key = Key("prompt", "md-agreement", "none", "all", 0)
     write(results, jobs.train(task, key, ()))
     check_records(Store(results), KINDS, "md-agreement", task.digests)
     with pytest.raises(OtherPlanError, match="another folder with --results"):
-        other = {**task.digests, "plan": "whole"}
-        check_records(Store(results), KINDS, "md-agreement", other)
+        digests = {**task.digests, "plan": "whole"}
+        check_records(Store(results), KINDS, "md-agreement", digests)
 
 
 # --- tables ----------------------------------------------------------------------------------
@@ -237,7 +237,7 @@ def table(records):
     return TABLES["prompts"](records)
 
 
-def test_prompts_are_told_by_writer_against_none(table):
+def test_the_table_compares_prompts_with_none_by_writer(table):
     where = {"writers": "3 known", "prompts": "soft, all layers"}
     auc = cell(table, "AUC", **where)
     # Of each writer two seeds, of which one is 0.01 better: three writers count, not six.
@@ -253,18 +253,18 @@ def test_prompts_are_told_by_writer_against_none(table):
     assert cell(table, "pooled AUC", **where) == pytest.approx(0.75, abs=0.01)
 
 
-def test_a_personal_head_is_told_against_none_with_one(table):
+def test_the_table_compares_personal_heads_with_none_with_one(table):
     where = {"writers": "3 new", "prompts": "soft, all layers"}
     assert cell(table, "AUC with a personal head", **where).mean == pytest.approx(0.795)
     assert cell(table, "against none with one", **where).mean == pytest.approx(0.01)
-    # LoRA has learnt of the same rows as the head: it is compared with that, and with none.
+    # LoRA trains on the rows of the personal head, and is compared with it and with none.
     peer = {"writers": "3 new", "prompts": "none; then LoRA on the writer's rows"}
     assert cell(table, "against none", **peer).mean == pytest.approx(0.04)
     assert cell(table, "against none with one", **peer).mean == pytest.approx(0.01)
     assert cell(table, "AUC with a personal head", **peer) is None
 
 
-def test_what_was_not_run_is_told_and_writers_elsewhere_have_no_peers(table):
+def test_trials_that_were_not_run_are_marked_and_other_data_has_no_peers(table):
     assert cell(table, "numbers trained", writers="3 known", prompts="soft, one layer") == NOT_RUN
     elsewhere = column(table, "prompts", writers="1 of brexit")
     assert "soft, all layers" in elsewhere and not any("LoRA" in title for title in elsewhere)
@@ -273,15 +273,15 @@ def test_what_was_not_run_is_told_and_writers_elsewhere_have_no_peers(table):
     assert (auc.low, auc.n) == (None, 1)
 
 
-def test_a_training_that_went_on_for_some_writers_says_how_many(records):
-    left_out = (records["method"] == "soft-all") & (records["user"] == "Ann")
-    table = TABLES["prompts"](records[~left_out])
+def test_the_table_counts_the_writers_of_each_training(records):
+    missing = (records["method"] == "soft-all") & (records["user"] == "Ann")
+    table = TABLES["prompts"](records[~missing])
     writers = column(table, "writers", prompts="soft, all layers")
     assert writers == ["2 known", "3 new", "1 of brexit"]
     assert column(table, "writers", prompts="none")[0] == "3 known"
 
 
-def test_what_learnt_nothing_is_told(records, table):
+def test_the_table_notes_trainings_without_a_better_epoch(records, table):
     notes = TABLES["prompts"](records.assign(**{"history.task.best_step": 0})).notes
     assert any(note.startswith("tweets, soft, all layers, seed 1: no epoch") for note in notes)
     assert table.notes == ()

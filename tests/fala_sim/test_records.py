@@ -1,4 +1,4 @@
-"""Records: appended once, and read alike from a run and from a packed study."""
+"""Records are appended once, and read alike from a run and from a packed study."""
 
 import contextlib
 import gzip
@@ -20,15 +20,15 @@ def keys(count=RECORDS, start=0):
     return [Key("labels", "d", "m", f"u{n % 7}", n, "10") for n in range(start, count)]
 
 
-def write(results, given):
-    for key in given:
+def write(results, record_keys):
+    for key in record_keys:
         Store(results).append(key, {"scores": {"auc": key.seed / 100}})
 
 
-def race(results, number, together, wins):
+def race(results, number, barrier, wins):
     store = Store(results)
     assert not store.keys  # of an empty folder: nobody has written yet
-    together.wait()
+    barrier.wait()
     won = []
     for key in keys():
         with contextlib.suppress(DataError):
@@ -37,34 +37,34 @@ def race(results, number, together, wins):
     wins.put((number, won))
 
 
-def test_of_many_writers_one_wins(tmp_path):
+def test_concurrent_writers_append_each_record_once(tmp_path):
     forks = multiprocessing.get_context("fork")  # six imports would take longer than the race
-    together, wins = forks.Barrier(4), forks.Queue()
-    writers = [forks.Process(target=race, args=(tmp_path, n, together, wins)) for n in range(4)]
+    barrier, wins = forks.Barrier(4), forks.Queue()
+    writers = [forks.Process(target=race, args=(tmp_path, n, barrier, wins)) for n in range(4)]
     for writer in writers:
         writer.start()
     won = dict(wins.get(timeout=60) for _ in writers)
     for writer in writers:
         writer.join()
     assert sorted(seed for seeds in won.values() for seed in seeds) == list(range(RECORDS))
-    found = {record["seed"]: record["writer"] for record in read_records(tmp_path, "labels")}
-    assert found == {seed: number for number, seeds in won.items() for seed in seeds}
+    by_seed = {record["seed"]: record["writer"] for record in read_records(tmp_path, "labels")}
+    assert by_seed == {seed: number for number, seeds in won.items() for seed in seeds}
 
 
 def test_a_record_is_appended_once_and_with_its_origin(tmp_path):
-    store, (key, other) = Store(tmp_path / "new" / "run"), keys(2)
+    store, (key, second) = Store(tmp_path / "new" / "run"), keys(2)
     store.append(key, {"scores": {"auc": 0.5}}, origin={"node": "far"})
-    for again in (store, Store(tmp_path / "new" / "run")):
+    for target in (store, Store(tmp_path / "new" / "run")):
         with pytest.raises(DataError, match="recorded already"):
-            again.append(key, {"scores": {"auc": 0.6}})
+            target.append(key, {"scores": {"auc": 0.6}})
     with pytest.raises(DataError, match="not plain values"):
-        store.append(other, {"scores": float("nan")})
+        store.append(second, {"scores": float("nan")})
     record = store.get(key)
     assert (record["scores"], record["provenance"]) == ({"auc": 0.5}, {"node": "far"})
-    assert store.get(other) is None and store.keys == {key}
+    assert store.get(second) is None and store.keys == {key}
 
 
-def test_packed_records_are_read_as_they_were_and_a_run_goes_on(tmp_path):
+def test_packed_records_are_unchanged_and_a_run_resumes(tmp_path):
     write(tmp_path, keys())
     before = read_records(tmp_path)
     works("pack", "--results", tmp_path)
@@ -84,7 +84,7 @@ def test_packed_records_are_read_as_they_were_and_a_run_goes_on(tmp_path):
     assert not (tmp_path / "none").exists()
 
 
-def test_damage_is_told(tmp_path):
+def test_damaged_records_are_an_error(tmp_path):
     write(tmp_path, keys(5))
     whole = Store(tmp_path).pack().read_bytes()
     for damaged in (whole[:-30], gzip.compress(b'{"kind": "labels"}\n')):
@@ -101,7 +101,7 @@ def test_damage_is_told(tmp_path):
         write(tmp_path, keys(1))
 
 
-def test_a_kind_is_read_although_another_one_is_damaged(tmp_path):
+def test_a_damaged_kind_does_not_affect_another_kind(tmp_path):
     write(tmp_path, keys(1))
     Store(tmp_path).append(Key("history", "d", "m", "u", 0), {})
     with sqlite3.connect(tmp_path / DATABASE) as database:
@@ -110,10 +110,10 @@ def test_a_kind_is_read_although_another_one_is_damaged(tmp_path):
     fails(run("report", "--results", tmp_path), "history", "damaged")
 
 
-def test_a_commit_is_that_of_the_sources_own_repository(tmp_path):
+def test_commit_of_ignores_an_enclosing_repository(tmp_path):
     def git(*arguments):
-        named = ["-c", "user.name=A", "-c", "user.email=a@example.org"]
-        subprocess.run(["git", *named, *arguments], cwd=tmp_path, check=True, capture_output=True)
+        author = ["-c", "user.name=A", "-c", "user.email=a@example.org"]
+        subprocess.run(["git", *author, *arguments], cwd=tmp_path, check=True, capture_output=True)
 
     inside = tmp_path / "venv" / "origin.py"
     inside.parent.mkdir()

@@ -1,4 +1,4 @@
-"""What the laboratory's vendor ships: built-in backbones, small data, the vendor's commands."""
+"""Releases of the laboratory's vendor, with built-in backbones and small data."""
 
 from dataclasses import replace
 
@@ -24,11 +24,11 @@ from laboratory import write_data
 pytestmark = pytest.mark.slow
 
 
-def make(folder, work, said, old="glove", new="bert"):
-    """The place of what is prepared; what is said goes to a list."""
+def prepare_releases(folder, work, lines, old="glove", new="bert"):
+    """Prepare releases and return their folder; log lines are appended to a list."""
     sources = [find_source(name, work) for name in (old, new)]
     partition = Partition(f"lewidi:{folder}", folder, users=2, seed=0)
-    return prepare(partition, work, *sources, role="test", log=said.append)
+    return prepare(partition, work, *sources, role="test", log=lines.append)
 
 
 @pytest.fixture(scope="module")
@@ -42,46 +42,46 @@ def work(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def place(folder, work):
-    return make(folder, work, [])
+def path(folder, work):
+    return prepare_releases(folder, work, [])
 
 
-def test_a_release_has_a_bridge_and_a_prior_from_the_public(folder, work, place):
-    made = load(place)
-    release = Bundle.open(made.shipped.path)
-    assert set(release.bridges()) == {Bundle.open(made.old.path).backbone_digest}
+def test_a_release_has_a_bridge_and_a_prior_of_the_public_rows(folder, work, path):
+    prepared = load(path)
+    release = Bundle.open(prepared.shipped.path)
+    assert set(release.bridges()) == {Bundle.open(prepared.old.path).backbone_digest}
     assert release.prior() is not None
     backbone = Bundle.open(find_source("bert", work).bundle)
     assert release.backbone_digest == backbone.backbone_digest
-    assert made.vendor["bridge"]["documents"] == len(set(made.division.public))
-    assert made.vendor["prior"]["prior"]["annotators"] == 22
-    assert str(work) not in str(made.vendor)
-    assert made.vendor["prior"]["scales"] or "scales" in made.vendor
-    # What devices have has neither, and no words; nor has what the peers start from.
-    for plain in (made.old, made.new):
+    assert prepared.vendor["bridge"]["documents"] == len(set(prepared.division.public))
+    assert prepared.vendor["prior"]["prior"]["annotators"] == 22
+    assert str(work) not in str(prepared.vendor)
+    assert prepared.vendor["prior"]["scales"] or "scales" in prepared.vendor
+    # Devices' first bundle and the peers' start have neither, and no words.
+    for plain in (prepared.old, prepared.new):
         bundle = Bundle.open(plain.path)
         assert (bundle.bridges(), bundle.prior()) == ({}, None)
         assert plain.head.lexical is None
         assert plain.words(["a text"]) is None
         assert bundle.head() == plain.head
-    # It is made once.
-    said = []
-    assert make(folder, work, said) == place
-    assert not said
+    # A second call reuses it.
+    lines = []
+    assert prepare_releases(folder, work, lines) == path
+    assert not lines
 
 
 @pytest.mark.thorough
 def test_other_data_of_the_same_name_is_prepared_anew(work, tmp_path):
     data = write_data(tmp_path / "data", documents=40)
-    before = load(make(data, work, []))
+    before = load(prepare_releases(data, work, []))
     write_data(data, documents=40, seed=1)
-    after = load(make(data, work, []))
+    after = load(prepare_releases(data, work, []))
     assert set(before.division.public) != set(after.division.public)
     assert before.digests["data"] != after.digests["data"]
 
 
 def test_two_folders_of_one_name_have_a_bundle_each(work, tmp_path):
-    """Of Hugging Face folders; nothing is exported before it is needed."""
+    """Hugging Face folders, which are exported only when they are needed."""
     for side in "ab":
         (tmp_path / side / "model").mkdir(parents=True)
         (tmp_path / side / "model" / "weights").write_text(side)
@@ -92,7 +92,7 @@ def test_two_folders_of_one_name_have_a_bundle_each(work, tmp_path):
     assert find_source(str(tmp_path / "a" / "model"), work) == first
 
 
-def test_a_folder_s_digest_is_of_its_names_and_files(tmp_path):
+def test_a_folder_digest_depends_on_names_and_contents(tmp_path):
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "one").write_text("1")
     before = folder_digest(tmp_path)
@@ -104,141 +104,141 @@ def test_a_folder_s_digest_is_of_its_names_and_files(tmp_path):
     assert len({before, moved, folder_digest(tmp_path)}) == 3
 
 
-def key_of(place, kind, method="fala"):
-    return Key(kind, "small", method, load(place).division.users[0].name, 0)
+def key_of(path, kind, method="fala"):
+    return Key(kind, "small", method, load(path).division.users[0].name, 0)
 
 
-def test_a_replaced_device_s_logits_are_what_it_predicts(place, tmp_path):
-    prepared = load(place)
+def test_logits_of_a_replacement_equal_the_devices_predictions(path, tmp_path):
+    prepared = load(path)
     user = prepared.division.users[0]
     # In int8 an embedding depends on the batch that the text is in: here the device's own.
-    known = Bundle.open(prepared.shipped.path).backbone().encode(user.test)
-    shipped = replace(prepared.shipped, embeddings=dict(zip(user.test, known, strict=True)))
+    embeddings = Bundle.open(prepared.shipped.path).backbone().encode(user.test)
+    shipped = replace(prepared.shipped, embeddings=dict(zip(user.test, embeddings, strict=True)))
     subject = Subject(replace(prepared, shipped=shipped), user, 0)
-    where = subject.situation(cached=False)
-    ours = replaced(where, Budget(forward_passes=20))
-    logits = ours(user.test)[:, 0]
+    situation = subject.situation(cached=False)
+    replacement = replaced(situation, Budget(forward_passes=20))
+    logits = replacement(user.test)[:, 0]
     with Device.create(tmp_path / "device", prepared.old.path) as device:
         device.learn(user.train, user.train_labels)
         device.replace(prepared.shipped.path, Budget(forward_passes=20))
         shares = device.predict(user.test)[:, 1]
         assert shares == pytest.approx(1 / (1 + np.exp(-logits)), abs=1e-6)
-        decided = np.where(logits > ours.report.threshold, "1", "0")
-        assert device.decide(user.test) == decided.tolist()
+        decisions = np.where(logits > replacement.report.threshold, "1", "0")
+        assert device.decide(user.test) == decisions.tolist()
 
 
-def test_every_budget_has_a_record_that_tells_its_cost_and_verdict(place, tmp_path, monkeypatch):
+def test_every_budget_has_a_record_with_cost_and_decision(path, tmp_path, monkeypatch):
     monkeypatch.setattr(jobs, "BUDGETS", (0, 20))
-    key = key_of(place, "frontier")
-    write(tmp_path, jobs.frontier(key, place, done=frozenset()))
-    found = {int(record["variant"]): record for record in read_records(tmp_path, "frontier")}
-    assert tuple(sorted(found)) == jobs.BUDGETS
-    for passes, record in found.items():
+    key = key_of(path, "frontier")
+    write(tmp_path, jobs.frontier(key, path, done=frozenset()))
+    by_budget = {int(record["variant"]): record for record in read_records(tmp_path, "frontier")}
+    assert tuple(sorted(by_budget)) == jobs.BUDGETS
+    for passes, record in by_budget.items():
         assert record["cost"]["total"]["forward_passes"] <= passes
         assert record["report"]["decision"] in ("personal", "vendor")
         assert record["vendor"]["loss"] > 0
         assert record["cost"]["stages"]["solve"]["forward_flops"] > 1e6
         assert set(record["decided"]) > {"f1", "accuracy", "flips"}
-    instant, most = (found[passes]["cost"]["total"] for passes in jobs.BUDGETS)
+    instant, most = (by_budget[passes]["cost"]["total"] for passes in jobs.BUDGETS)
     assert instant["forward_passes"] == 0
     assert instant["forward_flops"] < most["forward_flops"] / 5
     # What is recorded already is not run again.
     keys = [key.of(passes) for passes in jobs.BUDGETS]
-    (again,) = jobs.frontier(key, place, done=frozenset(keys) - {keys[1]})
+    (again,) = jobs.frontier(key, path, done=frozenset(keys) - {keys[1]})
     assert again.key == keys[1]
-    assert again.content["scores"] == found[jobs.BUDGETS[1]]["scores"]
+    assert again.content["scores"] == by_budget[jobs.BUDGETS[1]]["scores"]
 
 
-def test_all_documents_are_all_documents(place, tmp_path):
-    """Although refining by itself stops where a batch changes little."""
+def test_fala_all_encodes_all_documents(path, tmp_path):
+    """Unlike ``fala``, it does not stop when a batch changes little."""
     for method in ("fala-instant", "fala-all", "global", "global-words", "words"):
-        write(tmp_path, jobs.replacement(key_of(place, "replacement", method), place, {}))
-    found = {record["method"]: record for record in read_records(tmp_path, "replacement")}
-    everything = found["fala-all"]
+        write(tmp_path, jobs.replacement(key_of(path, "replacement", method), path, {}))
+    by_method = {record["method"]: record for record in read_records(tmp_path, "replacement")}
+    everything = by_method["fala-all"]
     assert everything["report"]["forward_passes"] == everything["train"]
     assert everything["report"]["counts"]["representatives"] == everything["train"]
-    assert found["fala-instant"]["report"]["forward_passes"] == 0
-    assert found["fala-instant"]["vendor"] == found["global-words"]["scores"]
-    assert found["fala-instant"]["vendor"] != found["global"]["scores"]
-    assert "vendor" not in found["global"]
+    assert by_method["fala-instant"]["report"]["forward_passes"] == 0
+    assert by_method["fala-instant"]["vendor"] == by_method["global-words"]["scores"]
+    assert by_method["fala-instant"]["vendor"] != by_method["global"]["scores"]
+    assert "vendor" not in by_method["global"]
     # Each tells what blends need: the labels, and logits of the same examples.
-    user = load(place).division.users[0]
-    for record in found.values():
+    user = load(path).division.users[0]
+    for record in by_method.values():
         assert [("0", "1")[label] for label in record["truth"]] == list(user.test_labels)
         assert len(record["logits"]) == len(record["old_logits"]) == record["test"]
 
 
-def test_what_the_vendor_refuses_is_said_and_left_out(work, tmp_path):
-    said = []
+def test_parts_that_the_exporter_rejects_are_logged_and_left_out(work, tmp_path):
+    lines = []
     few = write_data(tmp_path / "few", documents=40)
-    made = load(make(few, work, said))
-    release = Bundle.open(made.shipped.path)
+    prepared = load(prepare_releases(few, work, lines))
+    release = Bundle.open(prepared.shipped.path)
     assert release.bridges() == {}
     assert release.prior() is None
-    assert "too few" in made.vendor["bridge"]["refused"]
-    assert "annotators" in made.vendor["prior"]["refused"]
-    assert "annotators" in made.vendor["scales"]["refused"]
-    assert any("no bridge: " in line for line in said)
-    same = load(make(few, work, [], "glove", "glove"))
+    assert "too few" in prepared.vendor["bridge"]["refused"]
+    assert "annotators" in prepared.vendor["prior"]["refused"]
+    assert "annotators" in prepared.vendor["scales"]["refused"]
+    assert any("no bridge: " in line for line in lines)
+    same = load(prepare_releases(few, work, [], "glove", "glove"))
     assert "same backbone" in same.vendor["bridge"]["refused"]
 
 
 def capture(monkeypatch):
-    """The texts and rows that the exporter is given."""
-    given = {}
+    """Capture the texts and rows that the exporter receives."""
+    captured = {}
 
     def bridge(earlier, later, texts, out, embedder):
-        given["texts"] = texts
+        captured["texts"] = texts
         return {}
 
     def prior(release, public, out, trained_on, embedder):
-        given["rows"] = public.rows
+        captured["rows"] = public.rows
         return {}
 
     monkeypatch.setattr(fala_export, "build_bridge", bridge)
     monkeypatch.setattr(fala_export, "write_prior", prior)
-    return given
+    return captured
 
 
-def test_no_text_of_a_user_s_teaches_the_vendor(tmp_path, monkeypatch):
+def test_the_vendor_trains_on_no_users_rows(tmp_path, monkeypatch):
     folder = write_data(tmp_path / "data")
     division = divide(f"lewidi:{folder}", folder, users=2, seed=0, role="test")
-    given = capture(monkeypatch)
+    captured = capture(monkeypatch)
     embedder = embedder_of(tmp_path)
     exporter.add_bridge(tmp_path / "old", tmp_path / "new", division, embedder)
     exporter.add_from_annotators(fala_export.write_prior, tmp_path / "new", division, embedder)
     public = set(division.public)
-    assert set(given["texts"]) == public
-    assert {row.example for row in given["rows"]} == public
-    assert {row.split for row in given["rows"]} == {"public"}
+    assert set(captured["texts"]) == public
+    assert {row.example for row in captured["rows"]} == public
+    assert {row.split for row in captured["rows"]} == {"public"}
     tested = {text for user in division.users for text in user.test}
     assert not tested & public
-    assert not {row.user for row in given["rows"]} & {user.name for user in division.users}
+    assert not {row.user for row in captured["rows"]} & {user.name for user in division.users}
 
 
-def test_at_most_so_many_texts_and_rows_of_whole_annotators(tmp_path, monkeypatch):
+def test_bridge_texts_and_prior_rows_are_limited_by_whole_annotators(tmp_path, monkeypatch):
     counts = {"busy": 5, "calm": 3, "idle": 1}
     names = [name for name, count in counts.items() for _ in range(count)]
     public = [Match((f"seen {n}",), f"film\n{n}") for n in range(len(names))]
     labels = [str(n % 2) for n in range(len(names))]
     user = User("u", [], [], [], [])
     division = Division("films", "matching", ("0", "1"), public, labels, names, (user,), ())
-    given = capture(monkeypatch)
+    captured = capture(monkeypatch)
     monkeypatch.setattr(exporter, "BRIDGE_TEXTS", 7)
     monkeypatch.setattr(exporter, "PRIOR_ROWS", 8)
     embedder = embedder_of(tmp_path)
     exporter.add_bridge(tmp_path / "old", tmp_path / "new", division, embedder)
     exporter.add_from_annotators(fala_export.write_prior, tmp_path / "new", division, embedder)
-    assert len(given["texts"]) == 7
-    assert set(given["texts"]) < {
+    assert len(captured["texts"]) == 7
+    assert set(captured["texts"]) < {
         text for n in range(len(names)) for text in (f"seen {n}", f"film\n{n}")
     }
-    assert [row.user for row in given["rows"]] == ["busy"] * 5 + ["calm"] * 3
-    assert (given["rows"][0].example, given["rows"][0].label) == (public[0], "0")
+    assert [row.user for row in captured["rows"]] == ["busy"] * 5 + ["calm"] * 3
+    assert (captured["rows"][0].example, captured["rows"][0].label) == (public[0], "0")
 
 
 def test_a_command_that_fails_says_why(tmp_path, capsys):
-    """Also from a process of its own."""
+    """In this process, and in a child process."""
     for run in (exporter.run, exporter.run_apart):
         with pytest.raises(DataError, match=r"nothing\.fala"):
             run("inspect", str(tmp_path / "nothing.fala"))

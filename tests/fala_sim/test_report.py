@@ -1,4 +1,4 @@
-"""The report: what it says of the records, and that a real browser shows it without a network."""
+"""The report's content, and its display in a real browser without a network."""
 
 import re
 from html.parser import HTMLParser
@@ -29,7 +29,7 @@ REACH = 3.18245 * np.std(list(USERS.values()), ddof=1) / 2
 
 
 def write_rare(results):
-    """Records that few runs have: budgets and verdicts."""
+    """Records of budgets and verdicts, which few runs have."""
     store = Store(results)
     for user, auc in USERS.items():
         content = replacement("films", "fala", user)
@@ -48,12 +48,12 @@ def written(tmp_path_factory):
     make = Entry.__call__
     style = dict(mpl.rcParams)
 
-    def noted(entry, records):
+    def record_plot(entry, records):
         drawn[str(entry)] = make(entry, records)
         return drawn[str(entry)]
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Entry, "__call__", noted)
+        patched.setattr(Entry, "__call__", record_plot)
         files = write_report(folder / "results", folder / "out" / "report.html")
     assert dict(mpl.rcParams) == style
     return files, drawn
@@ -86,7 +86,7 @@ def test_no_records(tmp_path):
 
 
 def shown_or_missed(page, missed, entry):
-    """Whether a table stands in the page, or its absence does."""
+    """Whether the page has a table, or a note of its absence."""
     there = f'id="table-{"table-" if entry.name.isdigit() else ""}{entry.name}"' in page
     return there, any(re.search(rf"{entry}\b", line) for line in missed)
 
@@ -156,7 +156,7 @@ def test_records_are_escaped(page, checked):
     assert checked.tags.count("script") == 1
 
 
-def test_nothing_is_fetched(page, checked):
+def test_the_page_loads_nothing_from_the_network(page, checked):
     for _, name, value in checked.attributes:
         if name in ("src", "href", "xlink:href", "action", "data"):
             assert value.startswith(("#", "data:"))
@@ -166,7 +166,7 @@ def test_nothing_is_fetched(page, checked):
     assert addresses <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
 
 
-def test_ids_are_one_elements_alone(checked):
+def test_ids_are_unique(checked):
     assert len(checked.ids) == len(set(checked.ids))
     used = [value for _, name, value in checked.attributes if name in ("href", "xlink:href")]
     used += [
@@ -177,7 +177,7 @@ def test_ids_are_one_elements_alone(checked):
     assert {value[1:] for value in used if value.startswith("#")} <= set(checked.ids)
 
 
-def test_it_can_be_read_aloud(checked):
+def test_the_page_is_accessible(checked):
     attributes = checked.attributes
     assert ("html", "lang", "en") in attributes
     assert checked.tags.count("h1") == 1
@@ -213,11 +213,11 @@ def test_a_browser_shows_it_without_network_or_error(shown):
     assert [url for url in fetched if not url.startswith("data:")] == [fetched[0]]
     assert fetched[0].startswith("file://")
     assert shown.of("Runtime.exceptionThrown") == []
-    assert [said["entry"]["text"] for said in shown.of("Log.entryAdded")] == []
+    assert [message["entry"]["text"] for message in shown.of("Log.entryAdded")] == []
     assert shown.of("Runtime.consoleAPICalled") == []
 
 
-def test_a_browser_sees_all_of_it(shown, checked):
+def test_a_browser_renders_every_element(shown, checked):
     for tag in ("table", "figure", "svg", "script"):
         assert shown.evaluate(f"document.querySelectorAll('{tag}').length") == checked.tags.count(
             tag
@@ -239,15 +239,15 @@ def test_a_click_on_a_header_sorts(shown):
     column = COLUMN.replace("COLUMN", str(number))
     head = f"document.querySelectorAll('#table-table-2 thead th')[{number}]"
     before = shown.evaluate(column)
-    known = sorted(float(cell) for cell in before if cell != "not")
-    assert known and [float(cell) for cell in before if cell != "not"] != known
-    for order, expected in (("ascending", known), ("descending", known[::-1])):
+    numbers = sorted(float(cell) for cell in before if cell != "not")
+    assert numbers and [float(cell) for cell in before if cell != "not"] != numbers
+    for order, expected in (("ascending", numbers), ("descending", numbers[::-1])):
         shown.evaluate(f"{head}.querySelector('button').click()")
         assert shown.evaluate(f"{head}.getAttribute('aria-sort')") == order
         after = shown.evaluate(column)
         # What was not run comes last, both ways.
-        assert [float(cell) for cell in after[: len(known)]] == expected
-        assert set(after[len(known) :]) <= {"not"}
+        assert [float(cell) for cell in after[: len(numbers)]] == expected
+        assert set(after[len(numbers) :]) <= {"not"}
         assert len(after) == len(before)
 
 
@@ -259,8 +259,8 @@ def test_a_phone_scrolls_down_only(shown):
     wide = f"{frames}.filter(frame => frame.scrollWidth > frame.clientWidth + 1)"
     # A table that is wider says so, and shows at which side there is more of it.
     assert shown.evaluate(f"{wide}.length") > 5
-    for told in ("!frame.querySelector('.wide').hidden", "frame.matches('.more-right')"):
-        assert shown.evaluate(f"{wide}.every(frame => {told})"), told
+    for condition in ("!frame.querySelector('.wide').hidden", "frame.matches('.more-right')"):
+        assert shown.evaluate(f"{wide}.every(frame => {condition})"), condition
     assert not shown.evaluate(f"{wide}.some(frame => frame.matches('.more-left'))")
     shown.evaluate(f"{wide}.forEach(frame => frame.scrollTo({{left: 9999}}))")
     shown.until(f"{wide}.every(frame => frame.matches('.more-left:not(.more-right)'))")
@@ -268,7 +268,7 @@ def test_a_phone_scrolls_down_only(shown):
 
 
 def test_the_page_runs_no_other_script(shown):
-    """Were a name to get past the escaping, the page's own policy would still stop it."""
+    """The page's policy blocks a script even if a name were not escaped."""
     assert shown.evaluate("""(() => {
         const script = document.createElement('script');
         script.textContent = 'window.ran = true';
@@ -288,7 +288,7 @@ def records(written):
 
 @pytest.fixture(scope="module")
 def plots(written):
-    """Those of the page, by name."""
+    """The page's plots, by name."""
     return {plot.name: plot for name in FIGURES for plot in written[1][f"figure {name}"]}
 
 
@@ -310,8 +310,8 @@ def names(axes):
 def test_quality_shows_users_and_means(plots):
     axes = axes_of(plots["quality-tweets-auc"])
     assert names(axes) == [METHODS[name][0] for name in ("global", "full", "fala-paper", "fala")]
-    dots = [found for found in axes.collections if isinstance(found, PathCollection)]
-    assert [sorted(found.get_offsets()[:, 0]) for found in dots] == [
+    dots = [artist for artist in axes.collections if isinstance(artist, PathCollection)]
+    assert [sorted(artist.get_offsets()[:, 0]) for artist in dots] == [
         pytest.approx([auc + METHODS[name][1] for auc in USERS.values()])
         for name in ("global", "full", "fala-paper", "fala")
     ]
@@ -332,7 +332,7 @@ def test_quality_marks_are_within_their_intervals(plots):
         assert (low, high) == pytest.approx((mean - REACH, mean + REACH), abs=1e-5)
 
 
-def test_pareto_joins_what_nothing_beats(plots):
+def test_pareto_line_joins_the_optimal_methods(plots):
     axes = axes_of(plots["pareto-tweets"])
     assert axes.get_xscale() == "log"
     (steps,) = [line for line in axes.lines if line.get_drawstyle() == "steps-post"]
@@ -363,7 +363,7 @@ def test_numbers_of_labels_are_in_order(plots):
 
 def test_heat_map_is_centred_at_zero(plots):
     axes = axes_of(plots["figure-3-tweets-fala"])
-    (mesh,) = [found for found in axes.collections if isinstance(found, QuadMesh)]
+    (mesh,) = [artist for artist in axes.collections if isinstance(artist, QuadMesh)]
     values = mesh.get_array()
     assert mesh.norm.vmin == -mesh.norm.vmax < 0
     assert values.shape == (len(USERS), len(USERS))
@@ -383,7 +383,7 @@ def test_no_records_no_plots():
             figure(frame_of({}))
 
 
-def test_a_name_is_no_markup(plots):
+def test_names_are_escaped(plots):
     svg = plots["figure-3-tweets-fala"].svg()
     assert EVIL not in svg
     assert "&lt;script&gt;ale" in svg
@@ -391,7 +391,7 @@ def test_a_name_is_no_markup(plots):
     assert "$x^2$ &amp; co" in svg
 
 
-def test_numbers_stay_inside(plots):
+def test_labels_stay_inside_the_plot(plots):
     for name, plot in plots.items():
         with house_style():
             renderer = FigureCanvasAgg(plot.figure).get_renderer()
@@ -399,18 +399,18 @@ def test_numbers_stay_inside(plots):
         assert max(ends, default=0) <= plot.figure.bbox.width, name
 
 
-def test_every_method_has_a_look_of_its_own():
+def test_every_method_has_a_distinct_style():
     looks = [method.look for method in REGISTERED.values()]
     assert len(set(looks)) == len({look.marker for look in looks}) == len(looks)
     assert look("someone's own").colour not in {look.colour for look in looks}
 
 
 @pytest.mark.parametrize("page", ["#ffffff", "#14171b"])
-def test_colours_stand_out(page):
-    """At least 3:1, as WCAG 2 wants of graphics, on a light page and on a dark one."""
+def test_colours_have_enough_contrast(page):
+    """At least 3:1, as WCAG 2 requires for graphics, on light and dark pages."""
 
     def luminance(colour):
-        shares = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+        shares = [int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5)]
         linear = [s / 12.92 if s <= 0.04045 else ((s + 0.055) / 1.055) ** 2.4 for s in shares]
         return np.dot(linear, [0.2126, 0.7152, 0.0722])
 

@@ -1,4 +1,4 @@
-"""What a record tells of a model's logits: at zero, at the device's own threshold, and blended."""
+"""A record's scores of logits: at zero, at the device's own threshold, and blended."""
 
 from types import SimpleNamespace
 
@@ -14,20 +14,20 @@ TRUTH = ["a", "a", "a", "b", "b", "b"]
 
 
 def f1(decided, truth):
-    """By hand: the second label's."""
+    """F1 of the second label, by hand."""
     both = sum(d == t == "b" for d, t in zip(decided, truth, strict=True))
     return 2 * both / (decided.count("b") + truth.count("b"))
 
 
-def test_f1_is_of_what_is_decided_above_zero():
+def test_f1_uses_decisions_above_zero():
     logits = np.array([[-2.0], [0.5], [1.5], [-0.1], [0.6], [3.0]])
-    found = figures(logits, TRUTH, ("a", "b"))
+    scores = figures(logits, TRUTH, ("a", "b"))
     assert decisions(logits).tolist() == [0, 1, 1, 0, 1, 1]
-    assert found["f1"] == pytest.approx(f1(list("abbabb"), TRUTH)) == pytest.approx(4 / 7)
-    assert found["accuracy"] == pytest.approx(3 / 6)
+    assert scores["f1"] == pytest.approx(f1(list("abbabb"), TRUTH)) == pytest.approx(4 / 7)
+    assert scores["accuracy"] == pytest.approx(3 / 6)
 
 
-def test_flips_count_what_turned_wrong_and_what_turned_right():
+def test_flips_count_new_errors_and_new_hits():
     before = np.array([[-1.0], [-1.0], [1.0], [1.0], [-1.0], [-1.0]])
     now = np.array([[-1.0], [1.0], [-1.0], [-1.0], [-1.0], [-1.0]])
     # The second and the fourth were right; the third is right now.
@@ -39,41 +39,41 @@ def where():
     return situation(test=60)
 
 
-def replaced(threshold):
-    """A device's answer, of which no more is asked than its threshold and its report."""
+def replacement(threshold):
+    """A replacement that has only a threshold and a report."""
     return Replaced(None, None, SimpleNamespace(to_dict=dict, threshold=threshold))
 
 
 @pytest.mark.parametrize("threshold", [0.8, -0.8])
 def test_f1_at_the_device_s_own_threshold(where, threshold):
-    """A logit above it is the second label's; at zero, or at its negative, F1 is another."""
+    """A logit above it is the second label's. F1 differs at zero, and at its negative."""
     logits = np.random.default_rng(0).normal(size=(60, 1))
     truth = list(where.user.test_labels)
 
-    def at(cut):
+    def f1_at(cut):
         return f1(["b" if logit > cut else "a" for logit in logits[:, 0]], truth)
 
-    told = outcome(where, replaced(threshold), logits)["decided"]
-    assert told["f1"] == pytest.approx(at(threshold))
-    assert len({round(at(cut), 6) for cut in (threshold, 0, -threshold)}) == 3
-    # Where it lies changes no order, and so no AUC.
+    decided = outcome(where, replacement(threshold), logits)["decided"]
+    assert decided["f1"] == pytest.approx(f1_at(threshold))
+    assert len({round(f1_at(cut), 6) for cut in (threshold, 0, -threshold)}) == 3
+    # A threshold does not change the order, and so not the AUC.
     at_zero = outcome(where, None, logits)["scores"]
-    assert told["auc"] == at_zero["auc"]
-    assert at_zero["f1"] == pytest.approx(at(0))
+    assert decided["auc"] == at_zero["auc"]
+    assert at_zero["f1"] == pytest.approx(f1_at(0))
 
 
-def test_flips_at_the_device_s_own_threshold_are_of_what_it_decides(where):
+def test_flips_at_the_device_s_own_threshold_use_its_decisions(where):
     test, truth = where.user.test, list(where.user.test_labels)
     logits = np.random.default_rng(1).normal(size=(60, 1))
-    told = outcome(where, replaced(0.8), logits)["decided"]["flips"]
+    decided_flips = outcome(where, replacement(0.8), logits)["decided"]["flips"]
     before = where.old_logits(test)[:, 0] > 0
     now = logits[:, 0] > 0.8
-    right = np.array(truth) == "b"
-    assert told["old"]["negative"] == int(((before == right) & (now != right)).sum())
-    assert told["old"]["positive"] == int(((before != right) & (now == right)).sum())
+    positive = np.array(truth) == "b"
+    assert decided_flips["old"]["negative"] == int(((before == positive) & (now != positive)).sum())
+    assert decided_flips["old"]["positive"] == int(((before != positive) & (now == positive)).sum())
 
 
-def test_what_the_vendor_scores_is_the_vendor_s_new_model(where):
-    told = outcome(where, replaced(0.0), np.zeros((60, 1)))["vendor"]
+def test_vendor_scores_are_those_of_the_vendor_s_new_model(where):
+    vendor_scores = outcome(where, replacement(0.0), np.zeros((60, 1)))["vendor"]
     vendor = where.new.head.vendor_model().logits(where.new.inputs(where.user.test))
-    assert told == pytest.approx(figures(vendor, where.user.test_labels, where.labels))
+    assert vendor_scores == pytest.approx(figures(vendor, where.user.test_labels, where.labels))

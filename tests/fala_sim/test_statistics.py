@@ -23,7 +23,7 @@ def records(aucs, seeds=(0,), data="films", **fields):
     )
 
 
-def both(*runs):
+def concat(*runs):
     return pd.concat(runs, ignore_index=True)
 
 
@@ -38,11 +38,11 @@ def test_mean_and_deviation_over_users():
 
 
 def test_a_users_seeds_are_averaged_before_users():
-    one = both(records({"a": 0.9}, seeds=(0, 1, 2)), records({"b": 0.5}))
-    value = mean_over_users(one, AUC)
+    runs = concat(records({"a": 0.9}, seeds=(0, 1, 2)), records({"b": 0.5}))
+    value = mean_over_users(runs, AUC)
     assert value.mean == pytest.approx(0.7)  # not (3 x 0.9 + 0.5) / 4
     assert value.n == 2
-    seeds = both(records({"a": 0.2}), records({"a": 0.6}, (1,)))
+    seeds = concat(records({"a": 0.2}), records({"a": 0.6}, (1,)))
     assert over_users(seeds, AUC) == {("films", "a"): pytest.approx(0.4)}
 
 
@@ -52,7 +52,7 @@ def test_a_missing_auc_is_left_out_and_counted():
 
 
 def test_a_user_with_one_good_seed_counts():
-    value = mean_over_users(both(records({"a": None}), records({"a": 0.6}, (1,))), AUC)
+    value = mean_over_users(concat(records({"a": None}), records({"a": 0.6}, (1,))), AUC)
     assert (value.mean, value.n, value.missing) == (0.6, 1, 0)
     assert mean_over_users(records({"a": None}), AUC) is None
 
@@ -62,7 +62,7 @@ def test_one_user_has_no_deviation_and_no_interval():
     assert value == Value(0.8)
 
 
-def test_an_interval_by_hand():
+def test_interval_equals_values_by_hand():
     """t of three degrees of freedom, at 97.5 %, is 3.18245 in every table."""
     reach = 3.18245 * np.std([1, 2, 3, 4], ddof=1) / 2
     assert interval([1, 2, 3, 4]) == pytest.approx((2.5 - reach, 2.5 + reach), abs=1e-5)
@@ -71,44 +71,44 @@ def test_an_interval_by_hand():
 
 
 @pytest.mark.parametrize("users", [2, 3, 6])
-def test_p_is_that_of_all_signs(users):
+def test_p_value_is_that_of_the_exact_sign_flip_test(users):
     differences = np.random.default_rng(users).normal(0.02, 0.05, users)
-    ours = records({str(place): 0.5 + value for place, value in enumerate(differences)})
-    theirs = records({str(place): 0.5 for place in range(users)})
+    ours = records({str(number): 0.5 + value for number, value in enumerate(differences)})
+    theirs = records({str(number): 0.5 for number in range(users)})
     means = [np.mean(differences * signs) for signs in itertools.product((1, -1), repeat=users)]
     expected = np.mean(np.abs(means) >= abs(np.mean(differences)) - 1e-12)
     assert compare(ours, theirs, AUC).p == pytest.approx(expected)
 
 
-def test_the_same_figures_have_p_one():
+def test_equal_figures_have_p_value_one():
     same = records({"a": 0.6, "b": 0.9, "c": 0.7})
     assert compare(same, same, AUC).p == 1
 
 
-def test_one_user_proves_nothing():
-    found = compare(records({"a": 0.9}), records({"a": 0.1}), AUC)
-    assert (found.p, found.smallest_p) == (1, 1)
+def test_one_user_has_p_value_one():
+    comparison = compare(records({"a": 0.9}), records({"a": 0.1}), AUC)
+    assert (comparison.p, comparison.smallest_p) == (1, 1)
 
 
-def test_many_users_are_drawn_and_stay_above_the_smallest_p():
+def test_p_value_of_many_users_is_sampled_and_not_below_its_minimum():
     ours = records({str(user): 0.9 for user in range(40)})
     theirs = records({str(user): 0.5 + user / 1000 for user in range(40)})
-    found = compare(ours, theirs, AUC)
-    assert found.p == found.smallest_p == pytest.approx(2 / 10_000)
+    comparison = compare(ours, theirs, AUC)
+    assert comparison.p == comparison.smallest_p == pytest.approx(2 / 10_000)
 
 
-def test_users_of_two_data_sets_with_one_name_are_two_users():
-    ours = both(records({"a": 0.9}), records({"a": 0.8}, data="news"))
-    theirs = both(records({"a": 0.7}), records({"a": 0.7}, data="news"))
+def test_users_with_one_name_in_two_data_sets_are_two_users():
+    ours = concat(records({"a": 0.9}), records({"a": 0.8}, data="news"))
+    theirs = concat(records({"a": 0.7}), records({"a": 0.7}, data="news"))
     assert compare(ours, theirs, AUC).difference.n == 2
 
 
-def test_a_missing_auc_is_in_no_comparison():
+def test_a_user_without_an_auc_is_not_compared():
     ours, theirs = records({"a": 0.9, "b": 0.8}), records({"a": 0.7, "b": None})
     assert compare(ours, theirs, AUC).difference.n == 1
 
 
-def test_holm_by_hand():
+def test_holm_equals_values_by_hand():
     assert holm({"a": 0.01, "b": 0.04, "c": 0.03}) == pytest.approx(
         {"a": 0.03, "c": 0.06, "b": 0.06}
     )

@@ -1,4 +1,4 @@
-"""Tables of records that are written by hand: rendering, and what is missing."""
+"""Tables of handwritten records: rendering, and missing records."""
 
 import json
 import math
@@ -109,7 +109,7 @@ def test_users_left_out_are_shown():
 # --- what is missing -------------------------------------------------------------------------
 
 
-def test_nothing_run_says_what_is_missing_and_what_makes_it():
+def test_an_empty_table_names_the_missing_records_and_their_command():
     for name, entry in TABLES.items():
         with pytest.raises(DataError, match=f"table {name} needs; `fala-sim table {name} --run`"):
             entry(frame_of({}))
@@ -119,17 +119,17 @@ def test_nothing_run_says_what_is_missing_and_what_makes_it():
     assert "no records of kind 'labels' (table labels)" in missing
 
 
-def test_a_table_is_asked_for_by_what_it_needs():
+def test_a_table_lists_its_missing_records():
     with pytest.raises(DataError, match="no records of kind 'replacement', which table frontier"):
         TABLES["frontier"](frame_of({"frontier": [about()]}))
 
 
-def test_other_ablations_than_the_tables_say_so():
+def test_ablations_of_other_tables_are_named():
     with pytest.raises(DataError, match=r"no records of table4 .*`fala-sim table 4 --run`"):
         TABLES["4"](frame_of({"ablation": ablation("table5-ce-0.1")}))
 
 
-def test_methods_are_called_as_their_records_say_or_as_their_classes_do():
+def test_titles_of_methods_are_those_of_records_or_classes():
     assert title("knn") == "k nearest neighbours"
     assert title("knn", frame_of({"replacement": [about(title="KNN")]})) == "KNN"
     assert title("mine") == "mine"
@@ -148,23 +148,23 @@ def test_the_papers_numbers_are_as_printed():
 # --- figures 2 and 3 -------------------------------------------------------------------------
 
 
-def crossed(user, own, others, seed=0):
-    cross = {other: scores(auc) for other, auc in others.items()}
-    return about(user, seed, "full", kind="replacement", scores=scores(own), cross=cross)
+def crossed(user, own_auc, other_aucs, seed=0):
+    cross = {other: scores(auc) for other, auc in other_aucs.items()}
+    return about(user, seed, "full", kind="replacement", scores=scores(own_auc), cross=cross)
 
 
 def heat(*runs):
     return heat_map(frame_of({"replacement": runs}), "tweets", "full")
 
 
-def test_heat_map_compares_with_the_column_users_own_model():
+def test_heat_map_shows_differences_from_the_column_users_own_model():
     matrix = heat(crossed("Ann", 0.9, {"Ben": 0.6}), crossed("Ben", 0.8, {"Ann": 0.5}))
     assert list(matrix.index) == list(matrix.columns) == ["Ann", "Ben"]
     assert heat(crossed("Ann", 0.9, {"Ben": 0.6})).empty  # it needs two
     np.testing.assert_allclose(matrix, [[0, 0.6 - 0.8], [0.5 - 0.9, 0]])
 
 
-def test_heat_map_pairs_seeds_and_marks_what_is_missing():
+def test_heat_map_pairs_seeds_and_leaves_missing_cells_empty():
     matrix = heat(
         crossed("Ann", 0.9, {"Ben": 0.6}),
         crossed("Ann", 0.7, {"Ben": 0.4}, seed=1),
@@ -181,30 +181,30 @@ def test_heat_map_pairs_seeds_and_marks_what_is_missing():
 # --- the tables beyond the paper -------------------------------------------------------------
 
 
-def test_search_tells_what_was_tried_and_chosen():
-    def tried(*aucs):
+def test_search_table_shows_tried_and_chosen_settings():
+    def tries(*aucs):
         return [
             {"settings": {"learning_rate": rate}, "scores": scores(auc)}
             for rate, auc in zip((1e-3, 1e-4, 1e-5), aucs, strict=True)
         ]
 
     runs = [
-        about("Val", method="lora", kind="search", tried=tried(0.6, 0.9, 0.5)),
-        about("Vic", method="lora", kind="search", tried=tried(0.7, 0.5, 0.5)),
+        about("Val", method="lora", kind="search", tried=tries(0.6, 0.9, 0.5)),
+        about("Vic", method="lora", kind="search", tried=tries(0.7, 0.5, 0.5)),
     ]
     before = TABLES["search"](frame_of({"search": runs}))
     assert cell(before, "settings tried", method="LoRA") == 3
     assert cell(before, "chosen", method="LoRA") == "learning rate 0.0001"
     assert cell(before, "best AUC", method="LoRA") == pytest.approx(0.7)
     assert cell(before, "worst AUC", method="LoRA") == pytest.approx(0.5)
-    # What the replacements were run with is told, be it the best or not.
+    # The settings of the replacements are shown, whether they are the best or not.
     used = replaced("lora", settings={"learning_rate": 1e-3})
     after = TABLES["search"](frame_of({"search": runs, "replacement": used}))
     assert cell(after, "chosen", method="LoRA") == "learning rate 0.001"
     assert cell(after, "chosen's AUC", method="LoRA") == pytest.approx(0.65)
 
 
-def rated(method, rmse, **fields):
+def stars(method, rmse, **fields):
     records = replaced(method, task="rating", data="stars", **fields)
     for record, value in zip(records, rmse, strict=True):
         record["scores"] = {"rmse": value, "rank_correlation": 1 - value}
@@ -212,8 +212,8 @@ def rated(method, rmse, **fields):
 
 
 def test_ratings_have_a_table_of_their_own_beside_labels():
-    runs = [*rated("global-words", [0.2] * 4 + [0.4]), *rated("fala", [0.1] * 2 + [0.3] * 3)]
-    budgets = rated("fala", [0.1] * 5, variant="100")
+    runs = [*stars("global-words", [0.2] * 4 + [0.4]), *stars("fala", [0.1] * 2 + [0.3] * 3)]
+    budgets = stars("fala", [0.1] * 5, variant="100")
     records = frame_of({"replacement": [*runs, *replaced("fala")], "frontier": budgets})
     table = TABLES["ratings"](records)
     assert column(table, "method") == ["Vendor with words", "FaLA", "FaLA, 100 passes"]
@@ -239,10 +239,10 @@ def budgeted(passes, gain, f1, **fields):
     return records
 
 
-def test_a_share_of_no_gain_or_without_its_ends():
+def test_a_share_without_a_gain_or_an_end_is_empty():
     runs = budgeted(0, 0.05, 0.5)
-    others = replaced("lora")
-    table = TABLES["frontier"](frame_of({"replacement": others, "frontier": runs}))
+    peers = replaced("lora")
+    table = TABLES["frontier"](frame_of({"replacement": peers, "frontier": runs}))
     assert column(table, "share of the gain in AUC") == [NOT_RUN] * 3
     ends = [*replaced("global"), *replaced("fala-all", -0.01)]
     table = TABLES["frontier"](frame_of({"replacement": ends, "frontier": runs}))

@@ -1,4 +1,4 @@
-"""Second rows of a method: words and the old personal model blended in, and the own threshold."""
+"""Further rows of a method: blended with words and the old model, and at its own threshold."""
 
 import numpy as np
 import pytest
@@ -56,7 +56,7 @@ def test_peers_have_a_row_with_the_old_model_by_the_weight_that_validation_chose
     assert cell(against, "difference in AUC", against="Top").mean == pytest.approx(0.0)
 
 
-def test_our_own_threshold_has_a_row_and_no_test_of_the_same_auc():
+def test_fala_at_its_own_threshold_has_a_row_without_a_p_value():
     ours = replaced("fala", 0.05)
     for record in ours:
         turned = {"negative": 2, "positive": 1}
@@ -65,10 +65,10 @@ def test_our_own_threshold_has_a_row_and_no_test_of_the_same_auc():
             "flips": {"old": turned, "vendor": turned},
         }
     table = TABLES["2"](frame_of({"replacement": [*ours, *replaced("top")]}))
-    own = {"method": "FaLA, own threshold"}
-    assert cell(table, "F1", **own).mean == pytest.approx(0.9)
-    assert cell(table, "negative flips, old", **own) == 2 / 200
-    assert cell(table, "p", **own) is None
+    where = {"method": "FaLA, own threshold"}
+    assert cell(table, "F1", **where).mean == pytest.approx(0.9)
+    assert cell(table, "negative flips, old", **where) == 2 / 200
+    assert cell(table, "p", **where) is None
     assert cell(table, "p", method="FaLA") < 0.1
     assert cell(table, "F1", method="FaLA").mean == pytest.approx(0.5)
 
@@ -77,13 +77,13 @@ TRUTH = {user: np.random.default_rng(n).integers(2, size=60) for n, user in enum
 
 
 def logits(user, seed, noise):
-    """Logits that know a user's labels, but for some noise."""
+    """Logits of a user's labels with noise."""
     drawn = np.random.default_rng([ord(user), seed]).normal(size=60)
     return np.round(2.0 * TRUTH[user] - 1 + noise * drawn, 4)
 
 
 def raw(method, seed, noise, **fields):
-    """Replacements that keep their logits."""
+    """Replacements with recorded logits."""
     return [
         about(
             user, method=method, kind="replacement", test=60, scores=scores(0.5),
@@ -113,8 +113,8 @@ def mean_auc(words, old, seed=1, noise=1.5):
     ])  # fmt: skip
 
 
-def test_peers_have_rows_with_words_by_the_weights_that_are_best_in_hindsight():
-    """The peer's own records lack the truth; that of the words is of the same examples."""
+def test_peers_have_rows_with_words_at_the_best_weights_in_hindsight():
+    """The peer's records lack the truth, which is read from those of the words."""
     peers = [record | {"scores": scores(mean_auc(0, 0))} for record in raw("full", 1, 1.5)]
     records = frame_of({"replacement": [*peers, *words(), *raw("fala", 2, 0.5)]})
     table = TABLES["2"](records)
@@ -138,7 +138,7 @@ def test_peers_have_rows_with_words_by_the_weights_that_are_best_in_hindsight():
 
 
 def test_validation_users_choose_the_weights_where_their_logits_are_recorded():
-    """There words are worth nothing, and the old model everything."""
+    """For them words are useless and the old model is perfect."""
     random = np.random.default_rng(0)
     truth = TRUTH["A"]
     tried = {"settings": {"rate": 1}, "scores": scores(0.5), "logits": random.normal(size=60)}
@@ -149,17 +149,17 @@ def test_validation_users_choose_the_weights_where_their_logits_are_recorded():
     )  # fmt: skip
     peers = raw("full", 1, 1.5, settings={"rate": 1})
     table = TABLES["2"](frame_of({"replacement": [*peers, *words()], "search": [search]}))
-    told = cell(table, "blended", method="Full + words + old")
-    assert told.endswith("(validation)")
-    weights = [float(part.split()[1]) for part in told.partition(" (")[0].split(", ")]
+    blended = cell(table, "blended", method="Full + words + old")
+    assert blended.endswith("(validation)")
+    weights = [float(part.split()[1]) for part in blended.partition(" (")[0].split(", ")]
     assert weights[1] > weights[0]
     assert cell(table, "AUC", method="Full + words + old").mean == pytest.approx(mean_auc(*weights))
 
 
 def test_words_of_other_data_are_not_blended():
     peers = [record | {"digests": {"data": "a"}} for record in raw("full", 1, 1.5)]
-    others = [record | {"digests": {"data": "b"}} for record in words()]
-    table = TABLES["2"](frame_of({"replacement": [*peers, *others]}))
+    other_words = [record | {"digests": {"data": "b"}} for record in words()]
+    table = TABLES["2"](frame_of({"replacement": [*peers, *other_words]}))
     assert not [name for name in column(table, "method") if "+ words" in str(name)]
 
 

@@ -1,4 +1,4 @@
-"""The paper's tables, of records that are written by hand."""
+"""The paper's tables, of handwritten records."""
 
 import pytest
 
@@ -47,7 +47,7 @@ def test_table_2_tests_against_the_best_baseline():
     )
 
 
-def test_table_2_names_what_was_not_run():
+def test_table_2_names_methods_that_were_not_run():
     table = TABLES["2"](frame_of({"replacement": replaced("fala")}))
     assert len(table.rows) == len(METHODS)
     assert cell(table, "AUC", method="LoRA") == NOT_RUN
@@ -65,7 +65,7 @@ def test_table_2_without_an_auc():
     assert cell(table, "accuracy", method="FaLA").mean == 0.8
 
 
-def test_table_1_stands_beside_the_papers():
+def test_table_1_shows_the_papers_figures():
     def row(backbone, method, forward, backward):
         batch = {"examples": 16, "tokens": 128}
         return {

@@ -48,6 +48,6 @@ def test_the_table_of_tags_has_the_vendor_and_the_difference_from_it(results):
     assert by_method["Top"]["F1 as decided"] is None
 
 
-def test_tables_of_classes_leave_tags_out(results):
+def test_tables_of_classes_exclude_tags(results):
     message = failed("table", "headline", "--results", results)
     assert "no replacement of classification, matching is recorded" in message

@@ -78,7 +78,7 @@ def test_training_beats_the_vendors_model(task, method, request):
 
 
 def test_tags_are_trained_together(tmp_path):
-    """Each has a logit of its own: a text of one kind has one tag, of the other all three."""
+    """Each tag has a logit. A text has either one tag or all three."""
 
     def tags(labels):
         return [frozenset({"a"} if label == "0" else {"a", "b", "c"}) for label in labels]
@@ -92,7 +92,7 @@ def test_tags_are_trained_together(tmp_path):
     assert (right.mean(axis=0) > 0.85).all()
 
 
-def test_a_search_trains_once_by_rate_and_stops_where_fit_does(classifier):
+def test_a_search_trains_once_per_rate_and_equals_fit(classifier):
     tried = {}
     for settings, scores in Lora().search(fresh(classifier)):
         torch.rand(7)  # what others draw between epochs changes nothing
@@ -107,7 +107,7 @@ def test_a_search_trains_once_by_rate_and_stops_where_fit_does(classifier):
     assert not np.array_equal(tried[rate, 1], tried[rate, 2])
 
 
-def test_a_seed_gives_the_same_logits_and_another_seed_others(classifier):
+def test_a_seed_determines_the_logits(classifier):
     logits = [
         Lora().fit(fresh(classifier, seed=seed), {"learning_rate": 1e-3, "epochs": 1})(
             classifier.user.test
@@ -119,7 +119,7 @@ def test_a_seed_gives_the_same_logits_and_another_seed_others(classifier):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_what_is_frozen_stays_and_what_trains_moves(method, classifier):
+def test_training_changes_exactly_the_trainable_parameters(method, classifier):
     training = begin(fresh(classifier), method)
     parameters = dict(training._network.named_parameters())
     before = {name: parameter.detach().clone() for name, parameter in parameters.items()}
@@ -130,7 +130,7 @@ def test_what_is_frozen_stays_and_what_trains_moves(method, classifier):
     assert {"weight", "bias"} <= {n for n, p in parameters.items() if p.requires_grad}
 
 
-def test_the_device_keeps_what_trained(classifier):
+def test_stored_bytes_are_those_of_the_trained_parameters(classifier):
     d = DIMENSION
     numbers = {
         Lora: LAYERS * 2 * 2 * 8 * d,
@@ -147,8 +147,8 @@ def test_the_device_keeps_what_trained(classifier):
 
 
 @pytest.mark.parametrize("task", ["classifier", "matcher"])
-def test_an_untrained_model_is_the_vendors(task, request):
-    """By the laboratory's own head, and by the one that trains."""
+def test_an_untrained_model_has_the_vendors_logits(task, request):
+    """Through the laboratory's head, and through the network that trains."""
     situation = fresh(request.getfixturevalue(task))
     training, examples = begin(situation, Full), list(situation.user.train[:20])
     texts = sorted(training._tokens)
@@ -215,7 +215,7 @@ def test_a_batch_of_matches_embeds_a_shared_history_once(matcher):
     assert passes < sum(len(match.history) + 1 for match in user.train) / 2
 
 
-def test_an_epoch_has_every_document_once_among_others_of_its_length(classifier):
+def test_an_epoch_has_every_document_once_in_batches_of_similar_length(classifier):
     examples, labels = documents(500, seed=4)
     situation = fresh(
         classifier, user=replace(classifier.user, train=examples, train_labels=labels)
@@ -238,7 +238,7 @@ def test_a_user_without_examples_keeps_the_vendors_model(classifier):
     assert situation.meter.stages["train"].forward_passes == 0
 
 
-def test_embeddings_are_the_bundles(tmp_path):
+def test_embeddings_equal_the_bundles(tmp_path):
     pytest.importorskip("onnx")
     from fala import Bundle
     from fala_export.backbone import export_encoder
@@ -271,7 +271,7 @@ def test_other_kinds_of_transformers_train(family, method, tmp_path):
     assert np.abs(logits - begin(situation, method).scores(examples)).max() > 1e-3
 
 
-def test_what_cannot_be_trained_is_refused_saying_why(classifier, tmp_path):
+def test_untrainable_transformers_are_rejected(classifier, tmp_path):
     with pytest.raises(DataError, match="is only a bundle; name the folder"):
         Full().fit(fresh(classifier, transformer=None), SETTINGS)
     with pytest.raises(DataError, match="is only a bundle"):

@@ -1,4 +1,4 @@
-"""A new backbone that the vendor trained on the public first, by its own command."""
+"""A new backbone that the vendor first trains on the public rows."""
 
 from dataclasses import replace
 
@@ -44,10 +44,10 @@ def model(tmp_path_factory):
     return write_encoder(tmp_path_factory.mktemp("model") / "tiny")
 
 
-def make(folder, model, work, role, said):
+def prepare_tuned(folder, model, work, role, lines):
     sources = [find_source(name, work) for name in ("glove", f"tuned:{model}")]
     partition = Partition(f"lewidi:{folder}", folder, users=2, seed=0)
-    return prepare(partition, work, *sources, role=role, log=said.append)
+    return prepare(partition, work, *sources, role=role, log=lines.append)
 
 
 @pytest.fixture(scope="module")
@@ -59,41 +59,41 @@ def work(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def prepared(folder, model, work):
-    """The test users' division, and what was said of it."""
-    said = []
-    return load(make(folder, model, work, "test", said)), said
+    """The test users' division, and the lines of its log."""
+    lines = []
+    return load(prepare_tuned(folder, model, work, "test", lines)), lines
 
 
 @pytest.mark.thorough
-def test_a_tuned_backbone_is_the_vendors_release_and_where_peers_start(prepared, model, work):
-    made, said = prepared
-    release = Bundle.open(made.new.path)
-    assert made.new.name == "tuned:tiny"
-    trained = made.vendor["tuned"]
+def test_a_tuned_backbone_is_released_and_is_the_peers_start(prepared, model, work):
+    loaded, lines = prepared
+    release = Bundle.open(loaded.new.path)
+    assert loaded.new.name == "tuned:tiny"
+    trained = loaded.vendor["tuned"]
     assert trained["method"] == "backbone and head"
     assert trained["recipe"]["annotators"] >= 2
     assert trained["history"]["steps"] > 0
-    assert any("training tuned:tiny on the public" in line for line in said)
-    # What peers train is what was released, no longer what was given.
-    text = made.division.users[0].test[0]
-    assert made.transformer != model
-    assert (made.transformer / "config.json").is_file()
-    start = open_encoder(made.transformer, made.new.path)
+    assert any("training tuned:tiny on the public" in line for line in lines)
+    # Peers train the released transformer, not the original one.
+    text = loaded.division.users[0].test[0]
+    assert loaded.transformer != model
+    assert (loaded.transformer / "config.json").is_file()
+    start = open_encoder(loaded.transformer, loaded.new.path)
     (float32,) = start.encode([text], start.longest)
-    ours = made.new.embeddings[text]
-    assert float32 @ ours / np.linalg.norm(float32) / np.linalg.norm(ours) > 0.98
+    embedding = loaded.new.embeddings[text]
+    assert float32 @ embedding / np.linalg.norm(float32) / np.linalg.norm(embedding) > 0.98
     (trained_bundle,) = work.glob("tuned-*/tuned.fala")
     assert release.backbone_digest == Bundle.open(trained_bundle).backbone_digest
     assert trained["digest"] == file_digest(trained_bundle)
     # The head that was trained with it is the vendor's, and the checkpoints are gone.
-    assert Bundle.open(made.new.path).head() == made.new.head
+    assert Bundle.open(loaded.new.path).head() == loaded.new.head
     assert not list(work.glob("tuned-*/training/checkpoint-*"))
 
 
 def test_both_divisions_of_a_seed_have_one_tuned_backbone(prepared, folder, model, work):
-    said = []
-    validation = load(make(folder, model, work, "validation", said))
-    assert not any("training" in line for line in said)
+    lines = []
+    validation = load(prepare_tuned(folder, model, work, "validation", lines))
+    assert not any("training" in line for line in lines)
     assert validation.transformer == prepared[0].transformer
     assert validation.vendor["tuned"] == prepared[0].vendor["tuned"]
     assert set(validation.vendor) == {"tuned"}
@@ -102,74 +102,74 @@ def test_both_divisions_of_a_seed_have_one_tuned_backbone(prepared, folder, mode
     )
 
 
-def test_records_tell_that_the_backbone_was_tuned(prepared, folder, model, work):
+def test_records_name_the_tuned_backbone(prepared, folder, model, work):
     plan = Plan(
         results=work.parent, data=(f"lewidi:{folder}",), data_dir=folder, users=2,
         old="glove", new=f"tuned:{model}",
     )  # fmt: skip
-    for said in ([], []):  # made, then read again by another run
-        users = Study(plan, said.append).participants(*plan.data, "test", 0).users
+    for lines in ([], []):  # prepared, then read by another run
+        users = Study(plan, lines.append).participants(*plan.data, "test", 0).users
         assert list(users) == [user.name for user in prepared[0].division.users]
-        assert not any("training" in line for line in said)
+        assert not any("training" in line for line in lines)
     (record,) = read_records(work.parent, "division")
     assert record["new"] == f"tuned:{model.name}"
     assert record["trainable"]
     assert record["vendor"]["tuned"]["data"]["digest"]
     assert record["digests"]["new"] == prepared[0].digests["new"]
-    other = replace(plan, new=str(model))
+    untuned = replace(plan, new=str(model))
     with pytest.raises(OtherPlanError, match="--new tuned:"):
-        Study(other, str).participants(*plan.data, "test", 0)
+        Study(untuned, str).participants(*plan.data, "test", 0)
 
 
-def test_a_tuned_backbone_is_another_than_the_given_one(prepared, model, work):
-    given, tuned = find_source(str(model), work), find_source(f"tuned:{model}", work)
-    assert given.digest != tuned.digest == prepared[0].digests["new"]
-    assert tuned.transformer == given.transformer == model
+def test_a_tuned_backbone_has_a_digest_of_its_own(prepared, model, work):
+    source, tuned = find_source(str(model), work), find_source(f"tuned:{model}", work)
+    assert source.digest != tuned.digest == prepared[0].digests["new"]
+    assert tuned.transformer == source.transformer == model
 
 
-def test_what_was_interrupted_goes_on(folder, model, tmp_path, monkeypatch):
-    """The second call finds the folder as the first one left it."""
+def test_an_interrupted_tuning_resumes(folder, model, tmp_path, monkeypatch):
+    """The second call resumes from the first one's checkpoint."""
     source, calls = find_source(f"tuned:{model}", tmp_path), []
 
-    def break_off(given, rows, training, *_):
-        calls.append((given, rows.read_text(encoding="utf-8"), training))
+    def interrupt(transformer, rows, training, *_):
+        calls.append((transformer, rows.read_text(encoding="utf-8"), training))
         (training / "checkpoint-3").mkdir(parents=True)
         raise KeyboardInterrupt
 
-    def go_on(given, rows, training, bundle, *_):
-        calls.append((given, rows.read_text(encoding="utf-8"), training))
+    def resume(transformer, rows, training, bundle, *_):
+        calls.append((transformer, rows.read_text(encoding="utf-8"), training))
         assert (training / "checkpoint-3").is_dir()
         raise DataError("stopped here")
 
     data = Partition(f"lewidi:{folder}", folder, users=2, seed=0)
-    for training, error in ((break_off, KeyboardInterrupt), (go_on, DataError)):
+    for training, error in ((interrupt, KeyboardInterrupt), (resume, DataError)):
         monkeypatch.setattr(tuning, "_train", training)
         with pytest.raises(error):
             tune(source, data, tmp_path, str)
     assert calls[0] == calls[1]
-    monkeypatch.setattr(tuning, "_train", break_off)
+    monkeypatch.setattr(tuning, "_train", interrupt)
     with pytest.raises(KeyboardInterrupt):
         tune(source, replace(data, users=3), tmp_path, str)
     assert calls[2][2] != calls[0][2]  # other users, another training
 
 
-def test_a_training_that_is_refused_says_why(model, tmp_path):
+def test_a_rejected_training_names_its_reason(model, tmp_path):
     rows = tmp_path / "rows.jsonl"
     rows.write_text('{"split": "public", "text": "one", "label": 1}\n')
     with pytest.raises(DataError, match=r"tiny: cannot be trained on the public: .*two are needed"):
         tuning._train(model, rows, tmp_path / "w", tmp_path / "x.fala", "x")
 
 
-def check_rows(name, where, users):
-    """Rows have nobody's label who takes part, and nothing that anybody is tested on."""
-    rows = list(public_rows(Partition(name, where, users, 0)))
+def check_rows(name, folder, users):
+    """Check that public rows have no participant's label and no test document."""
+    rows = list(public_rows(Partition(name, folder, users, 0)))
     divisions = [
-        divide(name, where, users=users, seed=0, role=role) for role in ("test", "validation")
+        divide(name, folder, users=users, seed=0, role=role) for role in ("test", "validation")
     ]
-    everybody = [user for division in divisions for user in division.users]
-    assert len({user.name for user in everybody}) > users
-    assert not {row["user"] for row in rows} & {user.name for user in everybody}
-    tested = {folded(document_of(example)) for user in everybody for example in user.test}
+    all_users = [user for division in divisions for user in division.users]
+    assert len({user.name for user in all_users}) > users
+    assert not {row["user"] for row in rows} & {user.name for user in all_users}
+    tested = {folded(document_of(example)) for user in all_users for example in user.test}
     texts = [text for row in rows for text in texts_of(row)]
     assert texts and not tested & {folded(text) for text in texts}
     return rows, divisions
@@ -181,13 +181,13 @@ def texts_of(row):
 
 def test_no_users_label_and_no_test_text_is_trained_on(folder):
     rows, (tested, _) = check_rows(f"lewidi:{folder}", folder, 2)
-    # By others' labels, texts that a user trains on are public.
-    own = {text for user in tested.users for text in user.train}
-    assert own & {row["text"] for row in rows}
+    # Texts that a user trains on are public with other people's labels.
+    train_texts = {text for user in tested.users for text in user.train}
+    assert train_texts & {row["text"] for row in rows}
     assert {row["label"] for row in rows} == set(tested.labels)
 
 
-def test_histories_lack_what_a_user_is_tested_on(tmp_path):
+def test_histories_exclude_test_candidates(tmp_path):
     rows = [
         {"user": f"p{n % 4}", "split": "public", "candidate": f"film {n}", "label": n % 2,
          "history": ["seen", "busy 9", "next 9"]}
@@ -200,19 +200,19 @@ def test_histories_lack_what_a_user_is_tested_on(tmp_path):
             for n in range(10)
         ]  # fmt: skip
     write_rows(tmp_path / "rows.jsonl", rows)
-    found, _ = check_rows(f"rows:{tmp_path}/rows.jsonl", None, 1)
-    assert [row["history"] for row in found] == [["seen"]] * 12
-    assert [row["candidate"] for row in found] == [f"film {n}" for n in range(12)]
+    public, _ = check_rows(f"rows:{tmp_path}/rows.jsonl", None, 1)
+    assert [row["history"] for row in public] == [["seen"]] * 12
+    assert [row["candidate"] for row in public] == [f"film {n}" for n in range(12)]
 
 
 @pytest.mark.parametrize(("name", "users"), [("md-agreement", 20), ("hs-brexit", 4)])
 def test_no_label_or_text_of_the_real_sets_users_is_trained_on(name, users):
-    where = real_data("md-agreement").parent
-    rows, (tested, _) = check_rows(name, where, users)
+    folder = real_data("md-agreement").parent
+    rows, (tested, _) = check_rows(name, folder, users)
     assert len(rows) > 500
-    known = {folded(text) for row in rows for text in texts_of(row)}
-    own = {folded(document_of(example)) for user in tested.users for example in user.train}
-    assert own & known  # as the laboratory's notes say
+    public_texts = {folded(text) for row in rows for text in texts_of(row)}
+    train_texts = {folded(document_of(example)) for user in tested.users for example in user.train}
+    assert train_texts & public_texts  # as the laboratory's notes say
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_no_label_or_text_of_the_real_sets_users_is_trained_on(name, users):
         ("tuned:nothing", "no backbone 'nothing'"),
     ],
 )
-def test_what_cannot_be_tuned_is_said_at_once(tmp_path, name, words):
+def test_backbones_that_cannot_be_tuned_are_rejected(tmp_path, name, words):
     with pytest.raises(DataError, match=words):
         find_source(name, tmp_path)
 

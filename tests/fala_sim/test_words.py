@@ -17,8 +17,8 @@ PRAISE, BLAME = ("good", "great", "lovely"), ("bad", "awful", "boring")
 NOUNS = ("film", "book", "song", "play", "meal", "trip", "game", "talk")
 
 
-def made(n, seed, matching=False, turned=0.0):
-    """Examples whose label their words tell; ``turned`` of the users' labels are the opposite."""
+def make_examples(n, seed, matching=False, turned=0.0):
+    """Examples whose words determine the label; a share, ``turned``, has the opposite label."""
     random = np.random.default_rng(seed)
     examples, labels = [], []
     for number in range(n):
@@ -30,18 +30,18 @@ def made(n, seed, matching=False, turned=0.0):
     return examples, labels
 
 
-def divided(matching=False, turned=0.0):
-    examples, labels = made(300, 0, matching, turned)
+def make_division(matching=False, turned=0.0):
+    examples, labels = make_examples(300, 0, matching, turned)
     task = "matching" if matching else "classification"
     names = [f"p{n % 10}" for n in range(300)]
     return Division("made", task, ("a", "b"), examples, labels, names, (), ())
 
 
 @pytest.mark.parametrize("matching", [False, True])
-def test_a_head_on_words_alone_knows_the_words_and_nothing_else(matching):
-    head = words_head(divided(matching))
+def test_a_head_on_words_alone_uses_only_words(matching):
+    head = words_head(make_division(matching))
     assert head.dimension == 1
-    examples, labels = made(100, 7, matching)
+    examples, labels = make_examples(100, 7, matching)
     nothing = np.zeros((100, head.weight.shape[1]), np.float32)
     logits = head.vendor_model().logits(nothing, head.words(examples))
     assert figures(logits, labels, ("a", "b"))["auc"] > 0.95
@@ -50,73 +50,73 @@ def test_a_head_on_words_alone_knows_the_words_and_nothing_else(matching):
 
 
 @pytest.mark.parametrize("matching", [False, True])
-def test_words_alone_become_the_user_s_own(matching):
-    """A user who likes what others blame is served by their own labels, without any backbone."""
-    examples, labels = made(200, 3, matching)
+def test_words_alone_learn_the_user_s_preference(matching):
+    """A user with the opposite preference is learned from their labels, without a backbone."""
+    examples, labels = make_examples(200, 3, matching)
     labels = ["ab"[label == "a"] for label in labels]
     user = User("one", examples[:120], labels[:120], examples[120:], labels[120:])
-    head = words_head(divided(matching))
+    head = words_head(make_division(matching))
     where = replace(situation(), user=user, words=head)
     method = find_method("words")
     scores = method.fit(where, {})(user.test)
     assert figures(scores, user.test_labels, ("a", "b"))["auc"] > 0.9
     assert where.meter.fields()["total"]["forward_passes"] == 0
-    # Who has no labels has the vendor's.
-    unknown = replace(where, user=replace(user, train=[], train_labels=[]))
-    vendor = method.fit(unknown, {})(user.test)
+    # Without labels, a user has the vendor's model.
+    unlabelled = replace(where, user=replace(user, train=[], train_labels=[]))
+    vendor = method.fit(unlabelled, {})(user.test)
     assert figures(vendor, user.test_labels, ("a", "b"))["auc"] < 0.1
 
 
-def test_words_alone_need_the_vendor_s_head():
+def test_words_alone_require_the_vendor_s_head():
     with pytest.raises(DataError, match="there is no head on words alone"):
         find_method("words").fit(situation(), {})
 
 
-def test_a_trained_backbone_gets_words_weighed_on_what_it_has_not_seen():
-    division = divided(turned=0.15)
+def test_words_beside_a_trained_backbone_are_fitted_on_unseen_rows():
+    division = make_division(turned=0.15)
     texts = list(division.public)
     rows = [
-        {"user": "p", "label": label, "text": one}
-        for one, label in zip(division.public[:220], division.public_labels[:220], strict=True)
+        {"user": "p", "label": label, "text": example}
+        for example, label in zip(division.public[:220], division.public_labels[:220], strict=True)
     ]
     assert [example_of(row) for row in rows] == list(division.public[:220])
-    # A head that knows what it was trained on by heart, and of the rest nothing.
+    # The head has memorized its training rows, and knows nothing of the others.
     d = 8
     random = np.random.default_rng(0)
     trained = {text: random.normal(size=d).astype(np.float32) for text in texts}
     weight = random.normal(size=(1, d)).astype(np.float32)
-    for one, label in zip(division.public[:220], division.public_labels[:220], strict=True):
-        trained[one] = (1 if label == "b" else -1) * weight[0]
+    for example, label in zip(division.public[:220], division.public_labels[:220], strict=True):
+        trained[example] = (1 if label == "b" else -1) * weight[0]
     head = Head(division.task, ("a", "b"), weight, np.zeros(1, np.float32))
-    spoken = tuned_head(head, division, rows, backbone=Nothing(), embeddings=trained)
-    # So its own logit is worth little, and the words' much.
-    assert np.abs(spoken.weight[:, :d]).max() < 0.2 * np.abs(weight).max()
+    joint = tuned_head(head, division, rows, backbone=Nothing(), embeddings=trained)
+    # Its logit gets a small weight, and the words a large one.
+    assert np.abs(joint.weight[:, :d]).max() < 0.2 * np.abs(weight).max()
     fresh, labels = division.public[220:], division.public_labels[220:]
-    logits = spoken.vendor_model().logits(spoken.inputs(fresh, trained), spoken.words(fresh))
+    logits = joint.vendor_model().logits(joint.inputs(fresh, trained), joint.words(fresh))
     assert figures(logits, labels, ("a", "b"))["auc"] > 0.75
-    own = head.vendor_model().logits(head.inputs(fresh, trained))
-    assert figures(own, labels, ("a", "b"))["auc"] < 0.65
-    everything = [*rows, *({"user": "p", "label": label, "text": one}
-                           for one, label in zip(fresh, labels, strict=True))]  # fmt: skip
+    logits_alone = head.vendor_model().logits(head.inputs(fresh, trained))
+    assert figures(logits_alone, labels, ("a", "b"))["auc"] < 0.65
+    all_rows = [*rows, *({"user": "p", "label": label, "text": example}
+                           for example, label in zip(fresh, labels, strict=True))]  # fmt: skip
     with pytest.raises(DataError, match="not trained on"):
-        tuned_head(head, division, everything, backbone=Nothing(), embeddings=trained)
+        tuned_head(head, division, all_rows, backbone=Nothing(), embeddings=trained)
 
 
-def test_a_trained_matcher_gets_a_joint_head_anew():
-    division = divided(matching=True)
-    texts = ["seen", *(one.candidate for one in division.public)]
+def test_words_beside_a_trained_matcher_have_a_new_joint_head():
+    division = make_division(matching=True)
+    texts = ["seen", *(match.candidate for match in division.public)]
     random = np.random.default_rng(0)
     trained = {text: random.normal(size=8).astype(np.float32) for text in texts}
     rows = [
-        {"user": "p", "label": label, "history": ["seen"], "candidate": one.candidate}
-        for one, label in zip(division.public, division.public_labels, strict=True)
+        {"user": "p", "label": label, "history": ["seen"], "candidate": match.candidate}
+        for match, label in zip(division.public, division.public_labels, strict=True)
     ]
     backbone = Nothing()
     backbone.dimension = 8
     head = Head(division.task, ("a", "b"), np.ones((1, 8), np.float32), np.zeros(1, np.float32))
-    spoken = tuned_head(head, division, rows, backbone=backbone, embeddings=trained)
-    assert spoken.lexical is not None and spoken.weight.shape == (1, 16)
-    logits = spoken.vendor_model().logits(
-        spoken.inputs(division.public, trained), spoken.words(division.public)
+    joint = tuned_head(head, division, rows, backbone=backbone, embeddings=trained)
+    assert joint.lexical is not None and joint.weight.shape == (1, 16)
+    logits = joint.vendor_model().logits(
+        joint.inputs(division.public, trained), joint.words(division.public)
     )
     assert figures(logits, division.public_labels, ("a", "b"))["auc"] > 0.9

@@ -35,7 +35,7 @@ def run(code, *arguments, before=GUARD):
     return done.stdout
 
 
-def test_the_guard_guards():
+def test_the_guard_rejects_other_packages():
     with pytest.raises(AssertionError, match="not in a base install"):
         run("import torch.nn")
     with pytest.raises(AssertionError, match="not in a base install"):
@@ -43,7 +43,7 @@ def test_the_guard_guards():
 
 
 def test_import_fala_loads_no_runtime():
-    """Opening the door is as quick as NumPy; a backbone brings its own when it loads."""
+    """Importing fala is as fast as NumPy; a backbone imports its runtime when it loads."""
     loaded = run("import fala; print(*sys.modules)")
     assert not {"onnxruntime", "tokenizers", "click", "fala.testing"} & set(loaded.split())
 
@@ -110,8 +110,8 @@ NEEDY = {
 }
 
 
-def test_a_missing_extra_is_one_line(tmp_path):
-    """The packages of the vendor and the laboratory are installed, what they need is not."""
+def test_a_missing_extra_ends_in_one_line(tmp_path):
+    """The exporter and the laboratory are installed without their dependencies."""
     code = """
 import json, os
 from click.testing import CliRunner

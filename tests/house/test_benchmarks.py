@@ -1,4 +1,4 @@
-"""Every benchmark runs, on little: what it measures then says nothing, but that it measures."""
+"""Every benchmark runs with small options; its figures are not checked."""
 
 import json
 import signal
@@ -39,13 +39,13 @@ def run(name, *arguments, folder):
     return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=folder)
 
 
-def test_every_benchmark_is_here():
+def test_every_benchmark_has_a_small_run():
     assert {file.name for file in BENCHMARKS.glob("*.py")} == set(SMALL)
 
 
 @pytest.fixture(scope="module")
 def bundles(tmp_path_factory):
-    """A folder of what some benchmarks are given."""
+    """A folder of bundles for some benchmarks."""
     folder = tmp_path_factory.mktemp("bundles")
     write_release_for_adapters(folder / "adaptable.fala")
     write_onnx(folder / "plain.fala")
@@ -56,9 +56,9 @@ def bundles(tmp_path_factory):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", SMALL)
-def test_a_benchmark_measures(name, tmp_path, bundles):
+def test_a_benchmark_runs_with_small_options(name, tmp_path, bundles):
     ratio, *small = SMALL[name]
-    small = [bundles / one if str(one).endswith(".fala") else one for one in small]
+    small = [bundles / option if str(option).endswith(".fala") else option for option in small]
     done = run(name, *small, "--json", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)[ratio] > 0
@@ -66,7 +66,7 @@ def test_a_benchmark_measures(name, tmp_path, bundles):
 
 
 @pytest.mark.thorough
-def test_an_interrupted_benchmark_says_what_it_has_and_goes_on(tmp_path):
+def test_an_interrupted_benchmark_reports_its_results_and_resumes(tmp_path):
     journal = tmp_path / "journal.jsonl"
     command = [
         sys.executable, BENCHMARKS / "hostile.py", "--count", "5", "--journal", journal, "--json",
@@ -82,9 +82,9 @@ def test_an_interrupted_benchmark_says_what_it_has_and_goes_on(tmp_path):
     record = json.loads(printed)
     assert process.returncode == 130
     assert record["interrupted"] == f"after {record['tries']} of 5"
-    kept = journal.read_text()
-    journal.write_text(kept + '[{"how": "cut sh')  # as a kill in the middle of a line leaves it
+    recorded = journal.read_text()
+    journal.write_text(recorded + '[{"how": "cut sh')  # as after a kill in the middle of a line
     done = run("hostile.py", "--count", 5, "--journal", journal, "--json", folder=tmp_path)
     assert json.loads(done.stdout)["tries"] == 5
-    assert journal.read_text().startswith(kept)
+    assert journal.read_text().startswith(recorded)
     assert journal.read_text().count("\n") == 5

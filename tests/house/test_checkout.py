@@ -1,4 +1,4 @@
-"""The checkout: nothing beside it is needed, its files stay short, its public names have a text."""
+"""The checkout is self-contained, its files are short, and public names are documented."""
 
 import re
 
@@ -9,7 +9,7 @@ import fala
 from checkout import ROOT, names_used
 from imports import python_files
 
-#: Ways out of the checkout: to a folder beside it, and to somebody's own.
+#: Paths outside the checkout: a parent folder, or a user's folder.
 OUTSIDE = re.compile(r"\.\./\w|(?<![\w.])/(home|root|work|Users)/")
 
 FOLDERS = ("sdk/fala", "export/fala_export", "device_sim/fala_sim", "benchmarks", "examples")
@@ -18,15 +18,15 @@ FILES = (
     "conftest.py",
 )  # fmt: skip
 
-#: Lines that a file may have, to be read in one sitting.
+#: The most lines of a file.
 LIMITS = {"tests": 500, "sdk": 600, "export": 450, "device_sim": 450, "benchmarks": 450}
 
-#: Files that are longer still, and what they may not outgrow. An entry goes with its cause.
+#: Longer files and their limits. Remove an entry with its cause.
 KNOWN = {"sdk/fala/device.py": 1080}  # the public class: most of it is docstrings, with examples
 
 
 def texts():
-    """What is read or run, and is no built-in model."""
+    """Files that are read or run, without built-in models."""
     for folder in FOLDERS:
         for path in (ROOT / folder).rglob("*"):
             if path.is_file() and path.suffix not in {".fala", ".pyc"}:
@@ -34,7 +34,7 @@ def texts():
     yield from (ROOT / name for name in FILES)
 
 
-def test_nothing_names_a_folder_outside():
+def test_no_file_names_a_folder_outside_the_checkout():
     assert [
         f"{path}:{number}"
         for path in texts()
@@ -54,13 +54,13 @@ def test_no_file_is_too_long():
 
 
 def test_every_public_name_is_documented_and_every_error_is_falas():
-    """Names of types alone (``Example``, ``Progress``) carry no text in Python."""
+    """Type aliases (``Example``, ``Progress``) have no docstring."""
     for name in set(fala.__all__) - {"Example", "Progress"}:
         assert getattr(fala, name).__doc__
         assert not name.endswith("Error") or issubclass(getattr(fala, name), fala.FalaError)
 
 
-# The mark by which the tests on real data can be run alone
+# The mark of tests on real data
 
 
 def helper():
@@ -76,6 +76,6 @@ def test_a_call_for_real_data_is_found_directly_and_behind_a_function():
     assert "real_data" not in names_used((texts,))
 
 
-def test_a_call_for_real_data_that_the_search_does_not_see_is_a_mistake():
+def test_a_hidden_call_for_real_data_is_an_error():
     with pytest.raises(LookupError, match="does not see"):
         getattr(checkout, "real" + "_data")("hs-brexit")

@@ -1,4 +1,4 @@
-"""What is published: the wheel, the source archive, and the version that they give."""
+"""The wheel, the source archive, and their version."""
 
 import configparser
 import os
@@ -32,35 +32,35 @@ def files_in(package):
 
 
 @pytest.fixture(scope="module")
-def built(tmp_path_factory):
+def archives(tmp_path_factory):
     """The wheel and the source archive of this checkout."""
     folder = tmp_path_factory.mktemp("dist")
-    both = [folder / "once", folder / "again"]
-    for each in both:
-        each.mkdir()
+    folders = [folder / "once", folder / "again"]
+    for output in folders:
+        output.mkdir()
     environment = {**os.environ, "SOURCE_DATE_EPOCH": "1700000000"}
     subprocess.run(
-        [sys.executable, "-c", BUILD, *both], cwd=ROOT, check=True, timeout=240, env=environment
+        [sys.executable, "-c", BUILD, *folders], cwd=ROOT, check=True, timeout=240, env=environment
     )
-    (wheel,), (source,) = both[0].glob("*.whl"), both[0].glob("*.tar.gz")
+    (wheel,), (source,) = folders[0].glob("*.whl"), folders[0].glob("*.tar.gz")
     return wheel, source
 
 
-def test_the_metadata_are_what_an_index_takes(built):
-    with zipfile.ZipFile(built[0]) as archive:
+def test_the_metadata_are_valid_for_a_package_index(archives):
+    with zipfile.ZipFile(archives[0]) as archive:
         (name,) = [name for name in archive.namelist() if name.endswith("/METADATA")]
-        found = Metadata.from_email(archive.read(name), validate=True)
-    assert found.author == "The FaLA authors" or found.author_email
-    assert found.license_expression == "Apache-2.0"
-    assert found.description_content_type == "text/markdown"
-    told = {line.rpartition(" ")[2] for line in found.classifiers if "Python :: 3." in line}
-    assert sorted(told, key=lambda version: int(version[2:]))[0] == "3.10"
-    assert all(found.requires_python.contains(version) for version in told)
+        fields = Metadata.from_email(archive.read(name), validate=True)
+    assert fields.author == "The FaLA authors" or fields.author_email
+    assert fields.license_expression == "Apache-2.0"
+    assert fields.description_content_type == "text/markdown"
+    versions = {line.rpartition(" ")[2] for line in fields.classifiers if "Python :: 3." in line}
+    assert sorted(versions, key=lambda version: int(version[2:]))[0] == "3.10"
+    assert all(fields.requires_python.contains(version) for version in versions)
 
 
-def test_the_wheel_is_the_three_packages_and_the_plugin(built):
-    """Built-in models, templates and py.typed with them, and nothing that lay about."""
-    with zipfile.ZipFile(built[0]) as archive:
+def test_the_wheel_has_the_three_packages_and_the_plugin(archives):
+    """With built-in models, templates and py.typed, and no other files."""
+    with zipfile.ZipFile(archives[0]) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert names == {
         file.relative_to(package.parent).as_posix()
@@ -71,18 +71,18 @@ def test_the_wheel_is_the_three_packages_and_the_plugin(built):
     assert {f"{package.name}/py.typed" for package in PACKAGES} < names
 
 
-def test_pytest_finds_the_fixtures(built):
-    """Where fala is installed; this checkout's own tests name the plugin in ``conftest.py``."""
-    with zipfile.ZipFile(built[0]) as archive:
+def test_pytest_finds_the_fixtures(archives):
+    """In an installation; the tests of this checkout load the plugin in ``conftest.py``."""
+    with zipfile.ZipFile(archives[0]) as archive:
         (name,) = [name for name in archive.namelist() if name.endswith("entry_points.txt")]
         entries = configparser.ConfigParser()
         entries.read_string(archive.read(name).decode())
     assert dict(entries["pytest11"]) == {"pytest_fala": "pytest_fala"}
 
 
-def test_the_source_archive_has_the_tables_and_no_records(built):
-    assert built[1].stat().st_size < 7.5 * MEGABYTE
-    with tarfile.open(built[1]) as archive:
+def test_the_source_archive_has_the_tables_and_no_records(archives):
+    assert archives[1].stat().st_size < 7.5 * MEGABYTE
+    with tarfile.open(archives[1]) as archive:
         names = {member.name.partition("/")[2] for member in archive.getmembers()}
     assert {"pyproject.toml", "README.md", "LICENSE", "conftest.py"} < names
     assert {
@@ -103,14 +103,14 @@ def test_the_source_archive_has_the_tables_and_no_records(built):
     assert list(filter(leftovers.search, names)) == []
 
 
-def test_the_version_is_the_distributions():
+def test_the_version_equals_the_distributions():
     assert fala.__version__ == metadata.version("fala-sdk")
     with pytest.raises(AttributeError, match="no attribute 'version'"):
         fala.version  # noqa: B018
 
 
 def test_importing_reads_no_metadata():
-    """It takes longer than the rest of the door, and few apps ask for the version."""
+    """It takes longer than the rest of the import, and few apps need the version."""
     code = "import fala; print(dict(vars(fala)).get('__version__'), fala.__version__)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["None", fala.__version__]

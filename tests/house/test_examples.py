@@ -15,7 +15,7 @@ EXAMPLES = ROOT / "examples"
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):
-    """Runs an example, which cleans up after itself; gives what it prints."""
+    """Run an example and return its output; it leaves no temporary files."""
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
@@ -30,7 +30,7 @@ def run(tmp_path, monkeypatch):
     return run
 
 
-def test_the_app_learns_is_replaced_and_predicts(run, tmp_path):
+def test_the_app_learns_replaces_its_backbone_and_predicts(run, tmp_path):
     printed = run("app.py", tmp_path)
     assert "glove -> bert: personal model" in printed
     assert "0 forward passes, then 20" in printed
@@ -43,7 +43,7 @@ def test_the_app_learns_is_replaced_and_predicts(run, tmp_path):
         assert device.predict(["The book is garbage."]).shape == (1, 2)
 
 
-def test_the_vendor_makes_a_release_that_opens(run, tmp_path):
+def test_the_vendors_release_opens(run, tmp_path):
     printed = run("vendor.py", tmp_path)
     assert "a new device says praise: The soup is wonderful." in printed
     assert "a new device says complaint: The cellar is dreadful." in printed
@@ -53,7 +53,7 @@ def test_the_vendor_makes_a_release_that_opens(run, tmp_path):
 
 
 def test_an_apps_tests_pass(tmp_path):
-    """Where pytest has the fixtures by the plugin's name, as from an installed package."""
+    """pytest finds the fixtures by the plugin's name, as in an installation."""
     tests = shutil.copy(EXAMPLES / "test_app.py", tmp_path)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "pytest_fala", tests]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path)
@@ -74,25 +74,25 @@ def test_the_researcher_compares_and_writes_rows_for_the_laboratory(tmp_path, ca
     assert researcher["nearest_mean"](np.eye(2), [1, 0])(np.eye(2)).tolist() == [1.0, -1.0]
 
 
-def test_images_with_the_apps_own_encoders(run):
+def test_images_are_learned_with_the_apps_encoders(run):
     printed = run("images.py")
     vendor, old, at_once, refined = (
         float(line.rpartition(" ")[2]) for line in printed.splitlines()
     )
-    # The user's liking is kept: nothing like the vendor's model, and no worse than before.
+    # The user's preference is kept: unlike the vendor's model, and not worse than before.
     assert vendor < 0.8 < 0.9 < old - 0.01 < at_once <= refined
 
 
-def test_films_for_a_viewer(run):
-    """The viewer's liking is far from the vendor's, and is kept."""
+def test_films_are_learned_for_a_viewer(run):
+    """The viewer's preference differs from the vendor's, and is kept."""
     lines = [line for line in run("films.py").splitlines() if not line.startswith(" ")]
     liked = [int(line.partition(": ")[2][0]) for line in lines]
     vendor, old, at_once, refined = liked
     assert vendor < old <= min(at_once, refined)
 
 
-def test_an_encoder_that_another_process_serves(run):
-    answers, error, kept = run("served.py").splitlines()
-    assert answers == "['1', '0']"
+def test_an_encoder_runs_in_another_process(run):
+    labels, error, count = run("served.py").splitlines()
+    assert labels == "['1', '0']"
     assert error.startswith("the app's encoder served 1 failed")
-    assert kept == "2 examples are kept"
+    assert count == "2 examples are kept"

@@ -1,4 +1,4 @@
-"""The phone's app: what it does without a window, and in one that is really there."""
+"""The phone's app, without a window and in a real one."""
 
 import importlib
 import importlib.util
@@ -46,31 +46,31 @@ def test_a_personal_model_survives_a_new_backbone(personal, tmp_path):
 
 
 def missing():
-    """What a window needs and is not here; None where all is."""
+    """The missing requirement of a window, or None."""
     for name in ("Xvfb", "xdotool"):
         if shutil.which(name) is None:
             return f"{name} is not installed"
-    found = importlib.util.find_spec("flet_desktop")
-    if importlib.util.find_spec("flet") is None or found is None:
+    client = importlib.util.find_spec("flet_desktop")
+    if importlib.util.find_spec("flet") is None or client is None:
         return "flet and its desktop client are not installed"
-    if not list(Path(found.origin).with_name("app").glob("flet-linux-*")):
+    if not list(Path(client.origin).with_name("app").glob("flet-linux-*")):
         return "this version of flet fetches its desktop client when it starts"
     return None
 
 
 @pytest.fixture
 def window(tmp_path):
-    """A display with the app in it; gives a function that sends keys, and the device's folder."""
+    """The app on a display: a function that sends keys, the device's folder, the process."""
     if why := missing():
         pytest.skip(why)
-    given, taken = os.pipe()
+    read_end, write_end = os.pipe()
     display = subprocess.Popen(
-        ["Xvfb", "-displayfd", str(taken), "-screen", "0", "700x800x24", "-nolisten", "tcp"],
-        pass_fds=[taken],
+        ["Xvfb", "-displayfd", str(write_end), "-screen", "0", "700x800x24", "-nolisten", "tcp"],
+        pass_fds=[write_end],
         stderr=subprocess.DEVNULL,
     )
-    os.close(taken)
-    with os.fdopen(given) as number:
+    os.close(write_end)
+    with os.fdopen(read_end) as number:
         name = f":{number.readline().strip()}"
     environment = {
         **os.environ, "DISPLAY": name, "HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path),
@@ -86,10 +86,10 @@ def window(tmp_path):
     )
     try:
         wait(lambda: keys("search", "--name", "^Your model$", "windowfocus"), app)
-        time.sleep(8)  # the first frame, after which the field has the keys
+        time.sleep(8)  # until the first frame, when the field has the focus
         yield keys, tmp_path / "app" / "device", app
     finally:
-        os.killpg(app.pid, signal.SIGKILL)  # with flet's client, which outlives a polite end
+        os.killpg(app.pid, signal.SIGKILL)  # with flet's client, which survives a SIGTERM
         app.wait(30)
         display.terminate()
         display.wait(30)
@@ -103,10 +103,10 @@ def wait(until, app, seconds=90):
         time.sleep(0.5)
 
 
-def told(folder):
-    """What the app's device says to another process: its backbone, and what it learned."""
+def state_of(folder):
+    """The state of the app's device: its backbone, and its examples."""
     with fala.Device.open(folder) as device:
-        return device.name, [one.example for one in device.examples()]
+        return device.name, [item.example for item in device.examples()]
 
 
 def test_keys_in_a_real_window_reach_the_device(window):
@@ -114,16 +114,16 @@ def test_keys_in_a_real_window_reach_the_device(window):
     keys("mousemove", "160", "34", "click", "1")
     keys("type", "--delay", "30", "quite a clown")
     keys("key", "Return")
-    wait(lambda: told(folder)[1] == ["quite a clown"], app)
+    wait(lambda: state_of(folder)[1] == ["quite a clown"], app)
     press(keys, 1)  # New backbone
-    wait(lambda: told(folder)[0] == "bert", app)
+    wait(lambda: state_of(folder)[0] == "bert", app)
     time.sleep(2)  # until the window says so
     press(keys, 2)  # Stop cannot be pressed now: Roll back
-    wait(lambda: told(folder)[0] == "glove", app)
+    wait(lambda: state_of(folder)[0] == "glove", app)
 
 
 def press(keys, tabs):
-    """Press a button, so many tabs from the text field."""
+    """Press a button at a number of tabs from the text field."""
     keys("mousemove", "160", "34", "click", "1")
     keys("key", *["Tab"] * tabs)
     keys("key", "space")

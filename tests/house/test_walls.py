@@ -1,4 +1,4 @@
-"""Who may import whom: between the packages, and between the rooms of the device."""
+"""Allowed imports between the packages, and between the device's subpackages."""
 
 import ast
 import subprocess
@@ -20,10 +20,10 @@ DEVICE = ROOT / "sdk" / "fala"
 EXPORTER = ROOT / "export" / "fala_export"
 LABORATORY = ROOT / "device_sim" / "fala_sim"
 
-#: Rooms whose modules the other packages may import.
+#: Subpackages that the other packages may import.
 PUBLIC = {"release", "playground", "testing", "cli"}
 
-#: What an extra brings, and ways to the network, by the modules that may use them.
+#: Packages of extras and network modules, by the modules that may use them.
 EXTRAS = {
     "fala.__main__": {"fala_command"},  # not an extra: the command that loads all others
     "fala.bundle.signature": {"cryptography"},
@@ -38,10 +38,10 @@ EXTRAS = {
     "fala.updates.fetcher": {"http", "socket", "tuf", "urllib", "urllib3"},
 }
 
-#: Those of them that import it at once: only ``Device.update`` imports them, when it is called.
+#: Modules that only ``Device.update`` imports, when it is called.
 LATE = {"fala.updates.client", "fala.updates.fetcher"}
 
-#: Rooms that compute, and what of the standard library they have no use for: files and clocks.
+#: Subpackages that only compute, and modules that they may not use: files and clocks.
 PURE = ("solver", "selection", "text")
 IMPURE = {
     "datetime", "io", "json", "logging", "os", "pathlib", "shutil", "sqlite3", "subprocess",
@@ -56,14 +56,14 @@ def files_of(*folders):
 
 
 def public(module, name):
-    """Whether another package may take the name from the module; None is the module itself."""
+    """Whether another package may import the name; None is the module itself."""
     if module == "fala":
         return name in {None, "__version__", *fala.__all__, *PUBLIC}
     return room_of(module) in PUBLIC
 
 
-def past_the_doors(file):
-    """What a file takes of ``fala`` that no door offers."""
+def private_names_in(file):
+    """Names of ``fala`` that a file uses and that are not public."""
     imported = [
         str(used)
         for used in imports_of(file)
@@ -73,12 +73,12 @@ def past_the_doors(file):
     return imported + by_dot
 
 
-def taken_from(file, *packages):
+def imported_from(file, *packages):
     return [str(used) for used in imports_of(file) if used.package in packages]
 
 
 def test_the_device_imports_its_base_install_only():
-    """No torch, no way to the network, and neither of the other packages."""
+    """No torch, no network, and no other package of this repository."""
     base = {"fala", *PACKAGES, *sys.stdlib_module_names} - NETWORK
     base |= {"_typeshed", "typing_extensions"}  # types alone, of no package
     for module, file in MODULES.items():
@@ -86,8 +86,8 @@ def test_the_device_imports_its_base_install_only():
         assert [str(used) for used in imports_of(file) if used.package not in allowed] == []
 
 
-def test_extras_are_behind_one_call():
-    """Whoever never asks for an update never imports a way to the network."""
+def test_only_device_update_imports_the_network():
+    """Without an update, the device imports no network module."""
     assert set(MODULES) >= set(EXTRAS) >= LATE
     users = {
         module
@@ -104,34 +104,34 @@ def test_extras_are_behind_one_call():
     assert call.name == "update"
 
 
-def test_all_others_use_the_doors():
-    others = EXPORTER, LABORATORY, *(ROOT / name for name in ("benchmarks", "examples", "recipes"))
-    assert [used for file in files_of(*others) for used in past_the_doors(file)] == []
+def test_other_packages_use_only_public_names():
+    users = EXPORTER, LABORATORY, *(ROOT / name for name in ("benchmarks", "examples", "recipes"))
+    assert [used for file in files_of(*users) for used in private_names_in(file)] == []
 
 
-def test_the_laboratory_takes_of_the_exporter_what_its_door_offers():
+def test_the_laboratory_uses_only_public_names_of_the_exporter():
     for file in files_of(LABORATORY):
         for used in imports_of(file):
             assert used.package != "fala_export" or used.module == "fala_export", str(used)
         assert set(attributes_of(file, "fala_export")) <= set(fala_export.__all__)
 
 
-def test_benchmarks_and_examples_measure_the_device_alone():
+def test_benchmarks_and_examples_use_only_the_device():
     for file in files_of(ROOT / "benchmarks", ROOT / "examples"):
-        assert taken_from(file, "fala_export", "fala_sim") == []
+        assert imported_from(file, "fala_export", "fala_sim") == []
 
 
-def test_the_plugin_loads_nothing_of_the_device():
+def test_the_plugin_does_not_import_the_device():
     """pytest imports it before a project's ``conftest.py`` has set anything."""
     (file,) = (DEVICE.parent / "pytest_fala.py",)
-    assert past_the_doors(file) == []
+    assert private_names_in(file) == []
     code = "import sys, pytest_fala; print(*({'fala', 'numpy'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
 
 
-def test_rooms_import_what_the_contracts_say():
-    """``[tool.importlinter]`` in pyproject.toml has the floors, and refuses circles."""
+def test_imports_follow_the_contracts():
+    """``[tool.importlinter]`` in pyproject.toml has the layers, and rejects cycles."""
     done = subprocess.run(
         ["lint-imports", "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -140,11 +140,11 @@ def test_rooms_import_what_the_contracts_say():
 
 def test_rooms_that_compute_use_no_files_and_no_clock():
     for file in files_of(*(DEVICE / room for room in PURE)):
-        assert taken_from(file, *IMPURE) == []
+        assert imported_from(file, *IMPURE) == []
 
 
-def test_no_import_hides(tmp_path):
-    """The tests above see what they must: in a function, for types only, and by a dot."""
+def test_imports_are_found_in_functions_types_and_attributes(tmp_path):
+    """Imports in functions and for types, and names used as attributes."""
     file = tmp_path / "hiding.py"
     file.write_text(
         "from typing import TYPE_CHECKING\n"
@@ -152,7 +152,7 @@ def test_no_import_hides(tmp_path):
         "if TYPE_CHECKING:\n    from fala.store import store\n"
         "def run():\n    import fala.bundle.reading\n    return fala.solver, fala.Device\n"
     )
-    assert past_the_doors(file) == [
+    assert private_names_in(file) == [
         f"{file}:4: from fala.store import store",
         f"{file}:6: import fala.bundle.reading",
         "fala.solver",

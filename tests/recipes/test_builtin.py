@@ -51,8 +51,8 @@ def corpora(tmp_path):
 
 
 @pytest.fixture
-def asked(monkeypatch):
-    """A tiny random teacher; gives the number of texts of every question to it."""
+def batch_sizes(monkeypatch):
+    """A tiny random teacher; the list has the number of texts of each call."""
     numbers = []
     teacher = make_encoder(texts=sentences(100, 7), pieces=200)
     monkeypatch.setattr(builtin, "load_teacher", lambda: teacher)
@@ -67,7 +67,7 @@ def asked(monkeypatch):
     return numbers
 
 
-def test_markup_is_taken_off(corpora):
+def test_markup_is_removed(corpora):
     texts = [text for document in documents(corpora) for text in document]
     assert "it wasn't good, he said." in texts
     assert 'Great "zoom", light' in texts
@@ -79,7 +79,7 @@ def test_markup_is_taken_off(corpora):
     assert clean("( a “ b ” ) .") == '(a " b ").'
 
 
-def test_held_out_documents_share_nothing_with_the_training():
+def test_held_out_documents_are_disjoint_from_training_documents():
     corpus = [[f"sentence {number} here", "and another"] for number in range(120)]
     training, held_out = hold_out(corpus)
     assert len(held_out) == 3
@@ -88,8 +88,8 @@ def test_held_out_documents_share_nothing_with_the_training():
     assert len(set(sample_texts(training, 60, 1))) == len(sample_texts(training, 60, 1))
 
 
-def test_the_recipe_continues_after_an_interruption(corpora, tmp_path, monkeypatch, asked):
-    """To the same models: tests of GloVe and of ``distil`` compare them with whole trainings."""
+def test_the_recipe_continues_after_an_interruption(corpora, tmp_path, monkeypatch, batch_sizes):
+    """Other tests compare the results with uninterrupted trainings."""
     work, out = tmp_path / "work", tmp_path / "out"
     batch = TextBatches.batch
 
@@ -103,11 +103,11 @@ def test_the_recipe_continues_after_an_interruption(corpora, tmp_path, monkeypat
         with pytest.raises(KeyboardInterrupt):
             build_builtin(corpora, work, out, 0, RECIPE)
     assert not list(out.iterdir())
-    once = len(asked)
-    assert once > 0
+    calls = len(batch_sizes)
+    assert calls > 0
     summaries = build_builtin(corpora, work, out, 0, RECIPE)
 
-    assert len(asked) == once  # the rerun asked the teacher nothing again
+    assert len(batch_sizes) == calls  # the rerun does not call the teacher again
     assert [summary["name"] for summary in summaries] == ["glove", "bert"]
     assert summaries[1]["dimension"] == RECIPE.bert.dimension
     release = Bundle.open(out / "bert.fala")
@@ -118,7 +118,7 @@ def test_the_recipe_continues_after_an_interruption(corpora, tmp_path, monkeypat
     assert details["figures"]["steps"] == 2 * 13
 
 
-def test_a_missing_archive_is_one_line(corpora, tmp_path):
+def test_a_missing_archive_ends_in_one_line(corpora, tmp_path):
     (corpora / "pros_cons.zip").unlink()
     options = "--corpora", corpora, "--work", tmp_path / "work", "--out", tmp_path / "out"
     assert "pros_cons.zip" in Program(builtin.main, "builtin.py").failed(*options)

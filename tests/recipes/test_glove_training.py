@@ -31,19 +31,19 @@ def synthetic(count=120):
 
 def test_cooccurrences_are_weighted_by_distance_and_stay_within_documents():
     pairs = count_cooccurrences([["a", "b", "?", "a"], ["b"]], ["a", "b"], window=2, least_weight=0)
-    found = {
+    counts = {
         (int(i), int(j)): float(x)
         for i, j, x in zip(pairs.first, pairs.second, pairs.weight, strict=True)
     }
-    # a b a: two neighbours a-b, and a with a at distance 2; the last b is another document's.
-    assert found == {(0, 1): 2.0, (0, 0): 0.5}
+    # a b a: a-b twice, and a-a at distance 2; the last b is of another document.
+    assert counts == {(0, 1): 2.0, (0, 0): 0.5}
 
 
 def test_vocabulary_is_the_most_frequent_words():
     assert count_vocabulary([["b", "a", "c"], ["a", "b"], ["d"]], 3, 2) == ["a", "b"]
 
 
-def test_training_lowers_the_objective_and_joins_words_that_occur_together():
+def test_training_lowers_the_objective_and_groups_cooccurring_words():
     documents = [text.split() for [text] in synthetic()]
     vocabulary = count_vocabulary(documents, 100, 1)
     pairs = count_cooccurrences(documents, vocabulary, 3, 0.0)
@@ -55,7 +55,7 @@ def test_training_lowers_the_objective_and_joins_words_that_occur_together():
     assert losses[-1] < 0.1 * losses[0]
     unit = model.vectors / np.linalg.norm(model.vectors, axis=1, keepdims=True)
     at = {word: unit[row] for row, word in enumerate(vocabulary)}
-    sea, kitchen = (place.split() for place in PLACES)
+    sea, kitchen = (words.split() for words in PLACES)
     same = np.mean([at[a] @ at[b] for side in (sea, kitchen) for a in side for b in side if a != b])
     across = np.mean([at[a] @ at[b] for a in sea for b in kitchen])
     assert same > across + 0.2

@@ -1,4 +1,4 @@
-"""The recipe of the sample releases gives the files that the package has."""
+"""The recipe of the sample releases makes the packaged files."""
 
 import numpy as np
 import pytest
@@ -12,22 +12,22 @@ pytestmark = pytest.mark.thorough
 
 
 @pytest.fixture(scope="module")
-def remade(tmp_path_factory):
-    """The folder of releases that are made anew, on the package's backbones."""
+def new_folder(tmp_path_factory):
+    """A folder of new releases on the package's backbones."""
     folder = tmp_path_factory.mktemp("samples")
     write_samples(built_in("glove"), built_in("bert"), folder)
     return folder
 
 
 @pytest.mark.parametrize("name", ["glove", "bert"])
-def test_the_package_has_what_the_recipe_makes(remade, name):
-    shipped, again = Bundle.open(sample_release(name)), Bundle.open(remade / f"{name}.fala")
+def test_the_shipped_samples_equal_the_recipes_output(new_folder, name):
+    shipped, again = Bundle.open(sample_release(name)), Bundle.open(new_folder / f"{name}.fala")
     if expected_answers(shipped.backbone(), shipped.head()) != shipped.manifest.details["probes"]:
         pytest.skip("this processor's int8 arithmetic is not that of the files")
     assert shipped.backbone_digest == again.backbone_digest
     assert shipped.manifest.details == again.manifest.details
     heads = shipped.head(), again.head()
-    # The files' heads were fitted by L-BFGS, which ends this far from the minimum.
+    # The packaged heads were fitted by L-BFGS, within this distance of the minimum.
     close(*(head.weight for head in heads), 1e-4)
     close(*(head.bias for head in heads), 1e-4)
     words = [head.lexical.weight for head in heads]

@@ -1,4 +1,4 @@
-"""What every converter's tests need."""
+"""Helpers of the converters' tests."""
 
 from functools import partial
 
@@ -9,7 +9,7 @@ run = partial(sim_command.run, "convert")
 
 
 def check(conversion):
-    """Check what every conversion promises; return the rows by user (None: the public's)."""
+    """Check the rules of every conversion; return the rows by user (None: public rows)."""
     loaded = gather_rows(read_rows(conversion.lines()), "test")
     assert len(loaded.public) + sum(
         len(own.train) + len(own.test) for own in loaded.users.values()

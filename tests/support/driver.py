@@ -1,4 +1,4 @@
-"""A driver's part: it writes what a job gives, as a run does."""
+"""Helpers that run tasks and write the records of jobs, as a run does."""
 
 from functools import partial
 
@@ -9,16 +9,16 @@ from fala_sim.records import Store
 
 
 def write(results, giving):
-    """Write what a job of this very process gives."""
+    """Write the entries of a job in this process."""
     failures, _ = run(results, [Task("here", lambda: Call(lambda: giving), bool)], InProcess())
     assert not failures
 
 
 def run(results, tasks, engine=None, jobs=2):
-    """Run tasks; what failed, and what was said."""
-    said = []
-    failures = run_tasks(tasks, Store(results), engine=engine or LocalEngine(jobs), log=said.append)
-    return failures, said
+    """Run tasks; return the failures and the lines of the log."""
+    log = []
+    failures = run_tasks(tasks, Store(results), engine=engine or LocalEngine(jobs), log=log.append)
+    return failures, log
 
 
 def task_of(label, function, *arguments):
@@ -27,7 +27,7 @@ def task_of(label, function, *arguments):
 
 
 class InProcess(Engine):
-    """Runs jobs here, one after another: for what is no matter of processes."""
+    """Runs jobs one after another in this process."""
 
     def __init__(self):
         self.labels = []

@@ -1,4 +1,4 @@
-"""A disk that fills, as far as this process can tell."""
+"""A simulated full disk for this process."""
 
 import contextlib
 import resource

@@ -1,4 +1,4 @@
-"""A loopback server that speaks as much of the Hugging Face hub's protocol as a model needs."""
+"""A loopback server with the part of the Hugging Face hub's protocol that models need."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-_LARGE = (".safetensors", ".bin")  # the hub gives these by way of another address
+_LARGE = (".safetensors", ".bin")  # the hub redirects these to another address
 _RESOLVE = re.compile(r"/((?:[\w.-]+/)?[\w.-]+)/resolve/([^/]+)/(.+)")
 _API = re.compile(r"/api/models/((?:[\w.-]+/)?[\w.-]+?)(?:/revision/([^/]+))?")
 
 
 def commit_of(files: dict[str, bytes]) -> str:
-    """Name a set of files as git names a commit: by forty hexadecimal digits."""
+    """Return a commit's name for a set of files: forty hexadecimal digits."""
     content = b"".join(name.encode() + data for name, data in sorted(files.items()))
     return hashlib.sha1(content, usedforsecurity=False).hexdigest()
 
@@ -87,7 +87,7 @@ class Hub:
         self._server.server_close()
 
     def wait(self) -> None:
-        """Say nothing until the hub stops."""
+        """Send nothing until the hub stops."""
         self._stopped.wait()
 
 
@@ -96,15 +96,15 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_HEAD(self) -> None:  # the base class's name
-        self._answer(body=False)
+        self._handle(body=False)
 
     def do_GET(self) -> None:
-        self._answer(body=True)
+        self._handle(body=True)
 
     def log_message(self, *_: object) -> None:
-        pass  # the test's output is no place for a server's log
+        pass  # keep the log out of the tests' output
 
-    def _answer(self, body: bool) -> None:
+    def _handle(self, body: bool) -> None:
         hub, path = self.hub, self.path.partition("?")[0]
         hub.requests.append((self.command, path))
         hub.before(path)
@@ -113,51 +113,51 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         if hub.status is not None:
-            self._say(hub.status, {})
+            self._reply(hub.status, {})
         elif found := _API.fullmatch(path):
             self._describe(found[1], found[2] or "main")
         elif found := _RESOLVE.fullmatch(path.removeprefix("/elsewhere")):
-            self._give(*found.groups(), body, elsewhere=path.startswith("/elsewhere/"))
+            self._send_file(*found.groups(), body, elsewhere=path.startswith("/elsewhere/"))
         else:
-            self._say(404, {})
+            self._reply(404, {})
 
     def _describe(self, name: str, revision: str) -> None:
         if commit := self._commit(name, revision):
             files = self.hub.models[name].commits[commit]
             listed = [{"rfilename": file} for file in files]
             answer = {"_id": "0", "id": name, "sha": commit, "siblings": listed}
-            self._say(200, {"Content-Type": "application/json"}, json.dumps(answer).encode())
+            self._reply(200, {"Content-Type": "application/json"}, json.dumps(answer).encode())
 
     def _commit(self, name: str, revision: str) -> str | None:
-        """Find a revision's commit, or say that there is none."""
+        """Return a revision's commit, or send an error."""
         model = self.hub.models.get(name)
-        if model is None:  # the hub tells nobody which names belong to private models
-            self._say(401, {"X-Error-Code": "RepoNotFound"})
+        if model is None:  # the hub does not reveal names of private models
+            self._reply(401, {"X-Error-Code": "RepoNotFound"})
             return None
         commit = model.branches.get(revision, revision)
         if commit not in model.commits:
-            self._say(404, {"X-Error-Code": "RevisionNotFound"})
+            self._reply(404, {"X-Error-Code": "RevisionNotFound"})
             return None
         return commit
 
-    def _give(self, name: str, revision: str, file: str, body: bool, elsewhere: bool) -> None:
+    def _send_file(self, name: str, revision: str, file: str, body: bool, elsewhere: bool) -> None:
         commit = self._commit(name, revision)
         if commit is None:
             return
         model = self.hub.models[name]
         if model.refused is not None:
-            self._say(model.refused, {"X-Error-Code": "GatedRepo"})
+            self._reply(model.refused, {"X-Error-Code": "GatedRepo"})
             return
         headers = {"X-Repo-Commit": commit}
         data = model.commits[commit].get(file)
         if data is None:
-            self._say(404, {**headers, "X-Error-Code": "EntryNotFound"})
+            self._reply(404, {**headers, "X-Error-Code": "EntryNotFound"})
             return
         tag = f'"{hashlib.sha256(data).hexdigest()}"'
         if file.endswith(_LARGE) and not elsewhere:
             place = f"{self.hub.address}/elsewhere/{name}/resolve/{commit}/{file}"
             linked = {"X-Linked-Etag": tag, "X-Linked-Size": str(len(data)), "Location": place}
-            self._say(302, {**headers, **linked})
+            self._reply(302, {**headers, **linked})
             return
         self._send(data, {**headers, "ETag": tag}, body, self.hub.cut_after if elsewhere else None)
 
@@ -172,7 +172,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(data[start:][:cut])
             self.close_connection = cut is not None
 
-    def _say(self, status: int, headers: dict[str, str], data: bytes = b"") -> None:
+    def _reply(self, status: int, headers: dict[str, str], data: bytes = b"") -> None:
         self.send_response(status)
         self._end({**headers, "Content-Length": str(len(data))})
         if self.command != "HEAD":

@@ -1,4 +1,4 @@
-"""What Python files import, read from their source: nothing is run, and nothing stays hidden.
+"""Imports of Python files, read from their source without running it.
 
 Imports inside functions and under ``TYPE_CHECKING`` count like any other.
 """
@@ -23,22 +23,22 @@ class Import:
         return self.module.partition(".")[0]
 
     def __str__(self):
-        what = f"import {self.module}"
+        statement = f"import {self.module}"
         if self.name is not None:
-            what = f"from {self.module} import {self.name}"
-        return f"{self.file}:{self.line}: {what}"
+            statement = f"from {self.module} import {self.name}"
+        return f"{self.file}:{self.line}: {statement}"
 
 
 @functools.cache
 def nodes_of(file):
-    """The nodes of a file's syntax tree that imports and names taken by a dot are."""
-    kept = ast.Import, ast.ImportFrom, ast.Attribute
+    """The nodes of a file's syntax tree that are imports or attributes."""
+    kinds = ast.Import, ast.ImportFrom, ast.Attribute
     tree = ast.parse(file.read_text(encoding="utf-8"))
-    return [node for node in ast.walk(tree) if isinstance(node, kept)]
+    return [node for node in ast.walk(tree) if isinstance(node, kinds)]
 
 
 def imports_of(file):
-    """Every import of a file; a relative one is a mistake."""
+    """Every import of a file; a relative import is an error."""
     for node in nodes_of(file):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -51,7 +51,7 @@ def imports_of(file):
 
 
 def attributes_of(file, module):
-    """Names that a file takes from a module by a dot: ``Device`` in ``fala.Device``."""
+    """Attributes of a module that a file uses: ``Device`` in ``fala.Device``."""
     for node in nodes_of(file):
         match node:
             case ast.Attribute(value=ast.Name(id=owner), attr=name) if owner == module:
@@ -59,21 +59,21 @@ def attributes_of(file, module):
 
 
 def python_files(folder):
-    found = sorted(folder.rglob("*.py"))
-    if not found:
+    files = sorted(folder.rglob("*.py"))
+    if not files:
         raise ValueError(f"{folder}: no Python file")
-    return found
+    return files
 
 
 def modules_of(package):
     """A package's files by the names of their modules, its folder given."""
-    named = {}
+    by_module = {}
     for file in python_files(package):
         parts = file.relative_to(package.parent).with_suffix("").parts
-        named[".".join(part for part in parts if part != "__init__")] = file
-    return named
+        by_module[".".join(part for part in parts if part != "__init__")] = file
+    return by_module
 
 
 def room_of(module):
-    """The part of its package that a module lies in; "" is the package's door."""
+    """The subpackage of a module; "" is the package itself."""
     return module.split(".")[1] if "." in module else ""

@@ -94,7 +94,7 @@ def train_and_die(folder, point, count):
 
 
 def train_to(folder, reached):
-    """Train as far as a checkpoint that is not wholly written, say so, and stay there."""
+    """Train until a checkpoint is half-written, create a file, and wait."""
 
     def wait(*_):
         Path(reached).touch()

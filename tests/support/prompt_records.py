@@ -1,4 +1,4 @@
-"""Records of trainings that never were: writers' prompts, and what they are compared with."""
+"""Invented records of writers' prompts, and of the methods that they are compared with."""
 
 from fala_sim.records import Key, Store
 
@@ -32,18 +32,18 @@ def about(**more):
 
 def writer(trial, user, gains, seed=0):
     """One writer's record."""
-    own, head = gains
+    prompt_gain, head_gain = gains
     method, variant = trial
     length = int(variant.partition("-")[2]) if "length" in variant else USUAL[method]
-    auc = AUC[user] + own + (0.01 if seed else 0.0)
+    auc = AUC[user] + prompt_gain + (0.01 if seed else 0.0)
     group = WRITERS[user]
-    asked = [-1.0, -0.5, 0.2, 0.8]
-    # A stranger's prompt is another for those who have one.
-    told = [z + 0.1 for z in asked] if group == "known" and method == "soft-all" else asked
+    logits = [-1.0, -0.5, 0.2, 0.8]
+    # Known writers have other logits with the unknown writer's prompt.
+    unknown = [z + 0.1 for z in logits] if group == "known" and method == "soft-all" else logits
     content = about(group=group, train=50, test=4, length=length, scores=scores(auc),
-                    unknown=scores(auc - 0.005), logits=asked, unknown_logits=told,
+                    unknown=scores(auc - 0.005), logits=logits, unknown_logits=unknown,
                     truth=[0, 1, 0, 1])  # fmt: skip
-    return content if head is None else content | {"personal": scores(auc + head)}
+    return content if head_gain is None else content | {"personal": scores(auc + head_gain)}
 
 
 def training(trial, **more):

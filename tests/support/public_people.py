@@ -11,7 +11,7 @@ FILMS = [f"{adverb} {adjective} film {noun}" for adverb in ("not", "well", "do",
 
 
 def verdicts(bundle, matching=False, people=30, rows_each=15, spread=2):
-    """Public rows of people around a release's head of two labels, whose biases differ so much."""
+    """Public rows of people around a release's head of two labels, with different biases."""
     rng = np.random.default_rng(9)
     backbone, head = bundle.backbone(), bundle.head()
     embeddings = dict(zip(FILMS, backbone.encode(FILMS), strict=True))

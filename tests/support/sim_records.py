@@ -48,7 +48,7 @@ def replacement(data, method, user):
         "settings": {},
         "scores": scores(auc),
         "flips": {"old": flips, "vendor": flips},
-        "cross": {other: scores(own - 0.05) for other, own in USERS.items() if other != user},
+        "cross": {other: scores(auc - 0.05) for other, auc in USERS.items() if other != user},
         "cost": cost(passes, flops, seconds),
     }
 
@@ -67,14 +67,14 @@ def write_run(results):
                 write("replacement", data, method, user, replacement(data, method, user))
             for method, more in (("global-words", 0.0), ("fala", 1.0)):
                 for size, gain in (("5.0", 0.0), ("10.0", 0.01), ("all.0", 0.04)):
-                    found = scores(USERS[user] + more * gain)
-                    content = {**about(data), "title": method, "scores": found}
-                    content["own_threshold"] = found
+                    label_scores = scores(USERS[user] + more * gain)
+                    content = {**about(data), "title": method, "scores": label_scores}
+                    content["own_threshold"] = label_scores
                     write("labels", data, method, user, content, size)
             steps = [
-                {"backbone": name, "scores": scores(USERS[user] - 0.01 * place),
+                {"backbone": name, "scores": scores(USERS[user] - 0.01 * position),
                  "vendor": scores(0.6), "decision": "personal"}
-                for place, name in enumerate(("glove", "bert", "minilm", "glove"))
+                for position, name in enumerate(("glove", "bert", "minilm", "glove"))
             ]  # fmt: skip
             lived = {"labels": 40, "begun": scores(USERS[user]), "forward_passes": 20}
             content = {"steps": [{**step, **lived, "stored_bytes": 2e6} for step in steps]}

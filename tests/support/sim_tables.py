@@ -26,7 +26,7 @@ def about(user="Ann", seed=0, method="fala", **fields):
 
 def frame_of(kinds):
     """The frame of records by kind."""
-    return framed({**one, "kind": kind} for kind, records in kinds.items() for one in records)
+    return framed({**record, "kind": kind} for kind, records in kinds.items() for record in records)
 
 
 def scores(auc, f1=0.5, accuracy=0.8):
@@ -59,17 +59,17 @@ def replaced(method, gain=0.0, users=USERS, seeds=(0,), **fields):
 
 def column(table, name, **where):
     """The cells of a column, of the rows that have these words in these columns."""
-    place = table.header.index(name)
+    position = table.header.index(name)
     return [
-        row[place]
+        row[position]
         for row in table.rows
         if all(row[table.header.index(key)] == word for key, word in where.items())
     ]
 
 
 def cell(table, name, **where):
-    (found,) = column(table, name, **where)
-    return found
+    (value,) = column(table, name, **where)
+    return value
 
 
 def ablation(variant, auc=0.7, **fields):

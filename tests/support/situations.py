@@ -14,9 +14,9 @@ OLD_DIMENSION, NEW_DIMENSION = 8, 12
 
 
 def situation(task="classification", labels=2, train=120, test=300, seed=0, one_class=False):
-    """A user whose labels follow a direction of which the vendor's heads know a part only.
+    """A user whose labels follow a direction that the vendor's heads know in part.
 
-    Texts are points of a latent space that the new backbone shows whole, and the old one nearly.
+    Texts are points of a latent space. The old backbone adds noise to it.
     """
     random = np.random.default_rng(seed)
     names = tuple("abcd"[:labels])
@@ -52,9 +52,9 @@ def situation(task="classification", labels=2, train=120, test=300, seed=0, one_
     logits = truth.inputs(examples, point) @ personal.T
     classes = (logits[:, 0] > 0).astype(int) if rows == 1 else logits.argmax(axis=1)
     classes = 0 * classes if rating else classes
-    given = [names[0 if one_class and i < train else c] for i, c in enumerate(classes)]
+    gold = [names[0 if one_class and i < train else c] for i, c in enumerate(classes)]
     if rating:
-        given = np.clip(logits[:, 0], link.low, link.high).tolist()
+        gold = np.clip(logits[:, 0], link.low, link.high).tolist()
 
     def release(name, embeddings, matrix):
         head = Head(task, names, (vendor @ matrix).astype("f4"), np.zeros(rows, "f4"), link=link)
@@ -63,10 +63,10 @@ def situation(task="classification", labels=2, train=120, test=300, seed=0, one_
         return Release(name, Path(name), head, embeddings, {4: 4e3, 8: 8e3, 16: 16e3}, lengths)
 
     first, second = release("old", old, old_map), release("new", new, new_map)
-    user = User("one", examples[:train], given[:train], examples[train:], given[train:])
+    user = User("one", examples[:train], gold[:train], examples[train:], gold[train:])
     if train and not rating:
         model = fit_matrix(
-            first.head, first.inputs(user.train), labels=first.head.label_shares(given[:train])
+            first.head, first.inputs(user.train), labels=first.head.label_shares(gold[:train])
         )
     else:
         model = first.head.vendor_model()

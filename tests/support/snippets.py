@@ -14,7 +14,7 @@ _INCLUDED = re.compile(r'--8<-- "([^:]+)(?::\d+)?"')
 
 @dataclass(frozen=True)
 class Block:
-    """A block of code: of which page, at which line, in which language, with which marks."""
+    """A block of code with its page, line, language and marks."""
 
     page: str
     line: int
@@ -24,9 +24,9 @@ class Block:
 
     @property
     def included(self):
-        """The file that the block shows, if it does."""
-        found = _INCLUDED.fullmatch(self.text.strip())
-        return found and found[1]
+        """The file that the block includes, if any."""
+        match = _INCLUDED.fullmatch(self.text.strip())
+        return match and match[1]
 
     def __str__(self):
         return f"{self.page}:{self.line}"
@@ -34,7 +34,7 @@ class Block:
 
 def blocks(*languages):
     """The blocks of code in some languages, in the order of pages."""
-    found = []
+    result = []
     for path in PAGES:
         text = path.read_text(encoding="utf-8")
         for match in _FENCE.finditer(text):
@@ -42,8 +42,8 @@ def blocks(*languages):
             line = text.count("\n", 0, match.start()) + 1
             page = path.relative_to(ROOT).as_posix()
             marks = frozenset(words[1:])
-            found.append(Block(page, line, words[0] if words else "", marks, match[3]))
-    return [block for block in found if block.language in languages]
+            result.append(Block(page, line, words[0] if words else "", marks, match[3]))
+    return [block for block in result if block.language in languages]
 
 
 def commands(block):

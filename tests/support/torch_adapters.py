@@ -1,4 +1,4 @@
-"""Adapters and prompts in torch, beside which a graph's optional inputs are held."""
+"""Adapters and prompts in torch, the reference for a graph's optional inputs."""
 
 from contextlib import contextmanager
 
@@ -10,18 +10,18 @@ SITES = ("attention", "output")
 def random_state(shapes, columns=5, tokens=4, seed=0, kind="", scale=0.3):
     """Arrays for optional inputs whose names begin with ``kind``; norms stay near 1."""
     draw = np.random.default_rng(seed)
-    found = {}
+    arrays = {}
     for name, shape in sorted(shapes.items()):
         free = columns if name.startswith("adapter.") else tokens
         lengths = [free if length is None else length for length in shape]
         numbers = draw.normal(size=lengths).astype(np.float32) * np.float32(scale)
         if name.startswith(kind):
-            found[name] = numbers + np.float32(name.endswith("norm.weight"))
-    return found
+            arrays[name] = numbers + np.float32(name.endswith("norm.weight"))
+    return arrays
 
 
 def adapt(transformer, inputs):
-    """Put adapters into a BERT for good: a bottleneck behind a sub-layer's dense, and its norm."""
+    """Insert adapters into a BERT: a bottleneck and norm after each sub-layer's dense."""
     import torch
 
     class Bottleneck(torch.nn.Module):
@@ -49,7 +49,7 @@ def adapt(transformer, inputs):
 
 @contextmanager
 def prefixed(inputs):
-    """Let attention in torch see keys and values in front of a text's own, layer by layer."""
+    """Put keys and values in front of a text's own in torch's attention, layer by layer."""
     import torch
 
     plain = torch.nn.functional.scaled_dot_product_attention
@@ -57,17 +57,17 @@ def prefixed(inputs):
 
     def attention(query, key, value, attn_mask=None, **settings):
         layer = next(layers)
-        own = [
+        prefix = [
             torch.tensor(inputs[f"past_key_values.{layer}.{part}"]).expand(len(key), -1, -1, -1)
             for part in ("key", "value")
         ]
-        key, value = torch.cat([own[0], key], dim=2), torch.cat([own[1], value], dim=2)
+        key, value = torch.cat([prefix[0], key], dim=2), torch.cat([prefix[1], value], dim=2)
         if attn_mask is not None:
             attn_mask = attn_mask.expand(len(key), 1, query.shape[2], -1)
-            seen = torch.full(
-                (*attn_mask.shape[:3], own[0].shape[2]), attn_mask.dtype == torch.bool
+            visible = torch.full(
+                (*attn_mask.shape[:3], prefix[0].shape[2]), attn_mask.dtype == torch.bool
             )
-            attn_mask = torch.cat([seen.to(attn_mask.dtype), attn_mask], dim=3)
+            attn_mask = torch.cat([visible.to(attn_mask.dtype), attn_mask], dim=3)
         return plain(query, key, value, attn_mask=attn_mask, **settings)
 
     torch.nn.functional.scaled_dot_product_attention = attention
@@ -79,27 +79,27 @@ def prefixed(inputs):
 
 @contextmanager
 def noted():
-    """Note the keys and values of every attention in torch, layer by layer."""
+    """Record the keys and values of torch's attention, layer by layer."""
     import torch
 
     plain = torch.nn.functional.scaled_dot_product_attention
-    found = {}
+    arrays = {}
 
     def attention(query, key, value, **settings):
-        layer = len(found) // 2
-        found[f"past_key_values.{layer}.key"] = key.numpy().copy()
-        found[f"past_key_values.{layer}.value"] = value.numpy().copy()
+        layer = len(arrays) // 2
+        arrays[f"past_key_values.{layer}.key"] = key.numpy().copy()
+        arrays[f"past_key_values.{layer}.value"] = value.numpy().copy()
         return plain(query, key, value, **settings)
 
     torch.nn.functional.scaled_dot_product_attention = attention
     try:
-        yield found
+        yield arrays
     finally:
         torch.nn.functional.scaled_dot_product_attention = plain
 
 
 def constant(model, inputs):
-    """A graph whose optional inputs are constants: a task's own separate export."""
+    """A graph with constants instead of optional inputs, like a task's separate export."""
     import onnx
 
     graph = onnx.ModelProto()

@@ -1,4 +1,4 @@
-"""Small files of word vectors, as their publishers write them, and what becomes of them."""
+"""Small files of word vectors in their publishers' formats, and their bundles."""
 
 import zipfile
 
