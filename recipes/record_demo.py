@@ -22,7 +22,7 @@ import click
 from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
-from browser import open_browser  # type: ignore[import-not-found]  # the tests' own
+from browser import open_browser  # type: ignore[import-not-found]  # in tests/support
 
 IDLE = "document.body.dataset.busy === ''"
 STAGE = "document.body.dataset.stage"

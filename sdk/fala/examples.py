@@ -66,7 +66,7 @@ class Pair(str):
         """The second segment."""
         return self.partition(PARTING)[2]
 
-    def __getnewargs__(self) -> tuple[str, str]:  # type: ignore[override]  # pickle makes a str of one
+    def __getnewargs__(self) -> tuple[str, str]:  # type: ignore[override]  # __new__ takes two, str's one
         return self.a, self.b
 
     def __repr__(self) -> str:

@@ -69,7 +69,7 @@ def test_the_first_page_shows_the_snippets_figures():
 
 @pytest.mark.skipif(
     not (pictures.RESULTS / "replacement/records.jsonl.gz").exists(),
-    reason="a source archive has no records",
+    reason="a source archive leaves out the records that the picture is drawn from",
 )
 def test_the_first_picture_has_the_figures_of_the_records():
     plot = pictures.quality()

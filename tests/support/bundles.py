@@ -30,8 +30,8 @@ MAX_LENGTH = 16
 def texts(n, seed=0):
     """Distinct texts of five of the words."""
     random = np.random.default_rng(seed)
-    found = {" ".join(random.choice(WORDS[1:], size=5)) for _ in range(2 * n)}
-    return sorted(found)[:n]
+    distinct = {" ".join(random.choice(WORDS[1:], size=5)) for _ in range(2 * n)}
+    return sorted(distinct)[:n]
 
 
 def word_vector_files(precision="float16", words=WORDS, dimension=DIMENSION, seed=0):

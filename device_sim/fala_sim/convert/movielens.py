@@ -30,7 +30,8 @@ from fala_sim.convert.matching import Moment
 from fala_sim.convert.tables import read_table
 
 LIKED = 4.0  # stars
-#: Unrated films per like. The paper has four, but nobody can be trained on a film in a test row.
+#: Unrated films per liked film. The paper has four; here films of test rows are never trained on,
+#: so that fewer are left.
 NEGATIVES = 1
 #: Latest films in a history. Every text costs a forward pass, and 10 and 50 predicted no better for
 #: the sixth to tenth busiest people of the small set, who are not users by default.

@@ -90,13 +90,15 @@ def _import_runtime() -> None:
     import onnxruntime
     import tokenizers  # noqa: F401
 
-    class OneThread(onnxruntime.SessionOptions):  # type: ignore[misc] # onnxruntime has no types
-        def __init__(self) -> None:
-            super().__init__()
-            self.intra_op_num_threads = 1
+    session_options = onnxruntime.SessionOptions
+
+    def with_one_thread() -> object:
+        options = session_options()
+        options.intra_op_num_threads = 1
+        return options
 
     # The SDK leaves the number of threads to onnxruntime, which has no environment variable.
-    onnxruntime.SessionOptions = OneThread
+    onnxruntime.SessionOptions = with_one_thread
 
 
 def _memory(field: str) -> float | None:

@@ -357,7 +357,7 @@ class _Trainer(Trainer):  # type: ignore[misc]  # mypy does not look into transf
             ) from error
 
 
-class _Flow(TrainerCallback):  # type: ignore[misc]  # as above
+class _Flow(TrainerCallback):  # type: ignore[misc]  # mypy does not look into transformers
     """Makes checkpoints within long epochs, stops early, and shows progress."""
 
     def __init__(self, settings: LoopSettings) -> None:

@@ -303,9 +303,9 @@ def rotate(db: sqlite3.Connection, old: Codec, new: Codec) -> None:
         data = old.decode(vector, *context, before)
         db.execute(query, (new.encode(data, *context, after), row, backbone))
     for table, keys, column, ending in _RECORDS:
-        read, write = (old.decode, new.encode)
-        if column == "label":
-            read, write = (old.decode_text, new.encode_text)  # type: ignore[assignment]  # text, not bytes
+        is_text = column == "label"
+        read: Callable[..., object] = old.decode_text if is_text else old.decode
+        write: Callable[..., object] = new.encode_text if is_text else new.encode
         context_columns = ", ".join((*keys, *ending))
         chosen = f"SELECT {column}, {context_columns} FROM {table} WHERE {column} IS NOT NULL"
         query = (

@@ -283,11 +283,11 @@ class _Cleaning:
             )
         )
 
-        def check(row: object, name: object, identity: object, value: object, *to: object) -> None:
+        def check(row: object, name: object, identity: object, value: bytes, *to: object) -> None:
             if identity is None:
                 raise ValueError("a row that belongs to none")
             read(self._codec.decode(value, table, row, text(name), *to))
-            if len(value) != lengths[name]:  # type: ignore[arg-type]  # it was read
+            if len(value) != lengths[name]:
                 raise ValueError("of another length")
 
         query = (

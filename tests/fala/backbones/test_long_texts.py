@@ -43,7 +43,9 @@ def test_text_beyond_the_limit_is_not_encoded(encoders):
 
 
 @pytest.mark.parametrize("static", [True, False], ids=["vectors", "encoder"])
-@pytest.mark.skipif(sys.platform == "win32", reason="the system does not tell the most memory")
+@pytest.mark.skipif(
+    sys.platform == "win32", reason="Windows has no module resource, which measures peak memory"
+)
 def test_ten_megabytes_of_text_take_less_than_200_megabytes(static, tmp_path):
     from bundles import write_word_vector_release
 

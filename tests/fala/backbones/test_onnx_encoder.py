@@ -60,7 +60,9 @@ def test_embeddings_keep_the_order_of_texts_on_all_threads(encoder, monkeypatch)
     np.testing.assert_array_equal(encoder.encode(texts[::-1])[::-1], alone)
 
 
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system has no affinity")
+@pytest.mark.skipif(
+    not hasattr(os, "sched_setaffinity"), reason="only Linux can limit a process to some cores"
+)
 def test_threads_are_limited_to_the_allowed_cores():
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(allowed)})
