@@ -17,7 +17,7 @@ import click
 
 from corpus import CORPORA, Document, documents, hold_out, sample_texts
 from fala import Bundle, ExportError
-from fala.cli.commands import Command
+from fala.cli import Command
 from fala_export.backbone import export_encoder, versions
 from fala_export.commands.summary import text_of
 from fala_export.families.distillation.settings import Distillation

@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 
 from fala import Bundle, add_bridge, fit_bridge, fit_head, write_release
-from fala.cli.commands import Command
+from fala.cli import Command
 from fala.playground.releases import built_in
 from fala.playground.sample import sample_rows
 from fala.release.expected_answers import expected_answers

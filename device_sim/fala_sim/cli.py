@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fala import DataError
-from fala.cli.commands import SETTINGS, Command, Group
+from fala.cli import SETTINGS, Command, Group
 from fala_sim.convert.commands import convert_group
 from fala_sim.data.commands import data_group
 from fala_sim.experiments.families import (

@@ -12,7 +12,7 @@ import numpy as np
 from onnx import ModelProto
 
 from fala import ExportError, Head, Manifest, write_bundle
-from fala.cli.progress import progress
+from fala.cli import progress
 from fala.release import (
     ONNX,
     ONNX_MODEL,

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from fala.cli.commands import SETTINGS, Group
+from fala.cli import SETTINGS, Group
 from fala_export.commands.adapter import adapter
 from fala_export.commands.backbone import backbone
 from fala_export.commands.bridge import bridge

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala import Backbone, Bundle, ExportError
-from fala.cli.progress import progress
+from fala.cli import progress
 from fala.release import Vectors
 from fala_export.writing import writing
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fala import Bundle, BundleMismatchError, DataError, Head
-from fala.cli.progress import progress
+from fala.cli import progress
 from fala.release import unique_texts, write_again
 from fala.release.population.annotators import LEAST_ANNOTATORS, enough_rows, rows_by_name
 from fala.release.population.choice import Fold

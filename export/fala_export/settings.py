@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import click
 
 from fala import ExportError
-from fala.cli.names import Described
+from fala.cli import Described
 from fala_export.options import Argument, Cosine, Count, File, FileOrFolder, Folder, Seed
 
 #: How the states of a text's tokens become its embedding.

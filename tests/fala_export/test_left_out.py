@@ -5,7 +5,7 @@ import pytest
 
 from bundles import make_head, write_word_vectors
 from fala import Bundle, DataError, write_release
-from fala.cli.progress import progress
+from fala.cli.progress_bars import progress
 from fala.release import unique_texts
 from fala.release.fitting import PublicRows, fit_head, left_out_logits
 from fala.release.population.left_out import cross_fitted_logits

@@ -18,7 +18,6 @@ pytest.importorskip("transformers")
 import export_command
 import warm
 from fala import Bundle
-from fala.cli import progress
 from fala_export import backbone
 from fala_export.models import folder as model_folder
 from fala_export.models.encoder import load_encoder
@@ -28,7 +27,7 @@ from full_disk import files_of_at_most
 pytestmark = pytest.mark.slow
 
 # On a busy machine, where a step takes seconds, no progress line is printed.
-PATIENT = "from fala.cli import progress; progress._FIRST = 600.0"
+PATIENT = "from fala.cli import progress_bars; progress_bars._FIRST = 600.0"
 PROGRAM = f"{PATIENT}; from fala_export.cli import main; main(prog_name='fala-export')"
 
 
@@ -52,7 +51,7 @@ def temporary(tmp_path, monkeypatch):
     folder.mkdir()
     monkeypatch.setenv("TMPDIR", str(folder))
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    monkeypatch.setattr(progress, "_FIRST", 600.0)
+    monkeypatch.setattr(progress_bars, "_FIRST", 600.0)
     return folder
 
 

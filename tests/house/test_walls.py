@@ -59,6 +59,8 @@ def public(module, name):
     """Whether another package may import the name; None is the module itself."""
     if module == "fala":
         return name in {None, "__version__", *fala.__all__, *PUBLIC}
+    if room_of(module) == "cli":
+        return module == "fala.cli"
     return room_of(module) in PUBLIC
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from fala.cli.commands import Command, Group
+from fala.cli import Command, Group
 from fala_sim.convert.conversion import Conversion
 from fala_sim.convert.format import Format
 from fala_sim.convert.formats import FORMATS

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from fala import DataError
-from fala.cli.progress import progress
+from fala.cli import progress
 from fala_sim.convert.left_out import LeftOut
 
 Parsed = TypeVar("Parsed")

@@ -8,8 +8,7 @@ from typing import Any
 
 import click
 
-from fala.cli.commands import Group
-from fala.cli.names import Named
+from fala.cli import Group, Named
 from fala_sim.options import DATA_DIR, JSON, log, with_options
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import requests
 
 from fala import DataError
-from fala.cli.progress import progress
+from fala.cli import progress
 
 _log = logging.getLogger("fala.sim.data")
 

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import click
 
-from fala.cli.names import Described, Named
+from fala.cli import Described, Named
 from fala.playground.releases import BUILT_IN
 from fala_sim.data.commands import data_sets
 from fala_sim.engine.task import Engine, Log

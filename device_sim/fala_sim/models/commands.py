@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from fala import DataError
-from fala.cli.commands import Group
-from fala.cli.names import Named
+from fala.cli import Group, Named
 from fala_sim.options import JSON
 
 if TYPE_CHECKING:

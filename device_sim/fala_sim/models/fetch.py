@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fala import DataError
-from fala.cli.progress import Bar, progress
+from fala.cli import Bar, progress
 from fala_sim.data.fetch import download_folder, unpack
 from fala_sim.digests import file_digest
 from fala_sim.models.catalogue import Package, PretrainedModel

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fala import Bridge, Bundle, ExportError, add_bridge
-from fala.cli.progress import progress
+from fala.cli import progress
 from fala_export.bridging.learning import STRENGTHS, Trial, check_enough, learn_map
 from fala_export.embedding import Embedder
 from fala_export.writing import MEGABYTE, megabytes, writing

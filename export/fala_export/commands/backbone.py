@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from fala import ExportError
-from fala.cli.progress import progress
+from fala.cli import progress
 from fala_export.commands.command import Summary, command, name_of
 from fala_export.options import File, Only
 from fala_export.settings import ExportOptions, ModelSource, Pooling

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import click
 
 from fala import ExportError
-from fala.cli.commands import Command
+from fala.cli import Command
 from fala_export.commands.summary import text_of
 from fala_export.options import Options, T
 from fala_export.writing import check_folder

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fala.cli.progress import progress
+from fala.cli import progress
 from fala_export.commands.command import Summary, command, name_of
 from fala_export.commands.summary import text_of
 from fala_export.families.distillation.settings import StudentRelease

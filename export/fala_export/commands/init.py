@@ -8,7 +8,7 @@ from typing import Annotated
 
 import click
 
-from fala.cli.progress import progress
+from fala.cli import progress
 from fala.release import Columns
 from fala_export.commands.command import Summary, command
 from fala_export.options import Argument, File, FileOrFolder, Folder

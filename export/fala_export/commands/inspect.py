@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from fala.cli.progress import progress
+from fala.cli import progress
 from fala_export.commands.command import Summary, command
 from fala_export.options import Argument, File
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from fala.cli.progress import progress
+from fala.cli import progress
 from fala_export.commands.command import Summary, command, name_of
 from fala_export.commands.summary import text_of
 from fala_export.families.prompts.settings import PromptedRelease

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from fala.cli.progress import progress
+from fala.cli import progress
 from fala_export.commands.command import Summary, command
 from fala_export.options import Argument, File, Folder
 from fala_export.training.settings import Lexical

@@ -10,7 +10,7 @@ import click
 from click.core import ParameterSource
 
 from fala import Bundle, ExportError
-from fala.cli.progress import progress
+from fala.cli import progress
 from fala.release import Columns
 from fala_export.commands.command import Summary, command, name_of
 from fala_export.options import File, Folder, Only

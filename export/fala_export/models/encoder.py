@@ -23,7 +23,7 @@ from transformers import (
 )
 
 from fala import Bundle, ExportError
-from fala.cli.progress import progress
+from fala.cli import progress
 from fala.release import tokenizer_inputs
 from fala_export.models.folder import (
     CONFIGURATION,

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from fala import Budget, Bundle, DataError, ExportError
-from fala.cli.progress import progress
+from fala.cli import progress
 from fala.playground.walk import Side, fits, mean, run_user
 from fala.release import LABELS, Columns, Link, Rating, load_rows, unique_texts, write_again
 from fala_export.embedding import Embedder

@@ -10,7 +10,7 @@ import click
 import numpy as np
 
 from fala import Backbone, Head, fit_head
-from fala.cli.progress import progress
+from fala.cli import progress
 from fala.release import EncoderState, Row, Vectors, cross_entropy, fitting, unique_texts
 from fala.release.added_words import add_words
 from fala.release.fitting import fit_joint_head, kind_of

@@ -36,7 +36,7 @@ from transformers import (
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from fala import ExportError
-from fala.cli.progress import progress
+from fala.cli import progress
 from fala_export.training import checkpoints
 from fala_export.training.settings import Best, LoopSettings
 

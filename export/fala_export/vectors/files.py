@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, BinaryIO
 
 from fala import ExportError
-from fala.cli.progress import progress
+from fala.cli import progress
 
 _GZIP = b"\x1f\x8b"
 _ZIP = (b"PK\3\4", b"PK\5\6")  # the second: without a file

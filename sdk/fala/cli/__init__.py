@@ -1,1 +1,7 @@
-"""The command ``fala-device``, and the shared parts of all commands."""
+"""What the commands of all three packages share; the command ``fala-device`` is in ``device``."""
+
+from fala.cli.commands import SETTINGS, Command, Group
+from fala.cli.names import Described, Named
+from fala.cli.progress_bars import Bar, progress
+
+__all__ = ["SETTINGS", "Bar", "Command", "Described", "Group", "Named", "progress"]

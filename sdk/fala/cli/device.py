@@ -12,7 +12,7 @@ import click
 from fala.cli.commands import SETTINGS, Group
 from fala.cli.names import ACCEPT, Described
 from fala.cli.options import BUDGET, JSON, SECONDS, TRY_PROMPTS
-from fala.cli.progress import device_progress
+from fala.cli.progress_bars import device_progress
 from fala.device import Device
 from fala.errors import DataError, printable
 from fala.personal.budget import Budget

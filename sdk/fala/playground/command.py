@@ -14,7 +14,7 @@ from fala.bundle.reading import Bundle
 from fala.cli.commands import SETTINGS, Command
 from fala.cli.names import Named
 from fala.cli.options import BUDGET, JSON, SECONDS, TRY_PROMPTS
-from fala.cli.progress import device_progress, progress
+from fala.cli.progress_bars import device_progress, progress
 from fala.device import Device
 from fala.errors import DataError
 from fala.files import temporary_folder

@@ -1,7 +1,7 @@
 """Making a release without torch, and the paper's ridge for comparisons.
 
 Besides ``fala`` itself, other packages import only this package, ``fala.playground``,
-``fala.testing`` and the helpers of ``fala.cli``.
+``fala.testing`` and ``fala.cli``.
 """
 
 from fala.backbones import OnnxEncoder, WordVectors

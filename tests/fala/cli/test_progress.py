@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from fala.cli import progress as module
-from fala.cli.progress import progress
+from fala.cli import progress_bars as module
+from fala.cli.progress_bars import progress
 
 
 class Terminal(io.StringIO):

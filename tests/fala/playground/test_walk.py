@@ -8,7 +8,7 @@ import pytest
 
 import fala
 from bundles import WORDS, make_head, write_onnx, write_onnx_release, write_word_vectors
-from fala.cli.progress import progress
+from fala.cli.progress_bars import progress
 from fala.examples import unique_texts
 from fala.playground import walk
 from fala.playground.paper import Recipe

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import click
 
-from fala.cli.names import Described
+from fala.cli import Described
 from fala_export.options import Cosine, Count, File
 from fala_export.training.settings import SCHEDULE, Best, LoopSettings, Run, TrainingSettings
 

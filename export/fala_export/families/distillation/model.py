@@ -15,7 +15,7 @@ from torch.nn import Embedding, ModuleList
 from transformers import BertConfig, BertModel, PretrainedConfig, PreTrainedModel
 
 from fala import ExportError
-from fala.cli.progress import progress
+from fala.cli import progress
 from fala_export.models.sentence_encoder import SentenceEncoder
 
 Floats = NDArray[np.float32]

@@ -13,7 +13,7 @@ from torch.nn import functional
 from transformers import DynamicCache, PreTrainedModel
 
 from fala import ExportError, Head
-from fala.cli.progress import progress
+from fala.cli import progress
 from fala.release import CLASSIFICATION
 from fala_export.families.prompts.inputs import PLAIN, Inputs
 from fala_export.models.sentence_encoder import SentenceEncoder

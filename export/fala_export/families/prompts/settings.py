@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import click
 
-from fala.cli.names import Described
+from fala.cli import Described
 from fala.release import MAX_PROMPTS
 from fala_export.options import Count, File, Only
 from fala_export.settings import ExportOptions, ModelSource, Pooling

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto
 
-from fala.cli.progress import progress
+from fala.cli import progress
 from fala_export.graph.edit import GraphEdit
 from fala_export.graph.quantization import four_bits
 from fala_export.graph.quantization.calibration import Statistics, observe
