@@ -18,6 +18,7 @@ pytest.importorskip("transformers")
 import export_command
 import warm
 from fala import Bundle
+from fala.cli import progress_bars
 from fala_export import backbone
 from fala_export.models import folder as model_folder
 from fala_export.models.encoder import load_encoder
