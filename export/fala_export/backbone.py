@@ -91,6 +91,8 @@ def convert(encoder: Source, options: ExportOptions, examples: Sequence[Example]
     Raises:
         ExportError: The model cannot be exported so, or its mean cosine is below the floor.
     """
+    if encoder.pooling == "layers" and options.optional:
+        raise ExportError("adapters and prompts need another pooling than layers")
     max_length = encoder.length(options.max_length)
     texts = unique_texts(examples)
     with progress("embedding texts in float32", len(texts)) as bar:

@@ -7,12 +7,14 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from encoders import POSITIONS, TEXTS, make_encoder, write_encoder
+from encoders import DIMENSION, POSITIONS, TEXTS, make_encoder, write_encoder
+from export_command import done, failed
 from fala import Bundle, ExportError
 from fala_export.backbone import export_encoder
 from fala_export.commands.command import name_of
 from fala_export.graph.sentences import parity_texts
-from fala_export.models.encoder import load_encoder
+from fala_export.models.encoder import load_encoder, load_encoder_of
+from fala_export.models.sentence_encoder import LayerPooling
 from fala_export.settings import ExportOptions
 
 pytestmark = pytest.mark.slow
@@ -59,6 +61,42 @@ def test_a_saved_encoder_is_unchanged_when_loaded_or_exported(tmp_path, pooling,
     export(folder, tmp_path / "x.fala", precision="none", max_length=POSITIONS)
     encoded = Bundle.open(tmp_path / "x.fala").backbone().encode(TEXTS)
     np.testing.assert_allclose(encoded, expected, atol=1e-5)
+
+
+def test_layer_pooling_joins_the_means_of_three_layers(tmp_path):
+    import torch
+
+    folder = write_encoder(tmp_path / "tiny", make_encoder(normalize=False))
+    encoder = load_encoder(str(folder), "layers")
+    encoded = encoder.encode(TEXTS, POSITIONS)
+    assert encoder.module.pooler.layers == [1, 2]  # of two layers
+    for text, row in zip(TEXTS, encoded, strict=True):
+        ids = torch.tensor(encoder.token_ids([text], POSITIONS))
+        with torch.no_grad():
+            states = encoder.module.transformer(ids, output_hidden_states=True).hidden_states
+        parts = [states[layer][0].mean(dim=0).numpy() for layer in (1, 2)]
+        expected = np.concatenate([part / np.linalg.norm(part) for part in parts])
+        np.testing.assert_allclose(row, expected, atol=1e-5)
+    out = tmp_path / "x.fala"
+    summary = done(
+        "backbone", folder, "--pooling", "layers", "--quantize", "none", "--max-length", POSITIONS,
+        "--out", out,
+    )  # fmt: skip
+    assert (summary["pooling"], summary["dimension"]) == ("layers", 2 * DIMENSION)
+    np.testing.assert_allclose(Bundle.open(out).backbone().encode(TEXTS), encoded, atol=1e-5)
+    again = load_encoder_of(Bundle.open(out), str(folder))
+    np.testing.assert_allclose(again.encode(TEXTS, POSITIONS), encoded, atol=1e-6)
+    message = failed(
+        "backbone", folder, "--pooling", "layers", "--adapters", "--out", tmp_path / "y.fala"
+    )
+    assert "adapters and prompts need another pooling" in message
+
+
+@pytest.mark.parametrize("layers", [3, 6, 12, 24])
+def test_layer_pooling_takes_thirds(layers):
+    pooling = LayerPooling(8, layers)
+    third = layers // 3
+    assert pooling.layers == [third, 2 * third, layers]
 
 
 def test_attention_pooling_weighs_tokens_and_ignores_padding():

@@ -121,6 +121,18 @@ def test_a_recipe_of_word_vectors(kitchen, data):
     assert (bundle.head() is not None) == bool(data)
 
 
+LAYERS = """
+name = "x"
+data = "rows.jsonl"
+
+[backbone]
+source = "tiny"
+pooling = "layers"
+
+[training]
+"""
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -138,6 +150,7 @@ def test_a_recipe_of_word_vectors(kitchen, data):
         ('name = "x"\n[backbone]\nsource = "bert-base-uncased"\nrevision = "main"', "40 hex"),
         ('name = "x"\n[backbone]\nsource = "tiny"\nprecision = "int3"', "int3"),
         ('name = "x"\n[backbone]\nsource = "tiny"\npooling = "max"', "max"),
+        (LAYERS, "not trained"),
         ('name = "x"\ndata = "none.jsonl"\n[backbone]\nsource = "tiny"', "none.jsonl"),
         ('name = "x"\n[backbone]\nsource = "tiny"\nmin_cosine = 1.5', "min_cosine"),
         ("name = ", "value"),

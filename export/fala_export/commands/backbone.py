@@ -10,7 +10,7 @@ from fala import ExportError
 from fala.cli import progress
 from fala_export.commands.command import Summary, command, name_of
 from fala_export.options import File, Only
-from fala_export.settings import ExportOptions, ModelSource, Pooling
+from fala_export.settings import ExportOptions, FrozenPooling, ModelSource
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +19,8 @@ class Backbone:
 
     Attributes:
         out: Bundle to write.
-        pooling: Default: that of the model's sentence-transformers files, or the mean.
+        pooling: Default: that of the model's sentence-transformers files, or the mean. "layers" is
+            the means of three layers, concatenated: longer, and often better for a head.
         tokenizer: The tokenizer.json of an ONNX file.
         parity_text: Texts, one a line, to compare the bundle with the model.
     """
@@ -33,7 +34,7 @@ class Backbone:
             "adapters", "prompts", "hard_prompts",
         ),
     ]  # fmt: skip
-    pooling: Pooling | None = None
+    pooling: FrozenPooling | None = None
     tokenizer: File | None = None
     parity_text: File | None = None
 

@@ -146,8 +146,8 @@ def load_encoder(source: str, pooling: str | None = None, revision: str | None =
 
     Args:
         source: A local folder, or a name on the Hugging Face hub.
-        pooling: ``"mean"`` or ``"cls"``; None takes the pooling of the model's
-            sentence-transformers files, or the mean if it has none.
+        pooling: ``"mean"``, ``"cls"`` or ``"layers"`` (``LayerPooling``); None takes the pooling of
+            the model's sentence-transformers files, or the mean if it has none.
         revision: The hub's branch, tag or commit; None takes the newest. A folder has none.
 
     Raises:
@@ -200,7 +200,8 @@ def load_encoder_of(bundle: Bundle, source: str, revision: str | None = None) ->
     details = bundle.manifest.details
     pooling = details.get("pooling")
     # Any other pooling has weights or settings, which the model's own files hold.
-    encoder = load_encoder(source, pooling if pooling in ("mean", "cls") else None, revision)
+    named = pooling if pooling in ("mean", "cls", "layers") else None
+    encoder = load_encoder(source, named, revision)
     if isinstance(details.get("normalized"), bool):
         encoder.module.normalize = details["normalized"]
     dimension = encoder.module.dimension

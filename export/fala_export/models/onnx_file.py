@@ -129,6 +129,8 @@ def load_onnx(
         ExportError: One of the files cannot be read, or they do not belong together, or the graph
             is not one of an encoder.
     """
+    if pooling == "layers":
+        raise ExportError(f"{path}: an ONNX file returns no inner layers; export the folder")
     reader, pad_id = _read_tokenizer(tokenizer)
     model = _read_model(path)
     try:

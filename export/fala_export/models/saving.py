@@ -8,8 +8,10 @@ from pathlib import Path
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
+from fala import ExportError
 from fala_export.models.encoder import Encoder
 from fala_export.models.folder import ATTENTION_TYPE, MODULES, TYPES
+from fala_export.models.sentence_encoder import LayerPooling
 
 
 def save_encoder(encoder: Encoder, folder: Path) -> None:
@@ -18,8 +20,13 @@ def save_encoder(encoder: Encoder, folder: Path) -> None:
     Args:
         encoder: A loaded or trained encoder.
         folder: Created if missing.
+
+    Raises:
+        ExportError: The encoder pools several layers, for which no folder has a form.
     """
     module = encoder.module
+    if isinstance(module.pooler, LayerPooling):
+        raise ExportError("a model that pools several layers cannot be saved as a folder")
     module.transformer.save_pretrained(folder)
     tokenizer = Tokenizer.from_str(encoder.tokenizer.decode())
     PreTrainedTokenizerFast(

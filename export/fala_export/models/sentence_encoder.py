@@ -1,12 +1,14 @@
 """A transformer and its pooling as one torch module: the model that is trained and exported.
 
-Pooling is sentence-transformers' module; attention pooling is ours, as the library has none.
+Pooling is sentence-transformers' module; attention and layer pooling are ours, as the library has
+none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -58,13 +60,40 @@ class AttentionPooling(nn.Module):
         return pooling
 
 
+class LayerPooling(nn.Module):
+    """The mean states of a text's tokens in three layers, concatenated.
+
+    A pre-trained model's last layer serves its own task; inner layers keep more of the wording
+    (Liu et al., "Linguistic Knowledge and Transferability of Contextual Representations", NAACL
+    2019). The layers are a third, two thirds and the last. Each part has length 1, so that none
+    outweighs the others.
+
+    Args:
+        dimension: Length of a token's state.
+        layers: Number of the transformer's layers.
+    """
+
+    def __init__(self, dimension: int, layers: int) -> None:
+        super().__init__()
+        self.layers = sorted({max(1, round(layers * third / 3)) for third in (1, 2, 3)})
+        self.pooling_output_dimension = dimension * len(self.layers)
+
+    def forward(self, features: dict[str, Any]) -> dict[str, Any]:
+        """Pool ``all_layer_embeddings``, from the embeddings on, each (n, length, dim)."""
+        mask = features["attention_mask"].unsqueeze(-1)
+        states = (features["all_layer_embeddings"][layer] for layer in self.layers)
+        # A sum has the direction of the mean.
+        parts = [nn.functional.normalize((mask * layer).sum(dim=1), dim=1) for layer in states]
+        return {**features, "sentence_embedding": torch.cat(parts, dim=1)}
+
+
 class SentenceEncoder(nn.Module):
     """A module from token ids to one embedding a text.
 
     Args:
         transformer: A ``transformers`` encoder.
-        pooling: A mode of sentence-transformers' ``Pooling``, such as ``"mean"`` (masked) or
-            ``"cls"`` (the first token); or a module that pools.
+        pooling: ``"layers"``; a mode of sentence-transformers' ``Pooling``, such as ``"mean"``
+            (masked) or ``"cls"`` (the first token); or a module that pools.
         normalize: Whether embeddings are scaled to length 1.
     """
 
@@ -77,14 +106,20 @@ class SentenceEncoder(nn.Module):
         super().__init__()
         self.transformer = transformer
         width = int(transformer.config.hidden_size)
-        self.pooler = Pooling(width, pooling) if isinstance(pooling, str) else pooling
+        self.pooler: Pooling | AttentionPooling | LayerPooling
+        if pooling == "layers":
+            self.pooler = LayerPooling(width, int(transformer.config.num_hidden_layers))
+        else:
+            self.pooler = Pooling(width, pooling) if isinstance(pooling, str) else pooling
         self.normalize = normalize
 
     @property
     def pooling(self) -> str:
-        """``"attention"``, or the library's modes."""
+        """``"attention"``, ``"layers"``, or the library's modes."""
         if isinstance(self.pooler, AttentionPooling):
             return "attention"
+        if isinstance(self.pooler, LayerPooling):
+            return "layers"
         mode = self.pooler.pooling_mode
         return mode if isinstance(mode, str) else "+".join(mode)
 
@@ -105,14 +140,30 @@ class SentenceEncoder(nn.Module):
         Returns:
             Shape (n, dim).
         """
-        states = self.transformer(
-            input_ids=input_ids, attention_mask=attention_mask
-        ).last_hidden_state
-        return self.pool(states, attention_mask)
+        output = self.transformer(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            output_hidden_states=isinstance(self.pooler, LayerPooling),
+        )
+        return self.pool(output.last_hidden_state, attention_mask, output.hidden_states)
 
-    def pool(self, states: Tensor, attention_mask: Tensor) -> Tensor:
-        """Pool the states of texts' tokens (n, length, dim) to embeddings (n, dim)."""
-        features = self.pooler({"token_embeddings": states, "attention_mask": attention_mask})
+    def pool(
+        self, states: Tensor, attention_mask: Tensor, layers: Sequence[Tensor] | None = None
+    ) -> Tensor:
+        """Pool the states of texts' tokens to embeddings (n, dim).
+
+        Args:
+            states: Of the last layer, shape (n, length, dim).
+            attention_mask: 1 where there is a token, shape (n, length).
+            layers: Of each layer, from the embeddings on; only ``LayerPooling`` needs them.
+        """
+        features = self.pooler(
+            {
+                "token_embeddings": states,
+                "attention_mask": attention_mask,
+                "all_layer_embeddings": layers,
+            }
+        )
         pooled = features["sentence_embedding"]
         return nn.functional.normalize(pooled, dim=1) if self.normalize else pooled
 

@@ -20,8 +20,8 @@ from fala_export.settings import (
     ModelSource,
     PriorSettings,
     PublishSettings,
+    RecipePooling,
     SignSettings,
-    TrainedPooling,
     VectorOptions,
 )
 from fala_export.training.settings import LabelSettings, TrainingSettings
@@ -43,7 +43,7 @@ class BackboneTable:
     """
 
     model: ModelSource
-    pooling: TrainedPooling | None = None
+    pooling: RecipePooling | None = None
     export: Annotated[ExportOptions, _EXPORT]
 
     def resolve(self, folder: Path) -> BackboneTable:
@@ -238,6 +238,8 @@ def _check(recipe: Recipe) -> None:
         return
     if table.pooling == "attention" and recipe.training is None:
         raise ExportError('pooling = "attention" is trained: add [training]')
+    if table.pooling == "layers" and recipe.training is not None:
+        raise ExportError('pooling = "layers" is of a model that is not trained: omit [training]')
     source, revision = table.model.source, table.model.revision
     if not Path(source).is_dir() and not _COMMIT.fullmatch(revision or ""):
         raise ExportError(
