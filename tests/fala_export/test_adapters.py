@@ -2,11 +2,8 @@ import math
 
 import numpy as np
 import pytest
-
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
 import torch
+from transformers import AutoModel
 
 from encoders import make_encoder
 from fala import ExportError
@@ -39,7 +36,8 @@ def states(model, ids=((2, 5, 9, 11, 3), (2, 7, 3, 0, 0))):
 
 def test_adapters_equal_those_of_the_adapters_library():
     """With the same weights, states equal those of DoubleSeqBnConfig bit by bit."""
-    adapters = pytest.importorskip("adapters")
+    import adapters
+
     ours, theirs = tiny(), tiny()
     adapters.init(theirs)
     config = adapters.DoubleSeqBnConfig(reduction_factor=6, init_weights="houlsby")
@@ -84,8 +82,6 @@ def test_an_adapter_has_few_parameters_and_starts_near_the_identity():
 
 @pytest.mark.parametrize("family", ["distilbert", "mpnet"])
 def test_families_have_two_sites_a_layer(family, tmp_path):
-    from transformers import AutoModel
-
     model = AutoModel.from_pretrained(write_model(tmp_path / "model", family))
     ids = ((4, 9, 5, 7),)
     before = states(model, ids)
@@ -104,8 +100,6 @@ def test_families_have_two_sites_a_layer(family, tmp_path):
 
 
 def test_a_model_that_shares_its_layers_is_refused(tmp_path):
-    from transformers import AutoModel
-
     model = AutoModel.from_pretrained(write_model(tmp_path / "model", "albert"))
     with pytest.raises(ExportError, match="places for adapters, not 4"):
         insert(model, 4)

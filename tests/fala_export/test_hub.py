@@ -4,13 +4,9 @@ import shutil
 import time
 from contextlib import contextmanager
 
+import huggingface_hub
 import numpy as np
 import pytest
-
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
-import huggingface_hub
 from huggingface_hub import constants, file_download
 from huggingface_hub.utils import reset_sessions
 

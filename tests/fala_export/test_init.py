@@ -3,10 +3,6 @@ import json
 import msgspec
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
-pytest.importorskip("accelerate")
-
 from export_command import done, failed, works
 from fala import Bundle
 from fala_export.release.recipe import read_recipe

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer
 
 from bundles import (
     DIMENSION,
@@ -117,8 +118,6 @@ def test_memory_is_measured_in_a_child_process(tmp_path):
 
 
 def test_measured_texts_have_their_number_of_tokens(tmp_path, monkeypatch):
-    from tokenizers import Tokenizer
-
     seen = {}
     monkeypatch.setattr(inspection, "measure", lambda bundle, texts: seen.update(texts))
     manifest = onnx_manifest(max_length=64)

@@ -4,9 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
+import torch
 
 from bundles import onnx_model
 from export_command import works
@@ -115,8 +113,6 @@ def test_prefixes_are_keys_and_values_in_front_of_a_texts_own(family, tmp_path):
 
 def test_prefixes_of_mpnet_have_no_distance(tmp_path):
     """Its attention adds a bias by distance only to the scores of a text's own tokens."""
-    import torch
-
     encoder = load_encoder(str(write_model(tmp_path / "mpnet", "mpnet")))
     model = add_optional_inputs(encoder_graph(encoder.module), adapters=False, prompts=True)
     backbone = encoder_of(model, encoder.tokenizer)

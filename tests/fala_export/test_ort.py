@@ -1,9 +1,6 @@
 import numpy as np
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
 from encoders import POSITIONS, TEXTS, make_encoder
 from fala import Bundle, BundleFormatError, ExportError
 from fala.release import ORT, ORT_MODEL, ORT_OPERATORS, OnnxEncoder

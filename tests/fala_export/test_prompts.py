@@ -1,10 +1,5 @@
 import numpy as np
 import pytest
-
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
-pytest.importorskip("accelerate")
-
 import torch
 from transformers import AutoModel
 

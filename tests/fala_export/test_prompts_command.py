@@ -4,11 +4,6 @@ from functools import partial
 
 import numpy as np
 import pytest
-
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
-pytest.importorskip("accelerate")
-
 import torch
 
 import export_command

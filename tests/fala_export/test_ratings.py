@@ -2,8 +2,6 @@
 
 import pytest
 
-pytest.importorskip("torch")
-
 from checkout import real_data
 from export_command import done, failed, works
 from fala import Bundle, Device

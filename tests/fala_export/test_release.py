@@ -4,10 +4,6 @@ from functools import partial
 import numpy as np
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
-pytest.importorskip("accelerate")
-
 import export_command
 from encoders import make_encoder, write_encoder
 from fala import Bundle

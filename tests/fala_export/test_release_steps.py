@@ -3,10 +3,6 @@
 import numpy as np
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
-pytest.importorskip("accelerate")
-
 import fala_export.release.pipeline
 from export_command import done, failed, run, works
 from fala import Bundle, Device, Head

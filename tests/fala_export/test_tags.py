@@ -2,8 +2,6 @@
 
 import pytest
 
-pytest.importorskip("torch")
-
 from export_command import done, failed, works
 from fala import Bundle, Device
 from fala.release import TAGS, Columns, file_rows

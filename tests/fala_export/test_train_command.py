@@ -3,10 +3,6 @@ from functools import partial
 import numpy as np
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
-pytest.importorskip("accelerate")
-
 import export_command
 import kill_training
 from bundles import write_onnx, write_word_vectors

@@ -2,11 +2,6 @@ import dataclasses
 import signal
 
 import pytest
-
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
-pytest.importorskip("accelerate")
-
 import torch
 
 import kill_training

@@ -3,10 +3,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
-pytest.importorskip("accelerate")
-
 from bundles import make_head, write_word_vector_release
 from export_command import done, works
 from fala import Bundle, ExportError
