@@ -87,17 +87,14 @@ def train(settings: Train) -> Summary:
 
 
 def _load(settings: Train) -> Encoder | Bundle:
-    source, revision = settings.model.source, settings.model.revision
+    source = settings.model.source
     if Path(source).is_file():
         if flag := _flag_in_use(*_FOR_MODELS):
             raise ExportError(f"{source}: is a bundle; {flag} is for a model")
         return Bundle.open(source)
-    from fala_export.models.encoder import load_encoder
-    from fala_export.training.backbones import attentive
+    from fala_export.training.backbones import load_to_train
 
-    if settings.pooling != "attention":
-        return load_encoder(source, settings.pooling, revision)
-    return attentive(load_encoder(source, None, revision), settings.training.seed)
+    return load_to_train(settings.model, settings.pooling, settings.training.seed)
 
 
 def _flag_in_use(*names: str) -> str | None:
