@@ -37,7 +37,7 @@ from fala_export.graph.sentences import parity_texts
 from fala_export.models.encoder import Encoder
 from fala_export.models.onnx_file import OnnxFile
 from fala_export.settings import ExportOptions
-from fala_export.writing import MEGABYTE, check_folder, megabytes, writing
+from fala_export.writing import MEGABYTE, megabytes, writing
 
 #: The encoder that becomes a bundle.
 Source: TypeAlias = Encoder | OnnxFile
@@ -228,9 +228,7 @@ def export_encoder(
     Raises:
         ExportError: See ``convert`` and ``pack``.
     """
-    texts = parity_texts(parity_text)
-    check_folder(out)
-    return pack(convert(encoder, options, texts), out)
+    return pack(convert(encoder, options, parity_texts(parity_text)), out)
 
 
 def versions(*packages: str) -> dict[str, str]:
