@@ -113,14 +113,6 @@ def test_layers_that_share_weights_store_them_once(graph_of):
         assert len(set(large)) == len(large) <= 12, precision
 
 
-def test_an_unknown_precision_is_refused(graph_of):
-    graph, _, sequences = graph_of("bert")
-    with pytest.raises(ExportError, match="int3"):
-        quantize(graph, "int3", sequences)
-    with pytest.raises(ExportError, match="calibrate"):
-        quantize(graph, "int8", [])
-
-
 def lone_product(weight):
     """A graph of one look-up and one product without normalization."""
     table = np.random.default_rng(3).normal(size=(64, len(weight))).astype(np.float32)

@@ -6,8 +6,7 @@ import pytest
 from fala import Bundle, ExportError
 from fala_export.vectors import files as vector_files
 from fala_export.vectors.lines import parse_lines
-from fala_export.vectors.word_vectors import export_word_vectors
-from vector_files import WORDS, exported_words, good_lines, names_in, write, write_zip
+from vector_files import WORDS, export, exported_words, good_lines, names_in, write, write_zip
 
 
 def test_numbers_are_read_as_float_reads_them():
@@ -75,16 +74,16 @@ def test_a_zip_must_have_one_text_file(tmp_path):
     assert exported_words(source, tmp_path / "g.fala") == list(WORDS)
     source = write_zip(tmp_path / "b.zip", small_50d_txt=content, small_100d_txt=content)
     with pytest.raises(ExportError, match=r"holds 2 files: small\.50d\.txt, small\.100d\.txt"):
-        export_word_vectors(source, tmp_path / "c.fala", "int8")
+        export(source, tmp_path / "c.fala")
     with pytest.raises(ExportError, match="an empty zip"):
-        export_word_vectors(write_zip(tmp_path / "c.zip"), tmp_path / "c.fala", "int8")
+        export(write_zip(tmp_path / "c.zip"), tmp_path / "c.fala")
     assert not (tmp_path / "c.fala").exists()
 
 
 def test_words_missing_after_the_header_are_damaged_lines(tmp_path):
     source = write(tmp_path / "v.vec", [b"40 3", *good_lines()])
     with pytest.raises(ExportError, match=r"36 of 40 lines.*line 6: the file ends 36 words before"):
-        export_word_vectors(source, tmp_path / "g.fala", "int8")
+        export(source, tmp_path / "g.fala")
     assert exported_words(source, tmp_path / "g.fala", top=2) == ["cat", "dog"]
 
 
@@ -94,10 +93,10 @@ def test_binary_files_are_recognised(tmp_path):
     word2vec = b"20 3\n" + b"".join(b"w%d " % i + row.tobytes() for i, row in enumerate(rows))
     (tmp_path / "v.bin").write_bytes(word2vec)
     with pytest.raises(ExportError, match=r"word2vec's binary format; .*save_word2vec_format"):
-        export_word_vectors(tmp_path / "v.bin", tmp_path / "g.fala", "int8")
+        export(tmp_path / "v.bin", tmp_path / "g.fala")
     (tmp_path / "v.bin").write_bytes(b"\xba\x16\x4f\x2f\x0c\0\0\0" + rows.tobytes())
     with pytest.raises(ExportError, match=r"not a text file; .*\.vec"):
-        export_word_vectors(tmp_path / "v.bin", tmp_path / "g.fala", "int8")
+        export(tmp_path / "v.bin", tmp_path / "g.fala")
 
 
 def test_damaged_lines_are_counted_and_the_first_are_named(tmp_path):
@@ -111,7 +110,7 @@ def test_damaged_lines_are_counted_and_the_first_are_named(tmp_path):
         b"emu a b c",
     ]
     source = write(tmp_path / "v.txt", [lines[0], *damaged, *lines[1:]])
-    summary = export_word_vectors(source, tmp_path / "g.fala", "int8", max_damaged=0.6)
+    summary = export(source, tmp_path / "g.fala", max_damaged=0.6)
     assert summary["words"] == 4
     assert summary["damaged_lines"] == len(damaged)
     assert summary["damage"] == (
@@ -124,11 +123,11 @@ def test_damaged_lines_are_counted_and_the_first_are_named(tmp_path):
 def test_too_many_damaged_lines_fail_the_export(tmp_path):
     many = [b"w%d 1.5 2.5" % i for i in range(99)]
     source = write(tmp_path / "v.txt", [*many, b"broken"])
-    assert export_word_vectors(source, tmp_path / "g.fala", "int8")["damaged_lines"] == 1
+    assert export(source, tmp_path / "g.fala")["damaged_lines"] == 1
     (tmp_path / "g.fala").unlink()
     source = write(tmp_path / "v.txt", [*many, b"broken", b"w7 1.5 2.5"])
     with pytest.raises(ExportError, match=r"2 of 101 .* line 100: .*; line 101: 'w7' for the seco"):
-        export_word_vectors(source, tmp_path / "g.fala", "int8")
+        export(source, tmp_path / "g.fala")
     assert names_in(tmp_path) == ["v.txt"]
 
 
@@ -139,7 +138,7 @@ def test_a_file_without_vectors_is_rejected_and_leaves_no_files(tmp_path, conten
     source = tmp_path / "v.txt"
     source.write_bytes(content)
     with pytest.raises(ExportError, match="no line holds"):
-        export_word_vectors(source, tmp_path / "g.fala", "int8")
+        export(source, tmp_path / "g.fala")
     assert names_in(tmp_path) == ["v.txt"]
 
 
@@ -147,4 +146,4 @@ def test_the_length_of_a_line_is_limited(tmp_path, monkeypatch):
     monkeypatch.setattr(vector_files, "_LONGEST_LINE", 100)
     source = write(tmp_path / "v.txt", [b"word" * 1_000])
     with pytest.raises(ExportError, match="no line holds"):
-        export_word_vectors(source, tmp_path / "g.fala", "int8")
+        export(source, tmp_path / "g.fala")

@@ -3,8 +3,9 @@
 import zipfile
 
 from fala import Bundle
+from fala_export.settings import VectorOptions
 from fala_export.vectors.table import bundle_table
-from fala_export.vectors.word_vectors import export_word_vectors
+from fala_export.vectors.word_vectors import MAX_DAMAGED, export_word_vectors
 
 WORDS = {
     "cat": [0.5, -1.25, 2.0],
@@ -33,8 +34,14 @@ def write_zip(path, **members):
     return path
 
 
+def export(source, out, precision="int8", *, max_damaged=MAX_DAMAGED, **options):
+    return export_word_vectors(
+        source, out, VectorOptions(precision, **options), max_damaged=max_damaged
+    )
+
+
 def exported_words(source, out, **options):
-    export_word_vectors(source, out, "int8", **options)
+    export(source, out, **options)
     return bundle_table(Bundle.open(out))[0]
 
 

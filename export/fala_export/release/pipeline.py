@@ -160,15 +160,9 @@ class Pipeline:
         return summary
 
     def _export_vectors(self, table: VectorsTable, out: Path) -> dict[str, Any]:
-        vectors = table.vectors
+        recipe, source = self.recipe, Path(table.source)
         return export_word_vectors(
-            Path(table.source),
-            out,
-            vectors.precision,
-            top=vectors.top,
-            vocabulary=vectors.vocab,
-            name=self.recipe.name,
-            details=self.recipe.details,
+            source, out, table.vectors, name=recipe.name, details=recipe.details
         )
 
     def _bridge(self, earlier: Path, seed: int, before: Path, out: Path) -> Mapping[str, Any]:

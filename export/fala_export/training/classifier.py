@@ -46,10 +46,6 @@ class ClassifierModule(nn.Module):
             self.own_weight = nn.Parameter(torch.zeros(annotators, *head.weight.shape))
             self.own_bias = nn.Parameter(torch.zeros(annotators, *head.bias.shape))
 
-    def logits(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """Z of texts, shape (n, C)."""
-        return self.backbone(ids, mask) @ self.weight.T + self.bias
-
     def forward(
         self,
         ids: Tensor,
