@@ -33,13 +33,6 @@ def pairs(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    encoder = make_encoder(texts=[row["text"] for row in text_rows()], pieces=200)
-    encoder.module.transformer.config.hidden_dropout_prob = 0.1
-    return write_encoder(tmp_path_factory.mktemp("model") / "tiny", encoder)
-
-
-@pytest.fixture(scope="module")
 def base(tmp_path_factory, model):
     """A backbone in int8 that takes adapters."""
     path = tmp_path_factory.mktemp("base") / "base.fala"

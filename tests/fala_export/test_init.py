@@ -7,14 +7,13 @@ from export_command import done, failed, works
 from fala import Bundle
 from fala_export.release.recipe import read_recipe
 from public_data import write_table
-
-VECTORS = "the 1 0 0.5\ngood 1 0 0\nbad 0 1 0\ngreat 0.9 0.1 0\nawful 0.1 0.9 0\n"
+from vector_files import FIVE_WORDS
 
 
 @pytest.fixture
 def posts(tmp_path):
     """A vendor's table, and word vectors beside it."""
-    (tmp_path / "vectors.txt").write_text(VECTORS)
+    (tmp_path / "vectors.txt").write_text(FIVE_WORDS)
     words = ["good", "bad", "great", "awful"]
     rows = [
         [f"the {words[at % 4]} {user * 20 + at}", at % 2, f"u{user}"]
@@ -106,7 +105,7 @@ def test_tables_that_require_more_rows_are_comments(tmp_path):
 
 def test_a_recipe_for_matches_has_scales_and_no_prior(tmp_path):
     """A matcher with words has a block for the candidate alone, which no prior supports."""
-    (tmp_path / "vectors.txt").write_text(VECTORS)
+    (tmp_path / "vectors.txt").write_text(FIVE_WORDS)
     words, rows = ["good", "bad", "great", "awful"], []
     for user in range(27):
         for at in range(45):
@@ -138,7 +137,7 @@ def test_a_recipe_has_counts_of_its_file_and_options_of_the_bundle(tmp_path):
         row[0] = " ".join(words[int(digit)] for digit in str(number))
     rows += [["SEVEN eight @you", 1, "u0"], ["seven,  eight 7", 0, "u1"]]  # near copies
     write_table(tmp_path / "posts.csv", ["text", "label", "user"], rows)
-    (tmp_path / "vectors.txt").write_text(VECTORS)
+    (tmp_path / "vectors.txt").write_text(FIVE_WORDS)
     out = tmp_path / "recipe.toml"
     words = ("init", tmp_path / "posts.csv", "--from", tmp_path / "vectors.txt", "--out", out)
     summary = done(*words)

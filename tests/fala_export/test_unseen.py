@@ -15,11 +15,6 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("unseen")
-
-
-@pytest.fixture(scope="module")
 def base(folder):
     return write_word_vector_release(folder / "base.fala", make_head())
 

@@ -7,6 +7,8 @@ from fala_export.settings import VectorOptions
 from fala_export.vectors.table import bundle_table
 from fala_export.vectors.word_vectors import MAX_DAMAGED, export_word_vectors
 
+#: A file of five words, as text.
+FIVE_WORDS = "the 1 0 0.5\ngood 1 0 0\nbad 0 1 0\ngreat 0.9 0.1 0\nawful 0.1 0.9 0\n"
 WORDS = {
     "cat": [0.5, -1.25, 2.0],
     "dog": [0.25, -1.0, 1.75],
@@ -25,6 +27,14 @@ def good_lines():
 def write(path, lines):
     path.write_bytes(b"".join(line + b"\n" for line in lines))
     return path
+
+
+def write_old_and_new(folder, words, *others):
+    """Write a few vectors as ``old.txt``, and with a bent second axis as ``new.txt``."""
+    for name, bend in (("old", 0.0), ("new", 0.3)):
+        middle = (len(words) - 1) / 2
+        lines = [f"{word} {at - middle} {bend * at * at} 1" for at, word in enumerate(words)]
+        write(folder / f"{name}.txt", [line.encode() for line in (*lines, *others)])
 
 
 def write_zip(path, **members):
