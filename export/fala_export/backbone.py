@@ -17,8 +17,6 @@ from fala.release import (
     ONNX,
     ONNX_MODEL,
     ORT,
-    ORT_MODEL,
-    ORT_OPERATORS,
     TOKENIZER,
     Example,
     OnnxEncoder,
@@ -152,11 +150,7 @@ def pack(
         ExportError: The output cannot be written.
     """
     encoder, options = export.encoder, export.options
-    if options.ort:
-        converted = to_ort(export.model)
-        files = {ORT_MODEL: converted.model, ORT_OPERATORS: converted.operators}
-    else:
-        files = {ONNX_MODEL: export.model}
+    files = to_ort(export.model) if options.ort else {ONNX_MODEL: export.model}
     texts = list(export.exported)
     parity = {
         **compare(

@@ -10,7 +10,7 @@ from bundles import onnx_model
 from export_command import works
 from fala import Bundle, BundleFormatError, ExportError
 from fala.audit.model import audit_model
-from fala.release import EncoderState, OnnxEncoder
+from fala.release import ORT_MODEL, EncoderState, OnnxEncoder
 from fala_export.graph.optional.surgery import add_optional_inputs
 from fala_export.graph.ort_format import to_ort
 from fala_export.graph.quantization.calibration import token_sequences
@@ -166,7 +166,7 @@ def test_sites_may_differ_in_size_and_be_left_out(backbone):
 
 
 def test_onnxruntimes_own_format_keeps_them(models, backbones, encoder):
-    converted = to_ort(models["int8"].SerializeToString()).model
+    converted = to_ort(models["int8"].SerializeToString())[ORT_MODEL]
     stored = encoder_of(converted, encoder.tokenizer, ort_format=True)
     assert stored.optional_inputs == backbones["int8"].optional_inputs
     audit_model(converted, LENGTH, ort_format=True)
@@ -191,7 +191,7 @@ def test_a_hard_prompt_is_compiled_to_a_prefix(backbones, encoder, models):
     used = backbones["none"].encode(TEXTS[:1], compiled)
     with prefixed(expected):
         np.testing.assert_allclose(used, encoder.encode(TEXTS[:1], LENGTH), atol=2e-5)
-    converted = to_ort(models["int8"].SerializeToString()).model
+    converted = to_ort(models["int8"].SerializeToString())[ORT_MODEL]
     stored = encoder_of(converted, encoder.tokenizer, ort_format=True)
     rounded = compile_text(stored, context)
     assert rounded.digest == compiled.digest != compile_text(stored, "Another").digest

@@ -101,6 +101,17 @@ def cross_entropies(logits: Tensor, shares: Tensor) -> Tensor:
     return functional.cross_entropy(logits, shares, reduction="none")
 
 
+def shares_of(labels: Tensor, count: int) -> Tensor:
+    """The shares of rows with one label each, as ``cross_entropies`` takes them.
+
+    Args:
+        labels: Positions of the labels, shape (n,).
+        count: C, the number of labels; two have one column.
+    """
+    shares = functional.one_hot(labels, count).to(torch.float32)
+    return shares[:, 1:] if count == 2 else shares
+
+
 def _accuracy(logits: Tensor, shares: Tensor) -> Tensor:
     """The share of each text's rows that have the predicted label, shape (n,)."""
     if logits.shape[1] == 1:
@@ -164,7 +175,6 @@ class ClassifierBatches:
             by_text = self._votes
             rows = [(index, *row) for index, text in enumerate(chosen) for row in by_text[text]]
             texts, annotator, label = torch.tensor(rows, dtype=torch.long).reshape(-1, 3).T
-            shares = functional.one_hot(label, self._labels).to(torch.float32)
-            shares = shares[:, 1:] if self._labels == 2 else shares
+            shares = shares_of(label, self._labels)
             batch["own"] = {"text": texts, "annotator": annotator, "shares": shares}
         return batch
