@@ -136,7 +136,6 @@ def build_builtin(
             ExportOptions(
                 name="bert",
                 max_length=student.encoder.longest,
-                keep_speed=False,
                 details={
                     **origin,
                     "recipe": "three-layer BERT distilled on the corpora from all-MiniLM-L6-v2",

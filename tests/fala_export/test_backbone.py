@@ -29,7 +29,7 @@ def export(source, out, pooling=None, **options):
 
 def test_float32_export_agrees_with_torch(tiny, tmp_path):
     out = tmp_path / "tiny.fala"
-    summary = export(tiny, out, precision="none", max_length=48)
+    summary = export(tiny, out, precision="none", max_length=48, keep_speed=True)
     bundle = Bundle.open(out)
     expected = load_encoder(str(tiny)).encode(TEXTS, 48)
     encoded = bundle.backbone().encode(TEXTS)

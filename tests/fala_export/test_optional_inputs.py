@@ -11,6 +11,7 @@ from export_command import works
 from fala import Bundle, BundleFormatError, ExportError
 from fala.audit.model import audit_model
 from fala.release import ORT_MODEL, EncoderState, OnnxEncoder
+from fala_export.families.adapters.model import insert, set_inputs
 from fala_export.graph.optional.surgery import add_optional_inputs
 from fala_export.graph.ort_format import to_ort
 from fala_export.graph.quantization.calibration import token_sequences
@@ -18,7 +19,7 @@ from fala_export.graph.quantization.weights import quantize
 from fala_export.models.encoder import load_encoder
 from fala_export.models.onnx_graph import encoder_graph
 from families import CORPUS, LENGTH, write_model
-from torch_adapters import adapt, constant, noted, prefixed, random_state
+from optional_inputs import constant, noted, prefixed, random_state
 
 pytestmark = pytest.mark.slow
 
@@ -85,10 +86,10 @@ def test_a_state_equals_an_export_with_constants(precision, graphs, backbones, e
     assert np.abs(used - plain.encode(TEXTS)).max() > 0.1
 
 
-def test_adapters_are_the_bottlenecks_of_the_paper(folder, backbone):
+def test_a_graph_computes_adapters_as_torch_does(folder, backbone):
     inputs = random_state(backbone.optional_inputs, kind="adapter.")
     encoder = load_encoder(str(folder))
-    adapt(encoder.module.transformer, inputs)
+    set_inputs(insert(encoder.module.transformer, 5), inputs)
     used = backbone.encode(TEXTS, EncoderState.of(inputs))
     np.testing.assert_allclose(used, encoder.encode(TEXTS, LENGTH), atol=2e-5)
     # A separate export differs only in the order of sums.
@@ -223,9 +224,9 @@ def test_the_command_adds_optional_inputs_to_graph_and_manifest(folder, tmp_path
     files = (folder, "--parity-text", texts, "--out", out)
     works("backbone", *files, "--quantize", "none", "--max-length", 32, *OPTIONS)
     bundle = Bundle.open(out)
-    assert bundle.manifest.details["optional_inputs"] == [
-        "adapters", "prompts", "hard-prompts",
-    ]  # fmt: skip
+    details = bundle.manifest.details
+    assert details["optional_inputs"] == ["adapters", "prompts", "hard-prompts"]
+    assert details["parity"]["speed"]["milliseconds"] > 0
     backbone = bundle.backbone()
     state = EncoderState.of(random_state(backbone.optional_inputs))
     assert backbone.encode(TEXTS, state).shape == (len(TEXTS), 64)

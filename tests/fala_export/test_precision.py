@@ -20,7 +20,7 @@ from fala_export.models.encoder import load_encoder
 from fala_export.models.onnx_graph import encoder_graph
 from fala_export.models.sentence_encoder import pad
 from families import CORPUS, FAMILIES, LENGTH, write_model
-from torch_adapters import random_state
+from optional_inputs import random_state
 
 pytestmark = pytest.mark.slow
 

@@ -202,7 +202,7 @@ def test_a_release_of_static_prompts_reads_texts_on_a_device_as_in_training(enco
     bundle = Bundle.open(tmp_path / "x.fala")
     assert bundle.manifest.details["hard_prompt"] == {"tokens": 8}
     rows = [Row("ann", "public", text, None, 0) for text in texts]
-    _, expected = predict(module, model.inputs(rows), [1, 1], "asking")
+    _, expected = predict(module, model.inputs(rows), [1, 1], "answering")
     backbone = bundle.backbone()
     context = backbone.context(own["ann"], 8)
     state = compiled(compiled_bytes(backbone.compile_context(context)))

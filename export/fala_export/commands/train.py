@@ -81,9 +81,8 @@ def train(settings: Train) -> Summary:
         )  # fmt: skip
         if not isinstance(backbone, Bundle):
             save_model(backbone, settings.work / "model")
-    # Without the speed the same recipe gives the same bytes.
     name = export.name or name_of(settings.model.source)
-    return write_trained(trained, settings.out, replace(export, name=name, keep_speed=False))
+    return write_trained(trained, settings.out, replace(export, name=name))
 
 
 def _load(settings: Train) -> Encoder | Bundle:
