@@ -123,7 +123,6 @@ class TestCommands:
             ("is not K/N", "repository", "begin", tmp_path / "r", "--threshold", "root=3/2"),
             ("is not a number of days", "repository", "begin", tmp_path / "r", "--days",
              "root=0"),
-            ("exists already", "key", keys / "root-1.pem"),
             ("cannot be read as a private key", "sign", new, "--key", keys / "root-1.pub"),
         ):  # fmt: skip
             printed = failed(*arguments)

@@ -9,28 +9,11 @@ from fala_export.vectors.lines import parse_lines
 from vector_files import WORDS, export, exported_words, good_lines, names_in, write, write_zip
 
 
-def test_numbers_are_read_as_float_reads_them():
-    random = np.random.default_rng(0)
-    forms = ["{:.5f}", "{:.1f}", "{:g}", "{:.3e}", "{:.17f}", "{:+.4f}", "{:.25f}", "{!r}"]
-    numbers = random.normal(size=(40, len(forms))) * 10.0 ** random.integers(-8, 9, size=(40, 1))
-    # Lines with all forms, one in each column; then lines of one form each.
-    texts = [[form.format(float(x)) for form, x in zip(forms, row, strict=True)] for row in numbers]
-    texts += [[form.format(float(x)) for x in numbers[0]] for form in forms]
-    for block in (texts, texts[-len(forms) :], texts[40:41], [[".5", "-.5", "-0.0", "007.5"] * 2]):
-        lines = [f"w{i} {' '.join(text)}\n".encode() for i, text in enumerate(block)]
-        words, vectors, faults = parse_lines(lines, len(forms))
-        assert faults == {}
-        assert words == [f"w{i}" for i in range(len(block))]
-        expected = [[float(text) for text in row] for row in block]
-        np.testing.assert_array_equal(vectors, np.array(expected, dtype=np.float32))
-
-
 @pytest.mark.parametrize(
     "line",
-    ["a 1.5 2.", "a 1.-5 2.5", "a .-5 2.5", "a -.-5 2.5", "a 1..5 25", "a . 1.5", "a 1.5\t2.5 3.5",
-     "a -9223372036854775808.5 1.5", "a 9999999999999999999999.5 0.5", "a 0x1.5 1.5", "a 1.5 -."],
-)  # fmt: skip
-def test_unusual_numbers_are_read_as_float_reads_them(line):
+    ["a 1.5 2.", "a +.5 -1e-3", "a 1.-5 2.5", "a . 1.5", "a 1.5\t2.5 3.5", "a 0x1.5 1.5"],
+)
+def test_numbers_are_read_as_float_reads_them(line):
     valid = b"b 0.25 0.5"  # a valid line in the same block
     _, vectors, faults = parse_lines([line.encode(), valid], 2)
     try:
