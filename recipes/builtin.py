@@ -24,7 +24,7 @@ from fala_export.families.distillation.settings import Distillation
 from fala_export.families.distillation.texts import Texts
 from fala_export.families.distillation.training import distil
 from fala_export.models.encoder import load_encoder
-from fala_export.settings import ExportOptions
+from fala_export.settings import ExportOptions, VectorOptions
 from fala_export.vectors.word_vectors import export_word_vectors
 from glove import GloveSettings, train_glove
 from samples import write_samples
@@ -121,7 +121,7 @@ def build_builtin(
         export_word_vectors(
             vectors,
             work / "glove.fala",
-            "int8",
+            VectorOptions(),
             name="glove",
             details={
                 **origin,
@@ -136,7 +136,6 @@ def build_builtin(
             ExportOptions(
                 name="bert",
                 max_length=student.encoder.longest,
-                keep_speed=False,
                 details={
                     **origin,
                     "recipe": "three-layer BERT distilled on the corpora from all-MiniLM-L6-v2",

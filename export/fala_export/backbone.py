@@ -17,8 +17,6 @@ from fala.release import (
     ONNX,
     ONNX_MODEL,
     ORT,
-    ORT_MODEL,
-    ORT_OPERATORS,
     TOKENIZER,
     Example,
     OnnxEncoder,
@@ -37,7 +35,7 @@ from fala_export.graph.sentences import parity_texts
 from fala_export.models.encoder import Encoder
 from fala_export.models.onnx_file import OnnxFile
 from fala_export.settings import ExportOptions
-from fala_export.writing import MEGABYTE, check_folder, megabytes, writing
+from fala_export.writing import MEGABYTE, megabytes, writing
 
 #: The encoder that becomes a bundle.
 Source: TypeAlias = Encoder | OnnxFile
@@ -154,11 +152,7 @@ def pack(
         ExportError: The output cannot be written.
     """
     encoder, options = export.encoder, export.options
-    if options.ort:
-        converted = to_ort(export.model)
-        files = {ORT_MODEL: converted.model, ORT_OPERATORS: converted.operators}
-    else:
-        files = {ONNX_MODEL: export.model}
+    files = to_ort(export.model) if options.ort else {ONNX_MODEL: export.model}
     texts = list(export.exported)
     parity = {
         **compare(
@@ -230,9 +224,7 @@ def export_encoder(
     Raises:
         ExportError: See ``convert`` and ``pack``.
     """
-    texts = parity_texts(parity_text)
-    check_folder(out)
-    return pack(convert(encoder, options, texts), out)
+    return pack(convert(encoder, options, parity_texts(parity_text)), out)
 
 
 def versions(*packages: str) -> dict[str, str]:

@@ -51,7 +51,8 @@ class ExportOptions:
         prompts: Add optional inputs for writers' prompts: keys and values in front of a text.
         hard_prompts: With --prompts: add outputs of keys and values, so that a device can compile
             a prompt from a writer's texts; some 3 % slower.
-        keep_speed: Whether the manifest has the measured speed, which differs between runs.
+        keep_speed: Whether the manifest has the measured speed, which differs between runs. Without
+            it the same settings give the same bytes.
         details: More to note in the manifest.
     """
 
@@ -75,7 +76,7 @@ class ExportOptions:
     adapters: bool = False
     prompts: bool = False
     hard_prompts: bool = False
-    keep_speed: bool = True
+    keep_speed: bool = False
     details: Mapping[str, Any] = field(default_factory=dict)
 
     @property

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from fala import ExportError
+from fala.release import write_atomically
 
 MEGABYTE = 1_000_000
 
@@ -24,16 +25,16 @@ def writing(path: Path) -> Iterator[None]:
         raise ExportError(f"{path}: cannot be written: {error.strerror or error}") from error
 
 
+def write_file(path: Path, data: bytes) -> None:
+    """Write a file, whole or not at all.
+
+    Raises:
+        ExportError: It cannot be written.
+    """
+    with writing(path):
+        write_atomically(path, lambda part: part.write_bytes(data))
+
+
 def megabytes(path: Path, digits: int = 2) -> float:
     """The size of a file that was written, rounded."""
     return round(path.stat().st_size / MEGABYTE, digits)
-
-
-def check_folder(out: Path) -> None:
-    """Check that an output's folder exists, before the work starts.
-
-    Raises:
-        ExportError: It does not exist.
-    """
-    if not out.parent.is_dir():
-        raise ExportError(f"{out}: its folder does not exist")

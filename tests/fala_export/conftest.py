@@ -1,8 +1,13 @@
+from importlib.util import find_spec
+
 import pytest
 
 from encoders import make_encoder
 from fala_export.families.distillation.texts import Texts
 from public_data import sentences
+
+if find_spec("torch") is None:  # it comes with the extra [export], as all that these tests need
+    collect_ignore_glob = ["test_*.py"]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -11,6 +16,12 @@ def one_round():
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("fala_export.graph.parity._ROUNDS", 1)
         yield
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A folder for the files of a module's tests."""
+    return tmp_path_factory.mktemp("files")
 
 
 @pytest.fixture(scope="module")

@@ -3,10 +3,6 @@ from functools import partial
 import numpy as np
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
-pytest.importorskip("accelerate")
-
 import export_command
 from bundles import write_word_vectors
 from encoders import make_encoder, write_encoder
@@ -43,6 +39,16 @@ def model(tmp_path_factory):
     return write_encoder(tmp_path_factory.mktemp("model") / "tiny", encoder)
 
 
+done = partial(export_command.done, "adapter")
+failed = partial(export_command.failed, "adapter")
+
+
+def arguments(base, model, data, folder, name="x"):
+    """The command's required options; its files go to a folder."""
+    files = ("--work", folder / "work", "--out", folder / f"{name}.fala")
+    return ("--base", base, "--model", model, "--data", data, "--task", name, *files)
+
+
 @pytest.fixture(scope="module")
 def base(tmp_path_factory, model):
     """A backbone in int8 that takes adapters."""
@@ -55,13 +61,8 @@ def base(tmp_path_factory, model):
 def task(tmp_path_factory, model, base, pairs):
     """A trained task, and the command's summary."""
     folder = tmp_path_factory.mktemp("task")
-    common = ("--base", base, "--model", model, "--data", pairs, "--task", "kind")
-    summary = done(*common, "--work", folder / "work", "--out", folder / "task.fala", *FAST)
-    return folder / "task.fala", summary
-
-
-done = partial(export_command.done, "adapter")
-failed = partial(export_command.failed, "adapter")
+    summary = done(*arguments(base, model, pairs, folder, "kind"), *FAST)
+    return folder / "kind.fala", summary
 
 
 def test_an_adapter_is_trained_on_a_frozen_backbone(task, model, base):
@@ -101,12 +102,8 @@ def test_the_baselines_write_whole_releases_and_own_splits_are_used(model, base,
         for row, split in zip(rows[:60], ["train"] * 30 + ["test"] * 30, strict=True)
     ]
     data = write_rows(tmp_path / "own.jsonl", [*rows[60:200], *split_rows])
-    out = tmp_path / "norms.fala"
-    summary = done(
-        *("--base", base, "--model", model, "--data", data, "--task", "norms", "--out", out),
-        *("--work", tmp_path / "work", "--method", "norms", "--epochs", 1, "--own-splits"),
-        *("--best", "loss"),
-    )
+    options = ("--method", "norms", "--epochs", 1, "--own-splits", "--best", "loss")
+    summary = done(*arguments(base, model, data, tmp_path, "norms"), *options)
     training = summary["training"]
     losses = training["history"]["validation_loss"]
     assert training["history"]["best_step"] == int(min(losses, key=losses.get))
@@ -115,38 +112,34 @@ def test_the_baselines_write_whole_releases_and_own_splits_are_used(model, base,
         140, 30, 30,
     ]  # fmt: skip
     assert training["method"] == "norms and head"
-    release = Bundle.open(out)
+    release = Bundle.open(tmp_path / "norms.fala")
     assert release.base is None and release.head() is not None
     assert release.backbone_digest != Bundle.open(base).backbone_digest
     assert release.manifest.max_length == 32
-    assert "no labelled rows" in failed(
-        *("--base", base, "--model", model, "--data", pairs, "--task", "x"),
-        *("--out", tmp_path / "x.fala", "--work", tmp_path / "w", "--own-splits"),
-    )
+    message = failed(*arguments(base, model, pairs, tmp_path), "--own-splits")
+    assert "no labelled rows" in message
 
 
 def test_another_model_and_word_vectors_are_rejected(model, base, pairs, tmp_path):
     encoder = make_encoder(texts=["other words entirely", "nothing of this"], pieces=60)
     encoder.module.transformer.embeddings.word_embeddings.weight.data.normal_(std=3.0)
     folder = write_encoder(tmp_path / "other", encoder)
-    common = ("--data", pairs, "--task", "x", "--work", tmp_path / "w", "--out", tmp_path / "x")
-    line = failed("--base", base, "--model", folder, *common)
+    line = failed(*arguments(base, folder, pairs, tmp_path))
     assert "not the model that" in line and "it has 60 tokens" in line
     shuffled = make_encoder(texts=[row["text"] for row in text_rows()], pieces=200)
     shuffled.module.transformer.embeddings.word_embeddings.weight.data.normal_(std=3.0)
-    line = failed("--base", base, "--model", write_encoder(tmp_path / "b", shuffled), *common)
+    line = failed(*arguments(base, write_encoder(tmp_path / "b", shuffled), pairs, tmp_path))
     assert "not the model that" in line and "mean cosine" in line
     words = write_word_vectors(tmp_path / "words.fala").path
-    line = failed("--base", words, "--model", model, *common)
+    line = failed(*arguments(words, model, pairs, tmp_path))
     assert "trained on a transformer, and this holds word-vectors" in line
-    assert not (tmp_path / "x").exists()
+    assert not (tmp_path / "x.fala").exists()
 
 
 def test_a_matching_task_is_not_chosen_by_accuracy(tmp_path):
     data = write_rows(tmp_path / "matching.jsonl", matching_rows())
-    files = ("--base", tmp_path / "b", "--model", tmp_path, "--data", data, "--out", tmp_path / "o")
-    options = ("--task", "x", "--work", tmp_path / "w", "--best", "accuracy")
-    assert "a matcher has no accuracy" in failed(*files, *options, status=2)
+    options = arguments(tmp_path / "b", tmp_path, data, tmp_path)
+    assert "a matcher has no accuracy" in failed(*options, "--best", "accuracy", status=2)
 
 
 def test_inspect_shows_an_adapter(task):

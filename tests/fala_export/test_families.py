@@ -2,9 +2,10 @@ import json
 
 import numpy as np
 import pytest
-
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
+import torch
+from sentence_transformers import SentenceTransformer, models
+from tokenizers import Tokenizer
+from transformers import AutoModel, AutoTokenizer
 
 from fala import Bundle, ExportError
 from fala_export.backbone import export_encoder
@@ -42,9 +43,6 @@ def export(folder, out, **options):
 
 def embed(folder, texts, length, pooling="mean"):
     """Embed texts with the transformers library, including token types."""
-    import torch
-    from transformers import AutoModel, AutoTokenizer
-
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModel.from_pretrained(folder).eval()
     inputs = tokenizer(texts, padding=True, truncation=True, max_length=length, return_tensors="pt")
@@ -58,9 +56,6 @@ def embed(folder, texts, length, pooling="mean"):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_bundle_has_the_embeddings_of_transformers(family, tmp_path):
-    from tokenizers import Tokenizer
-    from transformers import AutoTokenizer
-
     folder = write_model(tmp_path / family, family)
     encoder, exported = export(folder, tmp_path / "x.fala")
     assert encoder.longest == LENGTH
@@ -100,8 +95,6 @@ def test_the_longest_length_runs_and_one_more_token_fails(family, settings, long
 
 
 def test_saved_truncation_and_padding_are_removed_from_the_tokenizer(tmp_path):
-    from tokenizers import Tokenizer
-
     folder = write_model(tmp_path / "bert")
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.enable_truncation(5)
@@ -131,15 +124,13 @@ def test_relative_positions_are_exact_beyond_the_traced_length(tmp_path):
 
 def write_sentence_model(folder, family, pooling="mean", normalize=False, **settings):
     """Write a folder with the installed sentence-transformers; return its model."""
-    sentence_transformers = pytest.importorskip("sentence_transformers")
-    models = pytest.importorskip("sentence_transformers.models")
     transformer = models.Transformer(str(write_model(folder / "plain", family)), **settings)
     modules = [transformer, models.Pooling(32, pooling_mode=pooling)]
     if normalize:
         modules.append(models.Normalize())
-    model = sentence_transformers.SentenceTransformer(modules=modules, device="cpu")
+    model = SentenceTransformer(modules=modules, device="cpu")
     model.save(str(folder / "saved"))
-    return sentence_transformers.SentenceTransformer(str(folder / "saved"), device="cpu")
+    return SentenceTransformer(str(folder / "saved"), device="cpu")
 
 
 @pytest.mark.parametrize(
@@ -162,10 +153,9 @@ def test_a_sentence_transformers_folder_sets_pooling_and_normalization(
 
 
 def test_folders_of_early_versions_are_read(tmp_path):
-    sentence_transformers = pytest.importorskip("sentence_transformers")
     settings = "sentence_roberta_config.json"
     old = write_early_folder(tmp_path / "old", "roberta", "cls_token", settings)
-    expected = sentence_transformers.SentenceTransformer(str(old), device="cpu").encode(TEXTS)
+    expected = SentenceTransformer(str(old), device="cpu").encode(TEXTS)
     encoder, exported = export(old, tmp_path / "x.fala")
     assert (encoder.module.pooling, encoder.module.normalize) == ("cls", True)
     assert encoder.longest == 20
@@ -175,10 +165,9 @@ def test_folders_of_early_versions_are_read(tmp_path):
 
 
 def test_sentence_transformers_reads_saved_encoders(tmp_path):
-    sentence_transformers = pytest.importorskip("sentence_transformers")
     write_sentence_model(tmp_path, "roberta", "cls", True, do_lower_case=True)
     encoder = load_encoder(str(tmp_path / "saved"))
     save_encoder(encoder, tmp_path / "ours")
-    model = sentence_transformers.SentenceTransformer(str(tmp_path / "ours"), device="cpu")
+    model = SentenceTransformer(str(tmp_path / "ours"), device="cpu")
     assert model.max_seq_length == LENGTH
     np.testing.assert_allclose(model.encode(TEXTS), encoder.encode(TEXTS, LENGTH), atol=1e-5)

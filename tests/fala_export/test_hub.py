@@ -4,13 +4,9 @@ import shutil
 import time
 from contextlib import contextmanager
 
+import huggingface_hub
 import numpy as np
 import pytest
-
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
-import huggingface_hub
 from huggingface_hub import constants, file_download
 from huggingface_hub.utils import reset_sessions
 
@@ -32,8 +28,9 @@ NAME = "vendor/tiny"
 #: The hub's library reads the environment while it is imported.
 PROGRAM = """
 import sys
-for name in [name for name in sys.modules if name.partition(".")[0] == "huggingface_hub"]:
-    del sys.modules[name]
+for name in [*sys.modules]:
+    if name.startswith(("huggingface_hub", "fala_export.models")):
+        del sys.modules[name]
 from fala_export.cli import main
 main(prog_name="fala-export")
 """

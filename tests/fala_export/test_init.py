@@ -3,34 +3,43 @@ import json
 import msgspec
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
-pytest.importorskip("accelerate")
-
 from export_command import done, failed, works
 from fala import Bundle
 from fala_export.release.recipe import read_recipe
 from public_data import write_table
+from vector_files import FIVE_WORDS
 
-VECTORS = "the 1 0 0.5\ngood 1 0 0\nbad 0 1 0\ngreat 0.9 0.1 0\nawful 0.1 0.9 0\n"
+WORDS = ("good", "bad", "great", "awful")
+HEADER = ("text", "label", "user")
 
 
 @pytest.fixture
-def posts(tmp_path):
-    """A vendor's table, and word vectors beside it."""
-    (tmp_path / "vectors.txt").write_text(VECTORS)
-    words = ["good", "bad", "great", "awful"]
+def table(tmp_path):
+    """Write a vendor's table beside word vectors; returns the command for its recipe."""
+    (tmp_path / "vectors.txt").write_text(FIVE_WORDS)
+
+    def write(rows, header=HEADER):
+        data = write_table(tmp_path / "posts.csv", header, rows)
+        vectors, recipe = tmp_path / "vectors.txt", tmp_path / "recipe.toml"
+        return ("init", data, "--from", vectors, "--out", recipe)
+
+    return write
+
+
+@pytest.fixture
+def posts(table):
+    """The command for a table whose column of labels has no usual name."""
     rows = [
-        [f"the {words[at % 4]} {user * 20 + at}", at % 2, f"u{user}"]
+        [f"the {WORDS[at % 4]} {user * 20 + at}", at % 2, f"u{user}"]
         for user in range(8)
         for at in range(20)
     ]
-    return write_table(tmp_path / "posts.csv", ["Post", "offends", "annotator"], rows)
+    return table(rows, ["Post", "offends", "annotator"])
 
 
 def test_a_table_becomes_a_recipe_and_the_recipe_a_release(posts, tmp_path):
     out, bundle = tmp_path / "recipe.toml", tmp_path / "release.fala"
-    words = ("init", posts, "--from", tmp_path / "vectors.txt", "--label", "offends", "--out", out)
+    words = (*posts, "--label", "offends")
     summary = done(*words)
     assert summary["columns"] == "text = Post, label = offends, user = annotator"
     assert (summary["users"], summary["labels"]) == (8, "2: 0 | 1")
@@ -44,7 +53,7 @@ def test_a_table_becomes_a_recipe_and_the_recipe_a_release(posts, tmp_path):
 
 
 def test_a_column_that_is_not_recognized_must_be_named(posts, tmp_path):
-    message = failed("init", posts, "--out", tmp_path / "recipe.toml")
+    message = failed(*posts)
     assert "no column 'label'" in message and "--label" in message
     assert not (tmp_path / "recipe.toml").exists()
 
@@ -58,68 +67,58 @@ def test_a_column_that_is_not_recognized_must_be_named(posts, tmp_path):
         (["text", "is_spam", "user", "label"], "label"),
     ],
 )
-def test_a_column_of_two_values_is_the_label_if_no_other_column_fits(tmp_path, header, label):
+def test_a_column_of_two_values_is_the_label_if_no_other_column_fits(table, header, label):
     rows = [
         [f"text {user} {at}", at % 2, f"u{user}", at % 2][: len(header)]
         for user in range(8)
         for at in range(20)
     ]
-    write_table(tmp_path / "posts.csv", header, rows)
-    words = ("init", tmp_path / "posts.csv", "--out", tmp_path / "recipe.toml")
+    words = table(rows, header)
     if label is None:
         assert "--label" in failed(*words)
     else:
         assert f"label = {label}," in done(*words)["columns"]
 
 
-def test_a_column_of_many_values_is_not_the_label(tmp_path):
+def test_a_column_of_many_values_is_not_the_label(table):
     rows = [[f"text {at}", at, f"u{at % 4}"] for at in range(80)]
-    write_table(tmp_path / "posts.csv", ["text", "is_spam", "user"], rows)
-    assert "--label" in failed("init", tmp_path / "posts.csv", "--out", tmp_path / "recipe.toml")
+    assert "--label" in failed(*table(rows, ["text", "is_spam", "user"]))
 
 
-def test_numeric_classes_have_a_remark_about_ratings(tmp_path):
+def test_numeric_classes_have_a_remark_about_ratings(table, tmp_path):
     rows = [[f"text {at}", 1 + at % 5, f"u{at % 4}"] for at in range(80)]
-    words = ("init", tmp_path / "films.csv", "--out", tmp_path / "recipe.toml")
-    write_table(tmp_path / "films.csv", ["text", "label", "user"], rows)
-    assert "--rating 1 5 uses them as ratings" in works(*words).output
+    assert "--rating 1 5 uses them as ratings" in works(*table(rows)).output
     assert "# remark: labels: 5 numbers" in (tmp_path / "recipe.toml").read_text()
     decimals = [[text, f"{number},5", user] for text, number, user in rows]
-    write_table(tmp_path / "films.csv", ["text", "stars", "user"], decimals)
-    assert "decimals have a point" in failed(*words)
+    assert "decimals have a point" in failed(*table(decimals, ["text", "stars", "user"]))
 
 
-def test_tables_that_require_more_rows_are_comments(tmp_path):
+def test_tables_that_require_more_rows_are_comments(table, tmp_path):
     """Scales need more rows of an annotator than a prior does; a bridge needs texts."""
     vectors, out = tmp_path / "vectors.txt", tmp_path / "recipe.toml"
     numbers = {at: " ".join(str((number * at) % 7) for number in range(80)) for at in (1, 2)}
     vectors.write_text("".join(f"w{at} {vector}\n" for at, vector in numbers.items()))
     rows = [[f"w1 {at} {user}", at % 3, f"u{user}"] for user in range(28) for at in range(20)]
-    words = ("init", tmp_path / "posts.csv", "--from", vectors, "--out", out)
-    write_table(tmp_path / "posts.csv", ["text", "label", "user"], rows)
-    works(*words)
+    works(*table(rows))
     works("release", out, "--out", tmp_path / "old.fala")
     for count, missing in ((560, {"prior"}), (140, {"prior", "bridge"})):
-        write_table(tmp_path / "posts.csv", ["text", "label", "user"], rows[:count])
         out.unlink()
-        works(*words, "--old", tmp_path / "old.fala")
+        works(*table(rows[:count]), "--old", tmp_path / "old.fala")
         tables = msgspec.toml.decode(out.read_bytes())
         assert {"prior", "bridge", "check"} - tables.keys() == missing
     assert "It takes 125 public texts; there are" in out.read_text()
 
 
-def test_a_recipe_for_matches_has_scales_and_no_prior(tmp_path):
+def test_a_recipe_for_matches_has_scales_and_no_prior(table, tmp_path):
     """A matcher with words has a block for the candidate alone, which no prior supports."""
-    (tmp_path / "vectors.txt").write_text(VECTORS)
-    words, rows = ["good", "bad", "great", "awful"], []
+    rows = []
     for user in range(27):
         for at in range(45):
-            history = json.dumps([f"the {words[user % 4]} {at % 3}"])
-            label = int(words[user % 2] in {words[at % 2]}) ^ (at % 7 == 0)
-            rows.append([history, f"the {words[at % 4]} {user} {at}", label, f"u{user}"])
-    write_table(tmp_path / "m.csv", ["history", "candidate", "label", "user"], rows)
+            history = json.dumps([f"the {WORDS[user % 4]} {at % 3}"])
+            label = int(user % 2 == at % 2) ^ (at % 7 == 0)
+            rows.append([history, f"the {WORDS[at % 4]} {user} {at}", label, f"u{user}"])
+    words = table(rows, ["history", "candidate", "label", "user"])
     first, second = tmp_path / "first.toml", tmp_path / "second.toml"
-    words = ("init", tmp_path / "m.csv", "--from", tmp_path / "vectors.txt")
     works(*words, "--out", first)
     works("release", first)
     works(*words, "--old", tmp_path / "first.fala", "--out", second)
@@ -131,20 +130,17 @@ def test_a_recipe_for_matches_has_scales_and_no_prior(tmp_path):
 
 
 def test_a_missing_source_is_named(posts, tmp_path):
-    words = ("init", posts, "--label", "offends", "--from", tmp_path / "no model")
-    assert "does not exist" in failed(*words, status=2)
+    assert "does not exist" in failed(*posts, "--from", tmp_path / "no model", status=2)
 
 
-def test_a_recipe_has_counts_of_its_file_and_options_of_the_bundle(tmp_path):
-    rows = [["", at % 2, f"u{user}"] for user in range(28) for at in range(20)]
-    words = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
-    for number, row in enumerate(rows):
-        row[0] = " ".join(words[int(digit)] for digit in str(number))
+def test_a_recipe_has_counts_of_its_file_and_options_of_the_bundle(table, tmp_path):
+    digits = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+    rows = [
+        [" ".join(digits[int(digit)] for digit in str(number)), number % 2, f"u{number // 20}"]
+        for number in range(560)
+    ]
     rows += [["SEVEN eight @you", 1, "u0"], ["seven,  eight 7", 0, "u1"]]  # near copies
-    write_table(tmp_path / "posts.csv", ["text", "label", "user"], rows)
-    (tmp_path / "vectors.txt").write_text(VECTORS)
-    out = tmp_path / "recipe.toml"
-    words = ("init", tmp_path / "posts.csv", "--from", tmp_path / "vectors.txt", "--out", out)
+    words, out = table(rows), tmp_path / "recipe.toml"
     summary = done(*words)
     assert (summary["rows"], summary["texts"], summary["near_copies"]) == (562, 562, 2)
     plain = msgspec.toml.decode(out.read_bytes())

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tokenizers import Tokenizer
 
 from bundles import (
     DIMENSION,
@@ -17,7 +18,7 @@ from bundles import (
     write_word_vectors,
 )
 from export_command import done, failed, works
-from fala import BundleDigestError, BundleFormatError, write_bundle
+from fala import write_bundle
 from fala.release import write_external
 from fala_export.release import inspection
 from fala_export.release.footprint import measure
@@ -117,8 +118,6 @@ def test_memory_is_measured_in_a_child_process(tmp_path):
 
 
 def test_measured_texts_have_their_number_of_tokens(tmp_path, monkeypatch):
-    from tokenizers import Tokenizer
-
     seen = {}
     monkeypatch.setattr(inspection, "measure", lambda bundle, texts: seen.update(texts))
     manifest = onnx_manifest(max_length=64)
@@ -153,20 +152,11 @@ def test_control_characters_of_a_bundle_are_not_printed(tmp_path, unmeasured):
     assert all(character.isprintable() or character == "\n" for character in shown)
 
 
-def test_a_damaged_or_foreign_file_ends_in_one_line(tmp_path):
-    write_onnx_release(tmp_path / "r.fala")
-    whole = (tmp_path / "r.fala").read_bytes()
-    middle = len(whole) // 2
+def test_a_foreign_or_missing_file_ends_in_one_line(tmp_path):
     bad = tmp_path / "bad.fala"
-    bad.write_bytes(whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :])
-    with pytest.raises(BundleDigestError):
-        inspect(bad)
-    for content in (whole[:middle], b"only words here\n"):
-        bad.write_bytes(content)
-        with pytest.raises(BundleFormatError, match="not a bundle"):
-            inspect(bad)
-    bad.unlink()
     assert "bad.fala: no such file" in failed("inspect", bad)
+    bad.write_bytes(b"only words here\n")
+    assert "not a bundle" in failed("inspect", bad)
 
 
 def test_the_measuring_process_loads_only_fala():

@@ -58,7 +58,7 @@ def test_the_penalties_of_the_release_are_used(tmp_path, backbone, embeddings, m
     public = PublicRows.of(encoder, FILMS, labels, embeddings=embeddings)
     expected = left_out_logits(public, PENALTIES)
     noted = {"training": {"words": {"penalties": PENALTIES}}}
-    logits = logits_of(tmp_path / "told.fala", backbone, head, labels, embeddings, noted)
+    logits = logits_of(tmp_path / "noted.fala", backbone, head, labels, embeddings, noted)
     np.testing.assert_array_equal(logits, expected)
     chosen = left_out_logits(public)
     assert np.abs(chosen - expected).max() > 1e-3

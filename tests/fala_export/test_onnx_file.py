@@ -1,12 +1,9 @@
 """Bundles of ONNX files that other tools exported."""
 
 import numpy as np
-import pytest
-
-pytest.importorskip("torch")
-pytest.importorskip("onnx")
-
 import onnx
+import pytest
+from tokenizers import Tokenizer
 
 from bundles import WORDS, onnx_model, tokenizer_json
 from export_command import done, failed
@@ -46,8 +43,6 @@ def write(path, pooled=True, types=False):
 
 def expected(path, output, tokenizer, pooling=None):
     """The embeddings of the file itself, one text at a time."""
-    from tokenizers import Tokenizer
-
     reader, opened = Tokenizer.from_file(str(tokenizer)), session(path.read_bytes())
     rows = []
     for text in TEXTS:

@@ -4,15 +4,14 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
+import torch
 
 from bundles import onnx_model
 from export_command import works
 from fala import Bundle, BundleFormatError, ExportError
 from fala.audit.model import audit_model
-from fala.release import EncoderState, OnnxEncoder
+from fala.release import ORT_MODEL, EncoderState, OnnxEncoder
+from fala_export.families.adapters.model import insert, set_inputs
 from fala_export.graph.optional.surgery import add_optional_inputs
 from fala_export.graph.ort_format import to_ort
 from fala_export.graph.quantization.calibration import token_sequences
@@ -20,7 +19,7 @@ from fala_export.graph.quantization.weights import quantize
 from fala_export.models.encoder import load_encoder
 from fala_export.models.onnx_graph import encoder_graph
 from families import CORPUS, LENGTH, write_model
-from torch_adapters import adapt, constant, noted, prefixed, random_state
+from optional_inputs import constant, noted, prefixed, random_state
 
 pytestmark = pytest.mark.slow
 
@@ -87,10 +86,10 @@ def test_a_state_equals_an_export_with_constants(precision, graphs, backbones, e
     assert np.abs(used - plain.encode(TEXTS)).max() > 0.1
 
 
-def test_adapters_are_the_bottlenecks_of_the_paper(folder, backbone):
+def test_a_graph_computes_adapters_as_torch_does(folder, backbone):
     inputs = random_state(backbone.optional_inputs, kind="adapter.")
     encoder = load_encoder(str(folder))
-    adapt(encoder.module.transformer, inputs)
+    set_inputs(insert(encoder.module.transformer, 5), inputs)
     used = backbone.encode(TEXTS, EncoderState.of(inputs))
     np.testing.assert_allclose(used, encoder.encode(TEXTS, LENGTH), atol=2e-5)
     # A separate export differs only in the order of sums.
@@ -115,8 +114,6 @@ def test_prefixes_are_keys_and_values_in_front_of_a_texts_own(family, tmp_path):
 
 def test_prefixes_of_mpnet_have_no_distance(tmp_path):
     """Its attention adds a bias by distance only to the scores of a text's own tokens."""
-    import torch
-
     encoder = load_encoder(str(write_model(tmp_path / "mpnet", "mpnet")))
     model = add_optional_inputs(encoder_graph(encoder.module), adapters=False, prompts=True)
     backbone = encoder_of(model, encoder.tokenizer)
@@ -170,7 +167,7 @@ def test_sites_may_differ_in_size_and_be_left_out(backbone):
 
 
 def test_onnxruntimes_own_format_keeps_them(models, backbones, encoder):
-    converted = to_ort(models["int8"].SerializeToString()).model
+    converted = to_ort(models["int8"].SerializeToString())[ORT_MODEL]
     stored = encoder_of(converted, encoder.tokenizer, ort_format=True)
     assert stored.optional_inputs == backbones["int8"].optional_inputs
     audit_model(converted, LENGTH, ort_format=True)
@@ -195,7 +192,7 @@ def test_a_hard_prompt_is_compiled_to_a_prefix(backbones, encoder, models):
     used = backbones["none"].encode(TEXTS[:1], compiled)
     with prefixed(expected):
         np.testing.assert_allclose(used, encoder.encode(TEXTS[:1], LENGTH), atol=2e-5)
-    converted = to_ort(models["int8"].SerializeToString()).model
+    converted = to_ort(models["int8"].SerializeToString())[ORT_MODEL]
     stored = encoder_of(converted, encoder.tokenizer, ort_format=True)
     rounded = compile_text(stored, context)
     assert rounded.digest == compiled.digest != compile_text(stored, "Another").digest
@@ -227,9 +224,9 @@ def test_the_command_adds_optional_inputs_to_graph_and_manifest(folder, tmp_path
     files = (folder, "--parity-text", texts, "--out", out)
     works("backbone", *files, "--quantize", "none", "--max-length", 32, *OPTIONS)
     bundle = Bundle.open(out)
-    assert bundle.manifest.details["optional_inputs"] == [
-        "adapters", "prompts", "hard-prompts",
-    ]  # fmt: skip
+    details = bundle.manifest.details
+    assert details["optional_inputs"] == ["adapters", "prompts", "hard-prompts"]
+    assert details["parity"]["speed"]["milliseconds"] > 0
     backbone = bundle.backbone()
     state = EncoderState.of(random_state(backbone.optional_inputs))
     assert backbone.encode(TEXTS, state).shape == (len(TEXTS), 64)

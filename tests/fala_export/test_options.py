@@ -6,8 +6,6 @@ from typing import Annotated, Literal
 
 import pytest
 
-pytest.importorskip("msgspec")
-
 from fala import ExportError
 from fala_export.commands.command import command
 from fala_export.options import Argument, Count, File, Only, Options

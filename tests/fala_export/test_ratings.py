@@ -2,13 +2,12 @@
 
 import pytest
 
-pytest.importorskip("torch")
-
 from checkout import real_data
 from export_command import done, failed, works
 from fala import Bundle, Device
 from fala.release import Rating
 from public_data import write_rows, write_table
+from vector_files import write_old_and_new
 
 pytestmark = pytest.mark.slow
 
@@ -27,9 +26,7 @@ def rated(user, at):
 def folder(tmp_path_factory):
     """A vendor's table and two files of word vectors."""
     folder = tmp_path_factory.mktemp("stars")
-    for name, shift in (("old", 0.0), ("new", 0.3)):
-        lines = [f"{word} {at - 2.5} {shift * at * at} 1" for at, word in enumerate(WORDS)]
-        (folder / f"{name}.txt").write_text("\n".join([*lines, "plot 0 0 0.5", "songs 0 0 0\n"]))
+    write_old_and_new(folder, WORDS, "plot 0 0 0.5", "songs 0 0 0")
     rows = [[*rated(user, at), f"u{user}"] for user in range(32) for at in range(36)]
     write_table(folder / "films.csv", ["review", "stars", "user"], rows)
     return folder

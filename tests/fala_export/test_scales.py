@@ -135,11 +135,6 @@ def test_held_out_priors_exclude_their_annotators():
         assert choice.candidate.prior(start, fitted) == prior != choice.prior
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("scales")
-
-
 def written(folder, name, head, *options, **kind):
     """A release with a head, the command on its rows, and the command's summary."""
     release = write_word_vector_release(folder / f"{name}.fala", head)

@@ -2,12 +2,11 @@
 
 import pytest
 
-pytest.importorskip("torch")
-
 from export_command import done, failed, works
 from fala import Bundle, Device
 from fala.release import TAGS, Columns, file_rows
 from public_data import write_table
+from vector_files import write_old_and_new
 
 pytestmark = pytest.mark.slow
 
@@ -18,9 +17,7 @@ WORDS = {"goal": ["sport"], "budget": ["money"], "transfer": ["sport", "money"],
 def folder(tmp_path_factory):
     """The same rows as a column of names and as a column a tag, and two files of word vectors."""
     folder = tmp_path_factory.mktemp("tags")
-    for name, shift in (("old", 0.0), ("new", 0.3)):
-        lines = [f"{word} {at - 1.5} {shift * at * at} 1" for at, word in enumerate(WORDS)]
-        (folder / f"{name}.txt").write_text("\n".join([*lines, "news 0 0 0.5\n"]))
+    write_old_and_new(folder, WORDS, "news 0 0 0.5")
     by_name, by_column = [], []
     for user in range(32):
         for at in range(32):

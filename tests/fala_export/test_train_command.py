@@ -3,10 +3,6 @@ from functools import partial
 import numpy as np
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
-pytest.importorskip("accelerate")
-
 import export_command
 import kill_training
 from bundles import write_onnx, write_word_vectors
@@ -31,18 +27,20 @@ def titles(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory, texts, titles):
-    """A folder with a tiny random BERT that knows the words of the data."""
-    rows = [*text_rows(), *matching_rows()]
-    corpus = [
-        text
-        for row in rows
-        for text in (row.get("text"), row.get("candidate"), *row.get("history", []))
-        if text
-    ]
+def model(tmp_path_factory):
+    """A folder with a tiny random BERT that knows the words of public rows, with dropout."""
+    matches = matching_rows()
+    titles = [title for row in matches for title in (row["candidate"], *row["history"])]
+    corpus = [*(row["text"] for row in text_rows()), *titles]
     encoder = make_encoder(texts=corpus, pieces=200)
     encoder.module.transformer.config.hidden_dropout_prob = 0.1
     return write_encoder(tmp_path_factory.mktemp("model") / "tiny", encoder)
+
+
+@pytest.fixture
+def files(texts, tmp_path):
+    """The rows, and where the training and its release go."""
+    return ("--data", texts, "--work", tmp_path / "work", "--out", tmp_path / "x.fala")
 
 
 run = partial(export_command.run, "train")
@@ -52,13 +50,12 @@ failed = partial(export_command.failed, "train")
 FAST = ("--max-length", 32, "--epochs", 3, "--learning-rate", 3e-3)
 
 
-def test_a_trained_classifier_is_released_and_beats_the_frozen_one(model, texts, tmp_path):
-    out, work = tmp_path / "x.fala", tmp_path / "work"
+def test_a_trained_classifier_is_released_and_beats_the_frozen_one(model, files, tmp_path):
     # Without words, which would explain all labels here.
-    summary = done(model, "--data", texts, "--work", work, "--out", out, *FAST, "--no-lexical")
+    summary = done(model, *files, *FAST, "--no-lexical")
     figures = summary["training"]["figures"]
     assert figures["trained"]["pooled"]["auc"] > figures["frozen"]["pooled"]["auc"]
-    bundle = Bundle.open(out)
+    bundle = Bundle.open(tmp_path / "x.fala")
     assert bundle.manifest.details["training"] == summary["training"]
     head, released = bundle.head(), bundle.backbone()
     assert (head.task, head.labels, head.lexical) == ("classification", ("0", "1"), None)
@@ -66,7 +63,7 @@ def test_a_trained_classifier_is_released_and_beats_the_frozen_one(model, texts,
     inputs = head.inputs(examples, dict(zip(examples, released.encode(examples), strict=True)))
     assert head.vendor_model().probabilities(inputs)[:, 1].argmax() == 0
     # The folder has the released model, and can be trained further.
-    saved = load_encoder(str(work / "model")).encode(examples, 32)
+    saved = load_encoder(str(tmp_path / "work" / "model")).encode(examples, 32)
     np.testing.assert_allclose(saved, released.encode(examples), atol=0.05)
 
 
@@ -115,12 +112,11 @@ def test_the_manifest_has_the_recipe_and_the_data(released):
     assert len(training["history"]["validation_loss"]) == 2
 
 
-def test_annotators_with_enough_rows_have_heads_of_their_own(released, model, texts, tmp_path):
+def test_annotators_with_enough_rows_have_heads_of_their_own(released, model, files):
     """Unless the option forbids it; the release has only the shared head."""
     bundle, training = released
     assert 2 <= training["recipe"]["annotators"] < len({row["user"] for row in text_rows()})
     assert bundle.head().weight.shape == (1, DIMENSION)
-    files = ("--data", texts, "--work", tmp_path / "w", "--out", tmp_path / "x.fala")
     options = ("--no-annotators", "--no-lexical", *FAST, "--epochs", 1)
     without = done(model, *files, *options)["training"]
     assert without["recipe"]["annotators"] == 0
@@ -128,22 +124,18 @@ def test_annotators_with_enough_rows_have_heads_of_their_own(released, model, te
     assert losses[0] != losses[1]
 
 
-def test_annotators_heads_require_annotators(model, titles, tmp_path):
-    nameless = [
-        {name: value for name, value in row.items() if name != "user"} for row in text_rows()
-    ]
+def test_annotators_heads_require_annotators(model, files, titles, tmp_path):
+    nameless = [{**row, "user": None} for row in text_rows()]
     data = write_rows(tmp_path / "nameless.jsonl", nameless)
-    options = ("--annotators", "--work", tmp_path / "w", "--out", tmp_path / "x.fala")
-    short = ("--max-length", 32)
-    assert "have 0 users of 5 rows or more" in failed(model, "--data", data, *options, *short)
-    assert "rows are of matching" in failed(model, "--data", titles, *options, *short)
+    options = (*files, "--annotators", "--max-length", 32)
+    assert "have 0 users of 5 rows or more" in failed(model, *options, "--data", data)
+    assert "rows are of matching" in failed(model, *options, "--data", titles)
 
 
-def test_a_trained_matcher_is_released_and_beats_the_frozen_one(model, titles, tmp_path):
+def test_a_trained_matcher_is_released_and_beats_the_frozen_one(model, files, titles, tmp_path):
     options = ("--pooling", "attention", "--quantize", "none", "--max-length", 32)
-    arguments = ("--data", titles, "--work", tmp_path / "work", "--out", tmp_path / "x.fala")
     settings = ("--epochs", 6, "--learning-rate", 1e-2)
-    summary = done(model, *arguments, *options, *settings)
+    summary = done(model, *files, "--data", titles, *options, *settings)
     figures = summary["training"]["figures"]
     assert figures["trained"]["pooled"]["auc"] > figures["frozen"]["pooled"]["auc"]
     head = Bundle.open(tmp_path / "x.fala").head()
@@ -155,13 +147,11 @@ def test_a_trained_matcher_is_released_and_beats_the_frozen_one(model, titles, t
     assert summary["pooling"] == "attention"
 
 
-def test_word_vectors_are_trained_and_keep_their_precision(texts, tmp_path):
+def test_word_vectors_are_trained_and_keep_their_precision(files, tmp_path):
     source = write_word_vectors(tmp_path / "words.fala", "float16").path
-    out = tmp_path / "x.fala"
     # Without words, since few validation rows determine their weight.
-    arguments = ("--data", texts, "--work", tmp_path / "work", "--out", out, "--no-lexical")
-    summary = done(source, *arguments)
-    bundle = Bundle.open(out)
+    summary = done(source, *files, "--no-lexical")
+    bundle = Bundle.open(tmp_path / "x.fala")
     assert (summary["precision"], bundle.manifest.precision) == ("float16", "float16")
     assert bundle.head().labels == ("0", "1")
     figures = summary["training"]["figures"]
@@ -200,8 +190,7 @@ def test_an_interrupted_command_resumes_to_the_same_bytes(model, texts, tmp_path
     assert (tmp_path / "cut.fala").read_bytes() == (tmp_path / "whole.fala").read_bytes()
 
 
-def test_a_failed_release_is_written_by_a_later_run(model, texts, tmp_path, monkeypatch):
-    files = ("--data", texts, "--work", tmp_path / "w", "--out", tmp_path / "x")
+def test_a_failed_release_is_written_by_a_later_run(model, files, tmp_path, monkeypatch):
     arguments = (model, *files, *FAST, "--epochs", 1, "--no-lexical")
 
     def full(*_, **__):
@@ -212,7 +201,7 @@ def test_a_failed_release_is_written_by_a_later_run(model, texts, tmp_path, monk
         result = run(*arguments)
     assert result.exit_code == 1, result.output
     assert "No space left on device" in result.stderr.splitlines()[-1]
-    assert not (tmp_path / "x").exists()
+    assert not (tmp_path / "x.fala").exists()
 
     def trained_again(*_, **__):
         raise AssertionError
@@ -221,20 +210,14 @@ def test_a_failed_release_is_written_by_a_later_run(model, texts, tmp_path, monk
     done(*arguments, "--resume")
 
 
-def test_mistakes_end_in_one_line(model, texts, tmp_path):
+def test_mistakes_end_in_one_line(model, texts, files, tmp_path):
     out = tmp_path / "x.fala"
     graph = write_onnx(tmp_path / "graph.fala").path
     few = write_rows(tmp_path / "few.jsonl", text_rows()[:4])
-    work = ("--work", tmp_path / "w")
-    assert "cannot be trained" in failed(graph, "--data", texts, *work, "--out", out)
-    assert "too few" in failed(model, "--data", few, *work, "--out", out, "--max-length", 32)
-    assert "1 to 64 tokens" in failed(
-        model, "--data", texts, *work, "--out", out, "--max-length", 65
-    )
-    assert "No such file" in failed(model, "--data", tmp_path / "none", *work, "--out", out)
-    assert "its folder does not exist" in failed(
-        model, "--data", texts, *work, "--out", tmp_path / "no" / "x.fala"
-    )
+    assert "cannot be trained" in failed(graph, *files)
+    assert "too few" in failed(model, *files, "--data", few, "--max-length", 32)
+    assert "1 to 64 tokens" in failed(model, *files, "--max-length", 65)
+    assert "No such file" in failed(model, *files, "--data", tmp_path / "none")
     for option in (("--pooling", "cls"), ("--quantize", "int8"), ("--max-length", 32)):
         assert f"is a bundle; {option[0]} is for a model" in failed(
             graph, "--data", texts, "--frozen", "--out", out, *option

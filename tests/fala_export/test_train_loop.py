@@ -2,11 +2,6 @@ import dataclasses
 import signal
 
 import pytest
-
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
-pytest.importorskip("accelerate")
-
 import torch
 
 import kill_training
@@ -49,11 +44,7 @@ def test_without_validation_the_last_epoch_is_kept(tmp_path):
 # 8 steps an epoch, a checkpoint after each: in an epoch, at its end, and after the last.
 @pytest.mark.parametrize(
     ("point", "count"),
-    [
-        ("step", 19),
-        ("writing", 8),
-        ("last", 16),
-    ],
+    [("step", 19), ("writing", 8), ("last", 16)],
 )
 def test_a_killed_training_resumes_to_the_same_weights(whole, tmp_path, point, count, capfd):
     warm.die(kill_training.train_and_die, tmp_path, point, count)
@@ -91,10 +82,8 @@ def test_checkpoints_are_neither_overwritten_nor_used_by_another_training(finish
 
 def test_a_folder_is_locked_while_another_process_trains(whole, tmp_path):
     """A second resume does not delete the other process's half-written checkpoint."""
-    work, code = (
-        tmp_path / "work",
-        "import kill_training, sys; kill_training.train_to(*sys.argv[1:])",
-    )
+    work = tmp_path / "work"
+    code = "import kill_training, sys; kill_training.train_to(*sys.argv[1:])"
     holder = warm.Program(code, work, tmp_path / "there", folder=tmp_path)
     warm.until((tmp_path / "there").exists, holder)
     (half,) = work.glob("checkpoint-*")

@@ -3,10 +3,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
-pytest.importorskip("accelerate")
-
 from bundles import make_head, write_word_vector_release
 from export_command import done, works
 from fala import Bundle, ExportError
@@ -16,11 +12,6 @@ from public_data import write_rows
 from public_people import verdicts
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return tmp_path_factory.mktemp("unseen")
 
 
 @pytest.fixture(scope="module")

@@ -6,32 +6,14 @@ import pytest
 from fala import Bundle, ExportError
 from fala_export.vectors import files as vector_files
 from fala_export.vectors.lines import parse_lines
-from fala_export.vectors.word_vectors import export_word_vectors
-from vector_files import WORDS, exported_words, good_lines, names_in, write, write_zip
-
-
-def test_numbers_are_read_as_float_reads_them():
-    random = np.random.default_rng(0)
-    forms = ["{:.5f}", "{:.1f}", "{:g}", "{:.3e}", "{:.17f}", "{:+.4f}", "{:.25f}", "{!r}"]
-    numbers = random.normal(size=(40, len(forms))) * 10.0 ** random.integers(-8, 9, size=(40, 1))
-    # Lines with all forms, one in each column; then lines of one form each.
-    texts = [[form.format(float(x)) for form, x in zip(forms, row, strict=True)] for row in numbers]
-    texts += [[form.format(float(x)) for x in numbers[0]] for form in forms]
-    for block in (texts, texts[-len(forms) :], texts[40:41], [[".5", "-.5", "-0.0", "007.5"] * 2]):
-        lines = [f"w{i} {' '.join(text)}\n".encode() for i, text in enumerate(block)]
-        words, vectors, faults = parse_lines(lines, len(forms))
-        assert faults == {}
-        assert words == [f"w{i}" for i in range(len(block))]
-        expected = [[float(text) for text in row] for row in block]
-        np.testing.assert_array_equal(vectors, np.array(expected, dtype=np.float32))
+from vector_files import WORDS, export, exported_words, good_lines, names_in, write, write_zip
 
 
 @pytest.mark.parametrize(
     "line",
-    ["a 1.5 2.", "a 1.-5 2.5", "a .-5 2.5", "a -.-5 2.5", "a 1..5 25", "a . 1.5", "a 1.5\t2.5 3.5",
-     "a -9223372036854775808.5 1.5", "a 9999999999999999999999.5 0.5", "a 0x1.5 1.5", "a 1.5 -."],
-)  # fmt: skip
-def test_unusual_numbers_are_read_as_float_reads_them(line):
+    ["a 1.5 2.", "a +.5 -1e-3", "a 1.-5 2.5", "a . 1.5", "a 1.5\t2.5 3.5", "a 0x1.5 1.5"],
+)
+def test_numbers_are_read_as_float_reads_them(line):
     valid = b"b 0.25 0.5"  # a valid line in the same block
     _, vectors, faults = parse_lines([line.encode(), valid], 2)
     try:
@@ -75,16 +57,16 @@ def test_a_zip_must_have_one_text_file(tmp_path):
     assert exported_words(source, tmp_path / "g.fala") == list(WORDS)
     source = write_zip(tmp_path / "b.zip", small_50d_txt=content, small_100d_txt=content)
     with pytest.raises(ExportError, match=r"holds 2 files: small\.50d\.txt, small\.100d\.txt"):
-        export_word_vectors(source, tmp_path / "c.fala", "int8")
+        export(source, tmp_path / "c.fala")
     with pytest.raises(ExportError, match="an empty zip"):
-        export_word_vectors(write_zip(tmp_path / "c.zip"), tmp_path / "c.fala", "int8")
+        export(write_zip(tmp_path / "c.zip"), tmp_path / "c.fala")
     assert not (tmp_path / "c.fala").exists()
 
 
 def test_words_missing_after_the_header_are_damaged_lines(tmp_path):
     source = write(tmp_path / "v.vec", [b"40 3", *good_lines()])
     with pytest.raises(ExportError, match=r"36 of 40 lines.*line 6: the file ends 36 words before"):
-        export_word_vectors(source, tmp_path / "g.fala", "int8")
+        export(source, tmp_path / "g.fala")
     assert exported_words(source, tmp_path / "g.fala", top=2) == ["cat", "dog"]
 
 
@@ -94,10 +76,10 @@ def test_binary_files_are_recognised(tmp_path):
     word2vec = b"20 3\n" + b"".join(b"w%d " % i + row.tobytes() for i, row in enumerate(rows))
     (tmp_path / "v.bin").write_bytes(word2vec)
     with pytest.raises(ExportError, match=r"word2vec's binary format; .*save_word2vec_format"):
-        export_word_vectors(tmp_path / "v.bin", tmp_path / "g.fala", "int8")
+        export(tmp_path / "v.bin", tmp_path / "g.fala")
     (tmp_path / "v.bin").write_bytes(b"\xba\x16\x4f\x2f\x0c\0\0\0" + rows.tobytes())
     with pytest.raises(ExportError, match=r"not a text file; .*\.vec"):
-        export_word_vectors(tmp_path / "v.bin", tmp_path / "g.fala", "int8")
+        export(tmp_path / "v.bin", tmp_path / "g.fala")
 
 
 def test_damaged_lines_are_counted_and_the_first_are_named(tmp_path):
@@ -111,7 +93,7 @@ def test_damaged_lines_are_counted_and_the_first_are_named(tmp_path):
         b"emu a b c",
     ]
     source = write(tmp_path / "v.txt", [lines[0], *damaged, *lines[1:]])
-    summary = export_word_vectors(source, tmp_path / "g.fala", "int8", max_damaged=0.6)
+    summary = export(source, tmp_path / "g.fala", max_damaged=0.6)
     assert summary["words"] == 4
     assert summary["damaged_lines"] == len(damaged)
     assert summary["damage"] == (
@@ -124,11 +106,11 @@ def test_damaged_lines_are_counted_and_the_first_are_named(tmp_path):
 def test_too_many_damaged_lines_fail_the_export(tmp_path):
     many = [b"w%d 1.5 2.5" % i for i in range(99)]
     source = write(tmp_path / "v.txt", [*many, b"broken"])
-    assert export_word_vectors(source, tmp_path / "g.fala", "int8")["damaged_lines"] == 1
+    assert export(source, tmp_path / "g.fala")["damaged_lines"] == 1
     (tmp_path / "g.fala").unlink()
     source = write(tmp_path / "v.txt", [*many, b"broken", b"w7 1.5 2.5"])
     with pytest.raises(ExportError, match=r"2 of 101 .* line 100: .*; line 101: 'w7' for the seco"):
-        export_word_vectors(source, tmp_path / "g.fala", "int8")
+        export(source, tmp_path / "g.fala")
     assert names_in(tmp_path) == ["v.txt"]
 
 
@@ -139,7 +121,7 @@ def test_a_file_without_vectors_is_rejected_and_leaves_no_files(tmp_path, conten
     source = tmp_path / "v.txt"
     source.write_bytes(content)
     with pytest.raises(ExportError, match="no line holds"):
-        export_word_vectors(source, tmp_path / "g.fala", "int8")
+        export(source, tmp_path / "g.fala")
     assert names_in(tmp_path) == ["v.txt"]
 
 
@@ -147,4 +129,4 @@ def test_the_length_of_a_line_is_limited(tmp_path, monkeypatch):
     monkeypatch.setattr(vector_files, "_LONGEST_LINE", 100)
     source = write(tmp_path / "v.txt", [b"word" * 1_000])
     with pytest.raises(ExportError, match="no line holds"):
-        export_word_vectors(source, tmp_path / "g.fala", "int8")
+        export(source, tmp_path / "g.fala")

@@ -4,10 +4,7 @@ import sys
 
 import numpy as np
 import pytest
-
-pytest.importorskip("torch")
-pytest.importorskip("transformers")
-
+from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
 
 from fala_export.families.distillation.settings import Distillation
 from fala_export.families.distillation.texts import Texts
@@ -53,8 +50,6 @@ def test_trimming_keeps_embeddings_of_texts_with_kept_pieces(tmp_path, encoder, 
 def test_a_trimmed_vocabulary_still_spells_every_word(encoder, texts):
     whole = Vocabulary(encoder.tokenizer, encoder.pad_id)
     trimmed, ids = trim_vocabulary(encoder.tokenizer, whole.encode(texts.training, 64), 90)
-    from tokenizers import Tokenizer
-
     before, after = (Tokenizer.from_str(part.decode()) for part in (encoder.tokenizer, trimmed))
     assert after.get_vocab_size() == len(ids) == 90
     for piece, number in after.get_vocab().items():
@@ -70,8 +65,6 @@ def test_a_trimmed_vocabulary_still_spells_every_word(encoder, texts):
 
 @pytest.mark.parametrize("kind", ["bert", "template", "sequence"])
 def test_trimming_renumbers_special_tokens_wherever_they_are(kind):
-    from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
-
     pieces = ["unused", "a", "##b", "ab", "[UNK]", "never", "[SEP]", "[CLS]", "[PAD]", "abab"]
     tokenizer = Tokenizer(
         models.WordPiece({piece: number for number, piece in enumerate(pieces)}, unk_token="[UNK]")

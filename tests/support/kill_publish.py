@@ -12,7 +12,8 @@ import time
 from datetime import datetime, timezone
 from pathlib import Path
 
-from fala_export.updates import publishing, repository
+from fala_export import writing
+from fala_export.updates import publishing
 from fala_export.updates.keys import Keyring
 
 
@@ -22,7 +23,7 @@ def die():
 
 
 def dying(point):
-    write, count = repository.write_atomically, iter(range(1_000))
+    write, count = writing.write_atomically, iter(range(1_000))
 
     def wrapped(path, fill):
         number = next(count)
@@ -52,7 +53,7 @@ def main(source, keys, bundle, out):
             own = shutil.copytree(keys, Path(out) / f"keys-{name}-{point}")
             child = os.fork()
             if child == 0:
-                repository.write_atomically = publishing.write_atomically = dying(point)
+                writing.write_atomically = publishing.write_atomically = dying(point)
                 run(name, folder, own, Path(bundle))
                 os._exit(0)
             if os.waitpid(child, 0)[1] == 0:

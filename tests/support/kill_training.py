@@ -62,18 +62,15 @@ def die(*_, **__):
     time.sleep(60)
 
 
-def at(count, function, before=True):
+def at(count, function):
     """Kills the process at the call of this number."""
     calls = []
 
     def wrapped(*arguments, **options):
         calls.append(1)
-        if before and len(calls) == count:
-            die()
-        result = function(*arguments, **options)
         if len(calls) == count:
             die()
-        return result
+        return function(*arguments, **options)
 
     return wrapped
 
@@ -86,10 +83,8 @@ def train_and_die(folder, point, count):
     elif point == "writing":  # with the weights there, and nothing else
         save = loop._Trainer._save_optimizer_and_scheduler
         loop._Trainer._save_optimizer_and_scheduler = at(count, save)
-    elif point == "last":  # with all there but the state, or with the state, too
+    elif point == "last":  # with all there but the state
         loop.TrainerState.save_to_json = at(count, loop.TrainerState.save_to_json)
-    elif point == "written":
-        loop._Trainer._save_checkpoint = at(count, loop._Trainer._save_checkpoint, before=False)
     train(folder)
 
 

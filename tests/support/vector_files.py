@@ -3,9 +3,12 @@
 import zipfile
 
 from fala import Bundle
+from fala_export.settings import VectorOptions
 from fala_export.vectors.table import bundle_table
-from fala_export.vectors.word_vectors import export_word_vectors
+from fala_export.vectors.word_vectors import MAX_DAMAGED, export_word_vectors
 
+#: A file of five words, as text.
+FIVE_WORDS = "the 1 0 0.5\ngood 1 0 0\nbad 0 1 0\ngreat 0.9 0.1 0\nawful 0.1 0.9 0\n"
 WORDS = {
     "cat": [0.5, -1.25, 2.0],
     "dog": [0.25, -1.0, 1.75],
@@ -26,6 +29,14 @@ def write(path, lines):
     return path
 
 
+def write_old_and_new(folder, words, *others):
+    """Write a few vectors as ``old.txt``, and with a bent second axis as ``new.txt``."""
+    for name, bend in (("old", 0.0), ("new", 0.3)):
+        middle = (len(words) - 1) / 2
+        lines = [f"{word} {at - middle} {bend * at * at} 1" for at, word in enumerate(words)]
+        write(folder / f"{name}.txt", [line.encode() for line in (*lines, *others)])
+
+
 def write_zip(path, **members):
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, data in members.items():
@@ -33,8 +44,14 @@ def write_zip(path, **members):
     return path
 
 
+def export(source, out, precision="int8", *, max_damaged=MAX_DAMAGED, **options):
+    return export_word_vectors(
+        source, out, VectorOptions(precision, **options), max_damaged=max_damaged
+    )
+
+
 def exported_words(source, out, **options):
-    export_word_vectors(source, out, "int8", **options)
+    export(source, out, **options)
     return bundle_table(Bundle.open(out))[0]
 
 

@@ -57,5 +57,5 @@ def backbone(settings: Backbone) -> Summary:
         )
     else:
         encoder = load_encoder(model.source, settings.pooling, model.revision)
-    options = replace(export, name=export.name or name_of(model.source))
+    options = replace(export, name=export.name or name_of(model.source), keep_speed=True)
     return export_encoder(encoder, settings.out, options, settings.parity_text)

@@ -14,7 +14,6 @@ from fala import ExportError
 from fala.cli import Command
 from fala_export.commands.summary import text_of
 from fala_export.options import Options, T
-from fala_export.writing import check_folder
 
 Summary: TypeAlias = Mapping[str, Any]
 
@@ -33,8 +32,9 @@ def command(
 
     def decorate(function: Callable[[T], Summary]) -> Command:
         def run(as_json: bool, **values: Any) -> Summary:  # noqa: ANN401
-            if values.get("out") is not None:
-                check_folder(values["out"])
+            out = values.get("out")
+            if out is not None and not out.parent.is_dir():  # known before the work starts
+                raise ExportError(f"{out}: its folder does not exist")
             try:
                 summary = function(options.build(values))
             except KeyboardInterrupt as error:

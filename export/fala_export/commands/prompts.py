@@ -81,8 +81,7 @@ def prompts(settings: PromptedRelease) -> Summary:
         max_length=export.max_length, resume=run.resume, lexical=run.lexical,
     )  # fmt: skip
     save_prompts(trained.model, run.work / "model")
-    # Without the speed the same recipe gives the same bytes.
-    options = replace(export, name=export.name or name_of(model.source), keep_speed=False)
+    options = replace(export, name=export.name or name_of(model.source))
     return write_prompted(trained, settings.out, options, settings.count)
 
 

@@ -81,23 +81,19 @@ def train(settings: Train) -> Summary:
         )  # fmt: skip
         if not isinstance(backbone, Bundle):
             save_model(backbone, settings.work / "model")
-    # Without the speed the same recipe gives the same bytes.
     name = export.name or name_of(settings.model.source)
-    return write_trained(trained, settings.out, replace(export, name=name, keep_speed=False))
+    return write_trained(trained, settings.out, replace(export, name=name))
 
 
 def _load(settings: Train) -> Encoder | Bundle:
-    source, revision = settings.model.source, settings.model.revision
+    source = settings.model.source
     if Path(source).is_file():
         if flag := _flag_in_use(*_FOR_MODELS):
             raise ExportError(f"{source}: is a bundle; {flag} is for a model")
         return Bundle.open(source)
-    from fala_export.models.encoder import load_encoder
-    from fala_export.training.backbones import attentive
+    from fala_export.training.backbones import load_to_train
 
-    if settings.pooling != "attention":
-        return load_encoder(source, settings.pooling, revision)
-    return attentive(load_encoder(source, None, revision), settings.training.seed)
+    return load_to_train(settings.model, settings.pooling, settings.training.seed)
 
 
 def _flag_in_use(*names: str) -> str | None:

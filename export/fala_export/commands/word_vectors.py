@@ -39,9 +39,7 @@ def word_vectors(settings: WordVectors) -> Summary:
     return export_word_vectors(
         settings.source,
         settings.out,
-        settings.vectors.precision,
-        top=settings.vectors.top,
-        vocabulary=settings.vectors.vocab,
+        settings.vectors,
         max_damaged=settings.max_damaged,
         name=settings.name,
     )

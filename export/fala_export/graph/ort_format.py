@@ -2,27 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from fala import ExportError
-from fala.release import temporary_folder
+from fala.release import ORT_MODEL, ORT_OPERATORS, temporary_folder
 from fala_export.quiet import first_line, quiet
 
 
-@dataclass(frozen=True)
-class OrtModel:
-    """A model in ONNX Runtime's format.
-
-    Attributes:
-        model: Its bytes.
-        operators: The file for ``--include_ops_by_config`` of a reduced build of the runtime.
-    """
-
-    model: bytes
-    operators: bytes
-
-
-def to_ort(model: bytes) -> OrtModel:
+def to_ort(model: bytes) -> dict[str, bytes]:
     """Convert a model, with the runtime's optimizations done here, not on the device.
 
     None of them depends on the processor. Results that the runtime computes from constants while
@@ -33,8 +18,9 @@ def to_ort(model: bytes) -> OrtModel:
         model: A serialized ONNX model.
 
     Returns:
-        The converted model. Its bytes differ between conversions, because the runtime writes its
-        table of kernels in the order of a randomly seeded hash map.
+        The bundle's files: the converted model, and the file for ``--include_ops_by_config`` of a
+        reduced build of the runtime. The model's bytes differ between conversions, because the
+        runtime writes its table of kernels in the order of a randomly seeded hash map.
 
     Raises:
         ExportError: The runtime cannot convert it.
@@ -61,4 +47,4 @@ def to_ort(model: bytes) -> OrtModel:
             ) from error
     # The file's comments name the temporary file.
     operators = "".join(f"{line}\n" for line in lines if not line.startswith("#"))
-    return OrtModel(converted, operators.encode())
+    return {ORT_MODEL: converted, ORT_OPERATORS: operators.encode()}

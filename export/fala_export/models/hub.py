@@ -11,7 +11,19 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from huggingface_hub import HfApi, constants, snapshot_download
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    HFValidationError,
+    LocalEntryNotFoundError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+from huggingface_hub.hf_api import ModelInfo
+from huggingface_hub.utils.tqdm import disable_progress_bars
 
 from fala import ExportError
 from fala_export.models.folder import (
@@ -27,10 +39,6 @@ from fala_export.models.folder import (
     weight_parts,
 )
 from fala_export.quiet import quiet
-
-if TYPE_CHECKING:
-    from huggingface_hub.errors import HfHubHTTPError
-    from huggingface_hub.hf_api import ModelInfo
 
 _PATIENCE = 10.0  # seconds after which a hub that does not respond counts as unreachable
 _TOO_MANY_REQUESTS = 429  # HTTP status
@@ -136,10 +144,6 @@ def _inside(folder: str, file: str) -> str:
 
 def _snapshot(name: str, revision: str, files: Iterable[str]) -> Path:
     """Fetch some files into the hub's cache; returns its folder of the commit."""
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
-    from huggingface_hub.utils.tqdm import disable_progress_bars
-
     try:
         with quiet():
             if not sys.stderr.isatty():
@@ -156,9 +160,6 @@ def _snapshot(name: str, revision: str, files: Iterable[str]) -> Path:
 
 def _cached(name: str, revision: str, unreachable: str) -> Path:
     """Find the cache's folder of a commit, with all settings."""
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
-
     try:
         folder = Path(snapshot_download(name, revision=revision, local_files_only=True))
     except LocalEntryNotFoundError as error:
@@ -183,10 +184,6 @@ def _model_info(name: str, revision: str) -> ModelInfo | str:
 
     One request, without the long retries of fetching files.
     """
-    from huggingface_hub import HfApi
-    from huggingface_hub.constants import ENDPOINT
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
-
     try:
         with quiet():
             return HfApi().model_info(name, revision=revision, timeout=_PATIENCE)
@@ -199,18 +196,11 @@ def _model_info(name: str, revision: str) -> ModelInfo | str:
             return f"the hub fails with status {status}"
         raise _hub_error(revision, error) from error
     except OSError as error:
-        return f"the hub at {ENDPOINT} cannot be reached ({type(error).__name__})"
+        return f"the hub at {constants.ENDPOINT} cannot be reached ({type(error).__name__})"
 
 
 def _hub_error(revision: str, error: BaseException) -> ExportError:
     """An error of one line: why the hub does not serve a model, and what to do."""
-    from huggingface_hub.errors import (
-        GatedRepoError,
-        HfHubHTTPError,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
-
     status = _status(error) if isinstance(error, HfHubHTTPError) else 0
     if isinstance(error, RevisionNotFoundError):
         return ExportError(f"this model on the hub has no revision {revision}")

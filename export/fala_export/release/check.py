@@ -12,10 +12,9 @@ from scipy.special import stdtrit
 from fala import Budget, Bundle, DataError, ExportError
 from fala.cli import progress
 from fala.playground.walk import Side, fits, mean, run_user
-from fala.release import LABELS, Columns, Link, Rating, load_rows, unique_texts, write_again
+from fala.release import LABELS, Columns, Link, Rating, load_rows, unique_texts
 from fala_export.embedding import Embedder
 from fala_export.settings import CheckSettings
-from fala_export.writing import writing
 
 #: A loss of AUC, or of RMSE as a share of the range, above which a device counts as worse.
 WORSE = 0.005
@@ -138,16 +137,6 @@ def check_limits(figures: Mapping[str, Any], settings: CheckSettings) -> None:
             f"{figures['devices']} held-out annotators lose more than {WORSE} of "
             f"{figures['metric']}"
         )
-
-
-def write_verdict(release: Path, figures: Mapping[str, Any], out: Path) -> None:
-    """Write a release again, with the verdict in its manifest.
-
-    Raises:
-        ExportError: It cannot be written.
-    """
-    with writing(out):
-        write_again(out, Bundle.open(release), {"check": dict(figures)})
 
 
 def _rounded(value: float | None) -> float | None:

@@ -31,6 +31,7 @@ from fala_export.bridging.learning import least_documents
 from fala_export.embedding import open_earlier
 from fala_export.training.public_rows import PublicRows
 from fala_export.training.settings import LabelSettings
+from fala_export.writing import writing
 
 # Names of columns of ratings, if they hold numbers, and the largest number accepted there.
 _RATINGS = ("rating", "stars", "score", "grade", "points")
@@ -168,13 +169,10 @@ def write_recipe(
         "# [training]\n# epochs = 2\n\n"
         f"{_tables(public, out, earlier, repository)}"
     )
-    try:
-        with out.open("x", encoding="utf-8") as stream:
-            stream.write(recipe)
-    except FileExistsError as error:
-        raise ExportError(f"{out} exists; name another with --out") from error
-    except OSError as error:
-        raise ExportError(f"{out}: cannot be written: {error.strerror or error}") from error
+    if out.exists():
+        raise ExportError(f"{out} exists; name another with --out")
+    with writing(out), out.open("x", encoding="utf-8") as stream:
+        stream.write(recipe)
     return {"written": str(out), **facts}
 
 

@@ -13,23 +13,22 @@ import click
 
 import fala
 from fala import Bundle
-from fala.release import temporary_folder, unique_texts, write_atomically
+from fala.release import temporary_folder, unique_texts, write_again, write_atomically
 from fala_export.backbone import export_encoder
 from fala_export.bridging.building import build_bridge
 from fala_export.embedding import Embedder, open_earlier
-from fala_export.models.encoder import load_encoder
 from fala_export.population import learn_from_annotators
-from fala_export.release.check import check_limits, play_devices, write_verdict
+from fala_export.release.check import check_limits, play_devices
 from fala_export.release.recipe import BackboneTable, Recipe, VectorsTable
 from fala_export.release.steps import Steps, digest_of
 from fala_export.settings import CheckSettings, PriorSettings
-from fala_export.training.backbones import attentive
+from fala_export.training.backbones import load_to_train
 from fala_export.training.checkpoints import locked
 from fala_export.training.global_model import fit_frozen, train
 from fala_export.training.public_rows import PublicRows, load_public_rows
 from fala_export.training.release import write_trained
 from fala_export.vectors.word_vectors import export_word_vectors
-from fala_export.writing import check_folder, megabytes, writing
+from fala_export.writing import megabytes, writing
 
 if TYPE_CHECKING:
     from fala_export.models.encoder import Encoder
@@ -95,12 +94,8 @@ class Pipeline:
         Raises:
             ExportError: It cannot be loaded.
         """
-        source, revision = table.model.source, table.model.revision
-        if table.pooling != "attention":
-            return load_encoder(source, table.pooling, revision)
         training = self.recipe.training
-        seed = 0 if training is None else training.seed
-        return attentive(load_encoder(source, None, revision), seed)
+        return load_to_train(table.model, table.pooling, 0 if training is None else training.seed)
 
     def _steps(self) -> Steps:
         recipe, steps = self.recipe, Steps(self._work / "steps")
@@ -165,15 +160,9 @@ class Pipeline:
         return summary
 
     def _export_vectors(self, table: VectorsTable, out: Path) -> dict[str, Any]:
-        vectors = table.vectors
+        recipe, source = self.recipe, Path(table.source)
         return export_word_vectors(
-            Path(table.source),
-            out,
-            vectors.precision,
-            top=vectors.top,
-            vocabulary=vectors.vocab,
-            name=self.recipe.name,
-            details=self.recipe.details,
+            source, out, table.vectors, name=recipe.name, details=recipe.details
         )
 
     def _bridge(self, earlier: Path, seed: int, before: Path, out: Path) -> Mapping[str, Any]:
@@ -190,7 +179,8 @@ class Pipeline:
         figures = play_devices(
             self.earlier_release, before, self.data, self.recipe.columns, settings, self.embedder
         )
-        write_verdict(before, figures, out)
+        with writing(out):
+            write_again(out, Bundle.open(before), {"check": figures})
         return figures
 
 
@@ -216,7 +206,6 @@ def build_release(recipe: Recipe, out: Path, work: Path) -> dict[str, Any]:
         ExportError: A source, a step, the check or the output fails.
         DataError: The rows cannot be used.
     """
-    check_folder(out)
     pipeline, deliveries = Pipeline(recipe, work), _deliveries(recipe)
     with locked(work, first=True):
         summary: dict[str, Any] = {"bundle": str(out)}

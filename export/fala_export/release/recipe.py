@@ -149,8 +149,7 @@ class Recipe:
     def export(self) -> ExportOptions:
         """The export options of its backbone."""
         export = self.source.export if isinstance(self.source, BackboneTable) else ExportOptions()
-        # Without the speed the same recipe gives the same bytes.
-        return replace(export, name=self.name, details=self.details, keep_speed=False)
+        return replace(export, name=self.name, details=self.details)
 
 
 def read_recipe(path: Path, *, lexical: bool | None = None) -> Recipe:

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fala import ExportError
-from fala.release import write_atomically
-from fala_export.writing import writing
+from fala_export.writing import write_file, writing
 
 
 @dataclass(frozen=True)
@@ -55,8 +54,7 @@ class Step:
             with writing(self.bundle.parent):
                 self.bundle.parent.mkdir(parents=True, exist_ok=True)
             summary = json.dumps(self.make(self.before, self.bundle))
-            with writing(self.summary_file):
-                write_atomically(self.summary_file, lambda file: file.write_text(summary))
+            write_file(self.summary_file, summary.encode())
         loaded: dict[str, Any] = json.loads(self.summary_file.read_text(encoding="utf-8"))
         return loaded
 

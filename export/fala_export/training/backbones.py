@@ -17,13 +17,14 @@ from torch import Tensor, nn
 from fala import Backbone, Bundle, ExportError
 from fala.release import EncoderState, Row, Vectors, unique_texts, words
 from fala_export.embedding import Embedder
-from fala_export.models.encoder import Encoder
+from fala_export.models.encoder import Encoder, load_encoder
 from fala_export.models.sentence_encoder import (
     AttentionPooling,
     SentenceEncoder,
     drop_pooler,
     embed_tokens,
 )
+from fala_export.settings import ModelSource, TrainedPooling
 from fala_export.training.settings import LoopSettings
 from fala_export.vectors.table import bundle_table
 
@@ -112,6 +113,22 @@ class TransformerLearner(Learner):
     def token_ids(self, texts: Sequence[str]) -> list[list[int]]:
         """The tokens of each text; a padding token for one without any."""
         return self.encoder.token_ids(texts, self.max_length or self.encoder.longest)
+
+
+def load_to_train(model: ModelSource, pooling: TrainedPooling | None, seed: int) -> Encoder:
+    """Load a model, with one of the poolings that a training offers.
+
+    Args:
+        model: The model.
+        pooling: None takes the model's own.
+        seed: See ``attentive``.
+
+    Raises:
+        ExportError: See ``load_encoder``.
+    """
+    if pooling == "attention":
+        return attentive(load_encoder(model.source, None, model.revision), seed)
+    return load_encoder(model.source, pooling, model.revision)
 
 
 def attentive(encoder: Encoder, seed: int) -> Encoder:

@@ -46,10 +46,6 @@ class ClassifierModule(nn.Module):
             self.own_weight = nn.Parameter(torch.zeros(annotators, *head.weight.shape))
             self.own_bias = nn.Parameter(torch.zeros(annotators, *head.bias.shape))
 
-    def logits(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """Z of texts, shape (n, C)."""
-        return self.backbone(ids, mask) @ self.weight.T + self.bias
-
     def forward(
         self,
         ids: Tensor,
@@ -103,6 +99,17 @@ def cross_entropies(logits: Tensor, shares: Tensor) -> Tensor:
             logits.squeeze(1), shares.squeeze(1), reduction="none"
         )
     return functional.cross_entropy(logits, shares, reduction="none")
+
+
+def shares_of(labels: Tensor, count: int) -> Tensor:
+    """The shares of rows with one label each, as ``cross_entropies`` takes them.
+
+    Args:
+        labels: Positions of the labels, shape (n,).
+        count: C, the number of labels; two have one column.
+    """
+    shares = functional.one_hot(labels, count).to(torch.float32)
+    return shares[:, 1:] if count == 2 else shares
 
 
 def _accuracy(logits: Tensor, shares: Tensor) -> Tensor:
@@ -168,7 +175,6 @@ class ClassifierBatches:
             by_text = self._votes
             rows = [(index, *row) for index, text in enumerate(chosen) for row in by_text[text]]
             texts, annotator, label = torch.tensor(rows, dtype=torch.long).reshape(-1, 3).T
-            shares = functional.one_hot(label, self._labels).to(torch.float32)
-            shares = shares[:, 1:] if self._labels == 2 else shares
+            shares = shares_of(label, self._labels)
             batch["own"] = {"text": texts, "annotator": annotator, "shares": shares}
         return batch

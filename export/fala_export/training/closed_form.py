@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import click
 import numpy as np
@@ -16,6 +16,8 @@ from fala.release.added_words import add_words
 from fala.release.fitting import fit_joint_head, kind_of
 from fala.release.joint import MOST_STEPS
 from fala_export.training.backbones import embed_rows
+from fala_export.training.classifier import ClassifierModule
+from fala_export.training.matcher import MatcherModule
 from fala_export.training.public_rows import Division, PublicRows
 
 _DIGITS = 5
@@ -34,13 +36,6 @@ class Start:
     frozen: Head
     initial: Head
     embeddings: Mapping[str, Vectors]
-
-
-class Finishing(Protocol):
-    """A trained module."""
-
-    def head(self, rows: Sequence[Row], embeddings: Mapping[str, Vectors]) -> Head:
-        """Its head, calibrated on validation rows."""
 
 
 def start_of(backbone: Backbone, division: Division, public: PublicRows, *, lexical: bool) -> Start:
@@ -65,7 +60,7 @@ def start_of(backbone: Backbone, division: Division, public: PublicRows, *, lexi
 
 
 def finish(
-    module: Finishing,
+    module: ClassifierModule | MatcherModule,
     backbone: Backbone,
     division: Division,
     public: PublicRows,

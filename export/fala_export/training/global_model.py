@@ -17,7 +17,7 @@ from fala_export.training.loop import Batches, History, Training
 from fala_export.training.matcher import MatcherBatches, MatcherModule, Opened
 from fala_export.training.metrics import measure
 from fala_export.training.public_rows import Division, PublicRows, divide
-from fala_export.training.release import Trained, details_of, history_of, parity_examples
+from fala_export.training.release import Trained, recipe_of
 from fala_export.training.settings import TrainingSettings
 
 _FEWEST_ANNOTATORS = 2  # a single annotator's head would equal the shared one
@@ -58,14 +58,7 @@ def train(
     learner = _learner(source, rows, max_length)
     division = divide(rows.rows, settings.seed, validation=True)
     annotators = _annotators(rows, division, settings)
-    recipe = {
-        "task": rows.task,
-        "data": rows.digest,
-        "backbone": learner.digest,
-        "max_length": learner.max_length,
-        "batch": settings.batch,
-        "annotators": len(annotators),
-    }
+    recipe = {**recipe_of(rows, learner, settings.batch), "annotators": len(annotators)}
     training = Training(settings.over(learner.settings), work, settings.seed, recipe, resume)
     module, start, history = train_from_start(
         training, learner, division, rows, settings.batch, annotators=annotators, lexical=lexical
@@ -75,14 +68,11 @@ def train(
         "frozen": measure(start.frozen, division.held_out, start.embeddings),
         "trained": measure(head, division.held_out, embeddings),
     }
-    details = details_of("backbone and head", rows, division, figures)
-    details["training"] |= {
-        "recipe": training.provenance,
-        "history": history_of(history),
-        **words,
-    }
     trained = learner.encoder if isinstance(learner, TransformerLearner) else learner
-    return Trained(trained, head, parity_examples(division), details)
+    return Trained.of(
+        trained, head, "backbone and head", rows, division, figures,
+        recipe=training.provenance, history=history.details, **words,
+    )  # fmt: skip
 
 
 def fit_frozen(
@@ -118,10 +108,10 @@ def fit_frozen(
     embeddings = embed_rows(backbone, rows.rows, embedder, digest)
     head, words = closed_form(backbone, division.training, rows, embeddings, lexical=lexical)
     figures = {"frozen": measure(head, division.held_out, embeddings)} if division.held_out else {}
-    details = details_of("head in closed form", rows, division, figures)
-    details["training"]["recipe"] = {"task": rows.task, "data": rows.digest, "seed": seed}
-    details["training"] |= words
-    return Trained(source, head, parity_examples(division), details)
+    recipe = {"task": rows.task, "data": rows.digest, "seed": seed}
+    return Trained.of(
+        source, head, "head in closed form", rows, division, figures, recipe=recipe, **words
+    )
 
 
 def _learner(

@@ -45,6 +45,7 @@ PRECISION_VARIABLE = "ACCELERATE_MIXED_PRECISION"
 
 _CHECKPOINT_SECONDS = 120.0  # between checkpoints, besides those after each epoch
 _KEPT = 3  # checkpoints: the best, the newest, and the previous one while that is being written
+_DIGITS = 6
 _TITLES = {
     "loss": "loss",
     "eval_loss": "validation loss",
@@ -84,6 +85,24 @@ class History:
     validation: dict[int, float]
     accuracy: dict[int, float] = field(default_factory=dict)
     precision: str = "no"
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """The history in a manifest."""
+
+        def rounded(figures: Mapping[int, float]) -> dict[str, float]:
+            return {str(step): round(figure, _DIGITS) for step, figure in figures.items()}
+
+        details: dict[str, Any] = {
+            "steps": self.steps,
+            "best_step": self.best_step,
+            "validation_loss": rounded(self.validation),
+        }
+        if self.precision != "no":
+            details["mixed_precision"] = self.precision
+        if self.accuracy:
+            details["validation_accuracy"] = rounded(self.accuracy)
+        return details
 
 
 @dataclass(frozen=True)

@@ -15,14 +15,12 @@ from fala_export.backbone import convert, pack, versions
 from fala_export.models.encoder import Encoder
 from fala_export.models.saving import save_encoder
 from fala_export.settings import ExportOptions
-from fala_export.training.backbones import WordLearner
-from fala_export.training.loop import History
+from fala_export.training.backbones import Learner, WordLearner
 from fala_export.training.public_rows import Division, PublicRows, documents_of
 from fala_export.vectors.table import write_vectors
-from fala_export.writing import check_folder, megabytes, writing
+from fala_export.writing import megabytes, writing
 
 _MOST_EXAMPLES = 300
-_LOSS_DIGITS = 6
 
 
 @dataclass(frozen=True)
@@ -42,55 +40,64 @@ class Trained:
     examples: Sequence[Example]
     details: dict[str, Any]
 
+    @classmethod
+    def of(
+        cls,
+        source: Encoder | WordLearner | Bundle,
+        head: Head,
+        method: str,
+        rows: PublicRows,
+        division: Division,
+        figures: Mapping[str, Any],
+        **details: Any,  # noqa: ANN401
+    ) -> Trained:
+        """The result of a training, without times and dates, so that it is repeatable.
 
-def parity_examples(division: Division) -> list[Example]:
-    """Examples to measure an export's parity on, held-out ones if there are any."""
-    examples = list(dict.fromkeys(row.example for row in division.held_out or division.training))
-    return examples[:: -(-len(examples) // _MOST_EXAMPLES)]
-
-
-def details_of(
-    method: str, rows: PublicRows, division: Division, figures: dict[str, Any]
-) -> dict[str, Any]:
-    """The manifest's details of a training, without times and dates, so that it is repeatable."""
-    parts = {
-        "training": division.training,
-        "validation": division.validation,
-        "held_out": division.held_out,
-    }
-    counts = {
-        name: {
-            "rows": len(part),
-            "documents": len(documents_of(part)),
-            "users": len({row.user for row in part} - {None}),
+        Args:
+            source: The backbone.
+            head: The head for it.
+            method: What was trained, and how.
+            rows: The public rows.
+            division: The divided rows.
+            figures: On the held-out ones.
+            details: More details of the training.
+        """
+        parts = {
+            "training": division.training,
+            "validation": division.validation,
+            "held_out": division.held_out,
         }
-        for name, part in parts.items()
-    }
-    return {
-        "training": {
+        counts = {
+            name: {
+                "rows": len(part),
+                "documents": len(documents_of(part)),
+                "users": len({row.user for row in part} - {None}),
+            }
+            for name, part in parts.items()
+        }
+        training = {
             "method": method,
             "data": {"digest": rows.digest, "rows": len(rows.rows), **counts},
             "divided_by": division.by,
             "figures": figures,
             "versions": versions("torch", "transformers", "accelerate", "numpy"),
+            **details,
         }
-    }
+        measured = division.held_out or division.training
+        examples = list(dict.fromkeys(row.example for row in measured))
+        some = examples[:: -(-len(examples) // _MOST_EXAMPLES)]
+        return cls(source, head, some, {"training": training})
 
 
-def history_of(history: History) -> dict[str, Any]:
-    """The manifest's details of a training's history."""
-    losses = {str(step): round(loss, _LOSS_DIGITS) for step, loss in history.validation.items()}
-    entry: dict[str, Any] = {
-        "steps": history.steps,
-        "best_step": history.best_step,
-        "validation_loss": losses,
+def recipe_of(rows: PublicRows, learner: Learner, batch: int) -> dict[str, Any]:
+    """What every training of a backbone depends on, by readable names; see ``Training.recipe``."""
+    return {
+        "task": rows.task,
+        "data": rows.digest,
+        "backbone": learner.digest,
+        "max_length": learner.max_length,
+        "batch": batch,
     }
-    if history.precision != "no":
-        entry["mixed_precision"] = history.precision
-    if history.accuracy:
-        shares = {str(step): round(share, _LOSS_DIGITS) for step, share in history.accuracy.items()}
-        entry["validation_accuracy"] = shares
-    return entry
 
 
 def write_trained(trained: Trained, out: Path, options: ExportOptions) -> dict[str, Any]:
@@ -108,7 +115,6 @@ def write_trained(trained: Trained, out: Path, options: ExportOptions) -> dict[s
     Raises:
         ExportError: The backbone cannot be exported so, or the output cannot be written.
     """
-    check_folder(out)
     source = trained.source
     if isinstance(source, Encoder):
         export = convert(source, options, trained.examples)

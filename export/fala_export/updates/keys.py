@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from securesystemslib.signer import CryptoSigner
 
 from fala import ExportError
-from fala.release import write_atomically
+from fala_export.writing import write_file
 
 #: The ending of a private key's file, and of the public half beside it.
 PRIVATE, PUBLIC = ".pem", ".pub"
@@ -52,7 +52,7 @@ def make_key(path: Path, passphrase: bytes | None = None) -> Ed25519PrivateKey:
     public_pem = key.public_key().public_bytes(
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
     )
-    write_atomically(public, lambda temporary: temporary.write_bytes(public_pem))
+    write_file(public, public_pem)
     return key
 
 

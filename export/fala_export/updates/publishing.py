@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -241,7 +242,7 @@ def renew(
         state = repository.load(folder)
         for role in roles:
             _ = state[role]
-        before = state.copy()
+        before = deepcopy(state)
         renewed = set(roles) or {TIMESTAMP, *_due(state, keys, now)}
         metadata = sign(state, renewed, keys, now, before)
         repository.write(folder, state, metadata)
@@ -281,7 +282,7 @@ def rotate(
     _check_outside(folder, new_keys)
     with repository.locked(folder):
         state = repository.load(folder)
-        before = state.copy()
+        before = deepcopy(state)
         _ = state[role]  # raises where there is no such role
         old = state.delegate(role)
         new_threshold = threshold or Threshold(old.threshold, len(old.keyids))

@@ -20,8 +20,9 @@ from tuf.api.exceptions import RepositoryError
 from tuf.api.metadata import Metadata, Root, Snapshot, Targets, Timestamp
 
 from fala import ExportError
-from fala.release import METADATA, write_atomically
+from fala.release import METADATA
 from fala_export.updates.state import ROOT, SNAPSHOT, TARGETS, TIMESTAMP, State, check
+from fala_export.writing import write_file
 
 
 @contextmanager
@@ -88,7 +89,7 @@ def write(
         root_first: Write the root first, where its old keys have signed nothing else.
 
     Raises:
-        OSError: They cannot be written.
+        ExportError: They cannot be written.
     """
     roles = list(metadata)
     if root_first and ROOT in metadata:
@@ -96,11 +97,6 @@ def write(
     for role in roles:
         name = f"{role}.json" if role == TIMESTAMP else f"{state[role].signed.version}.{role}.json"
         write_file(folder / METADATA / name, metadata[role])
-
-
-def write_file(path: Path, data: bytes) -> None:
-    """Write a file, whole or not at all."""
-    write_atomically(path, lambda temporary: temporary.write_bytes(data))
 
 
 def _read(folder: Path, name: str) -> Metadata:

@@ -8,7 +8,7 @@ from typing import Any
 from fala import Bundle
 from fala.release import SIGNATURE_SUFFIX, message_of, packed_manifest, signature_file
 from fala_export.updates.keys import read_key
-from fala_export.updates.repository import write_file
+from fala_export.writing import write_file
 
 
 def sign_file(bundle: Path, key: Path, passphrase: bytes | None = None) -> dict[str, Any]:

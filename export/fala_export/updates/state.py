@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from copy import deepcopy
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -88,10 +87,6 @@ class State:
             if path in metadata.signed.targets:
                 return role, metadata.signed.targets[path]
         return None
-
-    def copy(self) -> State:
-        """A deep copy."""
-        return deepcopy(self)
 
 
 def new_state(periods: dict[str, int]) -> State:

@@ -14,8 +14,6 @@ from fala import Bundle, BundleFormatError, ExportError, Manifest, write_bundle
 from fala.release import SCALES, VECTORS, VOCABULARY, WORD_VECTORS, array_bytes, read_array
 from fala_export.writing import megabytes, writing
 
-PRECISIONS = ("int8", "float16")
-
 _LARGEST_INT8 = 127
 _BLOCK = 4_096
 
@@ -136,7 +134,7 @@ def write_vectors(
     precision: str,
     *,
     name: str,
-    details: Mapping[str, Any] | None = None,
+    details: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Write words and vectors in memory as a bundle without a head.
 
@@ -146,7 +144,7 @@ def write_vectors(
         vectors: Shape (V, dimension).
         precision: ``"int8"`` or ``"float16"``.
         name: In the manifest.
-        details: More to note in the manifest.
+        details: See ``write_table``.
 
     Returns:
         As ``write_table``.
@@ -154,14 +152,12 @@ def write_vectors(
     Raises:
         ExportError: A word or a vector cannot be stored, or the bundle cannot be written.
     """
-    if vectors.ndim != 2 or not vectors.size or len(words) != len(vectors):
-        raise ExportError(f"{len(words)} words, but vectors of shape {vectors.shape}")
     table = VectorTable(vectors.shape[1], precision)
     for start in range(0, len(words), _BLOCK):
         part = slice(start, start + _BLOCK)
         for position, reason in table.add(words[part], vectors[part]).items():
             raise ExportError(f"word {start + position}: {reason}")
-    return write_table(out, table, name, details or {})
+    return write_table(out, table, name, details)
 
 
 def bundle_table(bundle: Bundle) -> tuple[list[str], Floats]:

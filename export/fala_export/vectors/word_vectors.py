@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fala import ExportError
+from fala_export.settings import VectorOptions
 from fala_export.vectors.files import open_lines
 from fala_export.vectors.lines import Header, find_dimension, find_header, parse_lines
 from fala_export.vectors.table import VectorTable, write_table
@@ -92,10 +93,8 @@ def read_vectors(
 def export_word_vectors(
     source: Path,
     out: Path,
-    precision: str,
+    options: VectorOptions,
     *,
-    top: int | None = None,
-    vocabulary: Path | None = None,
     max_damaged: float = MAX_DAMAGED,
     name: str | None = None,
     details: Mapping[str, Any] | None = None,
@@ -105,9 +104,7 @@ def export_word_vectors(
     Args:
         source: A text file of GloVe, word2vec or fastText, plain or in a .gz or .zip.
         out: The bundle to write; left alone when anything fails.
-        precision: ``"int8"`` or ``"float16"``.
-        top: Words to take at most, the file's first; None takes all.
-        vocabulary: File of the only words to take, one a line; None takes all.
+        options: Which vectors to take, and in which precision.
         max_damaged: Share of damaged lines, from 0 to 1, above which nothing is written.
         name: In the manifest; None takes the file's name.
         details: More to note in the manifest.
@@ -115,13 +112,13 @@ def export_word_vectors(
     Returns:
         As ``write_table``, with the number of damaged lines and the first of them; the number of
         words with capitals (a device looks words up in lower case, and never finds them); and the
-        number of words of ``vocabulary`` that the file does not have.
+        number of words of ``options.vocab`` that the file does not have.
 
     Raises:
         ExportError: The source cannot be used, or the output cannot be written.
     """
-    words = None if vocabulary is None else _read_vocabulary(vocabulary)
-    table, damage = read_vectors(source, precision, top=top, vocabulary=words)
+    words = None if options.vocab is None else _read_vocabulary(options.vocab)
+    table, damage = read_vectors(source, options.precision, top=options.top, vocabulary=words)
     total = damage.lines + len(table.words)
     if damage.lines > max_damaged * total:
         raise ExportError(

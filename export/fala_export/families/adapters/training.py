@@ -43,7 +43,7 @@ from fala_export.training.global_model import train_from_start
 from fala_export.training.loop import Training
 from fala_export.training.metrics import measure
 from fala_export.training.public_rows import Division, PublicRows
-from fala_export.training.release import Trained, details_of, history_of, parity_examples
+from fala_export.training.release import Trained, recipe_of
 from fala_export.training.settings import Best
 
 _TEXTS = 32  # each is compared alone, and in a pair with the next
@@ -162,12 +162,8 @@ def train_task(base: Base, rows: PublicRows, division: Division, settings: TaskR
     best: Best = "loss" if rows.task == MATCHING else "accuracy"
     loop = replace(loop, patience=loop.epochs, best=settings.best or best)
     recipe = {
-        "task": rows.task,
-        "data": rows.digest,
+        **recipe_of(rows, learner, schedule.batch),
         "divided_by": division.by,
-        "backbone": learner.digest,
-        "max_length": base.max_length,
-        "batch": schedule.batch,
         "method": method.recipe(),
     }
     training = Training(loop, run.work, schedule.seed, recipe, run.resume)
@@ -187,15 +183,11 @@ def train_task(base: Base, rows: PublicRows, division: Division, settings: TaskR
         "frozen": _figures(start.frozen, division.held_out, start.embeddings),
         "trained": _figures(head, division.held_out, embeddings),
     }
-    details = details_of(f"{method.name} and head", rows, division, figures)
-    details["training"] |= {
-        "recipe": training.provenance,
-        "history": history_of(history),
-        "parameters": parameters(module),
-        "measured_on": "the torch model" if backbone is learner else "the base's graph",
-        **words,
-    }
-    trained = Trained(learner.encoder, head, parity_examples(division), details)
+    trained = Trained.of(
+        encoder, head, f"{method.name} and head", rows, division, figures,
+        recipe=training.provenance, history=history.details, parameters=parameters(module),
+        measured_on="the torch model" if backbone is learner else "the base's graph", **words,
+    )  # fmt: skip
     config = configuration(encoder.module.transformer, method, settings.task) if sites else {}
     return Task(trained, inputs, config, backbone)
 

@@ -74,12 +74,6 @@ def choose_shape(
     return StudentShape(dimension, layers, heads, _WIDER * dimension)
 
 
-def has_width_of(teacher: PretrainedConfig, shape: StudentShape) -> bool:
-    """Whether the teacher's layers fit into a student."""
-    width = int(teacher.hidden_size), int(teacher.num_attention_heads)
-    return (shape.dimension, shape.heads) == width
-
-
 def make_student(shape: StudentShape, vectors: Floats, seed: int, pad_id: int = 0) -> BertModel:
     """Make an untrained student.
 

@@ -42,7 +42,6 @@ def release_student(encoder: Encoder, name: str, settings: StudentRelease) -> di
         settings.export,
         name=settings.export.name or settings.out.stem,
         max_length=min(encoder.length(None), student.encoder.length(None)),
-        keep_speed=False,
         details={
             "teacher": {
                 "name": name,

@@ -28,7 +28,6 @@ from fala_export.families.distillation.model import (
     Imitation,
     average_untrained_positions,
     choose_shape,
-    has_width_of,
     keep_layers,
     keep_pieces,
     make_student,
@@ -183,7 +182,8 @@ def distil(
     vocabulary = choose_vocabulary(teacher, texts, settings.vocabulary, settings.trim, longest)
     pieces = vocabulary.encode(texts.training, longest)
 
-    is_copy = settings.vocabulary is None and has_width_of(config, shape)
+    fits = (shape.dimension, shape.heads) == (config.hidden_size, config.num_attention_heads)
+    is_copy = settings.vocabulary is None and fits
     # Trimming alone needs no embeddings of the teacher: it takes a minute, not many.
     imitated = texts.training if settings.epochs or not is_copy else []
     embeddings, reference = (

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from fala import DataError
-from fala.release import Row, file_rows, label_probabilities, write_atomically
+from fala.release import Row, file_rows, label_probabilities
 from fala_export.families.prompts.inputs import UNKNOWN
 from fala_export.families.prompts.model import predict
 from fala_export.families.prompts.settings import HARD, NONE
 from fala_export.families.prompts.training import Model, new_writers
 from fala_export.training.metrics import measure_probabilities
-from fala_export.writing import writing
+from fala_export.writing import write_file
 
 
 def evaluate(model: Model, data: Path, out: Path, *, embeddings: bool = False) -> dict[str, Any]:
@@ -77,8 +77,7 @@ def evaluate(model: Model, data: Path, out: Path, *, embeddings: bool = False) -
         if embeddings:
             line["embedding"] = states[position].tolist()
         lines.append(json.dumps(line) + "\n")
-    with writing(out):
-        write_atomically(out, lambda part: part.write_text("".join(lines), encoding="utf-8"))
+    write_file(out, "".join(lines).encode())
     added = new_writers(own_texts, model.writers) if model.settings.kind in HARD else []
     tested_rows = [position for position, row in enumerate(chosen) if row.split == "test"]
     return {

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from scipy.sparse import csr_array
 from torch import Tensor
-from torch.nn import functional
 
 from fala import DataError
 from fala.release import Lexicon, Row
@@ -20,6 +19,7 @@ from fala.release.joint_rows import sparse_array
 from fala_export.families.prompts.settings import SOFT, PromptSettings
 from fala_export.models.sentence_encoder import pad
 from fala_export.training.backbones import TransformerLearner
+from fala_export.training.classifier import shares_of
 from fala_export.training.texts import EpochPlan, Texts, length_batches
 
 UNKNOWN = 0
@@ -268,7 +268,5 @@ class WriterBatches:
         batch: dict[str, Any] = self.inputs.take(chosen, numbers)
         if self._labels is not None:
             labels, count = self._labels
-            label = torch.tensor([labels[row] for row in chosen], dtype=torch.long)
-            shares = functional.one_hot(label, count).to(torch.float32)
-            batch["shares"] = shares[:, 1:] if count == 2 else shares
+            batch["shares"] = shares_of(torch.tensor([labels[row] for row in chosen]), count)
         return batch

@@ -165,15 +165,10 @@ class PromptedEncoder(nn.Module):
         self._first = int(config.pad_token_id) + 1 if after else 0
 
     def forward(
-        self,
-        ids: Tensor,
-        mask: Tensor,
-        writers: Tensor | None = None,
-        context: Tensor | None = None,
-        context_mask: Tensor | None = None,
+        self, ids: Tensor, mask: Tensor, writers: Tensor | None = None, **context: Tensor
     ) -> Tensor:
         """Embed texts, with the arguments of ``states``; shape (n, dim)."""
-        return self.encoder.pool(self.states(ids, mask, writers, context, context_mask), mask)
+        return self.encoder.pool(self.states(ids, mask, writers, **context), mask)
 
     def states(
         self,
@@ -226,23 +221,6 @@ class PromptedEncoder(nn.Module):
         shape, numbers = self.shape, self.prompts(writers)
         split = numbers.view(len(writers), -1, shape.layers, 2, shape.heads, shape.head_dimension)
         return split.permute(2, 3, 0, 4, 1, 5)
-
-    def compiled(self, context: Tensor) -> Tensor:
-        """Compile one hard prompt to keys and values for all inputs.
-
-        A text has the same states after these keys and values as after the tokens, where the
-        tokens do not attend to the text.
-
-        Args:
-            context: Token ids, shape (c,).
-
-        Returns:
-            Shape (layers, 2, 1, heads, c, head_dimension).
-        """
-        cache = DynamicCache()
-        mask = torch.ones_like(context)[None]
-        self._run(mask, self.positions(mask), input_ids=context[None], past_key_values=cache)
-        return torch.stack([torch.stack([layer.keys, layer.values]) for layer in cache.layers])
 
     def positions(self, mask: Tensor, after: Tensor | int = 0) -> Tensor:
         """Positions of tokens, shape (n, length): the model's own, plus ``after``."""

@@ -41,7 +41,7 @@ from fala_export.training.closed_form import closed_form, with_words
 from fala_export.training.loop import Training
 from fala_export.training.metrics import measure_probabilities
 from fala_export.training.public_rows import Division, PublicRows, divide
-from fala_export.training.release import Trained, details_of, history_of, parity_examples
+from fala_export.training.release import Trained, recipe_of
 from fala_export.training.settings import LoopSettings, TrainingSettings
 
 _TUNED = LoopSettings(epochs=2, learning_rate=5e-5)
@@ -157,11 +157,7 @@ def train_prompts(
     writers = Writers.of(division.training)
     loop = settings.over(_FIXED if prompts.fixed else _TUNED)
     recipe = {
-        "task": rows.task,
-        "data": rows.digest,
-        "backbone": learner.digest,
-        "max_length": learner.max_length,
-        "batch": settings.batch,
+        **recipe_of(rows, learner, settings.batch),
         "writers": len(writers.names),
         **{f"prompts_{name}": value for name, value in prompts.recipe().items()},
     }
@@ -185,7 +181,7 @@ def train_prompts(
             MaskedBatches(learner, WriterBatches(training, batch, seed, prompts), seed),
             MaskedBatches(learner, WriterBatches(validation, batch, seed, None), seed),
         )
-        history["mlm"] = history_of(stage_history)
+        history["mlm"] = stage_history.details
     plain = embed_rows(learner, division.training)
     head, _ = closed_form(learner, division.training, rows, plain, lexical=False)
     biases = len(writers.names) if prompts.kind == USER_BIAS else 0
@@ -198,23 +194,21 @@ def train_prompts(
         WriterBatches(training, batch, seed, prompts, labels),
         WriterBatches(validation, batch, seed, None, validation_labels),
     )
-    history["task"] = history_of(stage_history)
+    history["task"] = stage_history.details
     source.module.requires_grad_(True)
     model = Model(module, learner, prompts, writers, texts)
     figures = _figures(model, Inputs(learner, division.held_out, writers, contexts), division)
-    details = details_of("backbone, head and writers' prompts", rows, division, figures)
-    details["training"] |= {
-        "recipe": task.provenance,
-        "history": history,
-        "parameters": counts,
-    }
     head = module.head
+    words: dict[str, Any] = {}
     if lexical:
         # A device reads texts without a prompt, unless it has validated one.
         plain = embed_rows(learner, [*division.training, *division.validation])
         head, words = with_words(head, learner, division, rows, plain)
-        details["training"] |= words
-    return Prompted(model, Trained(source, head, parity_examples(division), details))
+    trained = Trained.of(
+        source, head, "backbone, head and writers' prompts", rows, division, figures,
+        recipe=task.provenance, history=history, parameters=counts, **words,
+    )  # fmt: skip
+    return Prompted(model, trained)
 
 
 def make_encoder(

@@ -1,10 +1,13 @@
-"""Adapters and prompts in torch, the reference for a graph's optional inputs."""
+"""Numbers for a graph's optional inputs, and prompts in torch, the reference for them."""
 
 from contextlib import contextmanager
 
 import numpy as np
+import onnx
+import pytest
+import torch
 
-SITES = ("attention", "output")
+ATTENTION = "torch.nn.functional.scaled_dot_product_attention"
 
 
 def random_state(shapes, columns=5, tokens=4, seed=0, kind="", scale=0.3):
@@ -20,38 +23,9 @@ def random_state(shapes, columns=5, tokens=4, seed=0, kind="", scale=0.3):
     return arrays
 
 
-def adapt(transformer, inputs):
-    """Insert adapters into a BERT: a bottleneck and norm after each sub-layer's dense."""
-    import torch
-
-    class Bottleneck(torch.nn.Module):
-        def __init__(self, parts):
-            super().__init__()
-            for name, part in parts.items():
-                self.register_buffer(name.replace(".", "_"), torch.tensor(part))
-
-        def forward(self, z):
-            hidden = torch.nn.functional.silu(z @ self.down_weight + self.down_bias)
-            return z + hidden @ self.up_weight + self.up_bias
-
-    for number, layer in enumerate(transformer.encoder.layer):
-        for site, module in zip(SITES, (layer.attention.output, layer.output), strict=True):
-            start = f"adapter.{number}.{site}."
-            parts = {
-                name.removeprefix(start): part
-                for name, part in inputs.items()
-                if name.startswith(start)
-            }
-            module.dense = torch.nn.Sequential(module.dense, Bottleneck(parts))
-            module.LayerNorm.weight.data = torch.tensor(parts["norm.weight"])
-            module.LayerNorm.bias.data = torch.tensor(parts["norm.bias"])
-
-
 @contextmanager
 def prefixed(inputs):
     """Put keys and values in front of a text's own in torch's attention, layer by layer."""
-    import torch
-
     plain = torch.nn.functional.scaled_dot_product_attention
     layers = iter(range(len(inputs) // 2))
 
@@ -70,18 +44,14 @@ def prefixed(inputs):
             attn_mask = torch.cat([visible.to(attn_mask.dtype), attn_mask], dim=3)
         return plain(query, key, value, attn_mask=attn_mask, **settings)
 
-    torch.nn.functional.scaled_dot_product_attention = attention
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ATTENTION, attention)
         yield
-    finally:
-        torch.nn.functional.scaled_dot_product_attention = plain
 
 
 @contextmanager
 def noted():
     """Record the keys and values of torch's attention, layer by layer."""
-    import torch
-
     plain = torch.nn.functional.scaled_dot_product_attention
     arrays = {}
 
@@ -91,17 +61,13 @@ def noted():
         arrays[f"past_key_values.{layer}.value"] = value.numpy().copy()
         return plain(query, key, value, **settings)
 
-    torch.nn.functional.scaled_dot_product_attention = attention
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ATTENTION, attention)
         yield arrays
-    finally:
-        torch.nn.functional.scaled_dot_product_attention = plain
 
 
 def constant(model, inputs):
     """A graph with constants instead of optional inputs, like a task's separate export."""
-    import onnx
-
     graph = onnx.ModelProto()
     graph.CopyFrom(model)
     for tensor in graph.graph.initializer:
