@@ -50,8 +50,9 @@ def find_mode(
 
     y = labels[:, None]
 
-    def objective(logits: Floats, penalty: float) -> float:
-        return -float(link.losses(y, logits[:, None]).sum()) - penalty / 2
+    def objective(dual: Floats, shift: Floats) -> float:
+        losses = link.losses(y, (expected + shift)[:, None])
+        return -float(losses.sum()) - float(dual @ shift) / 2
 
     def derivatives(logits: Floats) -> tuple[Floats, Floats]:
         """Minus the loss's first derivative, and its second, at each row."""
@@ -60,7 +61,7 @@ def find_mode(
 
     dual = np.zeros(len(labels)) if start is None else start
     shift = kernel @ dual
-    value = objective(expected + shift, dual @ shift)
+    value = objective(dual, shift)
     for _ in range(_STEPS):
         gradient, curvature = derivatives(expected + shift)
         root = np.sqrt(curvature)
@@ -71,8 +72,7 @@ def find_mode(
         step = right_side - root * solution - dual
         move = kernel @ step
         for _ in range(_HALVINGS):
-            logits = expected + shift + move
-            new = objective(logits, (dual + step) @ (shift + move))
+            new = objective(dual + step, shift + move)
             if new >= value:
                 break
             step, move = step / 2, move / 2
