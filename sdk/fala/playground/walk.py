@@ -31,12 +31,12 @@ from fala.release.fitting import fit_head, kind_of
 from fala.release.metrics import averaged, f1, scores
 from fala.release.population.annotators import LEAST_ANNOTATORS, LEAST_ROWS, rows_by_name
 from fala.release.population.learning import (
-    Show,
     annotated_rows,
     check_head,
     learn_prior,
     write_learned,
 )
+from fala.release.population.left_out import Show
 from fala.release.user_rows import Rows
 from fala.report import Report
 from fala.solver.judge import f1_threshold

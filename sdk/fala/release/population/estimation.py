@@ -8,8 +8,10 @@ from functools import cached_property
 
 import numpy as np
 
+from fala.model.heads import Vectors
 from fala.model.links import LABELS, Link
-from fala.release.population.annotators import Annotator, Floats, Inputs, chunks
+from fala.model.losses import Floats
+from fala.release.population.annotators import Annotator, chunks
 
 _STEPS = 50
 _HALVINGS = 20
@@ -85,7 +87,7 @@ def find_mode(
     return Mode(dual, derivatives(expected + shift)[1])
 
 
-def whiten(kernel: Floats, curvature: Floats, rows: Inputs) -> None:
+def whiten(kernel: Floats, curvature: Floats, rows: Vectors) -> None:
     """Multiply rows (n, d) in place by R, where R'R = (K + diag(1 / curvature))^-1.
 
     With X = R rows the posterior covariance is S - S X'X S (the same, equation 3.27).

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -16,22 +15,14 @@ from fala.errors import BundleMismatchError, RowError
 from fala.examples import Example
 from fala.model.heads import Head, Vectors
 from fala.model.links import Tags
+from fala.model.losses import Floats
 from fala.model.prior import PopulationPrior
 from fala.release.device_fit import SparseRows, one_blas_thread
-from fala.release.population.annotators import (
-    LEAST_ANNOTATORS,
-    Annotator,
-    Floats,
-    Inputs,
-    gather_annotators,
-)
+from fala.release.population.annotators import LEAST_ANNOTATORS, Annotator, gather_annotators
 from fala.release.population.choice import ESTIMATES, FOLDS, Choice, Map, choose_prior
-from fala.release.population.left_out import cross_fitted_logits
+from fala.release.population.left_out import Show, cross_fitted_logits
 from fala.release.population.scales import choose_scales, training_sets, trials
 from fala.release.user_rows import Row
-
-#: Shows the progress of a step of some name and length; its value has ``update(n)``.
-Show: TypeAlias = Callable[[str, int], AbstractContextManager[Any]]
 
 
 @dataclass(frozen=True)
@@ -48,7 +39,7 @@ class AnnotatedRows:
     """
 
     head: Head
-    inputs: Inputs
+    inputs: Vectors
     words: SparseRows | None
     logits: Floats
     labels: Floats

@@ -6,18 +6,19 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from fala.model.heads import Head
+from fala.model.heads import Head, Vectors
+from fala.model.losses import Floats
 from fala.model.prior import PopulationPrior
 from fala.release.device_fit import (
     Block,
+    Inputs,
     LeftOut,
     SparseRows,
     TrainingSet,
     blocks_of,
     default_scales,
 )
-from fala.release.device_fit import Inputs as BlockInputs
-from fala.release.population.annotators import MOST_ROWS, Floats, Inputs, evenly, rows_by_name
+from fala.release.population.annotators import MOST_ROWS, evenly, rows_by_name
 
 #: The compared scales of a block. If a block has no information about people, 0 fixes the vendor's
 #: weights.
@@ -35,7 +36,7 @@ _SWEEPS = 2
 
 def training_sets(
     head: Head,
-    inputs: Inputs,
+    inputs: Vectors,
     words: SparseRows | None,
     logits: Floats,
     labels: Floats,
@@ -64,10 +65,10 @@ def training_sets(
         name = order[position]
         rows = enough[name][evenly(len(enough[name]), MOST_ROWS)]
         user_words = None if words is None else words.take(rows)
-        head_logits = Block(BlockInputs(logits[rows].astype(np.float32)), identity)
+        head_logits = Block(Inputs(logits[rows].astype(np.float32)), identity)
         blocks = [
             Block(block.inputs, np.zeros_like(block.weight), block.prior)
-            for block in blocks_of(head, BlockInputs(inputs[rows]), user_words, priors[name])
+            for block in blocks_of(head, Inputs(inputs[rows]), user_words, priors[name])
         ]
         shares, bias = labels[rows], np.zeros_like(head.bias)
         missing = np.full(shares.shape, np.nan)
