@@ -15,35 +15,13 @@ from fala.errors import BundleMismatchError, RowError
 from fala.examples import Example
 from fala.model.heads import Head, Vectors
 from fala.model.links import Tags
-from fala.model.losses import Floats
 from fala.model.prior import PopulationPrior
-from fala.release.device_fit import SparseRows, one_blas_thread
+from fala.release.device_fit import one_blas_thread
 from fala.release.population.annotators import LEAST_ANNOTATORS, Annotator, gather_annotators
 from fala.release.population.choice import ESTIMATES, FOLDS, Choice, Map, choose_prior
 from fala.release.population.left_out import Show, cross_fitted_logits
-from fala.release.population.scales import choose_scales, training_sets, trials
+from fala.release.population.scales import AnnotatedRows, choose_scales, training_sets, trials
 from fala.release.user_rows import Row
-
-
-@dataclass(frozen=True)
-class AnnotatedRows:
-    """Public rows of named annotators, as inputs of a head.
-
-    Attributes:
-        head: The head.
-        inputs: ``Head.inputs``, shape (n, D).
-        words: ``Head.words``.
-        logits: ``cross_fitted_logits``, shape (n, C).
-        labels: ``Head.label_shares``, shape (n, C).
-        names: Each row's annotator.
-    """
-
-    head: Head
-    inputs: Vectors
-    words: SparseRows | None
-    logits: Floats
-    labels: Floats
-    names: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -165,9 +143,7 @@ def learn_scales(
     Returns:
         The scales; None if too few annotators have enough rows.
     """
-    people = training_sets(
-        rows.head, rows.inputs, rows.words, rows.logits, rows.labels, rows.names, priors
-    )
+    people = training_sets(rows, priors)
     if len(people) < LEAST_ANNOTATORS:
         return None
     length = len(people) * trials(len(people[0].blocks) - 1)
