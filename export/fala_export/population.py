@@ -12,7 +12,6 @@ from fala.release import unique_texts, write_again
 from fala.release.population.annotators import LEAST_ANNOTATORS, enough_rows, rows_by_name
 from fala.release.population.choice import Fold
 from fala.release.population.learning import (
-    AnnotatedRows,
     annotated,
     annotated_rows,
     check_head,
@@ -20,7 +19,7 @@ from fala.release.population.learning import (
     learn_scales,
     write_learned,
 )
-from fala.release.population.scales import LEAST_ROWS
+from fala.release.population.scales import LEAST_ROWS, AnnotatedRows
 from fala_export.embedding import Embedder
 from fala_export.settings import PriorSettings
 from fala_export.training.public_rows import PublicRows

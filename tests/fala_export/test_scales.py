@@ -12,7 +12,14 @@ from fala.release.population import learning as commands
 from fala.release.population.annotators import gather_annotators
 from fala.release.population.choice import FOLDS, choose_prior
 from fala.release.population.estimation import estimate, isotropic
-from fala.release.population.scales import GRID, SLOPES, choose_scales, training_sets, trials
+from fala.release.population.scales import (
+    GRID,
+    SLOPES,
+    AnnotatedRows,
+    choose_scales,
+    training_sets,
+    trials,
+)
 from public_data import write_rows
 from public_people import verdicts
 
@@ -48,10 +55,11 @@ def logits_of(head, inputs):
     return inputs.astype(float) @ head.weight.T.astype(float) + head.bias
 
 
-def sets_of(head, data):
+def sets_of(head, data, logits=None):
     inputs, labels, names = data
-    logits = logits_of(head, inputs)
-    return training_sets(head, inputs, None, logits, labels, names, dict.fromkeys(names))
+    logits = logits_of(head, inputs) if logits is None else logits
+    rows = AnnotatedRows(head, inputs, None, logits, labels, names)
+    return training_sets(rows, dict.fromkeys(names))
 
 
 def test_the_planted_spread_is_chosen():
@@ -83,17 +91,17 @@ def test_people_who_agree_with_the_vendor_have_small_scales():
 
 def test_passed_logits_replace_those_of_the_head():
     head = make_head(dimension=D)
-    inputs, labels, names = people(head, [1.0], count=2, rows=40)
-    logits = logits_of(head, inputs)
-    passed = training_sets(head, inputs, None, logits, labels, names, dict.fromkeys(names))[0]
+    inputs, labels, _ = data = people(head, [1.0], count=2, rows=40)
+    passed = sets_of(head, data)[0]
     plain = TrainingSet(
         blocks_of(head, Inputs(inputs[:40]), None, None),
         head.bias, labels[:40], np.full((40, 1), np.nan),
     )  # fmt: skip
     same = fit_device(plain, (1.0, 0.4)).full.left_out
     np.testing.assert_allclose(fit_device(passed, (0.0, 1.0, 0.4)).full.left_out, same, atol=1e-4)
+    logits = logits_of(head, inputs)
     logits += np.random.default_rng(6).normal(size=logits.shape)
-    noisy = training_sets(head, inputs, None, logits, labels, names, dict.fromkeys(names))[0]
+    noisy = sets_of(head, data, logits)[0]
     np.testing.assert_allclose(noisy.vendor_logits(), logits[:40], atol=1e-5)
 
 
@@ -103,10 +111,7 @@ def test_annotators_have_30_to_500_rows():
     names[:30] = ["thirty"] * 30
     names[30:59] = ["twenty-nine"] * 29
     names[59:69] = [None] * 10
-    thirty, many = training_sets(
-        head, inputs, None, logits_of(head, inputs), labels, names,
-        dict.fromkeys({*names} - {None}),
-    )  # fmt: skip
+    thirty, many = sets_of(head, (inputs, labels, names))
     np.testing.assert_array_equal(thirty.blocks[1].inputs.coordinates, inputs[:30])
     np.testing.assert_array_equal(thirty.labels, labels[:30])
     assert len(many) == 500

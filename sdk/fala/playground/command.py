@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -238,7 +238,7 @@ def _walk(options: Options) -> None:
     if rows.link == LABELS and (remark := numbers_as_classes(rows.labels, rows.source)):
         click.echo(remark, err=True)
     with temporary_folder() as folder:
-        old, new = prepare(old_bundle, new_bundle, rows, users, folder, _text_progress, progress)
+        old, new = prepare(old_bundle, new_bundle, rows, users, folder, progress)
         if not options.as_json:
             click.echo(tables.heading(old, new, rows, len(users), options.limits))
         results: list[dict[str, Any]] = []
@@ -332,10 +332,3 @@ def _rows(options: Options, bundles: Sequence[Bundle]) -> Rows:
     if options.paper and link != LABELS:
         raise DataError("--paper is for exclusive labels, not for ratings")
     return load_rows(options.data, options.columns, options.seed, link)
-
-
-def _text_progress(chunks: Iterable[list[str]], label: str, total: int) -> Iterator[list[str]]:
-    with progress(label, total) as bar:
-        for chunk in chunks:
-            yield chunk
-            bar.update(len(chunk))

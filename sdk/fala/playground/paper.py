@@ -58,9 +58,7 @@ class Recipe:
 
     def __init__(self, old: Path, new: Path, head: Head) -> None:
         self._old, self._new = Bundle.open(old).backbone(), Bundle.open(new).backbone()
-        self._head = Head(
-            head.task, head.labels, head.weight, head.bias, head.query, None, head.dimension
-        )
+        self._head = head.without_words()
 
     def fit(
         self,

@@ -8,7 +8,7 @@ forward pass, and once after the budget.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,12 +31,12 @@ from fala.release.fitting import fit_head, kind_of
 from fala.release.metrics import averaged, f1, scores
 from fala.release.population.annotators import LEAST_ANNOTATORS, LEAST_ROWS, rows_by_name
 from fala.release.population.learning import (
-    Show,
     annotated_rows,
     check_head,
     learn_prior,
     write_learned,
 )
+from fala.release.population.left_out import Show
 from fala.release.user_rows import Rows
 from fala.report import Report
 from fala.solver.judge import f1_threshold
@@ -49,9 +49,6 @@ MODELS = ("old_personal", "new_global", "instant", "fala", "paper")
 
 #: Texts that are encoded between two steps of progress.
 CHUNK = 256
-
-#: Wraps the chunks of a long loop: (chunks, label, total number of items) -> chunks.
-Progress = Callable[[Iterable[list[str]], str, int], Iterable[list[str]]]
 
 
 @dataclass(frozen=True)
@@ -85,7 +82,6 @@ def prepare(
     rows: Rows,
     users: Sequence[str],
     folder: Path,
-    progress: Progress,
     show: Show,
 ) -> tuple[Side, Side]:
     """Make two releases of two bundles, with a bridge from the old one in the new one.
@@ -101,8 +97,7 @@ def prepare(
         rows: The data.
         users: The simulated users.
         folder: Folder for a release that is not one of the two files.
-        progress: Shows progress over texts.
-        show: Shows progress of other steps.
+        show: Shows progress.
 
     Raises:
         FalaError: A bundle or the rows cannot be used.
@@ -111,7 +106,7 @@ def prepare(
     has_bridge, same_backbone = source in new.bridges(), source == new.backbone_digest
     public = [] if has_bridge or same_backbone else unique_texts(row.example for row in rows.public)
     before, after = (
-        _side(bundle, rows, users, public, folder / name, progress, show)
+        _side(bundle, rows, users, public, folder / name, show)
         for bundle, name in ((old, "old.fala"), (new, "new.fala"))
     )
     if has_bridge:
@@ -275,7 +270,6 @@ def _side(
     users: Sequence[str],
     public: Sequence[str],
     release: Path,
-    progress: Progress,
     show: Show,
 ) -> Side:
     """Encode the needed texts, and write a release with a fitted head if the bundle has none."""
@@ -285,10 +279,12 @@ def _side(
     tests = [row.example for user in users for row in rows.users[user].test]
     texts = list(dict.fromkeys([*public, *unique_texts(fitted_on), *unique_texts(tests)]))
     backbone = bundle.backbone()
-    chunks = [texts[start : start + CHUNK] for start in range(0, len(texts), CHUNK)]
     embeddings: dict[str, Vectors] = {}
-    for chunk in progress(chunks, f"{name}: texts", len(texts)):
-        embeddings.update(zip(chunk, backbone.encode(chunk), strict=True))
+    with show(f"{name}: texts", len(texts)) as bar:
+        for start in range(0, len(texts), CHUNK):
+            chunk = texts[start : start + CHUNK]
+            embeddings.update(zip(chunk, backbone.encode(chunk), strict=True))
+            bar.update(len(chunk))
     if has_head and head is not None:
         return Side(name, bundle.path, head, embeddings, has_head=True)
     labels = [row.label for row in rows.public if row.label is not None]

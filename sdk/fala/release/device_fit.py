@@ -14,12 +14,11 @@ from fala.solver.fit import (
     DENSE_SCALE,
     LEXICAL_SCALE,
     SLOPE_SCALE,
-    Fit,
     default_scales,
 )
 from fala.solver.fit import fit as fit_device
 from fala.solver.gaussian import SLOPE_DEVIATION, evidence_of, gaussian_around, whiten
-from fala.solver.judge import Verdict, judge
+from fala.solver.judge import judge
 from fala.solver.newton import Problem, Work, minimize_by_gram
 from fala.solver.threads import one_blas_thread
 from fala.solver.training import Block, Inputs, TrainingSet, blocks_of
@@ -31,12 +30,10 @@ __all__ = [
     "SLOPE_DEVIATION",
     "SLOPE_SCALE",
     "Block",
-    "Fit",
     "Inputs",
     "LeftOut",
     "SparseRows",
     "TrainingSet",
-    "Verdict",
     "Work",
     "blocks_of",
     "default_scales",

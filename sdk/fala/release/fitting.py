@@ -42,12 +42,10 @@ from fala.model.links import (
 from fala.model.losses import Floats, check_arrays
 from fala.release.joint import Joint, fit_joint, left_out
 from fala.release.joint_rows import JointExamples
-from fala.release.paper.fit import Evidence, fit_paper
 from fala.release.public_logits import with_public
 from fala.solver.design import DenseRows, Rows
 from fala.solver.inverses import over_blocks
-from fala.solver.newton import Evidence as Evidences
-from fala.solver.newton import Problem, apart, update
+from fala.solver.newton import Evidence, Problem, apart, minimize, update
 from fala.solver.threads import one_blas_thread
 from fala.text.lexicon import Lexicon
 from fala.text.ngrams import BUCKETS
@@ -58,8 +56,7 @@ _GRID = np.logspace(-6, 1, 15)
 
 # Standard deviation of a practically free bias.
 _FREE = 100.0
-# For more than two labels: the number of folds, and the ratio to the least loss at which the search
-# for a penalty ends.
+# The number of folds, and the ratio to the least loss at which the search for a penalty ends.
 _FOLDS, _ENOUGH = 3, 1.1
 # A fit ends when the next step would change logits by less than this share.
 _TOLERANCE = 1e-8
@@ -390,44 +387,28 @@ def in_order(labels: Iterable[str]) -> list[str]:
 
 def _fit(
     inputs: Vectors, rows: PublicRows, prior_mean: float
-) -> tuple[Floats, Floats, float, float | None]:
-    """Theta (C, d), the biases (C,) and the chosen penalty of a head without words.
+) -> tuple[Floats, Floats, float, float]:
+    """Fit a head without words; its theta shrinks to ``prior_mean``.
 
-    If folds chose the penalty, also the mean loss on left-out rows.
+    The penalty is chosen by leave-one-out for two labels, else by folds: for several logits the
+    one-step approximation of leave-one-out is too optimistic with weak penalties.
+
+    Returns:
+        Theta (C, d), the biases (C,), the penalty, and the mean loss on left-out rows.
     """
-    shares, counts = rows.shares, rows.counts
     x = inputs.astype(np.float64)
     scale = float(np.mean(x**2)) * x.shape[1] or 1.0
-    with one_blas_thread():
-        if shares.shape[1] > 1 or rows.numbers is not None:
-            return _fit_by_folds(x, rows, scale, prior_mean)
-        evidence = Evidence.of(x[:, None, :], labels=shares, weights=counts)
-        fit = fit_paper(evidence, prior_mean=prior_mean, lambdas=_GRID * scale)
-        return fit.theta, fit.bias, fit.lambda_, None
-
-
-def _fit_by_folds(
-    x: Floats, rows: PublicRows, scale: float, prior_mean: float
-) -> tuple[Floats, Floats, float, float]:
-    """The same fit for C > 2 labels or a rating, by ``fala.solver.newton``.
-
-    Its time is proportional to C, not C^3.
-
-    The penalty is chosen by folds: for several logits the one-step approximation of leave-one-out
-    is too optimistic with weak penalties.
-    """
-    n = len(rows.shares)
+    n = len(x)
     zeros = np.zeros_like(rows.shares)
     offset = zeros + prior_mean * x.sum(axis=1, keepdims=True)
-    evidence = Evidences(rows.shares, rows.counts, zeros, np.zeros(n), rows.link)
+    evidence = Evidence(rows.shares, rows.counts, zeros, np.zeros(n), rows.link)
     folds = np.array_split(np.random.default_rng(0).permutation(n), min(_FOLDS, n))
+    one_by_one = zeros.shape[1] == 1 and rows.numbers is None
 
-    def problem(lambda_: float) -> Problem[DenseRows]:
+    def problem(lambda_: float) -> Problem[Rows]:
         """J, with |delta|^2 / 2 = n lambda |theta|^2 and a practically free bias."""
         columns = np.hstack([x / math.sqrt(2 * n * lambda_), np.full((n, 1), _FREE)])
         return Problem(DenseRows(columns), zeros, offset, evidence)
-
-    best, least = 0.0, math.inf
 
     def minimum(problem: Problem[Rows]) -> Floats:
         """The minimum of J, by one factor for all logits, as none is left out here."""
@@ -435,19 +416,25 @@ def _fit_by_folds(
         inverse = over_blocks(problem.rows, weights)
         return update(problem, problem.start, apart(problem, weights, inverse), _TOLERANCE)
 
-    for lambda_ in map(float, scale * _GRID[::-1]):
-        whole, left_out = problem(lambda_), zeros.copy()
+    def left_out(whole: Problem[Rows]) -> Floats:
+        if one_by_one:
+            return minimize(whole).left_out
+        z = zeros.copy()
         for fold in folds:
             training = np.setdiff1d(np.arange(n), fold)
             if len(training):
-                point = minimum(whole.take(training))
-                left_out[fold] = whole.take(fold).logits(point)
-        loss = evidence.loss(left_out) / float(rows.counts.sum())
-        if loss < least * (1 - 1e-9):
-            best, least = lambda_, loss
-        elif loss > _ENOUGH * least:
-            break
-    point = minimum(problem(best))
+                z[fold] = whole.take(fold).logits(minimum(whole.take(training)))
+        return z
+
+    best, least = 0.0, math.inf
+    with one_blas_thread():
+        for lambda_ in map(float, scale * _GRID[::-1]):
+            loss = evidence.loss(left_out(problem(lambda_))) / float(rows.counts.sum())
+            if loss < least * (1 - 1e-9):
+                best, least = lambda_, loss
+            elif loss > _ENOUGH * least:
+                break
+        point = minimum(problem(best))
     theta = point[:, :-2] / math.sqrt(2 * n * best) + prior_mean
     return theta, _FREE * point[:, -2], best, least
 

@@ -184,8 +184,6 @@ class _Search:
                         if (new_loss := self._loss(candidate)) >= loss * (1 - _BETTER):
                             break
                         point, loss = candidate, new_loss
-                    else:
-                        continue
             if point == before:
                 break
         return point, loss

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from fala.model.links import LABELS, Link
 from fala.model.losses import Floats
+from fala.solver.design import CentredRows, DenseRows, JointRows, Rows
 from fala.solver.newton import Evidence, Problem, update
 from fala.text.sparse_rows import SparseRows
 
@@ -80,13 +81,12 @@ class JointProblem:
             squares.append(np.maximum(values, 0.0))
         self.ngrams = _frequent(examples)
         words = _columns(examples.words, self.ngrams)
-        self._word_mean = _sums(words, words.values) / len(words)
-        lengths = _sums(words, np.square(words.values, dtype=np.float64))
-        squares.append(np.maximum(lengths - len(words) * self._word_mean**2, 0.0))
+        self._words = CentredRows(words, words.mean(), 1.0)
+        squares.append(self._words.squares(np.ones(len(words))))
         self.kappas = [float(square.sum()) / len(words) or 1.0 for square in squares]
         self._sizes = [len(square) for square in squares]
         self._squares = np.concatenate(squares)
-        self._rows = _Rows(dense, _Words(words), self._word_mean, np.cumsum(self._sizes))
+        self._parts: tuple[Rows, ...] = (*map(DenseRows, dense), self._words)
 
     def minimize(
         self, scales: Sequence[float], weights: Floats, start: Floats | None, tolerance: float
@@ -107,8 +107,9 @@ class JointProblem:
         evidence = Evidence(
             labels, weights * self.examples.counts, zeros, np.zeros(count), self.examples.link
         )
-        roots = np.append(np.repeat(np.sqrt(np.divide(scales, self.kappas)), self._sizes), _FREE)
-        rows = replace(self._rows, roots=roots)
+        of_blocks = np.sqrt(np.divide(scales, self.kappas))
+        rows = JointRows(self._parts, tuple(of_blocks.tolist()), _FREE)
+        roots = np.append(np.repeat(of_blocks, self._sizes), _FREE)
         problem = Problem(rows, zeros, zeros + self.examples.start[:, None], evidence)
         point = problem.start
         tolerances = [*_STAGES, tolerance]
@@ -129,9 +130,9 @@ class JointProblem:
         Returns:
             Weights of the dense parts, (C, D), and the n-grams, (C, width); biases, (C,).
         """
-        *dense, words, bias = np.split(point, self._rows.edges, axis=1)
+        *dense, words, bias = np.split(point, np.cumsum(self._sizes), axis=1)
         weights = [part @ axes.T for part, axes in zip(dense, self._axes, strict=True)]
-        offset = bias[:, 0] - words @ self._word_mean
+        offset = bias[:, 0] - words @ self._words.centre
         for weight, mean in zip(weights, self._means, strict=True):
             offset = offset - weight @ mean
         lexical = np.zeros((len(point), self.examples.words.width))
@@ -140,63 +141,21 @@ class JointProblem:
 
 
 @dataclass(frozen=True, eq=False)
-class _Rows:
-    """The concatenated rows of the blocks and the bias's column, each column times its root."""
+class _ByScipy(SparseRows):
+    """Rows with products by SciPy, in half the time of NumPy's sums."""
 
-    dense: Sequence[Floats]
-    words: _Words
-    word_mean: Floats
-    edges: NDArray[np.int64]
-    roots: Floats = field(default_factory=lambda: np.ones(0))
+    matrix: csr_array
 
-    @property
-    def size(self) -> int:
-        return len(self.roots)
+    @cached_property
+    def _transposed(self) -> csr_array:
+        return self.matrix.T.tocsr()
 
-    def __len__(self) -> int:
-        return len(self.dense[0])
-
-    def times(self, delta: Floats) -> Floats:
-        *dense, words, bias = np.split(self.roots * delta, self.edges, axis=1)
-        z = np.tile(bias[:, 0], (len(self), 1))
-        for block, part in zip(self.dense, dense, strict=True):
-            z += block @ part.T
-        if words.any():  # a search starts without them
-            z += self.words.times(words) - words @ self.word_mean
-        return z
+    def times(self, weight: NDArray[np.floating]) -> Floats:
+        """See ``SparseRows``."""
+        return np.asarray(self.matrix @ np.ascontiguousarray(weight.T))
 
     def gather(self, numbers: Floats) -> Floats:
-        total = numbers.sum(axis=0)[:, None]
-        parts = [numbers.T @ block for block in self.dense]
-        if self.roots[self.edges[-2] : self.edges[-1]].any():
-            parts.append(self.words.gather(numbers) - total * self.word_mean)
-        else:
-            parts.append(np.zeros((len(total), len(self.word_mean))))
-        return np.asarray(self.roots * np.hstack([*parts, total]))
-
-
-class _Words:
-    """Products with n-grams: by SciPy if it is installed, in half the time of NumPy's sums."""
-
-    def __init__(self, rows: SparseRows) -> None:
-        self._rows = rows
-        self._matrix: csr_array | None = None
-        try:
-            self._matrix = sparse_array(rows)
-        except ImportError:  # in a base install
-            return
-        self._transposed = self._matrix.T.tocsr()
-
-    def times(self, weight: Floats) -> Floats:
-        """See ``SparseRows.times``."""
-        if self._matrix is None:
-            return self._rows.times(weight)
-        return np.asarray(self._matrix @ np.ascontiguousarray(weight.T))
-
-    def gather(self, numbers: Floats) -> Floats:
-        """See ``SparseRows.gather``."""
-        if self._matrix is None:
-            return self._rows.gather(numbers)
+        """See ``SparseRows``."""
         return np.asarray(self._transposed @ numbers).T
 
 
@@ -237,9 +196,9 @@ def _columns(rows: SparseRows, chosen: NDArray[np.int64]) -> SparseRows:
     buckets = numbers[rows.buckets]
     present = buckets >= 0
     starts = np.append(0, np.cumsum(present))[rows.starts]
-    return SparseRows(starts, buckets[present], rows.values[present], len(chosen))
-
-
-def _sums(rows: SparseRows, numbers: NDArray[np.floating]) -> Floats:
-    """Sums over every column's entries of numbers (nnz,), shape (width,)."""
-    return np.asarray(np.bincount(rows.buckets, numbers, rows.width), dtype=np.float64)
+    columns = SparseRows(starts, buckets[present], rows.values[present], len(chosen))
+    try:
+        matrix = sparse_array(columns)
+    except ImportError:  # in a base install
+        return columns
+    return _ByScipy(columns.starts, columns.buckets, columns.values, columns.width, matrix)

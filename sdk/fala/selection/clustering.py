@@ -17,7 +17,6 @@ from fala.selection.graph import (
     Graph,
     Indices,
     Vectors,
-    build_graph,
     edge_keys,
     nearest_neighbours,
     row_blocks,
@@ -81,25 +80,6 @@ class Oracle:
             return position
         self.queries += len(answers)
         return -1
-
-
-def kwikbucks(
-    embeddings: npt.ArrayLike,
-    labels: npt.ArrayLike | None,
-    *,
-    neighbours: int,
-    budget: int,
-    seed: int,
-) -> Clustering:
-    """Cluster examples by KwikBucks; see `build_graph` for the graph, `cluster_graph` for the rest.
-
-    Raises:
-        DataError: Embeddings, labels or neighbours cannot be used.
-        BudgetError: The budget is negative.
-    """
-    return cluster_graph(
-        build_graph(embeddings, labels, neighbours=neighbours), budget=budget, seed=seed
-    )
 
 
 def cluster_graph(graph: Graph, *, budget: int, seed: int) -> Clustering:

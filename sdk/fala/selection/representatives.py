@@ -15,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from fala.errors import BudgetError, DataError, shown
-from fala.selection.clustering import kwikbucks, mean_directions, members_of
+from fala.selection.clustering import cluster_graph, mean_directions, members_of
 from fala.selection.graph import (
     Indices,
     Vectors,
+    build_graph,
     classes_of,
     nearest_of,
     row_blocks,
@@ -123,13 +124,12 @@ def _correlation(
     most = max(_LARGEST_SAMPLE, _SAMPLED * count)
     if total > most:
         sampled = np.sort(np.random.default_rng(seed).choice(total, most, replace=False))
-    clustering = kwikbucks(
+    graph = build_graph(
         unit[sampled],
         None if labels is None else classes_of(labels, total)[sampled],
         neighbours=_default_neighbours(len(sampled), count) if neighbours is None else neighbours,
-        budget=_QUERIES_PER_EXAMPLE * len(sampled),
-        seed=seed,
     )
+    clustering = cluster_graph(graph, budget=_QUERIES_PER_EXAMPLE * len(sampled), seed=seed)
     if len(sampled) == total:
         return clustering.assignment, clustering.queries
     assignment = nearest_of(unit, unit[sampled[clustering.pivots]])

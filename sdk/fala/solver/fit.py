@@ -43,7 +43,6 @@ from fala.solver.newton import (
     add,
     minimize,
     minimize_many,
-    minimize_sample,
     over_columns,
     update,
 )
@@ -120,7 +119,7 @@ def fit(
     problem = every if used.all() else every.take(chosen)
     if len(chosen) > LARGEST and not over_columns(problem.rows):
         sample = np.sort(np.random.default_rng(0).permutation(len(chosen))[:LARGEST])
-        sampled = minimize_sample(problem, sample)
+        sampled = minimize(problem.take(sample))  # for the leave-one-out logits
         left_out = every.logits(sampled.point)
         left_out[chosen[sample]] = sampled.left_out
         minimum = sampled

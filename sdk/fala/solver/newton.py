@@ -336,12 +336,6 @@ def minimize_by_gram(problem: Problem[GramRows], near: Floats | None = None) -> 
     return _over_examples(problem, problem.rows.gram, near)
 
 
-def minimize_sample(problem: Problem[Rows], sample: NDArray[np.int64]) -> Minimum:
-    """Minimize J of a sample, by position, for the leave-one-out logits."""
-    few = problem.take(sample)
-    return _over_examples(few, few.rows.gram(single=True))
-
-
 def _join(minima: Sequence[Minimum]) -> Minimum:
     """The minimum of logits that are minimized by themselves."""
     if len(minima) == 1:

@@ -38,10 +38,6 @@ def rows_of(labels=2, public=60, train=60, test=40, labelled=True):
     return gather_rows(read_rows(json.dumps(line).encode() for line in lines), "test rows")
 
 
-def silent(chunks, _label, _total):
-    return chunks
-
-
 @pytest.fixture
 def bundles(tmp_path):
     """A backbone of word vectors and an encoder, without heads."""
@@ -55,7 +51,7 @@ def folder(tmp_path):
 
 
 def prepare(bundles, rows, folder):
-    return walk.prepare(*bundles, rows, USERS, folder, silent, progress)
+    return walk.prepare(*bundles, rows, USERS, folder, progress)
 
 
 @pytest.fixture(scope="module")

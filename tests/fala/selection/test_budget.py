@@ -4,7 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fala.errors import BudgetError
-from fala.selection.clustering import cluster_graph, kwikbucks
+from fala.selection.clustering import cluster_graph
+from fala.selection.graph import build_graph
 from graphs import everything, random_graph, record_queries
 
 # The budget
@@ -24,7 +25,8 @@ def test_clustering_keeps_the_budget_and_assigns_all(count, neighbours, budget, 
     labels = random.integers(-1, classes, size=count) if classes else None
     with pytest.MonkeyPatch.context() as patch:
         oracles = record_queries(patch)
-        result = kwikbucks(embeddings, labels, neighbours=neighbours, budget=budget, seed=seed)
+        graph = build_graph(embeddings, labels, neighbours=neighbours)
+        result = cluster_graph(graph, budget=budget, seed=seed)
     (oracle,) = oracles
     assert result.queries == oracle.queries == len(oracle.single) + len(oracle.crossed) <= budget
     assert result.assignment.shape == (count,)
@@ -43,4 +45,4 @@ def test_no_pair_is_queried_twice(monkeypatch):
 
 def test_a_negative_budget_is_rejected():
     with pytest.raises(BudgetError):
-        kwikbucks(np.eye(3), None, neighbours=1, budget=-1, seed=0)
+        cluster_graph(build_graph(np.eye(3), None, neighbours=1), budget=-1, seed=0)

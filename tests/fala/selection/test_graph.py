@@ -3,7 +3,7 @@ import pytest
 
 from fala.errors import DataError
 from fala.selection import graph as graphs_of
-from fala.selection.clustering import kwikbucks
+from fala.selection.clustering import cluster_graph
 from fala.selection.graph import (
     build_graph,
     nearest_neighbours,
@@ -71,7 +71,9 @@ def test_an_unlabelled_example_may_join_either_class():
 
 def test_clusters_do_not_mix_labels():
     labels = np.random.default_rng(1).integers(0, 2, size=200)
-    clustering = kwikbucks(vectors(200), labels, neighbours=20, budget=20_000, seed=0)
+    clustering = cluster_graph(
+        build_graph(vectors(200), labels, neighbours=20), budget=20_000, seed=0
+    )
     assert len(clustering.pivots) < 100
     np.testing.assert_array_equal(labels[clustering.pivots][clustering.assignment], labels)
 
@@ -79,14 +81,14 @@ def test_clusters_do_not_mix_labels():
 def test_a_zero_vector_is_its_own_cluster():
     embeddings = vectors(20)
     embeddings[[3, 11]] = 0
-    clustering = kwikbucks(embeddings, None, neighbours=19, budget=1000, seed=0)
+    clustering = cluster_graph(build_graph(embeddings, None, neighbours=19), budget=1000, seed=0)
     assert np.bincount(clustering.assignment)[clustering.assignment[[3, 11]]].tolist() == [1, 1]
     assert len(clustering.pivots) == 3
 
 
 def test_duplicates_share_a_cluster():
     embeddings = np.repeat(np.eye(4), 5, axis=0)
-    clustering = kwikbucks(embeddings, None, neighbours=4, budget=2000, seed=2)
+    clustering = cluster_graph(build_graph(embeddings, None, neighbours=4), budget=2000, seed=2)
     assert len(clustering.pivots) == 4
     np.testing.assert_array_equal(clustering.assignment, np.repeat(clustering.assignment[::5], 5))
 
@@ -111,4 +113,4 @@ def test_unit_vectors_survive_extreme_lengths():
 )
 def test_unusable_data_is_rejected(embeddings, labels, neighbours):
     with pytest.raises(DataError):
-        kwikbucks(embeddings, labels, neighbours=neighbours, budget=10, seed=0)
+        build_graph(embeddings, labels, neighbours=neighbours)

@@ -236,23 +236,17 @@ class _Search:
         point = Solution(np.zeros(self.rows.shape[1:]), self.bias)
         # From the strongest penalty down: each minimum is the start for the next.
         path = np.sort(lambdas)[::-1]
-        ridge_logits = None
-        if evidence.labels is None and len(path):  # J is the problem itself
-            ridge_logits = problem.leave_one_out_grid(path)
-        for index, lambda_ in enumerate(map(float, path)):
-            if ridge_logits is not None:
-                left_out = self.offset + ridge_logits[index]
+        for lambda_ in map(float, path):
+            if evidence.labels is None:  # J is the problem itself
+                point = problem.solve(lambda_)
             else:
                 point, problem = self._minimize(point, lambda_)
-                left_out = self.offset + problem.leave_one_out(lambda_)
+            left_out = self.offset + problem.leave_one_out(lambda_)
             loss = evidence.loss(left_out)
             if best is None or loss < best.loss * (1 - 1e-9):
                 best = Fit(point.theta, point.bias, lambda_, left_out, loss)
         if best is None:
             raise DataError("no lambda to try")
-        if ridge_logits is not None:
-            point = problem.solve(best.lambda_)
-            best = replace(best, theta=point.theta, bias=point.bias)
         return best
 
     def _problem(self, logits: Floats, weights: Floats, bias: Floats) -> Problem:

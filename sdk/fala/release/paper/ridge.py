@@ -7,13 +7,11 @@ have C rows, and W_i is a weight or a C x C block. With W_i = R_i'R_i it is a pl
 regression of R_i z_i on R_i e_i. A bias without a penalty is eliminated by projection: the span of
 its columns R 1 is removed from rows and targets.
 
-All is solved in float64, without an explicit inverse: for one lambda by a Cholesky factor, and
-leave-one-out for a grid of lambdas by one eigendecomposition.
+All is solved in float64, without an explicit inverse, by a Cholesky factor for each lambda.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -97,18 +95,7 @@ class Problem:
             DataError: See ``solve``.
         """
         alpha = lambda_ * len(self._targets)
-        return self._logits([system.left_out(alpha) for system in self._systems])
-
-    def leave_one_out_grid(self, lambdas: Floats) -> Floats:
-        """``leave_one_out`` for L lambdas, shape (L, n, C)."""
-        if len(lambdas) == 1:
-            return self.leave_one_out(float(lambdas[0]))[None]
-        alphas = lambdas * len(self._targets)
-        return self._logits([system.left_out_grid(alphas) for system in self._systems])
-
-    def _logits(self, left_out: Sequence[Floats]) -> Floats:
-        """The systems' left-out residuals as logits."""
-        residuals = np.concatenate(left_out, axis=-1)
+        residuals = np.hstack([system.left_out(alpha) for system in self._systems])
         if self._roots.ndim == 1:
             return self._targets - residuals / self._roots[:, None]
         return self._targets - np.linalg.solve(self._roots, residuals[..., None])[..., 0]
@@ -219,46 +206,14 @@ class _System:
             residual = self.targets - product(self.rows, self.coefficients(alpha))
             half = factor.solve(self.rows.T).T
             blocks = np.eye(size) - _folds(half, size) - _folds(self.basis, size)
-        return _without(blocks, residual)
-
-    def left_out_grid(self, alphas: Floats) -> Floats:
-        """``left_out`` for L alphas, shape (L, n, size), by one eigendecomposition.
-
-        Dual: X X' = U S U', and I - H is U diag(alpha / (s + alpha)) U'. Primal: X'X = V S V', and
-        H is X V diag(1 / (s + alpha)) (X V)', plus the bias.
-        """
+        if size == 1:
+            # An example that alone decides its own fit has 1 - H_ii = 0 up to rounding.
+            return residual[:, None] / np.maximum(blocks[..., 0], np.finfo(np.float64).eps)
         try:
-            values, vectors = np.linalg.eigh(self.gram)
+            solutions = np.linalg.solve(blocks, residual.reshape(-1, size, 1))
         except np.linalg.LinAlgError as error:
-            raise DataError("the features have no eigendecomposition") from error
-        if self.dual:  # the last are the bias, see ``gram``
-            count = len(values) - self.basis.shape[1]
-            values, vectors = values[:count], vectors[:, :count]
-        rotated = vectors if self.dual else product(self.rows, vectors)
-        factors = 1.0 / (np.maximum(values, 0.0)[:, None] + alphas)
-        if self.dual:
-            factors *= alphas
-        residuals = product(rotated, product(rotated.T, self.targets)[:, None] * factors).T
-        if self.size == 1:
-            blocks = product(rotated**2, factors).T[..., None, None]
-        else:
-            blocks = np.stack([_folds(rotated * np.sqrt(row), self.size) for row in factors.T])
-        if not self.dual:
-            residuals = self.targets - residuals
-            blocks = np.eye(self.size) - blocks - _folds(self.basis, self.size)
-        return _without(blocks, residuals)
-
-
-def _without(blocks: Floats, residuals: Floats) -> Floats:
-    """(I - H_ii)^-1 r_i, shape (..., n, size), from (..., n, size, size) and (..., n size)."""
-    if blocks.shape[-1] == 1:
-        # An example that alone decides its own fit has 1 - H_ii = 0 up to rounding.
-        return residuals[..., None] / np.maximum(blocks[..., 0], np.finfo(np.float64).eps)
-    try:
-        solutions = np.linalg.solve(blocks, residuals.reshape(*blocks.shape[:-1], 1))
-    except np.linalg.LinAlgError as error:
-        raise DataError("lambda is too small for these features: singular") from error
-    return np.asarray(solutions[..., 0], dtype=np.float64)
+            raise DataError("lambda is too small for these features: singular") from error
+        return np.asarray(solutions[..., 0], dtype=np.float64)
 
 
 def _folds(half: Floats, size: int) -> Floats:

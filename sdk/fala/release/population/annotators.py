@@ -9,7 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.errors import DataError
+from fala.model.heads import Vectors
 from fala.model.links import LABELS, Link
+from fala.model.losses import Floats
 from fala.release.device_fit import (
     LEXICAL_SCALE,
     SLOPE_DEVIATION,
@@ -25,9 +27,6 @@ LEAST_ANNOTATORS = 20
 MOST_ROWS = 500
 
 _CHUNK_ROWS = 2048
-
-Floats = NDArray[np.float64]
-Inputs = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -45,15 +44,15 @@ class Annotator:
     """
 
     name: str
-    inputs: Inputs
+    inputs: Vectors
     logits: Floats
     labels: Floats
-    extra_covariance: Inputs
+    extra_covariance: Vectors
     link: Link = LABELS
 
 
 def gather_annotators(
-    inputs: Inputs,
+    inputs: Vectors,
     words: SparseRows | None,
     logits: Floats,
     labels: Floats,
@@ -92,7 +91,7 @@ def gather_annotators(
     return annotators
 
 
-def _kernel(words: SparseRows | None, logits: Floats, spread: float) -> Inputs:
+def _kernel(words: SparseRows | None, logits: Floats, spread: float) -> Vectors:
     """As in ``fala.solver.fit``, with the default scales."""
     centred = logits - logits.mean()
     covariance = SLOPE_DEVIATION**2 * SLOPE_SCALE * np.outer(centred, centred)

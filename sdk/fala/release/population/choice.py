@@ -10,9 +10,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from fala.model.links import Link
+from fala.model.losses import Floats
 from fala.model.prior import PopulationPrior
 from fala.release.device_fit import DENSE_SCALE, one_blas_thread
-from fala.release.population.annotators import Annotator, Floats
+from fala.release.population.annotators import Annotator
 from fala.release.population.estimation import Gaussian, estimate, find_mode, isotropic
 from fala.solver.gaussian import BIAS_DEVIATION
 

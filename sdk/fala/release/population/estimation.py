@@ -8,8 +8,10 @@ from functools import cached_property
 
 import numpy as np
 
-from fala.model.links import LABELS, Link, Rating
-from fala.release.population.annotators import Annotator, Floats, Inputs, chunks
+from fala.model.heads import Vectors
+from fala.model.links import LABELS, Link
+from fala.model.losses import Floats
+from fala.release.population.annotators import Annotator, chunks
 
 _STEPS = 50
 _HALVINGS = 20
@@ -48,12 +50,22 @@ def find_mode(
     """
     from scipy.linalg import lapack
 
-    likelihood = _Ratings(labels, link.noise) if isinstance(link, Rating) else _Labels(labels)
+    y = labels[:, None]
+
+    def objective(dual: Floats, shift: Floats) -> float:
+        losses = link.losses(y, (expected + shift)[:, None])
+        return -float(losses.sum()) - float(dual @ shift) / 2
+
+    def derivatives(logits: Floats) -> tuple[Floats, Floats]:
+        """Minus the loss's first derivative, and its second, at each row."""
+        mean = link.mean(logits[:, None])
+        return -link.residual(mean, y)[:, 0], link.curvature(mean)
+
     dual = np.zeros(len(labels)) if start is None else start
     shift = kernel @ dual
-    value = likelihood.logarithm(expected + shift) - dual @ shift / 2
+    value = objective(dual, shift)
     for _ in range(_STEPS):
-        gradient, curvature = likelihood.derivatives(expected + shift)
+        gradient, curvature = derivatives(expected + shift)
         root = np.sqrt(curvature)
         right_side = curvature * shift + gradient
         # LAPACK reads one triangle in Fortran's order; the matrix is symmetric.
@@ -62,8 +74,7 @@ def find_mode(
         step = right_side - root * solution - dual
         move = kernel @ step
         for _ in range(_HALVINGS):
-            logits = expected + shift + move
-            new = likelihood.logarithm(logits) - (dual + step) @ (shift + move) / 2
+            new = objective(dual + step, shift + move)
             if new >= value:
                 break
             step, move = step / 2, move / 2
@@ -73,43 +84,10 @@ def find_mode(
         gain, value = new - value, new
         if gain < _CLOSE:
             break
-    return Mode(dual, likelihood.derivatives(expected + shift)[1])
+    return Mode(dual, derivatives(expected + shift)[1])
 
 
-@dataclass(frozen=True)
-class _Labels:
-    """The likelihood of labels 0 and 1, (n,), by logits (n,)."""
-
-    labels: Floats
-
-    def logarithm(self, z: Floats) -> float:
-        return float(self.labels @ z - np.logaddexp(0, z).sum())
-
-    def derivatives(self, z: Floats) -> tuple[Floats, Floats]:
-        """The logarithm's first derivative, and minus the second."""
-        from scipy.special import expit
-
-        chance = expit(z)
-        return self.labels - chance, chance * (1 - chance)
-
-
-@dataclass(frozen=True)
-class _Ratings:
-    """The likelihood of numbers (n,) that are normal around logits (n,)."""
-
-    numbers: Floats
-    noise: float
-
-    def logarithm(self, z: Floats) -> float:
-        return float(-(((self.numbers - z) / self.noise) ** 2).sum() / 2)
-
-    def derivatives(self, z: Floats) -> tuple[Floats, Floats]:
-        """See ``_Labels``."""
-        square = self.noise**2
-        return (self.numbers - z) / square, np.full(len(z), 1 / square)
-
-
-def whiten(kernel: Floats, curvature: Floats, rows: Inputs) -> None:
+def whiten(kernel: Floats, curvature: Floats, rows: Vectors) -> None:
     """Multiply rows (n, d) in place by R, where R'R = (K + diag(1 / curvature))^-1.
 
     With X = R rows the posterior covariance is S - S X'X S (the same, equation 3.27).

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -17,42 +16,12 @@ from fala.examples import Example
 from fala.model.heads import Head, Vectors
 from fala.model.links import Tags
 from fala.model.prior import PopulationPrior
-from fala.release.device_fit import SparseRows, one_blas_thread
-from fala.release.population.annotators import (
-    LEAST_ANNOTATORS,
-    Annotator,
-    Floats,
-    Inputs,
-    gather_annotators,
-)
+from fala.release.device_fit import one_blas_thread
+from fala.release.population.annotators import LEAST_ANNOTATORS, Annotator, gather_annotators
 from fala.release.population.choice import ESTIMATES, FOLDS, Choice, Map, choose_prior
-from fala.release.population.left_out import cross_fitted_logits
-from fala.release.population.scales import choose_scales, training_sets, trials
+from fala.release.population.left_out import Show, cross_fitted_logits
+from fala.release.population.scales import AnnotatedRows, choose_scales, training_sets, trials
 from fala.release.user_rows import Row
-
-#: Shows the progress of a step of some name and length; its value has ``update(n)``.
-Show: TypeAlias = Callable[[str, int], AbstractContextManager[Any]]
-
-
-@dataclass(frozen=True)
-class AnnotatedRows:
-    """Public rows of named annotators, as inputs of a head.
-
-    Attributes:
-        head: The head.
-        inputs: ``Head.inputs``, shape (n, D).
-        words: ``Head.words``.
-        logits: ``cross_fitted_logits``, shape (n, C).
-        labels: ``Head.label_shares``, shape (n, C).
-        names: Each row's annotator.
-    """
-
-    head: Head
-    inputs: Inputs
-    words: SparseRows | None
-    logits: Floats
-    labels: Floats
-    names: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -174,9 +143,7 @@ def learn_scales(
     Returns:
         The scales; None if too few annotators have enough rows.
     """
-    people = training_sets(
-        rows.head, rows.inputs, rows.words, rows.logits, rows.labels, rows.names, priors
-    )
+    people = training_sets(rows, priors)
     if len(people) < LEAST_ANNOTATORS:
         return None
     length = len(people) * trials(len(people[0].blocks) - 1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +19,12 @@ from fala.errors import DataError
 from fala.examples import Example, document_of
 from fala.model.heads import Head, Vectors
 from fala.model.links import Label
+from fala.model.losses import Floats
 from fala.release.fitting import PublicRows, fit_head, kind_of, left_out_logits
 from fala.release.joint import MOST_STEPS
-from fala.release.population.annotators import Floats
+
+#: Shows the progress of a step of some name and length; its value has ``update(n)``.
+Show: TypeAlias = Callable[[str, int], AbstractContextManager[Any]]
 
 _FOLDS = 3
 
@@ -32,7 +35,7 @@ def cross_fitted_logits(
     examples: Sequence[Example],
     labels: Sequence[Label],
     embeddings: Mapping[str, Vectors],
-    show: Callable[[str, int], AbstractContextManager[Any]],
+    show: Show,
 ) -> Floats:
     """Logits by heads of the same kind, each fitted to two thirds of the documents.
 
@@ -45,7 +48,7 @@ def cross_fitted_logits(
         examples: n examples.
         labels: Their labels.
         embeddings: Embeddings of their texts.
-        show: Shows the progress of a step of some name and length.
+        show: Shows progress.
 
     Returns:
         Shape (n, C).

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from fala.model.heads import Head
+from fala.model.heads import Head, Vectors
+from fala.model.losses import Floats
 from fala.model.prior import PopulationPrior
 from fala.release.device_fit import (
     Block,
+    Inputs,
     LeftOut,
     SparseRows,
     TrainingSet,
     blocks_of,
     default_scales,
 )
-from fala.release.device_fit import Inputs as BlockInputs
-from fala.release.population.annotators import MOST_ROWS, Floats, Inputs, evenly, rows_by_name
+from fala.release.population.annotators import MOST_ROWS, evenly, rows_by_name
 
 #: The compared scales of a block. If a block has no information about people, 0 fixes the vendor's
 #: weights.
@@ -33,14 +35,29 @@ _MOST = 200
 _SWEEPS = 2
 
 
+@dataclass(frozen=True)
+class AnnotatedRows:
+    """Public rows of named annotators, as inputs of a head.
+
+    Attributes:
+        head: The head.
+        inputs: ``Head.inputs``, shape (n, D).
+        words: ``Head.words``.
+        logits: ``cross_fitted_logits``, shape (n, C).
+        labels: ``Head.label_shares``, shape (n, C).
+        names: Each row's annotator.
+    """
+
+    head: Head
+    inputs: Vectors
+    words: SparseRows | None
+    logits: Floats
+    labels: Floats
+    names: Sequence[str]
+
+
 def training_sets(
-    head: Head,
-    inputs: Inputs,
-    words: SparseRows | None,
-    logits: Floats,
-    labels: Floats,
-    names: Sequence[str | None],
-    priors: Mapping[str, PopulationPrior | None],
+    rows: AnnotatedRows, priors: Mapping[str, PopulationPrior | None]
 ) -> list[TrainingSet]:
     """A device's training data for annotators with ``LEAST_ROWS`` rows or more.
 
@@ -48,28 +65,24 @@ def training_sets(
     logits are a fixed first block, as they need not be the head's own.
 
     Args:
-        head: The release's head.
-        inputs: ``Head.inputs`` of all rows, shape (n, D).
-        words: Their ``Head.words``.
-        logits: The vendor's logits, shape (n, C).
-        labels: Their ``Head.label_shares``, shape (n, C).
-        names: Each row's annotator; None if unknown.
+        rows: The annotators' rows.
         priors: The population prior of every annotator's device, by name.
     """
-    enough = rows_by_name(names, LEAST_ROWS)
+    head = rows.head
+    enough = rows_by_name(rows.names, LEAST_ROWS)
     order = sorted(enough, key=lambda name: (len(enough[name]), name))
     identity = np.eye(len(head.bias), dtype=np.float32)
     sets = []
     for position in evenly(len(order), _MOST):
         name = order[position]
-        rows = enough[name][evenly(len(enough[name]), MOST_ROWS)]
-        user_words = None if words is None else words.take(rows)
-        head_logits = Block(BlockInputs(logits[rows].astype(np.float32)), identity)
+        chosen = enough[name][evenly(len(enough[name]), MOST_ROWS)]
+        user_words = None if rows.words is None else rows.words.take(chosen)
+        head_logits = Block(Inputs(rows.logits[chosen].astype(np.float32)), identity)
         blocks = [
             Block(block.inputs, np.zeros_like(block.weight), block.prior)
-            for block in blocks_of(head, BlockInputs(inputs[rows]), user_words, priors[name])
+            for block in blocks_of(head, Inputs(rows.inputs[chosen]), user_words, priors[name])
         ]
-        shares, bias = labels[rows], np.zeros_like(head.bias)
+        shares, bias = rows.labels[chosen], np.zeros_like(head.bias)
         missing = np.full(shares.shape, np.nan)
         sets.append(TrainingSet((head_logits, *blocks), bias, shares, missing, head.link))
     return sets

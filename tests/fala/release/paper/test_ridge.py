@@ -78,17 +78,6 @@ def test_leave_one_out_is_a_refit_without_the_example(
     np.testing.assert_allclose(problem.leave_one_out(lambda_), expected, atol=1e-7, rtol=1e-7)
 
 
-@pytest.mark.parametrize(("n", "d"), [(12, 5), (5, 12), (9, 9), (2, 7)])
-@pytest.mark.parametrize("fixed", [False, True])
-@pytest.mark.parametrize(("classes", "weights"), [(1, "vector"), (3, "vector"), (3, "block")])
-def test_leave_one_out_of_a_grid_equals_each_lambdas(n, d, fixed, classes, weights):
-    features, targets, W = draw(n * d, n, d, classes, weights)
-    problem = Problem(features, targets, W, np.full(classes, 0.3) if fixed else None)
-    grid = np.array([1e-3, 0.1, 10.0])
-    plain = [problem.leave_one_out(lambda_) for lambda_ in grid]
-    np.testing.assert_allclose(problem.leave_one_out_grid(grid), plain, atol=1e-8, rtol=1e-8)
-
-
 def test_products_that_overflow_are_a_data_error():
     problem = Problem(np.full((4, 1, 4), 1e200), np.ones((4, 1)), np.ones(4), np.zeros(1))
     with pytest.raises(DataError, match="overflow"):
