@@ -26,7 +26,7 @@ from fala.personal.gather import OldLogits, Rows, Snapshot, Space, old_logits
 from fala.personal.refit import Refit, refit
 from fala.personal.run import Run
 from fala.slots.bundles import open_release
-from fala.slots.installed import Installed
+from fala.slots.folder import Folder
 from fala.slots.open_slot import OpenSlot, lazy_backbone, prior_of
 from fala.slots.task import Task
 from fala.slots.validation import PROBES, check_own_texts, validate
@@ -94,12 +94,12 @@ class Prepared:
 
 @contextmanager
 def opening(
-    installed: Installed, path: str, run: Run, *, trust: Trust | None, allow_older: bool
+    folder: Folder, path: str, run: Run, *, trust: Trust | None, allow_older: bool
 ) -> Iterator[Part]:
     """Open a release, and load its backbone while the store is read and texts are chosen.
 
     Args:
-        installed: The device.
+        folder: The device's folder.
         path: The release's file.
         run: Times the stages.
         trust: See ``Device.replace``.
@@ -113,19 +113,18 @@ def opening(
     """
     run.check("open")
     with run.stage("open"):
-        active = installed.own.active
+        active = Task(folder).active
         bundle, head = open_release(path, hold=True, trust=trust)
         if not allow_older:
             try:
-                check_version(installed.store, active.bundle.manifest, bundle.manifest)
+                check_version(folder.store, active.bundle.manifest, bundle.manifest)
             except OlderReleaseError as error:
                 raise OlderReleaseError(f"{bundle.path}: {error}") from error
     with ThreadPoolExecutor(max_workers=1) as loader:
-        part = part_for(installed.own, active, bundle, head, lambda: loading.result())
+        part = part_for(Task(folder), active, bundle, head, lambda: loading.result())
         # A release that was installed before has been validated.
-        installed_before = bundle.digest in installed.store.slots.bundles()
-        encoders = installed.folder.encoders
-        loading = loader.submit(validate, bundle, installed=installed_before, encoders=encoders)
+        installed_before = bundle.digest in folder.store.slots.bundles()
+        loading = loader.submit(validate, bundle, folder.encoders, installed=installed_before)
         yield part
 
 

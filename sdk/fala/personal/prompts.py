@@ -29,9 +29,10 @@ from fala.personal.gather import Rows, Snapshot, Space, gather, old_logits
 from fala.personal.refit import Refit, refit, until_committed
 from fala.personal.run import Run
 from fala.report import Comparison, PromptReport
-from fala.slots.installed import Installed, Move
+from fala.slots.folder import Folder
+from fala.slots.installing import Move, install_release
 from fala.slots.open_slot import OpenSlot
-from fala.slots.task import Change, Task, changed_record
+from fala.slots.task import Change, Task, changed_record, further_tasks
 from fala.solver.judge import MIN_LABELLED, MIN_OF_A_LABEL, can_judge
 from fala.store.texts import NOT_KEPT
 from fala.text.lexicon import CachedRows
@@ -64,15 +65,15 @@ class _NoPromptError(Exception):
     """No prompt is installed; the message is the reason."""
 
 
-def try_prompt(installed: Installed, run: Run, limit: int) -> Prompted:
+def try_prompt(folder: Folder, run: Run, limit: int) -> Prompted:
     """Compile the user's texts to a prompt, and install it if it is better.
 
     Args:
-        installed: The device.
+        folder: The device's folder.
         run: Has the deadline, and times the stages.
         limit: Forward passes, at most.
     """
-    attempt = _Attempt(installed, run, max(0, limit))
+    attempt = _Attempt(folder, run, max(0, limit))
     try:
         prompted = attempt.run()
     except (_NoPromptError, DeviceChangedError) as error:
@@ -107,13 +108,14 @@ class _Plan:
 class _Attempt:
     """An attempt with a prompt; see ``try_prompt``."""
 
-    def __init__(self, installed: Installed, run: Run, limit: int) -> None:
-        self._installed, self._run, self._limit = installed, run, limit
-        self._ngrams = CachedRows(installed.store.texts.ngrams)
+    def __init__(self, folder: Folder, run: Run, limit: int) -> None:
+        self._folder, self._run, self._limit = folder, run, limit
+        self._task = Task(folder)
+        self._ngrams = CachedRows(folder.store.texts.ngrams)
         self.passes = 0
 
     def run(self) -> Prompted:
-        task = self._installed.own
+        task = self._task
         active = task.active
         with task.expecting(active):
             length = self._check_usable(task, active)
@@ -184,7 +186,7 @@ class _Attempt:
 
     def _check_tried(self, active: OpenSlot, labelled: int) -> None:
         """Check that there are enough new labels since a prompt was tried."""
-        tried = self._installed.store.slots.tried_prompts()
+        tried = self._folder.store.slots.tried_prompts()
         if tried is None or tried[0] != active.bundle.digest:
             return
         if labelled < (1 + GROWTH) * tried[1]:
@@ -200,7 +202,7 @@ class _Attempt:
 
         Nothing is stored of a prompt that is not proven better.
         """
-        installed, task = self._installed, self._installed.own
+        task = self._task
 
         def attempt(slots: Sequence[OpenSlot]) -> Prompted:
             (active,) = slots
@@ -227,7 +229,7 @@ class _Attempt:
                 task.store.slots.set_tried_prompts(active.bundle.digest, plan.labelled)
             return Prompted(report, model if better else None)
 
-        with installed.work:
+        with task.work:
             return until_committed([task], attempt, [initial])
 
     def _commit(
@@ -243,11 +245,11 @@ class _Attempt:
         Raises:
             DeviceChangedError: Another model is active by now.
         """
-        installed, task = self._installed, self._installed.own
+        task = self._task
         # Before the prompt is active, so that forgetting an example always finds it.
         with task.store.transaction():
             task.store.slots.note_prompt(slot.record.backbone, set(plan.chosen))
-        if installed.trials.running() is not None:
+        if self._folder.trials.running() is not None:
             # On trial the prompt is a part of the trial: the previous slot stays.
             task.commit(slot, model.change(encoded))
             return model
@@ -262,8 +264,8 @@ class _Attempt:
                 None if old is None else (old.logits, old.vendor), snapshot.data, slot.record,
             )
         ]  # fmt: skip
-        moves += [_unchanged(further) for further in installed.further()]
-        installed.install(moves, slot.active_model.backbone)
+        moves += [_unchanged(further) for further in further_tasks(self._folder)]
+        install_release(self._folder, moves, slot.active_model.backbone)
         return model
 
     def _report(self, plan: _Plan, comparison: Comparison, *, better: bool) -> PromptReport:

@@ -17,7 +17,8 @@ from fala.personal.refine import Refined, refine
 from fala.personal.refit import Refit, until_committed
 from fala.personal.run import Run
 from fala.report import MIN_REAL, Comparison
-from fala.slots.installed import Installed, Move
+from fala.slots.folder import Folder
+from fala.slots.installing import Move, install_release
 from fala.slots.open_slot import OpenSlot
 from fala.text.lexicon import CachedRows
 
@@ -92,31 +93,31 @@ class Replaced:
         return float(np.mean(classes(before) == classes(model.left_out[both])))
 
 
-def replace(installed: Installed, path: str, run: Run, terms: Terms) -> Replaced:
+def replace(folder: Folder, path: str, run: Run, terms: Terms) -> Replaced:
     """Carry the personal models over to a new release.
 
     Args:
-        installed: The device.
+        folder: The device's folder.
         path: The release's file.
         run: The budget, for all tasks together, and the app's progress.
         terms: See above.
     """
-    ngrams = CachedRows(installed.store.texts.ngrams)
-    with opening(installed, path, run, trust=terms.trust, allow_older=terms.allow_older) as first:
+    ngrams = CachedRows(folder.store.texts.ngrams)
+    with opening(folder, path, run, trust=terms.trust, allow_older=terms.allow_older) as first:
         with run.stage("open"):
-            parts = [first, *adapter_parts(installed, first, terms.adapters, terms.trust)]
+            parts = [first, *adapter_parts(folder, first, terms.adapters, terms.trust)]
         initial = [part.task.active for part in parts]
         earlier: dict[str, Prepared] = {}
 
         def attempt(slots: Sequence[OpenSlot]) -> list[Replaced]:
-            return _install(installed, parts, slots, run, ngrams, terms.accept, earlier)
+            return _install(folder, parts, slots, run, ngrams, terms.accept, earlier)
 
         replaced = until_committed([part.task for part in parts], attempt, initial)
     return _refine(replaced, run, ngrams)
 
 
 def _install(
-    installed: Installed,
+    folder: Folder,
     parts: Sequence[Part],
     slots: Sequence[OpenSlot],
     run: Run,
@@ -127,7 +128,7 @@ def _install(
     """Fit, compare, check and install, every task.
 
     Args:
-        installed: The device.
+        folder: The device's folder.
         parts: The tasks' parts, the device's own first.
         slots: Their active slots.
         run: See ``replace``.
@@ -167,7 +168,7 @@ def _install(
         data = model.rows.snapshot.data
         moves.append(Move(first.part.task, first.active, bundle, change, logits, data))
     with run.stage("commit"):
-        installed.install(moves, checked[0][0])
+        install_release(folder, moves, checked[0][0])
     run.report("commit", 1, 1)
     return [Replaced(first, probes) for first, (_, probes) in zip(prepared, checked, strict=True)]
 

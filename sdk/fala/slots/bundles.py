@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -223,18 +222,3 @@ def lexical_weight(record: LexicalRecord | None, head: Head) -> Vectors | None:
     weight = vendor.weight.copy()
     weight[:, record.buckets] = record.weight
     return weight
-
-
-def sweep(device: Path, digests: Iterable[str]) -> None:
-    """Delete the bundles of no slot, and the remains of killed processes.
-
-    Args:
-        device: The device's folder.
-        digests: The bundles that slots use.
-    """
-    keep = {bundle_path(device, digest) for digest in digests}
-    # A file that cannot be deleted now (full or read-only disk, file in use) is the next time.
-    with contextlib.suppress(OSError):
-        for file in (device / BUNDLES).iterdir():
-            if file not in keep:
-                file.unlink(missing_ok=True)

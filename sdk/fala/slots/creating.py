@@ -8,12 +8,13 @@ from pathlib import Path
 
 from fala.backbones.external import Encoders
 from fala.bundle.signature import Trust
-from fala.errors import DeviceError
+from fala.errors import BundleError, DeviceError
 from fala.files import failure, keep_private
 from fala.slots.bundles import BUNDLES, install, open_release, vendor_record
 from fala.slots.erasing import finish_erasing, tidy
+from fala.slots.folder import Folder
 from fala.slots.health import REBUILT, STORE
-from fala.slots.installed import Installed
+from fala.slots.task import Task
 from fala.slots.validation import validate
 from fala.slots.versions import note_version
 from fala.store.database import doctor
@@ -32,7 +33,7 @@ def create(
     codec: Codec,
     names: TextNames,
     encoders: Encoders,
-) -> Installed:
+) -> Folder:
     """Create a device's folder, with a release installed.
 
     Args:
@@ -52,7 +53,7 @@ def create(
     release, head = open_release(bundle, hold=True, trust=trust)
     label = head.positive(positive)
     # A model that does not load, or predict, must not be installed.
-    validate(release, encoders=encoders)
+    validate(release, encoders)
     with contextlib.ExitStack() as undo:
         try:
             finish_erasing(path)
@@ -83,12 +84,12 @@ def create(
                     store.slots.set_positive(label)
         except OSError as error:
             raise DeviceError(f"{path}: {failure(error)}") from error
-        installed = Installed(path, store, encoders)
+        folder = _opened(path, store, encoders)
         undo.pop_all()
-    return installed
+    return folder
 
 
-def open_folder(path: Path, codec: Codec, encoders: Encoders | None = None) -> Installed:
+def open_folder(path: Path, codec: Codec, encoders: Encoders) -> Folder:
     """Open a device's folder.
 
     Raises:
@@ -112,10 +113,25 @@ def open_folder(path: Path, codec: Codec, encoders: Encoders | None = None) -> I
         if not store.is_complete:
             raise DeviceError(f"{path}: its creation was never finished; call Device.create again")
         tidy(path, store)
-        return Installed(path, store, encoders)
+        return _opened(path, store, encoders)
     except BaseException:
         store.close()
         raise
+
+
+def _opened(path: Path, store: Store, encoders: Encoders) -> Folder:
+    """A folder whose active release is not damaged.
+
+    Raises:
+        BundleError: It is.
+        DeviceError: The store is damaged.
+    """
+    folder = Folder(path, store, encoders)
+    try:
+        _ = Task(folder).active
+    except BundleError as error:
+        raise type(error)(f"{error}; {doctor(path)}") from error
+    return folder
 
 
 def _is_device_file(file: Path) -> bool:

@@ -87,7 +87,7 @@ VALIDATED: set[str] = set()
 
 
 def validate(
-    bundle: Bundle, *, installed: bool = False, encoders: Encoders | None = None
+    bundle: Bundle, encoders: Encoders | None = None, *, installed: bool = False
 ) -> Backbone:
     """Load a release's backbone, and check that it loads and predicts.
 
@@ -98,8 +98,8 @@ def validate(
 
     Args:
         bundle: The release, opened to be held.
-        installed: Whether it has been installed on this device before.
         encoders: The app's own encoders; None has none.
+        installed: Whether it has been installed on this device before.
 
     Returns:
         The backbone, loaded.
