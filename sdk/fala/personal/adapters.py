@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from fala.backbones import Backbone
-from fala.backbones.backbone import AdaptedBackbone, LazyBackbone
 from fala.bundle.manifest import PRODUCT
 from fala.bundle.reading import Bundle
 from fala.bundle.signature import Trust
@@ -66,8 +64,8 @@ def adapter_parts(
                 continue
             adapters[task.adapter] = open_adapter(active.bundle.path, hold=True)
         bundle, head = adapters[task.adapter]
-        bundle.check_base(release)
-        parts.append(part_for(task, active, bundle, head, _adapted(own_part, bundle)))
+        backbone = adapted_backbone(bundle, release, own_part.backbone)
+        parts.append(part_for(task, active, bundle, head, backbone))
     if missing:
         raise MissingAdapterError(
             f"{release.path}: no adapter for {', '.join(missing)}; pass the vendor's for "
@@ -116,12 +114,6 @@ def adapter_info(task: Task) -> AdapterInfo:
         task.adapter, head.task, head.labels, head.labels[task.positive()],
         active.active_model.threshold, count, labelled, active.model.is_vendor,
     )  # fmt: skip
-
-
-def _adapted(part: Part, bundle: Bundle) -> Callable[[], Backbone]:
-    """A function that returns the release's backbone with an adapter in it, built once."""
-    backbone = LazyBackbone(lambda: AdaptedBackbone(part.load(), bundle.state()), transformer=True)
-    return lambda: backbone.loaded
 
 
 def _by_name(paths: Adapters, trust: Trust | None) -> dict[str, tuple[Bundle, Head]]:

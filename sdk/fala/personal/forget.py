@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from fala.personal.gather import Snapshot, Space, old_logits
 from fala.personal.prompts import drop_prompts
-from fala.personal.refit import Refit, refit
+from fala.personal.refit import refit
 from fala.slots.bundles import model_digest
 from fala.slots.open_slot import OpenSlot
 from fala.slots.task import Change, Task, changed_record, never_fitted
@@ -115,7 +115,7 @@ def _write_teacher(task: Task, slots: _Slots) -> None:
     replacement = slots.replacement
     fitted_to = replacement.data if replacement.fit_data is None else replacement.fit_data
     snapshot = Snapshot(store, only=store.examples.at(fitted_to))
-    model = _refitted(task, slot, snapshot, None).model
+    model = refit(snapshot, Space.of_slot(store, slot, None)).model
     teachers: tuple[str | None, str | None] = None, None
     same_labels = slot.model.head.labels == newer.model.head.labels
     if same_labels and replacement.fit_data is not None and not model.is_vendor:
@@ -141,13 +141,8 @@ def _refit(task: Task, slot: OpenSlot, earlier: OpenSlot | None, first: int) -> 
     data = math.inf if fit is None else fit.data
     if never_fitted(slot) or first > data:
         return
-    result = _refitted(task, slot, Snapshot(store, only=store.examples.at(data)), earlier)
+    snapshot = Snapshot(store, only=store.examples.at(data))
+    result = refit(snapshot, Space.of_slot(store, slot, earlier))
     change = Change(result.model, result.verdict.threshold, result.loss)
     task.rewrite(changed_record(slot, change))
     store.slots.set_fit(slot.record.name, None if fit is None else result.record(fit.data))
-
-
-def _refitted(task: Task, slot: OpenSlot, snapshot: Snapshot, earlier: OpenSlot | None) -> Refit:
-    """A slot's model, fitted to a snapshot."""
-    space = Space.of_slot(task.store, slot, earlier)
-    return refit(snapshot, space, task.positive(slot.model.head))

@@ -14,7 +14,6 @@ from fala.report import MATTERS, MIN_REAL, NORMAL_95, Preview
 from fala.slots.bundles import bundle_path
 from fala.slots.folder import Folder
 from fala.solver.judge import MIN_LABELLED
-from fala.text.lexicon import CachedRows
 
 _MEGABYTE = 1e6
 
@@ -28,13 +27,13 @@ def preview(folder: Folder, path: str, run: Run, trust: Trust | None = None) -> 
         run: Has the budget of the replacement.
         trust: See ``Device.replace``.
     """
-    ngrams, budget = CachedRows(folder.store.texts.ngrams), run.budget
+    budget = run.budget
     # A preview of an older release does no harm.
     with opening(folder, path, run, trust=trust, allow_older=True) as part:
         active = part.task.active
         limit = budget.passes(bridged=bool(part.bridges))
-        prepared = prepare(part, active, run, ngrams, limit, evidence=MIN_REAL)
-        _, probes = check(prepared, run)
+        prepared = prepare(part, active, run, limit, evidence=MIN_REAL)
+        probes = check(prepared, run)
         spent = time.perf_counter() - run.started
         sides = Sides(part.task, active, prepared.model)
         judges = sides.encoded() & sides.labelled()

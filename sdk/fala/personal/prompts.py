@@ -35,7 +35,6 @@ from fala.slots.open_slot import OpenSlot
 from fala.slots.task import Change, Task, changed_record, further_tasks
 from fala.solver.judge import MIN_LABELLED, MIN_OF_A_LABEL, can_judge
 from fala.store.texts import NOT_KEPT
-from fala.text.lexicon import CachedRows
 
 _log = logging.getLogger("fala.prompts")
 
@@ -111,7 +110,6 @@ class _Attempt:
     def __init__(self, folder: Folder, run: Run, limit: int) -> None:
         self._folder, self._run, self._limit = folder, run, limit
         self._task = Task(folder)
-        self._ngrams = CachedRows(folder.store.texts.ngrams)
         self.passes = 0
 
     def run(self) -> Prompted:
@@ -120,7 +118,7 @@ class _Attempt:
         with task.expecting(active):
             length = self._check_usable(task, active)
             with self._run.stage("read"):
-                snapshot = Snapshot(task.store, self._ngrams)
+                snapshot = Snapshot(task.store, self._run)
                 rows = gather(snapshot, Space.of_slot(task.store, active, task.previous))
             encoder = plain_of(active.active_model.backbone.loaded)
             if active.model.head.task != CLASSIFICATION or not isinstance(encoder, OnnxEncoder):
@@ -210,21 +208,20 @@ class _Attempt:
                 raise _NoPromptError(_MODEL_CHANGED)
             slot = active.with_prompt(prompt)
             with self._run.stage("read"):
-                snapshot = Snapshot(task.store, self._ngrams)
+                snapshot = Snapshot(task.store, self._run)
                 if not {row.id for row in snapshot.examples()} >= plan.chosen.keys():
                     raise _NoPromptError("an example of the prompt was forgotten meanwhile")
                 snapshot.add(slot.record.backbone, encoded)
                 space = Space.of_slot(task.store, active, task.previous)
                 space = replace(space, backbone=slot.record.backbone, bridges=[])
             # With the active model's old logits: only the prompt differs.
-            model = refit(snapshot, space, task.positive(space.head), run=self._run)
+            model = refit(snapshot, space)
             with self._run.stage("compare"):
                 comparison = compare(task, active, model, plan.judging)
             better = comparison.to_old is not None and comparison.to_old.better
             report = self._report(plan, comparison, better=better)
             if better:
-                with self._run.stage("commit"):
-                    model = self._commit(active, slot, model, encoded, plan)
+                model = self._commit(active, slot, model, encoded, plan)
             with task.store.transaction():
                 task.store.slots.set_tried_prompts(active.bundle.digest, plan.labelled)
             return Prompted(report, model if better else None)
@@ -251,13 +248,14 @@ class _Attempt:
             task.store.slots.note_prompt(slot.record.backbone, set(plan.chosen))
         if self._folder.trials.running() is not None:
             # On trial the prompt is a part of the trial: the previous slot stays.
-            task.commit(slot, model.change(encoded))
+            with self._run.stage("commit"):
+                task.commit(slot, model.change(encoded))
             return model
         # The active model's logits replace missing labels, as in a replacement.
         snapshot, space = model.rows.snapshot, model.rows.space
         old = None if active.model.is_vendor else old_logits(snapshot, active)
         space = replace(space, differences={} if old is None else old.differences())
-        model = refit(snapshot, space, task.positive(space.head))
+        model = refit(snapshot, space)
         moves = [
             Move(
                 task, active, active.bundle, model.change(encoded),
@@ -265,7 +263,8 @@ class _Attempt:
             )
         ]  # fmt: skip
         moves += [_unchanged(further) for further in further_tasks(self._folder)]
-        install_release(self._folder, moves, slot.active_model.backbone)
+        with self._run.stage("commit"):
+            install_release(self._folder, moves, slot.active_model.backbone)
         return model
 
     def _report(self, plan: _Plan, comparison: Comparison, *, better: bool) -> PromptReport:

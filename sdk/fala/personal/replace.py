@@ -20,7 +20,6 @@ from fala.report import MIN_REAL, Comparison
 from fala.slots.folder import Folder
 from fala.slots.installing import Move, install_release
 from fala.slots.open_slot import OpenSlot
-from fala.text.lexicon import CachedRows
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,6 @@ def replace(folder: Folder, path: str, run: Run, terms: Terms) -> Replaced:
         run: The budget, for all tasks together, and the app's progress.
         terms: See above.
     """
-    ngrams = CachedRows(folder.store.texts.ngrams)
     with opening(folder, path, run, trust=terms.trust, allow_older=terms.allow_older) as first:
         with run.stage("open"):
             parts = [first, *adapter_parts(folder, first, terms.adapters, terms.trust)]
@@ -110,10 +108,10 @@ def replace(folder: Folder, path: str, run: Run, terms: Terms) -> Replaced:
         earlier: dict[str, Prepared] = {}
 
         def attempt(slots: Sequence[OpenSlot]) -> list[Replaced]:
-            return _install(folder, parts, slots, run, ngrams, terms.accept, earlier)
+            return _install(folder, parts, slots, run, terms.accept, earlier)
 
         replaced = until_committed([part.task for part in parts], attempt, initial)
-    return _refine(replaced, run, ngrams)
+    return _refine(replaced, run)
 
 
 def _install(
@@ -121,7 +119,6 @@ def _install(
     parts: Sequence[Part],
     slots: Sequence[OpenSlot],
     run: Run,
-    ngrams: CachedRows,
     accept: Accept,
     earlier: dict[str, Prepared],
 ) -> list[Replaced]:
@@ -132,7 +129,6 @@ def _install(
         parts: The tasks' parts, the device's own first.
         slots: Their active slots.
         run: See ``replace``.
-        ngrams: See ``Snapshot``.
         accept: See ``Device.replace``.
         earlier: Results of earlier attempts, by adapter; this one is added.
 
@@ -147,7 +143,7 @@ def _install(
         limit = _share(run.budget.passes(bridged=False) - spent, len(parts) - position)
         shared = encoded.setdefault(part.bundle.backbone_digest, {})
         first = prepare(
-            part, slot, run, ngrams, limit, earlier=earlier.get(adapter), shared=shared,
+            part, slot, run, limit, earlier=earlier.get(adapter), shared=shared,
             evidence=0 if accept == "always" else MIN_REAL,
         )  # fmt: skip
         earlier[adapter] = first
@@ -156,7 +152,7 @@ def _install(
         if accept != "always":
             with run.stage("compare"):
                 refuse_worse(compare(part.task, slot, first.model), accept, part.bundle.path)
-    checked = [check(first, run) for first in prepared]
+    probes = [check(first, run) for first in prepared]
     run.check("commit")
     moves: list[Move] = []
     for first in prepared:
@@ -168,12 +164,12 @@ def _install(
         data = model.rows.snapshot.data
         moves.append(Move(first.part.task, first.active, bundle, change, logits, data))
     with run.stage("commit"):
-        install_release(folder, moves, checked[0][0])
+        install_release(folder, moves, parts[0].backbone)
     run.report("commit", 1, 1)
-    return [Replaced(first, probes) for first, (_, probes) in zip(prepared, checked, strict=True)]
+    return [Replaced(first, count) for first, count in zip(prepared, probes, strict=True)]
 
 
-def _refine(replaced: Sequence[Replaced], run: Run, ngrams: CachedRows) -> Replaced:
+def _refine(replaced: Sequence[Replaced], run: Run) -> Replaced:
     """Spend the rest of the budget on every task in turn."""
     remaining = run.budget.passes(bool(replaced[0].prepared.part.bridges))
     remaining -= sum(result.passes for result in replaced)
@@ -184,7 +180,7 @@ def _refine(replaced: Sequence[Replaced], run: Run, ngrams: CachedRows) -> Repla
         refinable = part.instant or not part.task.store.texts.kept
         if refinable and not part.static and run.budget.forward_passes != 0:
             share = _share(remaining, len(replaced) - position)
-            refined = refine(part.task, run, share, ngrams=ngrams, start=result.prepared.model)
+            refined = refine(part.task, run, share, result.prepared.model)
             remaining -= refined.forward_passes
             result = dataclasses.replace(result, refined=refined)
         results.append(result)

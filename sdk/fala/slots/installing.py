@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.backbones import Backbone
+from fala.backbones import LazyBackbone
 from fala.bundle.reading import Bundle
 from fala.errors import DataError, DeviceChangedError, DeviceError, model_changed
 from fala.files import failure
@@ -57,7 +57,7 @@ class Move:
     like: SlotRecord | None = None
 
 
-def install_release(folder: Folder, moves: Sequence[Move], backbone: Backbone) -> OpenSlot:
+def install_release(folder: Folder, moves: Sequence[Move], backbone: LazyBackbone) -> OpenSlot:
     """Install a release, and an adapter for every further task, in one transaction.
 
     The idle slot of every task is overwritten and becomes active, on trial. Files are copied

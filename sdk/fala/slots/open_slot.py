@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -87,11 +88,11 @@ class OpenSlot:
             model = _model(record, bundle, head, state)
         except DataError as error:
             raise DeviceError(damaged(path, f"slot {slot:.60} is damaged: {error}")) from error
-        backbone: Backbone = lazy_backbone(bundle, encoders=encoders)
+        backbone = lazy_backbone(bundle, lambda: bundle.backbone(encoders))
         if base is not None:
             backbone = adapted_backbone(bundle, base.bundle, base.active_model.backbone)
         elif state is not None:
-            backbone = with_state(lazy_backbone(bundle), state)
+            backbone = with_state(backbone, state)
         return cls.of(generation, record, bundle, model, backbone)
 
     @classmethod
@@ -101,11 +102,11 @@ class OpenSlot:
         record: SlotRecord,
         bundle: Bundle,
         model: PersonalModel,
-        backbone: Backbone | None = None,
+        backbone: LazyBackbone,
         trial: int | None = None,
     ) -> OpenSlot:
-        """A slot of parts that are open, and of a backbone that is loaded if it is given."""
-        active_model = ActiveModel(model, lazy_backbone(bundle, backbone), record.threshold)
+        """A slot of parts that are open."""
+        active_model = ActiveModel(model, backbone, record.threshold)
         return cls(generation, record, bundle, active_model, trial)
 
     def sharing(self, earlier: OpenSlot | None) -> OpenSlot:
@@ -152,26 +153,14 @@ class OpenSlot:
         """Whether the vendor's model replaces an unusable personal one, until the next fit."""
         return self.record.form == UNUSABLE
 
-    @property
-    def static(self) -> bool:
-        """Whether encoding costs no forward pass."""
-        return self.bundle.manifest.kind == WORD_VECTORS
-
     def prior(self) -> PopulationPrior | None:
         """The release's population prior, for the labels in the device's order."""
         return prior_of(self.bundle, self.model.head.labels)
 
 
-def lazy_backbone(
-    bundle: Bundle, backbone: Backbone | None = None, encoders: Encoders | None = None
-) -> LazyBackbone:
-    """A bundle's backbone, loaded on first use unless it is given."""
-    transformer = bundle.manifest.kind != WORD_VECTORS
-    if isinstance(backbone, LazyBackbone):
-        return backbone
-    if backbone is None:
-        return LazyBackbone(lambda: bundle.backbone(encoders), transformer=transformer)
-    return LazyBackbone(lambda: backbone, transformer=transformer)
+def lazy_backbone(bundle: Bundle, load: Callable[[], Backbone]) -> LazyBackbone:
+    """A bundle's backbone, loaded on first use."""
+    return LazyBackbone(load, transformer=bundle.manifest.kind != WORD_VECTORS)
 
 
 def adapted_backbone(bundle: Bundle, release: Bundle, backbone: LazyBackbone) -> LazyBackbone:
