@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from fala.personal.gather import Snapshot, Space, old_logits
 from fala.personal.prompts import drop_prompts
 from fala.personal.refit import refit
-from fala.slots.bundles import model_digest
 from fala.slots.open_slot import OpenSlot
 from fala.slots.task import Change, Task, changed_record, never_fitted
 from fala.store.records import Replacement
@@ -77,7 +76,7 @@ def _by_age(task: Task) -> _Slots:
     names = sorted(slots, key=lambda name: installed[name].generation if name in installed else -1)
     newest = names[-1]
     if newest not in installed:  # of an earlier version: a slot with a teacher is the newer one
-        with_teacher = [name for name in names if slots[name].record.teacher is not None]
+        with_teacher = [name for name in names if slots[name].record.teachers is not None]
         if len(with_teacher) != 1:
             idle = [name for name in names if name != task.active.record.name]
             older = slots[idle[0]] if idle else None
@@ -103,8 +102,8 @@ def _forget_teacher(task: Task, slots: _Slots, slot: OpenSlot, first: int) -> No
             _write_teacher(task, _by_age(task))  # their rows may have changed
         return
     installed = task.store.slots.replacements().get(record.name, Replacement())
-    if record.teacher is not None and first <= installed.data:
-        task.rewrite(dataclasses.replace(record, teacher=None, teacher_vendor=None))
+    if record.teachers is not None and first <= installed.data:
+        task.rewrite(dataclasses.replace(record, teachers=None))
 
 
 def _write_teacher(task: Task, slots: _Slots) -> None:
@@ -116,22 +115,17 @@ def _write_teacher(task: Task, slots: _Slots) -> None:
     fitted_to = replacement.data if replacement.fit_data is None else replacement.fit_data
     snapshot = Snapshot(store, only=store.examples.at(fitted_to))
     model = refit(snapshot, Space.of_slot(store, slot, None)).model
-    teachers: tuple[str | None, str | None] = None, None
+    teachers = None
     same_labels = slot.model.head.labels == newer.model.head.labels
     if same_labels and replacement.fit_data is not None and not model.is_vendor:
         snapshot = Snapshot(store, only=store.examples.at(replacement.data))
-        old = old_logits(snapshot, slot.changed(slot.generation, slot.record, model))
-        digests = [
-            model_digest(slot.bundle, source, slot.record.backbone)
-            for source in (model, model.head.vendor_model())
-        ]
-        if newer.record.teacher is not None:
-            store.logits.forget(newer.record.teacher)
-        for digest, logits in zip(digests, (old.logits, old.vendor), strict=True):
+        before = slot.changed(slot.generation, changed_record(slot, Change(model)), model)
+        old, teachers = old_logits(snapshot, before), before.teachers
+        if newer.record.teachers is not None:
+            store.logits.forget(newer.record.teachers[0])
+        for digest, logits in zip(teachers, (old.logits, old.vendor), strict=True):
             store.logits.add(digest, logits)
-        teachers = digests[0], digests[1]
-    teacher, vendor = teachers
-    task.rewrite(dataclasses.replace(newer.record, teacher=teacher, teacher_vendor=vendor))
+    task.rewrite(dataclasses.replace(newer.record, teachers=teachers))
 
 
 def _refit(task: Task, slot: OpenSlot, earlier: OpenSlot | None, first: int) -> None:

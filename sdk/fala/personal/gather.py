@@ -269,9 +269,9 @@ def old_logits(snapshot: Snapshot, slot: OpenSlot) -> OldLogits:
 
 def old_differences(store: Store, slot: OpenSlot) -> dict[int, NDArray[np.float32]]:
     """Personal minus vendor logits of the old model that a slot refers to, (C,), by example."""
-    teacher, vendor = slot.record.teacher, slot.record.teacher_vendor
-    if teacher is None or vendor is None:
+    if slot.record.teachers is None:
         return {}
+    teacher, vendor = slot.record.teachers
     vendor_logits = store.logits.get(vendor)
     size = len(slot.model.bias)  # a release that added labels has other logits
     return {

@@ -121,16 +121,16 @@ def install(bundle: Bundle, device: Path) -> Bundle:
     return Bundle(target, bundle.manifest)
 
 
-def model_digest(bundle: Bundle, model: PersonalModel, backbone: str | None = None) -> str:
+def model_digest(bundle: Bundle, model: PersonalModel, backbone: str) -> str:
     """SHA-256 of backbone, head and personal weights: the provenance of logits.
 
     Args:
         bundle: The bundle.
         model: The personal model.
-        backbone: The provenance of its embeddings; None for the bundle's backbone alone.
+        backbone: The provenance of its embeddings.
     """
     digest = hashlib.sha256()
-    for part in (backbone or bundle.backbone_digest, bundle.head_digest, *model.head.labels):
+    for part in (backbone, bundle.head_digest, *model.head.labels):
         digest.update(part.encode())
     digest.update(model.weight.astype("<f4").tobytes())
     digest.update(model.bias.astype("<f4").tobytes())
@@ -145,7 +145,7 @@ def slot_record(
     bundle: Bundle,
     model: PersonalModel,
     *,
-    teachers: tuple[str | None, str | None] = (None, None),
+    teachers: tuple[str, str] | None = None,
     threshold: PerTag = 0.0,
     loss: float | None = None,
     like: SlotRecord | None = None,
@@ -156,7 +156,7 @@ def slot_record(
         name: The slot.
         bundle: The bundle.
         model: The personal model.
-        teachers: ``teacher`` and ``teacher_vendor`` of ``SlotRecord``.
+        teachers: See ``SlotRecord``.
         threshold: See ``SlotRecord``.
         loss: See ``SlotRecord``.
         like: A row of the same release with this backbone and prompt; None for the bundle's
@@ -170,8 +170,7 @@ def slot_record(
         weight=model.weight,
         bias=model.bias,
         model=model_digest(bundle, model, backbone),
-        teacher=teachers[0],
-        teacher_vendor=teachers[1],
+        teachers=teachers,
         threshold=threshold,
         labels=model.head.labels,
         lexical=lexical_record(model),

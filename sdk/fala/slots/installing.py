@@ -18,7 +18,6 @@ from fala.slots.bundles import (
     BUNDLES,
     bundle_path,
     install,
-    model_digest,
     slot_record,
     vendor_record,
 )
@@ -222,15 +221,12 @@ def _write(move: Move, *, in_place: bool) -> tuple[int, SlotRecord, Bundle]:
     slot = before.record.name
     if not in_place:
         slot = next(name for name in slots_of(store.adapter) if name != slot)
-    teachers: tuple[str, str] | None = None
-    if move.old_logits is not None:
-        vendor, backbone = before.model.head.vendor_model(), before.record.backbone
-        teachers = before.record.model, model_digest(before.bundle, vendor, backbone)
+    teachers = None if move.old_logits is None else before.teachers
     generation = store.slots.advance(before.generation)
     bundle = install(move.bundle, move.task.path)
     record = slot_record(
-        slot, bundle, change.model, teachers=teachers or (None, None),
-        threshold=change.threshold, loss=change.loss, like=move.like,
+        slot, bundle, change.model, teachers=teachers, threshold=change.threshold,
+        loss=change.loss, like=move.like,
     )  # fmt: skip
     store.embeddings.add(record.backbone, change.embeddings)
     for name, values in zip(teachers or (), move.old_logits or (), strict=True):

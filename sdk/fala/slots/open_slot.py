@@ -144,6 +144,12 @@ class OpenSlot:
         return self.active_model.model
 
     @property
+    def teachers(self) -> tuple[str, str]:
+        """Digests of the personal and the vendor's model, the provenance of their logits."""
+        vendor = self.model.head.vendor_model()
+        return self.record.model, model_digest(self.bundle, vendor, self.record.backbone)
+
+    @property
     def reads_plain(self) -> bool:
         """Whether the bundle's backbone encodes texts without a prompt."""
         return self.record.backbone == self.bundle.backbone_digest
