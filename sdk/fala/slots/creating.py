@@ -71,7 +71,7 @@ def create(
                 if store.is_complete:
                     raise DeviceError(f"{path}: the folder is not empty; use Device.open")
                 undo.callback(_undo, path, store, remove=remove)
-                store.write_mark()
+                store.write_mark(codec.renewed())
                 store.texts.set_names(names)
                 shutil.rmtree(path / BUNDLES, ignore_errors=True)
                 (path / BUNDLES).mkdir()

@@ -114,7 +114,7 @@ class Database:
                 self._writer.close()
 
     def use(self, codec: Codec) -> None:
-        """Read and write its records with another codec from now on.
+        """Read and write its records with another codec; a transaction that fails undoes it.
 
         Args:
             codec: The codec that they are written with.
@@ -137,6 +137,7 @@ class Database:
             if self._depth:
                 yield
                 return
+            codec = self.codec
             self._writer.execute("BEGIN IMMEDIATE")
             self._depth += 1
             try:
@@ -150,6 +151,8 @@ class Database:
                 self.digests.discard()
                 if self._writer.in_transaction:
                     self._writer.execute("ROLLBACK")
+                if self.codec is not codec:
+                    self.use(codec)
                 raise
             finally:
                 self._depth -= 1

@@ -112,18 +112,13 @@ class Store:
         Args:
             begin: Called first, in the same transaction.
         """
-        before = self._db.codec
-        try:
-            with self.transaction(), self._db.writer() as db:
-                begin()
-                for table in TABLES:
-                    db.execute(f"DELETE FROM {table}")
-                db.execute("INSERT INTO device (one) VALUES (1)")
-                self._db.note_deletion()
-                self._db.use(PLAIN)  # there is nothing left to protect
-        except BaseException:
-            self._db.use(before)
-            raise
+        with self.transaction(), self._db.writer() as db:
+            begin()
+            for table in TABLES:
+                db.execute(f"DELETE FROM {table}")
+            db.execute("INSERT INTO device (one) VALUES (1)")
+            self._db.note_deletion()
+            self._db.use(PLAIN)  # there is nothing left to protect
 
     def close_erased(self) -> None:
         """Close the file, which is to be deleted."""
@@ -133,10 +128,13 @@ class Store:
         """Overwrite all traces of deleted rows; see ``Database.scrub``."""
         return self._db.scrub(wait=wait)
 
-    def write_mark(self) -> None:
-        """Write the mark of the store's key, and the digests of its rows. In a transaction."""
-        self.settings.set_key_mark(self._db.codec.mark())
-        self._db.use(self._db.codec)
+    def write_mark(self, codec: Codec) -> None:
+        """Write the mark of a key, which is the store's now, and the digests of its rows.
+
+        In a transaction.
+        """
+        self.settings.set_key_mark(codec.mark())
+        self._db.use(codec)
         self._db.digests.write_all()
 
     def rotate(self, codec: Codec) -> None:
@@ -150,16 +148,10 @@ class Store:
             self._write_anew(self._db.codec.renewed())
 
     def _write_anew(self, after: Codec) -> None:
-        before = self._db.codec
-        try:
-            with self.transaction(), self._db.rows("a record is damaged") as db:
-                rotate(db, before, after)
-                self._db.use(after)
-                self.write_mark()
-                self._db.note_deletion()
-        except BaseException:
-            self._db.use(before)
-            raise
+        with self.transaction(), self._db.rows("a record is damaged") as db:
+            rotate(db, self._db.codec, after)
+            self.write_mark(after)
+            self._db.note_deletion()
 
     def _verify(self) -> None:
         """Compare all rows with their digests.
