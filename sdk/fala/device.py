@@ -156,7 +156,7 @@ class Device:
             classification ('0', '1')
         """
         opened = create(
-            folder_of(path), str(path_of(bundle, "bundle")), positive=positive, trust=trust,
+            folder_of(path), path_of(bundle, "bundle"), positive=positive, trust=trust,
             codec=codec_of(key), names=TextNames.new(keep_text_of(keep_text)),
             encoders=Encoders(encoder),
         )  # fmt: skip
@@ -241,7 +241,7 @@ class Device:
             ()
         """
         folder = folder_of(path)
-        release = None if bundle is None else str(path_of(bundle, "bundle"))
+        release = None if bundle is None else path_of(bundle, "bundle")
         report = repair(folder, release, codec_of(key))
         if report.fit or report.fit_adapters:
             with cls.open(folder, key=key) as device:
@@ -724,7 +724,7 @@ class Device:
             >>> preview.new, preview.decision, preview.comparison.worse  # None: not known yet
             ('bert', 'personal', None)
         """
-        path, run = str(path_of(bundle, "bundle")), Run(budget_of(budget))
+        path, run = path_of(bundle, "bundle"), Run(budget_of(budget))
         return preview(self._folder, path, run, trust)
 
     def replace(
@@ -816,9 +816,9 @@ class Device:
 
     def _replace(self, path: Path, terms: Terms, run: Run) -> Report:
         self._learner().ready()
-        old, folder = self.name, self._folder
-        replaced = replace(folder, str(path), run, terms)
-        prompted = try_prompt(folder, run, replaced.passes_left) if terms.prompt else None
+        old = self.name
+        replaced = replace(self._folder, path, run, terms)
+        prompted = try_prompt(self._folder, run, replaced.passes_left) if terms.prompt else None
         report = replaced_report(old, replaced, run, prompted)
         _log.info("%s -> %s: %s", report.old, report.new, report.sentence)
         return report
@@ -1021,7 +1021,7 @@ class Device:
             DataError: There is one of this name already, or an argument cannot be used.
             DeviceError: The device's folder cannot be written.
         """
-        file = str(path_of(path, "path"))
+        file = path_of(path, "path")
         name = None if name is None else adapter_name(name)
         self._learner().ready()
         task = load(self._folder, file, name, positive, trust)

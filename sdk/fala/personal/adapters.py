@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from fala.bundle.manifest import PRODUCT
 from fala.bundle.reading import Bundle
@@ -20,7 +21,7 @@ from fala.slots.task import Task, further_tasks
 from fala.slots.validation import FEW_EDGE_CASES, PROBES, check_own_texts
 
 #: The adapters' files; by task name, where that differs from the bundle's name.
-Adapters = Sequence[str] | Mapping[str, str]
+Adapters = Sequence[Path] | Mapping[str, Path]
 
 
 def adapter_parts(
@@ -76,7 +77,7 @@ def adapter_parts(
 
 def load(
     folder: Folder,
-    path: str,
+    path: Path,
     name: str | None,
     positive: str | int | None,
     trust: Trust | None,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
@@ -92,7 +93,7 @@ class Prepared:
 
 @contextmanager
 def opening(
-    folder: Folder, path: str, run: Run, *, trust: Trust | None, allow_older: bool
+    folder: Folder, path: Path, run: Run, *, trust: Trust | None, allow_older: bool
 ) -> Iterator[Part]:
     """Open a release, and load its backbone while the store is read and texts are chosen.
 

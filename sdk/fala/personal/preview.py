@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from pathlib import Path
 
 from fala.bundle.reading import named_errors
 from fala.bundle.signature import Trust
@@ -18,7 +19,7 @@ from fala.solver.judge import MIN_LABELLED
 _MEGABYTE = 1e6
 
 
-def preview(folder: Folder, path: str, run: Run, trust: Trust | None = None) -> Preview:
+def preview(folder: Folder, path: Path, run: Run, trust: Trust | None) -> Preview:
     """Prepare a replacement, compare, and discard it.
 
     Args:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
@@ -92,7 +93,7 @@ class Replaced:
         return float(np.mean(classes(before) == classes(model.left_out[both])))
 
 
-def replace(folder: Folder, path: str, run: Run, terms: Terms) -> Replaced:
+def replace(folder: Folder, path: Path, run: Run, terms: Terms) -> Replaced:
     """Carry the personal models over to a new release.
 
     Args:

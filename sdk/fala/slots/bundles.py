@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +24,7 @@ BUNDLES = "bundles"
 
 
 def open_release(
-    path: str | os.PathLike[str], *, hold: bool = False, trust: Trust | None = None
+    path: Path, *, hold: bool = False, trust: Trust | None = None
 ) -> tuple[Bundle, Head]:
     """Open a bundle that must have a head.
 
@@ -49,7 +48,7 @@ def open_release(
 
 
 def open_adapter(
-    path: str | os.PathLike[str], *, hold: bool = False, trust: Trust | None = None
+    path: Path, *, hold: bool = False, trust: Trust | None = None
 ) -> tuple[Bundle, Head]:
     """Open an adapter's bundle; see ``open_release``.
 
@@ -66,9 +65,7 @@ def open_adapter(
     return bundle, head
 
 
-def open_any(
-    path: str | os.PathLike[str], *, hold: bool = False, trust: Trust | None = None
-) -> tuple[Bundle, Head]:
+def open_any(path: Path, *, hold: bool = False, trust: Trust | None = None) -> tuple[Bundle, Head]:
     """Open a release, or an adapter; see ``open_release``."""
     # First, so that an unsigned file is not read further.
     signed = None if trust is None else check_signature(path, trust)

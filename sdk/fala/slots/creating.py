@@ -26,7 +26,7 @@ from fala.store.texts import TextNames
 
 def create(
     path: Path,
-    bundle: str,
+    bundle: Path,
     *,
     positive: str | int | None,
     trust: Trust | None,

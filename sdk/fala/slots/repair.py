@@ -82,7 +82,7 @@ def examine(folder: Path, codec: Codec = PLAIN) -> RepairReport:
         return _report(diagnose(folder, source, codec), repaired=False)
 
 
-def repair(folder: Path, release: str | None = None, codec: Codec = PLAIN) -> RepairReport:
+def repair(folder: Path, release: Path | None = None, codec: Codec = PLAIN) -> RepairReport:
     """Repair a folder; see ``Device.repair``."""
     with _opened(folder, exclusive=True) as source:
         health = diagnose(folder, source, codec)
@@ -201,7 +201,7 @@ def _actions(health: Health) -> Iterator[str]:
         yield "keep the files from other users"
 
 
-def _install(health: Health, release: str) -> None:
+def _install(health: Health, release: Path) -> None:
     """Install a release where none in the folder is whole; its model is fitted later."""
     bundle, head = open_release(release, hold=True)
     bundle.backbone()  # a model that does not load must not be installed
