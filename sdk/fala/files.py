@@ -43,6 +43,29 @@ def path_of(value: object, name: str) -> Path:
     return Path(value)
 
 
+def bytes_or_file(value: object, name: str, most: int) -> bytes:
+    """Bytes from an app or vendor, or the first bytes of the file that it names.
+
+    Args:
+        value: The bytes, or the file's path.
+        name: The argument's name, and what it is.
+        most: Bytes that are read of a file.
+
+    Raises:
+        DataError: It is neither, or the file cannot be read.
+    """
+    if isinstance(value, bytes | bytearray):
+        return bytes(value)
+    if not isinstance(value, str | os.PathLike):
+        raise DataError(f"{name} is bytes or a file, not {shown(value)}")
+    path = path_of(value, name)
+    try:
+        with path.open("rb") as stream:
+            return stream.read(most)
+    except OSError as error:
+        raise DataError(f"{name}: {path} cannot be read: {failure(error)}") from error
+
+
 def _is_path(value: object) -> TypeGuard[str]:
     """Whether a value can be a path: a text without NULs and lone surrogates."""
     if not isinstance(value, str) or "\0" in value:
