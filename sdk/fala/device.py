@@ -1028,7 +1028,7 @@ class Device:
         task = load(self._folder, file, name, positive, trust)
         if task.store.examples.counts()[0]:  # a repair has kept them
             self._learner(task.adapter).fit()
-        _log.info("%s: adapter %s loaded", task.path, task.adapter)
+        _log.info("%s: adapter %s loaded", task.folder.path, task.adapter)
         return task.adapter
 
     def delete_adapter(self, name: str) -> None:

@@ -20,7 +20,7 @@ from fala.personal.gather import Snapshot, Space, old_logits
 from fala.personal.prompts import drop_prompts
 from fala.personal.refit import refit
 from fala.slots.open_slot import OpenSlot
-from fala.slots.task import Change, Task, changed_record, never_fitted
+from fala.slots.task import Change, Task, changed_record, never_fitted, prune
 from fala.store.records import Replacement
 
 
@@ -56,7 +56,8 @@ def forget(task: Task, ids: Iterable[int]) -> int:
         return 0
     first = store.examples.first_added(deleted)
     store.examples.forget(deleted)
-    task.drop_unusable()
+    if task.previous is None:  # a damaged one is deleted
+        store.slots.activate(task.active.record.name, None)
     drop_prompts(task, deleted)
     slots = _by_age(task)
     for slot in slots.all:
@@ -66,7 +67,7 @@ def forget(task: Task, ids: Iterable[int]) -> int:
     for idle in (slots.older, slots.newer):
         if idle is not None and idle.record.name != active:
             _refit(task, idle, slots.older if idle is slots.newer else None, first)
-    task.prune()
+    prune(task.folder)
     return len(deleted)
 
 

@@ -226,7 +226,7 @@ class _Attempt:
                 task.store.slots.set_tried_prompts(active.bundle.digest, plan.labelled)
             return Prompted(report, model if better else None)
 
-        with task.work:
+        with self._folder.work:
             return until_committed([task], attempt, [initial])
 
     def _commit(

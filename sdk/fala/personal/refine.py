@@ -192,7 +192,7 @@ class _Refinement:
             )
             return active, self._counted(result)
 
-        with task.work:
+        with task.folder.work:
             try:
                 return until_committed([task], attempt, [initial])
             except DeviceChangedError:

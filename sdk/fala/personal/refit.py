@@ -168,8 +168,9 @@ def until_committed(
     while True:
         slots = [task.active for task in tasks]
         for slot, first in zip(slots, slots if initial is None else initial, strict=True):
-            if not same_release(slot, first):
-                raise model_changed(tasks[0].path)
+            record, before = slot.record, first.record
+            if (record.name, record.bundle) != (before.name, before.bundle):
+                raise model_changed(tasks[0].folder.path)
         try:
             with tasks[0].expecting(slots[0]):
                 return attempt(slots)
@@ -177,8 +178,3 @@ def until_committed(
             pairs = zip(tasks, slots, strict=True)
             if all(task.active.generation == slot.generation for task, slot in pairs):
                 raise
-
-
-def same_release(first: OpenSlot, second: OpenSlot) -> bool:
-    """Whether two snapshots are of the same slot with the same bundle."""
-    return (first.record.name, first.record.bundle) == (second.record.name, second.record.bundle)

@@ -67,7 +67,7 @@ def erase(folder: Path, store: Store) -> None:
         except BaseException:  # nothing was deleted
             mark.unlink(missing_ok=True)
             raise
-    store.close_erased()
+    store.close("this device is closed: it was erased; make another with fala.Device.create")
     finish_erasing(folder)
 
 

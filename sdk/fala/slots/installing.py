@@ -223,7 +223,7 @@ def _write(move: Move, *, in_place: bool) -> tuple[int, SlotRecord, Bundle]:
         slot = next(name for name in slots_of(store.adapter) if name != slot)
     teachers = None if move.old_logits is None else before.teachers
     generation = store.slots.advance(before.generation)
-    bundle = install(move.bundle, move.task.path)
+    bundle = install(move.bundle, move.task.folder.path)
     record = slot_record(
         slot, bundle, change.model, teachers=teachers, threshold=change.threshold,
         loss=change.loss, like=move.like,

@@ -84,7 +84,7 @@ class OpenSlot:
         try:
             if record.form == UNUSABLE:
                 record = _with_vendor_model(record, bundle, head)
-            state = _state_of(record)
+            state = _state_of(record.prompt)
             model = _model(record, bundle, head, state)
         except DataError as error:
             raise DeviceError(damaged(path, f"slot {slot:.60} is damaged: {error}")) from error
@@ -115,7 +115,7 @@ class OpenSlot:
             return self
         backbone = earlier.active_model.backbone
         if earlier.record.backbone != self.record.backbone:  # the same, with another prompt
-            backbone = with_state(backbone, _state_of(self.record))
+            backbone = with_state(backbone, _state_of(self.record.prompt))
         return replace(self, active_model=replace(self.active_model, backbone=backbone))
 
     def with_prompt(self, prompt: bytes | None) -> OpenSlot:
@@ -127,7 +127,7 @@ class OpenSlot:
         Raises:
             DataError: It is damaged.
         """
-        state = None if prompt is None else compiled(prompt)
+        state = _state_of(prompt)
         backbone = provenance(self.bundle.backbone_digest, state)
         model = replace(self.active_model, backbone=with_state(self.active_model.backbone, state))
         record = replace(self.record, backbone=backbone, prompt=prompt)
@@ -218,13 +218,13 @@ def prior_of(bundle: Bundle, labels: tuple[str, ...]) -> PopulationPrior | None:
     return prior.reversed()
 
 
-def _state_of(record: SlotRecord) -> EncoderState | None:
+def _state_of(prompt: bytes | None) -> EncoderState | None:
     """The state of a slot's prompt; None without one.
 
     Raises:
         DataError: The prompt is damaged.
     """
-    return None if record.prompt is None else compiled(record.prompt)
+    return None if prompt is None else compiled(prompt)
 
 
 def _with_vendor_model(record: SlotRecord, bundle: Bundle, head: Head) -> SlotRecord:

@@ -99,7 +99,7 @@ class Database:
                 self._writer.close()
                 raise
 
-    def close(self, message: str = CLOSED) -> None:
+    def close(self, message: str) -> None:
         """Close the file.
 
         Args:

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from fala.errors import DeviceError
-from fala.store.database import Database, damaged
+from fala.store.database import CLOSED, Database, damaged
 from fala.store.embeddings import Embeddings, Logits
 from fala.store.encryption import PLAIN, Codec, check_mark, rotate
 from fala.store.examples import Examples
@@ -102,9 +102,9 @@ class Store:
         """Commit all that is written inside, or nothing."""
         return self._db.transaction()
 
-    def close(self) -> None:
-        """Close the file."""
-        self._db.close()
+    def close(self, message: str = CLOSED) -> None:
+        """Close the file; see ``Database.close``."""
+        self._db.close(message)
 
     def delete_all(self, begin: Callable[[], None]) -> None:
         """Delete all that is in the file.
@@ -119,10 +119,6 @@ class Store:
             db.execute("INSERT INTO device (one) VALUES (1)")
             self._db.note_deletion()
             self._db.use(PLAIN)  # there is nothing left to protect
-
-    def close_erased(self) -> None:
-        """Close the file, which is to be deleted."""
-        self._db.close("this device is closed: it was erased; make another with fala.Device.create")
 
     def scrub(self, *, wait: bool = True) -> bool:
         """Overwrite all traces of deleted rows; see ``Database.scrub``."""
