@@ -19,8 +19,9 @@ from dataclasses import dataclass
 from fala.personal.gather import Snapshot, Space, old_logits
 from fala.personal.prompts import drop_prompts
 from fala.personal.refit import refit
+from fala.slots.bundles import Change
 from fala.slots.open_slot import OpenSlot
-from fala.slots.task import Change, Task, changed_record, never_fitted, prune
+from fala.slots.task import Task, changed_record, never_fitted, prune
 from fala.store.records import Replacement
 
 

@@ -16,9 +16,10 @@ from fala.personal.forget import forget
 from fala.personal.gather import Snapshot, Space, gather
 from fala.personal.refit import Refit, refit_active, until_committed
 from fala.report import Forgotten, LearnReport
+from fala.slots.bundles import Change
 from fala.slots.erasing import drop_copies
 from fala.slots.open_slot import OpenSlot
-from fala.slots.task import Change, Task
+from fala.slots.task import Task
 from fala.solver.fit import LARGEST, Resumed, State, resume
 from fala.solver.judge import Decision, public_threshold
 from fala.solver.training import personal_of

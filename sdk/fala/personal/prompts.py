@@ -29,10 +29,11 @@ from fala.personal.gather import Rows, Snapshot, Space, gather, old_logits
 from fala.personal.refit import Refit, refit, until_committed
 from fala.personal.run import Run
 from fala.report import Comparison, PromptReport
+from fala.slots.bundles import Change
 from fala.slots.folder import Folder
 from fala.slots.installing import Move, install_release
 from fala.slots.open_slot import OpenSlot
-from fala.slots.task import Change, Task, changed_record, further_tasks
+from fala.slots.task import Task, changed_record, further_tasks
 from fala.solver.judge import MIN_LABELLED, MIN_OF_A_LABEL, can_judge
 from fala.store.texts import NOT_KEPT
 

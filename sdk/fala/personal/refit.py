@@ -17,8 +17,9 @@ from fala.errors import DeviceChangedError, model_changed
 from fala.model.heads import PersonalModel, Vectors
 from fala.model.losses import Floats
 from fala.personal.gather import Rows, Snapshot, Space, gather
+from fala.slots.bundles import Change
 from fala.slots.open_slot import OpenSlot
-from fala.slots.task import Change, Task
+from fala.slots.task import Task
 from fala.solver.fit import Fit, fit, on_public
 from fala.solver.judge import Verdict, judge, public_threshold
 from fala.solver.training import personal_of
@@ -52,10 +53,10 @@ class Refit:
         """The scale of each block's Gaussian; none where nothing was fitted."""
         return () if self.fit is None else self.fit.scales
 
-    def change(self, embeddings: Mapping[str, Vectors] | None = None) -> Change:
+    def change(self, embeddings: Mapping[str, Vectors]) -> Change:
         """The change to commit, with embeddings to store with it, by text."""
         record = self.record(self.rows.snapshot.data)
-        return Change(self.model, self.verdict.threshold, self.loss, embeddings or {}, record)
+        return Change(self.model, self.verdict.threshold, self.loss, embeddings, record)
 
     def record(self, data: int) -> FitRecord | None:
         """The fit's record, at a count of data changes; None without a fit."""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fala.bundle.archive import write_archive
 from fala.bundle.format import MANIFEST
@@ -17,7 +20,7 @@ from fala.files import keep_private, write_atomically
 from fala.model.heads import Head, PersonalModel, Vectors
 from fala.model.links import PerTag
 from fala.solver.judge import public_threshold
-from fala.store.records import LexicalRecord, SlotRecord
+from fala.store.records import FitRecord, LexicalRecord, SlotRecord
 
 #: The folder of a device that holds its bundles.
 BUNDLES = "bundles"
@@ -137,14 +140,30 @@ def model_digest(bundle: Bundle, model: PersonalModel, backbone: str) -> str:
     return digest.hexdigest()
 
 
+@dataclass(frozen=True, eq=False)
+class Change:
+    """The next personal model of a slot, to be written in one transaction.
+
+    Attributes:
+        model: The personal model.
+        threshold: Its decision threshold; of tags one each.
+        loss: Its leave-one-out cross-entropy on the labelled examples; None if unknown.
+        embeddings: Embeddings of the model's backbone to store with it, by text.
+        fit: The record of its fit; None if no example can be added to that.
+    """
+
+    model: PersonalModel
+    threshold: PerTag = 0.0
+    loss: float | None = None
+    embeddings: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
+    fit: FitRecord | None = None
+
+
 def slot_record(
     name: str,
     bundle: Bundle,
-    model: PersonalModel,
-    *,
+    change: Change,
     teachers: tuple[str, str] | None = None,
-    threshold: PerTag = 0.0,
-    loss: float | None = None,
     like: SlotRecord | None = None,
 ) -> SlotRecord:
     """A slot's row for an installed bundle and a personal model.
@@ -152,14 +171,12 @@ def slot_record(
     Args:
         name: The slot.
         bundle: The bundle.
-        model: The personal model.
+        change: The personal model.
         teachers: See ``SlotRecord``.
-        threshold: See ``SlotRecord``.
-        loss: See ``SlotRecord``.
         like: A row of the same release with this backbone and prompt; None for the bundle's
             backbone without a prompt.
     """
-    backbone = bundle.backbone_digest if like is None else like.backbone
+    model, backbone = change.model, bundle.backbone_digest if like is None else like.backbone
     return SlotRecord(
         name=name,
         bundle=bundle.digest,
@@ -168,10 +185,10 @@ def slot_record(
         bias=model.bias,
         model=model_digest(bundle, model, backbone),
         teachers=teachers,
-        threshold=threshold,
+        threshold=change.threshold,
         labels=model.head.labels,
         lexical=lexical_record(model),
-        loss=loss,
+        loss=change.loss,
         prompt=None if like is None else like.prompt,
     )
 
@@ -186,7 +203,7 @@ def vendor_record(name: str, bundle: Bundle, head: Head, positive: str | None = 
         positive: The label, of two, whose F1 the threshold is for; None takes the second.
     """
     threshold = public_threshold(head.link, head.position(positive))
-    return slot_record(name, bundle, head.vendor_model(), threshold=threshold)
+    return slot_record(name, bundle, Change(head.vendor_model(), threshold))
 
 
 def lexical_record(model: PersonalModel) -> LexicalRecord | None:

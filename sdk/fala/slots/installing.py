@@ -16,6 +16,7 @@ from fala.files import failure
 from fala.model.heads import Head
 from fala.slots.bundles import (
     BUNDLES,
+    Change,
     bundle_path,
     install,
     slot_record,
@@ -24,7 +25,7 @@ from fala.slots.bundles import (
 from fala.slots.erasing import drop_copies
 from fala.slots.folder import Folder
 from fala.slots.open_slot import OpenSlot
-from fala.slots.task import Change, Task, go_back, prune, sources_of
+from fala.slots.task import Task, go_back, prune, sources_of
 from fala.slots.versions import note_version
 from fala.store.records import SlotRecord
 from fala.store.slots import slots_of
@@ -224,10 +225,7 @@ def _write(move: Move, *, in_place: bool) -> tuple[int, SlotRecord, Bundle]:
     teachers = None if move.old_logits is None else before.teachers
     generation = store.slots.advance(before.generation)
     bundle = install(move.bundle, move.task.folder.path)
-    record = slot_record(
-        slot, bundle, change.model, teachers=teachers, threshold=change.threshold,
-        loss=change.loss, like=move.like,
-    )  # fmt: skip
+    record = slot_record(slot, bundle, change, teachers, move.like)
     store.embeddings.add(record.backbone, change.embeddings)
     for name, values in zip(teachers or (), move.old_logits or (), strict=True):
         store.logits.add(name, values)

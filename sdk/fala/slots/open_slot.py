@@ -20,6 +20,7 @@ from fala.model.active import ActiveModel
 from fala.model.heads import Head, PersonalModel, Vectors
 from fala.model.prior import PopulationPrior
 from fala.slots.bundles import (
+    Change,
     bundle_path,
     lexical_weight,
     model_digest,
@@ -235,7 +236,7 @@ def _with_vendor_model(record: SlotRecord, bundle: Bundle, head: Head) -> SlotRe
     model = with_labels(head, record.labels).vendor_model()
     # Any loss marks a slot as fitted, so that it is fitted again.
     loss = record.loss or 0.0
-    vendor = slot_record(record.name, bundle, model, teachers=record.teachers, loss=loss)
+    vendor = slot_record(record.name, bundle, Change(model, loss=loss), record.teachers)
     return replace(vendor, form=UNUSABLE)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -15,37 +15,17 @@ from fala.bundle.reading import Bundle
 from fala.errors import BundleError, DeviceChangedError, DeviceError, model_changed
 from fala.examples import Example
 from fala.model.active import ActiveModel
-from fala.model.heads import Head, PersonalModel
-from fala.model.links import PerTag
-from fala.slots.bundles import bundle_path, slot_record
+from fala.model.heads import Head
+from fala.slots.bundles import Change, bundle_path, slot_record
 from fala.slots.folder import Folder
 from fala.slots.open_slot import OpenSlot
 from fala.slots.trial import TRIES, blames_release
 from fala.slots.validation import FEW_EDGE_CASES, check_trial
-from fala.store.records import FitRecord, SlotRecord
+from fala.store.records import SlotRecord
 
 _log = logging.getLogger("fala.store")
 
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True, eq=False)
-class Change:
-    """The next personal model of a slot, to be written in one transaction.
-
-    Attributes:
-        model: The personal model.
-        threshold: Its decision threshold; of tags one each.
-        loss: Its leave-one-out cross-entropy on the labelled examples; None if unknown.
-        embeddings: Embeddings of the model's backbone to store with it, by text.
-        fit: The record of its fit; None if no example can be added to that.
-    """
-
-    model: PersonalModel
-    threshold: PerTag = 0.0
-    loss: float | None = None
-    embeddings: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
-    fit: FitRecord | None = None
 
 
 class Task:
@@ -463,10 +443,7 @@ def sources_of(bundle: Bundle) -> set[str]:
 def changed_record(slot: OpenSlot, change: Change) -> SlotRecord:
     """A slot's row with another personal model."""
     record = slot.record
-    return slot_record(
-        record.name, slot.bundle, change.model, teachers=record.teachers,
-        threshold=change.threshold, loss=change.loss, like=record,
-    )  # fmt: skip
+    return slot_record(record.name, slot.bundle, change, record.teachers, record)
 
 
 def never_fitted(slot: OpenSlot) -> bool:

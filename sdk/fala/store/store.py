@@ -8,7 +8,7 @@ reopens with the old model or the new one, complete.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -171,21 +171,20 @@ class Store:
             for table in ("tasks", "prompt_examples"):
                 db.execute(f"DELETE FROM {table} WHERE adapter = ?", (self.adapter,))
 
-    def prune(self, sources: Iterable[str] = ()) -> None:
+    def prune(self, sources: Collection[str]) -> None:
         """Delete embeddings and logits that no task's slot can use any more. In a transaction.
 
         Args:
             sources: Digests of further backbones whose embeddings are used: the sources of the
                 bridges of slots' bundles.
         """
-        backbones = list(sources)
-        marks = ",".join("?" * len(backbones))
+        marks = ",".join("?" * len(sources))
         with self._db.writer() as db:
             db.execute(
                 "DELETE FROM embeddings WHERE backbone NOT IN"
                 " (SELECT backbone FROM slots)"
                 f" AND backbone NOT IN ({marks})",
-                backbones,
+                tuple(sources),
             )
             db.execute("DELETE FROM prompts WHERE backbone NOT IN (SELECT backbone FROM slots)")
             db.execute(
