@@ -14,7 +14,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from fala.personal.gather import Snapshot, Space, old_logits
 from fala.personal.prompts import drop_prompts
@@ -23,24 +22,6 @@ from fala.slots.bundles import Change
 from fala.slots.open_slot import OpenSlot
 from fala.slots.task import Task, changed_record, never_fitted, prune
 from fala.store.records import Replacement
-
-
-@dataclass(frozen=True, eq=False)
-class _Slots:
-    """The two slots, by age.
-
-    Attributes:
-        all: The slots that can be opened, the older first.
-        newer: The slot that the last replacement installed; its old logits come from the older
-            one. None if unknown.
-        older: The other slot.
-        replacement: The record of that replacement.
-    """
-
-    all: tuple[OpenSlot, ...]
-    newer: OpenSlot | None
-    older: OpenSlot | None
-    replacement: Replacement
 
 
 def forget(task: Task, ids: Iterable[int]) -> int:
@@ -60,68 +41,67 @@ def forget(task: Task, ids: Iterable[int]) -> int:
     if task.previous is None:  # a damaged one is deleted
         store.slots.activate(task.active.record.name, None)
     drop_prompts(task, deleted)
-    slots = _by_age(task)
-    for slot in slots.all:
-        _forget_teacher(task, slots, slot, first)
-    slots = _by_age(task)  # their rows may have changed
-    active = task.active.record.name
-    for idle in (slots.older, slots.newer):
-        if idle is not None and idle.record.name != active:
-            _refit(task, idle, slots.older if idle is slots.newer else None, first)
+    slots, replacement = _by_age(task)
+    for slot in slots if replacement is None else slots[:1]:
+        _drop_teacher(task, slot, first)
+    if replacement is not None and first <= replacement.data:
+        (older, newer), _ = _by_age(task)  # their rows may have changed
+        _write_teacher(task, older, newer, replacement)
+    slots, replacement = _by_age(task)
+    earlier = None
+    for slot in slots:
+        if slot.record.name != task.active.record.name:
+            _refit(task, slot, earlier, first)
+        earlier = None if replacement is None else slot
     prune(task.folder)
     return len(deleted)
 
 
-def _by_age(task: Task) -> _Slots:
+def _by_age(task: Task) -> tuple[list[OpenSlot], Replacement | None]:
+    """The slots that can be opened, and the replacement of the first by the second.
+
+    None if there is one slot, or it is unknown which of them is newer.
+    """
     slots = {slot.record.name: slot for slot in (task.active, task.previous) if slot}
     installed = task.store.slots.replacements()
     names = sorted(slots, key=lambda name: installed[name].generation if name in installed else -1)
-    newest = names[-1]
-    if newest not in installed:  # of an earlier version: a slot with a teacher is the newer one
-        with_teacher = [name for name in names if slots[name].record.teachers is not None]
-        if len(with_teacher) != 1:
-            idle = [name for name in names if name != task.active.record.name]
-            older = slots[idle[0]] if idle else None
-            return _Slots(tuple(slots.values()), None, older, Replacement())
-        newest = with_teacher[0]
-    older = next((slots[name] for name in names if name != newest), None)
-    ordered = tuple(slot for slot in (older, slots[newest]) if slot is not None)
-    return _Slots(ordered, slots[newest], older, installed.get(newest, Replacement()))
+    known = names[-1] in installed
+    if not known:  # of an earlier version: a slot with a teacher is the newer one
+        with_teacher = {name for name in names if slots[name].record.teachers is not None}
+        names.sort(key=lambda name: name in with_teacher)
+        known = len(with_teacher) == 1
+    ordered = [slots[name] for name in names]
+    if not known or len(ordered) < 2:
+        return ordered, None
+    return ordered, installed.get(names[-1], Replacement())
 
 
-def _forget_teacher(task: Task, slots: _Slots, slot: OpenSlot, first: int) -> None:
-    """Write again, or delete, the old logits of a slot whose model had the forgotten examples.
+def _drop_teacher(task: Task, slot: OpenSlot, first: int) -> None:
+    """Delete a slot's references to old logits if their model had the forgotten examples.
 
     Args:
         task: The task.
-        slots: Its slots.
-        slot: One of them.
+        slot: One of its slots.
         first: The count of data changes when the first of these examples was added.
     """
-    record = slot.record
-    if slot is slots.newer and slots.older is not None:
-        if first <= slots.replacement.data:
-            _write_teacher(task, _by_age(task))  # their rows may have changed
-        return
-    installed = task.store.slots.replacements().get(record.name, Replacement())
-    if record.teachers is not None and first <= installed.data:
-        task.rewrite(dataclasses.replace(record, teachers=None))
+    installed = task.store.slots.replacements().get(slot.record.name, Replacement())
+    if slot.record.teachers is not None and first <= installed.data:
+        task.rewrite(dataclasses.replace(slot.record, teachers=None))
 
 
-def _write_teacher(task: Task, slots: _Slots) -> None:
+def _write_teacher(task: Task, older: OpenSlot, newer: OpenSlot, replacement: Replacement) -> None:
     """Write the old logits of the older model as it was at the replacement."""
-    store, newer, slot = task.store, slots.newer, slots.older
-    if newer is None or slot is None or never_fitted(slot):
+    store = task.store
+    if never_fitted(older):
         return
-    replacement = slots.replacement
     fitted_to = replacement.data if replacement.fit_data is None else replacement.fit_data
     snapshot = Snapshot(store, only=store.examples.at(fitted_to))
-    model = refit(snapshot, Space.of_slot(store, slot, None)).model
+    model = refit(snapshot, Space.of_slot(store, older, None)).model
     teachers = None
-    same_labels = slot.model.head.labels == newer.model.head.labels
+    same_labels = older.model.head.labels == newer.model.head.labels
     if same_labels and replacement.fit_data is not None and not model.is_vendor:
         snapshot = Snapshot(store, only=store.examples.at(replacement.data))
-        before = slot.changed(slot.generation, changed_record(slot, Change(model)), model)
+        before = older.changed(older.generation, changed_record(older, Change(model)), model)
         old, teachers = old_logits(snapshot, before), before.teachers
         if newer.record.teachers is not None:
             store.logits.forget(newer.record.teachers[0])
