@@ -205,9 +205,8 @@ def vendor_probes(bundle: Bundle, head: Head) -> tuple[list[str], Vectors, float
     usual = TOLERANCE * head.link.spread
     if probes is None:
         return [], np.zeros((0, len(head.bias)), np.float32), usual
-    texts = probes.get("texts") if isinstance(probes, dict) else None
-    tolerance = probes.get("tolerance", usual) if isinstance(probes, dict) else None
     try:
+        texts, tolerance = probes["texts"], probes.get("tolerance", usual)
         logits = np.array(probes["logits"], dtype=np.float32)
         valid = (
             isinstance(texts, list) and 0 < len(texts) <= MOST_PROBES
@@ -217,7 +216,7 @@ def vendor_probes(bundle: Bundle, head: Head) -> tuple[list[str], Vectors, float
         )  # fmt: skip
     except (ValueError, TypeError, KeyError, OverflowError):
         valid = False
-    if not valid or texts is None or tolerance is None:
+    if not valid:
         raise BundleFormatError(
             f"{bundle.path}: the manifest's probes are not texts with a logit for each class"
         )
