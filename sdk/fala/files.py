@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeGuard
 
-from fala.errors import DataError, shown
+from fala.errors import DataError, DeviceError, shown
 
 #: Advice for a disk that cannot be read or written.
 FAILING_DISK = "try again, and if that does not help copy the folder to another disk"
@@ -82,6 +82,19 @@ def failure(error: OSError) -> str:
     message = error.strerror or str(error)
     advice = _ADVICE.get(error.errno or 0)
     return message if advice is None else f"{message}; {advice}"
+
+
+@contextlib.contextmanager
+def device_errors(path: Path) -> Iterator[None]:
+    """Raise the operating system's errors at a device's file or folder as FaLA's.
+
+    Raises:
+        DeviceError: There was one.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise DeviceError(f"{path}: {failure(error)}") from error
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:

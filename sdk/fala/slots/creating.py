@@ -9,7 +9,7 @@ from pathlib import Path
 from fala.backbones.external import Encoders
 from fala.bundle.signature import Trust
 from fala.errors import BundleError, DeviceError
-from fala.files import failure, keep_private
+from fala.files import device_errors, keep_private
 from fala.slots.bundles import BUNDLES, install, open_release, vendor_record
 from fala.slots.erasing import finish_erasing, tidy
 from fala.slots.folder import Folder
@@ -54,36 +54,33 @@ def create(
     label = head.positive(positive)
     # A model that does not load, or predict, must not be installed.
     validate(release, encoders)
-    with contextlib.ExitStack() as undo:
-        try:
-            finish_erasing(path)
-            remove = not path.exists()
-            path.mkdir(parents=True, exist_ok=True)
-            keep_private(path)
-            foreign = [file.name for file in path.iterdir() if not _is_device_file(file)]
-            if foreign:
-                raise DeviceError(f"{path}: the folder is not empty; choose another")
-            store = Store.open(path / STORE, create=True, codec=codec)
-            undo.callback(store.close)
-            # One transaction: a killed creation leaves no device, and of two at once the second
-            # finds the first one's device.
-            with store.transaction():
-                if store.is_complete:
-                    raise DeviceError(f"{path}: the folder is not empty; use Device.open")
-                undo.callback(_undo, path, store, remove=remove)
-                store.write_mark(codec.renewed())
-                store.texts.set_names(names)
-                shutil.rmtree(path / BUNDLES, ignore_errors=True)
-                (path / BUNDLES).mkdir()
-                keep_private(path / BUNDLES)
-                install(release, path)
-                store.slots.put(vendor_record(SLOTS[0], release, head, label))
-                store.slots.activate(SLOTS[0], None)
-                note_version(store, release.manifest)
-                if label is not None:
-                    store.slots.set_positive(label)
-        except OSError as error:
-            raise DeviceError(f"{path}: {failure(error)}") from error
+    with contextlib.ExitStack() as undo, device_errors(path):
+        finish_erasing(path)
+        remove = not path.exists()
+        path.mkdir(parents=True, exist_ok=True)
+        keep_private(path)
+        foreign = [file.name for file in path.iterdir() if not _is_device_file(file)]
+        if foreign:
+            raise DeviceError(f"{path}: the folder is not empty; choose another")
+        store = Store.open(path / STORE, create=True, codec=codec)
+        undo.callback(store.close)
+        # One transaction: a killed creation leaves no device, and of two at once the second
+        # finds the first one's device.
+        with store.transaction():
+            if store.is_complete:
+                raise DeviceError(f"{path}: the folder is not empty; use Device.open")
+            undo.callback(_undo, path, store, remove=remove)
+            store.write_mark(codec.renewed())
+            store.texts.set_names(names)
+            shutil.rmtree(path / BUNDLES, ignore_errors=True)
+            (path / BUNDLES).mkdir()
+            keep_private(path / BUNDLES)
+            install(release, path)
+            store.slots.put(vendor_record(SLOTS[0], release, head, label))
+            store.slots.activate(SLOTS[0], None)
+            note_version(store, release.manifest)
+            if label is not None:
+                store.slots.set_positive(label)
         folder = _opened(path, store, encoders)
         undo.pop_all()
     return folder
@@ -97,13 +94,11 @@ def open_folder(path: Path, codec: Codec, encoders: Encoders) -> Folder:
             changed then.
         BundleError: The installed release is damaged.
     """
-    try:
+    with device_errors(path):
         if finish_erasing(path):
             raise DeviceError(f"{path}: was erased; make another with Device.create")
         exists = (path / STORE).exists()
         rebuilt = not exists and (path / REBUILT).exists()
-    except OSError as error:
-        raise DeviceError(f"{path}: cannot be opened: {failure(error)}") from error
     if rebuilt:
         raise DeviceError(f"{path}: a repair was interrupted; {doctor(path)}")
     if not exists:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fala.backbones import LazyBackbone
 from fala.bundle.reading import Bundle
 from fala.errors import DataError, DeviceChangedError, DeviceError, model_changed
-from fala.files import failure
+from fala.files import device_errors
 from fala.model.heads import Head
 from fala.slots.bundles import (
     BUNDLES,
@@ -80,7 +80,7 @@ def install_release(folder: Folder, moves: Sequence[Move], backbone: LazyBackbon
     store, own = folder.store, moves[0]
     names = sorted(move.task.adapter for move in moves[1:])
     try:
-        with own.task.expecting(own.before):
+        with device_errors(folder.path), own.task.expecting(own.before):
             with store.transaction():
                 if store.slots.adapters() != names:
                     raise DeviceChangedError(f"{folder.path}: its adapters changed meanwhile")
@@ -99,8 +99,6 @@ def install_release(folder: Folder, moves: Sequence[Move], backbone: LazyBackbon
                     store.prune({source for used in bundles for source in sources_of(used)})
             active = OpenSlot.of(generation, record, bundle, own.change.model, backbone, trial)
             folder.active[""] = active
-    except OSError as error:
-        raise DeviceError(f"{folder.path}: {failure(error)}") from error
     finally:
         _sweep(folder)
     return active
@@ -145,7 +143,7 @@ def load_adapter(
     """
     task = Task(folder, name)
     try:
-        with folder.store.transaction():
+        with device_errors(folder.path), folder.store.transaction():
             if bundle.base != Task(folder).active.bundle.backbone_digest:
                 raise model_changed(folder.path)
             if name in folder.store.slots.adapters():
@@ -160,8 +158,6 @@ def load_adapter(
             if positive is not None:
                 task.store.slots.set_positive(positive)
             folder.trials.confirm()
-    except OSError as error:
-        raise DeviceError(f"{folder.path}: {failure(error)}") from error
     finally:
         _sweep(folder)
     return task

@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import RLock, get_ident
 
 from fala.errors import DeviceError
-from fala.files import FAILING_DISK, failure, keep_private
+from fala.files import FAILING_DISK, device_errors, keep_private
 from fala.forks import keep_in_forks
 from fala.store.digests import Digests
 from fala.store.encryption import PLAIN, Codec, check_mark, rotate
@@ -75,11 +75,9 @@ class Database:
             self.digests = Digests(copy)
             self._file = _identity(path)
             return
-        try:
+        with device_errors(path):
             check_regular(path)
             missing = not create and not path.is_file()
-        except OSError as error:
-            raise DeviceError(f"{path}: {failure(error)}") from error
         if missing:
             raise DeviceError(f"{path}: no such store")
         with self.named_errors():
@@ -345,11 +343,9 @@ def doctor(folder: Path) -> str:
 
 def _make(path: Path) -> None:
     """Make the file for its user alone, whatever the umask; the log beside it takes its mode."""
-    try:
+    with device_errors(path):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         keep_private(path)
-    except OSError as error:
-        raise DeviceError(f"{path}: {failure(error)}") from error
 
 
 def check_regular(path: Path) -> None:
