@@ -4,6 +4,7 @@ The names below are the public interface; everything else may change.
 """
 
 import logging
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from fala.backbones import Backbone
@@ -146,22 +147,19 @@ __all__ = [
 
 __version__: str
 
+#: The modules of names that are loaded at their first use.
+_LATE = {
+    "fit_bridge": "fala.release.bridge",
+    "fit_head": "fala.release.fitting",
+    "sample_release": "fala.playground.releases",
+}
+
 if not TYPE_CHECKING:  # for a type checker the module would have every name
 
     def __getattr__(name: str) -> object:
         """Load rarely used names late: the vendor's functions, and the version from metadata."""
-        if name == "fit_head":
-            from fala.release.fitting import fit_head
-
-            return fit_head
-        if name == "fit_bridge":
-            from fala.release.bridge import fit_bridge
-
-            return fit_bridge
-        if name == "sample_release":
-            from fala.playground.releases import sample_release
-
-            return sample_release
+        if name in _LATE:
+            return getattr(import_module(_LATE[name]), name)
         if name != "__version__":
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib.metadata import version

@@ -144,15 +144,15 @@ def adapter_name(value: str) -> str:
     return value
 
 
-def adapters_of(values: NewAdapters) -> list[str] | dict[str, str]:
+def adapters_of(values: NewAdapters) -> list[pathlib.Path] | dict[str, pathlib.Path]:
     """Adapters' files, or files by the names of their tasks.
 
     Raises:
         DataError: They are not such files.
     """
     if isinstance(values, Mapping):
-        return {adapter_name(name): str(path_of(file, "adapters")) for name, file in values.items()}
-    return [str(path_of(file, "adapters")) for file in listed(values, "adapters")]
+        return {adapter_name(name): path_of(file, "adapters") for name, file in values.items()}
+    return [path_of(file, "adapters") for file in listed(values, "adapters")]
 
 
 def check_items(examples: Iterable[Example], active: OpenSlot) -> None:

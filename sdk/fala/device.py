@@ -35,7 +35,7 @@ from fala.backbones.external import Encoder, Encoders
 from fala.bundle.signature import Trust
 from fala.errors import DataError, DeviceError, MissingExtraError, UsageError, shown
 from fala.examples import Example, check_examples, texts_of
-from fala.files import path_of
+from fala.files import bytes_or_file, path_of
 from fala.model.active import ActiveModel
 from fala.model.heads import PersonalModel
 from fala.model.links import Label, Tags
@@ -52,7 +52,8 @@ from fala.personal.run import Run
 from fala.report import AdapterInfo, Forgotten, LearnReport, Preview, Report
 from fala.slots.creating import create, open_folder
 from fala.slots.erasing import erase
-from fala.slots.installed import Installed
+from fala.slots.folder import Folder
+from fala.slots.installing import delete_adapter, roll_back
 from fala.slots.repair import RepairReport, examine, repair
 from fala.slots.task import Task
 from fala.slots.versions import newest_version
@@ -93,14 +94,14 @@ class Device:
         The examples of the methods continue with this device.
     """
 
-    def __init__(self, installed: Installed | None = None, *args: object, **kwargs: object) -> None:
-        if not isinstance(installed, Installed) or args or kwargs:
+    def __init__(self, folder: Folder | None = None, *args: object, **kwargs: object) -> None:
+        if not isinstance(folder, Folder) or args or kwargs:
             raise UsageError(
                 "fala.Device(...) does not open a device: create one with "
                 "fala.Device.create(folder, release), and open it afterwards with "
                 "fala.Device.open(folder)"
             )
-        self._installed = installed
+        self._folder = folder
         self._learners: dict[str, Learner] = {}
 
     @classmethod
@@ -154,13 +155,13 @@ class Device:
             ...     print(other.task, other.labels)
             classification ('0', '1')
         """
-        installed = create(
-            folder_of(path), str(path_of(bundle, "bundle")), positive=positive, trust=trust,
+        opened = create(
+            folder_of(path), path_of(bundle, "bundle"), positive=positive, trust=trust,
             codec=codec_of(key), names=TextNames.new(keep_text_of(keep_text)),
             encoders=Encoders(encoder),
         )  # fmt: skip
-        device = cls(installed)
-        _log.info("%s: created with %s", installed.path, device.name)
+        device = cls(opened)
+        _log.info("%s: created with %s", opened.path, device.name)
         return device
 
     @classmethod
@@ -240,7 +241,7 @@ class Device:
             ()
         """
         folder = folder_of(path)
-        release = None if bundle is None else str(path_of(bundle, "bundle"))
+        release = None if bundle is None else path_of(bundle, "bundle")
         report = repair(folder, release, codec_of(key))
         if report.fit or report.fit_adapters:
             with cls.open(folder, key=key) as device:
@@ -255,7 +256,7 @@ class Device:
         Examples:
             >>> device.close()
         """
-        self._installed.close()
+        self._folder.close()
 
     def __enter__(self: _Device) -> _Device:
         return self
@@ -297,9 +298,9 @@ class Device:
             ...
             fala.errors.DeviceError: ...
         """
-        with self._installed.work:
-            erase(self._installed.path, self._installed.store)
-        _log.info("%s: erased", self._installed.path)
+        with self._folder.work:
+            erase(self._folder.path, self._folder.store)
+        _log.info("%s: erased", self._folder.path)
 
     def rotate_key(self, key: Key) -> None:
         """Encrypt everything anew, under another key; or for the first time.
@@ -316,29 +317,29 @@ class Device:
         """
         if key is None:
             raise DataError("rotate_key needs a key")
-        with self._installed.work:
-            self._installed.store.rotate(codec_of(key))
+        with self._folder.work:
+            self._folder.store.rotate(codec_of(key))
 
     def __repr__(self) -> str:
         try:
-            count, labelled = self._installed.store.examples.counts()
+            count, labelled = self._folder.store.examples.counts()
             kind = "the vendor's model" if self.model.is_vendor else "a personal model"
             return (
-                f"<Device {self._installed.path}: {self.task} on {self.name} with {kind}, "
+                f"<Device {self._folder.path}: {self.task} on {self.name} with {kind}, "
                 f"{count} examples, {labelled} labelled>"
             )
         except DeviceError as error:
-            return f"<Device {self._installed.path}: {error}>"
+            return f"<Device {self._folder.path}: {error}>"
 
     @property
     def name(self) -> str:
         """The installed backbone's name."""
-        return self._installed.own.active.bundle.manifest.name
+        return Task(self._folder).active.bundle.manifest.name
 
     @property
     def task(self) -> str:
         """``"classification"`` or ``"matching"``."""
-        return self._installed.kind
+        return self.model.head.task
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -356,12 +357,12 @@ class Device:
             DataError: There are tags, or a rating.
         """
         self.model.head.check_exclusive("positive")
-        return self.labels[self._installed.own.positive()]
+        return self.labels[Task(self._folder).positive()]
 
     @property
     def model(self) -> PersonalModel:
         """The active personal model."""
-        return self._installed.own.active.model
+        return Task(self._folder).active.model
 
     @property
     def threshold(self) -> float:
@@ -377,22 +378,22 @@ class Device:
     @property
     def thresholds(self) -> dict[str, float]:
         """The logit above which ``decide`` decides for each tag; of two labels for the second."""
-        return self._installed.own.active.active_model.thresholds()
+        return Task(self._folder).active.active_model.thresholds()
 
     @property
     def can_roll_back(self) -> bool:
         """Whether an earlier model is kept."""
-        return self._installed.store.slots.active()[1] is not None
+        return self._folder.store.slots.active()[1] is not None
 
     @property
     def on_trial(self) -> bool:
         """Whether the active release is still on trial; see ``replace``."""
-        return self._installed.trials.running() is not None
+        return self._folder.trials.running() is not None
 
     @property
     def fell_back(self) -> str | None:
         """Why the device fell back from its last release, which failed its trial; or None."""
-        return self._installed.store.settings.fell_back()
+        return self._folder.store.settings.fell_back()
 
     def predict(
         self, examples: Iterable[Example], *, adapter: str | None = None
@@ -473,12 +474,12 @@ class Device:
             ['a lovely film', 'buy my coins']
         """
         task = self._learner(adapter).task
-        examples = candidates_of(candidates, history, self._kind(task))
+        head = task.active.model.head
+        examples = candidates_of(candidates, history, head.task)
         if top is not None and (isinstance(top, bool) or not isinstance(top, int) or top < 0):
             raise DataError(f"top is a whole number from 0, not {shown(top)}")
         if not examples:
             return []
-        head = task.active.model.head
         positive = head.labels[task.positive(head)] if len(head.bias) == 1 else None
         column = label_to_rank(label, head.labels, positive)
         z = self._ask(examples, ActiveModel.logits, adapter)
@@ -685,7 +686,7 @@ class Device:
             4
         """
         name = name_of(user, "user")
-        if not self._installed.store.texts.kept:
+        if not self._folder.store.texts.kept:
             raise DataError("there is no text to write: this device was made to keep none")
         task = self._learner(adapter).task
         head = task.active.model.head
@@ -723,8 +724,8 @@ class Device:
             >>> preview.new, preview.decision, preview.comparison.worse  # None: not known yet
             ('bert', 'personal', None)
         """
-        path, run = str(path_of(bundle, "bundle")), Run(budget_of(budget))
-        return preview(self._installed, path, run, trust)
+        path, run = path_of(bundle, "bundle"), Run(budget_of(budget))
+        return preview(self._folder, path, run, trust)
 
     def replace(
         self,
@@ -815,9 +816,9 @@ class Device:
 
     def _replace(self, path: Path, terms: Terms, run: Run) -> Report:
         self._learner().ready()
-        old, installed = self.name, self._installed
-        replaced = replace(installed, str(path), run, terms)
-        prompted = try_prompt(installed, run, replaced.passes_left) if terms.prompt else None
+        old = self.name
+        replaced = replace(self._folder, path, run, terms)
+        prompted = try_prompt(self._folder, run, replaced.passes_left) if terms.prompt else None
         report = replaced_report(old, replaced, run, prompted)
         _log.info("%s -> %s: %s", report.old, report.new, report.sentence)
         return report
@@ -866,24 +867,25 @@ class Device:
             FalaError: See ``replace``.
         """
         try:
-            from fala.updates.client import Source, newer_release, repository_url, trusted_root
+            from fala.updates.client import MAX_ROOT_BYTES, Source, newer_release, repository_url
         except ImportError as error:
             raise MissingExtraError(
                 f"pip install 'fala-sdk[ota]' for signed updates ({error})"
             ) from error
         download, budget = limits_of(limits), budget_of(budget)
-        active = self._installed.own.active.bundle.manifest
+        active = Task(self._folder).active.bundle.manifest
         product_name = product_of(product) or active.product or DEFAULT_PRODUCT
         # Checked before any download. A product that was passed by name may be another one.
         checked = terms_of(**terms, allow_older=product_name != active.product)
         run = Run(budget, progress_of(progress))
 
         def newest() -> int | None:
-            manifest = self._installed.own.active.bundle.manifest
-            return newest_version(self._installed.store, product_name, manifest)
+            manifest = Task(self._folder).active.bundle.manifest
+            return newest_version(self._folder.store, product_name, manifest)
 
-        source = Source(repository_url(url), trusted_root(root), product_name, newest)
-        with newer_release(self._installed.path, source, download, run.check) as release:
+        pinned = bytes_or_file(root, "root (the trusted root)", MAX_ROOT_BYTES)
+        source = Source(repository_url(url), pinned, product_name, newest)
+        with newer_release(self._folder.path, source, download, run.check) as release:
             if release is None:
                 return None
             return self._replace(release, checked, Run(budget, progress))
@@ -939,7 +941,7 @@ class Device:
         with run.stage("compare"):
             comparison = compare_with_previous(learner.task, refined.last)
         remaining = passes - refined.forward_passes
-        prompted = try_prompt(self._installed, run, remaining) if with_prompt else None
+        prompted = try_prompt(self._folder, run, remaining) if with_prompt else None
         return refined_report(refined, learner.task.active, run, comparison, prompted)
 
     def confirm(self) -> None:
@@ -956,7 +958,7 @@ class Device:
             >>> device.on_trial
             False
         """
-        self._installed.confirm()
+        self._folder.trials.confirm()
 
     def rollback(self) -> None:
         """Make the model before the last replacement active; a second call undoes the first.
@@ -974,14 +976,14 @@ class Device:
             >>> device.name
             'glove'
         """
-        for task in self._installed.roll_back():
+        for task in roll_back(self._folder):
             self._learner(task.adapter or None).fit()
         _log.info("rolled back to %s", self.name)
 
     @property
     def adapters(self) -> tuple[str, ...]:
         """The names of the adapters that are loaded; see ``load_adapter``."""
-        return tuple(self._installed.store.slots.adapters())
+        return tuple(self._folder.store.slots.adapters())
 
     def adapter(self, name: str) -> AdapterInfo:
         """A loaded adapter's task.
@@ -1020,13 +1022,13 @@ class Device:
             DataError: There is one of this name already, or an argument cannot be used.
             DeviceError: The device's folder cannot be written.
         """
-        file = str(path_of(path, "path"))
+        file = path_of(path, "path")
         name = None if name is None else adapter_name(name)
         self._learner().ready()
-        task = load(self._installed, file, name, positive, trust)
+        task = load(self._folder, file, name, positive, trust)
         if task.store.examples.counts()[0]:  # a repair has kept them
             self._learner(task.adapter).fit()
-        _log.info("%s: adapter %s loaded", task.path, task.adapter)
+        _log.info("%s: adapter %s loaded", task.folder.path, task.adapter)
         return task.adapter
 
     def delete_adapter(self, name: str) -> None:
@@ -1040,10 +1042,10 @@ class Device:
         Raises:
             UnknownAdapterError: None of this name is loaded.
         """
-        self._installed.unload(adapter_name(name))
+        delete_adapter(self._folder, adapter_name(name))
         self._learners.pop(name, None)
-        self._installed.store.scrub()
-        _log.info("%s: adapter %s deleted", self._installed.path, name)
+        self._folder.store.scrub()
+        _log.info("%s: adapter %s deleted", self._folder.path, name)
 
     def _learner(self, adapter: str | None = None) -> Learner:
         """The learner of a task.
@@ -1052,7 +1054,7 @@ class Device:
             UnknownAdapterError: No adapter of this name is loaded.
         """
         name = "" if adapter is None else adapter_name(adapter)
-        task = self._installed.task(name)
+        task = Task(self._folder, name)
         if name:
             task.store.slots.version()  # raises if there is none
         # Two threads get the same learner, even in simultaneous first calls.
@@ -1066,11 +1068,8 @@ class Device:
     ) -> Result:
         """Ask a task's active model; again after a fall back, once it has the newer labels."""
         learner = self._learner(adapter)
-        checked = check_examples(examples, self._kind(learner.task))
-        check_items(checked, learner.task.active)
+        active = learner.task.active
+        checked = check_examples(examples, active.model.head.task)
+        check_items(checked, active)
         result = learner.task.ask(checked, question)
         return learner.task.ask(checked, question) if learner.catch_up() else result
-
-    def _kind(self, task: Task) -> str:
-        """The kind of a task's examples."""
-        return task.active.model.head.task if task.adapter else self._installed.kind

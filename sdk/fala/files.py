@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeGuard
 
-from fala.errors import DataError, shown
+from fala.errors import DataError, DeviceError, shown
 
 #: Advice for a disk that cannot be read or written.
 FAILING_DISK = "try again, and if that does not help copy the folder to another disk"
@@ -43,6 +43,29 @@ def path_of(value: object, name: str) -> Path:
     return Path(value)
 
 
+def bytes_or_file(value: object, name: str, most: int) -> bytes:
+    """Bytes from an app or vendor, or the first bytes of the file that it names.
+
+    Args:
+        value: The bytes, or the file's path.
+        name: The argument's name, and what it is.
+        most: Bytes that are read of a file.
+
+    Raises:
+        DataError: It is neither, or the file cannot be read.
+    """
+    if isinstance(value, bytes | bytearray):
+        return bytes(value)
+    if not isinstance(value, str | os.PathLike):
+        raise DataError(f"{name} is bytes or a file, not {shown(value)}")
+    path = path_of(value, name)
+    try:
+        with path.open("rb") as stream:
+            return stream.read(most)
+    except OSError as error:
+        raise DataError(f"{name}: {path} cannot be read: {failure(error)}") from error
+
+
 def _is_path(value: object) -> TypeGuard[str]:
     """Whether a value can be a path: a text without NULs and lone surrogates."""
     if not isinstance(value, str) or "\0" in value:
@@ -59,6 +82,19 @@ def failure(error: OSError) -> str:
     message = error.strerror or str(error)
     advice = _ADVICE.get(error.errno or 0)
     return message if advice is None else f"{message}; {advice}"
+
+
+@contextlib.contextmanager
+def device_errors(path: Path) -> Iterator[None]:
+    """Raise the operating system's errors at a device's file or folder as FaLA's.
+
+    Raises:
+        DeviceError: There was one.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise DeviceError(f"{path}: {failure(error)}") from error
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:

@@ -261,7 +261,7 @@ def test_other_folders_are_rejected(device, tmp_path, releases):
 
 
 def test_read_errors_of_the_disk_are_fala_errors(device, monkeypatch):
-    folder = device._installed.path
+    folder = device._folder.path
     device.close()
     original, calls = os.stat, 0
 

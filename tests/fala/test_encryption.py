@@ -177,7 +177,7 @@ def test_a_rotation_that_fails_changes_nothing(folder, monkeypatch):
             raise DeviceError("the disk is full")
 
         with monkeypatch.context() as patch:
-            patch.setattr("fala.store.store.Store.write_mark", full)
+            patch.setattr("fala.store.database.Database.note_deletion", full)
             with pytest.raises(DeviceError, match="full"):
                 device.rotate_key(key_2)
         assert len([*device.examples()]) == len(TEXTS)

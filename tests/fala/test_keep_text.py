@@ -33,7 +33,7 @@ def silent(tmp_path, releases, labels):
 
 
 def folder_of(device):
-    return device._installed.path
+    return device._folder.path
 
 
 def assert_no_text(folder, texts):

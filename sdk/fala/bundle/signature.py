@@ -15,12 +15,8 @@ from typing import TYPE_CHECKING
 
 from fala.bundle.archive import read_index
 from fala.bundle.reading import named_errors, read_manifest
-from fala.errors import (
-    BundleSignatureError,
-    DataError,
-    MissingExtraError,
-    shown,
-)
+from fala.errors import BundleSignatureError, DataError, MissingExtraError
+from fala.files import bytes_or_file
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -36,7 +32,7 @@ _KEY_BYTES = 32
 _SIGNATURE_BYTES = 64
 # A key or a signature is a few hundred bytes.
 _MAX_FILE_BYTES = 1 << 14
-_PEM = b"-----BEGIN"
+_PEM = "-----BEGIN"
 # Other signatures by the same key cannot be mistaken for one of a release.
 _CONTEXT = b"fala release, signed manifest, format 1\n"
 
@@ -134,20 +130,9 @@ def public_key_of(trust: Trust) -> Ed25519PublicKey:
 
 
 def _key_bytes(trust: Trust) -> bytes:
-    if isinstance(trust, bytes | bytearray):
-        return bytes(trust)
-    if isinstance(trust, str) and trust.lstrip().startswith(_PEM.decode()):
+    if isinstance(trust, str) and trust.lstrip().startswith(_PEM):
         return trust.lstrip().encode(errors="replace")
-    try:
-        with Path(trust).open("rb") as stream:
-            return stream.read(_MAX_FILE_BYTES)
-    except TypeError as error:
-        raise DataError(
-            f"trust is an Ed25519 public key or its file, not {shown(trust)}"
-        ) from error
-    except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise DataError(f"trust: the key's file {trust!r:.200} cannot be read: {reason}") from error
+    return bytes_or_file(trust, "trust (an Ed25519 public key)", _MAX_FILE_BYTES)
 
 
 def _read_signature(path: Path) -> tuple[bytes, bytes]:

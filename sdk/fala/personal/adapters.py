@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from fala.backbones import Backbone
-from fala.backbones.backbone import AdaptedBackbone, LazyBackbone
 from fala.bundle.manifest import PRODUCT
 from fala.bundle.reading import Bundle
 from fala.bundle.signature import Trust
@@ -15,24 +14,25 @@ from fala.model.heads import Head
 from fala.personal.prepare import Part, part_for
 from fala.report import AdapterInfo
 from fala.slots.bundles import open_adapter
-from fala.slots.installed import Installed
+from fala.slots.folder import Folder
+from fala.slots.installing import load_adapter
 from fala.slots.open_slot import adapted_backbone
-from fala.slots.task import Task
+from fala.slots.task import Task, further_tasks
 from fala.slots.validation import FEW_EDGE_CASES, PROBES, check_own_texts
 
 #: The adapters' files; by task name, where that differs from the bundle's name.
-Adapters = Sequence[str] | Mapping[str, str]
+Adapters = Sequence[Path] | Mapping[str, Path]
 
 
 def adapter_parts(
-    installed: Installed, own_part: Part, paths: Adapters, trust: Trust | None
+    folder: Folder, own_part: Part, paths: Adapters, trust: Trust | None
 ) -> list[Part]:
     """Open an adapter for every further task of a device.
 
     A task keeps its adapter if that is made for the release's backbone.
 
     Args:
-        installed: The device.
+        folder: The device's folder.
         own_part: The part of the device's own task, with the release to install.
         paths: The adapters' files.
         trust: See ``Device.replace``.
@@ -47,7 +47,7 @@ def adapter_parts(
         BundleMismatchError: An adapter was made for another backbone, or lacks a label.
         BundleError: An adapter cannot be trusted.
     """
-    release, tasks = own_part.bundle, installed.further()
+    release, tasks = own_part.bundle, further_tasks(folder)
     adapters = _by_name(paths, trust)
     for name, (bundle, _) in adapters.items():
         if name not in {task.adapter for task in tasks}:
@@ -65,8 +65,8 @@ def adapter_parts(
                 continue
             adapters[task.adapter] = open_adapter(active.bundle.path, hold=True)
         bundle, head = adapters[task.adapter]
-        bundle.check_base(release)
-        parts.append(part_for(task, active, bundle, head, _adapted(own_part, bundle)))
+        backbone = adapted_backbone(bundle, release, own_part.backbone)
+        parts.append(part_for(task, active, bundle, head, backbone))
     if missing:
         raise MissingAdapterError(
             f"{release.path}: no adapter for {', '.join(missing)}; pass the vendor's for "
@@ -76,8 +76,8 @@ def adapter_parts(
 
 
 def load(
-    installed: Installed,
-    path: str,
+    folder: Folder,
+    path: Path,
     name: str | None,
     positive: str | int | None,
     trust: Trust | None,
@@ -85,7 +85,7 @@ def load(
     """Load an adapter beside the active release; see ``Device.load_adapter``.
 
     Args:
-        installed: The device.
+        folder: The device's folder.
         path: The adapter's file.
         name: The task's name; None takes the bundle's own.
         positive: The label, of two, whose F1 thresholds are for.
@@ -99,12 +99,12 @@ def load(
             "pass another with name="
         )
     label = head.positive(positive)
-    active = installed.own.active
+    active = Task(folder).active
     backbone = adapted_backbone(bundle, active.bundle, active.active_model.backbone)
-    texts = installed.store.texts.newest(PROBES)
+    texts = folder.store.texts.newest(PROBES)
     model = ActiveModel(head.vendor_model(), backbone)
     check_own_texts(model, bundle, [*FEW_EDGE_CASES, *texts])
-    return installed.load(bundle, head, name, label)
+    return load_adapter(folder, bundle, head, name, label)
 
 
 def adapter_info(task: Task) -> AdapterInfo:
@@ -115,12 +115,6 @@ def adapter_info(task: Task) -> AdapterInfo:
         task.adapter, head.task, head.labels, head.labels[task.positive()],
         active.active_model.threshold, count, labelled, active.model.is_vendor,
     )  # fmt: skip
-
-
-def _adapted(part: Part, bundle: Bundle) -> Callable[[], Backbone]:
-    """A function that returns the release's backbone with an adapter in it, built once."""
-    backbone = LazyBackbone(lambda: AdaptedBackbone(part.load(), bundle.state()), transformer=True)
-    return lambda: backbone.loaded
 
 
 def _by_name(paths: Adapters, trust: Trust | None) -> dict[str, tuple[Bundle, Head]]:

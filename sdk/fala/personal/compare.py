@@ -50,7 +50,6 @@ class Sides:
 
     def __init__(self, task: Task, old: OpenSlot, new: Refit) -> None:
         self._old, self._new = old, new
-        self._positive = task.positive(old.model.head)
         with task.expecting(old):
             space = Space.of_slot(task.store, old, None)
         self._rows = gather(new.rows.snapshot, space)
@@ -66,7 +65,7 @@ class Sides:
     @cached_property
     def _refitted(self) -> Refit:
         """The old model, fitted again to the current labels: its losses are not stored."""
-        return fit_rows(self._rows, self._positive, left_out_only=True)
+        return fit_rows(self._rows, left_out_only=True)
 
     def losses(self, ids: Collection[int]) -> Losses | None:
         """Losses on some labelled examples; None where one of the two models is not fitted."""

@@ -14,33 +14,14 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from fala.personal.gather import Snapshot, Space, old_logits
 from fala.personal.prompts import drop_prompts
-from fala.personal.refit import Refit, refit
-from fala.slots.bundles import model_digest
+from fala.personal.refit import refit
+from fala.slots.bundles import Change
 from fala.slots.open_slot import OpenSlot
-from fala.slots.task import Change, Task, changed_record, never_fitted
+from fala.slots.task import Task, changed_record, never_fitted, prune
 from fala.store.records import Replacement
-
-
-@dataclass(frozen=True, eq=False)
-class _Slots:
-    """The two slots, by age.
-
-    Attributes:
-        all: The slots that can be opened, the older first.
-        newer: The slot that the last replacement installed; its old logits come from the older
-            one. None if unknown.
-        older: The other slot.
-        replacement: The record of that replacement.
-    """
-
-    all: tuple[OpenSlot, ...]
-    newer: OpenSlot | None
-    older: OpenSlot | None
-    replacement: Replacement
 
 
 def forget(task: Task, ids: Iterable[int]) -> int:
@@ -57,81 +38,76 @@ def forget(task: Task, ids: Iterable[int]) -> int:
         return 0
     first = store.examples.first_added(deleted)
     store.examples.forget(deleted)
-    task.drop_unusable()
+    if task.previous is None:  # a damaged one is deleted
+        store.slots.activate(task.active.record.name, None)
     drop_prompts(task, deleted)
-    slots = _by_age(task)
-    for slot in slots.all:
-        _forget_teacher(task, slots, slot, first)
-    slots = _by_age(task)  # their rows may have changed
-    active = task.active.record.name
-    for idle in (slots.older, slots.newer):
-        if idle is not None and idle.record.name != active:
-            _refit(task, idle, slots.older if idle is slots.newer else None, first)
-    task.prune()
+    slots, replacement = _by_age(task)
+    for slot in slots if replacement is None else slots[:1]:
+        _drop_teacher(task, slot, first)
+    if replacement is not None and first <= replacement.data:
+        (older, newer), _ = _by_age(task)  # their rows may have changed
+        _write_teacher(task, older, newer, replacement)
+    slots, replacement = _by_age(task)
+    earlier = None
+    for slot in slots:
+        if slot.record.name != task.active.record.name:
+            _refit(task, slot, earlier, first)
+        earlier = None if replacement is None else slot
+    prune(task.folder)
     return len(deleted)
 
 
-def _by_age(task: Task) -> _Slots:
+def _by_age(task: Task) -> tuple[list[OpenSlot], Replacement | None]:
+    """The slots that can be opened, and the replacement of the first by the second.
+
+    None if there is one slot, or it is unknown which of them is newer.
+    """
     slots = {slot.record.name: slot for slot in (task.active, task.previous) if slot}
     installed = task.store.slots.replacements()
     names = sorted(slots, key=lambda name: installed[name].generation if name in installed else -1)
-    newest = names[-1]
-    if newest not in installed:  # of an earlier version: a slot with a teacher is the newer one
-        with_teacher = [name for name in names if slots[name].record.teacher is not None]
-        if len(with_teacher) != 1:
-            idle = [name for name in names if name != task.active.record.name]
-            older = slots[idle[0]] if idle else None
-            return _Slots(tuple(slots.values()), None, older, Replacement())
-        newest = with_teacher[0]
-    older = next((slots[name] for name in names if name != newest), None)
-    ordered = tuple(slot for slot in (older, slots[newest]) if slot is not None)
-    return _Slots(ordered, slots[newest], older, installed.get(newest, Replacement()))
+    known = names[-1] in installed
+    if not known:  # of an earlier version: a slot with a teacher is the newer one
+        with_teacher = {name for name in names if slots[name].record.teachers is not None}
+        names.sort(key=lambda name: name in with_teacher)
+        known = len(with_teacher) == 1
+    ordered = [slots[name] for name in names]
+    if not known or len(ordered) < 2:
+        return ordered, None
+    return ordered, installed.get(names[-1], Replacement())
 
 
-def _forget_teacher(task: Task, slots: _Slots, slot: OpenSlot, first: int) -> None:
-    """Write again, or delete, the old logits of a slot whose model had the forgotten examples.
+def _drop_teacher(task: Task, slot: OpenSlot, first: int) -> None:
+    """Delete a slot's references to old logits if their model had the forgotten examples.
 
     Args:
         task: The task.
-        slots: Its slots.
-        slot: One of them.
+        slot: One of its slots.
         first: The count of data changes when the first of these examples was added.
     """
-    record = slot.record
-    if slot is slots.newer and slots.older is not None:
-        if first <= slots.replacement.data:
-            _write_teacher(task, _by_age(task))  # their rows may have changed
-        return
-    installed = task.store.slots.replacements().get(record.name, Replacement())
-    if record.teacher is not None and first <= installed.data:
-        task.rewrite(dataclasses.replace(record, teacher=None, teacher_vendor=None))
+    installed = task.store.slots.replacements().get(slot.record.name, Replacement())
+    if slot.record.teachers is not None and first <= installed.data:
+        task.rewrite(dataclasses.replace(slot.record, teachers=None))
 
 
-def _write_teacher(task: Task, slots: _Slots) -> None:
+def _write_teacher(task: Task, older: OpenSlot, newer: OpenSlot, replacement: Replacement) -> None:
     """Write the old logits of the older model as it was at the replacement."""
-    store, newer, slot = task.store, slots.newer, slots.older
-    if newer is None or slot is None or never_fitted(slot):
+    store = task.store
+    if never_fitted(older):
         return
-    replacement = slots.replacement
     fitted_to = replacement.data if replacement.fit_data is None else replacement.fit_data
     snapshot = Snapshot(store, only=store.examples.at(fitted_to))
-    model = _refitted(task, slot, snapshot, None).model
-    teachers: tuple[str | None, str | None] = None, None
-    same_labels = slot.model.head.labels == newer.model.head.labels
+    model = refit(snapshot, Space.of_slot(store, older, None)).model
+    teachers = None
+    same_labels = older.model.head.labels == newer.model.head.labels
     if same_labels and replacement.fit_data is not None and not model.is_vendor:
         snapshot = Snapshot(store, only=store.examples.at(replacement.data))
-        old = old_logits(snapshot, slot.changed(slot.generation, slot.record, model))
-        digests = [
-            model_digest(slot.bundle, source, slot.record.backbone)
-            for source in (model, model.head.vendor_model())
-        ]
-        if newer.record.teacher is not None:
-            store.logits.forget(newer.record.teacher)
-        for digest, logits in zip(digests, (old.logits, old.vendor), strict=True):
+        before = older.changed(older.generation, changed_record(older, Change(model)), model)
+        old, teachers = old_logits(snapshot, before), before.teachers
+        if newer.record.teachers is not None:
+            store.logits.forget(newer.record.teachers[0])
+        for digest, logits in zip(teachers, (old.logits, old.vendor), strict=True):
             store.logits.add(digest, logits)
-        teachers = digests[0], digests[1]
-    teacher, vendor = teachers
-    task.rewrite(dataclasses.replace(newer.record, teacher=teacher, teacher_vendor=vendor))
+    task.rewrite(dataclasses.replace(newer.record, teachers=teachers))
 
 
 def _refit(task: Task, slot: OpenSlot, earlier: OpenSlot | None, first: int) -> None:
@@ -141,13 +117,8 @@ def _refit(task: Task, slot: OpenSlot, earlier: OpenSlot | None, first: int) -> 
     data = math.inf if fit is None else fit.data
     if never_fitted(slot) or first > data:
         return
-    result = _refitted(task, slot, Snapshot(store, only=store.examples.at(data)), earlier)
+    snapshot = Snapshot(store, only=store.examples.at(data))
+    result = refit(snapshot, Space.of_slot(store, slot, earlier))
     change = Change(result.model, result.verdict.threshold, result.loss)
     task.rewrite(changed_record(slot, change))
     store.slots.set_fit(slot.record.name, None if fit is None else result.record(fit.data))
-
-
-def _refitted(task: Task, slot: OpenSlot, snapshot: Snapshot, earlier: OpenSlot | None) -> Refit:
-    """A slot's model, fitted to a snapshot."""
-    space = Space.of_slot(task.store, slot, earlier)
-    return refit(snapshot, space, task.positive(slot.model.head))

@@ -13,12 +13,12 @@ from fala.model.bridge import Bridge, reachable
 from fala.model.heads import Head, Vectors
 from fala.model.losses import Floats
 from fala.model.prior import PopulationPrior
+from fala.personal.run import Run
 from fala.slots.open_slot import OpenSlot
 from fala.solver.training import Inputs, TrainingSet, blocks_of
 from fala.store.embeddings import as_stored
 from fala.store.records import StoredExample
 from fala.store.store import Store
-from fala.text.lexicon import CachedRows
 
 Embeddings = Mapping[str, Vectors]
 
@@ -28,26 +28,28 @@ class Snapshot:
 
     Args:
         store: The task's store.
-        ngrams: Cached n-gram rows of an earlier snapshot, whose texts are mostly the same.
+        run: The operation; None for one that is neither limited nor reported.
         ids: Ids of the examples to read; None reads all.
         only: The examples, if they are read already.
 
     Attributes:
         store: See above.
-        ngrams: See above.
+        run: See above.
+        ngrams: Rows of the n-grams of its texts.
         data: The store's count of changes of examples and labels.
     """
 
     def __init__(
         self,
         store: Store,
-        ngrams: CachedRows | None = None,
+        run: Run | None = None,
         ids: Sequence[int] | None = None,
         only: list[StoredExample] | None = None,
     ) -> None:
         self.store = store
         self.data = store.slots.version().data
-        self.ngrams = CachedRows(store.texts.ngrams) if ngrams is None else ngrams
+        self.run = Run() if run is None else run
+        self.ngrams = self.run.ngrams(store)
         self._ids = ids
         self._examples = only
         self._embeddings: dict[str, dict[str, Vectors]] = {}
@@ -144,6 +146,11 @@ class Rows:
     def real(self) -> int:
         """How many examples have a real input."""
         return sum(not texts for texts in self.missing)
+
+    @property
+    def positive(self) -> int:
+        """Position of the label, of two, whose F1 the threshold is for."""
+        return self.space.head.position(self.snapshot.store.slots.positive())
 
     @property
     def has_evidence(self) -> bool:
@@ -262,9 +269,9 @@ def old_logits(snapshot: Snapshot, slot: OpenSlot) -> OldLogits:
 
 def old_differences(store: Store, slot: OpenSlot) -> dict[int, NDArray[np.float32]]:
     """Personal minus vendor logits of the old model that a slot refers to, (C,), by example."""
-    teacher, vendor = slot.record.teacher, slot.record.teacher_vendor
-    if teacher is None or vendor is None:
+    if slot.record.teachers is None:
         return {}
+    teacher, vendor = slot.record.teachers
     vendor_logits = store.logits.get(vendor)
     size = len(slot.model.bias)  # a release that added labels has other logits
     return {

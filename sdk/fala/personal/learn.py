@@ -16,9 +16,10 @@ from fala.personal.forget import forget
 from fala.personal.gather import Snapshot, Space, gather
 from fala.personal.refit import Refit, refit_active, until_committed
 from fala.report import Forgotten, LearnReport
+from fala.slots.bundles import Change
 from fala.slots.erasing import drop_copies
 from fala.slots.open_slot import OpenSlot
-from fala.slots.task import Change, Task
+from fala.slots.task import Task
 from fala.solver.fit import LARGEST, Resumed, State, resume
 from fala.solver.judge import Decision, public_threshold
 from fala.solver.training import personal_of
@@ -92,7 +93,7 @@ class Learner:
     def learn(self, examples: Sequence[Example], labels: Sequence[str | None]) -> LearnReport:
         """Keep, encode, fit; see ``Device.learn``."""
         task = self.task
-        with task.work:
+        with task.folder.work:
             active, last = task.active, self._last
             before = task.store.slots.version()
             named = task.store.texts.named(examples)
@@ -122,7 +123,7 @@ class Learner:
             encode_free(task, active, snapshot)
             return refit_active(task, active, task.previous, snapshot)
 
-        with task.work:
+        with task.folder.work:
             active, result = until_committed([task], attempt)
             self._last = _last_fit(active, result)
         rows, verdict = result.rows, result.verdict
@@ -146,7 +147,7 @@ class Learner:
         One transaction: if the process is killed, either all examples are deleted or none.
         """
         task = self.task
-        with task.work:
+        with task.folder.work:
             self._last = None
             with task.changing():
                 count = forget(task, ids)
@@ -157,7 +158,7 @@ class Learner:
                     vendor = Change(head.vendor_model(), threshold)
                     task.commit(task.active, vendor)
                 if count:
-                    drop_copies(task.path)
+                    drop_copies(task.folder.path)
             return Forgotten(count, overwritten=task.store.scrub())
 
     def _keep(self, examples: Sequence[Example], labels: Sequence[str | None]) -> list[int]:

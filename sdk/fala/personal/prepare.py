@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 
-from fala.backbones import Backbone
+from fala.backbones import LazyBackbone
 from fala.backbones.external import ExternalEncoder
-from fala.bundle.format import WORD_VECTORS
 from fala.bundle.reading import Bundle
 from fala.bundle.signature import Trust
 from fala.errors import BundleFormatError, BundleMismatchError, DimensionError, OlderReleaseError
@@ -22,17 +22,16 @@ from fala.model.bridge import Bridge, reachable
 from fala.model.heads import Head, Vectors
 from fala.personal.choose import Choice, choose, choose_by_chance
 from fala.personal.encode import forward
-from fala.personal.gather import OldLogits, Rows, Snapshot, Space, old_logits
-from fala.personal.refit import Refit, refit
+from fala.personal.gather import OldLogits, Rows, Snapshot, Space, gather, old_logits
+from fala.personal.refit import Refit, fit_rows
 from fala.personal.run import Run
 from fala.slots.bundles import open_release
-from fala.slots.installed import Installed
+from fala.slots.folder import Folder
 from fala.slots.open_slot import OpenSlot, lazy_backbone, prior_of
 from fala.slots.task import Task
 from fala.slots.validation import PROBES, check_own_texts, validate
 from fala.slots.versions import check_version
 from fala.store.texts import NOT_KEPT
-from fala.text.lexicon import CachedRows
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,14 +43,14 @@ class Part:
         bundle: The bundle to be installed for it.
         head: Its head, with the labels in the device's order, and new ones after them.
         bridges: The bridges to its backbone from those that the device has used, the worst first.
-        load: Returns its backbone, loaded.
+        backbone: Its backbone.
     """
 
     task: Task
     bundle: Bundle
     head: Head
     bridges: Sequence[Bridge]
-    load: Callable[[], Backbone]
+    backbone: LazyBackbone
 
     @property
     def instant(self) -> bool:
@@ -61,7 +60,7 @@ class Part:
     @property
     def static(self) -> bool:
         """Whether encoding costs no forward pass."""
-        return self.bundle.manifest.kind == WORD_VECTORS
+        return not self.backbone.is_transformer
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,12 +93,12 @@ class Prepared:
 
 @contextmanager
 def opening(
-    installed: Installed, path: str, run: Run, *, trust: Trust | None, allow_older: bool
+    folder: Folder, path: Path, run: Run, *, trust: Trust | None, allow_older: bool
 ) -> Iterator[Part]:
     """Open a release, and load its backbone while the store is read and texts are chosen.
 
     Args:
-        installed: The device.
+        folder: The device's folder.
         path: The release's file.
         run: Times the stages.
         trust: See ``Device.replace``.
@@ -113,24 +112,24 @@ def opening(
     """
     run.check("open")
     with run.stage("open"):
-        active = installed.own.active
+        active = Task(folder).active
         bundle, head = open_release(path, hold=True, trust=trust)
         if not allow_older:
             try:
-                check_version(installed.store, active.bundle.manifest, bundle.manifest)
+                check_version(folder.store, active.bundle.manifest, bundle.manifest)
             except OlderReleaseError as error:
                 raise OlderReleaseError(f"{bundle.path}: {error}") from error
     with ThreadPoolExecutor(max_workers=1) as loader:
-        part = part_for(installed.own, active, bundle, head, lambda: loading.result())
+        backbone = lazy_backbone(bundle, lambda: loading.result())
+        part = part_for(Task(folder), active, bundle, head, backbone)
         # A release that was installed before has been validated.
-        installed_before = bundle.digest in installed.store.slots.bundles()
-        encoders = installed.folder.encoders
-        loading = loader.submit(validate, bundle, installed=installed_before, encoders=encoders)
+        installed_before = bundle.digest in folder.store.slots.bundles()
+        loading = loader.submit(validate, bundle, folder.encoders, installed=installed_before)
         yield part
 
 
 def part_for(
-    task: Task, active: OpenSlot, bundle: Bundle, head: Head, load: Callable[[], Backbone]
+    task: Task, active: OpenSlot, bundle: Bundle, head: Head, backbone: LazyBackbone
 ) -> Part:
     """A task's part in a replacement by a release, or an adapter.
 
@@ -139,7 +138,7 @@ def part_for(
         active: Its active slot.
         bundle: The bundle.
         head: Its head.
-        load: Returns its backbone, loaded.
+        backbone: Its backbone.
 
     Raises:
         BundleMismatchError: It is for another task, or lacks a label of the device's.
@@ -156,8 +155,8 @@ def part_for(
         earlier = active.bundle.bridges()
     bridges = bundle.bridges()
     # Also where the active slot has a prompt: texts encoded without it can be mapped.
-    backbone = active.bundle.backbone_digest
-    direct = bridges.get(backbone)
+    digest = active.bundle.backbone_digest
+    direct = bridges.get(digest)
     if direct is not None and len(direct.matrix) != active.bundle.manifest.dimension:
         raise DimensionError(
             f"{bundle.path}: its bridge starts from {len(direct.matrix)} dimensions; this device's "
@@ -166,22 +165,21 @@ def part_for(
     # A bridge from a backbone that this device never used maps nothing.
     usable = [
         bridge
-        for bridge in reachable(bridges, earlier, backbone)
+        for bridge in reachable(bridges, earlier, digest)
         if bridge.source == active.record.backbone or task.store.embeddings.has(bridge.source)
     ]
-    return Part(task, bundle, head.in_order([*labels, *added]), usable, load)
+    return Part(task, bundle, head.in_order([*labels, *added]), usable, backbone)
 
 
 def prepare(
     part: Part,
     active: OpenSlot,
     run: Run,
-    ngrams: CachedRows,
     limit: int,
     *,
+    evidence: int,
     earlier: Prepared | None = None,
     shared: Mapping[str, Vectors] | None = None,
-    evidence: int = 0,
 ) -> Prepared:
     """Fit a personal model on a release.
 
@@ -189,11 +187,10 @@ def prepare(
         part: The task's part.
         active: Its active slot.
         run: Times the stages.
-        ngrams: See ``Snapshot``.
         limit: Forward passes, at most.
+        evidence: Forward passes, at most, to compare the model with the active one.
         earlier: An earlier attempt, whose texts are encoded; None encodes them now.
         shared: Embeddings of the same backbone that were computed for another task.
-        evidence: Forward passes, at most, to compare the model with the active one.
 
     Raises:
         CancelledError: The app cancelled.
@@ -203,7 +200,7 @@ def prepare(
     started = time.perf_counter()
     run.check("read")
     with run.stage("read"):
-        snapshot = Snapshot(task.store, ngrams)
+        snapshot = Snapshot(task.store, run)
         old = old_logits(snapshot, active) if active.model.head.labels == head.labels else None
         space = Space(
             head, bundle.backbone_digest, prior_of(bundle, head.labels), part.bridges,
@@ -212,25 +209,25 @@ def prepare(
             {} if old is None or active.model.is_vendor else old.differences(),
         )  # fmt: skip
         snapshot.add(space.backbone, shared or {})
-    choice = Choice([]) if earlier is None else earlier.choice
-    embeddings: Mapping[str, Vectors] = {} if earlier is None else earlier.embeddings
-    snapshot.add(space.backbone, embeddings)
-
-    def encode(rows: Rows) -> Mapping[str, Vectors]:
-        nonlocal choice, embeddings
-        if earlier is None:
-            choice = _choice(
-                rows, part, run, limit, evidence, lambda: old or old_logits(snapshot, active)
-            )
-            with run.stage("forward"):
-                embeddings = forward(
-                    choice.texts, lambda texts: part.load().encode(texts), run, free=part.static
-                )
-        run.check("solve")
-        return {} if earlier is not None else embeddings
-
+        if earlier is not None:
+            snapshot.add(space.backbone, earlier.embeddings)
+        rows = gather(snapshot, space)
+    if earlier is not None:
+        choice, embeddings = earlier.choice, earlier.embeddings
+    else:
+        choice = _choice(
+            rows, part, run, limit, evidence, lambda: old or old_logits(snapshot, active)
+        )
+        with run.stage("forward"):
+            embeddings = forward(choice.texts, part.backbone.encode, run, free=part.static)
+        if embeddings:
+            with run.stage("read"):
+                snapshot.add(space.backbone, embeddings)
+                rows = gather(snapshot, space)
+    run.check("solve")
     try:
-        model = refit(snapshot, space, task.positive(head), run=run, encode=encode)
+        with run.stage("solve"):
+            model = fit_rows(rows)
     except (np.linalg.LinAlgError, ArithmeticError) as error:
         raise BundleFormatError(
             f"{bundle.path}: the numbers of its head, prior and bridges are too "
@@ -243,20 +240,19 @@ def prepare(
     return Prepared(part, active, old, model, choice, embeddings, seconds)
 
 
-def check(prepared: Prepared, run: Run) -> tuple[Backbone, int]:
+def check(prepared: Prepared, run: Run) -> int:
     """Run the new model on the device's own texts.
 
     Returns:
-        The backbone, loaded, and the number of texts.
+        The number of texts.
 
     Raises:
         BundleError: It cannot be loaded, or fails on a text.
         CancelledError: The app cancelled.
     """
     part, model = prepared.part, prepared.model
-    bundle = part.bundle
     with run.stage("load"):
-        backbone = part.load()  # one that does not load must not be installed
+        backbone = part.backbone.loaded  # one that does not load must not be installed
     run.check("check")
     with run.stage("check"):
         texts: list[str] = []
@@ -267,10 +263,9 @@ def check(prepared: Prepared, run: Run) -> tuple[Backbone, int]:
             # The vendor's probes have passed; without a function it cannot encode texts.
             cannot_encode = not backbone.has_function and run.budget.forward_passes == 0
             if cannot_encode or not texts:
-                return backbone, 0
-        lazy = lazy_backbone(bundle, backbone)
-        active_model = ActiveModel(model.model, lazy, model.verdict.threshold)
-        return backbone, check_own_texts(active_model, bundle, texts[:PROBES])
+                return 0
+        active_model = ActiveModel(model.model, part.backbone, model.verdict.threshold)
+        return check_own_texts(active_model, part.bundle, texts[:PROBES])
 
 
 def _choice(

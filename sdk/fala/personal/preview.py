@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from pathlib import Path
 
 from fala.bundle.reading import named_errors
 from fala.bundle.signature import Trust
@@ -12,29 +13,28 @@ from fala.personal.prepare import Prepared, check, opening, prepare
 from fala.personal.run import Run
 from fala.report import MATTERS, MIN_REAL, NORMAL_95, Preview
 from fala.slots.bundles import bundle_path
-from fala.slots.installed import Installed
+from fala.slots.folder import Folder
 from fala.solver.judge import MIN_LABELLED
-from fala.text.lexicon import CachedRows
 
 _MEGABYTE = 1e6
 
 
-def preview(installed: Installed, path: str, run: Run, trust: Trust | None = None) -> Preview:
+def preview(folder: Folder, path: Path, run: Run, trust: Trust | None) -> Preview:
     """Prepare a replacement, compare, and discard it.
 
     Args:
-        installed: The device.
+        folder: The device's folder.
         path: The release's file.
         run: Has the budget of the replacement.
         trust: See ``Device.replace``.
     """
-    ngrams, budget = CachedRows(installed.store.texts.ngrams), run.budget
+    budget = run.budget
     # A preview of an older release does no harm.
-    with opening(installed, path, run, trust=trust, allow_older=True) as part:
+    with opening(folder, path, run, trust=trust, allow_older=True) as part:
         active = part.task.active
         limit = budget.passes(bridged=bool(part.bridges))
-        prepared = prepare(part, active, run, ngrams, limit, evidence=MIN_REAL)
-        _, probes = check(prepared, run)
+        prepared = prepare(part, active, run, limit, evidence=MIN_REAL)
+        probes = check(prepared, run)
         spent = time.perf_counter() - run.started
         sides = Sides(part.task, active, prepared.model)
         judges = sides.encoded() & sides.labelled()
@@ -58,7 +58,7 @@ def preview(installed: Installed, path: str, run: Run, trust: Trust | None = Non
         passes_to_know=passes if comparison.worse is None else 0,
         seconds=seconds,
         megabytes=size / _MEGABYTE,
-        disk_megabytes=_growth(installed, prepared, size, encoded + further) / _MEGABYTE,
+        disk_megabytes=_growth(folder, prepared, size, encoded + further) / _MEGABYTE,
         forward_passes=further + prepared.encoded,
     )
 
@@ -96,13 +96,13 @@ def _further(prepared: Prepared, run: Run) -> int:
     return min(remaining, len(pending))
 
 
-def _growth(installed: Installed, prepared: Prepared, size: int, texts: int) -> int:
+def _growth(folder: Folder, prepared: Prepared, size: int, texts: int) -> int:
     """Bytes by which the device's folder would grow."""
     bundle = prepared.part.bundle
-    in_use = installed.store.slots.bundles()
+    in_use = folder.store.slots.bundles()
     # The idle slot is overwritten, and the bundle that only it uses is deleted.
     idle = in_use - {prepared.active.record.bundle, bundle.digest}
-    files = [bundle_path(installed.path, digest) for digest in idle]
+    files = [bundle_path(folder.path, digest) for digest in idle]
     deleted = sum(file.stat().st_size for file in files if file.is_file())
     embeddings = 2 * bundle.manifest.dimension * texts  # float16
     return embeddings - deleted + (0 if bundle.digest in in_use else size)

@@ -29,12 +29,13 @@ from fala.personal.gather import Rows, Snapshot, Space, gather, old_logits
 from fala.personal.refit import Refit, refit, until_committed
 from fala.personal.run import Run
 from fala.report import Comparison, PromptReport
-from fala.slots.installed import Installed, Move
+from fala.slots.bundles import Change
+from fala.slots.folder import Folder
+from fala.slots.installing import Move, install_release
 from fala.slots.open_slot import OpenSlot
-from fala.slots.task import Change, Task, changed_record
+from fala.slots.task import Task, changed_record, further_tasks
 from fala.solver.judge import MIN_LABELLED, MIN_OF_A_LABEL, can_judge
 from fala.store.texts import NOT_KEPT
-from fala.text.lexicon import CachedRows
 
 _log = logging.getLogger("fala.prompts")
 
@@ -64,15 +65,15 @@ class _NoPromptError(Exception):
     """No prompt is installed; the message is the reason."""
 
 
-def try_prompt(installed: Installed, run: Run, limit: int) -> Prompted:
+def try_prompt(folder: Folder, run: Run, limit: int) -> Prompted:
     """Compile the user's texts to a prompt, and install it if it is better.
 
     Args:
-        installed: The device.
+        folder: The device's folder.
         run: Has the deadline, and times the stages.
         limit: Forward passes, at most.
     """
-    attempt = _Attempt(installed, run, max(0, limit))
+    attempt = _Attempt(folder, run, max(0, limit))
     try:
         prompted = attempt.run()
     except (_NoPromptError, DeviceChangedError) as error:
@@ -107,18 +108,18 @@ class _Plan:
 class _Attempt:
     """An attempt with a prompt; see ``try_prompt``."""
 
-    def __init__(self, installed: Installed, run: Run, limit: int) -> None:
-        self._installed, self._run, self._limit = installed, run, limit
-        self._ngrams = CachedRows(installed.store.texts.ngrams)
+    def __init__(self, folder: Folder, run: Run, limit: int) -> None:
+        self._folder, self._run, self._limit = folder, run, limit
+        self._task = Task(folder)
         self.passes = 0
 
     def run(self) -> Prompted:
-        task = self._installed.own
+        task = self._task
         active = task.active
         with task.expecting(active):
             length = self._check_usable(task, active)
             with self._run.stage("read"):
-                snapshot = Snapshot(task.store, self._ngrams)
+                snapshot = Snapshot(task.store, self._run)
                 rows = gather(snapshot, Space.of_slot(task.store, active, task.previous))
             encoder = plain_of(active.active_model.backbone.loaded)
             if active.model.head.task != CLASSIFICATION or not isinstance(encoder, OnnxEncoder):
@@ -184,7 +185,7 @@ class _Attempt:
 
     def _check_tried(self, active: OpenSlot, labelled: int) -> None:
         """Check that there are enough new labels since a prompt was tried."""
-        tried = self._installed.store.slots.tried_prompts()
+        tried = self._folder.store.slots.tried_prompts()
         if tried is None or tried[0] != active.bundle.digest:
             return
         if labelled < (1 + GROWTH) * tried[1]:
@@ -200,7 +201,7 @@ class _Attempt:
 
         Nothing is stored of a prompt that is not proven better.
         """
-        installed, task = self._installed, self._installed.own
+        task = self._task
 
         def attempt(slots: Sequence[OpenSlot]) -> Prompted:
             (active,) = slots
@@ -208,26 +209,25 @@ class _Attempt:
                 raise _NoPromptError(_MODEL_CHANGED)
             slot = active.with_prompt(prompt)
             with self._run.stage("read"):
-                snapshot = Snapshot(task.store, self._ngrams)
+                snapshot = Snapshot(task.store, self._run)
                 if not {row.id for row in snapshot.examples()} >= plan.chosen.keys():
                     raise _NoPromptError("an example of the prompt was forgotten meanwhile")
                 snapshot.add(slot.record.backbone, encoded)
                 space = Space.of_slot(task.store, active, task.previous)
                 space = replace(space, backbone=slot.record.backbone, bridges=[])
             # With the active model's old logits: only the prompt differs.
-            model = refit(snapshot, space, task.positive(space.head), run=self._run)
+            model = refit(snapshot, space)
             with self._run.stage("compare"):
                 comparison = compare(task, active, model, plan.judging)
             better = comparison.to_old is not None and comparison.to_old.better
             report = self._report(plan, comparison, better=better)
             if better:
-                with self._run.stage("commit"):
-                    model = self._commit(active, slot, model, encoded, plan)
+                model = self._commit(active, slot, model, encoded, plan)
             with task.store.transaction():
                 task.store.slots.set_tried_prompts(active.bundle.digest, plan.labelled)
             return Prompted(report, model if better else None)
 
-        with installed.work:
+        with self._folder.work:
             return until_committed([task], attempt, [initial])
 
     def _commit(
@@ -243,27 +243,29 @@ class _Attempt:
         Raises:
             DeviceChangedError: Another model is active by now.
         """
-        installed, task = self._installed, self._installed.own
+        task = self._task
         # Before the prompt is active, so that forgetting an example always finds it.
         with task.store.transaction():
             task.store.slots.note_prompt(slot.record.backbone, set(plan.chosen))
-        if installed.trials.running() is not None:
+        if self._folder.trials.running() is not None:
             # On trial the prompt is a part of the trial: the previous slot stays.
-            task.commit(slot, model.change(encoded))
+            with self._run.stage("commit"):
+                task.commit(slot, model.change(encoded))
             return model
         # The active model's logits replace missing labels, as in a replacement.
         snapshot, space = model.rows.snapshot, model.rows.space
         old = None if active.model.is_vendor else old_logits(snapshot, active)
         space = replace(space, differences={} if old is None else old.differences())
-        model = refit(snapshot, space, task.positive(space.head))
+        model = refit(snapshot, space)
         moves = [
             Move(
                 task, active, active.bundle, model.change(encoded),
                 None if old is None else (old.logits, old.vendor), snapshot.data, slot.record,
             )
         ]  # fmt: skip
-        moves += [_unchanged(further) for further in installed.further()]
-        installed.install(moves, slot.active_model.backbone)
+        moves += [_unchanged(further) for further in further_tasks(self._folder)]
+        with self._run.stage("commit"):
+            install_release(self._folder, moves, slot.active_model.backbone)
         return model
 
     def _report(self, plan: _Plan, comparison: Comparison, *, better: bool) -> PromptReport:

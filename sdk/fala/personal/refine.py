@@ -21,7 +21,6 @@ from fala.slots.open_slot import OpenSlot
 from fala.slots.task import Task
 from fala.solver.fit import Fit
 from fala.store.texts import NOT_KEPT
-from fala.text.lexicon import CachedRows
 
 _log = logging.getLogger("fala.refine")
 
@@ -54,8 +53,6 @@ def refine(
     task: Task,
     run: Run,
     passes: int,
-    *,
-    ngrams: CachedRows | None = None,
     start: Refit | None = None,
 ) -> Refined:
     """Encode batches of texts, each followed by a fit that is committed with them.
@@ -64,18 +61,16 @@ def refine(
         task: The task.
         run: Has the deadline, and reports progress.
         passes: Forward passes, at most.
-        ngrams: See ``Snapshot``.
         start: A fit by which the first texts are chosen; None fits first.
     """
-    return _Refinement(task, run, passes, ngrams).run(start)
+    return _Refinement(task, run, passes).run(start)
 
 
 class _Refinement:
     """A running refinement; see ``refine``."""
 
-    def __init__(self, task: Task, run: Run, passes: int, ngrams: CachedRows | None) -> None:
+    def __init__(self, task: Task, run: Run, passes: int) -> None:
         self._task, self._run, self._allowed = task, run, passes
-        self._ngrams = CachedRows(task.store.texts.ngrams) if ngrams is None else ngrams
         self._passes = self._clusters = self._queries = 0
         self._fits: list[Fit] = []
 
@@ -99,14 +94,14 @@ class _Refinement:
         if not last.rows.has_evidence and (stopped == NOT_KEPT or not last.rows.pending):
             reason = NOT_KEPT if last.rows.pending else "there is no label to fit to"
             return self._refined(last, reason)
-        if active.static and last.rows.has_evidence:
+        if not active.active_model.backbone.is_transformer and last.rows.has_evidence:
             committed = self._commit(active, previous, {}, last)
             if committed is None:
                 return self._refined(last, _MODEL_CHANGED)
             return self._refined(committed[1], stopped if stopped == NOT_KEPT else _ALL_ENCODED)
         if remaining and start is None:  # a first fit, by which the first texts are chosen
             with self._run.stage("solve"):
-                last = self._counted(fit_rows(last.rows, task.positive(last.rows.space.head)))
+                last = self._counted(fit_rows(last.rows))
         while remaining:
             texts = self._choose(last, remaining, previous)
             if not texts:
@@ -146,10 +141,10 @@ class _Refinement:
 
     def _gathered(self, active: OpenSlot, previous: OpenSlot | None) -> Refit:
         with self._run.stage("read"):
-            snapshot = Snapshot(self._task.store, self._ngrams)
+            snapshot = Snapshot(self._task.store, self._run)
             encode_free(self._task, active, snapshot)
             space = Space.of_slot(self._task.store, active, previous)
-            return without_fit(gather(snapshot, space), self._task.positive(space.head))
+            return without_fit(gather(snapshot, space))
 
     def _counted(self, result: Refit) -> Refit:
         if result.fit is not None:
@@ -191,13 +186,13 @@ class _Refinement:
         def attempt(slots: Sequence[OpenSlot]) -> tuple[OpenSlot, Refit]:
             (active,) = slots
             with self._run.stage("read"):
-                snapshot = Snapshot(task.store, self._ngrams)
+                snapshot = Snapshot(task.store, self._run)
             active, result = refit_active(
-                task, active, previous, snapshot, run=self._run, encoded=encoded, near=last.fit
+                task, active, previous, snapshot, encoded=encoded, near=last.fit
             )
             return active, self._counted(result)
 
-        with task.work:
+        with task.folder.work:
             try:
                 return until_committed([task], attempt, [initial])
             except DeviceChangedError:

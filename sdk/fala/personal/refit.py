@@ -17,9 +17,9 @@ from fala.errors import DeviceChangedError, model_changed
 from fala.model.heads import PersonalModel, Vectors
 from fala.model.losses import Floats
 from fala.personal.gather import Rows, Snapshot, Space, gather
-from fala.personal.run import Run
+from fala.slots.bundles import Change
 from fala.slots.open_slot import OpenSlot
-from fala.slots.task import Change, Task
+from fala.slots.task import Task
 from fala.solver.fit import Fit, fit, on_public
 from fala.solver.judge import Verdict, judge, public_threshold
 from fala.solver.training import personal_of
@@ -53,10 +53,10 @@ class Refit:
         """The scale of each block's Gaussian; none where nothing was fitted."""
         return () if self.fit is None else self.fit.scales
 
-    def change(self, embeddings: Mapping[str, Vectors] | None = None) -> Change:
+    def change(self, embeddings: Mapping[str, Vectors]) -> Change:
         """The change to commit, with embeddings to store with it, by text."""
         record = self.record(self.rows.snapshot.data)
-        return Change(self.model, self.verdict.threshold, self.loss, embeddings or {}, record)
+        return Change(self.model, self.verdict.threshold, self.loss, embeddings, record)
 
     def record(self, data: int) -> FitRecord | None:
         """The fit's record, at a count of data changes; None without a fit."""
@@ -66,35 +66,18 @@ class Refit:
         return FitRecord(data, self.fit.count, 0, verdict.decision, verdict.trust, self.fit.scales)
 
 
-def refit(
-    snapshot: Snapshot,
-    space: Space,
-    positive: int,
-    *,
-    run: Run | None = None,
-    encode: Callable[[Rows], Mapping[str, Vectors]] | None = None,
-    near: Fit | None = None,
-) -> Refit:
-    """Gather rows, encode texts that they lack, fit, and judge.
+def refit(snapshot: Snapshot, space: Space, near: Fit | None = None) -> Refit:
+    """Gather rows, fit, and judge; times the stages ``"read"`` and ``"solve"``.
 
     Args:
         snapshot: The examples.
         space: The space of the rows.
-        positive: Of two labels, the one whose F1 the threshold is for.
-        run: Times the stages ``"read"`` and ``"solve"``; None times nothing.
-        encode: Returns new embeddings of the space's backbone, by text, to gather with; None
-            encodes nothing.
         near: A fit to nearly the same rows, from which a long one starts.
     """
-    run = Run() if run is None else run
-    with run.stage("read"):
+    with snapshot.run.stage("read"):
         rows = gather(snapshot, space)
-    if encode is not None and (encoded := encode(rows)):
-        with run.stage("read"):
-            snapshot.add(space.backbone, encoded)
-            rows = gather(snapshot, space)
-    with run.stage("solve"):
-        return fit_rows(rows, positive, near)
+    with snapshot.run.stage("solve"):
+        return fit_rows(rows, near)
 
 
 def refit_active(
@@ -103,7 +86,6 @@ def refit_active(
     previous: OpenSlot | None,
     snapshot: Snapshot,
     *,
-    run: Run | None = None,
     encoded: Mapping[str, Vectors] | None = None,
     near: Fit | None = None,
 ) -> tuple[OpenSlot, Refit]:
@@ -114,7 +96,6 @@ def refit_active(
         active: Its active slot.
         previous: The slot before it.
         snapshot: The examples.
-        run: See ``refit``.
         encoded: New embeddings, by text: they are stored in any case.
         near: See ``refit``.
 
@@ -124,11 +105,11 @@ def refit_active(
     Raises:
         DeviceChangedError: Another model is active by now.
     """
-    run, encoded = run or Run(), encoded or {}
+    run, encoded = snapshot.run, encoded or {}
     with run.stage("read"):
         snapshot.add(active.record.backbone, encoded)
         space = Space.of_slot(task.store, active, previous)
-    result = refit(snapshot, space, task.positive(space.head), run=run, near=near)
+    result = refit(snapshot, space, near)
     if result.fit is None:
         task.keep_embeddings(active.record.backbone, encoded)
         return active, result
@@ -136,19 +117,18 @@ def refit_active(
         return task.commit(active, result.change(encoded)), result
 
 
-def fit_rows(
-    rows: Rows, positive: int, near: Fit | None = None, *, left_out_only: bool = False
-) -> Refit:
+def fit_rows(rows: Rows, near: Fit | None = None, *, left_out_only: bool = False) -> Refit:
     """Fit to rows, and judge; see ``refit`` and ``fit``."""
     if not rows.training.used.any():
-        return without_fit(rows, positive)
+        return without_fit(rows)
     training, space = rows.training, rows.space
     result = fit(training, space.scales, near, left_out_only=left_out_only)
     labelled = training.labelled
     labels = training.labels[labelled]
     verdict = judge(
         labels, result.full.left_out[labelled], result.calibrated.left_out[labelled],
-        result.vendor[labelled], positive, training.link, on_public(training, result.calibrated),
+        result.vendor[labelled], rows.positive, training.link,
+        on_public(training, result.calibrated),
     )  # fmt: skip
     if not len(labels):  # the old logits were judged when they were made
         verdict = replace(verdict, trust=1.0)
@@ -160,11 +140,11 @@ def fit_rows(
     return Refit(rows, model, verdict, result, left_out, loss)
 
 
-def without_fit(rows: Rows, positive: int) -> Refit:
+def without_fit(rows: Rows) -> Refit:
     """The vendor's own model, where nothing is fitted."""
     head = rows.space.head
     reason = "there is neither a label nor an old logit to fit to"
-    verdict = Verdict("vendor", reason, threshold=public_threshold(head.link, positive))
+    verdict = Verdict("vendor", reason, threshold=public_threshold(head.link, rows.positive))
     return Refit(rows, head.vendor_model(), verdict)
 
 
@@ -189,8 +169,9 @@ def until_committed(
     while True:
         slots = [task.active for task in tasks]
         for slot, first in zip(slots, slots if initial is None else initial, strict=True):
-            if not same_release(slot, first):
-                raise model_changed(tasks[0].path)
+            record, before = slot.record, first.record
+            if (record.name, record.bundle) != (before.name, before.bundle):
+                raise model_changed(tasks[0].folder.path)
         try:
             with tasks[0].expecting(slots[0]):
                 return attempt(slots)
@@ -198,8 +179,3 @@ def until_committed(
             pairs = zip(tasks, slots, strict=True)
             if all(task.active.generation == slot.generation for task, slot in pairs):
                 raise
-
-
-def same_release(first: OpenSlot, second: OpenSlot) -> bool:
-    """Whether two snapshots are of the same slot with the same bundle."""
-    return (first.record.name, first.record.bundle) == (second.record.name, second.record.bundle)

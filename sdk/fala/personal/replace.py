@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
@@ -17,9 +18,9 @@ from fala.personal.refine import Refined, refine
 from fala.personal.refit import Refit, until_committed
 from fala.personal.run import Run
 from fala.report import MIN_REAL, Comparison
-from fala.slots.installed import Installed, Move
+from fala.slots.folder import Folder
+from fala.slots.installing import Move, install_release
 from fala.slots.open_slot import OpenSlot
-from fala.text.lexicon import CachedRows
 
 
 @dataclass(frozen=True)
@@ -92,46 +93,43 @@ class Replaced:
         return float(np.mean(classes(before) == classes(model.left_out[both])))
 
 
-def replace(installed: Installed, path: str, run: Run, terms: Terms) -> Replaced:
+def replace(folder: Folder, path: Path, run: Run, terms: Terms) -> Replaced:
     """Carry the personal models over to a new release.
 
     Args:
-        installed: The device.
+        folder: The device's folder.
         path: The release's file.
         run: The budget, for all tasks together, and the app's progress.
         terms: See above.
     """
-    ngrams = CachedRows(installed.store.texts.ngrams)
-    with opening(installed, path, run, trust=terms.trust, allow_older=terms.allow_older) as first:
+    with opening(folder, path, run, trust=terms.trust, allow_older=terms.allow_older) as first:
         with run.stage("open"):
-            parts = [first, *adapter_parts(installed, first, terms.adapters, terms.trust)]
+            parts = [first, *adapter_parts(folder, first, terms.adapters, terms.trust)]
         initial = [part.task.active for part in parts]
         earlier: dict[str, Prepared] = {}
 
         def attempt(slots: Sequence[OpenSlot]) -> list[Replaced]:
-            return _install(installed, parts, slots, run, ngrams, terms.accept, earlier)
+            return _install(folder, parts, slots, run, terms.accept, earlier)
 
         replaced = until_committed([part.task for part in parts], attempt, initial)
-    return _refine(replaced, run, ngrams)
+    return _refine(replaced, run)
 
 
 def _install(
-    installed: Installed,
+    folder: Folder,
     parts: Sequence[Part],
     slots: Sequence[OpenSlot],
     run: Run,
-    ngrams: CachedRows,
     accept: Accept,
     earlier: dict[str, Prepared],
 ) -> list[Replaced]:
     """Fit, compare, check and install, every task.
 
     Args:
-        installed: The device.
+        folder: The device's folder.
         parts: The tasks' parts, the device's own first.
         slots: Their active slots.
         run: See ``replace``.
-        ngrams: See ``Snapshot``.
         accept: See ``Device.replace``.
         earlier: Results of earlier attempts, by adapter; this one is added.
 
@@ -146,7 +144,7 @@ def _install(
         limit = _share(run.budget.passes(bridged=False) - spent, len(parts) - position)
         shared = encoded.setdefault(part.bundle.backbone_digest, {})
         first = prepare(
-            part, slot, run, ngrams, limit, earlier=earlier.get(adapter), shared=shared,
+            part, slot, run, limit, earlier=earlier.get(adapter), shared=shared,
             evidence=0 if accept == "always" else MIN_REAL,
         )  # fmt: skip
         earlier[adapter] = first
@@ -155,7 +153,7 @@ def _install(
         if accept != "always":
             with run.stage("compare"):
                 refuse_worse(compare(part.task, slot, first.model), accept, part.bundle.path)
-    checked = [check(first, run) for first in prepared]
+    probes = [check(first, run) for first in prepared]
     run.check("commit")
     moves: list[Move] = []
     for first in prepared:
@@ -167,12 +165,12 @@ def _install(
         data = model.rows.snapshot.data
         moves.append(Move(first.part.task, first.active, bundle, change, logits, data))
     with run.stage("commit"):
-        installed.install(moves, checked[0][0])
+        install_release(folder, moves, parts[0].backbone)
     run.report("commit", 1, 1)
-    return [Replaced(first, probes) for first, (_, probes) in zip(prepared, checked, strict=True)]
+    return [Replaced(first, count) for first, count in zip(prepared, probes, strict=True)]
 
 
-def _refine(replaced: Sequence[Replaced], run: Run, ngrams: CachedRows) -> Replaced:
+def _refine(replaced: Sequence[Replaced], run: Run) -> Replaced:
     """Spend the rest of the budget on every task in turn."""
     remaining = run.budget.passes(bool(replaced[0].prepared.part.bridges))
     remaining -= sum(result.passes for result in replaced)
@@ -183,7 +181,7 @@ def _refine(replaced: Sequence[Replaced], run: Run, ngrams: CachedRows) -> Repla
         refinable = part.instant or not part.task.store.texts.kept
         if refinable and not part.static and run.budget.forward_passes != 0:
             share = _share(remaining, len(replaced) - position)
-            refined = refine(part.task, run, share, ngrams=ngrams, start=result.prepared.model)
+            refined = refine(part.task, run, share, result.prepared.model)
             remaining -= refined.forward_passes
             result = dataclasses.replace(result, refined=refined)
         results.append(result)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
-from fala.personal.gather import Rows
 from fala.personal.prompts import Prompted
 from fala.personal.refine import Refined
 from fala.personal.refit import Refit
@@ -14,13 +14,10 @@ from fala.personal.run import Run
 from fala.report import Comparison, Counts, InstantReport, Report
 from fala.slots.open_slot import OpenSlot
 from fala.solver.fit import Fit
-from fala.solver.judge import Decision
 from fala.solver.newton import Work
 
 
-def replaced_report(
-    old: str, replaced: Replaced, run: Run, prompted: Prompted | None = None
-) -> Report:
+def replaced_report(old: str, replaced: Replaced, run: Run, prompted: Prompted | None) -> Report:
     """Report a replacement, for every task, with the refinement that followed it.
 
     Args:
@@ -40,7 +37,7 @@ def replaced_report(
 
 def _replaced(old: str, new: str, replaced: Replaced, run: Run) -> Report:
     prepared, refined = replaced.prepared, replaced.refined
-    part, first, last = prepared.part, prepared.model, replaced.last
+    part, first = prepared.part, prepared.model
     stopped = "" if refined is None else refined.stopped
     if refined is None and not part.static and run.budget.forward_passes != 0:
         bought = len(prepared.choice.texts)
@@ -52,18 +49,16 @@ def _replaced(old: str, new: str, replaced: Replaced, run: Run) -> Report:
             verdict.decision, verdict.reason, verdict.losses, verdict.threshold, prepared.seconds,
             Counts(measure=verdict.measure, scales=first.scales, fits=_works([first.fit])),
         )  # fmt: skip
-    report = _report(old, new, last.rows, run)
-    counts = replace(
-        report.counts, clusters=prepared.choice.clusters, queries=prepared.choice.queries,
+    counts = Counts(
+        clusters=prepared.choice.clusters, queries=prepared.choice.queries,
         probes=replaced.probes, agreement=replaced.agreement(),
         fits=_works([first.fit, *(() if refined is None else refined.fits)]),
     )  # fmt: skip
-    report = replace(
-        report, forward_passes=replaced.passes, comparison=replaced.comparison,
-        bridged=len(first.rows.ids) - first.rows.real, stopped=stopped, instant=instant,
-        counts=counts,
+    return _report(
+        old, new, replaced.last, run, counts, forward_passes=replaced.passes,
+        comparison=replaced.comparison, bridged=len(first.rows.ids) - first.rows.real,
+        stopped=stopped, instant=instant,
     )  # fmt: skip
-    return _with_model(report, last)
 
 
 def refined_report(
@@ -71,7 +66,7 @@ def refined_report(
     active: OpenSlot,
     run: Run,
     comparison: Comparison | None,
-    prompted: Prompted | None = None,
+    prompted: Prompted | None,
 ) -> Report:
     """Report a refinement, or the unchanged active model if nothing was fitted.
 
@@ -83,37 +78,44 @@ def refined_report(
         prompted: The result of ``try_prompt``; None if it was not requested.
     """
     name, last = active.bundle.manifest.name, refined.last
-    report = _report(name, name, last.rows, run)
-    counts = replace(
-        report.counts, clusters=refined.clusters, queries=refined.queries,
-        fits=_works(refined.fits),
+    counts = Counts(
+        clusters=refined.clusters, queries=refined.queries, fits=_works(refined.fits)
     )  # fmt: skip
-    report = replace(
-        report, forward_passes=refined.forward_passes, comparison=comparison,
-        stopped=refined.stopped, counts=counts,
+    report = _report(
+        name, name, last, run, counts, forward_passes=refined.forward_passes,
+        comparison=comparison, stopped=refined.stopped,
     )  # fmt: skip
-    if last.fit is not None:
-        report = _with_model(report, last)
-    else:
-        decision: Decision = "vendor" if active.model.is_vendor else "personal"
-        threshold = active.active_model.threshold
-        report = replace(report, decision=decision, threshold=threshold)
+    if last.fit is None:
+        report = replace(
+            report, decision="vendor" if active.model.is_vendor else "personal",
+            reason="nothing was fitted", threshold=active.active_model.threshold,
+        )  # fmt: skip
     return _prompted(report, prompted)
 
 
-def _report(old: str, new: str, rows: Rows, run: Run) -> Report:
-    """The fields that replacements and refinements share."""
-    return Report(
-        old=old,
-        new=new,
-        decision="vendor",
-        reason="nothing was fitted",
+def _report(
+    old: str,
+    new: str,
+    last: Refit,
+    run: Run,
+    counts: Counts,
+    **fields: Any,  # noqa: ANN401 - further fields of the report
+) -> Report:
+    """A report on the last model."""
+    rows, verdict = last.rows, last.verdict
+    report = Report(
+        old,
+        new,
+        verdict.decision,
+        verdict.reason,
         examples=len(rows.ids),
         labelled=int(rows.training.labelled.sum()),
         waiting=len(rows.pending),
         seconds=run.total(),
-        counts=Counts(representatives=rows.real, peak_memory=dict(run.peak_memory)),
+        counts=replace(counts, representatives=rows.real, peak_memory=dict(run.peak_memory)),
+        **fields,
     )
+    return _with_model(report, last)
 
 
 def _prompted(report: Report, prompted: Prompted | None) -> Report:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 from fala.errors import CancelledError
 from fala.personal.budget import Budget, Progress
+from fala.store.store import Store
+from fala.text.lexicon import CachedRows
 
 
 class Run:
@@ -35,6 +37,17 @@ class Run:
         self.seconds: dict[str, float] = {}
         self.peak_memory: dict[str, int] = {}
         self.started = time.perf_counter()
+        self._ngrams: CachedRows | None = None
+
+    def ngrams(self, store: Store) -> CachedRows:
+        """The rows of n-grams of the device's texts, cached between its steps.
+
+        Args:
+            store: The device's, for any task.
+        """
+        if self._ngrams is None:
+            self._ngrams = CachedRows(store.texts.ngrams)
+        return self._ngrams
 
     @property
     def deadline(self) -> float | None:

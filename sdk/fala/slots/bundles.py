@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
-from collections.abc import Iterable
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fala.bundle.archive import write_archive
 from fala.bundle.format import MANIFEST
@@ -19,14 +20,14 @@ from fala.files import keep_private, write_atomically
 from fala.model.heads import Head, PersonalModel, Vectors
 from fala.model.links import PerTag
 from fala.solver.judge import public_threshold
-from fala.store.records import LexicalRecord, SlotRecord
+from fala.store.records import FitRecord, LexicalRecord, SlotRecord
 
 #: The folder of a device that holds its bundles.
 BUNDLES = "bundles"
 
 
 def open_release(
-    path: str | os.PathLike[str], *, hold: bool = False, trust: Trust | None = None
+    path: Path, *, hold: bool = False, trust: Trust | None = None
 ) -> tuple[Bundle, Head]:
     """Open a bundle that must have a head.
 
@@ -50,7 +51,7 @@ def open_release(
 
 
 def open_adapter(
-    path: str | os.PathLike[str], *, hold: bool = False, trust: Trust | None = None
+    path: Path, *, hold: bool = False, trust: Trust | None = None
 ) -> tuple[Bundle, Head]:
     """Open an adapter's bundle; see ``open_release``.
 
@@ -67,9 +68,7 @@ def open_adapter(
     return bundle, head
 
 
-def open_any(
-    path: str | os.PathLike[str], *, hold: bool = False, trust: Trust | None = None
-) -> tuple[Bundle, Head]:
+def open_any(path: Path, *, hold: bool = False, trust: Trust | None = None) -> tuple[Bundle, Head]:
     """Open a release, or an adapter; see ``open_release``."""
     # First, so that an unsigned file is not read further.
     signed = None if trust is None else check_signature(path, trust)
@@ -122,16 +121,16 @@ def install(bundle: Bundle, device: Path) -> Bundle:
     return Bundle(target, bundle.manifest)
 
 
-def model_digest(bundle: Bundle, model: PersonalModel, backbone: str | None = None) -> str:
+def model_digest(bundle: Bundle, model: PersonalModel, backbone: str) -> str:
     """SHA-256 of backbone, head and personal weights: the provenance of logits.
 
     Args:
         bundle: The bundle.
         model: The personal model.
-        backbone: The provenance of its embeddings; None for the bundle's backbone alone.
+        backbone: The provenance of its embeddings.
     """
     digest = hashlib.sha256()
-    for part in (backbone or bundle.backbone_digest, bundle.head_digest, *model.head.labels):
+    for part in (backbone, bundle.head_digest, *model.head.labels):
         digest.update(part.encode())
     digest.update(model.weight.astype("<f4").tobytes())
     digest.update(model.bias.astype("<f4").tobytes())
@@ -141,14 +140,30 @@ def model_digest(bundle: Bundle, model: PersonalModel, backbone: str | None = No
     return digest.hexdigest()
 
 
+@dataclass(frozen=True, eq=False)
+class Change:
+    """The next personal model of a slot, to be written in one transaction.
+
+    Attributes:
+        model: The personal model.
+        threshold: Its decision threshold; of tags one each.
+        loss: Its leave-one-out cross-entropy on the labelled examples; None if unknown.
+        embeddings: Embeddings of the model's backbone to store with it, by text.
+        fit: The record of its fit; None if no example can be added to that.
+    """
+
+    model: PersonalModel
+    threshold: PerTag = 0.0
+    loss: float | None = None
+    embeddings: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
+    fit: FitRecord | None = None
+
+
 def slot_record(
     name: str,
     bundle: Bundle,
-    model: PersonalModel,
-    *,
-    teachers: tuple[str | None, str | None] = (None, None),
-    threshold: PerTag = 0.0,
-    loss: float | None = None,
+    change: Change,
+    teachers: tuple[str, str] | None = None,
     like: SlotRecord | None = None,
 ) -> SlotRecord:
     """A slot's row for an installed bundle and a personal model.
@@ -156,14 +171,12 @@ def slot_record(
     Args:
         name: The slot.
         bundle: The bundle.
-        model: The personal model.
-        teachers: ``teacher`` and ``teacher_vendor`` of ``SlotRecord``.
-        threshold: See ``SlotRecord``.
-        loss: See ``SlotRecord``.
+        change: The personal model.
+        teachers: See ``SlotRecord``.
         like: A row of the same release with this backbone and prompt; None for the bundle's
             backbone without a prompt.
     """
-    backbone = bundle.backbone_digest if like is None else like.backbone
+    model, backbone = change.model, bundle.backbone_digest if like is None else like.backbone
     return SlotRecord(
         name=name,
         bundle=bundle.digest,
@@ -171,12 +184,11 @@ def slot_record(
         weight=model.weight,
         bias=model.bias,
         model=model_digest(bundle, model, backbone),
-        teacher=teachers[0],
-        teacher_vendor=teachers[1],
-        threshold=threshold,
+        teachers=teachers,
+        threshold=change.threshold,
         labels=model.head.labels,
         lexical=lexical_record(model),
-        loss=loss,
+        loss=change.loss,
         prompt=None if like is None else like.prompt,
     )
 
@@ -191,7 +203,7 @@ def vendor_record(name: str, bundle: Bundle, head: Head, positive: str | None = 
         positive: The label, of two, whose F1 the threshold is for; None takes the second.
     """
     threshold = public_threshold(head.link, head.position(positive))
-    return slot_record(name, bundle, head.vendor_model(), threshold=threshold)
+    return slot_record(name, bundle, Change(head.vendor_model(), threshold))
 
 
 def lexical_record(model: PersonalModel) -> LexicalRecord | None:
@@ -223,18 +235,3 @@ def lexical_weight(record: LexicalRecord | None, head: Head) -> Vectors | None:
     weight = vendor.weight.copy()
     weight[:, record.buckets] = record.weight
     return weight
-
-
-def sweep(device: Path, digests: Iterable[str]) -> None:
-    """Delete the bundles of no slot, and the remains of killed processes.
-
-    Args:
-        device: The device's folder.
-        digests: The bundles that slots use.
-    """
-    keep = {bundle_path(device, digest) for digest in digests}
-    # A file that cannot be deleted now (full or read-only disk, file in use) is the next time.
-    with contextlib.suppress(OSError):
-        for file in (device / BUNDLES).iterdir():
-            if file not in keep:
-                file.unlink(missing_ok=True)

@@ -8,12 +8,13 @@ from pathlib import Path
 
 from fala.backbones.external import Encoders
 from fala.bundle.signature import Trust
-from fala.errors import DeviceError
-from fala.files import failure, keep_private
+from fala.errors import BundleError, DeviceError
+from fala.files import device_errors, keep_private
 from fala.slots.bundles import BUNDLES, install, open_release, vendor_record
 from fala.slots.erasing import finish_erasing, tidy
+from fala.slots.folder import Folder
 from fala.slots.health import REBUILT, STORE
-from fala.slots.installed import Installed
+from fala.slots.task import Task
 from fala.slots.validation import validate
 from fala.slots.versions import note_version
 from fala.store.database import doctor
@@ -25,14 +26,14 @@ from fala.store.texts import TextNames
 
 def create(
     path: Path,
-    bundle: str,
+    bundle: Path,
     *,
     positive: str | int | None,
     trust: Trust | None,
     codec: Codec,
     names: TextNames,
     encoders: Encoders,
-) -> Installed:
+) -> Folder:
     """Create a device's folder, with a release installed.
 
     Args:
@@ -52,43 +53,40 @@ def create(
     release, head = open_release(bundle, hold=True, trust=trust)
     label = head.positive(positive)
     # A model that does not load, or predict, must not be installed.
-    validate(release, encoders=encoders)
-    with contextlib.ExitStack() as undo:
-        try:
-            finish_erasing(path)
-            remove = not path.exists()
-            path.mkdir(parents=True, exist_ok=True)
-            keep_private(path)
-            foreign = [file.name for file in path.iterdir() if not _is_device_file(file)]
-            if foreign:
-                raise DeviceError(f"{path}: the folder is not empty; choose another")
-            store = Store.open(path / STORE, create=True, codec=codec)
-            undo.callback(store.close)
-            # One transaction: a killed creation leaves no device, and of two at once the second
-            # finds the first one's device.
-            with store.transaction():
-                if store.is_complete:
-                    raise DeviceError(f"{path}: the folder is not empty; use Device.open")
-                undo.callback(_undo, path, store, remove=remove)
-                store.write_mark()
-                store.texts.set_names(names)
-                shutil.rmtree(path / BUNDLES, ignore_errors=True)
-                (path / BUNDLES).mkdir()
-                keep_private(path / BUNDLES)
-                install(release, path)
-                store.slots.put(vendor_record(SLOTS[0], release, head, label))
-                store.slots.activate(SLOTS[0], None)
-                note_version(store, release.manifest)
-                if label is not None:
-                    store.slots.set_positive(label)
-        except OSError as error:
-            raise DeviceError(f"{path}: {failure(error)}") from error
-        installed = Installed(path, store, encoders)
+    validate(release, encoders)
+    with contextlib.ExitStack() as undo, device_errors(path):
+        finish_erasing(path)
+        remove = not path.exists()
+        path.mkdir(parents=True, exist_ok=True)
+        keep_private(path)
+        foreign = [file.name for file in path.iterdir() if not _is_device_file(file)]
+        if foreign:
+            raise DeviceError(f"{path}: the folder is not empty; choose another")
+        store = Store.open(path / STORE, create=True, codec=codec)
+        undo.callback(store.close)
+        # One transaction: a killed creation leaves no device, and of two at once the second
+        # finds the first one's device.
+        with store.transaction():
+            if store.is_complete:
+                raise DeviceError(f"{path}: the folder is not empty; use Device.open")
+            undo.callback(_undo, path, store, remove=remove)
+            store.write_mark(codec.renewed())
+            store.texts.set_names(names)
+            shutil.rmtree(path / BUNDLES, ignore_errors=True)
+            (path / BUNDLES).mkdir()
+            keep_private(path / BUNDLES)
+            install(release, path)
+            store.slots.put(vendor_record(SLOTS[0], release, head, label))
+            store.slots.activate(SLOTS[0], None)
+            note_version(store, release.manifest)
+            if label is not None:
+                store.slots.set_positive(label)
+        folder = _opened(path, store, encoders)
         undo.pop_all()
-    return installed
+    return folder
 
 
-def open_folder(path: Path, codec: Codec, encoders: Encoders | None = None) -> Installed:
+def open_folder(path: Path, codec: Codec, encoders: Encoders) -> Folder:
     """Open a device's folder.
 
     Raises:
@@ -96,13 +94,11 @@ def open_folder(path: Path, codec: Codec, encoders: Encoders | None = None) -> I
             changed then.
         BundleError: The installed release is damaged.
     """
-    try:
+    with device_errors(path):
         if finish_erasing(path):
             raise DeviceError(f"{path}: was erased; make another with Device.create")
         exists = (path / STORE).exists()
         rebuilt = not exists and (path / REBUILT).exists()
-    except OSError as error:
-        raise DeviceError(f"{path}: cannot be opened: {failure(error)}") from error
     if rebuilt:
         raise DeviceError(f"{path}: a repair was interrupted; {doctor(path)}")
     if not exists:
@@ -112,10 +108,25 @@ def open_folder(path: Path, codec: Codec, encoders: Encoders | None = None) -> I
         if not store.is_complete:
             raise DeviceError(f"{path}: its creation was never finished; call Device.create again")
         tidy(path, store)
-        return Installed(path, store, encoders)
+        return _opened(path, store, encoders)
     except BaseException:
         store.close()
         raise
+
+
+def _opened(path: Path, store: Store, encoders: Encoders) -> Folder:
+    """A folder whose active release is not damaged.
+
+    Raises:
+        BundleError: It is.
+        DeviceError: The store is damaged.
+    """
+    folder = Folder(path, store, encoders)
+    try:
+        _ = Task(folder).active
+    except BundleError as error:
+        raise type(error)(f"{error}; {doctor(path)}") from error
+    return folder
 
 
 def _is_device_file(file: Path) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fala.errors import DeviceError
-from fala.files import failure, sync_directory
+from fala.files import device_errors, failure, sync_directory
 from fala.slots.bundles import BUNDLES
 from fala.slots.health import ERASING, REBUILT, STORE
 from fala.store.store import Store
@@ -34,12 +34,10 @@ def drop_copies(folder: Path, names: Sequence[str] = (ASIDE, REBUILT)) -> None:
     Raises:
         DeviceError: One cannot be deleted.
     """
-    try:
+    with device_errors(folder):
         for name in names:
             for file in folder.glob(f"*{name}*"):
                 _delete(file)
-    except OSError as error:
-        raise DeviceError(f"{folder}: {failure(error)}") from error
 
 
 def tidy(folder: Path, store: Store) -> None:
@@ -67,7 +65,7 @@ def erase(folder: Path, store: Store) -> None:
         except BaseException:  # nothing was deleted
             mark.unlink(missing_ok=True)
             raise
-    store.close_erased()
+    store.close("this device is closed: it was erased; make another with fala.Device.create")
     finish_erasing(folder)
 
 
@@ -96,11 +94,9 @@ def finish_erasing(folder: Path) -> bool:
 
 
 def _write_mark(mark: Path) -> None:
-    try:
+    with device_errors(mark.parent):
         mark.touch(mode=0o600)
         sync_directory(mark.parent)
-    except OSError as error:
-        raise DeviceError(f"{mark.parent}: {failure(error)}") from error
 
 
 def _delete(file: Path) -> None:

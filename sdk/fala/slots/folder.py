@@ -17,7 +17,7 @@ class Folder:
     Args:
         path: The folder.
         store: Its store, open.
-        encoders: The app's own encoders; None has none.
+        encoders: The app's own encoders.
 
     Attributes:
         path: See above.
@@ -31,7 +31,7 @@ class Folder:
             and one whose model cannot be used (``OpenSlot.to_fit``).
     """
 
-    def __init__(self, path: Path, store: Store, encoders: Encoders | None = None) -> None:
+    def __init__(self, path: Path, store: Store, encoders: Encoders) -> None:
         self.path = path
         self.store = store
         self.encoders = encoders

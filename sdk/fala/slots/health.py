@@ -14,7 +14,7 @@ from fala.errors import BundleError, DeviceError, printable
 from fala.examples import MATCHING
 from fala.model.heads import Head
 from fala.slots.bundles import BUNDLES, bundle_path, open_adapter, open_any, vendor_record
-from fala.slots.open_slot import OpenSlot
+from fala.slots.open_slot import OpenSlot, lazy_backbone
 from fala.store.encryption import Codec
 from fala.store.records import SlotRecord
 from fala.store.rescue import Rescue, rescue
@@ -53,7 +53,9 @@ class UsableSlot:
         """The slot on which adapters are opened."""
         if self.opened is not None:
             return self.opened
-        return OpenSlot.of(0, self.vendor_record(), self.bundle, self.head.vendor_model())
+        backbone = lazy_backbone(self.bundle, self.bundle.backbone)
+        model = self.head.vendor_model()
+        return OpenSlot.of(0, self.vendor_record(), self.bundle, model, backbone)
 
 
 @dataclass(eq=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,6 +20,7 @@ from fala.model.active import ActiveModel
 from fala.model.heads import Head, PersonalModel, Vectors
 from fala.model.prior import PopulationPrior
 from fala.slots.bundles import (
+    Change,
     bundle_path,
     lexical_weight,
     model_digest,
@@ -83,15 +85,15 @@ class OpenSlot:
         try:
             if record.form == UNUSABLE:
                 record = _with_vendor_model(record, bundle, head)
-            state = _state_of(record)
+            state = _state_of(record.prompt)
             model = _model(record, bundle, head, state)
         except DataError as error:
             raise DeviceError(damaged(path, f"slot {slot:.60} is damaged: {error}")) from error
-        backbone: Backbone = lazy_backbone(bundle, encoders=encoders)
+        backbone = lazy_backbone(bundle, lambda: bundle.backbone(encoders))
         if base is not None:
             backbone = adapted_backbone(bundle, base.bundle, base.active_model.backbone)
         elif state is not None:
-            backbone = with_state(lazy_backbone(bundle), state)
+            backbone = with_state(backbone, state)
         return cls.of(generation, record, bundle, model, backbone)
 
     @classmethod
@@ -101,11 +103,11 @@ class OpenSlot:
         record: SlotRecord,
         bundle: Bundle,
         model: PersonalModel,
-        backbone: Backbone | None = None,
+        backbone: LazyBackbone,
         trial: int | None = None,
     ) -> OpenSlot:
-        """A slot of parts that are open, and of a backbone that is loaded if it is given."""
-        active_model = ActiveModel(model, lazy_backbone(bundle, backbone), record.threshold)
+        """A slot of parts that are open."""
+        active_model = ActiveModel(model, backbone, record.threshold)
         return cls(generation, record, bundle, active_model, trial)
 
     def sharing(self, earlier: OpenSlot | None) -> OpenSlot:
@@ -114,7 +116,7 @@ class OpenSlot:
             return self
         backbone = earlier.active_model.backbone
         if earlier.record.backbone != self.record.backbone:  # the same, with another prompt
-            backbone = with_state(backbone, _state_of(self.record))
+            backbone = with_state(backbone, _state_of(self.record.prompt))
         return replace(self, active_model=replace(self.active_model, backbone=backbone))
 
     def with_prompt(self, prompt: bytes | None) -> OpenSlot:
@@ -126,7 +128,7 @@ class OpenSlot:
         Raises:
             DataError: It is damaged.
         """
-        state = None if prompt is None else compiled(prompt)
+        state = _state_of(prompt)
         backbone = provenance(self.bundle.backbone_digest, state)
         model = replace(self.active_model, backbone=with_state(self.active_model.backbone, state))
         record = replace(self.record, backbone=backbone, prompt=prompt)
@@ -143,6 +145,12 @@ class OpenSlot:
         return self.active_model.model
 
     @property
+    def teachers(self) -> tuple[str, str]:
+        """Digests of the personal and the vendor's model, the provenance of their logits."""
+        vendor = self.model.head.vendor_model()
+        return self.record.model, model_digest(self.bundle, vendor, self.record.backbone)
+
+    @property
     def reads_plain(self) -> bool:
         """Whether the bundle's backbone encodes texts without a prompt."""
         return self.record.backbone == self.bundle.backbone_digest
@@ -152,26 +160,14 @@ class OpenSlot:
         """Whether the vendor's model replaces an unusable personal one, until the next fit."""
         return self.record.form == UNUSABLE
 
-    @property
-    def static(self) -> bool:
-        """Whether encoding costs no forward pass."""
-        return self.bundle.manifest.kind == WORD_VECTORS
-
     def prior(self) -> PopulationPrior | None:
         """The release's population prior, for the labels in the device's order."""
         return prior_of(self.bundle, self.model.head.labels)
 
 
-def lazy_backbone(
-    bundle: Bundle, backbone: Backbone | None = None, encoders: Encoders | None = None
-) -> LazyBackbone:
-    """A bundle's backbone, loaded on first use unless it is given."""
-    transformer = bundle.manifest.kind != WORD_VECTORS
-    if isinstance(backbone, LazyBackbone):
-        return backbone
-    if backbone is None:
-        return LazyBackbone(lambda: bundle.backbone(encoders), transformer=transformer)
-    return LazyBackbone(lambda: backbone, transformer=transformer)
+def lazy_backbone(bundle: Bundle, load: Callable[[], Backbone]) -> LazyBackbone:
+    """A bundle's backbone, loaded on first use."""
+    return LazyBackbone(load, transformer=bundle.manifest.kind != WORD_VECTORS)
 
 
 def adapted_backbone(bundle: Bundle, release: Bundle, backbone: LazyBackbone) -> LazyBackbone:
@@ -223,13 +219,13 @@ def prior_of(bundle: Bundle, labels: tuple[str, ...]) -> PopulationPrior | None:
     return prior.reversed()
 
 
-def _state_of(record: SlotRecord) -> EncoderState | None:
+def _state_of(prompt: bytes | None) -> EncoderState | None:
     """The state of a slot's prompt; None without one.
 
     Raises:
         DataError: The prompt is damaged.
     """
-    return None if record.prompt is None else compiled(record.prompt)
+    return None if prompt is None else compiled(prompt)
 
 
 def _with_vendor_model(record: SlotRecord, bundle: Bundle, head: Head) -> SlotRecord:
@@ -240,7 +236,7 @@ def _with_vendor_model(record: SlotRecord, bundle: Bundle, head: Head) -> SlotRe
     model = with_labels(head, record.labels).vendor_model()
     # Any loss marks a slot as fitted, so that it is fitted again.
     loss = record.loss or 0.0
-    vendor = slot_record(record.name, bundle, model, teachers=record.teachers, loss=loss)
+    vendor = slot_record(record.name, bundle, Change(model, loss=loss), record.teachers)
     return replace(vendor, form=UNUSABLE)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fala.errors import DeviceError
-from fala.files import FAILING_DISK, failure, keep_private, sync_directory, write_atomically
+from fala.files import FAILING_DISK, device_errors, keep_private, sync_directory, write_atomically
 from fala.slots.bundles import BUNDLES, install, open_release
 from fala.slots.erasing import ASIDE
 from fala.slots.health import (
@@ -78,13 +78,13 @@ def examine(folder: Path, codec: Codec = PLAIN) -> RepairReport:
     Raises:
         DeviceError: It is no device's, a newer FaLA wrote it, or it has another key.
     """
-    with _opened(folder) as source:
+    with device_errors(folder), _opened(folder) as source:
         return _report(diagnose(folder, source, codec), repaired=False)
 
 
-def repair(folder: Path, release: str | None = None, codec: Codec = PLAIN) -> RepairReport:
+def repair(folder: Path, release: Path | None = None, codec: Codec = PLAIN) -> RepairReport:
     """Repair a folder; see ``Device.repair``."""
-    with _opened(folder, exclusive=True) as source:
+    with device_errors(folder), _opened(folder, exclusive=True) as source:
         health = diagnose(folder, source, codec)
         if release is not None and not health.usable and not health.unfinished:
             _install(health, release)
@@ -113,6 +113,7 @@ def _opened(folder: Path, *, exclusive: bool = False) -> Iterator[sqlite3.Connec
 
     Raises:
         DeviceError: It is no device's, cannot be read, or cannot be written.
+        OSError: Its files cannot be examined.
     """
     store = folder / STORE
     try:
@@ -131,8 +132,6 @@ def _opened(folder: Path, *, exclusive: bool = False) -> Iterator[sqlite3.Connec
             if exclusive:
                 _lock(source)
             yield source
-    except OSError as error:
-        raise DeviceError(f"{folder}: {failure(error)}") from error
     except sqlite3.Error as error:
         raise DeviceError(f"{store}: {error}; {FAILING_DISK}") from error
 
@@ -201,7 +200,7 @@ def _actions(health: Health) -> Iterator[str]:
         yield "keep the files from other users"
 
 
-def _install(health: Health, release: str) -> None:
+def _install(health: Health, release: Path) -> None:
     """Install a release where none in the folder is whole; its model is fitted later."""
     bundle, head = open_release(release, hold=True)
     bundle.backbone()  # a model that does not load must not be installed

@@ -5,9 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from threading import RLock
+from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -17,37 +15,17 @@ from fala.bundle.reading import Bundle
 from fala.errors import BundleError, DeviceChangedError, DeviceError, model_changed
 from fala.examples import Example
 from fala.model.active import ActiveModel
-from fala.model.heads import Head, PersonalModel
-from fala.model.links import PerTag
-from fala.slots.bundles import bundle_path, slot_record
+from fala.model.heads import Head
+from fala.slots.bundles import Change, bundle_path, slot_record
 from fala.slots.folder import Folder
 from fala.slots.open_slot import OpenSlot
 from fala.slots.trial import TRIES, blames_release
 from fala.slots.validation import FEW_EDGE_CASES, check_trial
-from fala.store.records import FitRecord, SlotRecord
+from fala.store.records import SlotRecord
 
 _log = logging.getLogger("fala.store")
 
 Result = TypeVar("Result")
-
-
-@dataclass(frozen=True, eq=False)
-class Change:
-    """The next personal model of a slot, to be written in one transaction.
-
-    Attributes:
-        model: The personal model.
-        threshold: Its decision threshold; of tags one each.
-        loss: Its leave-one-out cross-entropy on the labelled examples; None if unknown.
-        embeddings: Embeddings of the model's backbone to store with it, by text.
-        fit: The record of its fit; None if no example can be added to that.
-    """
-
-    model: PersonalModel
-    threshold: PerTag = 0.0
-    loss: float | None = None
-    embeddings: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
-    fit: FitRecord | None = None
 
 
 class Task:
@@ -58,27 +36,22 @@ class Task:
     Args:
         folder: The device's folder, open.
         adapter: The adapter's name; empty for the device's own task.
+
+    Attributes:
+        folder: See above.
+        adapter: See above.
+        store: Its part of the store.
     """
 
     def __init__(self, folder: Folder, adapter: str = "") -> None:
-        self._folder = folder
+        self.folder = folder
         self.adapter = adapter
         self.store = folder.store_of(adapter)
 
     @property
-    def path(self) -> Path:
-        """The device's folder."""
-        return self._folder.path
-
-    @property
     def own(self) -> Task:
         """The device's own task."""
-        return Task(self._folder)
-
-    @property
-    def work(self) -> RLock:
-        """Held to read, fit and write; never while texts are encoded for long."""
-        return self._folder.work
+        return Task(self.folder)
 
     @property
     def active(self) -> OpenSlot:
@@ -89,7 +62,7 @@ class Task:
             BundleError: Its bundle is damaged.
             DeviceError: Its row is damaged.
         """
-        slots = self._folder.active
+        slots = self.folder.active
         slot = slots.get(self.adapter)
         if slot is None or self.store.slots.version().generation != slot.generation:
             slots[self.adapter] = slot = self._open()
@@ -153,7 +126,7 @@ class Task:
         def predict(active: OpenSlot) -> Result:
             result = question(active.active_model, examples)
             if active.trial is not None:
-                self._folder.trials.answered(active.trial, len(examples))
+                self.folder.trials.answered(active.trial, len(examples))
             return result
 
         return self.using(predict, examples)
@@ -193,12 +166,12 @@ class Task:
             deleted = isinstance(error.__cause__, FileNotFoundError)
             if not deleted or self.store.slots.version().generation == slot.generation:
                 raise
-            raise model_changed(self.path) from error
+            raise model_changed(self.folder.path) from error
 
     @contextlib.contextmanager
     def changing(self) -> Iterator[None]:
         """A transaction of several changes of the slots: all of them are seen, or none."""
-        slots = self._folder.active
+        slots = self.folder.active
         before = self.active
         try:
             with self.store.transaction():
@@ -229,7 +202,7 @@ class Task:
             self.store.slots.set_fit(record.name, change.fit)
             generation = self.store.slots.advance(base.generation)
         active = base.changed(generation, record, change.model)
-        self._folder.active[self.adapter] = active
+        self.folder.active[self.adapter] = active
         return active
 
     def rewrite(self, record: SlotRecord) -> None:
@@ -241,16 +214,7 @@ class Task:
         self.store.slots.put(record)
         if record.name == active.record.name:
             generation = self.store.slots.advance(active.generation)
-            self._folder.active[self.adapter] = active.changed(generation, record, active.model)
-
-    def drop_unusable(self) -> None:
-        """Delete a previous slot that is damaged. In ``changing``."""
-        if self.previous is None:
-            self.store.slots.activate(self.active.record.name, None)
-
-    def prune(self) -> None:
-        """Drop what no slot of any task can use any more. In a transaction."""
-        prune(self._folder)
+            self.folder.active[self.adapter] = active.changed(generation, record, active.model)
 
     def keep_embeddings(self, backbone: str, embeddings: Mapping[str, NDArray[np.float32]]) -> None:
         """Store embeddings of a backbone, by text."""
@@ -259,24 +223,24 @@ class Task:
 
     def take_behind(self) -> bool:
         """Whether the device fell back to a model without newer labels; True once."""
-        behind = self.adapter in self._folder.behind
-        self._folder.behind.discard(self.adapter)
+        behind = self.adapter in self.folder.behind
+        self.folder.behind.discard(self.adapter)
         return behind
 
     def _ready(self, examples: Sequence[Example]) -> OpenSlot:
         """See ``ready``, for the device's own task."""
-        trials = self._folder.trials
+        trials = self.folder.trials
         while True:
             active = self.active
             if active.trial is None or trials.has_passed(active.trial):
                 return active
-            with self._folder.probing:
+            with self.folder.probing:
                 if not trials.has_passed(active.trial):
                     self._probe(active, active.trial, examples)
 
     def _probe(self, active: OpenSlot, began: int, examples: Sequence[Example]) -> None:
         """Probe a slot on trial; a try is counted before, and reset after."""
-        trials = self._folder.trials
+        trials = self.folder.trials
         with trials.exclusive() as exclusive:
             trial = trials.running()
             if trial is None or trial.began != began:  # ended by another process
@@ -289,7 +253,7 @@ class Task:
                     newest = self.store.texts.newest(len(edge_cases)) if edge_cases else []
                     texts = [*edge_cases, *newest]
                     check_trial(active.active_model, examples, texts)
-                    for task in further_tasks(self._folder):
+                    for task in further_tasks(self.folder):
                         with contextlib.suppress(DeviceError):  # its row is damaged or deleted
                             check_trial(task.active.active_model, (), texts)
             except BundleError as error:
@@ -305,16 +269,16 @@ class Task:
             if active.trial is None or active.trial != base.trial:
                 return False
             active = base
-        return blames_release(error) and fall_back(self._folder, active.generation, str(error))
+        return blames_release(error) and fall_back(self.folder, active.generation, str(error))
 
     def open_slot(self, name: str, generation: int, base: OpenSlot | None = None) -> OpenSlot:
         """Open a slot; see ``OpenSlot.open``."""
-        encoders = self._folder.encoders
+        encoders = self.folder.encoders
         return OpenSlot.open(self.store, name, generation, base, encoders)
 
     def _open(self) -> OpenSlot:
         """The active slot, as it is at one generation."""
-        folder, is_own = self._folder, not self.adapter
+        folder, is_own = self.folder, not self.adapter
         while True:
             base = None if is_own else self.own.active
             generation = self.store.slots.version().generation
@@ -479,10 +443,7 @@ def sources_of(bundle: Bundle) -> set[str]:
 def changed_record(slot: OpenSlot, change: Change) -> SlotRecord:
     """A slot's row with another personal model."""
     record = slot.record
-    return slot_record(
-        record.name, slot.bundle, change.model, teachers=record.teachers,
-        threshold=change.threshold, loss=change.loss, like=record,
-    )  # fmt: skip
+    return slot_record(record.name, slot.bundle, change, record.teachers, record)
 
 
 def never_fitted(slot: OpenSlot) -> bool:

@@ -74,6 +74,12 @@ class Trials:
         self._store.settings.set_trial(Trial(slot, generation))
         return generation
 
+    def confirm(self) -> None:
+        """End the trial of the active slot, if that is on trial."""
+        with self._store.transaction():
+            if self.running() is not None:
+                self.end()
+
     def end(self, reason: str | None = None) -> None:
         """End the trial: well, or with the reason of a fall back. In a transaction."""
         self._store.settings.set_trial(None)

@@ -87,7 +87,7 @@ VALIDATED: set[str] = set()
 
 
 def validate(
-    bundle: Bundle, *, installed: bool = False, encoders: Encoders | None = None
+    bundle: Bundle, encoders: Encoders | None = None, *, installed: bool = False
 ) -> Backbone:
     """Load a release's backbone, and check that it loads and predicts.
 
@@ -98,8 +98,8 @@ def validate(
 
     Args:
         bundle: The release, opened to be held.
-        installed: Whether it has been installed on this device before.
         encoders: The app's own encoders; None has none.
+        installed: Whether it has been installed on this device before.
 
     Returns:
         The backbone, loaded.
@@ -127,15 +127,12 @@ def seconds(size: int) -> float:
     return SECONDS + SECONDS_A_MEGABYTE * size / 1e6
 
 
-def check_edge_cases(bundle: Bundle, backbone: Backbone) -> int:
+def check_edge_cases(bundle: Bundle, backbone: Backbone) -> None:
     """Run a release on edge cases, and on the texts whose logits its vendor measured.
 
     Args:
         bundle: The release.
         backbone: Its backbone, loaded.
-
-    Returns:
-        The number of texts.
 
     Raises:
         BundleMismatchError: It has no head.
@@ -147,7 +144,7 @@ def check_edge_cases(bundle: Bundle, backbone: Backbone) -> int:
     lazy = LazyBackbone(lambda: backbone, transformer=backbone.is_transformer)
     model = ActiveModel(head.vendor_model(), lazy)
     edge_cases = "edge cases, such as an empty text"
-    count = len(_checked_logits(model, bundle, EDGE_CASES, edge_cases))
+    _checked_logits(model, bundle, EDGE_CASES, edge_cases)
     # Alone, too: in a batch, padding may hide that a text has no tokens.
     for text in EDGE_CASES[:3]:
         _checked_logits(model, bundle, [text], edge_cases)
@@ -159,7 +156,6 @@ def check_edge_cases(bundle: Bundle, backbone: Backbone) -> int:
                 f"{bundle.path}: on this machine its logits differ by {largest:.3g} from those "
                 f"that the vendor measured; up to {tolerance:g} is expected"
             )
-    return count + len(texts)
 
 
 def check_own_texts(model: ActiveModel, bundle: Bundle, texts: Sequence[str]) -> int:
@@ -190,11 +186,10 @@ def check_trial(model: ActiveModel, examples: Sequence[Example], texts: Sequence
     Raises:
         BundleError: It fails, or its logits are not finite.
     """
-    logits = [model.probe(texts)] if texts else []
-    if examples:
-        logits.append(model.logits(examples[:FIRST_EXAMPLES]))
-    if not all(np.isfinite(z).all() for z in logits):
+    if texts and not np.isfinite(model.probe(texts)).all():
         raise BundleFormatError("its logits are not finite")
+    if examples:
+        model.logits(examples[:FIRST_EXAMPLES])
 
 
 def vendor_probes(bundle: Bundle, head: Head) -> tuple[list[str], Vectors, float]:
@@ -210,9 +205,8 @@ def vendor_probes(bundle: Bundle, head: Head) -> tuple[list[str], Vectors, float
     usual = TOLERANCE * head.link.spread
     if probes is None:
         return [], np.zeros((0, len(head.bias)), np.float32), usual
-    texts = probes.get("texts") if isinstance(probes, dict) else None
-    tolerance = probes.get("tolerance", usual) if isinstance(probes, dict) else None
     try:
+        texts, tolerance = probes["texts"], probes.get("tolerance", usual)
         logits = np.array(probes["logits"], dtype=np.float32)
         valid = (
             isinstance(texts, list) and 0 < len(texts) <= MOST_PROBES
@@ -222,7 +216,7 @@ def vendor_probes(bundle: Bundle, head: Head) -> tuple[list[str], Vectors, float
         )  # fmt: skip
     except (ValueError, TypeError, KeyError, OverflowError):
         valid = False
-    if not valid or texts is None or tolerance is None:
+    if not valid:
         raise BundleFormatError(
             f"{bundle.path}: the manifest's probes are not texts with a logit for each class"
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -91,20 +91,23 @@ def optional_number(value: object) -> float | None:
     return None if value is None else number(value)
 
 
-def rows_of_ids(
-    db: sqlite3.Connection, columns: str, table: str, ids: Sequence[object]
+def rows_in(
+    db: sqlite3.Connection, query: str, values: Sequence[object], *before: object
 ) -> list[tuple[Any, ...]]:
-    """Some rows of a table, in the order of their ids."""
+    """The rows whose column has one of some values, however many.
+
+    Args:
+        db: The connection.
+        query: A query that ends with the column.
+        values: The values.
+        before: The query's own variables.
+    """
     rows: list[tuple[Any, ...]] = []
-    for part in parts_of(ids):
+    for start in range(0, len(values), _VARIABLES):
+        part = values[start : start + _VARIABLES]
         marks = ",".join("?" * len(part))
-        rows += db.execute(f"SELECT {columns} FROM {table} WHERE id IN ({marks}) ORDER BY id", part)
+        rows += db.execute(f"{query} IN ({marks})", (*before, *part))
     return rows
-
-
-def parts_of(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
-    """The values in parts that fit a statement's variables."""
-    return (values[start : start + _VARIABLES] for start in range(0, len(values), _VARIABLES))
 
 
 def _kind(value: object) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import RLock, get_ident
 
 from fala.errors import DeviceError
-from fala.files import FAILING_DISK, failure, keep_private
+from fala.files import FAILING_DISK, device_errors, keep_private
 from fala.forks import keep_in_forks
 from fala.store.digests import Digests
 from fala.store.encryption import PLAIN, Codec, check_mark, rotate
@@ -75,11 +75,9 @@ class Database:
             self.digests = Digests(copy)
             self._file = _identity(path)
             return
-        try:
+        with device_errors(path):
             check_regular(path)
             missing = not create and not path.is_file()
-        except OSError as error:
-            raise DeviceError(f"{path}: {failure(error)}") from error
         if missing:
             raise DeviceError(f"{path}: no such store")
         with self.named_errors():
@@ -99,7 +97,7 @@ class Database:
                 self._writer.close()
                 raise
 
-    def close(self, message: str = CLOSED) -> None:
+    def close(self, message: str) -> None:
         """Close the file.
 
         Args:
@@ -114,7 +112,7 @@ class Database:
                 self._writer.close()
 
     def use(self, codec: Codec) -> None:
-        """Read and write its records with another codec from now on.
+        """Read and write its records with another codec; a transaction that fails undoes it.
 
         Args:
             codec: The codec that they are written with.
@@ -137,6 +135,7 @@ class Database:
             if self._depth:
                 yield
                 return
+            codec = self.codec
             self._writer.execute("BEGIN IMMEDIATE")
             self._depth += 1
             try:
@@ -150,6 +149,8 @@ class Database:
                 self.digests.discard()
                 if self._writer.in_transaction:
                     self._writer.execute("ROLLBACK")
+                if self.codec is not codec:
+                    self.use(codec)
                 raise
             finally:
                 self._depth -= 1
@@ -342,11 +343,9 @@ def doctor(folder: Path) -> str:
 
 def _make(path: Path) -> None:
     """Make the file for its user alone, whatever the umask; the log beside it takes its mode."""
-    try:
+    with device_errors(path):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         keep_private(path)
-    except OSError as error:
-        raise DeviceError(f"{path}: {failure(error)}") from error
 
 
 def check_regular(path: Path) -> None:

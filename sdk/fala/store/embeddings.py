@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fala.errors import DataError
 from fala.examples import as_text
-from fala.store.columns import blob, bytes_of, floats, parts_of, text, whole
+from fala.store.columns import blob, bytes_of, floats, rows_in, text, whole
 from fala.store.database import Database
 from fala.store.texts import Texts
 
@@ -61,13 +61,12 @@ class Embeddings:
             texts: The texts; None for all.
         """
         with self._db.rows("its embeddings are damaged") as db:
-            codec, rows = self._db.codec, []
+            codec = self._db.codec
             by_name = {codec.lookup(name): name for name in texts or ()}
             if texts is None:
                 rows = db.execute(_EMBEDDINGS, (backbone,)).fetchall()
-            for part in parts_of(list(by_name)):
-                marks = ",".join("?" * len(part))
-                rows += db.execute(f"{_EMBEDDINGS} AND text.text IN ({marks})", (backbone, *part))
+            else:
+                rows = rows_in(db, f"{_EMBEDDINGS} AND text.text", [*by_name], backbone)
             cursor = db.execute("SELECT dimension FROM backbones WHERE digest = ?", (backbone,))
             size = cursor.fetchone()
             vectors = [

@@ -15,7 +15,7 @@ from fala.store.columns import (
     adapter_named,
     optional_number,
     optional_text,
-    rows_of_ids,
+    rows_in,
     text,
     whole,
 )
@@ -142,8 +142,8 @@ class Examples:
                 query = f"SELECT {EXAMPLE_COLUMNS} FROM examples WHERE +adapter = ? ORDER BY id"
                 rows = db.execute(query, (self._adapter,)).fetchall()
             else:
-                candidates = rows_of_ids(db, EXAMPLE_COLUMNS, "examples", sorted(set(ids)))
-                rows = [row for row in candidates if row[-1] == self._adapter]
+                query = f"SELECT {EXAMPLE_COLUMNS} FROM examples WHERE +adapter = ? AND id"
+                rows = sorted(rows_in(db, query, [*set(ids)], self._adapter))
                 used = {document for _, document, *_ in rows}
                 used.update(identity for row in rows for identity in history_of(row[2]))
                 texts = self._texts.by_id(list(used))
@@ -195,12 +195,8 @@ class Examples:
                 labelled = db.execute(f"{_IDS} AND label IS NOT NULL", (self._adapter,))
                 return [whole(row) for (row,) in labelled]
             sample = random.Random(0).sample(range(1, last + 1), min(last, last * count // total))
-            rows = rows_of_ids(db, "id, label, adapter", "examples", sample)
-            return [
-                whole(row)
-                for row, label, adapter in rows
-                if label is not None and adapter == self._adapter
-            ]
+            query = "SELECT id FROM examples WHERE +adapter = ? AND label IS NOT NULL AND id"
+            return [whole(row) for (row,) in rows_in(db, query, sample, self._adapter)]
 
     def counts(self) -> tuple[int, int]:
         """How many examples there are, and how many of them have a label."""

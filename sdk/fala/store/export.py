@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,7 +21,7 @@ Target = str | os.PathLike[str] | IO[str] | IO[bytes]
 
 
 def write_rows(
-    target: Target, rows: Iterable[StoredExample], labels: Iterable[str] | None, user: str
+    target: Target, rows: Sequence[StoredExample], labels: Sequence[str] | None, user: str
 ) -> int:
     """Write examples in the format that ``fala-replace --data`` reads; see ``Device.export_data``.
 
@@ -39,7 +39,7 @@ def write_rows(
         DataError: It cannot be written, or is neither a path nor a stream.
     """
     try:
-        lines = list(_lines(list(rows), None if labels is None else list(labels), user))
+        lines = list(_lines(rows, labels, user))
         if isinstance(target, str | os.PathLike):
             _write_file(path_of(target, "target"), lines)
         elif not hasattr(target, "write"):
@@ -54,7 +54,7 @@ def write_rows(
     return len(lines)
 
 
-def _lines(rows: list[StoredExample], labels: list[str] | None, user: str) -> Iterator[str]:
+def _lines(rows: Sequence[StoredExample], labels: Sequence[str] | None, user: str) -> Iterator[str]:
     names = {*(labels or ()), *(row.label for row in rows if row.label is not None)}
     numbers = labels is None or all(_is_number(name) for name in names)
     for row in rows:

@@ -87,8 +87,8 @@ class SlotRecord:
         weight: Its weights, float32, shape (C, d).
         bias: Shape (C,).
         model: Digest of backbone, head and weights, the provenance of logits.
-        teacher: Digest of the personal model whose stored logits it was fitted to, if any.
-        teacher_vendor: Digest of that one's vendor model, whose logits are stored beside them.
+        teachers: Digests of the personal model whose stored logits it was fitted to, and of that
+            one's vendor model, whose logits are stored beside them; None without any.
         threshold: Logit above which the second of two labels is decided; of tags one each.
         labels: The device's order of the labels; empty for the head's own.
         form: The form of ``weight``: omega; theta, or unusable, in a store of an earlier version.
@@ -104,19 +104,13 @@ class SlotRecord:
     weight: NDArray[np.float32]
     bias: NDArray[np.float32]
     model: str
-    teacher: str | None
-    teacher_vendor: str | None
+    teachers: tuple[str, str] | None = None
     threshold: PerTag = 0.0
     labels: tuple[str, ...] = ()
     form: str = OMEGA
     lexical: LexicalRecord | None = None
     loss: float | None = None
     prompt: bytes | None = None
-
-    @property
-    def teachers(self) -> tuple[str | None, str | None]:
-        """Digests of the personal model whose logits it was fitted to, and of its vendor's."""
-        return self.teacher, self.teacher_vendor
 
 
 @dataclass(frozen=True)

@@ -358,12 +358,10 @@ class _Cleaning:
             fix: The statement that fixes it, by its first columns.
         """
         for row in self._rows(query):
-            intact = False
             with self._problems.noted(subject):
                 check(*row)
-                intact = True
-            if not intact:
-                self._db.execute(fix, row[: fix.count("?")])
+                continue
+            self._db.execute(fix, row[: fix.count("?")])
 
 
 def _is_readable(codec: Codec, row: tuple[object, ...]) -> bool:

@@ -387,6 +387,7 @@ def slot_of(row: tuple[object, ...], codec: Codec) -> SlotRecord:
     if form not in (OMEGA, THETA, UNUSABLE) or (form == THETA and labels):
         raise ValueError("a form of weights that is not known")
     bias = floats(weights.get("bias"))
+    teacher, vendor = optional_text(cells["teacher"]), optional_text(cells["teacher_vendor"])
     return SlotRecord(
         name=name,
         bundle=text(cells["bundle"]),
@@ -394,8 +395,7 @@ def slot_of(row: tuple[object, ...], codec: Codec) -> SlotRecord:
         weight=floats(weights.get("weight")).reshape(len(bias), -1),
         bias=bias,
         model=text(cells["model"]),
-        teacher=optional_text(cells["teacher"]),
-        teacher_vendor=optional_text(cells["teacher_vendor"]),
+        teachers=None if teacher is None or vendor is None else (teacher, vendor),
         threshold=per_tag(cells["threshold"]),
         labels=tuple(labels),
         form=form,
@@ -407,9 +407,12 @@ def slot_of(row: tuple[object, ...], codec: Codec) -> SlotRecord:
 def _columns_of_slot(record: SlotRecord) -> dict[str, object]:
     """A slot's row, by column."""
     lexical = record.lexical
+    teacher, vendor = record.teachers or (None, None)
     changed = {
         "weight": bytes_of(record.weight),
         "bias": bytes_of(record.bias),
+        "teacher": teacher,
+        "teacher_vendor": vendor,
         "threshold": cell_of(record.threshold),
         "labels": json.dumps(record.labels),
         "buckets": None if lexical is None else lexical.buckets.astype("<u2").tobytes(),

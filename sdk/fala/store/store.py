@@ -8,12 +8,12 @@ reopens with the old model or the new one, complete.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 from fala.errors import DeviceError
-from fala.store.database import Database, damaged
+from fala.store.database import CLOSED, Database, damaged
 from fala.store.embeddings import Embeddings, Logits
 from fala.store.encryption import PLAIN, Codec, check_mark, rotate
 from fala.store.examples import Examples
@@ -102,9 +102,9 @@ class Store:
         """Commit all that is written inside, or nothing."""
         return self._db.transaction()
 
-    def close(self) -> None:
-        """Close the file."""
-        self._db.close()
+    def close(self, message: str = CLOSED) -> None:
+        """Close the file; see ``Database.close``."""
+        self._db.close(message)
 
     def delete_all(self, begin: Callable[[], None]) -> None:
         """Delete all that is in the file.
@@ -112,31 +112,25 @@ class Store:
         Args:
             begin: Called first, in the same transaction.
         """
-        before = self._db.codec
-        try:
-            with self.transaction(), self._db.writer() as db:
-                begin()
-                for table in TABLES:
-                    db.execute(f"DELETE FROM {table}")
-                db.execute("INSERT INTO device (one) VALUES (1)")
-                self._db.note_deletion()
-                self._db.use(PLAIN)  # there is nothing left to protect
-        except BaseException:
-            self._db.use(before)
-            raise
-
-    def close_erased(self) -> None:
-        """Close the file, which is to be deleted."""
-        self._db.close("this device is closed: it was erased; make another with fala.Device.create")
+        with self.transaction(), self._db.writer() as db:
+            begin()
+            for table in TABLES:
+                db.execute(f"DELETE FROM {table}")
+            db.execute("INSERT INTO device (one) VALUES (1)")
+            self._db.note_deletion()
+            self._db.use(PLAIN)  # there is nothing left to protect
 
     def scrub(self, *, wait: bool = True) -> bool:
         """Overwrite all traces of deleted rows; see ``Database.scrub``."""
         return self._db.scrub(wait=wait)
 
-    def write_mark(self) -> None:
-        """Write the mark of the store's key, and the digests of its rows. In a transaction."""
-        self.settings.set_key_mark(self._db.codec.mark())
-        self._db.use(self._db.codec)
+    def write_mark(self, codec: Codec) -> None:
+        """Write the mark of a key, which is the store's now, and the digests of its rows.
+
+        In a transaction.
+        """
+        self.settings.set_key_mark(codec.mark())
+        self._db.use(codec)
         self._db.digests.write_all()
 
     def rotate(self, codec: Codec) -> None:
@@ -150,16 +144,10 @@ class Store:
             self._write_anew(self._db.codec.renewed())
 
     def _write_anew(self, after: Codec) -> None:
-        before = self._db.codec
-        try:
-            with self.transaction(), self._db.rows("a record is damaged") as db:
-                rotate(db, before, after)
-                self._db.use(after)
-                self.write_mark()
-                self._db.note_deletion()
-        except BaseException:
-            self._db.use(before)
-            raise
+        with self.transaction(), self._db.rows("a record is damaged") as db:
+            rotate(db, self._db.codec, after)
+            self.write_mark(after)
+            self._db.note_deletion()
 
     def _verify(self) -> None:
         """Compare all rows with their digests.
@@ -183,21 +171,20 @@ class Store:
             for table in ("tasks", "prompt_examples"):
                 db.execute(f"DELETE FROM {table} WHERE adapter = ?", (self.adapter,))
 
-    def prune(self, sources: Iterable[str] = ()) -> None:
+    def prune(self, sources: Collection[str]) -> None:
         """Delete embeddings and logits that no task's slot can use any more. In a transaction.
 
         Args:
             sources: Digests of further backbones whose embeddings are used: the sources of the
                 bridges of slots' bundles.
         """
-        backbones = list(sources)
-        marks = ",".join("?" * len(backbones))
+        marks = ",".join("?" * len(sources))
         with self._db.writer() as db:
             db.execute(
                 "DELETE FROM embeddings WHERE backbone NOT IN"
                 " (SELECT backbone FROM slots)"
                 f" AND backbone NOT IN ({marks})",
-                backbones,
+                tuple(sources),
             )
             db.execute("DELETE FROM prompts WHERE backbone NOT IN (SELECT backbone FROM slots)")
             db.execute(

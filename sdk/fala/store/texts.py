@@ -25,7 +25,7 @@ import numpy as np
 
 from fala.errors import DeviceError, word_of
 from fala.examples import Example, Match, as_text, unique_texts
-from fala.store.columns import parts_of, rows_of_ids
+from fala.store.columns import rows_in
 from fala.store.database import Database, damaged
 from fala.store.encryption import text_columns, text_of
 from fala.text.ngrams import Ngrams, ngrams
@@ -214,14 +214,10 @@ class Texts:
 
     def ids(self, texts: Sequence[str]) -> dict[str, int]:
         """The ids of those texts that the table has."""
-        ids: dict[str, int] = {}
+        by_name = {self._db.codec.lookup(text): text for text in texts}
         with self._db.writer() as db:
-            by_name = {self._db.codec.lookup(text): text for text in texts}
-            for part in parts_of(list(by_name)):
-                marks = ",".join("?" * len(part))
-                rows = db.execute(f"SELECT text, id FROM texts WHERE text IN ({marks})", part)
-                ids.update((by_name[name], row) for name, row in rows)
-        return ids
+            rows = rows_in(db, "SELECT text, id FROM texts WHERE text", [*by_name])
+        return {by_name[name]: row for name, row in rows}
 
     def add(self, texts: Sequence[str]) -> dict[str, int]:
         """The ids of texts; those that the table lacks are written. In a transaction."""
@@ -244,12 +240,12 @@ class Texts:
         Raises:
             ValueError: One cannot be decrypted.
         """
-        columns, codec = "id, text, sealed", self._db.codec
+        query, codec = "SELECT id, text, sealed FROM texts", self._db.codec
         with self._db.writer() as db:
             if ids is None:
-                rows = db.execute(f"SELECT {columns} FROM texts").fetchall()
+                rows = db.execute(query).fetchall()
             else:
-                rows = rows_of_ids(db, columns, "texts", ids)
+                rows = rows_in(db, f"{query} WHERE id", ids)
         if not codec.encrypted:
             return {row: name for row, name, _ in rows}
         return {row: text_of(codec, row, name, sealed) for row, name, sealed in rows}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import shutil
 import urllib.parse
@@ -41,8 +40,8 @@ from fala.updates.limits import UpdateLimits
 #: The folder of a device with the metadata of its vendor's repository, and unfinished downloads.
 UPDATES = "updates"
 
-# A trusted root with some keys is a few kilobytes.
-_MAX_ROOT_BYTES = 512_000
+#: Bytes of the largest trusted root that is read: one with some keys is a few kilobytes.
+MAX_ROOT_BYTES = 512_000
 _TIMESTAMP_BYTES = 16_384
 # The digest becomes a file's name.
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -108,24 +107,6 @@ def newer_release(
         lock.release()
 
 
-def trusted_root(root: str | bytes | os.PathLike[str]) -> bytes:
-    """The bytes of the trusted root that an app pins.
-
-    Raises:
-        DataError: It is neither bytes nor a file that can be read.
-    """
-    if isinstance(root, bytes | bytearray):
-        return bytes(root)
-    try:
-        with Path(root).open("rb") as stream:
-            return stream.read(_MAX_ROOT_BYTES)
-    except TypeError as error:
-        raise DataError(f"root is the trusted root's file or bytes, not {shown(root)}") from error
-    except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise DataError(f"root: the file {root!r:.200} cannot be read: {reason}") from error
-
-
 def repository_url(url: object) -> str:
     """A repository's address, without a slash at its end.
 
@@ -184,7 +165,7 @@ def _target(
 ) -> TargetFile | None:
     metadata = folder / METADATA
     config = UpdaterConfig(
-        root_max_length=min(_MAX_ROOT_BYTES, limits.metadata_bytes),
+        root_max_length=min(MAX_ROOT_BYTES, limits.metadata_bytes),
         timestamp_max_length=min(_TIMESTAMP_BYTES, limits.metadata_bytes),
         snapshot_max_length=limits.metadata_bytes,
         targets_max_length=limits.metadata_bytes,

@@ -113,7 +113,7 @@ def test_ctrl_c_before_the_change_changes_nothing(device, bridged, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("fala.personal.refit.gather", stop)
+        patched.setattr("fala.personal.prepare.gather", stop)
         result = run("--device", device, "--new", bridged)
     assert result.exit_code == 130
     hint, last = without_progress(result.stderr).splitlines()

@@ -97,7 +97,7 @@ def forget_newest(device):
 
 
 def replace_again(device):
-    device.replace(device._installed.own.active.bundle.path)
+    device.replace(device._folder.active[""].bundle.path)
 
 
 def compile_another(device):

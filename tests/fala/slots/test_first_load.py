@@ -105,7 +105,9 @@ def test_logits_of_probes_are_those_of_the_manifest(release, tmp_path, monkeypat
     expected = bundle.head().vendor_model().logits(embeddings)
 
     def with_probes(logits):
-        probes = {"texts": ["a film", ""], "logits": logits, "tolerance": 0.01}
+        return with_detail({"texts": ["a film", ""], "logits": logits, "tolerance": 0.01})
+
+    def with_detail(probes):
         details = {**bundle.manifest.details, "probes": probes}
         return hold(repack(release, tmp_path / "x.fala", Changes(manifest={"details": details})))
 
@@ -115,6 +117,9 @@ def test_logits_of_probes_are_those_of_the_manifest(release, tmp_path, monkeypat
     for wrong in ([], [[1.0]], [["a"], ["b"]], None, [[1.0, 2.0]] * 2):
         with pytest.raises(BundleFormatError, match="probes are not"):
             validate(with_probes(wrong))
+    for wrong in ("a film", ["a film"], 7, {"texts": ["a film"]}):
+        with pytest.raises(BundleFormatError, match="probes are not"):
+            validate(with_detail(wrong))
 
 
 def test_word_vectors_are_loaded_in_this_process(tmp_path, monkeypatch):

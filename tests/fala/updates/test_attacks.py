@@ -41,14 +41,14 @@ def outdated(updated, begun, server):
 
 def rejects(device, vendor, server, error, match, **options):
     """An update raises exactly this error, and nothing has changed."""
-    before, installed = state(device), files_of(device._installed.path)
+    before, installed = state(device), files_of(device._folder.path)
     with pytest.raises(error, match=match) as caught:
         device.update(server.address, root=vendor.root, **options)
     assert type(caught.value) is error
     assert isinstance(caught.value, fala.UpdateError)
     assert server.address in str(caught.value)
     assert same(state(device), before)
-    assert files_of(device._installed.path) == installed
+    assert files_of(device._folder.path) == installed
 
 
 def assert_updates(device, vendor, server):
@@ -306,11 +306,11 @@ class TestServers:
 
 
 def parts(device):
-    return list((device._installed.path / "updates").glob("*.part"))
+    return list((device._folder.path / "updates").glob("*.part"))
 
 
 def forget_metadata(device):
-    for file in (device._installed.path / "updates" / "metadata").glob("*.json"):
+    for file in (device._folder.path / "updates" / "metadata").glob("*.json"):
         file.unlink()
 
 

@@ -173,8 +173,8 @@ class TestInterrupted:
 
     def test_a_wrong_range_is_rejected(self, device, vendor, server):
         path = target_in(server.files)
-        (device._installed.path / "updates").mkdir()
-        part = device._installed.path / "updates" / f"{path.split('/')[-1].split('.')[0]}.part"
+        (device._folder.path / "updates").mkdir()
+        part = device._folder.path / "updates" / f"{path.split('/')[-1].split('.')[0]}.part"
         part.write_bytes(server.files[path][:1000])
 
         def wrong_range(handler):
@@ -200,7 +200,7 @@ class TestInterrupted:
                 device.update(server.address, root=vendor.root, progress=progress)
         finally:
             os.umask(before)
-        updates = device._installed.path / "updates"
+        updates = device._folder.path / "updates"
         for file in (updates, *updates.rglob("*")):
             assert file.lstat().st_mode & 0o077 == 0 or file.is_symlink(), file
         size = len(server.files[target_in(server.files)])
@@ -237,7 +237,7 @@ with fala.Device.open(folder) as device:
 
     def test_a_damaged_part_is_downloaded_again(self, device, vendor, server):
         path = target_in(server.files)
-        part = device._installed.path / "updates" / f"{path.split('/')[-1].split('.')[0]}.part"
+        part = device._folder.path / "updates" / f"{path.split('/')[-1].split('.')[0]}.part"
         part.parent.mkdir()
         part.write_bytes(b"x" * 200_000)
         assert device.update(server.address, root=vendor.root).new == "tiny vectors"
@@ -294,7 +294,7 @@ def test_a_failed_replacement_changes_nothing(updated, vendor, server, releases,
         raise OSError(28, os.strerror(28))
 
     with monkeypatch.context() as patched:
-        patched.setattr("fala.slots.installed.install", broken)
+        patched.setattr("fala.slots.installing.install", broken)
         with pytest.raises(DeviceError, match="No space left"):
             updated.update(server.address, root=vendor.root)
     assert same(state(updated), before)
