@@ -14,7 +14,7 @@ from encoders import write_encoder
 from fala import Bundle, DataError
 from fala.release import document_of
 from fala_sim.convert.conversion import folded
-from fala_sim.data_sets import Partition, divide
+from fala_sim.data_sets import Partition
 from fala_sim.digests import file_digest
 from fala_sim.experiments.people import Study
 from fala_sim.experiments.plan import Plan
@@ -164,7 +164,7 @@ def check_rows(name, folder, users):
     """Check that public rows have no participant's label and no test document."""
     rows = list(public_rows(Partition(name, folder, users, 0)))
     divisions = [
-        divide(name, folder, users=users, seed=0, role=role) for role in ("test", "validation")
+        Partition(name, folder, users=users, seed=0).divide(role) for role in ("test", "validation")
     ]
     all_users = [user for division in divisions for user in division.users]
     assert len({user.name for user in all_users}) > users
