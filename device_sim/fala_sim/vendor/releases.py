@@ -19,7 +19,7 @@ import fala_export
 from fala import Bundle, DataError, FalaError, Head, fit_head, write_release
 from fala_sim.data_sets import Division, Partition, Role
 from fala_sim.digests import digest_of
-from fala_sim.engine.inputs import local_path
+from fala_sim.engine.shelf import local_path
 from fala_sim.engine.task import Log
 from fala_sim.methods.registry import TRAINED
 from fala_sim.situation import Embeddings, Release, distinct_texts, forward_flops_of

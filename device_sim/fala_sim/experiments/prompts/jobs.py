@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from fala import Bundle, Head
 from fala.release.device_fit import Block, Inputs, TrainingSet, fit_device, judge
 from fala_sim.encoding import KnownEncoder
-from fala_sim.engine.inputs import local_path
+from fala_sim.engine.shelf import local_path
 from fala_sim.experiments.prompts.rows import Group, Written
 from fala_sim.experiments.runner import Made, Records
 from fala_sim.experiments.scoring import rounded
