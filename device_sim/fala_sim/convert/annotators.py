@@ -20,7 +20,7 @@ from fala_sim.convert.conversion import (
     Label,
     TextRow,
     check_public,
-    folded,
+    drawn_rows,
 )
 from fala_sim.convert.format import Opened
 from fala_sim.convert.left_out import LeftOut
@@ -30,6 +30,9 @@ from fala_sim.convert.left_out import LeftOut
 class Document:
     """A text and its labels.
 
+    Readers collect documents by their folded texts, and keep only an annotator's first label:
+    otherwise a copy of a test document could be in training data.
+
     Attributes:
         text: As in the file.
         labels: Label by annotator.
@@ -37,25 +40,6 @@ class Document:
 
     text: str
     labels: dict[str, Label]
-
-
-class Documents:
-    """Distinct documents, collected one by one.
-
-    Texts that fold to the same are one document, and only an annotator's first label of it counts:
-    otherwise a copy of a test document could be in training data.
-    """
-
-    def __init__(self) -> None:
-        self._documents: dict[str, Document] = {}
-
-    def find(self, text: str) -> Document:
-        """The document of a text, created if missing."""
-        return self._documents.setdefault(folded(text), Document(text, {}))
-
-    def all(self) -> list[Document]:
-        """The documents in order of first appearance."""
-        return list(self._documents.values())
 
 
 def convert(
@@ -114,10 +98,8 @@ def convert(
             else:
                 train[annotator].append(TextRow(annotator, "train", document.text, label))
     left_out.add("public labels of documents that a user is tested on", count=tested)
-    if public is not None and public < len(others):
-        left_out.add("public labels beyond --public", count=len(others) - public)
-        drawn = random.Random(f"public {seed}").sample(range(len(others)), public)
-        others = [others[position] for position in sorted(drawn)]
+    drawn = drawn_rows(others, public, seed)
+    left_out.add("public labels beyond --public", count=len(others) - len(drawn))
 
     for user in chosen:
         if not train[user] or not test[user]:
@@ -126,7 +108,7 @@ def convert(
                 "and test; take fewer users"
             )
     # With names: a vendor leaves some annotators out of the training, to validate it.
-    shared = [TextRow(annotator, "public", text, label) for annotator, text, label in others]
+    shared = [TextRow(annotator, "public", text, label) for annotator, text, label in drawn]
     rows = [*shared, *(row for user in chosen for row in train[user] + test[user])]
     if public != 0:
         check_public(rows, users, classes=classes)

@@ -16,7 +16,8 @@ import sys
 from pathlib import Path
 
 from fala import DataError
-from fala_sim.convert.annotators import Document, Documents, annotated
+from fala_sim.convert.annotators import Document, annotated
+from fala_sim.convert.conversion import folded
 from fala_sim.convert.format import DataSet, File, Format
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.matching import PUBLIC
@@ -49,24 +50,24 @@ def read_folder(folder: Path, left_out: LeftOut) -> list[Document]:
             "KIND_annotated_comments.tsv and KIND_annotations.tsv"
         )
     kind = kinds[0]
-    documents = Documents()
+    documents: dict[str, Document] = {}
     by_revision: dict[str, Document] = {}
     comments = folder / f"{kind}_annotated_comments.tsv"
     for revision, text in read_table(comments, ("rev_id", "comment"), _parse_comment, left_out):
-        by_revision.setdefault(revision, documents.find(text))
+        document = documents.setdefault(folded(text), Document(text, {}))
+        by_revision.setdefault(revision, document)
 
     path = folder / f"{kind}_annotations.tsv"
     columns = ("rev_id", "worker_id", KINDS[kind])
     parse = _parse_indicator if KINDS[kind] == kind else _parse_score
     for revision, worker, label in read_table(path, columns, parse, left_out):
-        document = by_revision.get(revision)
-        if document is None:
+        if revision not in by_revision:
             left_out.add("annotations of unknown comments", f"rev_id {revision!r} in {path.name}")
-        elif worker in document.labels:
+        elif worker in (labels := by_revision[revision].labels):
             left_out.add("annotations by a worker who had labelled the same text")
         else:
-            document.labels[worker] = label
-    return documents.all()
+            labels[worker] = label
+    return list(documents.values())
 
 
 def _parse_comment(fields: list[str]) -> tuple[str, str]:
