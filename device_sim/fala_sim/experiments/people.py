@@ -230,27 +230,27 @@ class Study:
             )
 
 
-def all_divisions(study: Study, _method: str = "") -> Iterable[Participants]:
+def all_divisions(study: Study) -> list[Participants]:
     """All divisions of test users."""
     return study.tested
 
 
-def first(study: Study, _method: str = "") -> Iterator[Participants]:
+def first(divisions: Iterable[Participants]) -> Iterator[Participants]:
     """The first division of each group of people; all divisions where people take turns."""
     people: set[tuple[str, str]] = set()
-    for division in study.tested:
+    for division in divisions:
         tested = {(division.data, user) for user in division.users}
         if people.isdisjoint(tested):
             yield division
         people |= tested
 
 
-def first_of_classes(study: Study, _method: str = "") -> Iterator[Participants]:
+def first_of_classes(study: Study) -> list[Participants]:
     """Those of ``first`` whose labels are classes; only replacements use ratings and tags."""
-    return (division for division in first(study) if division.task in CLASSES)
+    return [division for division in first(study.tested) if division.task in CLASSES]
 
 
-def validated(study: Study, _method: str) -> Iterable[Participants]:
+def validated(study: Study) -> list[Participants]:
     """The divisions of validation users: an experiment on them is a search."""
     return study.validation
 
@@ -266,7 +266,8 @@ class Experiment:
             recorded keys. With ``search``, the argument ``settings`` has the chosen settings, by
             variant if the search has variants; it is empty for a method without settings.
         methods: The methods to run; a search skips those with fixed settings.
-        divisions: The divisions on which a method runs.
+        divisions: The divisions on which the methods run; those that train a transformer only on
+            the first of each group of people.
         variants: Variants of the records, by a user's number of train examples.
         search: Chooses the settings; None if the methods have none.
         more: More arguments of the job, made just before it runs.
@@ -277,7 +278,7 @@ class Experiment:
     kind: Kind
     job: Callable[..., Records]
     methods: Callable[[Study], Iterable[str]] = lambda study: study.methods
-    divisions: Callable[[Study, str], Iterable[Participants]] = first_of_classes
+    divisions: Callable[[Study], list[Participants]] = first_of_classes
     variants: Callable[[int], Iterable[object]] | None = None
     search: Experiment | None = None
     more: Callable[[Study, Participants], Mapping[str, Any]] = lambda study, division: {}
@@ -290,7 +291,8 @@ class Experiment:
         """The division, the method and the record keys of each job of some methods."""
         # Trained methods, which take longest, come first.
         for method in sorted(methods, key=lambda name: name not in TRAINED):
-            for division in self.divisions(study, method):
+            divisions = self.divisions(study)
+            for division in first(divisions) if method in TRAINED else divisions:
                 if method not in ALL_TASKS and division.task not in CLASSES:
                     continue
                 for user, examples in islice(division.users.items(), self.users):
