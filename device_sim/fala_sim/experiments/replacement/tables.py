@@ -41,8 +41,8 @@ from fala_sim.situation import Task
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Budgets of forward passes with a row beside the methods.
-_BESIDE = ("100",)
+#: The budget of forward passes with a row beside the methods.
+_BESIDE = "100"
 
 
 @table("headline", "What a replacement keeps, and what it costs", "overview", "replacement",
@@ -346,24 +346,18 @@ def _of_task(
         quality: The quality cells of a method's runs, from these runs and the vendor's.
     """
     runs = replacements(records, [task])
-    frontier = of_tasks(records, "frontier", [task])
-    frontier = frontier[frontier["variant"].isin(_BESIDE)]
+    budgets = of_tasks(records, "frontier", [task])
+    beside = budgets[budgets["variant"] == _BESIDE].assign(
+        method=f"{SHIPPED}+{_BESIDE}", title=f"{title(SHIPPED)}, {_BESIDE} passes"
+    )
     rows: list[Row] = []
-    for setting, setting_runs in by_setting(runs):
-        groups = dict(by_method(setting_runs))
-        same = (frontier["data"] == setting.data) & (frontier["new"] == setting.new)
-        of_budget = {
-            f"{title(SHIPPED)}, {passes} passes": group
-            for passes in _BESIDE
-            if not (group := frontier[same & (frontier["variant"] == passes)]).empty
-        }
-        vendor = next((groups[name] for name in VENDOR if name in groups), setting_runs.iloc[:0])
-        titled = [(title(name, group), group) for name, group in groups.items()]
-        position = 1 + list(groups).index(SHIPPED) if SHIPPED in groups else len(titled)
+    for setting, part in by_setting(joined(runs, beside)):
+        groups = dict(by_method(part))
+        vendor = next((groups[name] for name in VENDOR if name in groups), part.iloc[:0])
         rows += [
             {
                 "data": setting.data,
-                "method": name,
+                "method": title(name, group),
                 **quality(group, vendor),
                 "people": group["user"].nunique(),
                 "forward passes": plain_mean(group, "cost.total.forward_passes"),
@@ -372,7 +366,7 @@ def _of_task(
                 "memory growth (MB)": plain_mean(group, "cost.memory_growth", MB),
                 "settings": _settings(group),
             }
-            for name, group in (*titled[:position], *of_budget.items(), *titled[position:])
+            for name, group in groups.items()
         ]
     return Table.of(rows, described(runs), measured=measured(runs))
 
