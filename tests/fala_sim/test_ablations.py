@@ -5,7 +5,7 @@ import pytest
 
 from fala_sim.experiments.ablation.variants import ablations, select_by_means, variants
 from fala_sim.methods.registry import find_method
-from fala_sim.metric.quality import figures
+from fala_sim.metric.quality import figures_of
 from situations import NEW_DIMENSION, situation
 
 pytestmark = pytest.mark.slow
@@ -60,7 +60,7 @@ def test_table_3_is_of_the_old_backbone(where, by_name):
         by_name["table3-old-personal"][0](where.user.test), where.old_logits(where.user.test)
     )
     personal, vendor = (
-        figures(by_name[name][0](where.user.test), where.user.test_labels, where.labels)["auc"]
+        figures_of(where.new.head, by_name[name][0](where.user.test), where.user.test_labels)["auc"]
         for name in ("table3-old-personal", "table3-old-global")
     )
     assert personal > vendor
