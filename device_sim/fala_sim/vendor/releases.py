@@ -132,9 +132,7 @@ def prepare(
 
 def load(path: Path) -> Prepared:
     """The prepared division of a file that ``prepare`` returned."""
-    prepared = pickle.loads(local_path(path).read_bytes())
-    if not isinstance(prepared, Prepared):
-        raise DataError(f"{path}: is not a prepared division; delete the work folder")
+    prepared: Prepared = pickle.loads(local_path(path).read_bytes())
     transformer = prepared.transformer
     return replace(
         prepared,

@@ -23,8 +23,8 @@ from fala_sim.report.groups import (
     by_setting,
     comparable,
     described,
+    of_tasks,
     parts,
-    replacements,
     shared_by,
     title,
 )
@@ -66,7 +66,7 @@ _FLOPS, _PASSES = "cost.total.flops", "cost.total.forward_passes"
 @figure("passes", "overview", "replacement")
 def passes(records: pd.DataFrame) -> list[Plot]:
     """AUC against forward passes, all data sets together."""
-    runs = replacements(records)
+    runs = of_tasks(records, "replacement")
     return _drawn(_passes(new, part) for new, part in parts(runs, "new"))
 
 
@@ -87,7 +87,7 @@ def pareto(records: pd.DataFrame) -> list[Plot]:
 
 
 def _settings(records: pd.DataFrame) -> Iterable[tuple[Setting, pd.DataFrame]]:
-    return by_setting(comparable(replacements(records)))
+    return by_setting(comparable(of_tasks(records, "replacement")))
 
 
 def _drawn(plots: Iterable[Plot | None]) -> list[Plot]:
@@ -278,7 +278,7 @@ def figure_3(records: pd.DataFrame) -> list[Plot]:
 
 def _heat_maps(records: pd.DataFrame, task: str, number: int) -> list[Plot]:
     """A plot for every data set of a task and method; a data set's plots share their scale."""
-    runs = replacements(records)
+    runs = of_tasks(records, "replacement")
     plots = []
     for setting, part in by_setting(comparable(runs)):
         if setting.task != task:

@@ -29,7 +29,6 @@ from fala_sim.report.groups import (
     of_tasks,
     parts,
     plain_mean,
-    replacements,
     score_cells,
     shared_by,
     title,
@@ -56,7 +55,7 @@ def headline(records: pd.DataFrame) -> Table:
     where no validation users chose them. Cost: mean over users of one whole replacement, with
     whatever chooses, encodes, solves and trains.
     """
-    plain = replacements(records)
+    plain = of_tasks(records, "replacement")
     plain = comparable(plain[plain["method"].isin(HEADLINE)])
     trained = plain[plain["method"].isin(TRAINED)]
     if not trained.empty:
@@ -93,7 +92,7 @@ def table_2(records: pd.DataFrame) -> Table:
     right before and are wrong after, against the old personal model and against the vendor's new
     one. {paper.DIFFERENCE}
     """
-    blended = blends.with_blends(replacements(records), records)
+    blended = blends.with_blends(of_tasks(records, "replacement"), records)
     runs = blends.with_decisions(blends.with_own_threshold(blended, records))
     rows: list[Row] = []
     notes: list[str] = []
@@ -137,7 +136,7 @@ def comparisons(records: pd.DataFrame) -> Table:
     both have; for how many users FaLA is higher; p of a two-sided sign-flip test, with Holm's
     correction over the data set's rows, and the smallest p that so many users can give.
     """
-    runs = blends.best_blends(blends.with_blends(replacements(records), records))
+    runs = blends.best_blends(blends.with_blends(of_tasks(records, "replacement"), records))
     rows: list[Row] = []
     for data, new, part in by_data(runs):
         methods = dict(by_method(part))
@@ -218,7 +217,7 @@ def verdicts(records: pd.DataFrame) -> Table:
     Raises:
         DataError: If no replacement by FaLA has the vendor's score.
     """
-    runs = replacements(records)
+    runs = of_tasks(records, "replacement")
     runs = runs[runs["method"].isin(OURS)]
     needed = ["report.decision", "vendor.loss"]
     runs = having(runs, *needed).dropna(subset=needed)
@@ -345,7 +344,7 @@ def _of_task(
         task: The task.
         quality: The quality cells of a method's runs, from these runs and the vendor's.
     """
-    runs = replacements(records, [task])
+    runs = of_tasks(records, "replacement", [task])
     budgets = of_tasks(records, "frontier", [task])
     beside = budgets[budgets["variant"] == _BESIDE].assign(
         method=f"{SHIPPED}+{_BESIDE}", title=f"{title(SHIPPED)}, {_BESIDE} passes"
