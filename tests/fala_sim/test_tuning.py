@@ -231,7 +231,7 @@ def test_backbones_that_cannot_be_tuned_are_rejected(tmp_path, name, words):
 @pytest.mark.parametrize(
     ("option", "words"),
     [
-        ("--new", "tuned:bert: only minilm, mpnet or a Hugging Face folder"),
+        ("--new", "only minilm, mpnet or a Hugging Face folder can be trained; 'bert'"),
         ("--old", "--old tuned:bert: only the new backbone, --new, can be tuned"),
     ],
 )

@@ -19,7 +19,7 @@ from fala_sim.experiments.plan import Plan
 from fala_sim.experiments.runner import OtherPlanError, Records, prepare_all, run_tasks
 from fala_sim.methods.method import Settings
 from fala_sim.methods.registry import ALL_TASKS, FIXED, METHODS, TRAINED
-from fala_sim.metric.statistics import selection_score
+from fala_sim.metric.quality import Figures
 from fala_sim.records import Key, Kind, Store, read_records
 from fala_sim.situation import CLASSES
 from fala_sim.vendor.releases import inputs_of, load, prepare
@@ -412,7 +412,7 @@ def chosen_settings(results: Path, kind: Kind) -> dict[tuple[str, str], dict[str
     for record in read_records(results, kind):
         options = trials.setdefault((record["data"], record["method"], record["variant"]), {})
         for trial in record["tried"]:
-            if (score := selection_score(trial)) is not None:
+            if (score := _score(trial["scores"])) is not None:
                 settings = trial["settings"]
                 options.setdefault(repr(settings), (settings, []))[1].append(score)
     chosen: dict[tuple[str, str], dict[str, Settings]] = {}
@@ -421,3 +421,10 @@ def chosen_settings(results: Path, kind: Kind) -> dict[tuple[str, str], dict[str
             best = max(options.values(), key=lambda option: fmean(option[1]))[0]
             chosen.setdefault((data, method), {})[variant] = best
     return chosen
+
+
+def _score(scores: Figures) -> float | None:
+    """The score that chooses settings: AUC, or accuracy without an AUC; -RMSE for ratings."""
+    if (rmse := scores.get("rmse")) is not None:
+        return -rmse
+    return scores["accuracy"] if scores["auc"] is None else scores["auc"]
