@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from fala import DataError, Head, Match
+from fala.release import Row
 from fala_sim.data_sets import Division
 from fala_sim.methods.registry import find_method
 from fala_sim.metric.quality import figures, positions
 from fala_sim.situation import User
-from fala_sim.vendor.heads import Nothing, example_of, tuned_head, words_head
+from fala_sim.vendor.heads import Nothing, tuned_head, words_head
 from situations import situation
 
 PRAISE, BLAME = ("good", "great", "lovely"), ("bad", "awful", "boring")
@@ -80,10 +81,9 @@ def test_words_beside_a_trained_backbone_are_fitted_on_unseen_rows():
     division = make_division(turned=0.15)
     texts = list(division.public)
     rows = [
-        {"user": "p", "label": label, "text": example}
+        Row("p", "public", example, label, 0)
         for example, label in zip(division.public[:220], division.public_labels[:220], strict=True)
     ]
-    assert [example_of(row) for row in rows] == list(division.public[:220])
     # The head has memorized its training rows, and knows nothing of the others.
     d = 8
     random = np.random.default_rng(0)
@@ -100,7 +100,7 @@ def test_words_beside_a_trained_backbone_are_fitted_on_unseen_rows():
     assert auc_of(logits, labels) > 0.75
     logits_alone = head.vendor_model().logits(head.inputs(fresh, trained))
     assert auc_of(logits_alone, labels) < 0.65
-    all_rows = [*rows, *({"user": "p", "label": label, "text": example}
+    all_rows = [*rows, *(Row("p", "public", example, label, 0)
                            for example, label in zip(fresh, labels, strict=True))]  # fmt: skip
     with pytest.raises(DataError, match="not trained on"):
         tuned_head(head, division, all_rows, backbone=Nothing(), embeddings=trained)
@@ -112,7 +112,7 @@ def test_words_beside_a_trained_matcher_have_a_new_joint_head():
     random = np.random.default_rng(0)
     trained = {text: random.normal(size=8).astype(np.float32) for text in texts}
     rows = [
-        {"user": "p", "label": label, "history": ["seen"], "candidate": match.candidate}
+        Row("p", "public", match, label, 0)
         for match, label in zip(division.public, division.public_labels, strict=True)
     ]
     backbone = Nothing()
