@@ -21,6 +21,7 @@ from fala_sim.convert.conversion import (
     TextRow,
     check_public,
     drawn_rows,
+    folded,
 )
 from fala_sim.convert.format import Opened
 from fala_sim.convert.left_out import LeftOut
@@ -30,9 +31,6 @@ from fala_sim.convert.left_out import LeftOut
 class Document:
     """A text and its labels.
 
-    Readers collect documents by their folded texts, and keep only an annotator's first label:
-    otherwise a copy of a test document could be in training data.
-
     Attributes:
         text: As in the file.
         labels: Label by annotator.
@@ -40,6 +38,25 @@ class Document:
 
     text: str
     labels: dict[str, Label]
+
+
+class Documents:
+    """Distinct documents, collected one by one.
+
+    Texts that fold to the same are one document, and only an annotator's first label of it counts:
+    otherwise a copy of a test document could be in training data.
+    """
+
+    def __init__(self) -> None:
+        self._documents: dict[str, Document] = {}
+
+    def find(self, text: str) -> Document:
+        """The document of a text, created if missing."""
+        return self._documents.setdefault(folded(text), Document(text, {}))
+
+    def all(self) -> list[Document]:
+        """The documents in order of first appearance."""
+        return list(self._documents.values())
 
 
 def convert(

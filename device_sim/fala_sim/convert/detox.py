@@ -16,8 +16,7 @@ import sys
 from pathlib import Path
 
 from fala import DataError
-from fala_sim.convert.annotators import Document, annotated
-from fala_sim.convert.conversion import folded
+from fala_sim.convert.annotators import Document, Documents, annotated
 from fala_sim.convert.format import DataSet, File, Format
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.matching import PUBLIC
@@ -50,12 +49,11 @@ def read_folder(folder: Path, left_out: LeftOut) -> list[Document]:
             "KIND_annotated_comments.tsv and KIND_annotations.tsv"
         )
     kind = kinds[0]
-    documents: dict[str, Document] = {}
+    documents = Documents()
     by_revision: dict[str, Document] = {}
     comments = folder / f"{kind}_annotated_comments.tsv"
     for revision, text in read_table(comments, ("rev_id", "comment"), _parse_comment, left_out):
-        document = documents.setdefault(folded(text), Document(text, {}))
-        by_revision.setdefault(revision, document)
+        by_revision.setdefault(revision, documents.find(text))
 
     path = folder / f"{kind}_annotations.tsv"
     columns = ("rev_id", "worker_id", KINDS[kind])
@@ -67,7 +65,7 @@ def read_folder(folder: Path, left_out: LeftOut) -> list[Document]:
             left_out.add("annotations by a worker who had labelled the same text")
         else:
             labels[worker] = label
-    return list(documents.values())
+    return documents.all()
 
 
 def _parse_comment(fields: list[str]) -> tuple[str, str]:

@@ -20,8 +20,8 @@ from functools import partial
 from pathlib import Path
 
 from fala import DataError
-from fala_sim.convert.annotators import Document, annotated
-from fala_sim.convert.conversion import Label, folded
+from fala_sim.convert.annotators import Document, Documents, annotated
+from fala_sim.convert.conversion import Label
 from fala_sim.convert.format import DataSet, File, Format
 from fala_sim.convert.left_out import LeftOut
 
@@ -74,7 +74,7 @@ def parse_documents(
     Raises:
         DataError: If a document cannot be used; names the first one and its file.
     """
-    documents: dict[str, Document] = {}
+    documents = Documents()
     for name, content in files.items():
         try:
             entries: object = json.loads(content.decode("utf-8-sig"))
@@ -91,10 +91,10 @@ def parse_documents(
                 text, labels = _parse_document(entry, tags=tags)
             except DataError as error:
                 raise DataError(f"{name}, document {number!r}: {error}") from error
-            document = documents.setdefault(folded(text), Document(text, {}))
+            document_labels = documents.find(text).labels
             for annotator, label in labels.items():
-                document.labels.setdefault(annotator, label)
-    return list(documents.values())
+                document_labels.setdefault(annotator, label)
+    return documents.all()
 
 
 def _parse_document(entry: object, *, tags: bool) -> tuple[str, dict[str, Label]]:

@@ -17,8 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from fala import DataError
-from fala_sim.convert.annotators import Document, annotated
-from fala_sim.convert.conversion import folded
+from fala_sim.convert.annotators import Document, Documents, annotated
 from fala_sim.convert.format import DataSet, File, Format
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.tables import read_lines
@@ -52,7 +51,7 @@ def read_folder(folder: Path, left_out: LeftOut, *, rated: bool = False) -> list
         raise DataError(f"cannot read {str(folder)!r}: {error.strerror}") from error
     if not writers:
         raise DataError(f"no scale reviews in {str(folder)!r}: expected WRITER/subj.WRITER")
-    documents: dict[str, Document] = {}
+    documents = Documents()
     kind, expected = ("rating", "rating from 0 to 1") if rated else (
         "label.3class", "class of 0, 1 or 2"
     )  # fmt: skip
@@ -74,12 +73,13 @@ def read_folder(folder: Path, left_out: LeftOut, *, rated: bool = False) -> list
                 left_out.add("empty reviews", f"{review_path.name}, line {number}")
             elif label is None:
                 left_out.add(f"reviews without a {expected}", f"{label_path.name}, line {number}")
-            elif writer in documents.setdefault(folded(text), Document(text, {})).labels:
+            elif writer in (labels_of := documents.find(text).labels):
                 left_out.add("reviews that are there twice")
             else:
-                documents[folded(text)].labels[writer] = label
+                labels_of[writer] = label
     # A file is sorted by label, so its first reviews would all have the same label.
-    return random.Random(0).sample(list(documents.values()), len(documents))
+    reviews_of_all = documents.all()
+    return random.Random(0).sample(reviews_of_all, len(reviews_of_all))
 
 
 def _label(line: str | None, *, rated: bool) -> float | None:

@@ -235,8 +235,13 @@ def all_divisions(study: Study) -> list[Participants]:
     return study.tested
 
 
-def first(divisions: Iterable[Participants]) -> Iterator[Participants]:
+def first(study: Study) -> list[Participants]:
     """The first division of each group of people; all divisions where people take turns."""
+    return list(_of_new_people(study.tested))
+
+
+def _of_new_people(divisions: Iterable[Participants]) -> Iterator[Participants]:
+    """The divisions none of whose people are in an earlier one."""
     people: set[tuple[str, str]] = set()
     for division in divisions:
         tested = {(division.data, user) for user in division.users}
@@ -247,7 +252,7 @@ def first(divisions: Iterable[Participants]) -> Iterator[Participants]:
 
 def first_of_classes(study: Study) -> list[Participants]:
     """Those of ``first`` whose labels are classes; only replacements use ratings and tags."""
-    return [division for division in first(study.tested) if division.task in CLASSES]
+    return [division for division in first(study) if division.task in CLASSES]
 
 
 def validated(study: Study) -> list[Participants]:
@@ -292,7 +297,7 @@ class Experiment:
         # Trained methods, which take longest, come first.
         for method in sorted(methods, key=lambda name: name not in TRAINED):
             divisions = self.divisions(study)
-            for division in first(divisions) if method in TRAINED else divisions:
+            for division in _of_new_people(divisions) if method in TRAINED else divisions:
                 if method not in ALL_TASKS and division.task not in CLASSES:
                     continue
                 for user, examples in islice(division.users.items(), self.users):
