@@ -117,27 +117,10 @@ def count_cooccurrences(
     )
 
 
-class _AdaGradTable:
-    """A table of vectors, updated by AdaGrad."""
-
-    def __init__(self, values: torch.Tensor) -> None:
-        import torch
-
-        self.values = values
-        self.squares = torch.ones_like(values)
-
-    def move(self, rows: torch.Tensor, gradients: torch.Tensor, rate: float) -> None:
-        import torch
-
-        total = torch.zeros_like(self.values).index_add_(0, rows, gradients)
-        self.squares.addcmul_(total, total)
-        self.values.addcdiv_(total, self.squares.sqrt(), value=-rate)
-
-
 class Glove:
     """The model: a vector and a bias for every word, as centre and as context.
 
-    The bias is the vector's last coordinate; the other vector has a constant 1 there.
+    The bias is the vector's last coordinate.
 
     Args:
         size: Number of words.
@@ -152,23 +135,22 @@ class Glove:
     def __init__(self, size: int, settings: GloveSettings, seed: int) -> None:
         import torch
 
-        self.settings = settings
+        self.settings, self._seed = settings, seed
+        self.epoch, self.loss = 0, float("nan")
         generator = torch.Generator().manual_seed(seed)
-        self.epoch = 0
-        self.loss = float("nan")
-        self._seed = seed
-        width = settings.dimension + 2  # the vector, its bias, and the 1 for the other bias
-        self._tables = []
-        for bias in (0, 1):
-            values = (torch.rand(size, width, generator=generator) - 0.5) / settings.dimension
-            values[:, settings.dimension + 1 - bias] = 1.0
-            self._tables.append(_AdaGradTable(values))
+        drawn = torch.rand(2, size, settings.dimension + 2, generator=generator)
+        drawn[1, :, -2] = drawn[1, :, -1]  # as the shipped vectors began
+        tables = (drawn[..., :-1] - 0.5) / settings.dimension
+        self._tables = [torch.nn.Parameter(table.clone()) for table in tables]
+        self._optimizer = torch.optim.Adagrad(
+            self._tables, settings.learning_rate, initial_accumulator_value=1.0
+        )
 
     @property
     def vectors(self) -> Floats:
         """Sum of centre and context vectors, shape (size, dimension)."""
-        centre, context = (table.values[:, : self.settings.dimension] for table in self._tables)
-        return np.asarray((centre + context).numpy(), dtype=np.float32)
+        centres, contexts = self._tables
+        return np.asarray((centres + contexts).detach()[:, :-1].numpy(), dtype=np.float32)
 
     def train_epoch(self, pairs: Cooccurrences) -> None:
         """Train on all pairs once, each in a random direction.
@@ -202,25 +184,28 @@ class Glove:
         importance: torch.Tensor,
         target: torch.Tensor,
     ) -> float:
-        centres, contexts = self._tables
-        left, right = centres.values[centre], contexts.values[context]
-        error = (left * right).sum(1) - target
-        slope = (importance * error).unsqueeze(1)
-        left_gradient, right_gradient = slope * right, slope * left
-        # The constant 1 on each side is no parameter.
-        left_gradient[:, self.settings.dimension + 1] = 0.0
-        right_gradient[:, self.settings.dimension] = 0.0
-        centres.move(centre, left_gradient, self.settings.learning_rate)
-        contexts.move(context, right_gradient, self.settings.learning_rate)
-        return float((slope.squeeze(1) * error).sum())
+        from torch.nn.functional import embedding
+
+        left, right = map(embedding, (centre, context), self._tables)
+        products = (left[:, :-1] * right[:, :-1]).sum(1)
+        error = products + left[:, -1] + right[:, -1] - target
+        loss = (importance * error.square()).sum()
+        self._optimizer.zero_grad()
+        (loss / 2).backward()
+        self._optimizer.step()
+        return float(loss.detach())
 
     def save(self, path: Path) -> None:
         """Write a checkpoint, whole or not at all."""
         import torch
 
-        state = {"epoch": self.epoch, "loss": self.loss}
-        tables = [(table.values, table.squares) for table in self._tables]
-        write_atomically(path, lambda part: torch.save({**state, "tables": tables}, part))
+        state = {
+            "epoch": self.epoch,
+            "loss": self.loss,
+            "tables": self._tables,
+            "optimizer": self._optimizer.state_dict(),
+        }
+        write_atomically(path, lambda part: torch.save(state, part))
 
     def load(self, path: Path) -> None:
         """Continue from a checkpoint."""
@@ -228,8 +213,9 @@ class Glove:
 
         state = torch.load(path, weights_only=True)
         self.epoch, self.loss = state["epoch"], state["loss"]
-        for table, (values, squares) in zip(self._tables, state["tables"], strict=True):
-            table.values, table.squares = values, squares
+        for table, values in zip(self._tables, state["tables"], strict=True):
+            table.data.copy_(values)
+        self._optimizer.load_state_dict(state["optimizer"])
 
 
 def train_glove(

@@ -29,7 +29,7 @@ from fala_sim.experiments.labels.plots import labels as few_labels
 from fala_sim.experiments.replacement import blends
 from fala_sim.metric.statistics import describe, mean_over_users, over_users
 from fala_sim.metric.value import Value
-from fala_sim.report.groups import by_setting, parts, replacements
+from fala_sim.report.groups import by_setting, of_tasks, parts
 from fala_sim.report.plot import INK, MUTED, Plot, draw, look
 
 RESULTS = Path(__file__).parents[1] / "device_sim" / "results"
@@ -121,7 +121,7 @@ class Gain:
 def gains(study: str) -> list[Gain]:
     """The methods of a study, compared with the vendor's new model as shipped."""
     records = frame(RESULTS / study, "replacement", "search")
-    runs = replacements(records)
+    runs = of_tasks(records, "replacement")
     vendor = over_users(runs[runs["method"] == "global-words"], "scores.auc")
     both = blends.best_blends(blends.with_blends(runs, records))
 

@@ -70,10 +70,10 @@ class Outcome:
         say(asdict(self))
 
 
-def run_try(how: str, work: Callable[[Say], object], limit: float = 60.0) -> list[Outcome]:
+def run_try(how: str, work: Callable[[Say], object]) -> list[Outcome]:
     """Run a try in a process of its own, which sends its outcomes."""
     try:
-        return [Outcome(**values) for values in run_apart(work, limit=limit).said]
+        return [Outcome(**values) for values in run_apart(work, limit=60.0).said]
     except fala.FalaError as error:
         return [Outcome(how, "died", str(error))]
 

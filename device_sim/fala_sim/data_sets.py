@@ -63,9 +63,9 @@ class Partition:
     """A data set, and how it is divided.
 
     Attributes:
-        name: The data set's.
+        name: A name of ``fala_sim.convert.formats``, or ``FORMAT:DIR`` with one of its formats.
         folder: Folder of the named data sets; None uses the default.
-        users: Number of test users.
+        users: Number of test users; fewer if the data set has too few people.
         seed: Of the division.
     """
 
@@ -75,46 +75,37 @@ class Partition:
     seed: int
 
     def divide(self, role: Role) -> Division:
-        """See ``divide``."""
-        return divide(self.name, self.folder, users=self.users, seed=self.seed, role=role)
+        """Read the data set and divide it.
+
+        Test users are the busiest people, or the next ones where people take turns; validation
+        users come after them. The validation users' rows come from another division, without what
+        a test user is tested on, so neither training nor settings use a test example.
+
+        Args:
+            role: Test or validation users.
+
+        Raises:
+            DataError: If there is no such data set, or it cannot be read.
+        """
+        location = find_location(self.name, self.folder)
+        opened = location.format.open(location.path, LeftOut())
+        users, validation = _shares(self.name, self.users, opened.people())
+        turn = users * self.seed
+        tested = _convert(location, opened, users, self.seed, turn)
+        if role == "test":
+            return _gather(self.name, opened, tested, _users(tested))
+        held_out = {folded(row.judged) for row in tested.rows if row.split == "test"}
+        # Another seed: with the same one, annotators of the same documents would be tested on
+        # exactly those that are held out.
+        wider = _convert(location, opened, users + validation, self.seed + _ANOTHER, turn)
+        next_users = [user for user in _users(wider) if user not in set(_users(tested))]
+        rows = [row for row in wider.rows if folded(row.judged) not in held_out]
+        conversion = Conversion(rows, wider.left_out)
+        return _gather(self.name, opened, conversion, next_users, most=VALIDATION_EXAMPLES)
 
     def digest(self) -> str:
         """The digest of the data set's files."""
         return find_location(self.name, self.folder).digest()
-
-
-def divide(name: str, folder: Path | None, *, users: int, seed: int, role: Role) -> Division:
-    """Read a data set and divide it.
-
-    Test users are the busiest people, or the next ones where people take turns; validation users
-    come after them. The validation users' rows come from another division, without what a test
-    user is tested on, so neither training nor settings use a test example.
-
-    Args:
-        name: A name of ``fala_sim.convert.formats``, or ``FORMAT:DIR`` with one of the formats of
-            ``fala_sim.convert.formats``.
-        folder: Folder of the named data sets; None uses the default.
-        users: Number of test users; fewer if the data set has too few people.
-        seed: Of the division.
-        role: Test or validation users.
-
-    Raises:
-        DataError: If there is no such data set, or it cannot be read.
-    """
-    location = find_location(name, folder)
-    opened = location.format.open(location.path, LeftOut())
-    users, validation = _shares(name, users, opened.people())
-    tested = _convert(location, opened, users, seed, turn=users * seed)
-    if role == "test":
-        return _gather(name, opened, tested, [*dict.fromkeys(_users(tested))])
-    held_out = {folded(row.judged) for row in tested.rows if row.split == "test"}
-    # Another seed: with the same one, annotators of the same documents would be tested on exactly
-    # those that are held out.
-    wider = _convert(location, opened, users + validation, seed + _ANOTHER, turn=users * seed)
-    next_users = [user for user in _users(wider) if user not in set(_users(tested))]
-    rows = [row for row in wider.rows if folded(row.judged) not in held_out]
-    conversion = Conversion(rows, wider.left_out)
-    return _gather(name, opened, conversion, next_users, most=VALIDATION_EXAMPLES)
 
 
 def _convert(location: Location, opened: Opened, users: int, seed: int, turn: int) -> Conversion:

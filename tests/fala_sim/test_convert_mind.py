@@ -8,7 +8,6 @@ from conversions import check, run, split
 from fala.errors import DataError
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.mind import Impression, convert, read_impressions, read_news
-from sim_command import fails
 
 
 def article(number, title):
@@ -161,28 +160,6 @@ def test_unknown_news_is_left_out_of_histories():
     conversion, left_out = divide(impressions, news)
     assert {row.history for row in conversion.rows} == {("title 1", "title 3")}
     assert left_out == {"articles in histories that are not in news.tsv": 8}
-
-
-@pytest.mark.parametrize(
-    ("news", "behaviors", "words"),
-    [
-        ([], ["1"], "news.tsv has no rows"),
-        (["N1\tone\n"], [], "news.tsv, line 1: 2 columns instead of 8"),
-        ([article(1, "One")], [], "behaviors.tsv has no rows"),
-        (
-            [article(1, "One")],
-            [shown(1, "U7", "11/12/2019 2:14:46 PM", "N1", "N1 N2")],
-            "behaviors.tsv, line 1: candidates that are not ids with -0 or -1",
-        ),
-        (
-            [article(1, "One")],
-            [shown(1, "U7", "11/12/2019 2:14:46 PM", "N1", "N7-1")],
-            "1 people, 0 of them shown known news and 0 more than once, allow 0 users",
-        ),
-    ],
-)
-def test_unusable_files_end_in_one_line(tmp_path, news, behaviors, words):
-    fails(run("mind", write(tmp_path, news, behaviors)), words)
 
 
 def test_the_command(tmp_path):

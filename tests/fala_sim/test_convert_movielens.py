@@ -4,11 +4,10 @@ from unittest.mock import ANY
 import pytest
 
 from checkout import real_data
-from conversions import check, run, split
+from conversions import check, split
 from fala.errors import DataError
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.movielens import Rating, _Offers, convert, read_folder
-from sim_command import fails
 
 
 def write(folder, movies, ratings):
@@ -124,19 +123,6 @@ def test_users_are_the_people_with_most_liked_films():
 def test_too_few_people():
     with pytest.raises(DataError, match="2 people who like a film allow 1 users at most, not 2"):
         convert(make_ratings(), users=2, seed=0, left_out=LeftOut())
-
-
-@pytest.mark.parametrize(
-    ("movies", "ratings", "words"),
-    [
-        ([], ["7,1,4.0,100"], "movies.csv has no rows"),
-        (["1,One"], ["7,1,4.0,100"], "movies.csv, line 2: 2 columns instead of 3"),
-        (["1,One,Drama"], ["7;1;4.0;100"], "ratings.csv, line 2: 1 columns instead of 4"),
-        (["1,One,Drama"], ["7,1,4.0,100"], "1 people who like a film allow 0 users"),
-    ],
-)
-def test_unusable_files_end_in_one_line(tmp_path, movies, ratings, words):
-    fails(run("movielens", write(tmp_path, movies, ratings)), words)
 
 
 def test_real_likes():

@@ -18,7 +18,7 @@ from fala import DataError
 from fala_sim.convert.formats import CATALOGUE
 from fala_sim.data.fetch import unpack
 from fala_sim.data.location import find_location
-from fala_sim.data_sets import divide
+from fala_sim.data_sets import Partition
 from file_server import FileServer
 from laboratory import write_data
 from sim_command import done, run, works
@@ -101,7 +101,7 @@ def test_a_downloaded_data_set_is_found_by_name(server, folder, tmp_path, monkey
     assert summary["new"] is True
     assert set(summary["checked"].values()) == {"sha256"}
     assert "its licence: none stated" in result.stderr
-    assert divide("hs-brexit", folder, users=1, seed=0, role="test").users[0].test
+    assert Partition("hs-brexit", folder, users=1, seed=0).divide("test").users[0].test
     assert listed(folder)["hs-brexit"]["path"] == str(folder / "hs-brexit")
     requests = len(server.requests)
     again = json.loads(get("hs-brexit", folder, "--json").stdout)
@@ -193,7 +193,7 @@ def test_an_archive_must_have_the_publishers_checksum(server, folder, monkeypatc
     assert sorted(path.name for path in (folder / "movielens-small").iterdir()) == [
         "movies.csv", "ratings.csv",
     ]  # fmt: skip
-    assert divide("movielens", folder, users=1, seed=0, role="test").users[0].test
+    assert Partition("movielens", folder, users=1, seed=0).divide("test").users[0].test
     # If the publisher's checksum disappears, the first download's is required.
     (folder / "movielens-small").rename(folder / "before")
     del server.files["ml-latest-small.zip.md5"]

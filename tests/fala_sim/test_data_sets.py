@@ -7,7 +7,7 @@ import pytest
 from fala import DataError, Match
 from fala_sim.convert.conversion import folded
 from fala_sim.data.location import data_folder, find_location
-from fala_sim.data_sets import divide
+from fala_sim.data_sets import Partition
 from laboratory import write_data
 
 pytestmark = pytest.mark.slow
@@ -39,7 +39,7 @@ def text_rows(users=USERS):
 
 def test_rows_are_divided_as_the_file_says(tmp_path):
     name = write_rows(tmp_path / "users.jsonl", text_rows())
-    division = divide(name, None, users=2, seed=0, role="test")
+    division = Partition(name, None, users=2, seed=0).divide("test")
     assert [user.name for user in division.users] == ["busy", "next"]
     assert division.labels == ("bad", "good")
     assert division.task == "classification"
@@ -72,11 +72,11 @@ def test_each_seed_tests_another_writer(tmp_path, name, task, labels, rating):
         }.items():
             (tmp_path / writer / f"{kind}.{writer}").write_text("\n".join(map(str, lines)) + "\n")
     for seed, writer in enumerate(writers):
-        tested = divide(f"{name}:{tmp_path}", None, users=1, seed=seed, role="test")
+        tested = Partition(f"{name}:{tmp_path}", None, users=1, seed=seed).divide("test")
         assert [user.name for user in tested.users] == [writer]
         assert set(tested.public_users) == {*writers} - {writer}
         assert (tested.task, tested.labels, tested.rating) == (task, labels, rating)
-        chosen = divide(f"{name}:{tmp_path}", None, users=1, seed=seed, role="validation")
+        chosen = Partition(f"{name}:{tmp_path}", None, users=1, seed=seed).divide("validation")
         assert writer not in {user.name for user in chosen.users}
         assert len(chosen.users) == 2
 
@@ -84,9 +84,9 @@ def test_each_seed_tests_another_writer(tmp_path, name, task, labels, rating):
 def test_validation_users_are_the_next_users(tmp_path):
     """Also where everybody is tested on the same documents."""
     name = write_rows(tmp_path / "users.jsonl", text_rows())
-    tested = divide(name, None, users=2, seed=0, role="test")
+    tested = Partition(name, None, users=2, seed=0).divide("test")
     held_out = {text for user in tested.users for text in user.test}
-    division = divide(name, None, users=2, seed=0, role="validation")
+    division = Partition(name, None, users=2, seed=0).divide("validation")
     assert [user.name for user in division.users] == ["third", "fourth"]
     for user in division.users:
         assert user.train
@@ -95,18 +95,21 @@ def test_validation_users_are_the_next_users(tmp_path):
     assert not held_out & set(division.public)
     # Of two users one is tested and one chooses settings; one user is too few.
     name = write_rows(tmp_path / "two.jsonl", text_rows(USERS[:2]))
-    assert [u.name for u in divide(name, None, users=9, seed=0, role="test").users] == ["busy"]
-    chosen = divide(name, None, users=9, seed=0, role="validation").users
+    assert [u.name for u in Partition(name, None, users=9, seed=0).divide("test").users] == ["busy"]
+    chosen = Partition(name, None, users=9, seed=0).divide("validation").users
     assert [user.name for user in chosen] == ["next"]
+    alone = write_rows(tmp_path / "one.jsonl", text_rows(USERS[:1]))
     with pytest.raises(DataError, match="too few"):
-        divide(write_rows(tmp_path / "one.jsonl", text_rows(USERS[:1])), None, users=1, seed=0,
-               role="test")  # fmt: skip
+        Partition(alone, None, users=1, seed=0).divide("test")
 
 
 def test_other_seeds_divide_rows_anew(tmp_path):
     name = write_rows(tmp_path / "users.jsonl", text_rows())
     tests = {
-        seed: [set(user.test) for user in divide(name, None, users=2, seed=seed, role="test").users]
+        seed: [
+            set(user.test)
+            for user in Partition(name, None, users=2, seed=seed).divide("test").users
+        ]
         for seed in (0, 1, 2)
     }
     assert tests[1] != tests[0]
@@ -122,7 +125,9 @@ def test_leaking_and_unlabelled_rows_are_left_out(tmp_path):
     rows.append({"user": "next", "split": "train", "text": "TEST  3", "label": "good"})
     rows.append({"split": "public", "text": "test 4", "label": "bad"})
     rows.append({"user": "busy", "split": "train", "text": "train 1", "label": "bad"})
-    division = divide(write_rows(tmp_path / "u.jsonl", rows), None, users=2, seed=0, role="test")
+    division = Partition(write_rows(tmp_path / "u.jsonl", rows), None, users=2, seed=0).divide(
+        "test"
+    )
     assert set(division.left_out) == {
         "left out 1 train rows without a label",
         "left out 2 users beyond those asked for",
@@ -150,11 +155,11 @@ def test_matches_are_divided_by_their_order(tmp_path):
             for n in range(20)
         ]  # fmt: skip
     name = write_rows(tmp_path / "users.jsonl", rows)
-    division = divide(name, None, users=1, seed=0, role="test")
+    division = Partition(name, None, users=1, seed=0).divide("test")
     assert division.task == "matching"
     assert division.labels == ("0", "1")
     assert division.users[0].test[0] == Match(("busy 12", "busy 13", "busy 14"), "busy 15")
-    validation = divide(name, None, users=1, seed=0, role="validation").users
+    validation = Partition(name, None, users=1, seed=0).divide("validation").users
     assert [user.name for user in validation] == ["next", "third"]
     assert [match.candidate for match in validation[0].test] == [f"next {n}" for n in range(14, 20)]
     assert len(validation[0].train) == 14
@@ -172,7 +177,7 @@ def test_damaged_ratings_are_counted(tmp_path, role):
     folder.mkdir()
     (folder / "movies.csv").write_text("\n".join(films) + "\n")
     (folder / "ratings.csv").write_text("\n".join(ratings) + "\n")
-    division = divide(f"movielens:{folder}", None, users=1, seed=0, role=role)
+    division = Partition(f"movielens:{folder}", None, users=1, seed=0).divide(role)
     log = [line for line in division.left_out if line.startswith("warning")]
     assert log[0].startswith("warning: left out 3 damaged lines of ratings.csv; the first: line 4")
     assert log[1].startswith("warning: left out 1 ratings of unknown films")

@@ -1,5 +1,7 @@
 """A failure does not stop the other jobs, and is reported at the end."""
 
+from types import SimpleNamespace
+
 import pytest
 
 import sim_command
@@ -112,6 +114,20 @@ def test_few_labels_report_missing_searches_and_indivisible_data(
     monkeypatch.setattr(people.Study, "participants", divide)
     failures = people.run(plan, by_labels.EXPERIMENTS, LocalEngine(2), print)
     assert failures[0].endswith(": too few people")
+
+
+def test_methods_that_train_run_once_unless_people_take_turns():
+    users = {"posts": ("ada", "ada"), "films": ("bob", "cem")}
+    tested = [
+        people.Participants(data, seed, "test", "classification", {user: 9})
+        for data, in_turn in users.items()
+        for seed, user in enumerate(in_turn)
+    ]
+    _, replaced, _ = replacement.EXPERIMENTS
+    jobs = replaced.keys(SimpleNamespace(tested=tested), ["top", "lora"])
+    run = [(method, division.data, division.seed) for division, method, _ in jobs]
+    assert run[:3] == [("lora", "posts", 0), ("lora", "films", 0), ("lora", "films", 1)]
+    assert run[3:] == [("top", data, seed) for data in users for seed in (0, 1)]
 
 
 def test_settings_without_scores_are_not_chosen(tmp_path, monkeypatch):

@@ -16,7 +16,7 @@ import sim_command
 from driver import InProcess
 from fala import Device
 from fala_sim import engine
-from fala_sim.engine import inputs
+from fala_sim.engine import shelf
 from fala_sim.experiments.fleet import life, report, rows, run, world
 from fala_sim.experiments.fleet.life import live
 from sim_command import fails
@@ -198,7 +198,7 @@ def test_shared_files_are_read_from_their_local_paths(prepared, tmp_path):
     moved = {str(path): str(tmp_path / path.name) for path in world.files_of(prepared)}
     for path, copy in moved.items():
         Path(copy).write_bytes(Path(path).read_bytes())
-    inputs.set_local_paths(moved)
+    shelf.set_local_paths(moved)
     try:
         shared = world.load(prepared)
         texts = [post.text for post in shared.posts[:3]]
@@ -206,4 +206,4 @@ def test_shared_files_are_read_from_their_local_paths(prepared, tmp_path):
         assert release.path.parent == tmp_path
         assert release.inputs(texts).shape[0] == 3
     finally:
-        inputs.set_local_paths({})
+        shelf.set_local_paths({})

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import sim_command
-from fala_sim.data_sets import divide
+from fala_sim.data_sets import Partition
 from fala_sim.records import DATABASE, Key, Store, key_of, read_records
 from laboratory import write_data
 from sim_command import done, failed, run, works
@@ -78,7 +78,7 @@ def test_costs_are_measured(results):
 
 def test_records_have_scores_blended_with_the_old_model(folder, results):
     by_user = {(r["method"], r["user"]): r for r in read_records(results, "replacement")}
-    tested = divide(f"lewidi:{folder}", folder, users=2, seed=0, role="test").users
+    tested = Partition(f"lewidi:{folder}", folder, users=2, seed=0).divide("test").users
     labels = {user.name: user.test_labels for user in tested}
     for (method, user), record in by_user.items():
         new, old = np.array(record["logits"]), np.array(record["old_logits"])
@@ -250,9 +250,9 @@ def test_invalid_options_end_in_one_line(folder, tmp_path):
 
 @pytest.mark.parametrize("role", ["test", "validation"])
 def test_no_test_document_is_in_training_data(folder, role):
-    tested = divide(f"lewidi:{folder}", folder, users=2, seed=0, role="test")
+    tested = Partition(f"lewidi:{folder}", folder, users=2, seed=0).divide("test")
     held_out = {text for user in tested.users for text in user.test}
-    division = divide(f"lewidi:{folder}", folder, users=2, seed=0, role=role)
+    division = Partition(f"lewidi:{folder}", folder, users=2, seed=0).divide(role)
     assert not held_out & set(division.public)
     assert len(division.public_users) == len(division.public)
     assert not set(division.public_users) & {user.name for user in (*tested.users, *division.users)}

@@ -19,7 +19,7 @@ from fala_sim.methods.matrix_tuning import tune
 from fala_sim.methods.method import EFFORT
 from fala_sim.methods.registry import find_method
 from fala_sim.methods.solve_flops import fit_flops
-from fala_sim.metric.quality import decisions, figures, figures_of
+from fala_sim.metric.quality import decisions, figures, figures_of, positions
 from fala_sim.situation import User
 from situations import NEW_DIMENSION, OLD_DIMENSION, situation
 
@@ -38,7 +38,7 @@ SETTINGS = {
 
 
 def accuracy(where, logits):
-    return figures(logits, where.user.test_labels, where.labels)["accuracy"]
+    return figures(logits, positions(where.user.test_labels, where.labels))["accuracy"]
 
 
 def vendor_logits(where, examples):

@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -165,12 +164,6 @@ def test_the_limits_are_reported(runs):
     assert runs["little memory"][1]["limits"]["storage"] is None
 
 
-def test_an_unknown_training_method_is_rejected(files):
-    """The limited process raises it, so that the run reports it as an outcome."""
-    with pytest.raises(fala.DataError, match="full, adapter, lora"):
-        train(replace(files, name="global"), None, print, print)
-
-
 def test_the_limited_process_ends_with_its_parent():
     """The parent is killed. Standard input stays open, so that its end is not the cause."""
     reading, writing = os.pipe()
@@ -267,7 +260,7 @@ def training(user_situation):
 def test_a_training_is_one_epoch_over_a_few_documents(user_situation, training):
     events = {}
     stages = []
-    train(training, None, lambda step, **fields: events.update({step: fields}), stages.append)
+    train(training, lambda step, **fields: events.update({step: fields}), stages.append)
     assert stages == ["train"]
     assert events["measured"]["documents"] == DOCUMENTS < len(user_situation.user.train)
     cost = events["measured"]["cost"]["stages"]["train"]

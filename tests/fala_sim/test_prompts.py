@@ -19,9 +19,10 @@ from fala_export.families.prompts.settings import PromptedRelease
 from fala_export.options import Options
 from fala_sim import frame
 from fala_sim.convert.conversion import folded
+from fala_sim.experiments.families import PROMPTS
 from fala_sim.experiments.prompts import jobs
 from fala_sim.experiments.prompts.jobs import Writers, personal_head
-from fala_sim.experiments.prompts.plan import KINDS, trials
+from fala_sim.experiments.prompts.plan import trials
 from fala_sim.experiments.prompts.rows import Extent, Written, write_rows
 from fala_sim.experiments.runner import OtherPlanError
 from fala_sim.experiments.trainings import check_records
@@ -188,7 +189,7 @@ def test_a_personal_head_equals_a_devices_model(tmp_path):
 
 def test_the_exporters_command_takes_every_trial():
     needed = ("model", "--data", "d", "--work", "w", "--resume", "--out", "o", "--name", "n")
-    planned = trials(KINDS)
+    planned = trials(PROMPTS.kinds)
     assert len({(trial.method, trial.variant) for trial in planned}) == len(planned)
     for trial in planned:
         common = ("--quantize", "none", "--seed", "0", "--max-length", "48", "--json")
@@ -197,7 +198,7 @@ def test_the_exporters_command_takes_every_trial():
         assert Options(PromptedRelease).build(params).prompts.mistake() is None
         assert params["fixed_backbone"] == (trial.variant == "fixed")
         assert params["mlm"] == (trial.variant == "mlm")
-    assert not any("hard" in trial.method for trial in trials(KINDS, hard=False))
+    assert not any("hard" in trial.method for trial in trials(PROMPTS.kinds, hard=False))
     lengths = [trial for trial in trials(["prompt-length"]) if trial.kind == "prompt-length"]
     assert sorted({trial.variant for trial in lengths}) == [
         "length-1", "length-16", "length-256", "length-32",
@@ -216,10 +217,10 @@ def test_records_of_another_plan_are_rejected(task, tmp_path):
     results = tmp_path / "results"
     key = Key("prompt", "md-agreement", "none", "all", 0)
     write(results, jobs.train(task, key, ()))
-    check_records(Store(results), KINDS, "md-agreement", task.digests)
+    check_records(Store(results), PROMPTS.kinds, "md-agreement", task.digests)
     with pytest.raises(OtherPlanError, match="another folder with --results"):
         digests = {**task.digests, "plan": "whole"}
-        check_records(Store(results), KINDS, "md-agreement", digests)
+        check_records(Store(results), PROMPTS.kinds, "md-agreement", digests)
 
 
 # --- tables ----------------------------------------------------------------------------------

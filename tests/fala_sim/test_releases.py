@@ -8,7 +8,7 @@ import pytest
 import fala_export
 from driver import write
 from fala import Budget, Bundle, DataError, Device, Match
-from fala_sim.data_sets import Division, Partition, divide
+from fala_sim.data_sets import Division, Partition
 from fala_sim.digests import folder_digest
 from fala_sim.experiments.replacement import jobs
 from fala_sim.experiments.subject import Subject
@@ -202,7 +202,7 @@ def capture(monkeypatch):
 
 def test_the_vendor_trains_on_no_users_rows(tmp_path, monkeypatch):
     folder = write_data(tmp_path / "data")
-    division = divide(f"lewidi:{folder}", folder, users=2, seed=0, role="test")
+    division = Partition(f"lewidi:{folder}", folder, users=2, seed=0).divide("test")
     captured = capture(monkeypatch)
     embedder = embedder_of(tmp_path)
     exporter.add_bridge(tmp_path / "old", tmp_path / "new", division, embedder)

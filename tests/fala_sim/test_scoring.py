@@ -7,10 +7,11 @@ import pytest
 
 from fala_sim.experiments.scoring import outcome
 from fala_sim.methods.fala_shipped import Replaced
-from fala_sim.metric.quality import decisions, figures, flips
+from fala_sim.metric.quality import decisions, figures, figures_of, flips
 from situations import situation
 
 TRUTH = ["a", "a", "a", "b", "b", "b"]
+POSITIONS = np.array([0, 0, 0, 1, 1, 1])
 
 
 def f1(decided, truth):
@@ -21,7 +22,7 @@ def f1(decided, truth):
 
 def test_f1_uses_decisions_above_zero():
     logits = np.array([[-2.0], [0.5], [1.5], [-0.1], [0.6], [3.0]])
-    scores = figures(logits, TRUTH, ("a", "b"))
+    scores = figures(logits, POSITIONS)
     assert decisions(logits).tolist() == [0, 1, 1, 0, 1, 1]
     assert scores["f1"] == pytest.approx(f1(list("abbabb"), TRUTH)) == pytest.approx(4 / 7)
     assert scores["accuracy"] == pytest.approx(3 / 6)
@@ -31,7 +32,7 @@ def test_flips_count_new_errors_and_new_hits():
     before = np.array([[-1.0], [-1.0], [1.0], [1.0], [-1.0], [-1.0]])
     now = np.array([[-1.0], [1.0], [-1.0], [-1.0], [-1.0], [-1.0]])
     # The second and the fourth were right; the third is right now.
-    assert flips(now, before, TRUTH, ("a", "b")) == {"negative": 2, "positive": 1}
+    assert flips(now, before, POSITIONS) == {"negative": 2, "positive": 1}
 
 
 @pytest.fixture(scope="module")
@@ -76,4 +77,6 @@ def test_flips_at_the_device_s_own_threshold_use_its_decisions(where):
 def test_vendor_scores_are_those_of_the_vendor_s_new_model(where):
     vendor_scores = outcome(where, replacement(0.0), np.zeros((60, 1)))["vendor"]
     vendor = where.new.head.vendor_model().logits(where.new.inputs(where.user.test))
-    assert vendor_scores == pytest.approx(figures(vendor, where.user.test_labels, where.labels))
+    assert vendor_scores == pytest.approx(
+        figures_of(where.new.head, vendor, where.user.test_labels)
+    )

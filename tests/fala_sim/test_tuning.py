@@ -14,12 +14,13 @@ from encoders import write_encoder
 from fala import Bundle, DataError
 from fala.release import document_of
 from fala_sim.convert.conversion import folded
-from fala_sim.data_sets import Partition, divide
+from fala_sim.data_sets import Partition
 from fala_sim.digests import file_digest
 from fala_sim.experiments.people import Study
 from fala_sim.experiments.plan import Plan
 from fala_sim.experiments.runner import OtherPlanError
 from fala_sim.records import read_records
+from fala_sim.situation import texts_of
 from fala_sim.training.transformer import open_encoder
 from fala_sim.vendor import tuning
 from fala_sim.vendor.releases import load, prepare
@@ -164,27 +165,23 @@ def check_rows(name, folder, users):
     """Check that public rows have no participant's label and no test document."""
     rows = list(public_rows(Partition(name, folder, users, 0)))
     divisions = [
-        divide(name, folder, users=users, seed=0, role=role) for role in ("test", "validation")
+        Partition(name, folder, users=users, seed=0).divide(role) for role in ("test", "validation")
     ]
     all_users = [user for division in divisions for user in division.users]
     assert len({user.name for user in all_users}) > users
-    assert not {row["user"] for row in rows} & {user.name for user in all_users}
+    assert not {row.user for row in rows} & {user.name for user in all_users}
     tested = {folded(document_of(example)) for user in all_users for example in user.test}
-    texts = [text for row in rows for text in texts_of(row)]
+    texts = [text for row in rows for text in texts_of(row.example)]
     assert texts and not tested & {folded(text) for text in texts}
     return rows, divisions
-
-
-def texts_of(row):
-    return [row["text"]] if "text" in row else [*row["history"], row["candidate"]]
 
 
 def test_no_users_label_and_no_test_text_is_trained_on(folder):
     rows, (tested, _) = check_rows(f"lewidi:{folder}", folder, 2)
     # Texts that a user trains on are public with other people's labels.
     train_texts = {text for user in tested.users for text in user.train}
-    assert train_texts & {row["text"] for row in rows}
-    assert {row["label"] for row in rows} == set(tested.labels)
+    assert train_texts & {row.example for row in rows}
+    assert {row.label for row in rows} == set(tested.labels)
 
 
 def test_histories_exclude_test_candidates(tmp_path):
@@ -201,8 +198,8 @@ def test_histories_exclude_test_candidates(tmp_path):
         ]  # fmt: skip
     write_rows(tmp_path / "rows.jsonl", rows)
     public, _ = check_rows(f"rows:{tmp_path}/rows.jsonl", None, 1)
-    assert [row["history"] for row in public] == [["seen"]] * 12
-    assert [row["candidate"] for row in public] == [f"film {n}" for n in range(12)]
+    assert [row.example.history for row in public] == [("seen",)] * 12
+    assert [row.example.candidate for row in public] == [f"film {n}" for n in range(12)]
 
 
 @pytest.mark.parametrize(("name", "users"), [("md-agreement", 20), ("hs-brexit", 4)])
@@ -210,7 +207,7 @@ def test_no_label_or_text_of_the_real_sets_users_is_trained_on(name, users):
     folder = real_data("md-agreement").parent
     rows, (tested, _) = check_rows(name, folder, users)
     assert len(rows) > 500
-    public_texts = {folded(text) for row in rows for text in texts_of(row)}
+    public_texts = {folded(text) for row in rows for text in texts_of(row.example)}
     train_texts = {folded(document_of(example)) for user in tested.users for example in user.train}
     assert train_texts & public_texts  # as the laboratory's notes say
 
@@ -231,7 +228,7 @@ def test_backbones_that_cannot_be_tuned_are_rejected(tmp_path, name, words):
 @pytest.mark.parametrize(
     ("option", "words"),
     [
-        ("--new", "tuned:bert: only minilm, mpnet or a Hugging Face folder"),
+        ("--new", "only minilm, mpnet or a Hugging Face folder can be trained; 'bert'"),
         ("--old", "--old tuned:bert: only the new backbone, --new, can be tuned"),
     ],
 )

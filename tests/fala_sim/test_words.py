@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from fala import DataError, Head, Match
+from fala.release import Row
 from fala_sim.data_sets import Division
 from fala_sim.methods.registry import find_method
-from fala_sim.metric.quality import figures
+from fala_sim.metric.quality import figures, positions
 from fala_sim.situation import User
-from fala_sim.vendor.heads import Nothing, example_of, tuned_head, words_head
+from fala_sim.vendor.heads import Nothing, tuned_head, words_head
 from situations import situation
 
 PRAISE, BLAME = ("good", "great", "lovely"), ("bad", "awful", "boring")
@@ -30,6 +31,10 @@ def make_examples(n, seed, matching=False, turned=0.0):
     return examples, labels
 
 
+def auc_of(logits, labels):
+    return figures(logits, positions(labels, ("a", "b")))["auc"]
+
+
 def make_division(matching=False, turned=0.0):
     examples, labels = make_examples(300, 0, matching, turned)
     task = "matching" if matching else "classification"
@@ -44,7 +49,7 @@ def test_a_head_on_words_alone_uses_only_words(matching):
     examples, labels = make_examples(100, 7, matching)
     nothing = np.zeros((100, head.weight.shape[1]), np.float32)
     logits = head.vendor_model().logits(nothing, head.words(examples))
-    assert figures(logits, labels, ("a", "b"))["auc"] > 0.95
+    assert auc_of(logits, labels) > 0.95
     # Without n-grams all examples are alike.
     assert len(np.unique(head.without_words().vendor_model().logits(nothing))) == 1
 
@@ -59,12 +64,12 @@ def test_words_alone_learn_the_user_s_preference(matching):
     where = replace(situation(), user=user, words=head)
     method = find_method("words")
     scores = method.fit(where, {})(user.test)
-    assert figures(scores, user.test_labels, ("a", "b"))["auc"] > 0.9
+    assert auc_of(scores, user.test_labels) > 0.9
     assert where.meter.fields()["total"]["forward_passes"] == 0
     # Without labels, a user has the vendor's model.
     unlabelled = replace(where, user=replace(user, train=[], train_labels=[]))
     vendor = method.fit(unlabelled, {})(user.test)
-    assert figures(vendor, user.test_labels, ("a", "b"))["auc"] < 0.1
+    assert auc_of(vendor, user.test_labels) < 0.1
 
 
 def test_words_alone_require_the_vendor_s_head():
@@ -76,10 +81,9 @@ def test_words_beside_a_trained_backbone_are_fitted_on_unseen_rows():
     division = make_division(turned=0.15)
     texts = list(division.public)
     rows = [
-        {"user": "p", "label": label, "text": example}
+        Row("p", "public", example, label, 0)
         for example, label in zip(division.public[:220], division.public_labels[:220], strict=True)
     ]
-    assert [example_of(row) for row in rows] == list(division.public[:220])
     # The head has memorized its training rows, and knows nothing of the others.
     d = 8
     random = np.random.default_rng(0)
@@ -93,10 +97,10 @@ def test_words_beside_a_trained_backbone_are_fitted_on_unseen_rows():
     assert np.abs(joint.weight[:, :d]).max() < 0.2 * np.abs(weight).max()
     fresh, labels = division.public[220:], division.public_labels[220:]
     logits = joint.vendor_model().logits(joint.inputs(fresh, trained), joint.words(fresh))
-    assert figures(logits, labels, ("a", "b"))["auc"] > 0.75
+    assert auc_of(logits, labels) > 0.75
     logits_alone = head.vendor_model().logits(head.inputs(fresh, trained))
-    assert figures(logits_alone, labels, ("a", "b"))["auc"] < 0.65
-    all_rows = [*rows, *({"user": "p", "label": label, "text": example}
+    assert auc_of(logits_alone, labels) < 0.65
+    all_rows = [*rows, *(Row("p", "public", example, label, 0)
                            for example, label in zip(fresh, labels, strict=True))]  # fmt: skip
     with pytest.raises(DataError, match="not trained on"):
         tuned_head(head, division, all_rows, backbone=Nothing(), embeddings=trained)
@@ -108,7 +112,7 @@ def test_words_beside_a_trained_matcher_have_a_new_joint_head():
     random = np.random.default_rng(0)
     trained = {text: random.normal(size=8).astype(np.float32) for text in texts}
     rows = [
-        {"user": "p", "label": label, "history": ["seen"], "candidate": match.candidate}
+        Row("p", "public", match, label, 0)
         for match, label in zip(division.public, division.public_labels, strict=True)
     ]
     backbone = Nothing()
@@ -119,4 +123,4 @@ def test_words_beside_a_trained_matcher_have_a_new_joint_head():
     logits = joint.vendor_model().logits(
         joint.inputs(division.public, trained), joint.words(division.public)
     )
-    assert figures(logits, division.public_labels, ("a", "b"))["auc"] > 0.9
+    assert auc_of(logits, division.public_labels) > 0.9

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from fala import DataError
-from fala_sim.engine.inputs import local_path
+from fala_sim.engine.shelf import local_path
 from fala_sim.experiments.runner import Made
 from fala_sim.records import Key
 

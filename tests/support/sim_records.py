@@ -1,5 +1,6 @@
 """Records of a run that never was, for what is drawn and written from records."""
 
+import sim_tables
 from adapter_records import write_adapters
 from fala_sim.records import Key, Store
 from prompt_records import write_prompts
@@ -26,16 +27,8 @@ def scores(auc):
 
 
 def cost(passes, flops, seconds):
-    total = {
-        "seconds": seconds,
-        "cpu_seconds": seconds,
-        "peak_memory": 150e6 + 1e6 * passes,
-        "forward_passes": passes,
-        "backward_passes": 0,
-        "forward_flops": flops / 4,
-        "backward_flops": 3 * flops / 4,
-    }
-    return {"stages": {}, "total": total, "start_memory": 100e6, "stored_bytes": 10, "batch": None}
+    memory = 150e6 + 1e6 * passes
+    return sim_tables.cost(passes, flops / 4, 3 * flops / 4, seconds, memory) | {"stages": {}}
 
 
 def replacement(data, method, user):

@@ -20,6 +20,7 @@ from fala_sim.convert.conversion import (
     Label,
     TextRow,
     check_public,
+    drawn_rows,
     folded,
 )
 from fala_sim.convert.format import Opened
@@ -114,10 +115,8 @@ def convert(
             else:
                 train[annotator].append(TextRow(annotator, "train", document.text, label))
     left_out.add("public labels of documents that a user is tested on", count=tested)
-    if public is not None and public < len(others):
-        left_out.add("public labels beyond --public", count=len(others) - public)
-        drawn = random.Random(f"public {seed}").sample(range(len(others)), public)
-        others = [others[position] for position in sorted(drawn)]
+    drawn = drawn_rows(others, public, seed)
+    left_out.add("public labels beyond --public", count=len(others) - len(drawn))
 
     for user in chosen:
         if not train[user] or not test[user]:
@@ -126,7 +125,7 @@ def convert(
                 "and test; take fewer users"
             )
     # With names: a vendor leaves some annotators out of the training, to validate it.
-    shared = [TextRow(annotator, "public", text, label) for annotator, text, label in others]
+    shared = [TextRow(annotator, "public", text, label) for annotator, text, label in drawn]
     rows = [*shared, *(row for user in chosen for row in train[user] + test[user])]
     if public != 0:
         check_public(rows, users, classes=classes)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import click
 
 from fala.cli import Command, Group
-from fala_sim.convert.conversion import Conversion
 from fala_sim.convert.format import Format
 from fala_sim.convert.formats import FORMATS
 from fala_sim.convert.left_out import LeftOut
@@ -54,29 +52,24 @@ def _options(form: Format) -> tuple[Option, ...]:
     )  # fmt: skip
 
 
-def _write(convert: Callable[[LeftOut], Conversion], out: str, as_json: bool) -> None:
-    if as_json and out == "-":
-        raise click.UsageError("--json needs --out FILE, because the rows go to standard output")
-    conversion = convert(LeftOut())
-    if out == "-":
-        sys.stdout.buffer.writelines(conversion.lines())
-        sys.stdout.buffer.flush()
-    else:
-        save(conversion.lines(), Path(out))
-    if as_json:
-        click.echo(json.dumps(conversion.counts()))
-    else:
-        for line in conversion.summary():
-            click.echo(line, err=True)
-
-
 def _command(name: str, form: Format) -> click.Command:
-    def command(folder: Path, out: str, as_json: bool, **options: int) -> None:
-        def convert(left_out: LeftOut) -> Conversion:
-            numbers = {option: value for option, value in options.items() if value is not None}
-            return form.open(folder, left_out).convert(**numbers)
-
-        _write(convert, out, as_json)
+    def command(folder: Path, out: str, as_json: bool, **options: int | None) -> None:
+        if as_json and out == "-":
+            raise click.UsageError(
+                "--json needs --out FILE, because the rows go to standard output"
+            )
+        numbers = {option: value for option, value in options.items() if value is not None}
+        conversion = form.open(folder, LeftOut()).convert(**numbers)
+        if out == "-":
+            sys.stdout.buffer.writelines(conversion.lines())
+            sys.stdout.buffer.flush()
+        else:
+            save(conversion.lines(), Path(out))
+        if as_json:
+            click.echo(json.dumps(conversion.counts()))
+        else:
+            for line in conversion.summary():
+                click.echo(line, err=True)
 
     options = with_options(*_options(form))
     return click.command(name, cls=Command, help=form.help)(options(command))

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import random
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from fala import DataError, Pair
 from fala_sim.convert.left_out import LeftOut
+
+Drawn = TypeVar("Drawn")
 
 TEST_SHARE = 0.3  # of each user's documents; the paper's 70:30
 
@@ -212,6 +215,14 @@ def _labels(counts: dict[str, Any]) -> str:
 
 def _percent(part: int, total: int) -> str:
     return f"{100 * part / total:.1f} %"
+
+
+def drawn_rows(rows: Sequence[Drawn], most: int | None, seed: int) -> list[Drawn]:
+    """At most so many public rows, drawn at random, in their order; None for all."""
+    if most is None or most >= len(rows):
+        return list(rows)
+    drawn = random.Random(f"public {seed}").sample(range(len(rows)), most)
+    return [rows[position] for position in sorted(drawn)]
 
 
 def check_public(rows: Sequence[Row], users: int, *, classes: bool = True) -> None:

@@ -59,13 +59,12 @@ def read_folder(folder: Path, left_out: LeftOut) -> list[Document]:
     columns = ("rev_id", "worker_id", KINDS[kind])
     parse = _parse_indicator if KINDS[kind] == kind else _parse_score
     for revision, worker, label in read_table(path, columns, parse, left_out):
-        document = by_revision.get(revision)
-        if document is None:
+        if revision not in by_revision:
             left_out.add("annotations of unknown comments", f"rev_id {revision!r} in {path.name}")
-        elif worker in document.labels:
+        elif worker in (labels := by_revision[revision].labels):
             left_out.add("annotations by a worker who had labelled the same text")
         else:
-            document.labels[worker] = label
+            labels[worker] = label
     return documents.all()
 
 

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 
 from fala import DataError, Pair
-from fala_sim.convert.conversion import Conversion, TextRow, check_public, folded
+from fala_sim.convert.conversion import Conversion, TextRow, check_public, drawn_rows, folded
 from fala_sim.convert.format import DataSet, Format, Opened
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.tables import read_lines
@@ -93,9 +93,9 @@ def convert(
     training, validation = list(benchmark.training), list(benchmark.validation)
     if not validation:
         size = round(_VALIDATION * len(training))
-        drawn = set(random.Random(f"validation {seed}").sample(range(len(training)), size))
-        validation = [row for position, row in enumerate(training) if position in drawn]
-        training = [row for position, row in enumerate(training) if position not in drawn]
+        chosen = set(random.Random(f"validation {seed}").sample(range(len(training)), size))
+        validation = [row for position, row in enumerate(training) if position in chosen]
+        training = [row for position, row in enumerate(training) if position not in chosen]
     judged: set[str] = set()
     parts: dict[str, list[TextRow]] = {}
     # Test rows first: a text in several splits stays in the most important one.
@@ -105,13 +105,11 @@ def convert(
         parts[split] = [row for row in split_rows if folded(row.text) not in judged]
         left_out.add("rows of what is in another split", count=len(split_rows) - len(parts[split]))
         judged.update(folded(row.text) for row in split_rows)
-    if public is not None and public < len(parts["public"]):
-        left_out.add("public rows beyond --public", count=len(parts["public"]) - public)
-        drawn = set(random.Random(f"public {seed}").sample(range(len(parts["public"])), public))
-        parts["public"] = [row for position, row in enumerate(parts["public"]) if position in drawn]
+    drawn = drawn_rows(parts["public"], public, seed)
+    left_out.add("public rows beyond --public", count=len(parts["public"]) - len(drawn))
     if not parts["train"] or not parts["test"]:
         raise DataError("a benchmark needs rows to validate and to test on; there are none")
-    rows = [*parts["public"], *parts["train"], *parts["test"]]
+    rows = [*drawn, *parts["train"], *parts["test"]]
     check_public(rows, users)
     return Conversion(rows, left_out)
 

@@ -6,27 +6,22 @@ from fala import DataError
 from fala_sim.engine.local import LocalEngine
 from fala_sim.engine.task import Engine
 
-#: The engines by name.
-ENGINES = ("local", "ray")
-
 
 def open_engine(name: str, *, jobs: int, address: str | None) -> Engine:
-    """An engine by name.
+    """The engine ``"local"`` or ``"ray"``.
 
     Args:
-        name: One of ``ENGINES``.
+        name: Of the engine.
         jobs: How many jobs run at once on this machine.
         address: Of a Ray cluster's head; None starts a cluster on this machine.
 
     Raises:
-        DataError: There is none of that name, or it cannot be reached.
+        DataError: The address is of another engine, or the cluster cannot be reached.
     """
-    if name == "local":
-        if address is not None:
-            raise DataError("--address is the address of a Ray cluster; use it with --engine ray")
-        return LocalEngine(jobs)
     if name == "ray":
         from fala_sim.engine.cluster import RayEngine
 
         return RayEngine(address, jobs)
-    raise DataError(f"no engine {name!r}; one of {', '.join(ENGINES)}")
+    if address is not None:
+        raise DataError("--address is the address of a Ray cluster; use it with --engine ray")
+    return LocalEngine(jobs)

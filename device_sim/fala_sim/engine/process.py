@@ -19,7 +19,7 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from fala import FalaError
-from fala_sim.engine.inputs import set_local_paths
+from fala_sim.engine.shelf import set_local_paths
 
 #: Imports of every job, done once in the fork server, where the system has one. Not torch: half of
 #: the jobs do not need it, and it would count as memory of all.
@@ -46,7 +46,7 @@ class Running:
         Args:
             job: What it runs.
             threads: Of its numeric libraries.
-            paths: See ``fala_sim.engine.inputs``.
+            paths: See ``fala_sim.engine.shelf``.
         """
         self.error: str | None = None
         self._start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Input files copied to other machines: each content is copied once, by its digest."""
+"""Input files copied to other machines: each file or folder once, by its contents' digest."""
 
 from __future__ import annotations
 
@@ -6,17 +6,30 @@ import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from fala import DataError
+from fala_sim.digests import digest_of
 
 Put = Callable[[bytes], Any]
 Fetch = Callable[[Any], bytes]
+
+#: In a job's process on another machine: local paths by the driver's path.
+_local_paths: dict[str, str] = {}
+
+
+def local_path(path: Path) -> Path:
+    """The path on this machine of a file or folder of the driver."""
+    return Path(_local_paths.get(str(path), path))
+
+
+def set_local_paths(local_paths: Mapping[str, str]) -> None:
+    """Set the paths; called in a job's process, before the job starts."""
+    _local_paths.clear()
+    _local_paths.update(local_paths)
 
 
 @dataclass(frozen=True)
@@ -25,12 +38,12 @@ class Parcel:
 
     Attributes:
         path: The driver's path.
-        folder: Whether it is a folder.
-        files: Its files, as path in the folder ("" for a file), digest, and reference to the bytes.
+        name: Of a file, in a folder of its own on the other machine; "" for a folder.
+        files: Its files, as path in that folder, digest, and reference to the bytes.
     """
 
     path: str
-    folder: bool
+    name: str
     files: tuple[tuple[str, str, Any], ...]
 
 
@@ -66,11 +79,14 @@ class Shelf:
         return self._parcels[stamp]
 
     def _pack(self, path: Path) -> Parcel:
-        if not path.is_dir():
-            return Parcel(str(path), False, (("", *self._stored_content(path)),))
-        inside = sorted(file for file in path.rglob("*") if file.is_file())
-        files = tuple((str(file.relative_to(path)), *self._stored_content(file)) for file in inside)
-        return Parcel(str(path), True, files)
+        folder = path if path.is_dir() else path.parent
+        inside = sorted(path.rglob("*")) if path.is_dir() else [path]
+        files = tuple(
+            (file.relative_to(folder).as_posix(), *self._stored_content(file))
+            for file in inside
+            if file.is_file()
+        )
+        return Parcel(str(path), "" if path.is_dir() else path.name, files)
 
     def _stored_content(self, path: Path) -> tuple[str, Any]:
         content = path.read_bytes()
@@ -98,7 +114,7 @@ def unpack(parcels: Sequence[Parcel], fetch: Fetch) -> dict[str, str]:
 
 
 def _root() -> Path:
-    """A private folder of this user, kept between runs: a cache of contents by digest."""
+    """A private folder of this user, kept between runs: a cache by digest."""
     owner = os.getuid() if hasattr(os, "getuid") else 0
     root = Path(tempfile.gettempdir()) / f"fala-sim-{owner}"
     root.mkdir(mode=0o700, exist_ok=True)
@@ -109,34 +125,14 @@ def _root() -> Path:
 
 
 def _unpacked(root: Path, parcel: Parcel, fetch: Fetch) -> Path:
-    cached = {
-        name: _cached(root, digest, partial(fetch, stored)) for name, digest, stored in parcel.files
-    }
-    if not parcel.folder:
-        ((_, digest, _),) = parcel.files
-        path = root / f"{digest[:32]}-{Path(parcel.path).name}"
-        if not path.is_file():
-            with suppress(FileExistsError):  # another process was first
-                os.link(cached[""], path)
-        return path
-    listing = "\n".join(f"{name} {digest}" for name, digest, _ in parcel.files)
-    folder = root / f"folder-{hashlib.sha256(listing.encode()).hexdigest()[:32]}"
+    folder = root / digest_of(f"{name} {digest}" for name, digest, _ in parcel.files)[:32]
     if not folder.is_dir():
         temporary = Path(tempfile.mkdtemp(dir=root))
-        for name, path in cached.items():
+        for name, _, stored in parcel.files:
             (temporary / name).parent.mkdir(parents=True, exist_ok=True)
-            os.link(path, temporary / name)
+            (temporary / name).write_bytes(fetch(stored))
         try:
             temporary.rename(folder)
         except OSError:  # another process was first
             shutil.rmtree(temporary)
-    return folder
-
-
-def _cached(root: Path, digest: str, content: Callable[[], bytes]) -> Path:
-    path = root / digest[:32]
-    if not path.is_file():
-        temporary = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.part")
-        temporary.write_bytes(content())
-        temporary.replace(path)
-    return path
+    return folder / parcel.name

@@ -32,7 +32,7 @@ class Call:
     Attributes:
         job: A function of a module with its arguments; yields outputs.
         inputs: Returns the files and folders that it reads; called where they must be copied to
-            another machine. The job finds them by ``fala_sim.engine.inputs.local_path``.
+            another machine. The job finds them by ``fala_sim.engine.shelf.local_path``.
         folder: Its work folder, in which it resumes, on a file system that all machines share;
             None where it needs none.
     """

@@ -29,7 +29,7 @@ class Family:
     """Experiments with the same options.
 
     Attributes:
-        kinds: Of its records.
+        kinds: Of its records, in the order in which they are made.
         options: On the command line; each is a field of the plan.
         run: Makes the records.
     """
@@ -122,7 +122,8 @@ def _module(name: str) -> Run:
 
 
 ADAPTERS = Family(
-    ("adapter-search", "adapter", "adapter-size", "adapter-init", "adapter-span"),
+    # Rates are searched first; spans reuse the comparison's trainings; then come the curves.
+    ("adapter-search", "adapter", "adapter-span", "adapter-size", "adapter-init"),
     (
         _data("cola,mrpc", "Benchmarks, by name (`fala-sim data list`)."),
         DATA_DIR,

@@ -12,7 +12,6 @@ HS.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 
 from fala_sim.csv_rows import csv_rows
@@ -50,13 +49,11 @@ def reported(
     return _numbers().get((table, task, backbone, metric, row))
 
 
-def score_cells(
-    table: str, task: str, row: str, metrics: Sequence[str] = tuple(METRICS)
-) -> dict[str, Cell]:
+def score_cells(table: str, task: str, row: str) -> dict[str, Cell]:
     """The paper's scores with both backbones, by column."""
     return {
-        f"{PAPER} {METRICS[metric]}, {backbone}": reported(table, task, backbone, metric, row)
-        for metric in metrics
+        f"{PAPER} {title}, {backbone}": reported(table, task, backbone, metric, row)
+        for metric, title in METRICS.items()
         for backbone in BACKBONES
     }
 

@@ -19,7 +19,7 @@ from fala_sim.experiments.plan import Plan
 from fala_sim.experiments.runner import OtherPlanError, Records, prepare_all, run_tasks
 from fala_sim.methods.method import Settings
 from fala_sim.methods.registry import ALL_TASKS, FIXED, METHODS, TRAINED
-from fala_sim.metric.statistics import selection_score
+from fala_sim.metric.quality import Figures
 from fala_sim.records import Key, Kind, Store, read_records
 from fala_sim.situation import CLASSES
 from fala_sim.vendor.releases import inputs_of, load, prepare
@@ -230,27 +230,32 @@ class Study:
             )
 
 
-def all_divisions(study: Study, _method: str = "") -> Iterable[Participants]:
+def all_divisions(study: Study) -> list[Participants]:
     """All divisions of test users."""
     return study.tested
 
 
-def first(study: Study, _method: str = "") -> Iterator[Participants]:
+def first(study: Study) -> list[Participants]:
     """The first division of each group of people; all divisions where people take turns."""
+    return list(_of_new_people(study.tested))
+
+
+def _of_new_people(divisions: Iterable[Participants]) -> Iterator[Participants]:
+    """The divisions none of whose people are in an earlier one."""
     people: set[tuple[str, str]] = set()
-    for division in study.tested:
+    for division in divisions:
         tested = {(division.data, user) for user in division.users}
         if people.isdisjoint(tested):
             yield division
         people |= tested
 
 
-def first_of_classes(study: Study, _method: str = "") -> Iterator[Participants]:
+def first_of_classes(study: Study) -> list[Participants]:
     """Those of ``first`` whose labels are classes; only replacements use ratings and tags."""
-    return (division for division in first(study) if division.task in CLASSES)
+    return [division for division in first(study) if division.task in CLASSES]
 
 
-def validated(study: Study, _method: str) -> Iterable[Participants]:
+def validated(study: Study) -> list[Participants]:
     """The divisions of validation users: an experiment on them is a search."""
     return study.validation
 
@@ -266,7 +271,8 @@ class Experiment:
             recorded keys. With ``search``, the argument ``settings`` has the chosen settings, by
             variant if the search has variants; it is empty for a method without settings.
         methods: The methods to run; a search skips those with fixed settings.
-        divisions: The divisions on which a method runs.
+        divisions: The divisions on which the methods run; those that train a transformer only on
+            the first of each group of people.
         variants: Variants of the records, by a user's number of train examples.
         search: Chooses the settings; None if the methods have none.
         more: More arguments of the job, made just before it runs.
@@ -277,7 +283,7 @@ class Experiment:
     kind: Kind
     job: Callable[..., Records]
     methods: Callable[[Study], Iterable[str]] = lambda study: study.methods
-    divisions: Callable[[Study, str], Iterable[Participants]] = first_of_classes
+    divisions: Callable[[Study], list[Participants]] = first_of_classes
     variants: Callable[[int], Iterable[object]] | None = None
     search: Experiment | None = None
     more: Callable[[Study, Participants], Mapping[str, Any]] = lambda study, division: {}
@@ -290,7 +296,8 @@ class Experiment:
         """The division, the method and the record keys of each job of some methods."""
         # Trained methods, which take longest, come first.
         for method in sorted(methods, key=lambda name: name not in TRAINED):
-            for division in self.divisions(study, method):
+            divisions = self.divisions(study)
+            for division in _of_new_people(divisions) if method in TRAINED else divisions:
                 if method not in ALL_TASKS and division.task not in CLASSES:
                     continue
                 for user, examples in islice(division.users.items(), self.users):
@@ -410,7 +417,7 @@ def chosen_settings(results: Path, kind: Kind) -> dict[tuple[str, str], dict[str
     for record in read_records(results, kind):
         options = trials.setdefault((record["data"], record["method"], record["variant"]), {})
         for trial in record["tried"]:
-            if (score := selection_score(trial)) is not None:
+            if (score := _score(trial["scores"])) is not None:
                 settings = trial["settings"]
                 options.setdefault(repr(settings), (settings, []))[1].append(score)
     chosen: dict[tuple[str, str], dict[str, Settings]] = {}
@@ -419,3 +426,10 @@ def chosen_settings(results: Path, kind: Kind) -> dict[tuple[str, str], dict[str
             best = max(options.values(), key=lambda option: fmean(option[1]))[0]
             chosen.setdefault((data, method), {})[variant] = best
     return chosen
+
+
+def _score(scores: Figures) -> float | None:
+    """The score that chooses settings: AUC, or accuracy without an AUC; -RMSE for ratings."""
+    if (rmse := scores.get("rmse")) is not None:
+        return -rmse
+    return scores["accuracy"] if scores["auc"] is None else scores["auc"]

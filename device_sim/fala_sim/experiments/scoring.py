@@ -14,7 +14,7 @@ from fala.release import Rating
 from fala_sim.methods.fala_shipped import Replaced
 from fala_sim.methods.frozen import shipped_scores, vendor_scores
 from fala_sim.methods.method import Scores
-from fala_sim.metric.quality import Figures, figures_of, flips, own_threshold
+from fala_sim.metric.quality import Figures, figures_of, flips, own_threshold, positions
 from fala_sim.situation import Logits, Situation
 
 #: Weights of the old personal model's logit.
@@ -89,7 +89,7 @@ def truth(situation: Situation) -> dict[str, Any]:
     """
     head, labels = situation.new.head, situation.user.test_labels
     if situation.exclusive:
-        targets: list[Any] = list(map(head.labels.index, map(str, labels)))
+        targets: list[Any] = positions(labels, head.labels).tolist()
     else:
         targets = rounded(head.label_shares(labels))
     return {"old_logits": rounded(situation.old_logits(situation.user.test)), "truth": targets}
@@ -109,7 +109,8 @@ def _flips(situation: Situation, logits: Logits, words: bool) -> dict[str, Any]:
     """Flips against the old personal model and the vendor's new one; empty without classes."""
     if not situation.exclusive:
         return {}
-    test, truth = situation.user.test, situation.user.test_labels
+    test = situation.user.test
+    truth = positions(situation.user.test_labels, situation.labels)
     vendor = shipped_scores(situation) if words else vendor_scores(situation)
     earlier = {"old": situation.old_logits(test), "vendor": vendor(test)}
-    return {name: flips(logits, old, truth, situation.labels) for name, old in earlier.items()}
+    return {name: flips(logits, old, truth) for name, old in earlier.items()}

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-
-import numpy as np
 
 from fala import Device
 from fala_sim.encoding import DeviceEncoder, KnownEncoder
@@ -75,15 +73,3 @@ class Subject:
             "public": len(self.prepared.division.public),
             "digests": dict(self.prepared.digests),
         }
-
-
-def with_examples(user: User, count: int | None, seed: int) -> User:
-    """A user with ``count`` train examples, or all; fewer are a subset of more, for one seed."""
-    order = np.random.default_rng(seed).permutation(len(user.train))
-    # In the original order: a matcher's examples are in order of time.
-    chosen = np.sort(order[:count])
-    return replace(
-        user,
-        train=[user.train[position] for position in chosen],
-        train_labels=[user.train_labels[position] for position in chosen],
-    )

@@ -17,7 +17,6 @@ from fala_sim.engine.task import Call, Needs, Task
 from fala_sim.experiments.runner import OtherPlanError, Records
 from fala_sim.records import Key, Kind, Store
 from fala_sim.vendor import exporter
-from fala_sim.vendor.sources import TUNED, Source, find_source
 
 #: Resources of a training; more threads gain little.
 _TRAINING = Needs(cpus=2, memory=6 * 2**30)
@@ -42,40 +41,6 @@ class Trial:
     def key(self, data: str, seed: int) -> Key:
         """The key of its record."""
         return Key(self.kind, data, self.method, "all", seed, self.variant)
-
-
-@dataclass(frozen=True)
-class Model:
-    """A backbone to train.
-
-    Attributes:
-        name: In records.
-        digest: Of its content.
-        folder: The Hugging Face folder.
-    """
-
-    name: str
-    digest: str
-    folder: Path
-
-
-def find_model(name: str, work: Path) -> Model:
-    """Find the backbone to train.
-
-    Args:
-        name: The value of ``--new``.
-        work: The run's work folder.
-
-    Raises:
-        DataError: There is no such backbone, or it cannot be trained.
-    """
-    source: Source = find_source(name, work)
-    if source.transformer is None or source.tuned:
-        raise DataError(
-            f"--new {name}: only minilm, mpnet or a Hugging Face folder can be trained; "
-            f"{'use it without ' + TUNED if source.tuned else 'this is only a graph'}"
-        )
-    return Model(source.name, source.digest, source.transformer)
 
 
 def check_records(

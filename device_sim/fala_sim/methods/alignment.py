@@ -89,8 +89,6 @@ class _MappedScores:
 
     def __call__(self, examples: Sequence[Example]) -> Logits:
         texts = distinct_texts(examples)
-        if not texts:
-            return self.situation.old_logits(examples)
         new = np.stack([self.situation.new.embeddings[text] for text in texts])
         mapped = dict(zip(texts, self.map(new), strict=True))
         inputs = self.situation.old.head.inputs(examples, mapped)

@@ -13,6 +13,7 @@ import numpy as np
 from fala_sim.methods.matrix_tuning import BATCH, gradient_flops
 from fala_sim.methods.method import Method, Scores, Settings
 from fala_sim.methods.solve_flops import logits_flops
+from fala_sim.metric.quality import Positions, positions
 from fala_sim.situation import (
     Embeddings,
     Example,
@@ -94,11 +95,9 @@ def shipped_scores(situation: Situation) -> Scores:
     return partial(release.logits, release.head.vendor_model())
 
 
-def classes_of(situation: Situation) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def classes_of(situation: Situation) -> Positions:
     """Positions of the train labels among the labels, shape (n,)."""
-    position = {label: index for index, label in enumerate(situation.labels)}
-    labels = map(str, situation.user.train_labels)
-    return np.array([position[label] for label in labels], dtype=np.int64)
+    return positions(situation.user.train_labels, situation.labels)
 
 
 def matrix_bytes(situation: Situation) -> int:

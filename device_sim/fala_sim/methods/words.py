@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fala import DataError, Head, PersonalModel, fit_personal
+from fala import DataError, Head, fit_personal
 from fala_sim.methods.method import Look, Method, Scores, Settings
 from fala_sim.situation import Example, Logits, Situation, Vectors
 
@@ -40,22 +40,15 @@ class Words(Method):
         if train:
             with situation.meter.stage("solve"):
                 shares = situation.label_shares()
-                model = fit_personal(
-                    head, nothing(head, train), labels=shares, words=head.words(train)
-                )
+                zeros, words = _zeros(head, train), head.words(train)
+                model = fit_personal(head, zeros, labels=shares, words=words)
 
         def scores(examples: Sequence[Example]) -> Logits:
-            return logits(model, examples)
+            return model.logits(_zeros(head, examples), head.words(examples)).astype(np.float64)
 
         return scores
 
 
-def logits(model: PersonalModel, examples: Sequence[Example]) -> Logits:
-    """The logits (n, C) of a model on words alone, of n examples."""
-    head = model.head
-    return model.logits(nothing(head, examples), head.words(examples)).astype(np.float64)
-
-
-def nothing(head: Head, examples: Sequence[Example]) -> Vectors:
-    """The dense inputs of a head on words alone: zeros, shape (n, D)."""
+def _zeros(head: Head, examples: Sequence[Example]) -> Vectors:
+    """The dense inputs of a head on words alone, shape (n, D)."""
     return np.zeros((len(examples), head.weight.shape[1]), dtype=np.float32)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fala.release.metrics import auc
-from fala_sim.metric.quality import Figures, f1, figures, flips
+from fala_sim.metric.quality import Figures, Positions, f1, figures, flips
 from fala_sim.situation import Logits
 
 
@@ -44,7 +44,7 @@ class Examples:
         words: The logits of words alone, shape (n, C); None if they are not recorded.
     """
 
-    truth: NDArray[np.int64]
+    truth: Positions
     peer: Logits
     old: Logits
     words: Logits | None
@@ -56,7 +56,7 @@ class Examples:
 
     def figures(self, logits: Logits) -> Figures:
         """The figures of some logits of these examples."""
-        return figures(logits, list(map(str, self.truth)), _labels(logits))
+        return figures(logits, self.truth)
 
     def auc(self, logits: Logits) -> float | None:
         """The AUC of some logits of these examples, much faster than all figures."""
@@ -66,11 +66,11 @@ class Examples:
 
     def f1(self, logits: Logits) -> float:
         """The F1 of some logits of these examples."""
-        return f1(logits, list(map(str, self.truth)), _labels(logits))
+        return f1(logits, self.truth)
 
     def flips(self, logits: Logits, before: Logits) -> dict[str, int]:
         """Flips from another model's decisions."""
-        return flips(logits, before, list(map(str, self.truth)), _labels(logits))
+        return flips(logits, before, self.truth)
 
 
 def best(users: Sequence[Examples], tried: Sequence[Weights]) -> Weights:
@@ -100,7 +100,3 @@ def _areas(user: Examples, tried: Sequence[Weights]) -> NDArray[np.float64] | No
     """The AUC of every blend; None if the examples have only one label."""
     areas = [user.auc(user.mixed(weights)) for weights in tried]
     return None if None in areas else np.array(areas, dtype=np.float64)
-
-
-def _labels(logits: Logits) -> list[str]:
-    return list(map(str, range(max(2, logits.shape[1]))))

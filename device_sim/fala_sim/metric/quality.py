@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from statistics import fmean
 
 import numpy as np
@@ -13,6 +13,8 @@ from fala.release import Rating, Tags, f1_threshold, metrics
 from fala_sim.situation import Logits, UserLabel
 
 Figures = dict[str, float | None]
+#: Of labels among all.
+Positions = NDArray[np.int64]
 
 
 def figures_of(head: Head, logits: Logits, truth: Sequence[UserLabel]) -> Figures:
@@ -26,23 +28,27 @@ def figures_of(head: Head, logits: Logits, truth: Sequence[UserLabel]) -> Figure
     if isinstance(head.link, Rating):
         return dict(head.link.scores(head.label_shares(truth), logits))
     if isinstance(head.link, Tags):
-        shares = head.label_shares(truth).astype(int).astype(str)
-        columns = range(len(head.labels))
+        shares = head.label_shares(truth).astype(np.int64)
         return metrics.averaged(
-            figures(logits[:, [tag]], shares[:, tag].tolist(), ("0", "1")) for tag in columns
+            figures(logits[:, [tag]], shares[:, tag]) for tag in range(len(head.labels))
         )
-    return figures(logits, truth, head.labels)
+    return figures(logits, positions(truth, head.labels))
 
 
-def figures(logits: Logits, truth: Sequence[UserLabel], labels: Sequence[str]) -> Figures:
+def positions(labels: Iterable[UserLabel], names: Sequence[str]) -> Positions:
+    """Positions of some labels among all names, shape (n,)."""
+    position: dict[UserLabel, int] = {name: index for index, name in enumerate(names)}
+    return np.array([position[label] for label in labels], dtype=np.int64)
+
+
+def figures(logits: Logits, truth: Positions) -> Figures:
     """AUC, F1, accuracy and loss.
 
     With two labels AUC and F1 are the second label's; with more they are means over the labels.
 
     Args:
         logits: Shape (n, C).
-        truth: n labels' names.
-        labels: All labels' names, in the order of the logits.
+        truth: Positions of n labels, shape (n,).
 
     Returns:
         ``auc`` (None if the rows have only one label), ``f1``, ``accuracy``, and ``loss``, the mean
@@ -51,45 +57,40 @@ def figures(logits: Logits, truth: Sequence[UserLabel], labels: Sequence[str]) -
     # Late: it takes a second to load, and 100 MB that no method needs.
     from sklearn.metrics import roc_auc_score
 
-    positions = _positions(truth, labels)
-    binary = len(labels) == 2
-    present = len(set(positions.tolist()))
+    present = len(set(truth.tolist()))
+    binary = logits.shape[1] == 1
     area = None
     if binary and present == 2:
-        area = float(roc_auc_score(positions, logits[:, 0]))
-    elif not binary and present == len(labels):
+        area = float(roc_auc_score(truth, logits[:, 0]))
+    elif not binary and present == logits.shape[1]:
         # One label against the rest, by its probability.
         shares = np.exp(logits - logits.max(axis=1, keepdims=True))
         shares /= shares.sum(axis=1, keepdims=True)
-        area = float(roc_auc_score(positions, shares, multi_class="ovr"))
+        area = float(roc_auc_score(truth, shares, multi_class="ovr"))
     return {
         "auc": area,
-        "f1": f1(logits, truth, labels),
-        "accuracy": float(np.mean(decisions(logits) == positions)),
-        "loss": _cross_entropy(logits, positions),
+        "f1": f1(logits, truth),
+        "accuracy": float(np.mean(decisions(logits) == truth)),
+        "loss": _cross_entropy(logits, truth),
     }
 
 
-def f1(logits: Logits, truth: Sequence[UserLabel], labels: Sequence[str]) -> float:
+def f1(logits: Logits, truth: Positions) -> float:
     """The F1 of ``figures``, without labels that are neither true nor decided."""
-    positions, decided = _positions(truth, labels), decisions(logits)
-    counted = [1] if len(labels) == 2 else np.union1d(positions, decided).tolist()
-    return fmean(metrics.f1(positions == label, decided == label) for label in counted)
+    decided = decisions(logits)
+    counted = [1] if logits.shape[1] == 1 else np.union1d(truth, decided).tolist()
+    return fmean(metrics.f1(truth == label, decided == label) for label in counted)
 
 
-def flips(
-    logits: Logits, before: Logits, truth: Sequence[UserLabel], labels: Sequence[str]
-) -> dict[str, int]:
+def flips(logits: Logits, before: Logits, truth: Positions) -> dict[str, int]:
     """Decisions that a change of model made wrong (negative) or right (positive).
 
     Args:
         logits: The new model's, shape (n, C).
         before: The logits of the other model, shape (n, C).
-        truth: n labels' names.
-        labels: All labels' names.
+        truth: Positions of n labels, shape (n,).
     """
-    positions = _positions(truth, labels)
-    now, then = decisions(logits) == positions, decisions(before) == positions
+    now, then = decisions(logits) == truth, decisions(before) == truth
     return {"negative": int((then & ~now).sum()), "positive": int((now & ~then).sum())}
 
 
@@ -104,21 +105,16 @@ def own_threshold(logits: Logits, *, exclusive: bool = True) -> Logits:
     return logits - [f1_threshold(column[:, None]) for column in logits.T]
 
 
-def decisions(logits: Logits) -> NDArray[np.int64]:
+def decisions(logits: Logits) -> Positions:
     """The decided label's position, shape (n,), of logits (n, C)."""
     if logits.shape[1] == 1:
         return (logits[:, 0] > 0).astype(np.int64)
     return np.asarray(logits.argmax(axis=1), dtype=np.int64)
 
 
-def _cross_entropy(logits: Logits, positions: NDArray[np.int64]) -> float:
+def _cross_entropy(logits: Logits, truth: Positions) -> float:
     if logits.shape[1] == 1:
         logits = np.hstack([np.zeros_like(logits), logits])
     highest = logits.max(axis=1)
     total = highest + np.log(np.exp(logits - highest[:, None]).sum(axis=1))
-    return float(np.mean(total - logits[np.arange(len(logits)), positions]))
-
-
-def _positions(truth: Sequence[UserLabel], labels: Sequence[str]) -> NDArray[np.int64]:
-    position: dict[UserLabel, int] = {label: index for index, label in enumerate(labels)}
-    return np.array([position[label] for label in truth], dtype=np.int64)
+    return float(np.mean(total - logits[np.arange(len(logits)), truth]))

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from fala_sim.metric.value import Value
-from fala_sim.records import Record
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -182,12 +181,3 @@ def holm(p_values: Mapping[str, float]) -> dict[str, float]:
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[name]))
         corrected[name] = largest
     return corrected
-
-
-def selection_score(record: Record) -> float | None:
-    """The score that chooses settings: AUC, or accuracy without an AUC; -RMSE for ratings."""
-    scores = record["scores"]
-    if "rmse" in scores:
-        return -float(scores["rmse"])
-    auc: float | None = scores["auc"]
-    return scores["accuracy"] if auc is None else auc

@@ -39,23 +39,6 @@ def of(records: pd.DataFrame, *kinds: Kind) -> pd.DataFrame:
     return records[records["kind"].isin(kinds)]
 
 
-def replacements(records: pd.DataFrame, tasks: Collection[Task] = CLASSES) -> pd.DataFrame:
-    """The replacements of users' backbones, without variants.
-
-    Args:
-        records: The frame.
-        tasks: Their tasks.
-
-    Raises:
-        DataError: If there are none.
-    """
-    runs = of_tasks(records, "replacement", tasks)
-    runs = runs[runs["variant"] == ""]
-    if runs.empty:
-        raise DataError("no replacement without a variant is recorded")
-    return runs
-
-
 def of_tasks(records: pd.DataFrame, kind: Kind, tasks: Collection[Task] = CLASSES) -> pd.DataFrame:
     """The records of a kind and of some tasks.
 

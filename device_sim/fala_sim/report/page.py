@@ -15,7 +15,7 @@ from fala import DataError
 from fala_sim.convert.output import save
 from fala_sim.frame import read_frame
 from fala_sim.methods.registry import SHIPPED
-from fala_sim.report.groups import comparable, replacements, title
+from fala_sim.report.groups import comparable, of_tasks, title
 from fala_sim.report.overview import overview
 from fala_sim.report.plot import Plot
 from fala_sim.report.registry import SECTIONS, Entry, Shown, figures, shown, tables
@@ -97,7 +97,7 @@ def _by_data(plots: Sequence[Plot]) -> dict[str, list[Plot]]:
 
 def _overview(records: pd.DataFrame) -> list[str]:
     try:
-        return overview(comparable(replacements(records)))
+        return overview(comparable(of_tasks(records, "replacement")))
     except DataError:  # nothing was replaced, or on ratings alone
         return []
 

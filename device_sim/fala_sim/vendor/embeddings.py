@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 import fala_export
 from fala import Bundle
 from fala.release import tokenizer_inputs
-from fala_sim.engine.inputs import local_path
+from fala_sim.engine.shelf import local_path
 from fala_sim.situation import Embeddings, Vectors
 
 if TYPE_CHECKING:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
-from fala import Backbone, DataError, Head, Match, fit_head
-from fala.release import MATCHING, EncoderState, document_of
+from fala import Backbone, DataError, Head, fit_head
+from fala.release import MATCHING, EncoderState, Row, document_of
 from fala.release.added_words import add_words
 from fala_sim.convert.conversion import folded
 from fala_sim.data_sets import Division
@@ -51,15 +50,10 @@ def _words(division: Division, examples: Sequence[Example], labels: Sequence[Use
     )  # fmt: skip
 
 
-def example_of(row: Mapping[str, Any]) -> Example:
-    """The example of a row as ``tuning.public_rows`` gives it."""
-    return Match(tuple(row["history"]), row["candidate"]) if "candidate" in row else row["text"]
-
-
 def tuned_head(
     head: Head,
     division: Division,
-    rows: Sequence[Mapping[str, Any]],
+    rows: Sequence[Row],
     *,
     backbone: Backbone,
     embeddings: Embeddings,
@@ -82,8 +76,8 @@ def tuned_head(
     Raises:
         DataError: If all public documents were trained on.
     """
-    trained = [example_of(row) for row in rows]
-    labels = [str(row["label"]) for row in rows]
+    trained = [row.example for row in rows]
+    labels = [str(row.label) for row in rows]
     if head.task == MATCHING:
         return fit_head(
             backbone, trained, labels, label_names=division.labels, embeddings=embeddings

@@ -17,15 +17,16 @@ from typing import Any, TypeGuard
 
 import fala_export
 from fala import Bundle, DataError, FalaError, Head, fit_head, write_release
+from fala.release import Row
 from fala_sim.data_sets import Division, Partition, Role
 from fala_sim.digests import digest_of
-from fala_sim.engine.inputs import local_path
+from fala_sim.engine.shelf import local_path
 from fala_sim.engine.task import Log
 from fala_sim.methods.registry import TRAINED
 from fala_sim.situation import Embeddings, Release, distinct_texts, forward_flops_of
 from fala_sim.vendor.embeddings import TOKENIZER, Mapped, embed, embedder_of, keep, lengths
 from fala_sim.vendor.exporter import add_bridge, add_from_annotators
-from fala_sim.vendor.heads import example_of, tuned_head, words_head
+from fala_sim.vendor.heads import tuned_head, words_head
 from fala_sim.vendor.sources import SHORT, Source
 from fala_sim.vendor.tuning import public_rows, tune
 
@@ -132,9 +133,7 @@ def prepare(
 
 def load(path: Path) -> Prepared:
     """The prepared division of a file that ``prepare`` returned."""
-    prepared = pickle.loads(local_path(path).read_bytes())
-    if not isinstance(prepared, Prepared):
-        raise DataError(f"{path}: is not a prepared division; delete the work folder")
+    prepared: Prepared = pickle.loads(local_path(path).read_bytes())
     transformer = prepared.transformer
     return replace(
         prepared,
@@ -225,7 +224,7 @@ def _tuned(
     source: Source,
     plain: Release,
     division: Division,
-    rows: Sequence[Mapping[str, Any]],
+    rows: Sequence[Row],
     path: Path,
     log: Log,
 ) -> Release:
@@ -241,7 +240,7 @@ def _tuned(
     """
     bundle = Bundle.open(source.bundle)
     log(f"{division.name}: fitting words for {source.name}")
-    texts = distinct_texts(map(example_of, rows))
+    texts = distinct_texts(row.example for row in rows)
     embeddings = embed(bundle, source.name, texts, path.parent)
     vectors = {**plain.embeddings, **embeddings}
     head = tuned_head(plain.head, division, rows, backbone=bundle.backbone(), embeddings=vectors)

@@ -40,6 +40,19 @@ class Source:
     onnx: tuple[Path, Path] | None = None
     tuned: bool = False
 
+    def trained_folder(self) -> Path:
+        """The Hugging Face folder, for a training.
+
+        Raises:
+            DataError: If there is only a graph, or the backbone is tuned already.
+        """
+        if self.transformer is None or self.tuned:
+            raise DataError(
+                "only minilm, mpnet or a Hugging Face folder can be trained; "
+                f"{self.name!r} is {'a tuned backbone already' if self.tuned else 'only a graph'}"
+            )
+        return self.transformer
+
     def export(self, log: Log) -> None:
         """Make the bundle from its model, if it does not exist yet.
 
@@ -134,12 +147,7 @@ def _write_built_in(name: str, work: Path) -> Path:
 
 
 def _to_tune(name: str, work: Path) -> Source:
-    base_name = name.removeprefix(TUNED)
-    source = find_source(base_name, work)
-    if source.transformer is None or source.tuned:
-        raise DataError(
-            f"{name}: only minilm, mpnet or a Hugging Face folder can be trained; {base_name!r} is "
-            f"{'a tuned backbone already' if source.tuned else 'only a graph'}"
-        )
+    source = find_source(name.removeprefix(TUNED), work)
+    source.trained_folder()
     digest = digest_of((TUNED, source.digest))
     return replace(source, name=f"{TUNED}{source.name}", digest=digest, tuned=True)

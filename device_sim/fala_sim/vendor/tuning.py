@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fala import Bundle, DataError, Match
-from fala.release import document_of
+from fala.release import Row, document_of
 from fala_sim.convert.conversion import folded
 from fala_sim.data_sets import Partition, Role
 from fala_sim.digests import digest_of, file_digest
@@ -71,7 +71,7 @@ def tune(source: Source, partition: Partition, work: Path, log: Log) -> Tuned:
         folder.mkdir(parents=True, exist_ok=True)
         with rows.open("w", encoding="utf-8") as lines:
             for row in public_rows(partition):
-                lines.write(json.dumps(row) + "\n")
+                lines.write(json.dumps(_fields(row)) + "\n")
         _train(source.transformer, rows, training, bundle, source.name)
     for checkpoint in training.glob("checkpoint-*"):
         shutil.rmtree(checkpoint)  # three times the model's size; the training is done
@@ -92,8 +92,8 @@ def _train(folder: Path, rows: Path, work: Path, bundle: Path, name: str) -> Non
         raise DataError(f"{folder}: cannot be trained on the public: {error}") from error
 
 
-def public_rows(partition: Partition) -> Iterator[dict[str, Any]]:
-    """The rows that a backbone is trained on, as ``fala-export train`` reads them.
+def public_rows(partition: Partition) -> Iterator[Row]:
+    """The rows that a backbone is trained on.
 
     The labels are from people who are neither test nor validation users. Texts on which one of
     these is tested are left out, also from histories. A text that a user trains on may be among
@@ -117,9 +117,15 @@ def public_rows(partition: Partition) -> Iterator[dict[str, Any]]:
     for user, example, label in zip(
         validated.public_users, validated.public, validated.public_labels, strict=True
     ):
-        about = {"user": user, "split": "public", "label": label}
         if isinstance(example, Match):
-            history = [text for text in example.history if folded(text) not in held_out]
-            yield {**about, "history": history, "candidate": example.candidate}
-        else:
-            yield {**about, "text": example}
+            history = tuple(text for text in example.history if folded(text) not in held_out)
+            example = Match(history, example.candidate)
+        yield Row(user, "public", example, label, 0)
+
+
+def _fields(row: Row) -> dict[str, Any]:
+    """A row as ``fala-export train`` reads it."""
+    about = {"user": row.user, "split": row.split, "label": row.label}
+    if isinstance(row.example, Match):
+        return {**about, "history": row.example.history, "candidate": row.example.candidate}
+    return {**about, "text": row.example}

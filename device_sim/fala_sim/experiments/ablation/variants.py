@@ -13,11 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala import Head
-from fala.release import fit_matrix
+from fala.release import fit_matrix, representatives, unit_vectors
 from fala_sim.methods.fala_paper import medoids, solve, tune_matrix
 from fala_sim.methods.frozen import ModelScores, vendor_scores
 from fala_sim.methods.matrix import Matrix
-from fala_sim.methods.means import select_by_means
 from fala_sim.methods.method import Scores, Settings
 from fala_sim.situation import Situation, Vectors
 
@@ -189,6 +188,24 @@ class _User:
         rate = float(self.settings["learning_rate"])
         tuned = tune_matrix(self.situation, self.inputs, start, rate)
         return ModelScores(self.situation.new, tuned)
+
+
+def select_by_means(inputs: Vectors, count: int, seed: int) -> NDArray[np.int64]:
+    """Choose min(count, n) examples, shape (count,): of each cluster of k-means the medoid first.
+
+    Args:
+        inputs: One row an example, (n, dim); only directions matter.
+        count: How many.
+        seed: Of every draw.
+    """
+    from sklearn.cluster import KMeans  # slow to load
+
+    if count >= len(inputs):
+        return np.arange(len(inputs))
+    unit = unit_vectors(inputs)
+    most = min(count, len(np.unique(unit, axis=0)))
+    clusters = KMeans(most, random_state=seed).fit_predict(unit)
+    return representatives(unit, clusters.astype(np.int64), count, seed)
 
 
 def _filled(chosen: NDArray[np.int64], n: int, random: np.random.Generator) -> NDArray[np.int64]:

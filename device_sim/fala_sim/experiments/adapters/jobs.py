@@ -14,11 +14,11 @@ import numpy as np
 
 from fala import Backbone, Bundle, DataError
 from fala.release import EncoderState, OnnxEncoder, Row, unique_texts
-from fala_sim.engine.inputs import local_path
+from fala_sim.engine.shelf import local_path
 from fala_sim.experiments.runner import Made, Records
 from fala_sim.experiments.scoring import rounded
 from fala_sim.experiments.trainings import folder_name, head_of, rows_of, train_once
-from fala_sim.metric.quality import decisions, figures
+from fala_sim.metric.quality import Positions, decisions, figures, positions
 from fala_sim.records import Key
 from fala_sim.situation import Logits
 
@@ -103,7 +103,7 @@ def train(task: Benchmark, key: Key, options: Sequence[str], rate: str = USUAL) 
     logits = evaluation.logits(evaluation.state)
     content = {
         **_about(task, rows),
-        **_scored(logits, truth, evaluation.head.labels),
+        **_scored(logits, truth),
         "size": training["recipe"]["method"].get("size"),
         "layers": training["recipe"]["method"].get("layers"),
         "init_scale": training["recipe"]["method"].get("init_scale"),
@@ -116,7 +116,7 @@ def train(task: Benchmark, key: Key, options: Sequence[str], rate: str = USUAL) 
         "recipe": training["recipe"],
         "versions": training["versions"],
         "logits": rounded(logits),
-        "truth": [evaluation.head.labels.index(label) for label in truth],
+        "truth": truth.tolist(),
         "seconds": report["seconds"] + time.perf_counter() - start,
     }
     # A full model is not needed any more.
@@ -158,7 +158,7 @@ def leave_out(
         logits = evaluation.logits(EncoderState.of(kept))
         content = {
             **_about(task, rows),
-            **_scored(logits, truth, evaluation.head.labels),
+            **_scored(logits, truth),
             "first": first,
             "last": last,
             "of": trained.variant,
@@ -180,7 +180,7 @@ class _Evaluation:
         base = opened if self.state is None else Bundle.open(task.base)
         self._backbone: Backbone = base.backbone()
         test = [row for row in rows if row.split == "test"]
-        self.truth = [str(row.label) for row in test]
+        self.truth = positions((str(row.label) for row in test), self.head.labels)
         self._examples = [row.example for row in test]
         self._texts = unique_texts(self._examples)
 
@@ -239,19 +239,18 @@ def _about(task: Benchmark, rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def _scored(logits: Logits, truth: Sequence[str], labels: Sequence[str]) -> dict[str, Any]:
+def _scored(logits: Logits, truth: Positions) -> dict[str, Any]:
     """``scores``: the laboratory's figures, and Matthews' correlation coefficient."""
     # Late: it takes a second to load.
     from sklearn.metrics import matthews_corrcoef
 
-    positions = [labels.index(label) for label in truth]
-    matthews = float(matthews_corrcoef(positions, decisions(logits)))
-    return {"scores": {**figures(logits, truth, labels), "matthews": matthews}}
+    matthews = float(matthews_corrcoef(truth, decisions(logits)))
+    return {"scores": {**figures(logits, truth), "matthews": matthews}}
 
 
-def _majority(rows: Sequence[Row], truth: Sequence[str], labels: Sequence[str]) -> dict[str, Any]:
+def _majority(rows: Sequence[Row], truth: Positions, labels: Sequence[str]) -> dict[str, Any]:
     """The figures of always predicting the most frequent label of the training rows."""
     public = [str(row.label) for row in rows if row.split == "public"]
     most = max(labels, key=public.count)
     sign = 1.0 if labels.index(most) else -1.0
-    return dict(_scored(np.full((len(truth), 1), sign), truth, labels)["scores"])
+    return dict(_scored(np.full((len(truth), 1), sign), truth)["scores"])

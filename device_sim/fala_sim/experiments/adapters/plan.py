@@ -21,32 +21,24 @@ from fala_sim.engine.task import Engine, Log, Task
 from fala_sim.experiments.adapters import jobs
 from fala_sim.experiments.adapters.jobs import Benchmark
 from fala_sim.experiments.adapters.rates import chosen, searches
+from fala_sim.experiments.families import ADAPTERS
 from fala_sim.experiments.plan import Plan
 from fala_sim.experiments.runner import prepare_all, run_tasks
 from fala_sim.experiments.trainings import (
-    Model,
     Trial,
     check_records,
-    find_model,
     training_task,
 )
 from fala_sim.records import Key, Kind, Store
-from fala_sim.vendor.sources import SHORT, export_int8
+from fala_sim.vendor.sources import SHORT, Source, export_int8, find_source
 
-#: Kinds of record made here, in order: the search for settings, the comparison, the spans, which
-#: reuse its trainings, then the curves.
-KINDS: tuple[Kind, ...] = (
-    "adapter-search", "adapter", "adapter-span", "adapter-size", "adapter-init",
-)  # fmt: skip
-
-#: The adapters' size for spans and initial scales (the paper, section 3.6), and the deviation of
-#: the initial weights everywhere else.
-SIZE, SCALE = 64, 1e-2
+#: The adapters' size for spans and initial scales (the paper, section 3.6).
+SIZE = 64
 #: Sizes of the comparison, and the curve's other sizes: the most informative ends first.
 COMPARED, SIZES = (SIZE, 8), (2, 256, 16, 4, 32, 128)
 #: Numbers of trained top layers in the curve, if the model has more layers.
 TOP_LAYERS = (1, 2, 3, 5, 7, 9, 11)
-#: The other deviations of the initial weights, the ends first, too.
+#: Deviations of the initial weights beside the usual 0.01, the ends first, too.
 SCALES = (1.0, 1e-7, 1e-1, 1e-4, 1e-3, 1e-5, 1e-6)
 
 # The version of the rows and of the training; part of the folder's digest.
@@ -96,15 +88,15 @@ def run(plan: Plan, kinds: Sequence[Kind], engine: Engine, log: Log) -> list[str
     if not names:
         raise DataError("adapters need a benchmark; use --data cola or --data mrpc")
     store, work = Store(plan.results), plan.work()
-    model = find_model(plan.new, work)
+    model = find_source(plan.new, work)
+    transformer = model.trained_folder()
     base = work / f"adapters-{model.digest[:SHORT]}.fala"
     if not base.is_file():
         log(f"exporting {model.name} to int8, with inputs for adapters")
-        export_int8(model.folder, base, model.name, "--adapters")
+        export_int8(transformer, base, model.name, "--adapters")
     tasks, failures = prepare_all(names, lambda name: _prepare(plan, store, name, model, base), log)
     compared = {trial.method: trial for trial in trials("adapter", 0)[:2]}
-    # Later kinds reuse the trainings of earlier ones; rates are searched first.
-    for kind in KINDS:
+    for kind in ADAPTERS.kinds:
         if kind == "adapter-search":
             waiting = searches(store, tasks, list(compared.values()))
         elif kind not in kinds:
@@ -163,11 +155,11 @@ def _layers(tasks: Sequence[Benchmark]) -> int:
         raise DataError(f"{path}: has no number of layers") from error
 
 
-def _prepare(plan: Plan, store: Store, name: str, model: Model, base: Path) -> Benchmark:
+def _prepare(plan: Plan, store: Store, name: str, model: Source, base: Path) -> Benchmark:
     """The rows of a benchmark, in a folder of the run's work."""
     data = find_location(name, plan.data_dir)
     digests = {"data": data.digest(), "new": model.digest}
-    check_records(store, KINDS, name, digests)
+    check_records(store, ADAPTERS.kinds, name, digests)
     digest = digest_of((_FORM, *digests.values()))[:SHORT]
     folder = plan.work() / f"adapters-{digest}"
     rows = folder / "rows.jsonl"
@@ -176,4 +168,4 @@ def _prepare(plan: Plan, store: Store, name: str, model: Model, base: Path) -> B
         folder.mkdir(parents=True, exist_ok=True)
         lines = (json.dumps(row.fields()).encode() + b"\n" for row in conversion.rows)
         save(lines, rows)
-    return Benchmark(name, folder, rows, base, model.folder, model.name, digests)
+    return Benchmark(name, folder, rows, base, model.trained_folder(), model.name, digests)

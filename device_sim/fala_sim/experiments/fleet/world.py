@@ -14,7 +14,7 @@ from fala import Bundle, Head, add_bridge, fit_bridge, fit_head, write_release
 from fala.playground.releases import BUILT_IN, built_in
 from fala.playground.sample import Post, new_posts, new_reader
 from fala_sim.digests import digest_of
-from fala_sim.engine.inputs import local_path
+from fala_sim.engine.shelf import local_path
 from fala_sim.engine.task import Log
 from fala_sim.situation import Release, forward_flops_of
 from fala_sim.vendor.embeddings import Mapped, keep

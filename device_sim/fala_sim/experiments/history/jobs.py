@@ -15,7 +15,7 @@ from fala_sim.experiments.runner import Made, Records, timed
 from fala_sim.experiments.subject import Subject
 from fala_sim.methods.fala_shipped import replace_within
 from fala_sim.methods.registry import SHIPPED
-from fala_sim.metric.quality import figures
+from fala_sim.metric.quality import figures, positions
 from fala_sim.records import Key
 from fala_sim.situation import Release, User
 from fala_sim.vendor.releases import load
@@ -135,7 +135,7 @@ class _Life:
     def _figures(self, number: int, model: PersonalModel) -> dict[str, float | None]:
         release = self.releases[number]
         scores = release.logits(model, self.user.test)
-        return figures(scores, self.user.test_labels, release.head.labels)
+        return figures(scores, positions(self.user.test_labels, release.head.labels))
 
 
 def _through(study: Study, division: Participants) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from fala_sim.experiments.people import Experiment, Study, validated
 from fala_sim.experiments.runner import Made, Records, timed
-from fala_sim.experiments.subject import Subject, with_examples
+from fala_sim.experiments.subject import Subject
 from fala_sim.methods.fala_shipped import Replaced
 from fala_sim.methods.method import Settings
 from fala_sim.methods.registry import TRAINED, find_method
@@ -34,7 +34,14 @@ def draws(examples: int) -> list[str]:
 def drawn(user: User, draw: str) -> User:
     """A user with the train examples of a draw; fewer are a subset of more, for one number."""
     name, _, number = draw.partition(".")
-    return with_examples(user, SIZES[name], int(number))
+    order = np.random.default_rng(int(number)).permutation(len(user.train))
+    # In the original order: a matcher's examples are in order of time.
+    chosen = np.sort(order[: SIZES[name]])
+    return replace(
+        user,
+        train=[user.train[position] for position in chosen],
+        train_labels=[user.train_labels[position] for position in chosen],
+    )
 
 
 def sizes(examples: int) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -45,7 +44,7 @@ EXPERIMENTS = (
         "profile",
         profile,
         methods=_methods,
-        divisions=lambda study, _: islice(study.tested, 1),
+        divisions=lambda study: study.tested[:1],
         variants=lambda _: [device.name for device in PROFILES],
         users=1,
         alone=True,

@@ -75,7 +75,10 @@ def main() -> None:
         if held > limits.memory:
             raise MemoryError(f"the interpreter and its libraries alone hold {held / 1e6:.0f} MB")
         work: Work = pickle.load(sys.stdin.buffer)
-        (train if limits.trains else _replace)(work, limits, emit, at)
+        if limits.trains:
+            train(work, emit, at)
+        else:
+            _replace(work, limits, emit, at)
         emit("ended", outcome="done", message="", **_used())
     except Exception as error:
         lift_memory()
@@ -135,29 +138,21 @@ def _replace(work: Work, limits: Limits, emit: Emit, at: Callable[[str], None]) 
     emit("measured", cost=meter.fields(), report=report_fields)
 
 
-def train(work: Work, _limits: Limits, emit: Emit, at: Callable[[str], None]) -> None:
-    """Train the transformer for one epoch on the user's first documents.
+def train(work: Work, emit: Emit, at: Callable[[str], None]) -> None:
+    """Train all of the transformer for one epoch on the user's first documents.
 
     Args:
-        work: Names the method.
-        _limits: Not used.
+        work: The device's.
         emit: Receives the measured figures.
         at: Receives the name of each stage.
 
     Raises:
-        DataError: If the method trains no transformer, or there is none to train.
+        DataError: If there is no transformer to train.
     """
-    from fala import DataError
     from fala_sim.encoding import DeviceEncoder
-    from fala_sim.methods.registry import TRAINED, find_method
-    from fala_sim.methods.trained import Trained
+    from fala_sim.methods.full import Full
     from fala_sim.situation import Situation, User
 
-    method = find_method(work.name)
-    if not isinstance(method, Trained):
-        raise DataError(
-            f"device profiles run 'replace' or a method that trains: {', '.join(TRAINED)}"
-        )
     examples, labels = work.examples[:DOCUMENTS], work.labels[:DOCUMENTS]
     new = _release(work.new)
     situation = Situation(
@@ -171,8 +166,8 @@ def train(work: Work, _limits: Limits, emit: Emit, at: Callable[[str], None]) ->
         seed=work.seed,
     )
     at("train")
-    rate = method.rates[len(method.rates) // 2]
-    method.fit(situation, {"learning_rate": rate, "epochs": 1})
+    rate = Full.rates[len(Full.rates) // 2]
+    Full().fit(situation, {"learning_rate": rate, "epochs": 1})
     emit("measured", cost=situation.meter.fields(), documents=len(examples))
 
 

@@ -80,7 +80,7 @@ class Work:
     """The work of a device's process.
 
     Attributes:
-        name: ``"replace"``, or a trained method's: one epoch over a few documents.
+        name: ``"replace"``, or ``"full"``: one epoch of fine-tuning over a few documents.
         old: The release on the device.
         new: The new release.
         examples: The user's.

@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 from fala import Bundle, Head
 from fala.release.device_fit import Block, Inputs, TrainingSet, fit_device, judge
 from fala_sim.encoding import KnownEncoder
-from fala_sim.engine.inputs import local_path
+from fala_sim.engine.shelf import local_path
 from fala_sim.experiments.prompts.rows import Group, Written
 from fala_sim.experiments.runner import Made, Records
 from fala_sim.experiments.scoring import rounded
 from fala_sim.experiments.trainings import folder_name, head_of, rows_of, train_once
 from fala_sim.methods.method import Settings
 from fala_sim.methods.registry import find_method
-from fala_sim.metric.quality import figures
+from fala_sim.metric.quality import figures, positions
 from fala_sim.records import Key
 from fala_sim.situation import Logits, Release, Situation, User, Vectors
 from fala_sim.vendor import exporter
@@ -166,7 +166,7 @@ def compare(task: Writers, key: Key, base: Key, done: frozenset[Key] = frozenset
             transformer=transformer, encode=KnownEncoder(release), seed=task.seed,
         )  # fmt: skip
         scores = find_method(key.method).fit(situation, PEERS[key.method])
-        logits = scores(user.test)
+        logits, truth = scores(user.test), positions(user.test_labels, head.labels)
         stored = situation.meter.stored_bytes
         content = {
             **_task_fields(task),
@@ -174,9 +174,9 @@ def compare(task: Writers, key: Key, base: Key, done: frozenset[Key] = frozenset
             "train": len(user.train),
             "test": len(user.test),
             "settings": dict(PEERS[key.method]),
-            "scores": figures(logits, user.test_labels, head.labels),
+            "scores": figures(logits, truth),
             "logits": rounded(logits),
-            "truth": [head.labels.index(label) for label in user.test_labels],
+            "truth": truth.tolist(),
             "seconds": time.perf_counter() - begun,
         }
         yield Made(user_key, content)
@@ -263,12 +263,13 @@ def _about(task: Writers, group: Group, rows: Mapping[str, _Rows]) -> dict[str, 
 def _scored(head: Head, rows: Mapping[str, _Rows]) -> dict[str, Any]:
     """A writer's figures: with the own prompt, with the unknown one, with a personal head."""
     test, train = rows["test"], rows["train"]
+    truth = positions(test.labels, head.labels)
     content: dict[str, Any] = {
-        "scores": figures(test.logits, test.labels, head.labels),
-        "unknown": figures(test.unknown_logits, test.labels, head.labels),
+        "scores": figures(test.logits, truth),
+        "unknown": figures(test.unknown_logits, truth),
         "logits": rounded(test.logits),
         "unknown_logits": rounded(test.unknown_logits),
-        "truth": [head.labels.index(label) for label in test.labels],
+        "truth": truth.tolist(),
         "labels": dict(Counter(test.labels)),
     }
     if train.labels:
@@ -277,7 +278,7 @@ def _scored(head: Head, rows: Mapping[str, _Rows]) -> dict[str, Any]:
         weight, personal_bias, trust = personal_head(head, bias, train.embeddings, train.labels)
         personal = test.embeddings.astype(np.float64) @ weight.T + personal_bias
         content |= {
-            "personal": figures(personal, test.labels, head.labels),
+            "personal": figures(personal, truth),
             "personal_logits": rounded(personal),
             "trust": trust,
         }

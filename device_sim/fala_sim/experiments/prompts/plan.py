@@ -16,23 +16,19 @@ from fala import DataError
 from fala_sim.data.location import find_location, is_benchmark
 from fala_sim.digests import digest_of, file_digest
 from fala_sim.engine.task import Engine, Log, Task
+from fala_sim.experiments.families import PROMPTS
 from fala_sim.experiments.plan import Plan
 from fala_sim.experiments.prompts import jobs
 from fala_sim.experiments.prompts.jobs import PEERS, Writers
 from fala_sim.experiments.prompts.rows import ELSEWHERE, EXTENTS, is_reviews, write_rows
 from fala_sim.experiments.runner import Records, prepare_all, run_tasks
 from fala_sim.experiments.trainings import (
-    Model,
     Trial,
     check_records,
-    find_model,
     training_task,
 )
 from fala_sim.records import Key, Kind, Store
-from fala_sim.vendor.sources import SHORT
-
-#: Kinds of record made here; ``prompt-training`` comes with the others.
-KINDS: tuple[Kind, ...] = ("prompt", "prompt-length", "prompt-training")
+from fala_sim.vendor.sources import SHORT, Source, find_source
 
 PLAIN = ("none", "user-bias")
 SOFT, HARD = ("soft-one", "soft-all"), ("hard-static", "hard-dynamic")
@@ -96,7 +92,8 @@ def run(plan: Plan, kinds: Sequence[Kind], engine: Engine, log: Log) -> list[str
     if not names:
         raise DataError("writers' prompts need data of people; use --data md-agreement")
     store, work = Store(plan.results), plan.work()
-    model = find_model(plan.new, work)
+    model = find_source(plan.new, work)
+    model.trained_folder()  # a mistake in a name ends here, before anything is prepared
     failures: list[str] = []
     for seed in range(plan.seeds):
         tasks, failed = prepare_all(
@@ -146,13 +143,13 @@ def _task(store: Store, task: Writers, key: Key, job: partial[Records]) -> Task:
     return training_task(store, key, job, folders, keys, jobs.training_key(key))
 
 
-def _prepare(plan: Plan, name: str, *, store: Store, model: Model, seed: int) -> Writers:
+def _prepare(plan: Plan, name: str, *, store: Store, model: Source, seed: int) -> Writers:
     """The rows of a data set, in a folder of the run's work."""
     extent = EXTENTS[plan.extent]
     data = find_location(name, plan.data_dir)
     reviews = is_reviews(data)
     digests = {"data": data.digest(), "new": model.digest, "plan": digest_of((extent, plan.users))}
-    check_records(store, KINDS, name, digests)
+    check_records(store, PROMPTS.kinds, name, digests)
     digest = digest_of((_FORM, seed, *digests.values()))[:SHORT]
     folder = plan.work() / f"prompts-{digest}"
     written = write_rows(name, plan.data_dir, folder, extent, users=plan.users, seed=seed)
@@ -166,6 +163,6 @@ def _prepare(plan: Plan, name: str, *, store: Store, model: Model, seed: int) ->
         "rows": {kind: file_digest(path) for kind, path in files.items()},
     }
     return Writers(
-        name, seed, folder, written, model.folder, model.name,
+        name, seed, folder, written, model.trained_folder(), model.name,
         ("--max-length", str(tokens)), about, digests,
     )  # fmt: skip

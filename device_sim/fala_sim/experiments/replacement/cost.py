@@ -16,8 +16,8 @@ from fala_sim.report.groups import (
     described,
     measured,
     of,
+    of_tasks,
     plain_mean,
-    replacements,
     title,
 )
 from fala_sim.report.registry import table
@@ -81,7 +81,7 @@ def costs(records: pd.DataFrame) -> Table:
     is the whole process's, its growth the part above the start. Stored: what the device keeps for
     this user, beside the vendor's release.
     """
-    runs = comparable(replacements(records))
+    runs = comparable(of_tasks(records, "replacement"))
     rows: list[Row] = []
     for setting, part in by_setting(runs):
         groups = dict(by_method(part, list(METHODS)))

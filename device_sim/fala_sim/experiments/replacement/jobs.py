@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 from fala import Budget
 from fala_sim.engine.task import Call, Engine, Log, Needs, Task
-from fala_sim.experiments.people import Experiment, Participants, Study, all_divisions, first
+from fala_sim.experiments.people import Experiment, all_divisions
 from fala_sim.experiments.plan import Plan
 from fala_sim.experiments.runner import Made, Records, run_tasks, timed
 from fala_sim.experiments.scoring import outcome, rounded, truth
@@ -16,7 +16,7 @@ from fala_sim.experiments.search import SEARCH
 from fala_sim.experiments.subject import Subject
 from fala_sim.methods.fala_shipped import replaced
 from fala_sim.methods.method import Settings
-from fala_sim.methods.registry import SHIPPED, TRAINED, find_method
+from fala_sim.methods.registry import SHIPPED, find_method
 from fala_sim.metric.quality import figures_of
 from fala_sim.records import Key, Kind, Store
 
@@ -83,14 +83,9 @@ def run(plan: Plan, kinds: Sequence[Kind], engine: Engine, log: Log) -> list[str
     return run_tasks([task], store, engine=engine, log=log)
 
 
-def _once(study: Study, method: str) -> Iterable[Participants]:
-    """All divisions; for methods that train, only the first of each group of people."""
-    return (first if method in TRAINED else all_divisions)(study)
-
-
 EXPERIMENTS = (
     SEARCH,
-    Experiment("replacement", replacement, divisions=_once, search=SEARCH),
+    Experiment("replacement", replacement, divisions=all_divisions, search=SEARCH),
     Experiment(
         "frontier",
         frontier,

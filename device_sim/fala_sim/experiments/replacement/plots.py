@@ -23,8 +23,8 @@ from fala_sim.report.groups import (
     by_setting,
     comparable,
     described,
+    of_tasks,
     parts,
-    replacements,
     shared_by,
     title,
 )
@@ -66,7 +66,7 @@ _FLOPS, _PASSES = "cost.total.flops", "cost.total.forward_passes"
 @figure("passes", "overview", "replacement")
 def passes(records: pd.DataFrame) -> list[Plot]:
     """AUC against forward passes, all data sets together."""
-    runs = replacements(records)
+    runs = of_tasks(records, "replacement")
     return _drawn(_passes(new, part) for new, part in parts(runs, "new"))
 
 
@@ -87,7 +87,7 @@ def pareto(records: pd.DataFrame) -> list[Plot]:
 
 
 def _settings(records: pd.DataFrame) -> Iterable[tuple[Setting, pd.DataFrame]]:
-    return by_setting(comparable(replacements(records)))
+    return by_setting(comparable(of_tasks(records, "replacement")))
 
 
 def _drawn(plots: Iterable[Plot | None]) -> list[Plot]:
@@ -137,10 +137,9 @@ def _passes(new: str, runs: pd.DataFrame) -> Plot | None:
         "",
         "What a user's model is worth after so many forward passes",
         f"{described(shown)} Mean AUC over these people, all data sets together, against the "
-        "forward "
-        "passes that a replacement takes; the axis is logarithmic from ten on. LoRA and tuning all "
-        "weights run each pass backward, too. Vertical lines: 95 % t intervals of the difference "
-        "from the vendor's new model (dashed) on the same people.",
+        "forward passes that a replacement takes; the axis is logarithmic from ten on. LoRA and "
+        "tuning all weights run each pass backward, too. Vertical lines: 95 % t intervals of the "
+        "difference from the vendor's new model (dashed) on the same people.",
         "AUC after so many forward passes: "
         + "; ".join(
             f"{titles[name]} {number(value.mean)} after {number(cost)}"
@@ -183,8 +182,7 @@ def _quality(setting: Setting, runs: pd.DataFrame, metric: str) -> Plot | None:
         f"{METRICS[metric]} by method, {setting.data}",
         f"{METRICS[metric]} on the held-out examples of {tested} users of {setting.data}. "
         "Dots: single users, averaged over seeds. Marks and numbers: the mean over users, with its "
-        "95% t interval. Dashed: the vendor's global model. The axis does not begin at "
-        "zero.",
+        "95% t interval. Dashed: the vendor's global model. The axis does not begin at zero.",
         f"{METRICS[metric]} on {setting.data}: "
         + "; ".join(f"{titles[name]} {value}" for name, value in values.items()),
         draw(0.55 + 0.24 * len(values), paint),
@@ -222,9 +220,8 @@ def _pareto(setting: Setting, runs: pd.DataFrame) -> Plot | None:
         setting.data,
         f"Quality against cost, {setting.data}",
         f"AUC on {setting.data} against the FLOPs of the whole replacement, means over users; "
-        "vertical lines are 95% t intervals. Dashed lines: what costs nothing. Upper left "
-        "is better; "
-        "the grey steps join the methods that no other one beats on both.",
+        "vertical lines are 95% t intervals. Dashed lines: what costs nothing. Upper left is "
+        "better; the grey steps join the methods that no other one beats on both.",
         f"AUC and FLOPs on {setting.data}: "
         + "; ".join(
             f"{titles[name]} {number(value.mean)} for {number(cost)}"
@@ -278,7 +275,7 @@ def figure_3(records: pd.DataFrame) -> list[Plot]:
 
 def _heat_maps(records: pd.DataFrame, task: str, number: int) -> list[Plot]:
     """A plot for every data set of a task and method; a data set's plots share their scale."""
-    runs = replacements(records)
+    runs = of_tasks(records, "replacement")
     plots = []
     for setting, part in by_setting(comparable(runs)):
         if setting.task != task:
@@ -296,10 +293,9 @@ def _heat_maps(records: pd.DataFrame, task: str, number: int) -> list[Plot]:
                     setting.data,
                     heading,
                     f"{name} on {setting.data}: AUC of each user's model (row) on each user's "
-                    "held-out "
-                    "examples (column), less that of the user's own model on them. Red: the "
-                    "other's model "
-                    f"does worse there. The paper's Figure {number} is of {PAPER_DATA[task]}.",
+                    "held-out examples (column), less that of the user's own model on them. Red: "
+                    "the other's model does worse there. "
+                    f"The paper's Figure {number} is of {PAPER_DATA[task]}.",
                     f"{heading}: {_words(cells)}",
                     _drawn_map(cells, most),
                 )

@@ -29,7 +29,6 @@ from fala_sim.report.groups import (
     of_tasks,
     parts,
     plain_mean,
-    replacements,
     score_cells,
     shared_by,
     title,
@@ -41,8 +40,8 @@ from fala_sim.situation import Task
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Budgets of forward passes with a row beside the methods.
-_BESIDE = ("100",)
+#: The budget of forward passes with a row beside the methods.
+_BESIDE = "100"
 
 
 @table("headline", "What a replacement keeps, and what it costs", "overview", "replacement",
@@ -56,7 +55,7 @@ def headline(records: pd.DataFrame) -> Table:
     where no validation users chose them. Cost: mean over users of one whole replacement, with
     whatever chooses, encodes, solves and trains.
     """
-    plain = replacements(records)
+    plain = of_tasks(records, "replacement")
     plain = comparable(plain[plain["method"].isin(HEADLINE)])
     trained = plain[plain["method"].isin(TRAINED)]
     if not trained.empty:
@@ -93,7 +92,7 @@ def table_2(records: pd.DataFrame) -> Table:
     right before and are wrong after, against the old personal model and against the vendor's new
     one. {paper.DIFFERENCE}
     """
-    blended = blends.with_blends(replacements(records), records)
+    blended = blends.with_blends(of_tasks(records, "replacement"), records)
     runs = blends.with_decisions(blends.with_own_threshold(blended, records))
     rows: list[Row] = []
     notes: list[str] = []
@@ -137,7 +136,7 @@ def comparisons(records: pd.DataFrame) -> Table:
     both have; for how many users FaLA is higher; p of a two-sided sign-flip test, with Holm's
     correction over the data set's rows, and the smallest p that so many users can give.
     """
-    runs = blends.best_blends(blends.with_blends(replacements(records), records))
+    runs = blends.best_blends(blends.with_blends(of_tasks(records, "replacement"), records))
     rows: list[Row] = []
     for data, new, part in by_data(runs):
         methods = dict(by_method(part))
@@ -218,7 +217,7 @@ def verdicts(records: pd.DataFrame) -> Table:
     Raises:
         DataError: If no replacement by FaLA has the vendor's score.
     """
-    runs = replacements(records)
+    runs = of_tasks(records, "replacement")
     runs = runs[runs["method"].isin(OURS)]
     needed = ["report.decision", "vendor.loss"]
     runs = having(runs, *needed).dropna(subset=needed)
@@ -345,25 +344,19 @@ def _of_task(
         task: The task.
         quality: The quality cells of a method's runs, from these runs and the vendor's.
     """
-    runs = replacements(records, [task])
-    frontier = of_tasks(records, "frontier", [task])
-    frontier = frontier[frontier["variant"].isin(_BESIDE)]
+    runs = of_tasks(records, "replacement", [task])
+    budgets = of_tasks(records, "frontier", [task])
+    beside = budgets[budgets["variant"] == _BESIDE].assign(
+        method=f"{SHIPPED}+{_BESIDE}", title=f"{title(SHIPPED)}, {_BESIDE} passes"
+    )
     rows: list[Row] = []
-    for setting, setting_runs in by_setting(runs):
-        groups = dict(by_method(setting_runs))
-        same = (frontier["data"] == setting.data) & (frontier["new"] == setting.new)
-        of_budget = {
-            f"{title(SHIPPED)}, {passes} passes": group
-            for passes in _BESIDE
-            if not (group := frontier[same & (frontier["variant"] == passes)]).empty
-        }
-        vendor = next((groups[name] for name in VENDOR if name in groups), setting_runs.iloc[:0])
-        titled = [(title(name, group), group) for name, group in groups.items()]
-        position = 1 + list(groups).index(SHIPPED) if SHIPPED in groups else len(titled)
+    for setting, part in by_setting(joined(runs, beside)):
+        groups = dict(by_method(part))
+        vendor = next((groups[name] for name in VENDOR if name in groups), part.iloc[:0])
         rows += [
             {
                 "data": setting.data,
-                "method": name,
+                "method": title(name, group),
                 **quality(group, vendor),
                 "people": group["user"].nunique(),
                 "forward passes": plain_mean(group, "cost.total.forward_passes"),
@@ -372,7 +365,7 @@ def _of_task(
                 "memory growth (MB)": plain_mean(group, "cost.memory_growth", MB),
                 "settings": _settings(group),
             }
-            for name, group in (*titled[:position], *of_budget.items(), *titled[position:])
+            for name, group in groups.items()
         ]
     return Table.of(rows, described(runs), measured=measured(runs))
 
