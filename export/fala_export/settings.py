@@ -15,12 +15,10 @@ from fala_export.options import Argument, Cosine, Count, File, FileOrFolder, Fol
 
 #: How the states of a text's tokens become its embedding.
 Pooling: TypeAlias = Literal["mean", "cls"]
-#: Several layers are of use where the backbone is not trained.
+#: Several layers are pooled where the backbone is not trained.
 FrozenPooling: TypeAlias = Literal["mean", "cls", "layers"]
 #: Attention is learned, so only a training offers it.
-TrainedPooling: TypeAlias = Literal["mean", "cls", "attention"]
-#: A recipe's backbone is trained or not.
-RecipePooling: TypeAlias = Literal["mean", "cls", "layers", "attention"]
+AnyPooling: TypeAlias = Literal["mean", "cls", "layers", "attention"]
 
 
 @dataclass(frozen=True)

@@ -86,6 +86,17 @@ def test_a_frozen_backbone_is_released_with_words(texts, tmp_path):
     assert "frozen backbone" in shown and "held-out users" in shown
 
 
+def test_a_frozen_backbone_can_pool_several_layers(model, texts, tmp_path):
+    out, pooling = tmp_path / "x.fala", ("--pooling", "layers")
+    summary = done(model, "--data", texts, "--frozen", *pooling, "--max-length", 32, "--out", out)
+    assert summary["pooling"] == Bundle.open(out).manifest.details["pooling"] == "layers"
+    assert Bundle.open(out).head().weight.shape == (1, 2 * DIMENSION)  # of two layers
+    message = failed(
+        model, "--data", texts, "--work", tmp_path / "w", *pooling, "--out", out, status=2
+    )
+    assert "--pooling layers" in message and "--frozen" in message
+
+
 @pytest.fixture(scope="module")
 def released(model, texts, tmp_path_factory):
     """A release with words, and the summary of its training."""

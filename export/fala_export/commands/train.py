@@ -14,7 +14,7 @@ from fala.cli import progress
 from fala.release import Columns
 from fala_export.commands.command import Summary, command, name_of
 from fala_export.options import File, Folder, Only
-from fala_export.settings import ExportOptions, ModelSource, TrainedPooling
+from fala_export.settings import AnyPooling, ExportOptions, ModelSource
 from fala_export.training.settings import LabelSettings, Lexical, TrainingSettings
 
 if TYPE_CHECKING:
@@ -33,7 +33,9 @@ class Train:
         work: Folder of the checkpoints, and of the trained model.
         frozen: Keep the backbone, and fit the head in closed form.
         resume: Continue from the last whole checkpoint in --work.
-        pooling: Default: that of the model's sentence-transformers files, or the mean.
+        pooling: Default: that of the model's sentence-transformers files, or the mean. "layers" is
+            the means of three layers, concatenated: with --frozen only. "attention" is learned:
+            without --frozen.
         lexical: Whether the head has weights of words, too: about 130 kB for two labels.
     """
 
@@ -46,7 +48,7 @@ class Train:
     frozen: bool = False
     resume: bool = False
     training: TrainingSettings
-    pooling: TrainedPooling | None = None
+    pooling: AnyPooling | None = None
     export: Annotated[ExportOptions, Only("name", "precision", "min_cosine", "max_length", "ort")]
     lexical: Lexical = True
 
@@ -60,6 +62,9 @@ def train(settings: Train) -> Summary:
     """
     if (settings.work is None) != settings.frozen:
         raise click.UsageError("give either --work, the folder of the checkpoints, or --frozen")
+    if settings.pooling == ("attention" if settings.frozen else "layers"):
+        needed = "without" if settings.frozen else "with"
+        raise click.UsageError(f"--pooling {settings.pooling} is for a training {needed} --frozen")
     with progress("loading libraries"):
         from fala_export.training.global_model import fit_frozen
         from fala_export.training.global_model import train as train_model

@@ -14,13 +14,13 @@ from fala import ExportError, FalaError
 from fala.release import MAX_VERSION, PRODUCT, Columns, Link
 from fala_export.options import Only, Options, T
 from fala_export.settings import (
+    AnyPooling,
     BridgeSettings,
     CheckSettings,
     ExportOptions,
     ModelSource,
     PriorSettings,
     PublishSettings,
-    RecipePooling,
     SignSettings,
     VectorOptions,
 )
@@ -43,7 +43,7 @@ class BackboneTable:
     """
 
     model: ModelSource
-    pooling: RecipePooling | None = None
+    pooling: AnyPooling | None = None
     export: Annotated[ExportOptions, _EXPORT]
 
     def resolve(self, folder: Path) -> BackboneTable:

@@ -24,7 +24,7 @@ from fala_export.models.sentence_encoder import (
     drop_pooler,
     embed_tokens,
 )
-from fala_export.settings import ModelSource, RecipePooling
+from fala_export.settings import AnyPooling, ModelSource
 from fala_export.training.settings import LoopSettings
 from fala_export.vectors.table import bundle_table
 
@@ -115,7 +115,7 @@ class TransformerLearner(Learner):
         return self.encoder.token_ids(texts, self.max_length or self.encoder.longest)
 
 
-def load_to_train(model: ModelSource, pooling: RecipePooling | None, seed: int) -> Encoder:
+def load_to_train(model: ModelSource, pooling: AnyPooling | None, seed: int) -> Encoder:
     """Load a model, with any pooling of a recipe.
 
     Args:
