@@ -1,4 +1,4 @@
-"""Texts a second of a bundle's backbone, and of a bare onnxruntime session on the same model.
+"""Texts per second of a bundle's backbone, and of a bare onnxruntime session on the same model.
 
     python benchmarks/encoding.py
     python benchmarks/encoding.py --bundle release.fala --texts 50 --batch 8 --json

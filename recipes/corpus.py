@@ -69,7 +69,7 @@ def split_sentences(line: str) -> Iterator[str]:
 
 
 def _whole_file(text: str) -> Iterator[Document]:
-    """Speeches and reviews: one document a file."""
+    """Speeches and reviews: one document per file."""
     yield [sentence for line in text.splitlines() for sentence in split_sentences(clean(line))]
 
 

@@ -18,7 +18,7 @@ _WHOLE = ("cross", "blends", "settings", "stages")
 
 
 def frame(results: Path | str, *kinds: Kind) -> pd.DataFrame:
-    """The records of a folder as one pandas frame, a row a record.
+    """The records of a folder as one pandas frame, one row per record.
 
     The columns are a record's fields; a field within a field is named with a dot, such as
     ``scores.auc`` or ``cost.total.forward_passes``. Lists stay in one cell each; logits are n lists

@@ -1,8 +1,8 @@
 """Records: the results of jobs, appended once and never rewritten.
 
 A run's folder has one SQLite file, ``records.sqlite``, in which a job's key is unique.
-``fala-sim pack`` writes them as ``records.jsonl.gz``, a record a line, small enough to be kept with
-the code. Readers see both alike.
+``fala-sim pack`` writes them as ``records.jsonl.gz``, one record per line, small enough to be
+kept with the code. Readers see both alike.
 """
 
 from __future__ import annotations

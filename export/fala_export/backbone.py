@@ -219,7 +219,7 @@ def export_encoder(
         encoder: A loaded or trained encoder, or the ONNX file of one.
         out: The bundle to write; left alone when anything fails.
         options: The export options.
-        parity_text: File with a text a line to measure parity on; None for built-in texts.
+        parity_text: File with one text per line to measure parity on; None for built-in texts.
 
     Raises:
         ExportError: See ``convert`` and ``pack``.

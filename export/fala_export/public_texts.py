@@ -14,7 +14,7 @@ def read_public_texts(path: Path) -> list[str]:
     """Read distinct texts.
 
     Args:
-        path: UTF-8 text, plain or ``.gz``, a text a line; or rows of ``fala-replace --data``
+        path: UTF-8 text, plain or ``.gz``, one text per line; or rows of ``fala-replace --data``
             (``.jsonl``, ``.csv``, ``.tsv``, ``.parquet``, or a saved data set), of which the
             public ones are read.
 

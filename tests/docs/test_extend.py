@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -26,6 +27,13 @@ for command in json.loads(sys.argv[1]):
 """
 
 
+def added_setting():
+    """The entry of SETTINGS that the page shows."""
+    page = (ROOT / "docs/extend.md").read_text(encoding="utf-8")
+    (setting,) = re.findall(r'`("nearest-mean": .+?)`', page)
+    return setting
+
+
 @pytest.fixture(scope="module")
 def extended(tmp_path_factory):
     """Outputs of the commands of an extended laboratory, in a child process."""
@@ -38,6 +46,10 @@ def extended(tmp_path_factory):
     (package / "methods/nearest_mean.py").write_text(text)
     (text,) = [block for block in page if "def read(" in block]
     (package / "convert/answers.py").write_text(text)
+    tests = (ROOT / "tests/fala_sim/test_methods.py").read_text()
+    (root / "test_methods.py").write_text(
+        tests.replace("SETTINGS = {\n", f"SETTINGS = {{\n    {added_setting()},\n")
+    )
     rows = root / "users.jsonl"
     works("convert", "lewidi", write_data(root / "data"), "--users", 2, "--out", rows)
     environment = os.environ | {
@@ -62,7 +74,14 @@ def extended(tmp_path_factory):
         [sys.executable, "-c", PROGRAM, json.dumps(list(commands.values()))],
         env=environment, capture_output=True, text=True, timeout=300, check=True,
     )  # fmt: skip
-    return dict(zip(commands, map(json.loads, done.stdout.splitlines()), strict=True))
+    outputs = dict(zip(commands, map(json.loads, done.stdout.splitlines()), strict=True))
+    environment["PYTHONPATH"] += os.pathsep + str(ROOT / "tests/support")
+    tested = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "nearest-mean",
+         "test_methods.py"],
+        cwd=root, env=environment, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    return outputs | {"tests": [tested.returncode, tested.stdout, tested.stderr]}
 
 
 def test_a_registered_method_has_its_row_in_the_headline_and_table_2(extended):
@@ -74,6 +93,12 @@ def test_a_registered_method_has_its_row_in_the_headline_and_table_2(extended):
         assert {row[method]: row[area] for row in table["rows"]}["Nearest mean"]["mean"] > 0.5
     status, printed, errors = extended["figure"]
     assert "Nearest mean 0." in printed, errors
+
+
+def test_an_added_method_passes_the_tests_of_methods(extended):
+    status, printed, _ = extended["tests"]
+    assert status == 0, printed
+    assert "passed" in printed and "failed" not in printed
 
 
 def test_a_data_set_is_added_by_one_file(extended):

@@ -23,7 +23,6 @@ from fala_sim.metric.quality import decisions, figures, figures_of, positions
 from fala_sim.situation import User
 from situations import NEW_DIMENSION, OLD_DIMENSION, situation
 
-NAMES = ("top", "fala-paper", "procrustes", "affine", "knn", "logistic")
 FIT = Work(size=3, numbers=12, gram=0, logits=2, steps=1, directions=5, factors=1)
 CASES = (("classification", 2), ("classification", 3), ("matching", 2))
 
@@ -35,6 +34,7 @@ SETTINGS = {
     "knn": {"k": 10, "temperature": 0.1},
     "logistic": {"C": 10.0},
 }
+NAMES = tuple(SETTINGS)
 
 
 def accuracy(where, logits):

@@ -71,7 +71,7 @@ def convert(
 ) -> Conversion:
     """Make the busiest annotators users, and the other annotators the public.
 
-    The public rows are the others' labels, one row a label, on every document that is in no
+    The public rows are the others' labels, one row per label, on every document that is in no
     user's test split.
 
     Args:

@@ -39,7 +39,7 @@ def fit_flops(work: Work) -> float:
 
 
 def ridge_flops(examples: int, classes: int, dimension: int) -> float:
-    """A ridge solve by one eigendecomposition a class: C (2 m^2 M + 9 m^3).
+    """A ridge solve by one eigendecomposition per class: C (2 m^2 M + 9 m^3).
 
     m is the smaller of n and d, M the larger: the Gram matrix of the smaller side, then its
     eigenvalues and eigenvectors (section 8.3: about 9 m^3).

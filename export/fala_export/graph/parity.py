@@ -88,7 +88,7 @@ def speed(
 
     Returns:
         ``ratio``: float32's time divided by the model's, the median over rounds; and the
-        milliseconds a text of both, the fastest of the rounds.
+        milliseconds per text of both, the fastest of the rounds.
     """
     sessions = [session(part, threads=1) for part in (float_model, model)]
     texts = sum(len(feeds["input_ids"]) for feeds in passes)

@@ -54,7 +54,7 @@ FAMILY = (
     "roberta",
     "xlm-roberta",
 )
-"""Model types that read a text in both directions and return one state a token."""
+"""Model types that read a text in both directions and return one state per token."""
 
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _LOCAL = {"local_files_only": True, "trust_remote_code": False}

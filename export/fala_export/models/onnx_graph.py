@@ -21,7 +21,7 @@ _LARGEST = 2**31  # bytes of the largest message of protocol buffers
 
 
 def encoder_graph(encoder: SentenceEncoder) -> ModelProto:
-    """Trace an encoder into a graph from token ids to one embedding a text.
+    """Trace an encoder into a graph from token ids to one embedding per text.
 
     The inputs are ``input_ids`` and ``attention_mask``, int64 of shape (n, length), both
     dynamic. Token types are not an input: a single text has the first type only, which the

@@ -88,7 +88,7 @@ class LayerPooling(nn.Module):
 
 
 class SentenceEncoder(nn.Module):
-    """A module from token ids to one embedding a text.
+    """A module from token ids to one embedding per text.
 
     Args:
         transformer: A ``transformers`` encoder.

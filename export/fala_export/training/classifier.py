@@ -126,7 +126,7 @@ class ClassifierBatches:
         learner: The backbone.
         rows: Rows of the classifier's task.
         labels: The labels' names.
-        batch: Texts a batch.
+        batch: Texts per batch.
         seed: Seed of their order.
         annotators: Users with their own head; batches have their rows, too.
     """

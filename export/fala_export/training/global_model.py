@@ -167,7 +167,7 @@ def train_from_start(
         learner: The backbone.
         division: The divided rows.
         rows: All rows.
-        batch: Texts a step; for a matcher, opened candidates.
+        batch: Texts per step; for a matcher, opened candidates.
         annotators: Users with their own head during the training.
         lexical: See ``start_of``.
 

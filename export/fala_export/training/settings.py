@@ -46,7 +46,7 @@ class TrainingSettings:
 
     Attributes:
         epochs: Most passes over the rows (default: what suits the backbone).
-        batch: Texts a step; for a matcher, opened candidates a step.
+        batch: Texts per step; for a matcher, opened candidates per step.
         learning_rate: At its peak (default: what suits the backbone).
         warm_up: Share of the steps in which the rate rises.
         seed: Seed of everything random.

@@ -72,7 +72,7 @@ def length_batches(lengths: Sequence[int], batch: int, rng: np.random.Generator)
 
     Args:
         lengths: Tokens of each text.
-        batch: Texts a batch.
+        batch: Texts per batch.
         rng: Draws the order.
 
     Returns:

@@ -54,7 +54,7 @@ def read_vectors(
     top: int | None = None,
     vocabulary: Collection[str] | None = None,
 ) -> tuple[VectorTable, Damage]:
-    """Read the text format of GloVe, word2vec and fastText: a word and its numbers a line.
+    """Read the text format of GloVe, word2vec and fastText: one word and its numbers per line.
 
     The file is streamed. A word may hold spaces itself (as in glove.840B), and a header of two
     whole numbers (word2vec, fastText) may be the first line. Lines that cannot be used are left out

@@ -50,7 +50,7 @@ class Manifest:
             a head.
         details: Anything else worth keeping (the padding token's id, parity, provenance; the
             release's ``"product"`` and ``"version"``; a rating's ``"rating"``; of tags
-            ``"exclusive"``, which is false; a head's ``"public_logits"``, a list a logit; an
+            ``"exclusive"``, which is false; a head's ``"public_logits"``, one list per logit; an
             adapter's ``"base"``, the digest of its backbone).
         files: SHA-256 of every file but the manifest, by name.
         format_version: Version of the layout, see ``fala.bundle.format``.

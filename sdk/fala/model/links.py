@@ -186,7 +186,7 @@ class Tags:
     A label is the set of an example's tags. The losses are sums over the tags.
 
     Attributes:
-        public_logits: See ``Labels``; a column a tag.
+        public_logits: See ``Labels``; one column per tag.
         spread: See ``Labels``.
         width: See ``Labels``.
         in_json: See ``Labels``.

@@ -133,7 +133,7 @@ def _conclusion(users: Sequence[Mapping[str, Any]]) -> list[str]:
     worse, not_worse = verdicts.count(True), verdicts.count(False)
     lines.append(
         f"By labels of encoded texts, each left out, {worse} of {len(users)} users are worse off "
-        f"than with the old personal model, {not_worse} are not, and of "
+        f"than with the old personal model, {not_worse} are not, and for "
         f"{verdicts.count(None)} it is not known yet."
     )
     if "paper" in users[0]:

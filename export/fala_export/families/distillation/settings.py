@@ -25,7 +25,7 @@ class Distillation:
         vocabulary: Learn a WordPiece vocabulary of this many pieces (default: keep the teacher's).
         trim: Keep only this many of the vocabulary's most used pieces.
         epochs: Passes over the texts; 0 leaves the student untrained.
-        batch: Texts a step.
+        batch: Texts per step.
         learning_rate: At its peak (default: 0.0001 for the teacher's layers, 0.001 for new ones).
     """
 

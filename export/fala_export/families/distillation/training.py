@@ -104,7 +104,7 @@ class TextBatches:
     Args:
         pieces: Piece ids of n texts.
         targets: Shape (n, dim).
-        size: Texts a batch.
+        size: Texts per batch.
         pad_id: The padding piece's id.
         seed: Seed of the order, which differs between epochs.
     """

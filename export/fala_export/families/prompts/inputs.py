@@ -226,7 +226,7 @@ class WriterBatches:
 
     Args:
         inputs: The rows' texts and writers.
-        batch: Rows a batch.
+        batch: Rows per batch.
         seed: Seed of their order and of the dropping.
         dropping: Rates of replacing a row's writer by the unknown one, or by no prompt; None to
             validate.

@@ -131,7 +131,7 @@ def prefix_shape(transformer: PreTrainedModel) -> PrefixShape:
 
 
 class PromptedEncoder(nn.Module):
-    """A module from token ids and a writer to one embedding a text.
+    """A module from token ids and a writer to one embedding per text.
 
     A soft prompt at one layer is P vectors before the text's vectors; at every layer it is P keys
     and values. A hard prompt is tokens before the text. Only the text is pooled, and it keeps its

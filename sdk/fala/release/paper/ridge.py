@@ -2,7 +2,7 @@
 
     J(theta, b) = 1/n sum_i |theta . e_i + b - z_i|^2_{W_i} + lambda |theta|^2
 
-The paper has W = 1 and a fixed b; here they are arguments. With C logits an example, theta and b
+The paper has W = 1 and a fixed b; here they are arguments. With C logits per example, theta and b
 have C rows, and W_i is a weight or a C x C block. With W_i = R_i'R_i it is a plain ridge
 regression of R_i z_i on R_i e_i. A bias without a penalty is eliminated by projection: the span of
 its columns R 1 is removed from rows and targets.
