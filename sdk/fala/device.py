@@ -202,7 +202,8 @@ class Device:
             key: See ``create``.
 
         Raises:
-            DeviceError: There is none, a newer FaLA wrote it, or it has another key.
+            DeviceError: There is none, it cannot be read (permissions, a full disk), a newer FaLA
+                wrote it, or it has another key.
 
         Examples:
             >>> fala.Device.examine("reader").whole
@@ -231,8 +232,8 @@ class Device:
             key: See ``create``.
 
         Raises:
-            DeviceError: There is none, it cannot be written, a newer FaLA wrote it, or it has
-                another key.
+            DeviceError: There is none, it cannot be read or written, a newer FaLA wrote it, or it
+                has another key.
             BundleError: ``bundle`` cannot be trusted.
 
         Examples:
