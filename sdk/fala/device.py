@@ -35,7 +35,7 @@ from fala.backbones.external import Encoder, Encoders
 from fala.bundle.signature import Trust
 from fala.errors import DataError, DeviceError, MissingExtraError, UsageError, shown
 from fala.examples import Example, check_examples, texts_of
-from fala.files import bytes_or_file, path_of
+from fala.files import path_of
 from fala.model.active import ActiveModel
 from fala.model.heads import PersonalModel
 from fala.model.links import Label, Tags
@@ -864,11 +864,12 @@ class Device:
             UntrustedUpdateError: The vendor did not sign what it sends. Its subclasses are for
                 metadata that has expired, or is older than what was seen.
             UpdateError: It has no such product, or another update is under way.
+            DataError: ``root`` is no repository's root, or another argument cannot be used.
             MissingExtraError: The extra is not installed.
             FalaError: See ``replace``.
         """
         try:
-            from fala.updates.client import MAX_ROOT_BYTES, Source, newer_release, repository_url
+            from fala.updates.client import Source, newer_release, repository_url, trusted_root
         except ImportError as error:
             raise MissingExtraError(
                 f"pip install 'fala-sdk[ota]' for signed updates ({error})"
@@ -884,8 +885,7 @@ class Device:
             manifest = Task(self._folder).active.bundle.manifest
             return newest_version(self._folder.store, product_name, manifest)
 
-        pinned = bytes_or_file(root, "root (the trusted root)", MAX_ROOT_BYTES)
-        source = Source(repository_url(url), pinned, product_name, newest)
+        source = Source(repository_url(url), trusted_root(root), product_name, newest)
         with newer_release(self._folder.path, source, download, run.check) as release:
             if release is None:
                 return None
