@@ -140,10 +140,10 @@ class Device:
                 function that takes a list of n texts or keys and returns their embeddings, (n, d).
                 Or several by their names (``Bundle.encoder``), to replace one by another. It is
                 checked on the vendor's probes. It may be called in any of the app's threads, and in
-                one of FaLA's.
+                one of FaLA's. A device without it takes only ``fala.Item``.
 
         Raises:
-            EncoderError: The encoder is missing, is not the release's, or failed.
+            EncoderError: The encoder is not the release's, or failed.
             BundleError: The release cannot be trusted.
             BundleMismatchError: It is a backbone without a head.
             DataError: ``positive`` is not one of the release's labels, or ``keep_text`` is none of
@@ -177,8 +177,7 @@ class Device:
         Args:
             path: The folder.
             key: See ``create``.
-            encoder: See ``create``. It is checked on the vendor's probes at its first use. A
-                device without it predicts only for ``fala.Item``.
+            encoder: See ``create``. It is checked on the vendor's probes at its first use.
 
         Raises:
             DeviceError: There is none, it is damaged, or it has another key, or none; nothing is
