@@ -1,15 +1,22 @@
 """The command ``fala``: all commands of the project under one name, each imported when called.
 
-The module lies beside the package, so that help and completion import none of the commands.
+The commands that are programs of their own start here, too: Ctrl-C prints no traceback while they
+are imported. The module lies beside the package, so that help and completion import none of them.
 """
 
 from __future__ import annotations
 
 import importlib
-from typing import IO, Any
+import sys
 
-import click
-from click.shell_completion import get_completion_class
+try:
+    import locale  # noqa: F401 - click imports it when a command is made
+    from typing import IO, Any
+
+    import click
+    from click.shell_completion import get_completion_class
+except KeyboardInterrupt:  # Part.load imports all else
+    sys.exit(130)
 
 
 class Part(click.Command):
@@ -27,10 +34,31 @@ class Part(click.Command):
         super().__init__(name, short_help=about)
         self.where, self.extra, self.program = where, extra, program
 
-    def load(self) -> click.Command:
-        """Import the real command."""
+    def load(self, called: str) -> click.Command:
+        """Import the real command.
+
+        Args:
+            called: How the user calls it, for errors; its first word is the program.
+
+        Raises:
+            click.ClickException: It is not installed, or Ctrl-C came.
+        """
         module, _, name = self.where.partition(":")
-        loaded: click.Command = getattr(importlib.import_module(module), name)
+        program, _, _ = called.partition(" ")
+        try:
+            from fala.cli.commands import dropped_interrupts_repeated
+
+            with dropped_interrupts_repeated():
+                loaded: click.Command = getattr(importlib.import_module(module), name)
+        except KeyboardInterrupt as error:
+            raise _Interruption(program) from error
+        except ImportError as error:
+            # Extension modules raise ImportError when Ctrl-C interrupts their import.
+            if isinstance(error.__cause__, KeyboardInterrupt):
+                raise _Interruption(program) from error
+            how = f"pip install 'fala-sdk[{self.extra}]'" if self.extra else "reinstall fala-sdk"
+            message = f"'{called}' is not installed: {how} ({error})"
+            raise _Failure(program, message) from error
         return loaded
 
 
@@ -64,8 +92,8 @@ PARTS = (
 class _Failure(click.ClickException):
     exit_code = 1  # as in fala.cli.commands; _Interruption, too
 
-    def __init__(self, message: str) -> None:
-        super().__init__(f"fala: {message}")
+    def __init__(self, program: str, message: str) -> None:
+        super().__init__(f"{program}: {message}")
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Print the message."""
@@ -75,8 +103,8 @@ class _Failure(click.ClickException):
 class _Interruption(_Failure):
     exit_code = 130
 
-    def __init__(self) -> None:
-        super().__init__("interrupted")
+    def __init__(self, program: str) -> None:
+        super().__init__(program, "interrupted")
 
 
 class _Umbrella(click.Group):
@@ -94,22 +122,11 @@ class _Umbrella(click.Group):
         if not isinstance(command, Part):
             return name, command, rest
         try:
-            return name, command.load(), rest
-        except ImportError as error:
+            return name, command.load(f"fala {name}"), rest
+        except _Failure:
             if ctx.resilient_parsing:  # completion: nothing to offer
                 return None, None, rest
-            if isinstance(error.__cause__, KeyboardInterrupt):
-                raise _Interruption() from error
-            extra = command.extra
-            how = f"pip install 'fala-sdk[{extra}]'" if extra else "reinstall fala-sdk"
-            raise _Failure(f"'fala {name}' is not installed: {how} ({error})") from error
-
-    def invoke(self, ctx: click.Context) -> object:
-        """Run the command."""
-        try:
-            return super().invoke(ctx)
-        except (KeyboardInterrupt, click.Abort) as error:  # while a command was imported
-            raise _Interruption() from error
+            raise
 
 
 @click.group(
@@ -137,7 +154,7 @@ def completion(shell: str) -> None:
     """Print the code that makes a shell complete commands and names."""
     shell_class = get_completion_class(shell)
     if shell_class is None:  # click has all three
-        raise _Failure(f"no completion for {shell}")
+        raise _Failure("fala", f"no completion for {shell}")
     for program in ("fala", *(part.program for part in PARTS if part.program)):
         variable = f"_{program.replace('-', '_').upper()}_COMPLETE"
         click.echo(shell_class(command, {}, program, variable).source())
@@ -146,3 +163,33 @@ def completion(shell: str) -> None:
 def main() -> None:
     """Run the command."""
     command()
+
+
+def _run(program: str) -> None:
+    (part,) = (part for part in PARTS if part.program == program)
+    try:
+        loaded = part.load(program)
+    except _Failure as error:
+        error.show()
+        sys.exit(error.exit_code)
+    loaded()
+
+
+def replace() -> None:
+    """Run ``fala-replace``."""
+    _run("fala-replace")
+
+
+def device() -> None:
+    """Run ``fala-device``."""
+    _run("fala-device")
+
+
+def export() -> None:
+    """Run ``fala-export``."""
+    _run("fala-export")
+
+
+def sim() -> None:
+    """Run ``fala-sim``."""
+    _run("fala-sim")

@@ -35,7 +35,7 @@ from fala.backbones.external import Encoder, Encoders
 from fala.bundle.signature import Trust
 from fala.errors import DataError, DeviceError, MissingExtraError, UsageError, shown
 from fala.examples import Example, check_examples, texts_of
-from fala.files import bytes_or_file, path_of
+from fala.files import path_of
 from fala.model.active import ActiveModel
 from fala.model.heads import PersonalModel
 from fala.model.links import Label, Tags
@@ -140,10 +140,10 @@ class Device:
                 function that takes a list of n texts or keys and returns their embeddings, (n, d).
                 Or several by their names (``Bundle.encoder``), to replace one by another. It is
                 checked on the vendor's probes. It may be called in any of the app's threads, and in
-                one of FaLA's.
+                one of FaLA's. A device without it takes only ``fala.Item``.
 
         Raises:
-            EncoderError: The encoder is missing, is not the release's, or failed.
+            EncoderError: The encoder is not the release's, or failed.
             BundleError: The release cannot be trusted.
             BundleMismatchError: It is a backbone without a head.
             DataError: ``positive`` is not one of the release's labels, or ``keep_text`` is none of
@@ -177,8 +177,7 @@ class Device:
         Args:
             path: The folder.
             key: See ``create``.
-            encoder: See ``create``. It is checked on the vendor's probes at its first use. A
-                device without it predicts only for ``fala.Item``.
+            encoder: See ``create``. It is checked on the vendor's probes at its first use.
 
         Raises:
             DeviceError: There is none, it is damaged, or it has another key, or none; nothing is
@@ -202,7 +201,8 @@ class Device:
             key: See ``create``.
 
         Raises:
-            DeviceError: There is none, a newer FaLA wrote it, or it has another key.
+            DeviceError: There is none, it cannot be read (permissions, a full disk), a newer FaLA
+                wrote it, or it has another key.
 
         Examples:
             >>> fala.Device.examine("reader").whole
@@ -231,8 +231,8 @@ class Device:
             key: See ``create``.
 
         Raises:
-            DeviceError: There is none, it cannot be written, a newer FaLA wrote it, or it has
-                another key.
+            DeviceError: There is none, it cannot be read or written, a newer FaLA wrote it, or it
+                has another key.
             BundleError: ``bundle`` cannot be trusted.
 
         Examples:
@@ -863,11 +863,12 @@ class Device:
             UntrustedUpdateError: The vendor did not sign what it sends. Its subclasses are for
                 metadata that has expired, or is older than what was seen.
             UpdateError: It has no such product, or another update is under way.
+            DataError: ``root`` is no repository's root, or another argument cannot be used.
             MissingExtraError: The extra is not installed.
             FalaError: See ``replace``.
         """
         try:
-            from fala.updates.client import MAX_ROOT_BYTES, Source, newer_release, repository_url
+            from fala.updates.client import Source, newer_release, repository_url, trusted_root
         except ImportError as error:
             raise MissingExtraError(
                 f"pip install 'fala-sdk[ota]' for signed updates ({error})"
@@ -883,8 +884,7 @@ class Device:
             manifest = Task(self._folder).active.bundle.manifest
             return newest_version(self._folder.store, product_name, manifest)
 
-        pinned = bytes_or_file(root, "root (the trusted root)", MAX_ROOT_BYTES)
-        source = Source(repository_url(url), pinned, product_name, newest)
+        source = Source(repository_url(url), trusted_root(root), product_name, newest)
         with newer_release(self._folder.path, source, download, run.check) as release:
             if release is None:
                 return None

@@ -16,7 +16,15 @@ from fala.errors import DataError, DeviceError, shown
 
 #: Advice for a disk that cannot be read or written.
 FAILING_DISK = "try again, and if that does not help copy the folder to another disk"
-_ADVICE = {errno.EIO: FAILING_DISK, errno.ENOSPC: "free some space, and try again"}
+#: Advice for a full disk.
+FULL_DISK = "free some space, and try again"
+#: Advice for a device's folder that the process may not read or write.
+NO_PERMISSION = (
+    "use the folder as its owner, on a disk that can be written, or change the permissions of the "
+    "folder and its files"
+)
+_ADVICE = {errno.EIO: FAILING_DISK, errno.ENOSPC: FULL_DISK}
+_DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 _log = logging.getLogger("fala.store")
 
@@ -94,7 +102,8 @@ def device_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise DeviceError(f"{path}: {failure(error)}") from error
+        advice = f"; {NO_PERMISSION}" if error.errno in _DENIED else ""
+        raise DeviceError(f"{path}: {failure(error)}{advice}") from error
 
 
 def write_atomically(path: Path, write: Callable[[Path], object]) -> None:

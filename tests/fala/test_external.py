@@ -173,6 +173,8 @@ def test_items_need_no_encoder(tmp_path, external, functions, labels):
         np.testing.assert_allclose(device.predict(probes), expected[0], atol=1e-6)
         assert embedded(folder, external["mid"]) == set(TEXTS)
         assert device.forget(where=lambda row: row.example == TEXTS[0]) == 1
+        with pytest.raises(EncoderError, match=r"^texts and keys .* encoder cloud 1: pass its"):
+            device.predict([*probes, *TEXTS[:3]])
     with Device.open(folder) as device:
         with pytest.raises(EncoderError, match=r"encoder=\{'cloud 2'"):
             device.replace(external["new"])  # some texts are to be embedded

@@ -78,7 +78,7 @@ with fala.Device.open(folder / "device") as device:
 
 
 def test_the_command_works_in_a_base_install(tmp_path):
-    code = "from fala.playground.command import main; main()"
+    code = "from fala_command import replace; replace()"
     (tmp_path / "rows.jsonl").write_text(jsonl(data_rows()))
     arguments = ("--old", "glove", "--new", "bert", "--budget", 20)
     printed = run(code, *arguments, "--data", tmp_path / "rows.jsonl")

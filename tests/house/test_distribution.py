@@ -71,13 +71,17 @@ def test_the_wheel_has_the_three_packages_and_the_plugin(archives):
     assert {f"{package.name}/py.typed" for package in PACKAGES} < names
 
 
-def test_pytest_finds_the_fixtures(archives):
+def test_the_wheel_has_the_fixtures_and_the_programs(archives):
     """In an installation; the tests of this checkout load the plugin in ``conftest.py``."""
     with zipfile.ZipFile(archives[0]) as archive:
         (name,) = [name for name in archive.namelist() if name.endswith("entry_points.txt")]
         entries = configparser.ConfigParser()
         entries.read_string(archive.read(name).decode())
     assert dict(entries["pytest11"]) == {"pytest_fala": "pytest_fala"}
+    # It imports the other modules of a command, so that Ctrl-C prints no traceback.
+    assert {script.partition(":")[0] for script in entries["console_scripts"].values()} == {
+        "fala_command"
+    }
 
 
 def test_the_source_archive_has_the_tables_and_no_records(archives):

@@ -130,8 +130,8 @@ class ExternalEncoder:
         """The embeddings by the app's function, checked."""
         if self._function is None:
             raise EncoderError(
-                f"the release is for the app's own encoder {self._name}, and no command has it: "
-                f"pass the function as encoder=, or as encoder={{{self._name!r}: function}}, to "
+                f"texts and keys are embedded by the app's own encoder {self._name}: "
+                f"pass its function as encoder=, or as encoder={{{self._name!r}: function}}, to "
                 "Device.create or Device.open; or pass fala.Item objects"
             )
         try:

@@ -86,7 +86,7 @@ class _Interruption(_Failure):
 def _errors_in_one_line(ctx: click.Context, extra: str | None) -> Iterator[None]:
     program = ctx.find_root().info_name
     try:
-        with _dropped_interrupts_repeated():
+        with dropped_interrupts_repeated():
             yield
     except FalaError as error:
         # An error that Ctrl-C caused, with advice on how to resume.
@@ -112,7 +112,7 @@ def _errors_in_one_line(ctx: click.Context, extra: str | None) -> Iterator[None]
 
 
 @contextmanager
-def _dropped_interrupts_repeated() -> Iterator[None]:
+def dropped_interrupts_repeated() -> Iterator[None]:
     """Repeat a Ctrl-C that arrives in a callback whose errors Python drops.
 
     Every import ends with such a callback, and a command imports hundreds of modules.

@@ -13,7 +13,7 @@ from fala.files import device_errors, keep_private
 from fala.slots.bundles import BUNDLES, install, open_release, vendor_record
 from fala.slots.erasing import finish_erasing, tidy
 from fala.slots.folder import Folder
-from fala.slots.health import REBUILT, STORE
+from fala.slots.health import REBUILT, STORE, check_access
 from fala.slots.task import Task
 from fala.slots.validation import validate
 from fala.slots.versions import note_version
@@ -119,12 +119,13 @@ def _opened(path: Path, store: Store, encoders: Encoders) -> Folder:
 
     Raises:
         BundleError: It is.
-        DeviceError: The store is damaged.
+        DeviceError: The store is damaged, or the release may not be read.
     """
     folder = Folder(path, store, encoders)
     try:
         _ = Task(folder).active
     except BundleError as error:
+        check_access(error, path / BUNDLES)
         raise type(error)(f"{error}; {doctor(path)}") from error
     return folder
 

@@ -76,9 +76,10 @@ def finish_erasing(folder: Path) -> bool:
         DeviceError: A file cannot be deleted; the others are.
     """
     mark = folder / ERASING
-    try:
+    with device_errors(folder):
         if not mark.exists():
             return False
+    try:
         for file in folder.glob(f"*{STORE}*"):
             if file != mark:
                 _delete(file)

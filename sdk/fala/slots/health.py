@@ -12,6 +12,7 @@ from pathlib import Path
 from fala.bundle.reading import Bundle
 from fala.errors import BundleError, DeviceError, printable
 from fala.examples import MATCHING
+from fala.files import device_errors
 from fala.model.heads import Head
 from fala.slots.bundles import BUNDLES, bundle_path, open_adapter, open_any, vendor_record
 from fala.slots.open_slot import OpenSlot, lazy_backbone
@@ -133,7 +134,7 @@ def diagnose(folder: Path, source: sqlite3.Connection | None, codec: Codec) -> H
         health.unfinished = True
         health.store = ["its creation was never finished; call Device.create again"]
         return health
-    for file in sorted((folder / BUNDLES).glob("*.fala")):
+    for file in _bundles(folder):
         health.bundles[file.name] = _fault(file)
     _find_usable(health)
     health.store += problems
@@ -148,12 +149,44 @@ def diagnose(folder: Path, source: sqlite3.Connection | None, codec: Codec) -> H
     return health
 
 
+def _bundles(folder: Path) -> Sequence[Path]:
+    """The files of a device's bundles.
+
+    Raises:
+        DeviceError: They cannot be listed; ``Path.glob`` would return none.
+    """
+    bundles = folder / BUNDLES
+    if not bundles.is_dir():
+        return []
+    with device_errors(bundles):
+        return sorted(file for file in bundles.iterdir() if file.suffix == ".fala")
+
+
 def _fault(file: Path) -> str:
     try:
         digest = open_any(file)[0].digest
     except BundleError as error:
+        check_access(error, file)
         return str(error).removeprefix(printable(f"{file}: "))
     return "" if digest == file.stem else "not the bundle that was installed"
+
+
+def check_access(error: BaseException | None, file: Path) -> None:
+    """Raise an error of access to a bundle: the bundle is not damaged.
+
+    Args:
+        error: The error of opening it.
+        file: The bundle, or the folder of all.
+
+    Raises:
+        DeviceError: It is one of access.
+    """
+    while error is not None:
+        missing = isinstance(error, FileNotFoundError | IsADirectoryError)
+        if isinstance(error, OSError) and not missing:
+            with device_errors(file):
+                raise error
+        error = error.__cause__
 
 
 def _find_usable(health: Health) -> None:
@@ -200,6 +233,7 @@ def _usable_of(health: Health, adapter: str, bases: Sequence[OpenSlot]) -> list[
             health.slots[name] = ""
             continue
         except (BundleError, DeviceError) as error:
+            check_access(error, folder / BUNDLES)
             problem, _, _ = str(error).partition("; fala-device")
             problem = problem.removeprefix(printable(f"{folder / STORE}: "))
             health.slots[name] = problem.removeprefix(f"slot {name} is damaged: ")

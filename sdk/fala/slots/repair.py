@@ -24,6 +24,7 @@ from fala.slots.health import (
     choose_adapters,
     diagnose,
 )
+from fala.store.access import access_error, is_access
 from fala.store.database import BUSY_TIMEOUT_MS, check_regular
 from fala.store.encryption import PLAIN, Codec
 from fala.store.slots import slots_of
@@ -133,7 +134,11 @@ def _opened(folder: Path, *, exclusive: bool = False) -> Iterator[sqlite3.Connec
                 _lock(source)
             yield source
     except sqlite3.Error as error:
+        if is_access(error):
+            raise access_error(store, error) from error
         raise DeviceError(f"{store}: {error}; {FAILING_DISK}") from error
+    except MemoryError as error:
+        raise DeviceError(f"{store}: there is not enough memory to read it") from error
 
 
 def _needs_change(health: Health) -> bool:
@@ -232,11 +237,9 @@ def _lock(connection: sqlite3.Connection) -> None:
     """Lock out other writers; a file too damaged to lock cannot be written either."""
     try:
         connection.execute("BEGIN IMMEDIATE")
-    except sqlite3.OperationalError as error:
-        if "locked" in str(error):
+    except sqlite3.DatabaseError as error:
+        if is_access(error):
             raise
-    except sqlite3.DatabaseError:
-        pass
 
 
 def _exchange(folder: Path) -> str:

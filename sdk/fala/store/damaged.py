@@ -12,6 +12,7 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
+from fala.store.access import integrity, is_access
 from fala.store.schema import MIGRATIONS, apply, check_newer
 
 #: Problems of one kind to list, at most.
@@ -39,10 +40,12 @@ class Problems(list[str]):
 
     @contextlib.contextmanager
     def noted(self, subject: str) -> Iterator[None]:
-        """Note an error of reading as a problem."""
+        """Note an error of reading as a problem; one of access is raised."""
         try:
             yield
         except (sqlite3.Error, ValueError, RecursionError) as error:
+            if is_access(error):
+                raise
             named = isinstance(error, sqlite3.Error) or type(error) is ValueError
             self.note(subject, error if named else type(error).__name__)
 
@@ -62,9 +65,8 @@ def readable(
     try:
         if source is not None and _is_unreadable(source):
             problems.note("its header is damaged")
-            with contextlib.suppress(OSError):
-                _repair_header(path, repaired)
-                source = None
+            _repair_header(path, repaired)
+            source = None
         if source is not None:
             yield source
             return
@@ -82,10 +84,10 @@ def _is_unreadable(source: sqlite3.Connection) -> bool:
     source.execute("PRAGMA writable_schema = ON")
     try:
         source.execute("PRAGMA schema_version").fetchone()
-    except sqlite3.OperationalError:  # in use
-        return False
-    except sqlite3.DatabaseError:
-        return True
+    except sqlite3.DatabaseError as error:
+        if is_access(error):
+            raise
+        return not isinstance(error, sqlite3.OperationalError)
     return False
 
 
@@ -133,9 +135,8 @@ def copy_readable(
         check_newer(version, str(path))
         source.execute("PRAGMA cell_size_check = ON")
         columns = _columns(source)
-        for (line,) in source.execute(f"PRAGMA integrity_check({_MOST})").fetchall():
-            if line != "ok":
-                problems.note(line)
+        for line in integrity(source, _MOST):
+            problems.note(line)
         for table, *_ in source.execute("PRAGMA foreign_key_check").fetchmany(_MOST):
             problems.note(table, "a row that belongs to none")
     copy.execute("BEGIN")

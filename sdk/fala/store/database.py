@@ -11,8 +11,9 @@ from pathlib import Path
 from threading import RLock, get_ident
 
 from fala.errors import DeviceError
-from fala.files import FAILING_DISK, device_errors, keep_private
+from fala.files import device_errors, keep_private
 from fala.forks import keep_in_forks
+from fala.store.access import access_error, is_access
 from fala.store.digests import Digests
 from fala.store.encryption import PLAIN, Codec, check_mark, rotate
 from fala.store.schema import migrate
@@ -215,14 +216,15 @@ class Database:
             yield
         except sqlite3.Error as error:
             self._check_exchanged()
+            if is_access(error):
+                raise access_error(self.path, error) from error
             reason = str(error).partition(" with text ")[0]  # the user's data follows
             usual = isinstance(
                 error, sqlite3.OperationalError | sqlite3.IntegrityError | sqlite3.ProgrammingError
             )
             missing = reason.startswith(("no such", "Could not decode", "duplicate column"))
             if usual and not missing:
-                advice = f"; {FAILING_DISK}" if reason == "disk I/O error" else ""
-                raise DeviceError(f"{self.path}: {reason}{advice}") from error
+                raise DeviceError(f"{self.path}: {reason}") from error
             raise DeviceError(damaged(self.path, f"is damaged: {reason}")) from error
         except UnicodeDecodeError as error:  # SQLite's message quotes invalid UTF-8
             raise DeviceError(damaged(self.path, "is damaged: its schema is not UTF-8")) from error

@@ -15,6 +15,7 @@ import json
 import sqlite3
 from collections import Counter
 
+from fala.store.access import integrity, is_access
 from fala.store.encryption import PLAIN, Codec
 from fala.store.schema import TABLES
 
@@ -106,10 +107,11 @@ class Digests:
         """Whether the rows of a table have this digest, and its indexes fit them."""
         try:
             # Indexes, too, are pages of the file.
-            checked = self._db.execute(f"PRAGMA integrity_check({table})").fetchall()
-            return self._of_rows(table) == digest and checked == [("ok",)]
-        except sqlite3.Error:  # a damaged page
-            return False
+            return not integrity(self._db, table) and self._of_rows(table) == digest
+        except sqlite3.Error as error:
+            if is_access(error):
+                raise
+            return False  # a damaged page
 
     def _of_rows(self, table: str) -> int:
         """The digest of the rows of a table."""

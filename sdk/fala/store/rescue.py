@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fala.errors import DeviceError
+from fala.store.access import is_access
 from fala.store.columns import adapter_named, floats, optional_number, optional_text, text, whole
 from fala.store.damaged import Problems, copy_readable, readable
 from fala.store.database import Database
@@ -179,6 +180,8 @@ class _Cleaning:
         try:
             edited = {*Digests(self._source, self._codec).edited()}
         except (ValueError, sqlite3.Error) as error:
+            if is_access(error):
+                raise
             self._problems.note("digests", error)
             return {*COUNTED}
         for table in sorted(edited):
@@ -208,7 +211,7 @@ class _Cleaning:
         rows = [row for row in self._rows(_TEXTS) if _is_readable(self._codec, row)]
         texts = [text_of(self._codec, *row) for row in rows]
         if not texts:  # a device that keeps no texts must not start to
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(FileNotFoundError):
                 data = self._path.read_bytes().decode("latin-1")
                 texts = [match[0] for match in NAME.finditer(data)]
         names = guessed_names(texts)

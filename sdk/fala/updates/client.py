@@ -14,7 +14,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 from tuf.api import exceptions
-from tuf.api.metadata import TargetFile
+from tuf.api.metadata import Metadata, Root, TargetFile
 from tuf.ngclient import Updater, UpdaterConfig
 
 from fala.bundle.manifest import MAX_VERSION, Manifest
@@ -32,7 +32,7 @@ from fala.errors import (
     safe_line,
     shown,
 )
-from fala.files import failure
+from fala.files import bytes_or_file, failure
 from fala.updates import METADATA, TARGETS, release_path
 from fala.updates.fetcher import Fetcher
 from fala.updates.limits import UpdateLimits
@@ -40,8 +40,8 @@ from fala.updates.limits import UpdateLimits
 #: The folder of a device with the metadata of its vendor's repository, and unfinished downloads.
 UPDATES = "updates"
 
-#: Bytes of the largest trusted root that is read: one with some keys is a few kilobytes.
-MAX_ROOT_BYTES = 512_000
+# Bytes of the largest root that is read: one with some keys is a few kilobytes.
+_ROOT_BYTES = 512_000
 _TIMESTAMP_BYTES = 16_384
 # The digest becomes a file's name.
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -125,6 +125,29 @@ def repository_url(url: object) -> str:
     )
 
 
+def trusted_root(root: object) -> bytes:
+    """The trusted root that the app pins, before any download.
+
+    Args:
+        root: Its bytes, or the file.
+
+    Raises:
+        DataError: It cannot be read, or is not a repository's root.
+    """
+    name = "root (the trusted root)"
+    data = bytes_or_file(root, name, _ROOT_BYTES)
+    file = "these bytes are" if isinstance(root, bytes | bytearray) else f"{root} is"
+    message = f"{name}: {file} not the root.json of a repository (REPO/metadata/1.root.json)"
+    try:
+        metadata: Metadata[Root] = Metadata.from_bytes(data)
+        if not isinstance(metadata.signed, Root):
+            raise DataError(f"{message}, but its {metadata.signed.type}")
+        metadata.signed.verify_delegate(Root.type, metadata.signed_bytes, metadata.signatures)
+    except exceptions.RepositoryError as error:
+        raise DataError(f"{message}: {safe_line(error)}") from error
+    return data
+
+
 def _newer(folder: Path, source: Source, limits: UpdateLimits, progress: Progress) -> Path | None:
     fetcher = Fetcher(source.url, limits)
     progress("look", 0, 1)
@@ -165,7 +188,7 @@ def _target(
 ) -> TargetFile | None:
     metadata = folder / METADATA
     config = UpdaterConfig(
-        root_max_length=min(MAX_ROOT_BYTES, limits.metadata_bytes),
+        root_max_length=min(_ROOT_BYTES, limits.metadata_bytes),
         timestamp_max_length=min(_TIMESTAMP_BYTES, limits.metadata_bytes),
         snapshot_max_length=limits.metadata_bytes,
         targets_max_length=limits.metadata_bytes,

@@ -1,14 +1,17 @@
 """The command ``fala``: its list of commands, without imports, and the commands."""
 
+import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import click
 import pytest
 from click.shell_completion import BashComplete
 
 import fala_command
+import warm
 from fala.cli.commands import Command
 from fala.playground.releases import BUILT_IN
 from program import Program
@@ -40,7 +43,7 @@ except SystemExit:
 
 @pytest.mark.parametrize("part", fala_command.PARTS, ids=lambda part: part.name)
 def test_a_command_and_the_list_have_the_same_description(part):
-    assert part.load().help.partition("\n")[0] == part.short_help
+    assert part.load("fala").help.partition("\n")[0] == part.short_help
     shown = PROGRAM.works(part.name, "-h")
     assert shown.stderr == ""
     assert shown.stdout.startswith(f"Usage: fala {part.name} ")
@@ -101,6 +104,46 @@ def test_completion_covers_all_programs(shell):
     printed = PROGRAM.works("completion", shell).stdout
     for program in ("fala", "fala-replace", "fala-device", "fala-export", "fala-sim"):
         assert f"_{program.replace('-', '_').upper()}_COMPLETE" in printed
+
+
+PROGRAMS = [part.program for part in fala_command.PARTS if part.program]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_ctrl_c_while_a_program_is_imported_ends_in_one_line(program):
+    name = program.partition("-")[2]
+    code = f"import fala_command; fala_command.{name}()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, "--help"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    maps = Path(f"/proc/{process.pid}/maps")
+    warm.until(lambda: "numpy" in maps.read_text(), process)
+    process.send_signal(signal.SIGINT)
+    printed, errors = process.communicate(timeout=60)
+    assert (process.returncode, printed) == (130, "")
+    assert errors.endswith(": interrupted\n") and errors.count("\n") == 1
+
+
+def test_ctrl_c_while_click_is_imported_prints_no_traceback(tmp_path):
+    (tmp_path / "click.py").write_text("raise KeyboardInterrupt")
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import fala_command"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_program_that_is_not_installed_is_reported_in_one_line(program, monkeypatch, capsys):
+    (part,) = (part for part in fala_command.PARTS if part.program == program)
+    monkeypatch.setattr(part, "where", "fala.no_such_module:command")
+    with pytest.raises(SystemExit) as ended:
+        getattr(fala_command, program.partition("-")[2])()
+    errors = capsys.readouterr().err
+    assert ended.value.code == 1 and errors.count("\n") == 1
+    assert errors.startswith(f"{program}: '{program}' is not installed: ")
 
 
 def test_a_ctrl_c_that_python_drops_in_a_callback_ends_the_command():

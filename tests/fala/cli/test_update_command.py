@@ -126,7 +126,7 @@ def test_ctrl_c_interrupts_a_download_that_resumes(path, vendor, server):
         time.sleep(3)
 
     server.special[name] = slow
-    code = "from fala.cli.device import main; main()"
+    code = "from fala_command import device; device()"
     child = subprocess.Popen(
         [sys.executable, "-c", code, "update", path, server.address, "--root", vendor.root],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,

@@ -167,6 +167,22 @@ def test_unreadable_rows_affect_no_other_row(folder, replaced):
     assert Device.examine(folder).whole
 
 
+def test_forgetting_deletes_the_damaged_store(folder):
+    """It has the forgotten text, too; what was readable is in the new store."""
+    execute_unchecked(folder, "UPDATE examples SET label = x'ff' WHERE id = 1")
+    report = Device.repair(folder)
+    aside = folder / report.aside
+    with Device.open(folder) as device:
+        device.remember(["later"], ["1"])
+        first, *others = device.examples()
+        assert first.example.encode() in aside.read_bytes()
+        assert device.forget([10**6]) == 0 and aside.is_file()  # unknown: nothing is forgotten
+        assert device.forget([first]) == 1 and not aside.exists()
+        assert {*device.examples()} == {*others}
+        for file in folder.rglob("*"):
+            assert not file.is_file() or first.example.encode() not in file.read_bytes()
+
+
 def test_missing_settings_are_written_again(folder):
     execute_unchecked(folder, "DELETE FROM device")
     with pytest.raises(DeviceError, match=r"damaged.*doctor"):

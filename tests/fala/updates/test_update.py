@@ -1,5 +1,6 @@
 """An honest vendor: newer releases are installed once; interrupted downloads resume."""
 
+import json
 import os
 import signal
 import subprocess
@@ -19,11 +20,11 @@ from fala.errors import (
     DataError,
     DeviceError,
     DownloadError,
-    UntrustedUpdateError,
     UpdateError,
     WorseModelError,
 )
 from fala.personal.budget import Budget
+from fala.playground.releases import sample_release
 from fala.updates.limits import UpdateLimits
 from vendors import Threshold, Vendor, target_in
 
@@ -319,8 +320,9 @@ ARGUMENTS = [
     ({"root": None}, DataError, "trusted root"),
     ({"root": "no/such/file"}, DataError, "no/such/file"),
     ({"root": "a\0b"}, DataError, "root"),
-    ({"root": b"{}"}, UntrustedUpdateError, "not what the vendor signed"),
-    ({"root": b"\xff" * 99}, UntrustedUpdateError, "not what the vendor signed"),
+    ({"root": b"{}"}, DataError, "these bytes are not the root.json of a repository"),
+    ({"root": b"\xff" * 99}, DataError, "these bytes are not the root.json of a repository"),
+    ({"root": sample_release("glove")}, DataError, "glove.fala is not the root.json"),
     ({"product": "News"}, DataError, "product is a name"),
     ({"product": "../x"}, DataError, "product is a name"),
     ({"product": 3}, DataError, "product is a name"),
@@ -329,6 +331,18 @@ ARGUMENTS = [
     ({"limits": 5}, BudgetError, "UpdateLimits"),
     ({"progress": 5}, DataError, "progress"),
 ]
+
+
+@pytest.mark.parametrize("name", ["timestamp.json", "unsigned"])
+def test_another_file_than_the_root_is_not_blamed_on_the_server(device, vendor, tmp_path, name):
+    file = vendor.root.parent / name
+    if name == "unsigned":
+        root = json.loads(vendor.root.read_bytes())
+        file = tmp_path / name
+        file.write_text(json.dumps({**root, "signatures": []}))
+    with pytest.raises(DataError, match=f"{name} is not the root.json of a repository") as caught:
+        device.update("http://fala.invalid", root=file)
+    assert "fala.invalid" not in str(caught.value)
 
 
 def test_wrong_arguments_are_rejected(device, vendor, server):

@@ -1,0 +1,212 @@
+"""Folders that a process may not read or write: they are not damaged, and nothing changes."""
+
+import contextlib
+import errno
+import os
+import shutil
+import sqlite3
+import tempfile
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from bridged import TEXTS
+from fala.device import Device
+from fala.errors import DeviceError
+from fala.slots.health import STORE
+from fala.store.access import integrity
+from fala.testing import counted, failing_disk
+from full_disk import files_of_at_most
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="permissions of POSIX")
+
+#: The user's id if the tests run as root, whom no permission stops.
+NOBODY = 65534
+KEY = bytes(32)
+
+
+@contextlib.contextmanager
+def as_user():
+    """Become a user whom permissions stop."""
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(user)
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory, releases, labels):
+    """Folders of killed devices, whose rows are in the log: plain, and encrypted."""
+    base = tmp_path_factory.mktemp("killed")
+    for name, key in (("plain", None), ("encrypted", lambda: KEY)):
+        with Device.create(base / f"{name}-open", releases["old"], key=key) as device:
+            device.learn(TEXTS, labels)
+            shutil.copytree(base / f"{name}-open", base / name)
+    return base
+
+
+@pytest.fixture(params=["plain", "encrypted"])
+def device(request, killed):
+    """The folder of a user's killed device, and the arguments to open it."""
+    key = None if request.param == "plain" else lambda: KEY
+    with tempfile.TemporaryDirectory(prefix="fala-") as base:  # others may not enter tmp_path
+        Path(base).chmod(0o755)
+        folder = shutil.copytree(killed / request.param, Path(base) / "device")
+        # The user's, with all modules loaded.
+        if os.geteuid() == 0:
+            for file in (folder, *folder.rglob("*")):
+                os.chown(file, NOBODY, NOBODY)
+        assert (folder / STORE).stat().st_size == 4096
+        yield folder, {"key": key}
+
+
+def contents(folder):
+    return {
+        file.relative_to(folder): file.read_bytes() for file in folder.rglob("*") if file.is_file()
+    }
+
+
+def check_whole(folder, options):
+    """Nothing of a device is lost."""
+    report = Device.examine(folder, **options)
+    assert (report.whole, report.examples, report.labelled) == (True, 90, 90)
+    with Device.open(folder, **options) as device:
+        assert len(list(device.examples())) == 90
+    assert not [*folder.glob("damaged-*"), *folder.glob("*rebuilt-*")]
+
+
+CALLS = (Device.examine, Device.repair, Device.open)
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "calls"),
+    [
+        (STORE, 0, CALLS), (f"{STORE}-wal", 0, CALLS), (f"{STORE}-shm", 0, CALLS),
+        (".", 0, CALLS), ("bundles", 0, CALLS), ("bundles", 0o400, CALLS[:2]),
+        ("bundles/*", 0, CALLS[:2]),
+    ],
+)  # fmt: skip
+def test_a_file_that_may_not_be_read_is_no_damage(device, name, mode, calls):
+    folder, options = device
+    (file,) = folder.glob(name) if name.endswith("*") else [folder / name]
+    usual = file.stat().st_mode
+    file.chmod(mode)
+    for call in calls:
+        with as_user(), pytest.raises(DeviceError) as raised:
+            call(folder, **options)
+        message = str(raised.value)
+        named = (file if mode == 0 else next((folder / "bundles").iterdir(), file)).name
+        assert named in message and "change the permissions" in message
+        assert "damage" not in message
+    file.chmod(usual)
+    check_whole(folder, options)
+
+
+def test_a_store_that_may_only_be_read_is_whole(device):
+    folder, options = device
+    (folder / STORE).chmod(0o400)
+    with as_user():
+        for call in CALLS[:2]:
+            assert call(folder, **options).whole
+    (folder / STORE).chmod(0o600)
+    check_whole(folder, options)
+
+
+@pytest.mark.parametrize("ends", [["-shm"], ["-shm", "-wal"]])
+def test_a_folder_that_may_not_be_written_is_no_damage(device, ends):
+    folder, options = device
+    if "-wal" in ends:
+        Device.open(folder, **options).close()
+    for end in ends:
+        (folder / f"{STORE}{end}").unlink(missing_ok=True)
+    before = contents(folder)
+    folder.chmod(0o500)
+    for call in CALLS:
+        with as_user(), pytest.raises(DeviceError, match=f"not read and write {folder.name}; use"):
+            call(folder, **options)
+    folder.chmod(0o700)
+    assert contents(folder) == before
+    check_whole(folder, options)
+
+
+def test_a_full_disk_is_no_damage(device):
+    folder, options = device
+    (folder / f"{STORE}-shm").unlink()
+    for call in CALLS:
+        with files_of_at_most(0), pytest.raises(DeviceError, match="I/O error; free some space"):
+            call(folder, **options)
+    check_whole(folder, options)
+
+
+def test_a_shortage_of_memory_is_no_damage(device, monkeypatch):
+    folder, options = device
+
+    def fail(*arguments):
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("fala.slots.repair.diagnose", fail)
+        for call in CALLS[:2]:
+            with pytest.raises(DeviceError, match="not enough memory"):
+                call(folder, **options)
+    check_whole(folder, options)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_repair_on_a_failing_disk_loses_nothing(device, tmp_path, damaged, error):
+    """At whatever operation it fails, the next repair has all that the first one had."""
+    folder, options = device
+    if damaged:
+        with closing(sqlite3.connect(folder / STORE)) as db, db:
+            db.execute("UPDATE active SET slot = 'b'")
+
+    def copy(name):
+        return shutil.copytree(folder, tmp_path / name)
+
+    with counted(copy("counted")) as operations:
+        Device.repair(tmp_path / "counted", **options)
+    for at in range(1, len(operations) + 1):
+        with failing_disk(path := copy(str(at)), at, error), contextlib.suppress(DeviceError):
+            Device.examine(path, **options)
+            Device.repair(path, **options)
+        report = Device.repair(path, **options)
+        assert (report.whole, report.examples, report.labelled) == (True, 90, 90)
+        if not damaged:
+            check_whole(path, options)
+
+
+def test_a_damaged_store_that_cannot_be_copied_stays(device):
+    folder, options = device
+    Device.open(folder, **options).close()
+    file = folder / STORE
+    file.write_bytes(bytes(16) + file.read_bytes()[16:])
+    for call in CALLS[:2]:
+        with files_of_at_most(10_000), pytest.raises(DeviceError, match="File too large"):
+            call(folder, **options)
+    assert Device.repair(folder, **options).examples == 90
+
+
+def test_an_unread_page_is_no_damage():
+    class Connection:
+        def __init__(self, *lines):
+            self.lines = lines
+
+        def execute(self, query):
+            assert query == "PRAGMA integrity_check(3)"
+            return self
+
+        def fetchall(self):
+            return [(line,) for line in self.lines]
+
+    assert integrity(Connection("ok"), 3) == []
+    lines = ["Tree 4 page 7: unable to get the page. error code=11", "row 1 missing from index"]
+    assert integrity(Connection(*lines), 3) == lines
+    for code in (10, 266):
+        with pytest.raises(sqlite3.OperationalError, match="disk I/O error"):
+            integrity(Connection(f"Page 7: unable to get the page. error code={code}"), 3)
