@@ -150,11 +150,6 @@ def rollback(folder: Path, as_json: bool) -> None:
     _print(as_json, {"old": old, "new": new}, [f"{old} -> {new}"])
 
 
-def main() -> None:
-    """Run the command."""
-    command()
-
-
 def _changed(folder: Path, change: Callable[[Device], object]) -> tuple[str, bool, str]:
     """Change the active release: its name, whether it was on trial, and the name afterwards."""
     with Device.open(folder) as device:

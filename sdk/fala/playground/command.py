@@ -215,11 +215,6 @@ def command(**arguments: Any) -> None:  # noqa: ANN401
         _replace_on_device(options, options.device)
 
 
-def main() -> None:
-    """Run the command."""
-    command()
-
-
 def _walk(options: Options) -> None:
     """Simulate the vendor and all users, and print the figures."""
     if options.new is None:
