@@ -41,6 +41,7 @@ from fala.errors import (
     UnknownAdapterError,
     UntrustedUpdateError,
     UpdateError,
+    UsageError,
     WorseModelError,
 )
 from fala.examples import Example, Item, Match, Pair
@@ -133,6 +134,7 @@ __all__ = [
     "UntrustedUpdateError",
     "UpdateError",
     "UpdateLimits",
+    "UsageError",
     "WorseModelError",
     "add_bridge",
     "add_prior",

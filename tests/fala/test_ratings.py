@@ -13,11 +13,11 @@ from fala import (
     BundleMismatchError,
     DataError,
     Device,
+    UsageError,
     WorseModelError,
 )
 from fala.bundle.reading import Bundle
 from fala.bundle.writing import write_release
-from fala.errors import UsageError
 from fala.model.heads import Head
 from fala.model.links import Rating
 from fala.release import fit_head, write_external

@@ -15,10 +15,11 @@ from fala import (
     BundleMismatchError,
     DataError,
     Device,
+    UsageError,
 )
 from fala.bundle.reading import Bundle
 from fala.bundle.writing import add_prior, write_release
-from fala.errors import DimensionError, UsageError
+from fala.errors import DimensionError
 from fala.model.heads import Head
 from fala.model.links import TAGS as LINK
 from fala.model.prior import PopulationPrior

@@ -6,6 +6,7 @@ import pytest
 
 import checkout
 import fala
+import fala.errors
 from checkout import ROOT, names_used
 from imports import python_files
 
@@ -58,6 +59,11 @@ def test_every_public_name_is_documented_and_every_error_is_falas():
     for name in set(fala.__all__) - {"Example", "Progress"}:
         assert getattr(fala, name).__doc__
         assert not name.endswith("Error") or issubclass(getattr(fala, name), fala.FalaError)
+
+
+def test_every_error_is_a_public_name():
+    errors = {name for name in vars(fala.errors) if name.endswith("Error")}
+    assert errors - set(fala.__all__) == set()
 
 
 # The mark of tests on real data

@@ -7,8 +7,7 @@ import pytest
 
 from adapter_releases import PROBES, TEXTS, labels_of, write_release_for_adapters
 from bundles import DIMENSION, make_head
-from fala import Budget, BundleMismatchError, DataError, Device, Match
-from fala.errors import UsageError
+from fala import Budget, BundleMismatchError, DataError, Device, Match, UsageError
 from fala.model.heads import Head
 from fala.model.links import TAGS, Rating
 from tasks import write_task
