@@ -11,8 +11,17 @@ from typing import SupportsIndex, TypedDict, TypeVar, cast, get_args
 
 from fala.bundle.manifest import PRODUCT
 from fala.bundle.signature import Trust
-from fala.errors import BudgetError, DataError, DeviceError, UsageError, shown, word_of
-from fala.examples import MATCHING, Example, Match, check_examples, fault, items_of
+from fala.errors import (
+    BudgetError,
+    DataError,
+    DeviceError,
+    UsageError,
+    counted,
+    shown,
+    type_of,
+    word_of,
+)
+from fala.examples import MATCHING, Example, Match, check_examples, fault, items_of, listed
 from fala.files import path_of
 from fala.model.links import Label, label_name
 from fala.personal.budget import Budget, Progress
@@ -152,7 +161,7 @@ def adapters_of(values: NewAdapters) -> list[pathlib.Path] | dict[str, pathlib.P
     """
     if isinstance(values, Mapping):
         return {adapter_name(name): path_of(file, "adapters") for name, file in values.items()}
-    return [path_of(file, "adapters") for file in listed(values, "adapters")]
+    return [path_of(file, "adapters") for file in listed(values, "adapters", ordered=False)]
 
 
 def check_items(examples: Iterable[Example], active: OpenSlot) -> None:
@@ -197,7 +206,7 @@ def labelled_of(
     if labels is not None:
         values = listed(labels, "labels")
     if len(values) != len(checked):
-        raise DataError(f"{len(checked)} examples, but {len(values)} labels")
+        raise DataError(f"{counted(len(checked), 'example')}, but {counted(len(values), 'label')}")
     head.label_shares(values)
     return checked, [head.link.spelled(label) for label in values]
 
@@ -267,21 +276,6 @@ def product_of(value: str | None) -> str | None:
     return value
 
 
-def listed(values: Iterable[Item], name: str) -> list[Item]:
-    """Values as a list; any iterable is read once.
-
-    Raises:
-        DataError: They are not iterable, or one text; names the argument.
-    """
-    if isinstance(values, str | bytes):
-        raise DataError(f"{name} are a sequence, not one text")
-    try:
-        return list(values)
-    except TypeError as error:
-        # Not the value itself: it may be a text of the user.
-        raise DataError(f"{name} are a sequence, not a {type(values).__name__}") from error
-
-
 def ids_where(
     ids: Iterable[int | StoredExample] | None,
     where: Callable[[StoredExample], object] | None,
@@ -308,11 +302,11 @@ def ids_of(values: Iterable[int | StoredExample]) -> list[int]:
         DataError: One is neither.
     """
     numbers: list[int] = []
-    for value in listed(values, "ids"):
+    for value in listed(values, "ids", ordered=False):
         number = _whole(value.id if isinstance(value, StoredExample) else value)
         if number is None:
             raise DataError(
-                f"an example's id is a whole number, not a {type(value).__name__}; "
+                f"an example's id is a whole number, not {type_of(value)}; "
                 "Device.examples returns examples with their ids"
             )
         numbers.append(number)

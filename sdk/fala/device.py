@@ -33,7 +33,7 @@ from fala.arguments import (
 )
 from fala.backbones.external import Encoder, Encoders
 from fala.bundle.signature import Trust
-from fala.errors import DataError, DeviceError, MissingExtraError, UsageError, shown
+from fala.errors import DataError, DeviceError, MissingExtraError, UsageError, shown, type_of
 from fala.examples import Example, check_examples, texts_of
 from fala.files import path_of
 from fala.model.active import ActiveModel
@@ -646,7 +646,7 @@ class Device:
             ['buy my coins now', 'you absolute clown']
         """
         if not isinstance(labelled, bool | None):
-            raise DataError(f"labelled is True, False or None, not a {type(labelled).__name__}")
+            raise DataError(f"labelled is True, False or None, not {type_of(labelled)}")
         task = self._learner(adapter).task
         store, spelled = task.store, task.active.model.head.link.spelled(label)
         with_text = store.texts.kept

@@ -42,8 +42,25 @@ def shown(value: object) -> str:
     try:
         text = repr(value)
     except Exception:  # a number of thousands of digits, or an object whose repr fails
-        return f"a {type(value).__name__}"
+        return type_of(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def type_of(value: object) -> str:
+    """A value's type with its article, for an error: "an int"."""
+    return "None" if value is None else with_article(type(value).__name__)
+
+
+def with_article(noun: str) -> str:
+    """A noun after "a" or "an", by its first letter."""
+    # "an n-d-array", and "a uint8".
+    an = noun == "ndarray" or noun[:1].lower() in "aeio"
+    return f"an {noun}" if an else f"a {noun}"
+
+
+def counted(count: int, noun: str) -> str:
+    """A number of things: "1 label", "2 labels"."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 class FalaError(Exception):

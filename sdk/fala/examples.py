@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fala.errors import DataError, shown
+from fala.errors import DataError, shown, type_of
+
+Value = TypeVar("Value")
 
 #: The separator of a pair's two segments: ASCII's record separator, which counts as white space
 #: where a text is split into words.
@@ -187,14 +190,7 @@ class Match:
     candidate: str
 
     def __post_init__(self) -> None:
-        if isinstance(self.history, str | bytes):
-            raise DataError("a history is a sequence of texts, not one text")
-        try:
-            object.__setattr__(self, "history", tuple(self.history))
-        except TypeError as error:
-            raise DataError(
-                f"a history is a sequence of texts, not {shown(self.history)}"
-            ) from error
+        object.__setattr__(self, "history", tuple(listed(self.history, "a history's texts")))
 
 
 Example = str | Match
@@ -258,27 +254,42 @@ def check_examples(examples: Iterable[Example], task: str) -> list[Example]:
         DataError: If one text was passed for a sequence of texts, or an example is of the wrong
             kind; names its position.
     """
-    if isinstance(examples, str | bytes | Match):
-        raise DataError("expected a sequence of examples, got one; wrap it in a list")
-    try:
-        if isinstance(examples, Mapping):  # its values, perhaps labels, would be lost
-            raise TypeError
-        listed = list(examples)
-    except TypeError as error:
-        raise DataError(
-            f"expected a sequence of examples, not a {type(examples).__name__}"
-        ) from error
+    checked = listed(examples, "examples")
     kind: type = Match if task == MATCHING else str
-    for position, example in enumerate(listed):
+    for position, example in enumerate(checked):
         if not isinstance(example, kind):
             raise DataError(
-                f"example {position} is a {type(example).__name__}; "
+                f"example {position} is {type_of(example)}; "
                 f"a {task} model takes {'fala.Match objects' if kind is Match else 'texts (str)'}"
             )
-    for position, text in _each_text(listed):
+    for position, text in _each_text(checked):
         if problem := fault(text):
             raise DataError(f"a text of example {position} {problem}")
-    return listed
+    return checked
+
+
+def listed(values: Iterable[Value], name: str, *, ordered: bool = True) -> list[Value]:
+    """Values as a list; any iterable is read once.
+
+    Args:
+        values: The values.
+        name: The argument's name.
+        ordered: Whether their order matters. A set has none, and a mapping's keys would lose its
+            values.
+
+    Raises:
+        DataError: They are not iterable, one example, or a set or a mapping where the order
+            matters; names the argument.
+    """
+    if isinstance(values, str | bytes | Match):
+        raise DataError(f"{name} are a sequence, not one of them; wrap it in a list")
+    try:
+        if ordered and isinstance(values, set | frozenset | Mapping):
+            raise TypeError
+        return list(values)
+    except TypeError as error:
+        # Not the value itself: it may be a text of the user.
+        raise DataError(f"{name} are a sequence, not {type_of(values)}") from error
 
 
 def fault(text: object) -> str | None:
@@ -288,7 +299,7 @@ def fault(text: object) -> str | None:
     database would fail on it later, so it is refused everywhere.
     """
     if not isinstance(text, str):
-        return f"is a {type(text).__name__}, not a text (str)"
+        return f"is {type_of(text)}, not a text (str)"
     try:
         text.encode()
     except UnicodeEncodeError as error:
@@ -309,9 +320,8 @@ def check_texts(texts: Sequence[str]) -> list[str]:
         DataError: One text was passed for a sequence of them, or an item is not a text; names its
             position.
     """
-    if isinstance(texts, str | bytes):
-        raise DataError("expected a sequence of texts, got one; wrap it in a list")
-    for position, text in enumerate(texts):
+    checked = listed(texts, "texts")
+    for position, text in enumerate(checked):
         if problem := fault(text):
             raise DataError(f"text {position} {problem}")
-    return list(texts)
+    return checked

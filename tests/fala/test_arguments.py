@@ -210,9 +210,9 @@ def test_a_text_as_a_label_is_not_quoted(device):
     assert TEXTS[0][:10] not in str(caught.value)
 
 
-@pytest.mark.parametrize("history", [None, 5, "one", b"one", Dumb()], ids=named)
+@pytest.mark.parametrize("history", [None, 5, "one", b"one", Dumb(), {"one", "two"}], ids=named)
 def test_wrong_histories_are_rejected(history):
-    with pytest.raises(DataError, match="a history is a sequence of texts"):
+    with pytest.raises(DataError, match="a history's texts are a sequence, not"):
         Match(history, "one")
 
 

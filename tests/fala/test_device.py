@@ -116,8 +116,12 @@ def test_learn_with_no_some_and_changed_labels(device):
     [
         (["good", "bad"], ["1", "2"], "label '2' of example 1"),
         (["good", Match((), "bad")], None, "example 1 is a Match"),
-        (["good", "bad"], ["1"], "2 examples, but 1 labels"),
+        (["good", "bad"], ["1"], "2 examples, but 1 label$"),
         (["good"], [True], "label 'True'"),
+        ({"good", "bad"}, ["0", "1"], "examples are a sequence, not a set"),
+        (["good", "bad"], {"0", "1"}, "labels are a sequence, not a set"),
+        (["good"], frozenset({"0"}), "labels are a sequence, not a frozenset"),
+        (["good"], {"0": 1}, "labels are a sequence, not a dict"),
     ],
 )
 def test_rejected_examples_are_not_kept(device, examples, labels, message):

@@ -51,7 +51,8 @@ def test_rank_needs_a_label_of_three(tmp_path):
     [
         ({"candidates": "one"}, "candidates"),
         ({"candidates": 5}, "candidates"),
-        ({"candidates": [5]}, "example 0 is a int"),
+        ({"candidates": {*PROBES}}, "candidates are a sequence, not a set"),
+        ({"candidates": [5]}, "example 0 is an int"),
         ({"candidates": PROBES, "history": PROBES}, "takes no history"),
         ({"candidates": PROBES, "top": -1}, "top is a whole number"),
         ({"candidates": PROBES, "top": 1.5}, "top is a whole number"),

@@ -16,6 +16,7 @@ from typing import Any
 from sentence_transformers.sentence_transformer.modules import Pooling
 
 from fala import ExportError
+from fala.cli import with_article
 from fala_export.models.sentence_encoder import AttentionPooling
 from fala_export.quiet import first_line
 
@@ -126,7 +127,7 @@ def check_configuration(folder: Path, family: Sequence[str]) -> None:
     kind = config.get("model_type")
     if kind not in family or config.get("is_decoder") or config.get("is_encoder_decoder"):
         raise ExportError(
-            f"a {kind or 'nameless'} model{' that decodes' * (kind in family)} is not "
+            f"{with_article(kind or 'nameless')} model{' that decodes' * (kind in family)} is not "
             f"an encoder of the BERT family ({', '.join(family)})"
         )
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from fala.bundle.archive import read_index
 from fala.bundle.reading import named_errors, read_manifest
-from fala.errors import BundleSignatureError, DataError, MissingExtraError
+from fala.errors import BundleSignatureError, DataError, MissingExtraError, type_of
 from fala.files import bytes_or_file
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def public_key_of(trust: Trust) -> Ed25519PublicKey:
             f"either: {error}"
         ) from error
     if not isinstance(key, Ed25519PublicKey):
-        raise DataError(f"trust is an Ed25519 public key, not {type(key).__name__}")
+        raise DataError(f"trust is an Ed25519 public key, not {type_of(key)}")
     return key
 
 

@@ -20,7 +20,7 @@ from fala.bundle.lexical import lexical_files
 from fala.bundle.manifest import Manifest
 from fala.bundle.prompts import prompt_bytes
 from fala.bundle.reading import Bundle, named_errors
-from fala.errors import DataError, shown
+from fala.errors import DataError, shown, with_article
 from fala.files import path_of, write_atomically
 from fala.model.bridge import Bridge
 from fala.model.heads import Head
@@ -339,7 +339,7 @@ def add_version(
 def _check(value: object, kind: type, name: str) -> None:
     """Raise DataError if an argument is of a wrong type."""
     if not isinstance(value, kind):
-        raise DataError(f"{name} is a {kind.__name__}, not {shown(value)}")
+        raise DataError(f"{name} is {with_article(kind.__name__)}, not {shown(value)}")
 
 
 def _read_all(bundle: Bundle, without: tuple[str, ...] = ()) -> dict[str, bytes]:

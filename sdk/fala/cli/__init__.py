@@ -3,5 +3,16 @@
 from fala.cli.commands import SETTINGS, Command, Group
 from fala.cli.names import Described, Named
 from fala.cli.progress_bars import Bar, progress
+from fala.errors import counted, with_article
 
-__all__ = ["SETTINGS", "Bar", "Command", "Described", "Group", "Named", "progress"]
+__all__ = [
+    "SETTINGS",
+    "Bar",
+    "Command",
+    "Described",
+    "Group",
+    "Named",
+    "counted",
+    "progress",
+    "with_article",
+]

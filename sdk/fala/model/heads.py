@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.errors import BundleFormatError, DataError, DimensionError, UsageError
-from fala.examples import MATCHING, Example, Match, texts_of
+from fala.errors import BundleFormatError, DataError, DimensionError, UsageError, type_of
+from fala.examples import MATCHING, Example, Match, listed, texts_of
 from fala.model.lexical import Lexical
 from fala.model.links import LABELS, Label, Labels, Link, LogitColumns, Rating, label_name
 from fala.model.losses import check_arrays, softmax
@@ -62,8 +62,8 @@ class Head:
         if query is not None:
             check_arrays(query=query)
         self.task = task
-        self.labels = tuple(labels) if isinstance(labels, Iterable) else ()
-        if isinstance(labels, str) or not all(isinstance(label, str) for label in self.labels):
+        self.labels = tuple(listed(labels, "labels"))
+        if not all(isinstance(label, str) for label in self.labels):
             raise UsageError("labels are a sequence of names")
         self.link = link
         logits = link.count(self.labels)
@@ -259,7 +259,7 @@ class PersonalModel:
         lexical: NDArray[Any] | None = None,
     ) -> None:
         if not isinstance(head, Head):
-            raise UsageError(f"head is a fala.Head, not a {type(head).__name__}")
+            raise UsageError(f"head is a fala.Head, not {type_of(head)}")
         check_arrays(weight=weight, bias=bias)
         if lexical is not None:
             check_arrays(lexical=lexical)

@@ -15,7 +15,7 @@ from typing import ClassVar, SupportsFloat, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.errors import BundleFormatError, DataError, UsageError, shown
+from fala.errors import BundleFormatError, DataError, UsageError, shown, type_of
 from fala.model.losses import (
     Floats,
     binary_cross_entropy,
@@ -500,8 +500,7 @@ def tags_of(label: object, where: str = "") -> frozenset[str]:
     if isinstance(label, Collection) and not isinstance(label, str | bytes | Mapping):
         return frozenset(label_name(tag) for tag in label)
     raise DataError(
-        f"a label is a set of tags, as {{'a', 'b'}}, or None; that{where} is a "
-        f"{type(label).__name__}"
+        f"a label is a set of tags, as {{'a', 'b'}}, or None; that{where} is {type_of(label)}"
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.errors import UsageError
+from fala.errors import UsageError, type_of
 
 Floats = NDArray[np.float64]
 
@@ -21,7 +21,7 @@ def check_arrays(**values: object) -> None:
     """
     for name, value in values.items():
         if not isinstance(value, np.ndarray) or value.dtype.kind not in "fiub":
-            raise UsageError(f"{name} is a NumPy array of numbers, not a {type(value).__name__}")
+            raise UsageError(f"{name} is a NumPy array of numbers, not {type_of(value)}")
 
 
 def logistic(z: NDArray[np.floating]) -> Floats:

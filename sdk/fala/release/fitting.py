@@ -11,11 +11,10 @@ from typing import SupportsIndex, TypedDict, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.arguments import listed
 from fala.backbones import Backbone
 from fala.backbones.external import ExternalEncoder
 from fala.bundle.lexical import rounded
-from fala.errors import DataError, shown
+from fala.errors import DataError, counted, shown, type_of
 from fala.examples import (
     CLASSIFICATION,
     MATCHING,
@@ -23,6 +22,7 @@ from fala.examples import (
     Match,
     check_examples,
     document_of,
+    listed,
     unique_texts,
 )
 from fala.model.heads import Head, Vectors, example_inputs
@@ -266,14 +266,16 @@ class PublicRows:
         encodes = embeddings is not None or hasattr(backbone, "encode")
         if not (encodes and hasattr(backbone, "dimension")):
             raise DataError(
-                f"backbone is an object that embeds texts, as from Bundle.backbone(), not a "
-                f"{type(backbone).__name__}"
+                f"backbone is an object that embeds texts, as from Bundle.backbone(), not "
+                f"{type_of(backbone)}"
             )
         examples, labels = listed(examples, "examples"), listed(labels, "labels")
         task = MATCHING if examples and isinstance(examples[0], Match) else CLASSIFICATION
         examples = check_examples(examples, task)
         if len(labels) != len(examples):
-            raise DataError(f"{len(examples)} examples, but {len(labels)} labels")
+            raise DataError(
+                f"{counted(len(examples), 'example')}, but {counted(len(labels), 'label')}"
+            )
         names = None
         if label_names is not None:
             names = [label_name(name) for name in listed(label_names, "label_names")]

@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fala.errors import DataError
+from fala.errors import DataError, type_of
 from fala.model.heads import Head, PersonalModel, Vectors
 from fala.model.links import PerTag
 from fala.model.losses import Floats, check_arrays
@@ -352,7 +352,7 @@ def fit_personal(
         True
     """
     if not isinstance(head, Head):
-        raise DataError(f"head is a fala.Head, not a {type(head).__name__}")
+        raise DataError(f"head is a fala.Head, not {type_of(head)}")
     check_arrays(inputs=inputs)
     shape = (len(inputs), len(head.bias))
     columns = head.weight.shape[1]

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.bundle.manifest import PRODUCT
+from fala.errors import type_of
 from fala.model.links import PerTag
 
 # SQLite's oldest limit on variables in a statement is 999.
@@ -24,7 +25,7 @@ _VARIABLES = 900
 def text(value: object) -> str:
     """A text."""
     if not isinstance(value, str):
-        raise ValueError(f"a text expected, not {_kind(value)}")
+        raise ValueError(f"a text expected, not {type_of(value)}")
     return value
 
 
@@ -38,14 +39,14 @@ def adapter_named(value: object) -> str:
 def whole(value: object) -> int:
     """A whole number."""
     if not isinstance(value, int):
-        raise ValueError(f"a whole number expected, not {_kind(value)}")
+        raise ValueError(f"a whole number expected, not {type_of(value)}")
     return value
 
 
 def number(value: object) -> float:
     """A finite number."""
     if not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"a finite number expected, not {_kind(value)}")
+        raise ValueError(f"a finite number expected, not {type_of(value)}")
     return float(value)
 
 
@@ -64,7 +65,7 @@ def cell_of(value: PerTag) -> float | bytes:
 def blob(value: object) -> bytes:
     """Bytes."""
     if not isinstance(value, bytes):
-        raise ValueError(f"bytes expected, not {_kind(value)}")
+        raise ValueError(f"bytes expected, not {type_of(value)}")
     return value
 
 
@@ -108,7 +109,3 @@ def rows_in(
         marks = ",".join("?" * len(part))
         rows += db.execute(f"{query} IN ({marks})", (*before, *part))
     return rows
-
-
-def _kind(value: object) -> str:
-    return "nothing" if value is None else f"a {type(value).__name__}"

@@ -30,7 +30,7 @@ import secrets
 import sqlite3
 from collections.abc import Callable
 
-from fala.errors import DataError, DeviceError, MissingExtraError
+from fala.errors import DataError, DeviceError, MissingExtraError, type_of
 from fala.store.columns import blob, text
 
 #: Returns the app's key, 32 bytes.
@@ -228,12 +228,11 @@ def codec_of(key: Key | None) -> Codec:
     if key is None:
         return PLAIN
     if not callable(key):
-        kind = type(key).__name__
-        raise DataError(f"key is a function that returns {_BYTES} bytes, not a {kind}")
+        raise DataError(f"key is a function that returns {_BYTES} bytes, not {type_of(key)}")
     value = key()
     if not isinstance(value, bytes | bytearray) or len(value) != _BYTES:
-        size = f" of {len(value)}" if isinstance(value, bytes | bytearray) else ""
-        raise DataError(f"key returns {_BYTES} bytes, not {type(value).__name__}{size}")
+        got = len(value) if isinstance(value, bytes | bytearray) else type_of(value)
+        raise DataError(f"key returns {_BYTES} bytes, not {got}")
     return Encryption(bytes(value))
 
 

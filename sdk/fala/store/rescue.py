@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fala.errors import DeviceError
+from fala.errors import DeviceError, with_article
 from fala.store.access import is_access
 from fala.store.columns import adapter_named, floats, optional_number, optional_text, text, whole
 from fala.store.damaged import Problems, copy_readable, readable
@@ -349,7 +349,7 @@ class _Cleaning:
     def _empty(self, column: str, query: str, check: Callable[..., object]) -> None:
         """Empty a column of the examples where it is damaged."""
         fix = f"UPDATE examples SET {column} = NULL WHERE id IS ?"
-        self._check(f"examples: a {column} is damaged", query, check, fix)
+        self._check(f"examples: {with_article(column)} is damaged", query, check, fix)
 
     def _check(self, subject: str, query: str, check: Callable[..., object], fix: str) -> None:
         """Check rows, and fix damaged ones.

@@ -68,7 +68,7 @@ def test_a_pair_has_two_texts():
 @pytest.mark.parametrize(
     ("a", "b", "message"),
     [
-        (1, "b", "the pair's a is a int, not a text"),
+        (1, "b", "the pair's a is an int, not a text"),
         ("a", "\ud800", "the pair's b has a lone surrogate"),
         ("a", "b\x1ec", r"the pair's b has the character U\+001E"),
     ],

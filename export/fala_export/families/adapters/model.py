@@ -20,6 +20,7 @@ from torch.nn import functional
 from transformers import PreTrainedModel
 
 from fala import ExportError
+from fala.cli import counted, with_article
 from fala_export.families.adapters.settings import Method
 
 #: Sub-layers of a layer, in order.
@@ -113,9 +114,9 @@ def _sublayers(transformer: PreTrainedModel) -> list[tuple[nn.LayerNorm, nn.Modu
     layers = int(transformer.config.num_hidden_layers)
     if len(sublayers) != len(PLACES) * layers:
         raise ExportError(
-            f"a {transformer.config.model_type} model of {layers} layers has {len(sublayers)} "
-            f"places for adapters, not {len(PLACES) * layers}: its layers share their weights, or "
-            "are of another form than BERT's"
+            f"{with_article(transformer.config.model_type)} model of {counted(layers, 'layer')} "
+            f"has {counted(len(sublayers), 'place')} for adapters, not {len(PLACES) * layers}: its "
+            "layers share their weights, or are of another form than BERT's"
         )
     return sublayers
 
@@ -137,7 +138,9 @@ def _by_structure(transformer: nn.Module) -> Iterator[tuple[nn.LayerNorm, nn.Mod
 
 def _norm(module: nn.Module) -> nn.LayerNorm:
     if not isinstance(module, nn.LayerNorm):
-        raise ExportError(f"a {type(module).__name__} is in the place of a normalization")
+        raise ExportError(
+            f"{with_article(type(module).__name__)} is in the place of a normalization"
+        )
     return module
 
 

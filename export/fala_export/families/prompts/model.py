@@ -13,7 +13,7 @@ from torch.nn import functional
 from transformers import DynamicCache, PreTrainedModel
 
 from fala import ExportError, Head
-from fala.cli import progress
+from fala.cli import progress, with_article
 from fala.release import CLASSIFICATION
 from fala_export.families.prompts.inputs import PLAIN, Inputs
 from fala_export.models.sentence_encoder import SentenceEncoder
@@ -118,8 +118,8 @@ def prefix_shape(transformer: PreTrainedModel) -> PrefixShape:
     config = transformer.config
     if config.model_type not in FAMILY:
         raise ExportError(
-            f"writers' prompts are for {', '.join(FAMILY)} models, not for a {config.model_type} "
-            "model"
+            f"writers' prompts are for {', '.join(FAMILY)} models, not for "
+            f"{with_article(config.model_type)} model"
         )
     kind = getattr(config, "position_embedding_type", "absolute") or "absolute"
     if kind != "absolute":
