@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass
@@ -48,11 +49,27 @@ if TYPE_CHECKING:  # the type of all dataclasses exists only for type checkers
 
 T = TypeVar("T", bound="DataclassInstance")
 
+
+class Number(click.FloatRange):
+    """A range of finite numbers: click's own holds NaN, which no later comparison finds."""
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """The number."""
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{number} is not a finite number.", param, ctx)
+        return number
+
+
 Count: TypeAlias = Annotated[int, click.IntRange(min=1)]
 Seed: TypeAlias = Annotated[int, click.IntRange(min=0)]
-Share: TypeAlias = Annotated[float, click.FloatRange(0, 1)]
-Positive: TypeAlias = Annotated[float, click.FloatRange(min=0, min_open=True)]
-Cosine: TypeAlias = Annotated[float, click.FloatRange(-1, 1)]
+Share: TypeAlias = Annotated[float, Number(0, 1)]
+Positive: TypeAlias = Annotated[float, Number(min=0, min_open=True)]
+Cosine: TypeAlias = Annotated[float, Number(-1, 1)]
+#: Of AUC, or of RMSE in a rating's unit, whose range is within a million on either side.
+Gain: TypeAlias = Annotated[float, Number(-2e6, 2e6)]
 File: TypeAlias = Annotated[Path, click.Path(path_type=Path, dir_okay=False)]
 Folder: TypeAlias = Annotated[Path, click.Path(path_type=Path, file_okay=False)]
 FileOrFolder: TypeAlias = Annotated[Path, click.Path(path_type=Path)]

@@ -11,7 +11,17 @@ import click
 
 from fala import ExportError
 from fala.cli import Described
-from fala_export.options import Argument, Cosine, Count, File, FileOrFolder, Folder, Seed
+from fala_export.options import (
+    Argument,
+    Cosine,
+    Count,
+    File,
+    FileOrFolder,
+    Folder,
+    Gain,
+    Seed,
+    Share,
+)
 
 #: How the states of a text's tokens become its embedding.
 Pooling: TypeAlias = Literal["mean", "cls"]
@@ -204,8 +214,8 @@ class CheckSettings:
     from_: File | None = None
     users: Count | None = None
     budget: Count | None = None
-    minimum_gain: float | None = None
-    maximum_worse: float | None = None
+    minimum_gain: Gain | None = None
+    maximum_worse: Share | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

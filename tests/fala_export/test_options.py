@@ -8,7 +8,7 @@ import pytest
 
 from fala import ExportError
 from fala_export.commands.command import command
-from fala_export.options import Argument, Count, File, Only, Options
+from fala_export.options import Argument, Count, File, Only, Options, Share
 from program import Program
 
 
@@ -51,11 +51,13 @@ class Settings:
         source: Of no help.
         texts: May be given again.
         words: Whether it has words.
+        share: Of the rows.
     """
 
     source: Annotated[str, Argument("SOURCE")]
     texts: tuple[File, ...] = ()
     words: Annotated[bool, "--words/--no-words"] = True
+    share: Share = 0.5
     pace: Annotated[Pace, Only("rate", "batch")]
     model: Model | None
 
@@ -88,6 +90,8 @@ def test_a_command_line_becomes_settings():
     ("arguments", "message"),
     [
         (["a", "--batch-size", "0"], "0 is not in the range x>=1"),
+        (["a", "--share", "1.5"], "1.5 is not in the range 0<=x<=1"),
+        (["a", "--share", "nan"], "nan is not a finite number"),
         (["a", "--folder", "f", "--kind", "huge"], "'huge' is not one of 'small', 'large'"),
         (["a", "--folder", "f"], "Missing option '--kind'"),
         ([], "Missing argument 'SOURCE'"),

@@ -116,6 +116,7 @@ def test_a_recipe_of_word_vectors(kitchen, data):
     assert (bundle.head() is not None) == bool(data)
 
 
+CHECKED = 'name = "x"\ndata = "rows.jsonl"\n[word-vectors]\nsource = "v"\n[check]\n'
 LAYERS = """
 name = "x"
 data = "rows.jsonl"
@@ -149,6 +150,9 @@ pooling = "layers"
         ('name = ""\n[word-vectors]\nsource = "v"', "name is empty"),
         ('name = "a\\nb"\n[word-vectors]\nsource = "v"', "name is empty, or has control"),
         ("name = ", "value"),
+        (f"{CHECKED}minimum_gain = nan", "check.minimum_gain: nan is not a finite number"),
+        (f"{CHECKED}maximum_worse = nan", "check.maximum_worse: nan is not a finite number"),
+        (f"{CHECKED}maximum_worse = 3", "check.maximum_worse: 3.0 is not in the range 0<=x<=1"),
     ],
 )  # fmt: skip
 def test_an_invalid_recipe_ends_in_one_line_and_leaves_no_files(kitchen, tmp_path, text, message):

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import click
 
 from fala.cli import Described
-from fala_export.options import Cosine, Count, File
+from fala_export.options import Cosine, Count, File, Number
 from fala_export.training.settings import SCHEDULE, Best, LoopSettings, Run, TrainingSettings
 
 #: The paper's adapters, and its baselines: all weights, the top layers', the norms'.
@@ -43,7 +43,7 @@ class Method:
     name: Annotated[str, "--method", Described(METHODS)] = "adapters"
     size: Annotated[int, click.IntRange(1, 256)] = 64
     layers: Count = 1
-    init_scale: Annotated[float, click.FloatRange(0, 10, min_open=True)] = 1e-2
+    init_scale: Annotated[float, Number(0, 10, min_open=True)] = 1e-2
 
     @property
     def loop(self) -> LoopSettings:

@@ -9,7 +9,7 @@ import click
 
 from fala.cli import Described
 from fala.release import MAX_PROMPTS
-from fala_export.options import Count, File, Only
+from fala_export.options import Count, File, Number, Only
 from fala_export.settings import ExportOptions, ModelSource, Pooling
 from fala_export.training.settings import SCHEDULE, Run, TrainingSettings
 
@@ -58,7 +58,7 @@ class PromptSettings:
     mlm: bool = False
     mlm_epochs: Count = 2
     both_ways: bool = False
-    writer_dropout: Annotated[float, click.FloatRange(0, 1, max_open=True)] = 0.1
+    writer_dropout: Annotated[float, Number(0, 1, max_open=True)] = 0.1
     plain: float = 0.1
 
     def mistake(self) -> str | None:
