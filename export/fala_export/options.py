@@ -54,7 +54,10 @@ class Number(click.FloatRange):
     """A range of finite numbers: click's own holds NaN, which no later comparison finds."""
 
     def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+        self,
+        value: Any,  # noqa: ANN401
+        param: click.Parameter | None,
+        ctx: click.Context | None,
     ) -> float:
         """The number."""
         number = float(super().convert(value, param, ctx))

@@ -8,7 +8,6 @@ import kill_training
 from bundles import write_onnx, write_word_vectors
 from encoders import DIMENSION, make_encoder, write_encoder
 from fala import Bundle
-from fala_export import backbone
 from fala_export.models.encoder import load_encoder
 from fala_export.training import classifier
 from public_data import matching_rows, text_rows, write_rows
@@ -208,7 +207,7 @@ def test_a_failed_release_is_written_by_a_later_run(model, files, tmp_path, monk
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(backbone, "write_bundle", full)
+        patch.setattr("fala.bundle.writing.write_atomically", full)
         result = run(*arguments)
     assert result.exit_code == 1, result.output
     assert "No space left on device" in result.stderr.splitlines()[-1]

@@ -21,7 +21,7 @@ from fala.bundle.manifest import Manifest
 from fala.bundle.prompts import prompt_bytes
 from fala.bundle.reading import Bundle, named_errors
 from fala.errors import DataError, shown, with_article
-from fala.files import path_of, write_atomically
+from fala.files import failure, path_of, write_atomically
 from fala.model.bridge import Bridge
 from fala.model.heads import Head
 from fala.model.links import Rating, Tags
@@ -49,9 +49,8 @@ def write_bundle(
 
     Raises:
         DimensionError: The head is made for another dimension.
-        DataError: An argument is of a wrong type.
+        DataError: An argument is of a wrong type, or the file cannot be written.
         BundleError: The result would not open: the file is verified before it is renamed.
-        OSError: It cannot be written.
 
     Examples:
         >>> bundle = fala.Bundle.open(fala.sample_release("glove"))
@@ -92,7 +91,10 @@ def write_bundle(
         write_archive(temporary, {**files, layout.MANIFEST: manifest_bytes})
         Bundle.verified(temporary, target)
 
-    write_atomically(target, write)
+    try:
+        write_atomically(target, write)
+    except OSError as error:
+        raise DataError(f"{target}: cannot be written: {failure(error)}") from error
     return manifest
 
 
@@ -112,6 +114,7 @@ def write_release(
 
     Raises:
         DimensionError: The head is made for another dimension.
+        DataError: See ``write_bundle``.
 
     Examples:
         >>> bundle = fala.Bundle.open(fala.sample_release("glove"))
@@ -161,9 +164,8 @@ def write_external(
         The manifest as written.
 
     Raises:
-        DataError: An argument is invalid.
+        DataError: An argument is invalid, or the file cannot be written.
         BundleError: The result would not open.
-        OSError: It cannot be written.
     """
     _check(head, Head, "head")
     _check(probes, Mapping, "probes")

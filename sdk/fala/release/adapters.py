@@ -48,7 +48,7 @@ def write_adapter(
     Raises:
         BundleFormatError: The inputs are not an adapter's, or not finite.
         DimensionError: The head is for another dimension.
-        OSError: It cannot be written.
+        DataError: It cannot be written.
     """
     config_bytes = json.dumps(dict(config), indent=2, sort_keys=True).encode()
     manifest = Manifest(

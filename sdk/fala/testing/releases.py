@@ -49,7 +49,7 @@ def write_releases(folder: str | os.PathLike[str]) -> dict[str, Path]:
         with another head.
 
     Raises:
-        OSError: A file cannot be written.
+        DataError: A file cannot be written.
     """
     public = texts()
     labels = [LABELS[number % 2] for number in range(len(public))]

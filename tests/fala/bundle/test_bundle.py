@@ -20,10 +20,11 @@ from bundles import (
 from checkout import SUPPORT
 from fala.bundle import format as layout
 from fala.bundle.reading import Bundle
-from fala.bundle.writing import write_bundle, write_release
+from fala.bundle.writing import add_version, write_bundle, write_external, write_release
 from fala.errors import (
     BundleFilesError,
     BundleFormatError,
+    DataError,
 )
 
 
@@ -129,8 +130,25 @@ def test_a_bundle_that_would_not_open_is_not_written(tmp_path, files, manifest, 
         write_bundle(path, manifest, content)
     assert names_in(tmp_path) == ["a.fala"]
     assert path.read_bytes() == b"what was there"
-    with pytest.raises(FileNotFoundError):
-        write_bundle(tmp_path / "no" / "a.fala", word_vector_manifest(), word_vector_files())
+
+
+def test_a_bundle_that_cannot_be_written_is_an_error_of_fala(tmp_path):
+    bundle = write_word_vectors(tmp_path / "a.fala")
+    probes = {"a": [1.0] * DIMENSION}
+    for path, why in (
+        (tmp_path / "no" / "b.fala", "No such file or directory"),
+        (tmp_path, "not a regular file"),
+    ):
+        for write in (
+            lambda path: write_bundle(path, word_vector_manifest(), word_vector_files()),
+            lambda path: write_release(path, bundle, make_head(), {}),
+            lambda path: write_external(path, "cloud", "1", make_head(), probes),
+            lambda path: add_version(path, bundle, 1),
+        ):
+            with pytest.raises(DataError) as caught:
+                write(path)
+            assert str(caught.value) == f"{path}: cannot be written: {why}"
+    assert names_in(tmp_path) == ["a.fala"]
 
 
 def test_an_interrupted_write_leaves_nothing(tmp_path, monkeypatch):
@@ -160,13 +178,6 @@ def test_a_written_file_has_the_mode_of_the_umask(tmp_path):
     finally:
         os.umask(mask)
     assert (tmp_path / "a.fala").stat().st_mode & 0o777 == 0o600
-
-
-def test_the_error_of_an_unwritable_file_names_its_path(tmp_path):
-    path = tmp_path / "nowhere" / "a.fala"
-    with pytest.raises(FileNotFoundError) as caught:
-        write_word_vectors(path)
-    assert caught.value.filename == str(path)
 
 
 # Bundles that are held in memory
