@@ -214,7 +214,7 @@ def test_sets_are_kept_and_exported(device):
 @pytest.mark.parametrize(
     ("label", "words"),
     [
-        ("rude", "that of example 1 is a str"), (1, "a int"), (0.5, "a float"), (True, "a bool"),
+        ("rude", "that of example 1 is a str"), (1, "an int"), (0.5, "a float"), (True, "a bool"),
         ({"rude": 1}, "a dict"), (iter(["rude"]), "a list_iterator"), (b"rude", "a bytes"),
         ({"rude", "vile"}, "label 'vile' of example 1 is not one of funny, rude, short"),
         ([["rude"]], "of example 1 is not one of funny, rude, short"),

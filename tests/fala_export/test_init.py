@@ -3,7 +3,7 @@ import json
 import msgspec
 import pytest
 
-from export_command import done, failed, works
+from export_command import done, failed, fails, run, works
 from fala import Bundle
 from fala_export.release.recipe import read_recipe
 from public_data import write_table
@@ -50,6 +50,24 @@ def test_a_table_becomes_a_recipe_and_the_recipe_a_release(posts, tmp_path):
     content = out.read_bytes()
     assert "exists" in failed(*words)
     assert out.read_bytes() == content
+
+
+def test_a_column_is_not_both_text_and_label(posts, tmp_path):
+    both = (*posts, "--text", "Post", "--label", "Post")
+    assert "the column 'Post' is for text and for label" in failed(*both)
+    assert "no column 'text'" in failed(*posts, "--label", "Post")
+    assert not (tmp_path / "recipe.toml").exists()
+
+
+def test_more_labels_than_a_release_has_are_rejected(table, tmp_path):
+    rows = [[f"the post {at}", f"topic {at}", f"u{at % 8}"] for at in range(1500)]
+    words = table(rows, ["text", "topic", "user"])
+    message = "there are 1,500 labels, and a release has 1,024 at most"
+    assert message in failed(*words, "--label", "topic")
+    recipe = 'name = "x"\ndata = "posts.csv"\n[columns]\nlabel = "topic"\n'
+    (tmp_path / "recipe.toml").write_text(f'{recipe}[word-vectors]\nsource = "vectors.txt"\n')
+    release = run("release", tmp_path / "recipe.toml", "--out", tmp_path / "x.fala")
+    fails(release, "labels, and a release has 1,024 at most", notices=True)
 
 
 def test_a_column_that_is_not_recognized_must_be_named(posts, tmp_path):

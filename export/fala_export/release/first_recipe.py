@@ -71,7 +71,8 @@ def guess_columns(path: Path, columns: Columns) -> Columns:
         DataError: The file cannot be read.
         MissingExtraError: A Parquet file, and pyarrow is not installed.
     """
-    present = {name.casefold(): name for name in column_names(path)}
+    taken = {*columns.renamed().values(), *columns.tags}
+    present = {name.casefold(): name for name in column_names(path) if name not in taken}
     guessed = {}
     for field, usual in _USUAL.items():
         if getattr(columns, field) is None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import SupportsIndex, TypedDict, cast
 
@@ -43,6 +42,7 @@ from fala.model.losses import Floats, check_arrays
 from fala.release.joint import Joint, fit_joint, left_out
 from fala.release.joint_rows import JointExamples
 from fala.release.public_logits import with_public
+from fala.release.user_rows import check_count, in_order
 from fala.solver.design import DenseRows, Rows
 from fala.solver.inverses import over_blocks
 from fala.solver.newton import Evidence, Problem, apart, minimize, update
@@ -117,8 +117,8 @@ def fit_head(
         exclusive: Whether an example has one label; False for tags.
 
     Raises:
-        DataError: There are fewer than two labels, a tag is of no row or of all, or an example or
-            label is invalid.
+        DataError: There are fewer than two labels, or more than 1,024, a tag is of no row or of
+            all, or an example or label is invalid.
         BundleFormatError: The rating's range or name is invalid.
 
     Examples:
@@ -279,6 +279,18 @@ class PublicRows:
         names = None
         if label_names is not None:
             names = [label_name(name) for name in listed(label_names, "label_names")]
+        numbers: _Numbers | None = None
+        link: Link = LABELS
+        if rating is not None and not exclusive:
+            raise DataError("labels are ratings or tags, not both: leave rating or exclusive out")
+        if rating is not None:
+            names, link = names or ["rating"], _UNIT
+        elif exclusive:
+            names = _names(labels, names, task)
+        else:
+            tags = {tag for label in labels if label is not None for tag in tags_of(label)}
+            names, link = names or in_order(tags), TAGS
+        check_count(names)
         if embeddings is None:
             texts = unique_texts(examples)
             embeddings = dict(zip(texts, backbone.encode(texts), strict=True))
@@ -286,20 +298,11 @@ class PublicRows:
         number = {example: position for position, example in enumerate(distinct)}
         positions = np.array([number[example] for example in examples])
         inputs = example_inputs(distinct, embeddings, backbone.dimension)
-        numbers: _Numbers | None = None
-        link: Link = LABELS
-        if rating is not None and not exclusive:
-            raise DataError("labels are ratings or tags, not both: leave rating or exclusive out")
         if rating is not None:
-            names, link = names or ["rating"], _UNIT
             shares, counts, numbers = _scaled(labels, positions, names, rating)
-        elif exclusive:
-            names = _names(labels, names, task)
-            shares, counts = _means(LABELS.numbers(labels, names), positions)
         else:
-            tags = {tag for label in labels if label is not None for tag in tags_of(label)}
-            names, link = names or in_order(tags), TAGS
-            shares, counts = _means(_tagged(labels, names), positions)
+            values = LABELS.numbers(labels, names) if exclusive else _tagged(labels, names)
+            shares, counts = _means(values, positions)
         return cls(
             task, tuple(names), distinct, positions, shares, counts, inputs, embeddings, numbers,
             link,
@@ -377,14 +380,6 @@ def _inner_product(rows: PublicRows) -> float:
         return 0.0
     theta, *_ = _fit(rows.inputs.sum(axis=1, keepdims=True), rows, 0.0)
     return float(theta[0, 0])
-
-
-def in_order(labels: Iterable[str]) -> list[str]:
-    """Labels sorted, as numbers if all are integers: 2 before 10."""
-    names = list(labels)
-    if all(re.fullmatch(r"-?[0-9]{1,18}", name) for name in names):
-        return sorted(names, key=int)
-    return sorted(names)
 
 
 def _fit(

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from fala.errors import DataError, MissingExtraError, RowError
+from fala.errors import DataError, MissingExtraError, RowError, counted
 from fala.examples import document_of
 from fala.model.links import LABELS, Link, Tags
 from fala.release.user_rows import Row, Rows, decode, gather_rows, json_object, row_of, uniform_rows
@@ -47,6 +47,9 @@ class Columns:
         candidate: For a matcher: the candidate's text.
         labels: For tags: their columns, separated by commas; a row has the tags with 1, and not
             those with 0 or nothing.
+
+    Raises:
+        DataError: One column is for two fields.
     """
 
     text: str | None = None
@@ -56,6 +59,20 @@ class Columns:
     history: str | None = None
     candidate: str | None = None
     labels: str | None = None
+
+    def __post_init__(self) -> None:
+        columns = {each.name: getattr(self, each.name) or each.name for each in fields(self)}
+        del columns["labels"]
+        if self.tags:
+            del columns["label"]
+        field_of: dict[str, str] = {}
+        for field, column in [*columns.items(), *(("labels", tag) for tag in self.tags)]:
+            if column in field_of:
+                raise DataError(
+                    f"the column {column!r:.60} is for {field_of[column]} and for {field}; name "
+                    "another for one of them"
+                )
+            field_of[column] = field
 
     @property
     def tags(self) -> list[str]:
@@ -205,9 +222,9 @@ def divide(rows: Sequence[Row], seed: int) -> tuple[list[Row], str]:
     devices = sorted(busy, key=lambda user: (-len(documents[user]), user))[:most]
     if not devices:
         raise DataError(
-            f"none of {len(documents)} users has {FEWEST} labelled documents with two labels or "
-            "more, so nobody can play a device; name the column of users (--user), or give one of "
-            "splits (--split)"
+            f"none of {counted(len(documents), 'user')} has {FEWEST} labelled documents with two "
+            "labels or more, so nobody can play a device; name the column of users (--user), or "
+            "give one of splits (--split)"
         )
     held_out: dict[str, set[str]] = {}
     for number, user in enumerate(devices):
@@ -275,7 +292,8 @@ def _cells(
     table = []
     for line, cells in lines:
         if len(cells) != len(header):
-            raise RowError(line, f"has {len(cells)} cells, but the header has {len(header)}")
+            cell_count = counted(len(cells), "cell")
+            raise RowError(line, f"has {cell_count}, but the header has {len(header)}")
         values = _by_field(dict(zip(header, cells, strict=True)), columns.renamed())
         # An empty cell has no value; a label's may be an empty set of tags.
         table.append(

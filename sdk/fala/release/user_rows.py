@@ -29,10 +29,12 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, cast, get_args
 
+from fala.bundle.format import MAX_LABELS
 from fala.errors import DataError, RowError
 from fala.examples import Example, Match, Pair, fault
 from fala.model.links import LABELS, Link, Rating, Tags, number_of
@@ -184,12 +186,36 @@ def gather_rows(rows: Iterable[Row], source: str, link: Link = LABELS) -> Rows:
 
 
 def label_names(labels: Iterable[object]) -> tuple[str, ...]:
-    """The names of labels, or of sets of tags."""
+    """The names of labels, or of sets of tags, sorted.
+
+    Raises:
+        DataError: There are more than a release can have.
+    """
     sets = (label if isinstance(label, frozenset) else {label} for label in labels)
-    names: set[object] = set().union(*sets)
-    # read_rows accepts one type only, so integers sort as numbers: 2 before 10.
-    numbers = sorted(name for name in names if isinstance(name, int))
-    return (*map(str, numbers), *sorted(name for name in names if isinstance(name, str)))
+    names = in_order(map(str, set[object]().union(*sets)))
+    check_count(names)
+    return tuple(names)
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Labels sorted, as numbers if all are integers: 2 before 10."""
+    by_text = sorted(names)
+    if all(re.fullmatch(r"-?[0-9]{1,19}", name) for name in by_text):
+        return sorted(by_text, key=int)
+    return by_text
+
+
+def check_count(names: Sequence[str]) -> None:
+    """Check that a release can have so many labels.
+
+    Raises:
+        DataError: It cannot.
+    """
+    if len(names) > MAX_LABELS:
+        raise DataError(
+            f"there are {len(names):,} labels, and a release has {MAX_LABELS:,} at most; labels "
+            "are names that many rows share, and numbers of a scale are ratings"
+        )
 
 
 def numbers_as_classes(names: Sequence[str], source: str) -> str:

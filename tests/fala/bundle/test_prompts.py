@@ -62,7 +62,7 @@ def test_prompts_do_not_change_the_other_parts_of_a_release(plain, prompted, tmp
         (make_prompts((3, 0, 2, 2, 5, 4)), DimensionError, "0 layers"),
         (np.full(SHAPE, 1e6), BundleFormatError, "not finite"),
         (np.full(SHAPE, np.nan), BundleFormatError, "not finite"),
-        ([1.0], DataError, "prompts is a ndarray"),
+        ([1.0], DataError, "prompts is an ndarray"),
     ],
     ids=lambda value: None,
 )

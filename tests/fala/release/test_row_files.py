@@ -174,13 +174,27 @@ def test_a_table_of_matches(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "columns",
+    [
+        {"text": "post", "label": "post"}, {"label": "text"}, {"text": "a", "labels": "a, b"},
+        {"labels": "a,a"}, {"text": "post", "user": "post"},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_column_is_for_one_field(columns):
+    with pytest.raises(DataError, match=r"the column '.*' is for .* and for .*; name another"):
+        Columns(**columns)
+    assert Columns(text="label", label="text").renamed() == {"text": "label", "label": "text"}
+
+
+@pytest.mark.parametrize(
     ("header", "cells", "columns", "message"),
     [
         (("post", "label"), ("a", 1), Columns(), "no column 'text'; its columns are post, label;"),
         (("text", "y"), ("a", 1), Columns(), "no column 'label'"),
         (("text", "label"), ("a", 1), Columns(user="who"), "no column 'who'"),
         (("text", "label"), ("a", 1), Columns(), "none of 0 users has 12 labelled documents"),
-        (("text", "label"), ("a",), Columns(), "line 2: has 1 cells, but the header has 2"),
+        (("text", "label"), ("a",), Columns(), "line 2: has 1 cell, but the header has 2"),
         (("text", "label", "text"), ("a", 1, "b"), Columns(), "has several columns 'text'"),
         ((), (), Columns(), "is empty"),
         (("text", "label"), ("a", 1, 2), Columns(), "line 2: has 3 cells, but the header has 2"),
@@ -230,7 +244,7 @@ def test_public_rows_are_required_besides_devices(tmp_path):
     with pytest.raises(DataError, match="1 of 1 users play devices, and no labelled row is left"):
         file_rows(write(tmp_path / "x.csv", rows), COLUMNS)
     same_labels = [(post, 4, user, "") for post, _, user, _ in rows]
-    with pytest.raises(DataError, match="none of 1 users has 12 labelled documents with two lab"):
+    with pytest.raises(DataError, match="none of 1 user has 12 labelled documents with two lab"):
         file_rows(write(tmp_path / "x.csv", same_labels), COLUMNS)
 
 

@@ -1,5 +1,7 @@
 import json
+from itertools import permutations
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 from fala.errors import DataError, RowError
 from fala.examples import Match, Pair
 from fala.model.links import TAGS, Rating
-from fala.release import load_rows
+from fala.release import fit_head, label_names, load_rows
 from fala.release.user_rows import Row, Rows, gather_rows, read_rows, row_of
 
 
@@ -156,14 +158,22 @@ def test_gather_rows_makes_a_data_set():
     assert [row.line for row in rows.users["u0"].test] == [6]
 
 
-def test_integer_labels_sort_as_numbers_and_strings_as_strings():
+def test_labels_sort_as_numbers_where_all_are_integers():
     def labels(*values):
         public = [text_row(user=None, split="public", label=value) for value in values]
         users = [text_row(label=values[0]), text_row(label=values[0], split="test")]
         return gather_rows(read_rows(lines(*public, *users)), "").labels
 
     assert labels(10, 2, -1) == ("-1", "2", "10")
-    assert labels("10", "2") == ("10", "2")
+    assert labels("10", "2", "-1") == ("-1", "2", "10")
+    assert labels("10", "2", "a") == ("10", "2", "a")
+
+
+def test_labels_of_rows_and_of_a_head_are_in_the_same_order():
+    names = ["7", "10", "007", "-2"]
+    for labels in permutations(names):
+        head = fit_head(np.eye(8, dtype=np.float32), [*labels, *labels])
+        assert label_names(labels) == head.labels == ("-2", "007", "7", "10")
 
 
 @pytest.mark.parametrize(

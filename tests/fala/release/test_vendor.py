@@ -155,6 +155,15 @@ def test_fit_head_rejects_wrong_examples(backbone, examples, labels, names, mess
         fit_head(backbone, examples, labels, label_names=names)
 
 
+@pytest.mark.parametrize("exclusive", [True, False])
+def test_fit_head_rejects_too_many_labels_before_it_embeds(backbone, exclusive, monkeypatch):
+    monkeypatch.setattr(type(backbone), "encode", None)
+    names = [str(number) for number in range(1025)]
+    labels = names if exclusive else [{name} for name in names]
+    with pytest.raises(DataError, match="there are 1,025 labels, and a release has 1,024 at most"):
+        fit_head(backbone, names, labels, exclusive=exclusive)
+
+
 FOUR = np.eye(4) + 1
 
 
