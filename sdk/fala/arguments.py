@@ -17,12 +17,14 @@ from fala.errors import (
     DeviceError,
     UsageError,
     counted,
+    flag_of,
     shown,
     type_of,
     word_of,
 )
 from fala.examples import MATCHING, Example, Match, check_examples, fault, items_of, listed
 from fala.files import path_of
+from fala.model.heads import Head
 from fala.model.links import Label, label_name
 from fala.personal.budget import Budget, Progress
 from fala.personal.compare import Accept
@@ -128,7 +130,8 @@ def terms_of(
         DataError: One of them is invalid.
     """
     accepted = cast(Accept, word_of(accept, get_args(Accept), "accept"))
-    return Terms(accepted, trust, allow_older, adapters_of(adapters), prompts_of(prompts))
+    older = flag_of(allow_older, "allow_older")
+    return Terms(accepted, trust, older, adapters_of(adapters), prompts_of(prompts))
 
 
 def name_of(value: str, name: str) -> str:
@@ -250,6 +253,33 @@ def label_to_rank(value: str | int | None, labels: Sequence[str], positive: str 
     if name not in labels:
         raise DataError(f"label is one of {', '.join(labels)}, not {name!r:.60}")
     return labels.index(name)
+
+
+def label_to_find(value: Label, head: Head) -> str | None:
+    """A label by which examples are chosen, as it is stored; None for None.
+
+    Raises:
+        DataError: The model does not have it.
+    """
+    spelled = head.link.spelled(value)
+    if spelled is not None and head.link.usable([spelled], head.labels) == [None]:
+        raise DataError(
+            f"label {shown(value)} is not of the model, which has "
+            f"{head.link.described(head.labels)}"
+        )
+    return spelled
+
+
+def top_of(value: int | None) -> int | None:
+    """How many candidates are returned; None for all.
+
+    Raises:
+        DataError: It is no whole number, or negative.
+    """
+    top = None if value is None else _whole(value)
+    if value is not None and (top is None or top < 0):
+        raise DataError(f"top is a whole number from 0, not {shown(value)}")
+    return top
 
 
 def limits_of(value: UpdateLimits | None) -> UpdateLimits:

@@ -22,6 +22,7 @@ from fala.arguments import (
     check_items,
     folder_of,
     ids_where,
+    label_to_find,
     label_to_rank,
     labelled_of,
     limits_of,
@@ -30,10 +31,11 @@ from fala.arguments import (
     progress_of,
     prompts_of,
     terms_of,
+    top_of,
 )
 from fala.backbones.external import Encoder, Encoders
 from fala.bundle.signature import Trust
-from fala.errors import DataError, DeviceError, MissingExtraError, UsageError, shown, type_of
+from fala.errors import DataError, DeviceError, MissingExtraError, UsageError, type_of
 from fala.examples import Example, check_examples, texts_of
 from fala.files import path_of
 from fala.model.active import ActiveModel
@@ -476,15 +478,14 @@ class Device:
         task = self._learner(adapter).task
         head = task.active.model.head
         examples = candidates_of(candidates, history, head.task)
-        if top is not None and (isinstance(top, bool) or not isinstance(top, int) or top < 0):
-            raise DataError(f"top is a whole number from 0, not {shown(top)}")
-        if not examples:
-            return []
+        most = top_of(top)
         positive = head.labels[task.positive(head)] if len(head.bias) == 1 else None
         column = label_to_rank(label, head.labels, positive)
+        if not examples:
+            return []
         z = self._ask(examples, ActiveModel.logits, adapter)
         values = head.link.answers(z).reshape(len(z), -1)[:, column]
-        best = np.argsort(-head.link.order(z)[:, column], kind="stable")[:top]
+        best = np.argsort(-head.link.order(z)[:, column], kind="stable")[:most]
         return [(texts_of(examples[row])[0], float(values[row])) for row in best]
 
     def learn(
@@ -639,7 +640,7 @@ class Device:
             Examples with their ids, labels and times; see ``StoredExample``.
 
         Raises:
-            DataError: ``labelled`` is none of its values.
+            DataError: ``labelled`` is none of its values, or ``label`` is not one of the model's.
 
         Examples:
             >>> [row.example for row in device.examples(label=1)]
@@ -648,7 +649,7 @@ class Device:
         if not isinstance(labelled, bool | None):
             raise DataError(f"labelled is True, False or None, not {type_of(labelled)}")
         task = self._learner(adapter).task
-        store, spelled = task.store, task.active.model.head.link.spelled(label)
+        store, spelled = task.store, label_to_find(label, task.active.model.head)
         with_text = store.texts.kept
         return (
             row if with_text else replace_fields(row, example=None)

@@ -227,6 +227,21 @@ def word_of(value: object, words: Sequence[str], name: str) -> str:
     return value
 
 
+def flag_of(value: object, name: str) -> bool:
+    """An app's True or False, checked: any text, "no" as well, would count as True.
+
+    Args:
+        value: The app's argument.
+        name: The argument's name.
+
+    Raises:
+        DataError: It is neither.
+    """
+    if not isinstance(value, bool):
+        raise DataError(f"{name} is True or False, not {shown(value)}")
+    return value
+
+
 def safe_line(text: object, longest: int = 500) -> str:
     """Text of a foreign source as one short line that is safe to show.
 

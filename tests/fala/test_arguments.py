@@ -145,9 +145,14 @@ def test_forget_takes_stored_examples_and_quotes_no_text(device):
         device.forget(rows[2])
 
 
-def test_unknown_ids_and_labels_match_nothing(device):
-    for label in (HUGE, "2", Dumb(), None):
-        assert len([*device.examples(label=label)]) == (len(TEXTS) if label is None else 0)
+@pytest.mark.parametrize("label", [HUGE, "2", Dumb(), ["1"], True], ids=named)
+def test_examples_of_a_label_that_the_model_lacks_are_rejected(device, label):
+    with pytest.raises(DataError, match="is not of the model, which has labels 0, 1"):
+        device.examples(label=label)
+
+
+def test_unknown_ids_match_nothing(device):
+    assert len([*device.examples(label=None)]) == len(TEXTS)
     assert [*device.examples(label=1)] == [*device.examples(label="1")] != []
     assert device.forget([HUGE, -HUGE, 2**63, -(2**63), 0, -1, 999]) == 0
     assert device.forget(np.array([1, 2])) == 2 and len([*device.examples()]) == len(TEXTS) - 2
@@ -155,9 +160,14 @@ def test_unknown_ids_and_labels_match_nothing(device):
 
 @pytest.mark.parametrize("wrong", [5, "yes", HUGE, Dumb(), [], np.array([1, 2])], ids=named)
 def test_wrong_options_are_rejected(wrong, device, releases):
+    backbone = fala.Bundle.open(releases["mid"]).backbone()
     for call in (
         lambda: device.examples(labelled=wrong),
         lambda: device.replace(releases["mid"], accept=wrong),
+        lambda: device.replace(releases["mid"], allow_older=wrong),
+        lambda: fala.Bundle.open(releases["mid"], hold=wrong),
+        lambda: fala.fit_head(np.eye(2), [0, 1], exclusive=wrong),
+        lambda: fala.fit_head(backbone, TEXTS[:2], [0, 1], lexical=wrong),
         lambda: device.refine(prompts=wrong),
         lambda: device.update(wrong, root=b"{}"),
     ):

@@ -13,7 +13,7 @@ def test_a_classifier_ranks_by_probability(device):
     ranked = device.rank(PROBES)
     assert [text for text, _ in ranked] == [PROBES[at] for at in np.argsort(-p, kind="stable")]
     np.testing.assert_array_equal([share for _, share in ranked], np.sort(p)[::-1])
-    assert device.rank(iter(PROBES), top=3) == ranked[:3]
+    assert device.rank(iter(PROBES), top=3) == device.rank(PROBES, top=np.int64(3)) == ranked[:3]
     assert device.rank(PROBES, top=0) == device.rank([]) == []
     assert device.rank(PROBES, label="0")[0][0] == ranked[-1][0]
 
@@ -56,7 +56,9 @@ def test_rank_needs_a_label_of_three(tmp_path):
         ({"candidates": PROBES, "history": PROBES}, "takes no history"),
         ({"candidates": PROBES, "top": -1}, "top is a whole number"),
         ({"candidates": PROBES, "top": 1.5}, "top is a whole number"),
+        ({"candidates": PROBES, "top": True}, "top is a whole number"),
         ({"candidates": PROBES, "label": "x"}, "label is one of 0, 1, not 'x'"),
+        ({"candidates": [], "label": "x"}, "label is one of 0, 1, not 'x'"),
     ],
 )
 def test_rank_rejects_wrong_arguments(device, arguments, why):

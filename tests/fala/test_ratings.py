@@ -176,6 +176,9 @@ def test_ratings_are_stored_exactly(device):
     labels = {row.example: row.label for row in device.examples(labelled=True)}
     assert [labels[text] for text in ("one", "two", "three")] == ["2.5", "4", "3.75"]
     assert [row.example for row in device.examples(label=2.5)] == ["one"]
+    for wrong in (9, "many"):
+        with pytest.raises(DataError, match="is not of the model, which has the rating 'stars'"):
+            device.examples(label=wrong)
     stream = io.StringIO()
     device.export_data(stream)
     rows = [json.loads(line) for line in stream.getvalue().splitlines()]

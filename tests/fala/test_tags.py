@@ -205,6 +205,8 @@ def test_sets_are_kept_and_exported(device):
         {"funny", "rude"}, set(), set(), None,
     ]  # fmt: skip
     assert [row.example for row in device.examples(label={"rude", "funny"})][-1] == "one"
+    with pytest.raises(DataError, match="is not of the model, which has tags"):
+        device.examples(label={"rude", "vile"})
     stream = io.StringIO()
     device.export_data(stream)
     rows = [json.loads(line) for line in stream.getvalue().splitlines()]

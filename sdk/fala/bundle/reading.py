@@ -38,6 +38,7 @@ from fala.errors import (
     BundleFormatError,
     BundleMismatchError,
     DimensionError,
+    flag_of,
     safe_line,
 )
 from fala.examples import MATCHING
@@ -92,10 +93,10 @@ class Bundle:
             ExternalDataError: The ONNX model keeps weights outside its file.
             DimensionError: The head's dimension is not the backbone's.
             BundleError: The file is missing or cannot be read.
-            DataError: ``path`` is not a path.
+            DataError: ``path`` is not a path, or ``hold`` is neither True nor False.
         """
         file = path_of(path, "path")
-        return cls.verified(file, file, hold=hold)
+        return cls.verified(file, file, hold=flag_of(hold, "hold"))
 
     @classmethod
     def verified(cls, path: Path, name: Path, *, hold: bool = False) -> Bundle:

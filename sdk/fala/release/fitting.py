@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fala.backbones import Backbone
 from fala.backbones.external import ExternalEncoder
 from fala.bundle.lexical import rounded
-from fala.errors import DataError, counted, shown, type_of
+from fala.errors import DataError, counted, flag_of, shown, type_of
 from fala.examples import (
     CLASSIFICATION,
     MATCHING,
@@ -137,6 +137,7 @@ def fit_head(
             "labels are missing: fit_head(backbone, examples, labels), or, for a NumPy array of "
             "vectors, fit_head(vectors, labels)"
         )
+    lexical = flag_of(lexical, "lexical")
     rows = PublicRows.of(
         backbone, cast("Sequence[Example]", examples), labels, label_names=label_names,
         embeddings=embeddings, rating=rating, exclusive=exclusive,
@@ -281,6 +282,7 @@ class PublicRows:
             names = [label_name(name) for name in listed(label_names, "label_names")]
         numbers: _Numbers | None = None
         link: Link = LABELS
+        exclusive = flag_of(exclusive, "exclusive")
         if rating is not None and not exclusive:
             raise DataError("labels are ratings or tags, not both: leave rating or exclusive out")
         if rating is not None:

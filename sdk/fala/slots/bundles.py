@@ -60,7 +60,12 @@ def open_adapter(
         BundleMismatchError: It is no adapter.
         BundleError: It cannot be trusted.
     """
-    bundle, head = open_any(path, hold=hold, trust=trust)
+    try:
+        bundle, head = open_any(path, hold=hold, trust=trust)
+    except BundleError as error:
+        if isinstance(error.__cause__, FileNotFoundError):  # a sample release is no adapter
+            raise BundleError(f"{path}: no such file") from error.__cause__
+        raise
     if bundle.base is None:
         raise BundleMismatchError(
             f"{bundle.path}: a release, not an adapter; install it with Device.replace"

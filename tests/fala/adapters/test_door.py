@@ -22,6 +22,7 @@ from bundles import repacked, write_word_vector_release
 from devices import sql
 from fala import (
     Bundle,
+    BundleError,
     BundleFormatError,
     BundleMismatchError,
     BundleSignatureError,
@@ -98,6 +99,8 @@ def test_adapter_mistakes_are_rejected(device, releases, tmp_path):
         device.load_adapter(old[0])
     with pytest.raises(DataError, match="positive is one of 0, 1"):
         device.load_adapter(old[0], name="other", positive="2")
+    with pytest.raises(BundleError, match=r"nowhere: no such file$"):  # no hint at a release
+        device.load_adapter("nowhere")
     with pytest.raises(BundleMismatchError, match="an adapter for the backbone"):
         device.load_adapter(new[0], name="other")
     lying = tmp_path / "lying.fala"
