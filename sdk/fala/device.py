@@ -35,7 +35,7 @@ from fala.arguments import (
 )
 from fala.backbones.external import Encoder, Encoders
 from fala.bundle.signature import Trust
-from fala.errors import DataError, DeviceError, MissingExtraError, UsageError, type_of
+from fala.errors import DataError, DeviceError, MissingExtraError, UsageError, counted, type_of
 from fala.examples import Example, check_examples, texts_of
 from fala.files import path_of
 from fala.model.active import ActiveModel
@@ -328,7 +328,7 @@ class Device:
             kind = "the vendor's model" if self.model.is_vendor else "a personal model"
             return (
                 f"<Device {self._folder.path}: {self.task} on {self.name} with {kind}, "
-                f"{count} examples, {labelled} labelled>"
+                f"{counted(count, 'example')}, {labelled} labelled>"
             )
         except DeviceError as error:
             return f"<Device {self._folder.path}: {error}>"

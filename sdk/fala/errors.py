@@ -59,8 +59,15 @@ def with_article(noun: str) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """A number of things: "1 label", "2 labels"."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    """A number of things: "1 label", "2 labels", "3 passes"."""
+    if count == 1:
+        return f"1 {noun}"
+    return f"{count} {noun}es" if noun.endswith("s") else f"{count} {noun}s"
+
+
+def be(count: int) -> str:
+    """The verb of a number of things: "1 is", "2 are"."""
+    return "is" if count == 1 else "are"
 
 
 class FalaError(Exception):

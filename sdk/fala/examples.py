@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fala.errors import DataError, shown, type_of
+from fala.errors import DataError, counted, shown, type_of
 
 Value = TypeVar("Value")
 
@@ -133,8 +133,8 @@ class Item(str):
         """
         if len(self.vector) != dimension:
             raise DataError(
-                f"the item's vector has {len(self.vector)} numbers; the release's encoder gives "
-                f"{dimension}"
+                f"the item's vector has {counted(len(self.vector), 'number')}; the release's "
+                f"encoder gives {dimension}"
             )
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from html import escape
 from typing import Any
 
+from fala.errors import be, counted
 from fala.model.links import PerTag
 from fala.solver.judge import MIN_LABELLED, Decision
 from fala.solver.newton import Work
@@ -367,8 +368,9 @@ class Comparison(_InNotebooks):
         """
         if self.to_old is None or self.carried is None or self.old is None:
             return (
-                f"Whether it is worse for this user than {old} is not known yet: {self.labelled} "
-                "labels of encoded texts are too few to judge by"
+                f"Whether it is worse for this user than {old} is not known yet: "
+                f"{counted(self.labelled, 'label')} of encoded texts {be(self.labelled)} too few "
+                "to judge by"
             )
         losses = (
             f"{self.measure} of {self.labelled} labels, each left out, {self.carried:.3f} against "
@@ -445,8 +447,8 @@ class Preview(_InNotebooks):
     def sentence(self) -> str:
         """Worth and cost in words."""
         cost = (
-            f"{self.new} takes about {self.seconds:.1f} s, {self.forward_passes} forward passes "
-            f"and {self.megabytes:.1f} MB"
+            f"{self.new} takes about {self.seconds:.1f} s, "
+            f"{counted(self.forward_passes, 'forward pass')} and {self.megabytes:.1f} MB"
         )
         releases = self.comparison.releases
         if releases is not None and (releases.contradicts or releases.unrelated):
@@ -458,7 +460,7 @@ class Preview(_InNotebooks):
             )
         verdict = self.comparison.verdict(self.old)
         if self.worse is None and self.passes_to_know is not None:
-            verdict += f"; after about {self.passes_to_know} forward passes it is"
+            verdict += f"; after about {counted(self.passes_to_know, 'forward pass')} it is"
         elif self.worse is None:
             verdict += "; more labels are needed to know"
         return f"{verdict}. {cost}."

@@ -9,6 +9,7 @@ import fala
 from bridged import TEXTS
 from devices import same, state
 from fala import Budget, BudgetError, DataError, Device, DeviceError, Match
+from fala.errors import be, counted, type_of
 
 HUGE = 10**5001
 
@@ -175,6 +176,19 @@ def test_wrong_options_are_rejected(wrong, device, releases):
             call()
     with pytest.raises(BudgetError, match="is a whole number above 0, not"):
         fala.UpdateLimits(release_bytes=Dumb())
+
+
+def test_errors_have_articles_and_plurals():
+    values = (1, "a", 0.5, np.ones(1), np.uint8(1), None)
+    assert list(map(type_of, values)) == [
+        "an int", "a str", "a float", "an ndarray", "a uint8", "None",
+    ]  # fmt: skip
+    nouns = ("label", "forward pass")
+    assert [counted(number, noun) for noun in nouns for number in (0, 1, 2)] == [
+        "0 labels", "1 label", "2 labels", "0 forward passes", "1 forward pass",
+        "2 forward passes",
+    ]  # fmt: skip
+    assert [be(number) for number in (0, 1, 2)] == ["are", "is", "are"]
 
 
 def test_errors_are_one_printable_line(tmp_path):

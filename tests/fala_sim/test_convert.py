@@ -88,7 +88,7 @@ def test_an_annotators_tags_are_the_tasks_answered_with_yes(tmp_path):
     ("content", "words"),
     [
         ({"7": entry("a text", a=0, b=1)}, "other annotations: there are no tags"),
-        ({"7": tagged("a text", {"sport": "1"}, a=0, b=1)}, "1 annotations by 2 annotators"),
+        ({"7": tagged("a text", {"sport": "1"}, a=0, b=1)}, "1 annotation by 2 annotators"),
         ({"7": tagged("a text", {"sport": "1,2"}, a=0, b=1)}, "'2' is neither 0 nor 1"),
     ],
 )
@@ -158,9 +158,9 @@ def test_public_rows_can_be_a_draw():
 @pytest.mark.parametrize(
     ("docs", "users", "words"),
     [
-        (documents(20, "u", "v", "w"), 3, "3 annotators allow 2 users at most, not 3"),
-        (documents(20, "u", "v", "w"), 99, "3 annotators allow 2 users at most, not 99"),
-        ([], 1, "0 annotators allow 0 users"),
+        (documents(20, "u", "v", "w"), 3, "of 3 annotators 2 can be users at most, not 3"),
+        (documents(20, "u", "v", "w"), 99, "of 3 annotators 2 can be users at most, not 99"),
+        ([], 1, "of 0 annotators 0 can be users"),
         (documents(1, "u", "v"), 1, r"'u' labelled too few documents \(1\)"),
         ([Document(f"text {n}", {"u": n % 2, "v": 0}) for n in range(9)], 1, "label 1"),
     ],

@@ -111,7 +111,10 @@ def test_public_rows_stop_at_the_limit():
     [
         ({"u": moments("u", 1)}, r"'u' has too few .* \(0 and 2 are left\); take fewer users"),
         ({"u": moments("u", 4), "v": [moments("u", 4)[3], *moments("v", 1)]}, "'v' has too few"),
-        ({"u": [Moment((), [], ["x"]), Moment((), [], ["y"])]}, "public rows without two labels"),
+        (
+            {"u": [Moment((), [], ["x"]), Moment((), [], ["y"])]},
+            "1 user is without two labels",
+        ),
     ],
 )
 def test_too_few_moments_are_an_error(users, words):

@@ -149,7 +149,7 @@ def test_users_are_those_with_most_impressions_of_known_news():
     conversion, left_out = divide(impressions, news, users=2)
     assert list(check(conversion)) == [None, "busy", "a"]
     assert left_out == {"candidates that are not in news.tsv": 120}
-    with pytest.raises(DataError, match=r"5 people, 4 of them .* 4 more than once, allow 3 users"):
+    with pytest.raises(DataError, match=r"5 people, 4 of them .* 4 more than once, 3 can be users"):
         divide(impressions, news, users=4)
 
 
@@ -175,7 +175,7 @@ def test_the_command(tmp_path):
     expected, _ = divide(impressions, history=2, negatives=3)
     assert done.stdout_bytes == b"".join(expected.lines())
     assert done.stderr.splitlines()[:2] == [  # read twice, counted once
-        "warning: left out 1 damaged lines of behaviors.tsv; the first: line 21: 1 columns "
+        "warning: left out 1 damaged lines of behaviors.tsv; the first: line 21: 1 column "
         "instead of 5",
         "u: 40 examples, 30.0 % test, 25.0 % label 1",
     ]

@@ -121,7 +121,7 @@ def test_users_are_the_people_with_most_liked_films():
 
 
 def test_too_few_people():
-    with pytest.raises(DataError, match="2 people who like a film allow 1 users at most, not 2"):
+    with pytest.raises(DataError, match="2 people who like a film 1 can be users at most"):
         convert(make_ratings(), users=2, seed=0, left_out=LeftOut())
 
 

@@ -67,8 +67,8 @@ def test_counts_are_those_of_the_rows():
         "warning: left out 2 damaged lines of x; the first: line 3: torn",
         "left out 7 ratings below 4",
         "u: 3 examples, 66.7 % test, 33.3 % label 2",
-        "1 users: 3 documents, 2 of them test only",
-        "public: 3 labels of others on 1 documents, 33.3 % label 1, 33.3 % label 2",
+        "1 user: 3 documents, 2 of them test only",
+        "public: 3 labels of others on 1 document, 33.3 % label 1, 33.3 % label 2",
     ]
 
 
@@ -89,7 +89,7 @@ def test_damaged_lines_are_counted_and_the_first_is_named(tmp_path):
     rows, left_out = table(tmp_path / "t.tsv", content, ("b", "a"))
     assert rows == [["2", "1"], ["4", "bad"], ["\u20289", "8"]]
     assert left_out.lines() == [
-        "warning: left out 2 damaged lines of t.tsv; the first: line 4: 1 columns instead of 2"
+        "warning: left out 2 damaged lines of t.tsv; the first: line 4: 1 column instead of 2"
     ]
     rows, left_out = table(tmp_path / "t.tsv", b"1\t2\nbad\t3\n\xff\t4\n5\t6", 2)
     assert rows == [["1", "2"], ["5", "6"]]
@@ -113,7 +113,7 @@ def test_commas_may_be_quoted(tmp_path):
         (b"", ("a",), r"t.tsv, line 1: no column 'a'"),
         (b"a\tb\n", ("a", "b"), r"t.tsv has no rows"),
         (b"", 2, r"t.tsv has no rows"),
-        (b"1,2\n3,4\n", 2, r"t.tsv, line 1: 1 columns instead of 2"),
+        (b"1,2\n3,4\n", 2, r"t.tsv, line 1: 1 column instead of 2"),
         (b"bad\t2\n", 2, r"t.tsv, line 1: a bad field"),
         (b"\xff\n\xff\n", 2, r"t.tsv, line 1: byte 1 is not UTF-8"),
     ],

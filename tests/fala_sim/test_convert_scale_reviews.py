@@ -84,5 +84,5 @@ def test_real_writers():
     for user in list(by_user)[1:]:
         rows = by_user[user]
         assert abs(len(split(rows, "test")) / len(rows) - 0.3) < 0.001
-    with pytest.raises(DataError, match="4 annotators allow 3 users at most"):
+    with pytest.raises(DataError, match="of 4 annotators 3 can be users at most"):
         convert(documents, users=4, seed=0)

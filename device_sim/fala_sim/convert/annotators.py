@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from fala import DataError
+from fala.cli import counted
 from fala_sim.convert.conversion import (
     TEST_SHARE,
     Conversion,
@@ -91,8 +92,8 @@ def convert(
     counts = Counter(annotator for document in documents for annotator in document.labels)
     if users >= len(counts) + (public == 0):
         raise DataError(
-            f"{len(counts)} annotators allow {max(len(counts) - 1, 0)} users at most, "
-            f"not {users}: the public rows are the labels of those who are not users"
+            f"of {counted(len(counts), 'annotator')} {max(len(counts) - 1, 0)} can be users at "
+            f"most, not {users}: the public rows are the labels of those who are not users"
         )
     busiest = sorted(counts, key=lambda annotator: (-counts[annotator], annotator))
     turn %= len(busiest)

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any, TypeAlias, TypeVar
 
 from fala import DataError, Pair
+from fala.cli import be, counted
 from fala_sim.convert.left_out import LeftOut
 
 Drawn = TypeVar("Drawn")
@@ -172,14 +173,14 @@ class Conversion:
         return [
             *self.left_out.lines(),
             *(
-                f"{user:>{width}}: {part['rows']} examples, "
+                f"{user:>{width}}: {counted(part['rows'], 'example')}, "
                 f"{_percent(part['splits'].get('test', 0), part['rows'])} test, {_labels(part)}"
                 for user, part in users.items()
             ),
-            f"{len(users)} users: {counts['documents']} documents, "
+            f"{counted(len(users), 'user')}: {counted(counts['documents'], 'document')}, "
             f"{counts['test_documents']} of them test only",
-            f"public: {public['rows']} labels of others on {public['documents']} documents, "
-            f"{_labels(public)}",
+            f"public: {counted(public['rows'], 'label')} of others on "
+            f"{counted(public['documents'], 'document')}, {_labels(public)}",
         ]
 
 
@@ -242,6 +243,6 @@ def check_public(rows: Sequence[Row], users: int, *, classes: bool = True) -> No
     if missing or len(public) < 2:
         lacking = f"label {min(map(str, missing))}" if missing else "two labels"
         raise DataError(
-            f"{users} users leave {public.total()} public rows without {lacking}; take fewer users "
-            "or more public rows"
+            f"{counted(public.total(), 'public row')} beside {counted(users, 'user')} "
+            f"{be(public.total())} without {lacking}; take fewer users or more public rows"
         )

@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 
 from fala import DataError
+from fala.cli import counted
 from fala_sim.convert.annotators import Document, Documents, annotated
 from fala_sim.convert.conversion import Label
 from fala_sim.convert.format import DataSet, File, Format
@@ -132,7 +133,9 @@ def _parse_document(entry: object, *, tags: bool) -> tuple[str, dict[str, Label]
 def _by_annotator(annotators: Sequence[str], annotations: Sequence[str]) -> dict[str, int]:
     """One task's labels by annotator; only the first of an annotator's labels counts."""
     if len(annotations) != len(annotators):
-        raise DataError(f"{len(annotations)} annotations by {len(annotators)} annotators")
+        raise DataError(
+            f"{counted(len(annotations), 'annotation')} by {counted(len(annotators), 'annotator')}"
+        )
     labels: dict[str, int] = {}
     for annotator, annotation in zip(annotators, annotations, strict=True):
         if annotation.strip() not in ("0", "1"):

@@ -217,8 +217,8 @@ def _busiest(
     able = [user for user, count in shown.items() if count > 1]
     if users > len(able) or users >= len(shown):
         raise DataError(
-            f"{len(people)} people, {len(shown)} of them shown known news and {len(able)} more "
-            f"than once, allow {max(min(len(able), len(shown) - 1), 0)} users at most, not "
+            f"of {len(people)} people, {len(shown)} of them shown known news and {len(able)} more "
+            f"than once, {max(min(len(able), len(shown) - 1), 0)} can be users at most, not "
             f"{users}: a user's impressions are divided, and the public rows are from the others"
         )
     return sorted(able, key=lambda user: (-shown[user], -opened[user], user))[:users]

@@ -148,7 +148,7 @@ def convert(
     busiest = sorted(filter(likes.get, likes), key=lambda user: (-len(likes[user]), user))
     if users >= len(busiest):
         raise DataError(
-            f"{len(busiest)} people who like a film allow {max(len(busiest) - 1, 0)} users at "
+            f"of {len(busiest)} people who like a film {max(len(busiest) - 1, 0)} can be users at "
             f"most, not {users}: the public rows are from those who are not users"
         )
     offers = _Offers(ratings, seed)

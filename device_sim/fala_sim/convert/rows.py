@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 
 from fala import DataError, Match
+from fala.cli import counted
 from fala.release import document_of, load_rows
 from fala.release.user_rows import Row as FileRow
 from fala.release.user_rows import Rows, UserRows
@@ -66,7 +67,7 @@ def convert(
         DataError: If there are too few users, or one has too few rows that may be used.
     """
     if users > len(loaded.users):
-        raise DataError(f"{loaded.source} has {len(loaded.users)} users, not {users}")
+        raise DataError(f"{loaded.source} has {counted(len(loaded.users), 'user')}, not {users}")
     sizes = {user: len(of_user.train) + len(of_user.test) for user, of_user in loaded.users.items()}
     chosen = sorted(sizes, key=lambda user: -sizes[user])[:users]
     left_out.add("users beyond those asked for", count=len(sizes) - len(chosen))

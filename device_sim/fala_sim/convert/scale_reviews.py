@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from fala import DataError
+from fala.cli import counted
 from fala_sim.convert.annotators import Document, Documents, annotated
 from fala_sim.convert.format import DataSet, File, Format
 from fala_sim.convert.left_out import LeftOut
@@ -62,8 +63,8 @@ def read_folder(folder: Path, left_out: LeftOut, *, rated: bool = False) -> list
         labels = dict(read_lines(label_path, left_out))
         if len(reviews) != len(labels):
             raise DataError(
-                f"{review_path} has {len(reviews)} lines, but {label_path} has {len(labels)}: "
-                "labels cannot be assigned to reviews"
+                f"{review_path} has {counted(len(reviews), 'line')}, but {label_path} has "
+                f"{len(labels)}: labels cannot be assigned to reviews"
             )
         for number, text in reviews.items():
             label = _label(labels[number], rated=rated)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from fala import DataError
-from fala.cli import progress
+from fala.cli import counted, progress
 from fala_sim.convert.left_out import LeftOut
 
 Parsed = TypeVar("Parsed")
@@ -100,7 +100,7 @@ def read_table(
         try:
             fields = _split(line, delimiter)
             if len(fields) != width:
-                raise DataError(f"{len(fields)} columns instead of {width}")
+                raise DataError(f"{counted(len(fields), 'column')} instead of {width}")
             parsed = parse(fields if selected is None else [fields[index] for index in selected])
         except DataError as error:
             left_out.add(_damaged(path), f"line {number}: {error}")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fala import ExportError
+from fala.cli import be, counted
 from fala.release import Vectors
 from fala_export.bridging.forms import Centre, Matrix, Moments, Ridge, errors_by_rank, procrustes
 
@@ -83,8 +84,8 @@ def check_enough(documents: int, dimension: int) -> None:
     fewest = least_documents(dimension)
     if documents < fewest:
         raise ExportError(
-            f"{documents} distinct documents are too few: a bridge from {dimension} dimensions "
-            f"needs at least {fewest}, and a good one thousands"
+            f"{counted(documents, 'distinct document')} {be(documents)} too few: a bridge from "
+            f"{counted(dimension, 'dimension')} needs at least {fewest}, and a good one thousands"
         )
 
 

@@ -23,7 +23,7 @@ from transformers import (
 )
 
 from fala import Bundle, ExportError
-from fala.cli import progress
+from fala.cli import counted, progress
 from fala.release import tokenizer_inputs
 from fala_export.models.folder import (
     CONFIGURATION,
@@ -207,8 +207,8 @@ def load_encoder_of(bundle: Bundle, source: str, revision: str | None = None) ->
     dimension = encoder.module.dimension
     if dimension != bundle.manifest.dimension:
         raise ExportError(
-            f"{source}: not the model that {bundle.path} was exported from: it has {dimension} "
-            f"dimensions, and the bundle {bundle.manifest.dimension}"
+            f"{source}: not the model that {bundle.path} was exported from: it has "
+            f"{counted(dimension, 'dimension')}, and the bundle {bundle.manifest.dimension}"
         )
     return encoder
 
@@ -294,7 +294,8 @@ def _load_weights(folder: Path) -> PreTrainedModel:
         raise ExportError(f"the weights of {name} have another shape than its configuration")
     missing = [name for name in report["missing_keys"] if not name.startswith("pooler.")]
     if missing:
-        raise ExportError(f"the weights lack {missing[0]} and {len(missing) - 1} more")
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise ExportError(f"the weights lack {missing[0]}{more}")
     for name, weight in model.named_parameters():
         if not torch.isfinite(weight).all():
             raise ExportError(f"the weights of {name} hold NaN or infinity")

@@ -126,9 +126,10 @@ def check_configuration(folder: Path, family: Sequence[str]) -> None:
             raise ExportError(f"{name} names code of its own, which is never run")
     kind = config.get("model_type")
     if kind not in family or config.get("is_decoder") or config.get("is_encoder_decoder"):
+        model = f"{with_article(str(kind or 'nameless'))} model"
         raise ExportError(
-            f"{with_article(kind or 'nameless')} model{' that decodes' * (kind in family)} is not "
-            f"an encoder of the BERT family ({', '.join(family)})"
+            f"{model}{' that decodes' * (kind in family)} is not an encoder of the BERT family "
+            f"({', '.join(family)})"
         )
 
 

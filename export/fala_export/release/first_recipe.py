@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from fala import Bundle, DataError, ExportError
+from fala.cli import be, counted
 from fala.release import (
     CLASSIFICATION,
     LABELS,
@@ -236,12 +237,12 @@ def _tables(public: PublicRows, out: Path, earlier: Path | None, repository: Pat
     if earlier is not None:
         texts = len(unique_texts(row.example for row in public.rows))
         fewest = least_documents(Bundle.open(earlier).manifest.dimension)
-        comment = f"{comment} It takes {fewest} public texts; there are {texts}."
+        comment = f"{comment} It takes {fewest} public texts; there {be(texts)} {texts}."
         has_texts = texts >= fewest
     tables = (
         (comment, f"[bridge]\nfrom = [{_quoted(old)}]\n", has_texts),
         (
-            f"How people differ, from {count} public annotators of {least} rows or more "
+            f"How people differ, from {counted(count, 'public annotator')} of {least} rows or more "
             f"({annotators.LEAST_ANNOTATORS} are needed; with [training], of rows that it keeps "
             "out, a fifth).",
             f"[prior]\nscales_only = {'false' if has_prior else 'true'}\n",

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from fala import Backbone, Budget, Bundle
+from fala.cli import counted
 from fala.release import load_rows, unique_texts
 from fala_export.release.pipeline import Pipeline
 from fala_export.release.recipe import BackboneTable, Recipe
@@ -93,7 +94,7 @@ def _costs_of_devices(
     training = [unique_texts(row.example for row in user.train) for user in users]
     budget = Budget(check.budget).passes(True)
     encoded = [*tests, *(text for texts in training for text in texts[:budget])]
-    label = f"playing {len(users)} devices"
+    label = f"playing {counted(len(users), 'device')}"
     earlier = [*tests, *(text for texts in training for text in texts)]
     costs = [_cost(f"{label}, with {old.manifest.name}", old.backbone(), earlier)]
     if backbone is not None:

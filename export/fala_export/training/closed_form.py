@@ -10,7 +10,7 @@ import click
 import numpy as np
 
 from fala import Backbone, Head, fit_head
-from fala.cli import progress
+from fala.cli import counted, progress
 from fala.release import EncoderState, Row, Vectors, cross_entropy, fitting, unique_texts
 from fala.release.added_words import add_words
 from fala.release.fitting import fit_joint_head, kind_of
@@ -112,7 +112,7 @@ def closed_form(
     Raises:
         DataError: See ``fit_head``.
     """
-    click.echo(f"fitting a head to {len(rows)} rows in closed form", err=True)
+    click.echo(f"fitting a head to {counted(len(rows), 'row')} in closed form", err=True)
     examples = [row.example for row in rows]
     labels = [row.label for row in rows]
     if not lexical:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fala import Backbone, Bundle, DataError, ExportError, Head
+from fala.cli import counted
 from fala.release import MATCHING, WORD_VECTORS, unique_texts
 from fala_export.embedding import Embedder
 from fala_export.models.encoder import Encoder
@@ -144,8 +145,8 @@ def _annotators(
     users = tuple(user for user, count in counts.most_common() if count >= _FEWEST_ROWS)
     if enabled and len(users) < _FEWEST_ANNOTATORS:
         raise DataError(
-            f"the training rows have {len(users)} users of {_FEWEST_ROWS} rows or more, and "
-            f"annotators' own heads need {_FEWEST_ANNOTATORS}; leave out --annotators"
+            f"the training rows have {counted(len(users), 'user')} of {_FEWEST_ROWS} rows or "
+            f"more, and annotators' own heads need {_FEWEST_ANNOTATORS}; leave out --annotators"
         )
     return users if enabled is not False and len(users) >= _FEWEST_ANNOTATORS else ()
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fala import Bundle, DataError, ExportError, Match
+from fala.cli import be, counted
 from fala.release import (
     CLASSIFICATION,
     LABELS,
@@ -202,8 +203,8 @@ def divide(
         return Division(list(rows), [], [], "nothing")
     documents = len(documents_of(rows))
     raise DataError(
-        f"{len(rows)} public rows on {documents} documents are too few to keep users out of the "
-        "training for validation and for the report"
+        f"{counted(len(rows), 'public row')} on {counted(documents, 'document')} {be(len(rows))} "
+        "too few to keep users out of the training for validation and for the report"
     )
 
 

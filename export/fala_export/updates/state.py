@@ -22,6 +22,7 @@ from tuf.api.metadata import (
 )
 
 from fala import ExportError
+from fala.cli import counted
 from fala_export.updates.keys import Keyring
 
 ROOT, TARGETS, SNAPSHOT, TIMESTAMP = "root", "targets", "snapshot", "timestamp"
@@ -120,7 +121,7 @@ def set_keys(state: State, role: str, keys: Keyring, threshold: int) -> None:
         ExportError: The threshold is more than there are keys.
     """
     if not 1 <= threshold <= len(keys.signers):
-        raise ExportError(f"{role}: {threshold} of {len(keys.signers)} keys cannot sign")
+        raise ExportError(f"{role}: {threshold} of {counted(len(keys.signers), 'key')} cannot sign")
     delegator = state.delegator(role)
     for old in list(delegator.get_delegated_role(role).keyids):
         delegator.revoke_key(old, role)
@@ -222,8 +223,8 @@ def _check_signed(
         unread = f"; not read: {'; '.join(keys.unread)}" if keys.unread else ""
         old = " and as many of its old keys" if role == ROOT and before is not None else ""
         raise ExportError(
-            f"{needed.threshold} of the {len(needed.keyids)} keys of role {role}{old} must sign; "
-            f"{len(metadata.signatures)} did: name them with --key{unread}"
+            f"{needed.threshold} of the {counted(len(needed.keyids), 'key')} of role {role}{old} "
+            f"must sign; {len(metadata.signatures)} did: name them with --key{unread}"
         )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala import Bundle, BundleFormatError, ExportError, Manifest, write_bundle
+from fala.cli import counted
 from fala.release import SCALES, VECTORS, VOCABULARY, WORD_VECTORS, array_bytes, read_array
 from fala_export.writing import megabytes, writing
 
@@ -181,6 +182,6 @@ def bundle_table(bundle: Bundle) -> tuple[list[str], Floats]:
         vectors *= read_array(bundle.read(SCALES))[:, None]
     if vectors.shape != (len(words), bundle.manifest.dimension):
         raise BundleFormatError(
-            f"{bundle.path}: {len(words)} words, but vectors of shape {vectors.shape}"
+            f"{bundle.path}: {counted(len(words), 'word')}, but vectors of shape {vectors.shape}"
         )
     return words, vectors

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fala import ExportError
+from fala.cli import be, counted
 from fala_export.settings import VectorOptions
 from fala_export.vectors.files import open_lines
 from fala_export.vectors.lines import Header, find_dimension, find_header, parse_lines
@@ -83,7 +84,7 @@ def read_vectors(
         limit = min((limit for limit in limits if limit is not None), default=None)
         _fill(table, selected, vocabulary, limit, damage)
     if not table.words and vocabulary is not None and not damage.lines:
-        raise ExportError(f"{path}: has none of the {len(vocabulary)} words asked for")
+        raise ExportError(f"{path}: has none of the words asked for ({len(vocabulary)})")
     if not table.words:
         reason = damage if damage.lines else "it is empty"
         raise ExportError(f"{path}: no line holds a word and its vector ({reason})")
@@ -122,8 +123,8 @@ def export_word_vectors(
     total = damage.lines + len(table.words)
     if damage.lines > max_damaged * total:
         raise ExportError(
-            f"{source}: {damage.lines} of {total} lines are damaged, more than "
-            f"the share of {max_damaged:g} allowed (--max-damaged): {damage}"
+            f"{source}: {damage.lines} of {counted(total, 'line')} {be(damage.lines)} damaged, "
+            f"more than the share of {max_damaged:g} allowed (--max-damaged): {damage}"
         )
     summary = write_table(
         out, table, name or _stem(source), {"damaged_lines": damage.lines, **(details or {})}
@@ -167,7 +168,9 @@ def _select(
             yield number, line
     if header and number - 1 < header.words:
         absent = header.words - (number - 1)
-        damage.note(number + 1, f"the file ends {absent} words before its header says", absent)
+        damage.note(
+            number + 1, f"the file ends {counted(absent, 'word')} before its header says", absent
+        )
 
 
 def _fill(

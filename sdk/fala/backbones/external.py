@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fala.backbones.state import EncoderState
-from fala.errors import BundleFormatError, DataError, EncoderError, shown
+from fala.errors import BundleFormatError, DataError, EncoderError, counted, shown
 from fala.examples import LARGEST, Item, as_float32, check_texts
 
 #: Returns the embeddings of n inputs, (n, d): texts, or the keys of ``Item`` objects.
@@ -123,7 +123,8 @@ class ExternalEncoder:
         if cosine < MIN_COSINE or abs(ratio - 1) > LENGTHS:
             raise EncoderError(
                 f"this encoder is not {self._name}, which the release was made for: mean cosine "
-                f"{cosine:.2f} on {len(inputs)} probes, and embeddings {ratio:.2f} times as long"
+                f"{cosine:.2f} on {counted(len(inputs), 'probe')}, and embeddings {ratio:.2f} "
+                "times as long"
             )
 
     def _ask(self, inputs: list[str]) -> NDArray[np.float32]:
@@ -138,7 +139,7 @@ class ExternalEncoder:
             returned = self._function(list(inputs))
         except Exception as error:
             raise EncoderError(
-                f"the app's encoder {self._name} failed on {len(inputs)} inputs: "
+                f"the app's encoder {self._name} failed on {counted(len(inputs), 'input')}: "
                 f"{type(error).__name__}: {error}"
             ) from error
         try:
@@ -150,7 +151,7 @@ class ExternalEncoder:
         if embeddings.shape != (len(inputs), self._dimension):
             raise EncoderError(
                 f"the app's encoder {self._name} returned shape {embeddings.shape} for "
-                f"{len(inputs)} inputs; ({len(inputs)}, {self._dimension}) is expected"
+                f"{counted(len(inputs), 'input')}; ({len(inputs)}, {self._dimension}) is expected"
             )
         if not (np.abs(embeddings) <= LARGEST).all():
             raise EncoderError(

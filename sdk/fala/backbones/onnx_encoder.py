@@ -25,7 +25,7 @@ from fala.backbones.state import (
     prefix,
     run_inputs,
 )
-from fala.errors import BundleFormatError, DataError, DimensionError, safe_line
+from fala.errors import BundleFormatError, DataError, DimensionError, counted, safe_line
 from fala.examples import LARGEST, check_texts, segments
 from fala.forks import keep_in_forks
 
@@ -138,12 +138,14 @@ class OnnxEncoder:
         if max_length is not None and max_length <= special:
             # The tokenizers library would not truncate at all.
             raise BundleFormatError(
-                f"texts of at most {max_length} tokens have no room beside {special} special ones"
+                f"texts of at most {counted(max_length, 'token')} have no room beside "
+                f"{counted(special, 'special one')}"
             )
         self._no_pairs = None
         if max_length is not None and max_length <= pair_special + 1:
             self._no_pairs = (
-                f"{max_length} tokens have no room for it beside {pair_special} special ones"
+                f"there is no room for it in {counted(max_length, 'token')} beside "
+                f"{counted(pair_special, 'special one')}"
             )
         self._pad_id = pad_id
         characters = max(LONGEST, _CHARACTERS_A_TOKEN * (max_length or 0))
@@ -314,7 +316,8 @@ class OnnxEncoder:
             embeddings: NDArray[np.float32] = self._session.run([self._output], feeds)[0]
         if embeddings.shape != (len(ids), self._dimension):
             raise BundleFormatError(
-                f"the model returned embeddings of shape {embeddings.shape} for {len(ids)} texts; "
+                f"the model returned embeddings of shape {embeddings.shape} for "
+                f"{counted(len(ids), 'text')}; "
                 f"its graph declares (n, {self._dimension})"
             )
         if not (np.abs(embeddings) <= LARGEST).all():

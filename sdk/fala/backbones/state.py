@@ -233,7 +233,9 @@ def _check(name: str, array: NDArray[np.float32]) -> None:
         dtype = getattr(array, "dtype", type(array).__name__)
         raise BundleFormatError(f"{name} is of {dtype}; it should be an array of float32")
     if array.ndim != form.axes:
-        raise BundleFormatError(f"{name} has {array.ndim} axes; it should have {form.axes}")
+        raise BundleFormatError(
+            f"{name} has the shape {array.shape}; it should have {form.axes} axes"
+        )
     if form.free is not None and array.shape[form.free] > form.most:
         raise BundleFormatError(
             f"{name} has the shape {array.shape}: its axis {form.free} may be {form.most} long"

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.backbones.state import EncoderState
-from fala.errors import BundleFormatError
+from fala.errors import BundleFormatError, counted
 from fala.examples import LARGEST, check_texts
 
 _UNKNOWN_WORDS = ("<unk>", "unk")
@@ -70,7 +70,7 @@ class WordVectors:
     ) -> None:
         if vectors.ndim != 2 or vectors.shape[0] != len(vocabulary) or not vectors.size:
             raise BundleFormatError(
-                f"{len(vocabulary)} words, but vectors of shape {vectors.shape}"
+                f"{counted(len(vocabulary), 'word')}, but vectors of shape {vectors.shape}"
             )
         if (vectors.dtype == np.int8) != (scales is not None) or (
             vectors.dtype not in (np.int8, np.float16, np.float32)
@@ -83,7 +83,8 @@ class WordVectors:
             scales.shape != (len(vocabulary),) or not np.issubdtype(scales.dtype, np.floating)
         ):
             raise BundleFormatError(
-                f"{len(vocabulary)} words, but scales of shape {scales.shape} and {scales.dtype}"
+                f"{counted(len(vocabulary), 'word')}, but scales of shape {scales.shape} and "
+                f"{scales.dtype}"
             )
         self._vectors = vectors
         self._scales: NDArray[np.float32] | None = None

@@ -16,7 +16,7 @@ from fala.backbones.state import Coded, EncoderState
 from fala.bundle import format as layout
 from fala.bundle.arrays import array_bytes, check_array, read_array
 from fala.bundle.manifest import Manifest, read_json
-from fala.errors import BundleFormatError, BundleMismatchError
+from fala.errors import BundleFormatError, BundleMismatchError, counted
 
 Floats = NDArray[np.float32]
 
@@ -117,7 +117,7 @@ def read_inputs(arrays: Mapping[str, NDArray[Any]], dimension: int) -> Coded:
     sites = len(norm)
     if norm.ndim != 2 or bias.ndim != 2 or sites % len(SUBLAYERS) or not 0 < sites <= _MOST_SITES:
         raise BundleFormatError(
-            f"an adapter of {sites} sites; two a layer are expected, of at most "
+            f"an adapter of {counted(sites, 'site')}; two a layer are expected, of at most "
             f"{layout.MAX_LAYERS} layers"
         )
     size = bias.shape[1]

@@ -17,7 +17,7 @@ from fala.backbones.state import EncoderState
 from fala.bundle import format as layout
 from fala.bundle.arrays import array_bytes, read_array
 from fala.bundle.manifest import Manifest
-from fala.errors import BundleFormatError, DataError, DimensionError
+from fala.errors import BundleFormatError, DataError, DimensionError, counted
 
 _AXES = 6
 _PARTS = ("key", "value")
@@ -65,13 +65,13 @@ def read_prompts(data: bytes, manifest: Manifest) -> NDArray[np.float16]:
     count, layers, _, heads, length, width = prompts.shape
     if not 1 <= count <= layout.MAX_PROMPTS or not 1 <= length <= layout.MAX_PROMPT_LENGTH:
         raise BundleFormatError(
-            f"{count} prompts of length {length}; a release has 1 to {layout.MAX_PROMPTS}, of "
-            f"length 1 to {layout.MAX_PROMPT_LENGTH}"
+            f"{counted(count, 'prompt')} of length {length}; a release has 1 to "
+            f"{layout.MAX_PROMPTS}, of length 1 to {layout.MAX_PROMPT_LENGTH}"
         )
     if not layers or heads * width != manifest.dimension:
         raise DimensionError(
-            f"prompts for {layers} layers of {heads} heads of {width} numbers; the backbone's "
-            f"embeddings have {manifest.dimension}"
+            f"prompts for {counted(layers, 'layer')} of {counted(heads, 'head')} of "
+            f"{counted(width, 'number')}; the backbone's embeddings have {manifest.dimension}"
         )
     if not np.isfinite(prompts).all():
         raise BundleFormatError("a prompt of numbers that are not finite")

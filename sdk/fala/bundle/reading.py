@@ -38,6 +38,7 @@ from fala.errors import (
     BundleFormatError,
     BundleMismatchError,
     DimensionError,
+    counted,
     flag_of,
     safe_line,
 )
@@ -203,7 +204,7 @@ class Bundle:
                     backbone.check_state(prompt_state(prompts[0]))
             if backbone.dimension != self.manifest.dimension:
                 raise DimensionError(
-                    f"the backbone's embeddings have {backbone.dimension} dimensions, "
+                    f"the backbone's embeddings have {counted(backbone.dimension, 'dimension')}, "
                     f"the manifest says {self.manifest.dimension}"
                 )
         give_back()
@@ -279,14 +280,14 @@ class Bundle:
             )
             if head.dimension != manifest.dimension:
                 raise DimensionError(
-                    f"the head takes embeddings of {head.dimension} dimensions, the backbone's "
-                    f"have {manifest.dimension}"
+                    f"the head takes embeddings of {counted(head.dimension, 'dimension')}, the "
+                    f"backbone's have {manifest.dimension}"
                 )
             parts = len(head.parts) + (head.lexical is not None) + 1
             if self.scales is not None and len(self.scales) != parts:
                 raise BundleFormatError(
-                    f"{len(self.scales)} scales for a head whose fit has {parts}; choose them "
-                    "again with fala-export prior"
+                    f"{counted(len(self.scales), 'scale')} for a head whose fit has {parts}; "
+                    "choose them again with fala-export prior"
                 )
         return head
 
@@ -308,8 +309,9 @@ class Bundle:
                     bridges[source] = bridge = Bridge(source, *arrays)
                     if len(bridge.offset) != self.manifest.dimension:
                         raise DimensionError(
-                            f"the bridge {source[:12]} leads to {len(bridge.offset)} dimensions, "
-                            f"the backbone has {self.manifest.dimension}"
+                            f"the bridge {source[:12]} leads to "
+                            f"{counted(len(bridge.offset), 'dimension')}, the backbone has "
+                            f"{self.manifest.dimension}"
                         )
         return bridges
 
@@ -330,9 +332,9 @@ class Bundle:
             logits = manifest.link.count(manifest.labels) if manifest.labels else 0
             if (prior.dimension, logits) != (manifest.dimension, 1):
                 raise DimensionError(
-                    f"the prior is for a head of one logit on {prior.dimension} dimensions; the "
-                    f"bundle has {manifest.link.described(manifest.labels)} on "
-                    f"{manifest.dimension}"
+                    "the prior is for a head of one logit on "
+                    f"{counted(prior.dimension, 'dimension')}; the bundle has "
+                    f"{manifest.link.described(manifest.labels)} on {manifest.dimension}"
                 )
         return prior
 
@@ -416,7 +418,8 @@ class Bundle:
         manifest = self.manifest
         kind = "backbone" if manifest.task is None else f"{manifest.task} release"
         kind = kind if self.base is None else f"adapter for {self.base[:12]}"
-        return f"<Bundle {manifest.name}: {kind}, {manifest.dimension} dimensions, {self.path}>"
+        dimensions = counted(manifest.dimension, "dimension")
+        return f"<Bundle {manifest.name}: {kind}, {dimensions}, {self.path}>"
 
     # Errors of the methods below do not name the bundle.
 

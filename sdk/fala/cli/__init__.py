@@ -3,7 +3,7 @@
 from fala.cli.commands import SETTINGS, Command, Group
 from fala.cli.names import Described, Named
 from fala.cli.progress_bars import Bar, progress
-from fala.errors import counted, with_article
+from fala.errors import be, counted, with_article
 
 __all__ = [
     "SETTINGS",
@@ -12,6 +12,7 @@ __all__ = [
     "Described",
     "Group",
     "Named",
+    "be",
     "counted",
     "progress",
     "with_article",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fala.errors import BundleFormatError, DimensionError
+from fala.errors import BundleFormatError, DimensionError, counted
 from fala.model.heads import Vectors, same_arrays
 from fala.model.losses import check_arrays
 
@@ -83,7 +83,7 @@ class Bridge:
         """
         if len(following.matrix) != len(self.offset):
             raise DimensionError(
-                f"a bridge from {len(following.matrix)} dimensions cannot follow one to "
+                f"a bridge from {counted(len(following.matrix), 'dimension')} cannot follow one to "
                 f"{len(self.offset)}"
             )
         return Bridge(

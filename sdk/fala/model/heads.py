@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.errors import BundleFormatError, DataError, DimensionError, UsageError, type_of
+from fala.errors import BundleFormatError, DataError, DimensionError, UsageError, counted, type_of
 from fala.examples import MATCHING, Example, Match, listed, texts_of
 from fala.model.lexical import Lexical
 from fala.model.links import LABELS, Label, Labels, Link, LogitColumns, Rating, label_name
@@ -71,15 +71,16 @@ class Head:
             raise BundleFormatError("a matcher has one logit: two labels, one tag, or a rating")
         if weight.ndim != 2 or weight.shape[0] != logits or bias.shape != (logits,):
             raise BundleFormatError(
-                f"{len(self.labels)} labels need a weight of shape ({logits}, d) and {logits} "
-                f"biases, not {weight.shape} and {bias.shape}"
+                f"with {counted(len(self.labels), 'label')} weight and bias are of shape "
+                f"({logits}, d) and ({logits},), not {weight.shape} and {bias.shape}"
             )
         columns = int(weight.shape[1])
         #: d, the length of its embeddings.
         self.dimension = columns if dimension is None else dimension
         if columns != self.dimension and (task, columns) != (MATCHING, 2 * self.dimension):
             raise DimensionError(
-                f"{columns} weights do not fit embeddings of {self.dimension} dimensions"
+                f"a weight of shape {weight.shape} does not fit embeddings of "
+                f"{counted(self.dimension, 'dimension')}"
             )
         if query is not None and query.shape != (self.dimension,):
             raise DimensionError(
@@ -87,7 +88,7 @@ class Head:
             )
         if lexical is not None and len(lexical.weight) != logits:
             raise BundleFormatError(
-                f"a lexical view of {len(lexical.weight)} logits for a head of {logits}"
+                f"a lexical view of {counted(len(lexical.weight), 'logit')} for a head of {logits}"
             )
         self.lexical = lexical
         self.weight = _finite(weight)
@@ -194,7 +195,7 @@ class Head:
     def __repr__(self) -> str:
         words = "" if self.lexical is None else " and words"
         labels = ", ".join(self.labels)
-        return f"<Head: {self.task}, {labels}, {self.dimension} dimensions{words}>"
+        return f"<Head: {self.task}, {labels}, {counted(self.dimension, 'dimension')}{words}>"
 
     def check_exclusive(self, what: str) -> None:
         """Check that the labels exclude one another.

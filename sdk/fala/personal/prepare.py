@@ -15,7 +15,13 @@ from fala.backbones import LazyBackbone
 from fala.backbones.external import ExternalEncoder
 from fala.bundle.reading import Bundle
 from fala.bundle.signature import Trust
-from fala.errors import BundleFormatError, BundleMismatchError, DimensionError, OlderReleaseError
+from fala.errors import (
+    BundleFormatError,
+    BundleMismatchError,
+    DimensionError,
+    OlderReleaseError,
+    counted,
+)
 from fala.examples import unique_texts
 from fala.model.active import ActiveModel
 from fala.model.bridge import Bridge, reachable
@@ -159,8 +165,8 @@ def part_for(
     direct = bridges.get(digest)
     if direct is not None and len(direct.matrix) != active.bundle.manifest.dimension:
         raise DimensionError(
-            f"{bundle.path}: its bridge starts from {len(direct.matrix)} dimensions; this device's "
-            f"backbone has {active.bundle.manifest.dimension}"
+            f"{bundle.path}: its bridge starts from {counted(len(direct.matrix), 'dimension')}; "
+            f"this device's backbone has {active.bundle.manifest.dimension}"
         )
     # A bridge from a backbone that this device never used maps nothing.
     usable = [
@@ -299,7 +305,8 @@ def _vendor_reason(active: OpenSlot, rows: Rows, *, texts: bool) -> str:
         return "the device has no examples yet"
     if not rows.ids and not texts:
         return (
-            f"{NOT_KEPT}, so that none of the {len(rows.pending)} examples has an embedding; a "
+            f"{NOT_KEPT}, so that none of "
+            f"{counted(len(rows.pending), 'example')} has an embedding; a "
             "release with a bridge from the old backbone would carry the personal model over"
         )
     if not rows.ids:

@@ -20,7 +20,7 @@ from fala.backbones import OnnxEncoder
 from fala.backbones.backbone import plain_of
 from fala.backbones.onnx_encoder import Context
 from fala.bundle.prompts import compiled_bytes, hard_prompt_length
-from fala.errors import BundleError, DataError, DeviceChangedError
+from fala.errors import BundleError, DataError, DeviceChangedError, be, counted
 from fala.examples import CLASSIFICATION, segments
 from fala.model.heads import Vectors
 from fala.personal.compare import compare
@@ -128,7 +128,10 @@ class _Attempt:
             self._check_tried(active, plan.labelled)
             with self._run.stage("forward"):
                 texts = [*plan.chosen.values(), *plan.judging.values()][: max(0, self._limit - 1)]
-                why = f"{self._limit} forward passes are left of the budget, 1 of them to compile"
+                why = (
+                    f"{counted(self._limit, 'forward pass')} {be(self._limit)} left of the "
+                    "budget, 1 of them to compile"
+                )
                 self._check_judges(rows, plan, texts, why)
                 self.passes += 1
                 prompt = compiled_bytes(encoder.compile_context(plan.context))
@@ -169,7 +172,7 @@ class _Attempt:
         plan = _Plan(context, chosen, judging, len(labelled))
         self._check_judges(
             rows, plan, judging.values(),
-            f"{len(judging)} labelled examples were encoded that are not in the prompt",
+            f"the encoded texts outside of the prompt have {counted(len(judging), 'label')}",
         )  # fmt: skip
         return plan
 
@@ -271,7 +274,10 @@ class _Attempt:
     def _report(self, plan: _Plan, comparison: Comparison, *, better: bool) -> PromptReport:
         difference = comparison.to_old
         if difference is None:
-            reason = f"{comparison.labelled} labels are too few to judge the prompt by"
+            reason = (
+                f"{counted(comparison.labelled, 'label')} {be(comparison.labelled)} too few to "
+                "judge the prompt by"
+            )
         else:
             verdict = "better" if better else "not proven better"
             reason = (

@@ -16,7 +16,7 @@ from fala.cli.names import Named
 from fala.cli.options import BUDGET, JSON, SECONDS, TRY_PROMPTS
 from fala.cli.progress_bars import device_progress, progress
 from fala.device import Device
-from fala.errors import DataError
+from fala.errors import DataError, counted
 from fala.files import temporary_folder
 from fala.model.links import LABELS, TAGS, Link, Rating, rating_of
 from fala.personal.budget import Budget
@@ -226,8 +226,8 @@ def _walk(options: Options) -> None:
     users = list(rows.users)[: options.users]
     if options.users is not None and options.users > len(users):
         raise DataError(
-            f"--users {options.users}: {rows.source} has {len(users)} users with test rows; the "
-            "others are public"
+            f"--users {options.users}: {rows.source} has {counted(len(users), 'user')} with test "
+            "rows; the others are public"
         )
     # Before the fit, which takes minutes for many classes.
     if rows.link == LABELS and (remark := numbers_as_classes(rows.labels, rows.source)):

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import resources
 
-from fala.errors import DataError
+from fala.errors import DataError, counted
 from fala.release.user_rows import Row, Rows, Split, gather_rows
 
 USERS_LIMIT = 50  # 30,500 distinct posts: many more would be too similar
@@ -195,4 +195,4 @@ def sample_rows(*, users: int = 8, seed: int = 0) -> Rows:
         name = f"u{number + 1}"
         rows += _rows(name, "train", posts[:TRAIN_ROWS], labels[:TRAIN_ROWS])
         rows += _rows(name, "test", posts[TRAIN_ROWS:], labels[TRAIN_ROWS:])
-    return gather_rows(rows, f"built-in synthetic sample, {users} users, seed {seed}")
+    return gather_rows(rows, f"built-in synthetic sample, {counted(users, 'user')}, seed {seed}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fala.errors import be, counted
 from fala.personal.budget import Budget
 from fala.playground.walk import MODELS, Side, mean
 from fala.release.user_rows import Rows
@@ -33,11 +34,12 @@ correlation: Spearman's, of values and ratings."""
 
 def heading(old: Side, new: Side, rows: Rows, users: int, budget: Budget) -> str:
     """A walk's settings, before it starts."""
-    origin = f"fitted on {len(rows.public)} public rows"
+    origin = f"fitted on {counted(len(rows.public), 'public row')}"
+    passes = budget.passes(new.bridged)
     heads = [f"{side.name} {'its own' if side.has_head else origin}" for side in (old, new)]
     return (
-        f"{old.name} -> {new.name} on {rows.source}: {users} users, "
-        f"at most {budget.passes(new.bridged)} forward passes each\n"
+        f"{old.name} -> {new.name} on {rows.source}: {counted(users, 'user')}, "
+        f"at most {counted(passes, 'forward pass')} each\n"
         f"global heads: {'; '.join(heads)}\n"
         f"bridge: {new.bridge}\n"
         f"population prior: {new.prior or 'as the release has it'}\n"
@@ -75,7 +77,7 @@ def summary(report: Report, labels: Sequence[str]) -> str:
     title = report.new if report.old == report.new else f"{report.old} -> {report.new}"
     counts = f"{report.examples} ({report.labelled} labelled), {report.counts.representatives} "
     if report.counts.clusters:
-        counts += f"representatives of {report.counts.clusters} clusters"
+        counts += f"representatives of {counted(report.counts.clusters, 'cluster')}"
     else:
         counts += "through the new backbone"
     lines = [
@@ -104,7 +106,9 @@ def summary(report: Report, labels: Sequence[str]) -> str:
     if report.counts.agreement is not None:
         lines.append(f"agreement        {report.counts.agreement:.1%} with the old personal model")
     if report.waiting:
-        lines.append(f"waiting          {report.waiting} examples, for further forward passes")
+        lines.append(
+            f"waiting          {counted(report.waiting, 'example')}, for further forward passes"
+        )
     if report.counts.scales:
         scales = ", ".join(f"{scale:g}" for scale in report.counts.scales)
         lines.append(f"scales           {scales} of the prior's covariance")
@@ -126,15 +130,15 @@ def _figure(value: float | None, width: int) -> str:
 def _conclusion(users: Sequence[Mapping[str, Any]]) -> list[str]:
     count = sum(user["decision"] == "personal" for user in users)
     lines = [
-        f"The personal model is kept for {count} of {len(users)} users. The others use the "
-        "vendor's new model, some with a slope and a bias of their own."
+        f"The personal model is kept for {count} of {counted(len(users), 'user')}. The others use "
+        "the vendor's new model, some with a slope and a bias of their own."
     ]
     verdicts = [user["worse"] for user in users]
     worse, not_worse = verdicts.count(True), verdicts.count(False)
     lines.append(
-        f"By labels of encoded texts, each left out, {worse} of {len(users)} users are worse off "
-        f"than with the old personal model, {not_worse} are not, and for "
-        f"{verdicts.count(None)} it is not known yet."
+        f"By labels of encoded texts, each left out, {worse} of {counted(len(users), 'user')} "
+        f"{be(worse)} worse off than with the old personal model, {not_worse} {be(not_worse)} not, "
+        f"and for {verdicts.count(None)} it is not known yet."
     )
     if "paper" in users[0]:
         costs = mean(users)["paper"]

@@ -18,7 +18,7 @@ import numpy as np
 from fala.bundle.reading import Bundle
 from fala.bundle.writing import add_bridge, write_release
 from fala.device import Device
-from fala.errors import BundleMismatchError, DataError
+from fala.errors import BundleMismatchError, DataError, counted
 from fala.examples import unique_texts
 from fala.files import temporary_folder
 from fala.model.heads import Head, Vectors
@@ -121,7 +121,7 @@ def prepare(
         bridge = fit_bridge(source, *vectors)
     except DataError as error:
         return before, replace(after, bridge=f"none: {error}")
-    origin = f"learned on {len(public)} public texts"
+    origin = f"learned on {counted(len(public), 'public text')}"
     release = folder / "new.fala"
     add_bridge(release, Bundle.open(after.release), bridge, {"from": before.name, "text": origin})
     return before, replace(after, release=release, bridged=True, bridge=origin)
@@ -311,8 +311,8 @@ def _add_prior(
     enough = len(rows_by_name([row.user for row in rows.public], LEAST_ROWS))
     if enough < LEAST_ANNOTATORS:
         return (
-            f"none: {enough} public annotators have {LEAST_ROWS} rows or more, and it takes "
-            f"{LEAST_ANNOTATORS}"
+            f"none: {counted(enough, 'public annotator')} {'has' if enough == 1 else 'have'} "
+            f"{LEAST_ROWS} rows or more, and it takes {LEAST_ANNOTATORS}"
         )
     try:
         bundle = Bundle.open(release)

@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.errors import DataError
+from fala.errors import DataError, be, counted
 from fala.model.bridge import Bridge
 from fala.model.heads import Vectors
 from fala.model.losses import check_arrays
@@ -50,8 +50,8 @@ def fit_bridge(source: str, old: Vectors, new: Vectors) -> Bridge:
     fewest = math.ceil((dimension + 2) / (1 - _HELD_OUT))
     if n < fewest:
         raise DataError(
-            f"{n} distinct public texts are too few for a bridge from {dimension} dimensions: it "
-            f"takes {fewest}"
+            f"{counted(n, 'distinct public text')} {be(n)} too few for a bridge from "
+            f"{counted(dimension, 'dimension')}: it takes {fewest}"
         )
     x, y = old.astype(np.float64), new.astype(np.float64)
     if not (np.isfinite(x).all() and np.isfinite(y).all()):

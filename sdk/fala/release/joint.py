@@ -118,7 +118,7 @@ def left_out(examples: JointExamples, penalties: Sequence[float]) -> Floats:
     """
     blocks = len(examples.parts) + 1
     if len(penalties) != blocks:
-        raise DataError(f"{len(penalties)} penalties for {blocks} blocks of features")
+        raise DataError(f"penalties for {len(penalties)} blocks of features, not for {blocks}")
     sets = _sets(examples)
     if len(sets) < 2:
         raise DataError("leaving documents out needs two documents or more")

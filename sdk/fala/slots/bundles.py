@@ -15,7 +15,7 @@ from fala.bundle.archive import write_archive
 from fala.bundle.format import MANIFEST
 from fala.bundle.reading import Bundle
 from fala.bundle.signature import Trust, check_signature
-from fala.errors import BundleError, BundleMismatchError, BundleSignatureError, DataError
+from fala.errors import BundleError, BundleMismatchError, BundleSignatureError, DataError, counted
 from fala.files import keep_private, write_atomically
 from fala.model.heads import Head, PersonalModel, Vectors
 from fala.model.links import PerTag
@@ -233,7 +233,8 @@ def lexical_weight(record: LexicalRecord | None, head: Head) -> Vectors | None:
         return None
     if len(record.weight) != len(vendor.weight):
         raise DataError(
-            f"weights of n-grams for {len(record.weight)} logits, the head has {len(vendor.weight)}"
+            f"weights of n-grams for {counted(len(record.weight), 'logit')}, the head has "
+            f"{len(vendor.weight)}"
         )
     if len(record.buckets) and int(record.buckets[-1]) >= vendor.weight.shape[1]:
         raise DataError("weights of n-grams beyond the head's buckets")

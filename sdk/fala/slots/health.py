@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fala.bundle.reading import Bundle
-from fala.errors import BundleError, DeviceError, printable
+from fala.errors import BundleError, DeviceError, counted, printable
 from fala.examples import MATCHING
 from fala.files import device_errors
 from fala.model.heads import Head
@@ -271,7 +271,7 @@ def _drop_misfits(health: Health) -> None:
         if usable is not None
     )
     if dropped:
-        health.store.append(f"{dropped} examples of another task")
+        health.store.append(f"{counted(dropped, 'example')} of another task")
 
 
 def _exposed_files(folder: Path) -> Iterator[Path]:

@@ -15,7 +15,7 @@ from fala.backbones.state import provenance
 from fala.bundle.format import WORD_VECTORS
 from fala.bundle.prompts import compiled
 from fala.bundle.reading import Bundle
-from fala.errors import DataError, DeviceError, DimensionError
+from fala.errors import DataError, DeviceError, DimensionError, counted
 from fala.model.active import ActiveModel
 from fala.model.heads import Head, PersonalModel, Vectors
 from fala.model.prior import PopulationPrior
@@ -185,8 +185,8 @@ def adapted_backbone(bundle: Bundle, release: Bundle, backbone: LazyBackbone) ->
     bundle.check_base(release)
     if bundle.manifest.dimension != release.manifest.dimension:
         raise DimensionError(
-            f"{bundle.path}: for embeddings of {bundle.manifest.dimension} dimensions; its "
-            f"backbone gives {release.manifest.dimension}"
+            f"{bundle.path}: for embeddings of {counted(bundle.manifest.dimension, 'dimension')}; "
+            f"its backbone gives {release.manifest.dimension}"
         )
 
     def load() -> Backbone:

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fala.errors import DeviceError
+from fala.errors import DeviceError, counted
 from fala.files import FAILING_DISK, device_errors, keep_private, sync_directory, write_atomically
 from fala.slots.bundles import BUNDLES, install, open_release
 from fala.slots.erasing import ASIDE
@@ -192,7 +192,7 @@ def _actions(health: Health) -> Iterator[str]:
             suffix = f" of the adapter {adapter}" if adapter else ""
             if usable is None:
                 count, _ = health.rescue.store.of(adapter).examples.counts()
-                yield f"keep {count} examples{suffix}, which is to be loaded again"
+                yield f"keep {counted(count, 'example')}{suffix}, which is to be loaded again"
             elif usable.opened is None:
                 yield f"fit the personal model{suffix} again, on {usable.bundle.manifest.name}"
             elif not health.stays(adapter, usable):

@@ -22,7 +22,7 @@ from fala.backbones import Backbone, LazyBackbone
 from fala.backbones.external import Encoders
 from fala.bundle.format import WORD_VECTORS
 from fala.bundle.reading import Bundle
-from fala.errors import BundleError, BundleFormatError, BundleMismatchError
+from fala.errors import BundleError, BundleFormatError, BundleMismatchError, counted
 from fala.examples import Example
 from fala.model.active import ActiveModel
 from fala.model.heads import Head, Vectors
@@ -227,8 +227,8 @@ def _checked_logits(model: ActiveModel, bundle: Bundle, texts: Sequence[str], ki
     z = model.probe(texts)
     if z.shape != (len(texts), len(model.model.head.bias)):
         raise BundleFormatError(
-            f"{bundle.path}: {len(texts)} texts have logits of shape {z.shape}; nothing was "
-            "installed"
+            f"{bundle.path}: the logits of {counted(len(texts), 'text')} have the shape {z.shape}; "
+            "nothing was installed"
         )
     if not np.isfinite(z).all():
         raise BundleFormatError(
@@ -272,7 +272,7 @@ def _validate_in_child(bundle: Bundle) -> bool:
             output, _ = process.communicate()
             if output.startswith(READY.encode()):
                 raise BundleError(
-                    f"{bundle.path}: not installed: it was not loaded after {limit:.0f} seconds"
+                    f"{bundle.path}: not installed: it was not loaded within {limit:.0f} s"
                 ) from None
         except BaseException:
             process.kill()

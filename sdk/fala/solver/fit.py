@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fala.errors import DataError, type_of
+from fala.errors import DataError, counted, type_of
 from fala.model.heads import Head, PersonalModel, Vectors
 from fala.model.links import PerTag
 from fala.model.losses import Floats, check_arrays
@@ -363,7 +363,7 @@ def fit_personal(
             "words go with a head that has a lexical view, and with no other: see Head.words"
         )
     if words is not None and len(words) != len(inputs):
-        raise DataError(f"{len(inputs)} inputs, but the words of {len(words)} examples")
+        raise DataError(f"{counted(len(inputs), 'input')}, but the words of {len(words)}")
     blocks = blocks_of(head, Inputs(inputs), words, prior)
     training = TrainingSet(
         blocks, head.bias, _array(labels, shape, "labels"), _array(logits, shape, "logits"),

@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
+from fala.errors import be, counted
 from fala.model.links import LABELS, Labels, Link, PerTag, Tags
 from fala.model.losses import Floats, probabilities
 
@@ -148,11 +149,12 @@ def _join(tags: Sequence[Verdict], link: Tags) -> Verdict:
     losses = {name: sum(verdict.losses[name] for verdict in judged) for name in _WORDS if judged}
     personal = sum(bool(verdict.trust) for verdict in tags)
     measure = f"{link.measure} of labels" if judged else ""
-    reason = f"{len(tags)} tags: {tags[0].reason}"
+    number = counted(len(tags), "tag")
+    reason = f"{number}: {tags[0].reason}"
     if judged:
         reason = (
-            f"{measure} on the {len(judged)} of {len(tags)} tags with labels to judge by, each "
-            f"example left out: {_in_words(losses)}; {personal} of {len(tags)} tags are personal"
+            f"{measure} on the {len(judged)} of {number} with labels to judge by, each example "
+            f"left out: {_in_words(losses)}; {personal} of {number} {be(personal)} personal"
         )
     return Verdict(
         "personal" if personal else "calibrated", reason,

@@ -162,7 +162,7 @@ class _Allowance:
         seconds = self._end - time.monotonic()
         if seconds <= 0:
             raise exceptions.SlowRetrievalError(
-                f"not done in {self._limits.total_seconds:g} seconds (UpdateLimits.total_seconds)"
+                f"not done in {self._limits.total_seconds:g} s (UpdateLimits.total_seconds)"
             )
         return seconds
 

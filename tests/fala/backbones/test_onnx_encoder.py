@@ -155,7 +155,7 @@ def test_a_graph_without_a_fixed_dimension_is_rejected(name, shape):
 
 def test_wrong_output_shapes_are_rejected():
     encoder = OnnxEncoder(model_with_output("mask", ["n", DIMENSION]), tokenizer_json())
-    with pytest.raises(BundleFormatError, match=r"shape \(1, 3\) for 1 texts"):
+    with pytest.raises(BundleFormatError, match=r"shape \(1, 3\) for 1 text;"):
         encoder.encode(["good"])
 
 

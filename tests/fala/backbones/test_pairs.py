@@ -107,7 +107,9 @@ def test_the_longer_segment_of_a_long_pair_is_cut(plain):
 def test_a_pair_without_room_is_rejected_by_name():
     narrow = OnnxEncoder(onnx_model().SerializeToString(), paired_tokenizer(), max_length=4)
     assert narrow.encode(["good film bad"]).shape == (1, DIMENSION)
-    with pytest.raises(DataError, match="text 1 is a pair, and 4 tokens have no room"):
+    with pytest.raises(
+        DataError, match="text 1 is a pair, and there is no room for it in 4 tokens"
+    ):
         narrow.encode(["good", Pair("good", "bad")])
 
 

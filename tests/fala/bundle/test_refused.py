@@ -147,8 +147,8 @@ NINE = {layout.HEAD_WEIGHT: array_bytes(NINE.weight), layout.HEAD_BIAS: array_by
                 (array(1, DIMENSION, filled=np.nan), "not finite"),
                 (array(1, DIMENSION, filled=1e300, dtype=np.float64), "not finite"),
                 (array(1, DIMENSION, dtype=np.int8), "of floats"),
-                (array(2, DIMENSION), "need a weight of shape"),
-                (array(DIMENSION), "need a weight of shape"),
+                (array(2, DIMENSION), "weight and bias are of shape"),
+                (array(DIMENSION), "weight and bias are of shape"),
             )
         ),
         *(

@@ -1,6 +1,7 @@
 """``fala-replace`` with simulated users: its figures, data and errors."""
 
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -53,6 +54,7 @@ def test_a_walk_prints_a_table(tiny, data):
     for part in (
         "synthetic", "AUC", "F1", "accuracy", "instant", "forwards", "decision",
         "at most 20 forward passes", "bridge: learned on 2000", "\nu1 ", "\nmean ",
+        "sample, 1 user, seed 0: 1 user, ", " of 1 user. ", "it is not known yet",
     ):  # fmt: skip
         assert part in walk.stdout
     assert without_progress(walk.stderr) == ""
@@ -61,6 +63,7 @@ def test_a_walk_prints_a_table(tiny, data):
     assert "at most 7 forward passes" in shown
     assert str(data) in shown and "synthetic" not in shown
     assert "\nThe personal model is kept for " in shown and " of 2 users" in shown
+    assert re.search(r"2 users (is|are) worse off than .* (is|are) not, and for \d it is", shown)
     assert "FaLA paper" in shown and "strong queries, 7 forward passes" in shown
 
 

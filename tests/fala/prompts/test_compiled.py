@@ -186,7 +186,7 @@ def test_devices_and_releases_that_cannot_have_a_prompt(tmp_path, release, label
     write_release(match, release, make_head("matching"), {"hard_prompt": {"tokens": 8}})
     short = write_compiling(tmp_path / "short.fala", hard_prompt={"tokens": 2}).path
     for at, (bundle, options, count, budget, reason) in enumerate([
-        (release.path, {}, 11, 200, "9 labelled examples were encoded that are not in the prompt"),
+        (release.path, {}, 11, 200, "the encoded texts outside of the prompt have 9 labels"),
         (release.path, {}, KNOWN, 12, "12 forward passes are left of the budget"),
         (release.path, {"keep_text": "never"}, KNOWN, 200, "texts are not kept"),
         (unable, {}, KNOWN, 200, "cannot be used: the backbone's graph compiles no prompts"),

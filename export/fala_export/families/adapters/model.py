@@ -167,7 +167,7 @@ def prepare(transformer: PreTrainedModel, method: Method, seed: int) -> list[Sit
     elif method.name == "top-k":
         layers = _layers(transformer)
         if method.layers > len(layers):
-            raise ExportError(f"the model has {len(layers)} layers, not {method.layers}")
+            raise ExportError(f"the model has {counted(len(layers), 'layer')}, not {method.layers}")
         for layer in layers[len(layers) - method.layers :]:
             layer.requires_grad_(True)
     return sites

@@ -49,7 +49,7 @@ def load_task(path: Path, seed: int) -> Task:
     public.needs_labels("measuring a student")
     division = divide(public.rows, seed, validation=False)
     if len({row.label for row in division.held_out}) < 2:
-        raise DataError(f"{path}: the {len(division.held_out)} held-out rows have one label only")
+        raise DataError(f"{path}: all held-out rows ({len(division.held_out)}) have one label")
     return Task(public.labels, division, unique_texts([row.example for row in public.rows]))
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fala import ExportError
+from fala.cli import be, counted
 from fala_export.public_texts import read_public_texts
 
 _EVERY = 20  # every twentieth text is held out
@@ -45,8 +46,8 @@ def read_texts(paths: Sequence[Path]) -> Texts:
     held_out = distinct[::_EVERY][:_HELD_OUT]
     if len(held_out) < _FEWEST:
         raise ExportError(
-            f"{len(distinct)} distinct texts are too few; at least "
-            f"{_EVERY * (_FEWEST - 1) + 1} are needed, and a distillation takes thousands"
+            f"{counted(len(distinct), 'distinct text')} {be(len(distinct))} too few; "
+            f"at least {_EVERY * (_FEWEST - 1) + 1} are needed, and a distillation takes thousands"
         )
     excluded = set(held_out)
     training = [text for text in distinct if text not in excluded]

@@ -23,6 +23,7 @@ from scipy import stats
 from torch import Tensor
 
 from fala import ExportError
+from fala.cli import be, counted
 from fala_export.embedding import Embedder
 from fala_export.families.distillation.model import (
     Imitation,
@@ -168,7 +169,8 @@ def distil(
     shape = choose_shape(config, settings.layers, settings.dimension, settings.heads)
     if settings.epochs and len(texts.training) < settings.batch:
         raise ExportError(
-            f"{len(texts.training)} texts to train on are fewer than a batch of {settings.batch}"
+            f"{counted(len(texts.training), 'text')} to train on {be(len(texts.training))} fewer "
+            f"than a batch of {settings.batch}"
         )
     longest = min(LONGEST, teacher.longest)
     learner, embedder = TransformerLearner(teacher, longest), Embedder(work)

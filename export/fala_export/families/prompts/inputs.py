@@ -14,6 +14,7 @@ from scipy.sparse import csr_array
 from torch import Tensor
 
 from fala import DataError
+from fala.cli import counted
 from fala.release import Lexicon, Row
 from fala.release.joint_rows import sparse_array
 from fala_export.families.prompts.settings import SOFT, PromptSettings
@@ -55,8 +56,9 @@ class Writers:
         names = tuple(user for user, count in counts.most_common() if count >= FEWEST_ROWS)
         if len(names) < _FEWEST_WRITERS:
             raise DataError(
-                f"the training rows have {len(names)} users of {FEWEST_ROWS} rows or more, and "
-                f"writers' prompts need {_FEWEST_WRITERS}; give public rows that name their user"
+                f"the training rows have {counted(len(names), 'user')} of {FEWEST_ROWS} rows or "
+                f"more, and writers' prompts need {_FEWEST_WRITERS}; give public rows that name "
+                "their user"
             )
         return cls(names)
 
