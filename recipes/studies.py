@@ -1,0 +1,61 @@
+"""FaLA of one study against the methods of another, on the people of both.
+
+    python recipes/studies.py device_sim/results/layersbase device_sim/results/trained
+
+Prints a Markdown table: the other method's mean AUC, and FaLA's minus it, a mean over people with
+its 95 % t interval. Two studies may differ in the backbone; their people and divisions must be the
+same.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+
+from fala_sim import frame
+from fala_sim.experiments.replacement import blends
+from fala_sim.metric.statistics import compare, mean_over_users
+from fala_sim.report.groups import by_method, of_tasks, title
+
+_AUC = "scores.auc"
+#: FaLA after 20 passes, and with all documents.
+_OURS = "fala", "fala-all"
+
+
+def rows(study: Path, other: Path) -> Iterator[str]:
+    """The table's lines."""
+    ours = dict(by_method(_runs(study)))
+    names = [title(name, ours[name]) for name in _OURS if name in ours]
+    yield f"| | AUC | {' | '.join(f'{name} minus it' for name in names)} |"
+    yield f"| --- | {' | '.join(['---:'] * (1 + len(names)))} |"
+    for name, group in by_method(_runs(other)):
+        compared = [compare(ours[own], group, _AUC) for own in _OURS if own in ours]
+        mean = mean_over_users(group, _AUC)
+        if mean is None or None in compared:
+            continue
+        cells = [f"{mean.mean:.4f}"]
+        for test in filter(None, compared):
+            value = test.difference
+            cells.append(f"{value.mean:+.4f} ({value.low:.4f} to {value.high:.4f})")
+        yield f"| {title(name, group)} | {' | '.join(cells)} |"
+
+
+def _runs(study: Path) -> pd.DataFrame:
+    records = frame(study)
+    return blends.best_blends(blends.with_blends(of_tasks(records, "replacement"), records))
+
+
+def main() -> None:
+    """Print the table of two studies."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("study", type=Path, help="the study of FaLA")
+    parser.add_argument("other", type=Path, help="the study of the other methods")
+    options = parser.parse_args()
+    print("\n".join(rows(options.study, options.other)))
+
+
+if __name__ == "__main__":
+    main()
