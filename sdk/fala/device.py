@@ -53,7 +53,7 @@ from fala.personal.reporting import refined_report, replaced_report
 from fala.personal.run import Run
 from fala.report import AdapterInfo, Forgotten, LearnReport, Preview, Report
 from fala.slots.creating import create, open_folder
-from fala.slots.erasing import erase
+from fala.slots.erasing import drop_copies, erase
 from fala.slots.folder import Folder
 from fala.slots.installing import delete_adapter, roll_back
 from fala.slots.repair import RepairReport, examine, repair
@@ -308,7 +308,8 @@ class Device:
         """Encrypt everything anew, under another key; or for the first time.
 
         One transaction: after a kill the device has the old key, or the new one. Records under the
-        old key are overwritten. Other processes have to open the device again.
+        old key are overwritten, and a damaged store that ``repair`` has set aside is deleted. Other
+        processes have to open the device again.
 
         Args:
             key: Returns the new key; see ``create``.
@@ -321,6 +322,8 @@ class Device:
             raise DataError("rotate_key needs a key")
         with self._folder.work:
             self._folder.store.rotate(codec_of(key))
+            with self._folder.store.transaction():
+                drop_copies(self._folder.path)
 
     def __repr__(self) -> str:
         try:

@@ -167,6 +167,15 @@ def test_unreadable_rows_affect_no_other_row(folder, replaced):
     assert Device.examine(folder).whole
 
 
+def test_another_key_deletes_the_damaged_store(folder):
+    """It has texts that nobody could read without the new key otherwise."""
+    execute_unchecked(folder, "UPDATE examples SET label = x'ff' WHERE id = 1")
+    aside = folder / Device.repair(folder).aside
+    with Device.open(folder) as device:
+        device.rotate_key(lambda: bytes(range(32)))
+    assert not aside.exists()
+
+
 def test_forgetting_deletes_the_damaged_store(folder):
     """It has the forgotten text, too; what was readable is in the new store."""
     execute_unchecked(folder, "UPDATE examples SET label = x'ff' WHERE id = 1")
