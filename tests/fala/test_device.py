@@ -325,3 +325,12 @@ def test_a_damaged_id_of_a_text_is_named(tmp_path, releases):
         sql(tmp_path / "device", f"UPDATE texts SET id = {2**63 - 1}")
         with pytest.raises(DeviceError, match="an id that none can have"):
             device.remember(["bad film"])
+
+
+def test_a_damaged_count_of_changes_is_named(tmp_path, releases):
+    with Device.create(tmp_path / "device", releases["binary"][0]) as device:
+        device.remember(["good film"])
+        sql(tmp_path / "device", f"UPDATE active SET data = {2**63 - 1}")
+        with pytest.raises(DeviceError, match="its count of changes is damaged"):
+            device.remember(["bad film"])
+        assert len([*device.examples()]) == 1

@@ -59,7 +59,9 @@ def erase(folder: Path, store: Store) -> None:
         DeviceError: A file cannot be deleted; the others are.
     """
     mark = folder / ERASING
-    if not mark.exists():
+    with device_errors(folder):
+        begun = mark.exists()
+    if not begun:
         try:
             store.delete_all(lambda: _write_mark(mark))
         except BaseException:  # nothing was deleted

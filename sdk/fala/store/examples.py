@@ -215,8 +215,9 @@ class Examples:
         """Count a change of examples or labels; returns the task's count."""
         db.execute("UPDATE active SET data = data + 1 WHERE adapter = ?", (self._adapter,))
         query = "SELECT data FROM active WHERE adapter = ?"
-        row = db.execute(query, (self._adapter,)).fetchone()
-        return 0 if row is None else whole(row[0])
+        with self._db.rows("its count of changes is damaged"):
+            row = db.execute(query, (self._adapter,)).fetchone()
+            return 0 if row is None else whole(row[0])
 
 
 def prune_labels(db: sqlite3.Connection, adapter: str) -> None:
