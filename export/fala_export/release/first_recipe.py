@@ -54,6 +54,11 @@ _USUAL = {
 _JUDGED = ("hateful", "toxic", "offensive", "abusive", "spam", "positive")
 _JUDGES = ("is_", "has_")
 
+_POOLING = (
+    '# pooling = "layers"  # three layers in place of the last often rank better: compare the\n'
+    "#                     # cross-entropy of left-out documents that `release` prints\n"
+)
+
 # Ignored between near copies: addresses, user names, and everything but letters.
 _NAMES, _NO_LETTERS = re.compile(r"https?://\S+|@\w+"), re.compile(r"[\W\d_]+")
 
@@ -274,10 +279,12 @@ def _source_table(source: Path | None, out: Path) -> str:
     if source is None:
         return (
             "# A model's folder; or its name on the hub, with revision = its full commit.\n"
-            '[backbone]\nsource = "path/to/model"\n'
+            f'[backbone]\nsource = "path/to/model"\n{_POOLING}'
         )
-    kind = "backbone" if source.is_dir() else "word-vectors"
-    return f"[{kind}]\nsource = {_quoted(_relative(out, source))}\n"
+    line = f"source = {_quoted(_relative(out, source))}\n"
+    if not source.is_dir():
+        return f"[word-vectors]\n{line}"
+    return f"[backbone]\n{line}{_POOLING}"
 
 
 def _relative(out: Path, path: Path) -> str:
