@@ -57,7 +57,11 @@ def _old_backbones() -> dict[str, str]:
 
 def _new_backbones() -> dict[str, str]:
     """Backbones that may replace them."""
-    return {**_old_backbones(), "tuned:minilm": "minilm, first trained on each data set's public"}
+    return {
+        **_old_backbones(),
+        "tuned:minilm": "minilm, first trained on each data set's public",
+        "layers:minilm": "minilm, with the means of three layers as its embedding",
+    }
 
 
 def names_of(_context: click.Context, _option: click.Parameter, value: str) -> tuple[str, ...]:

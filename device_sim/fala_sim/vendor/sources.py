@@ -14,6 +14,8 @@ from fala_sim.vendor.exporter import run_apart
 
 #: Prefix of a name: the vendor first trains this backbone on a data set's public rows.
 TUNED = "tuned:"
+#: Prefix of a name: the backbone pools three of its layers (``fala-export backbone --pooling``).
+LAYERS = "layers:"
 #: Digits of a digest in a file's name.
 SHORT = 16
 
@@ -31,6 +33,7 @@ class Source:
         onnx: The ONNX file that the bundle is made from, and its tokenizer; None if there is none.
         tuned: Whether it is first trained on a data set's public rows (``tuning.tune``): bundle
             and folder are those before the training.
+        layers: Whether it pools three layers.
     """
 
     name: str
@@ -39,6 +42,7 @@ class Source:
     transformer: Path | None
     onnx: tuple[Path, Path] | None = None
     tuned: bool = False
+    layers: bool = False
 
     def trained_folder(self) -> Path:
         """The Hugging Face folder, for a training.
@@ -66,7 +70,8 @@ class Source:
             file, tokenizer = self.onnx
             export_int8(file, self.bundle, self.name, "--tokenizer", str(tokenizer))
         elif self.transformer is not None:
-            export_int8(self.transformer, self.bundle, self.name)
+            pooling = ("--pooling", "layers") if self.layers else ()
+            export_int8(self.transformer, self.bundle, self.name, *pooling)
 
 
 def export_int8(model: Path, bundle: Path, name: str, *more: str) -> None:
@@ -94,7 +99,8 @@ def find_source(name: str, work: Path) -> Source:
     Args:
         name: A built-in backbone of ``fala``, a pre-trained one of ``fala_sim.models.catalogue``,
             a bundle, or a Hugging Face folder. ``Source.export`` makes the missing bundles, in
-            int8. After ``tuned:``, one with a folder, which is first trained for every data set.
+            int8. After ``tuned:``, one with a folder, which is first trained for every data set;
+            after ``layers:``, one with a folder, which pools three layers.
         work: Folder for the bundles of built-in and exported backbones.
 
     Raises:
@@ -102,6 +108,8 @@ def find_source(name: str, work: Path) -> Source:
     """
     if name.startswith(TUNED):
         return _to_tune(name, work)
+    if name.startswith(LAYERS):
+        return _of_layers(name, work)
     if name in BUILT_IN:
         path = _write_built_in(name, work)
         return Source(name, file_digest(path), path, None)
@@ -146,8 +154,17 @@ def _write_built_in(name: str, work: Path) -> Path:
     return path
 
 
+def _of_layers(name: str, work: Path) -> Source:
+    source = find_source(name.removeprefix(LAYERS), work)
+    folder = source.trained_folder()
+    digest, name = digest_of((LAYERS, source.digest)), f"{LAYERS}{source.name}"
+    return Source(name, digest, _bundle(f"layers-{source.name}", digest, work), folder, layers=True)
+
+
 def _to_tune(name: str, work: Path) -> Source:
     source = find_source(name.removeprefix(TUNED), work)
     source.trained_folder()
+    if source.layers:
+        raise DataError(f"{name}: a tuned backbone pools its last layer")
     digest = digest_of((TUNED, source.digest))
     return replace(source, name=f"{TUNED}{source.name}", digest=digest, tuned=True)
