@@ -19,6 +19,7 @@ from fala_sim.digests import file_digest
 from fala_sim.experiments.people import Study
 from fala_sim.experiments.plan import Plan
 from fala_sim.experiments.runner import OtherPlanError
+from fala_sim.methods.lora import Lora
 from fala_sim.records import read_records
 from fala_sim.situation import texts_of
 from fala_sim.training.transformer import open_encoder
@@ -126,6 +127,23 @@ def test_a_tuned_backbone_has_a_digest_of_its_own(prepared, model, work):
     source, tuned = find_source(str(model), work), find_source(f"tuned:{model}", work)
     assert source.digest != tuned.digest == prepared[0].digests["new"]
     assert tuned.transformer == source.transformer == model
+
+
+def test_a_backbone_that_pools_three_layers_is_exported_and_can_be_trained(model, tmp_path):
+    source = find_source(f"layers:{model}", tmp_path)
+    source.export(str)
+    bundle = Bundle.open(source.bundle)
+    assert (bundle.manifest.name, source.trained_folder()) == (f"layers:{model.name}", model)
+    assert bundle.manifest.details["pooling"] == "layers"
+    texts = ["The quick brown fox", "Prices rose; nobody was surprised!"]
+    encoder = open_encoder(source.trained_folder(), source.bundle)
+    before = encoder.encode(texts, 16)
+    assert before.shape == (2, bundle.manifest.dimension)
+    encoder.module.transformer = Lora().adapt(encoder.module.transformer)
+    np.testing.assert_allclose(encoder.encode(texts, 16), before, atol=1e-6)  # LoRA begins at 0
+    assert source.digest != find_source(str(model), tmp_path).digest
+    with pytest.raises(DataError, match="pools its last layer"):
+        find_source(f"tuned:layers:{model}", tmp_path)
 
 
 def test_an_interrupted_tuning_resumes(folder, model, tmp_path, monkeypatch):

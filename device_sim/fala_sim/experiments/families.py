@@ -174,7 +174,7 @@ PEOPLE = Family(
         _new(
             "The new backbone: a name, a Hugging Face folder, or a bundle. A bundle and minilm-l3 "
             "cannot be trained. tuned:NAME, or tuned:FOLDER, is first trained on each data "
-            "set's public rows."
+            "set's public rows; layers:NAME, or layers:FOLDER, pools three layers."
         ),
         click.option(
             "--methods", default="", callback=names_of, help="Some methods only, by name.",
