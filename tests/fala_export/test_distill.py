@@ -38,10 +38,12 @@ def test_every_family_is_distilled_with_fewer_layers_and_pieces(tmp_path, family
     trim = 150 if FAMILIES[family][0] == "wordpiece" else None
     settings = Distillation(layers=1, trim=trim, epochs=1, batch=16)
     student = distil(encoder, texts, settings, tmp_path / "work", 0)
-    transformer = student.encoder.module.transformer
-    assert sum(weights.numel() for weights in transformer.parameters()) < sum(
-        weights.numel() for weights in encoder.module.transformer.parameters()
+    before, after = (
+        sum(weights.numel() for weights in which.module.transformer.parameters())
+        for which in (encoder, student.encoder)
     )
+    # ALBERT's layers share their weights.
+    assert after == before if family == "albert" else after < before
     expected = student.encoder.encode(texts.held_out, 32)
     saved = load_encoder(str(student.folder))
     assert saved.module.transformer.config.num_hidden_layers == 1
