@@ -32,15 +32,13 @@ def rows(study: Path, other: Path) -> Iterator[str]:
     yield f"| | AUC | {' | '.join(f'{name} minus it' for name in names)} |"
     yield f"| --- | {' | '.join(['---:'] * (1 + len(names)))} |"
     for name, group in by_method(_runs(other)):
-        compared = [compare(ours[own], group, _AUC) for own in _OURS if own in ours]
         mean = mean_over_users(group, _AUC)
-        if mean is None or None in compared:
+        tests = [compare(ours[own], group, _AUC) for own in _OURS if own in ours]
+        values = [test.difference for test in tests if test is not None]
+        if mean is None or len(values) < len(names):
             continue
-        cells = [f"{mean.mean:.4f}"]
-        for test in filter(None, compared):
-            value = test.difference
-            cells.append(f"{value.mean:+.4f} ({value.low:.4f} to {value.high:.4f})")
-        yield f"| {title(name, group)} | {' | '.join(cells)} |"
+        cells = [f"{value.mean:+.4f} ({value.low:.4f} to {value.high:.4f})" for value in values]
+        yield f"| {title(name, group)} | {mean.mean:.4f} | {' | '.join(cells)} |"
 
 
 def _runs(study: Path) -> pd.DataFrame:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 import click
 import numpy as np
@@ -42,6 +43,7 @@ from fala_export.models.hub import HubModel, find_model
 from fala_export.models.onnx_graph import encoder_graph
 from fala_export.models.sentence_encoder import SentenceEncoder, embed_tokens
 from fala_export.quiet import quiet
+from fala_export.settings import FrozenPooling
 
 FAMILY = (
     "albert",
@@ -200,7 +202,7 @@ def load_encoder_of(bundle: Bundle, source: str, revision: str | None = None) ->
     details = bundle.manifest.details
     pooling = details.get("pooling")
     # Any other pooling has weights or settings, which the model's own files hold.
-    named = pooling if pooling in ("mean", "cls", "layers") else None
+    named = pooling if pooling in get_args(FrozenPooling) else None
     encoder = load_encoder(source, named, revision)
     if isinstance(details.get("normalized"), bool):
         encoder.module.normalize = details["normalized"]

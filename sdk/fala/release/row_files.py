@@ -223,7 +223,7 @@ def divide(rows: Sequence[Row], seed: int) -> tuple[list[Row], str]:
     if not devices:
         raise DataError(
             f"none of {counted(len(documents), 'user')} has {FEWEST} labelled documents with two "
-            "labels or more, so nobody can play a device; name the column of users (--user), or "
+            "labels or more, so no user can play a device; name the column of users (--user), or "
             "give one of splits (--split)"
         )
     held_out: dict[str, set[str]] = {}
