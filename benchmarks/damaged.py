@@ -33,8 +33,8 @@ from support.mutations import damage_cells, damage_file, damaged_rows
 from support.operations import FURTHER, PROBES, examples_of, prepare, state_of
 
 import fala
-from fala.release import load_rows
 from fala.testing import Say, labels_of, run_apart, texts
+from fala_export.rows.row_files import load_rows
 
 #: Files of rows that one process reads.
 BATCH = 100

@@ -40,7 +40,8 @@ from support.mutations import write_damaged_bundle
 from support.operations import prepare
 
 import fala
-from fala.release import ONNX, ONNX_MODEL, ORT, ORT_MODEL
+import fala_export
+from fala.bundle.format import ONNX, ONNX_MODEL, ORT, ORT_MODEL
 from fala.testing import Say, run_apart
 
 ROOM = 6 << 30  # of address space, in bytes
@@ -61,13 +62,15 @@ def write_ort(path: Path, release: Path) -> None:
     onnxruntime.InferenceSession(
         bundle.read(ONNX_MODEL), options, providers=["CPUExecutionProvider"]
     )
-    manifest = fala.Manifest(
+    manifest = fala_export.Manifest(
         "converted", ORT, bundle.manifest.dimension, "fp32",
         max_length=bundle.manifest.max_length, details=bundle.manifest.details,
     )  # fmt: skip
     files = {name: bundle.read(name) for name in bundle.manifest.files if "backbone/" in name}
     files.pop(ONNX_MODEL)
-    fala.write_bundle(path, manifest, {**files, ORT_MODEL: model.read_bytes()}, bundle.head())
+    fala_export.write_bundle(
+        path, manifest, {**files, ORT_MODEL: model.read_bytes()}, bundle.head()
+    )
 
 
 def predict(device: fala.Device, text: str) -> None:

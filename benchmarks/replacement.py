@@ -36,7 +36,9 @@ from support.documents import bundle_of, documents_of
 from support.measuring import REPEATS, benchmark, in_turns, seconds_of
 
 import fala
-from fala.release import OnnxEncoder, fit_bridge
+import fala_export
+from fala.backbones import Backbone, OnnxEncoder
+from fala_export.fitting.bridge import fit_bridge
 
 #: Texts that are predicted, one at a time.
 PREDICTIONS = 60
@@ -51,13 +53,13 @@ def write_releases(
     bundles = [bundle_of(name) for name in names]
     paths = [folder / f"{number}.fala" for number in range(len(bundles))]
     for bundle, path in zip(bundles, paths, strict=True):
-        head = fala.fit_head(bundle.backbone(), texts[:500], labels[:500])
-        fala.write_release(path, bundle, head, {})
+        head = fala_export.fit_head(bundle.backbone(), texts[:500], labels[:500])
+        fala_export.write_release(path, bundle, head, {})
     if bridged:
         public, _ = documents_of(PUBLIC, -1)
         old, new = (bundle.backbone().encode(public) for bundle in bundles)
         bridge = fit_bridge(bundles[0].backbone_digest, old, new)
-        fala.add_bridge(paths[1], fala.Bundle.open(paths[1]), bridge, {})
+        fala_export.add_bridge(paths[1], fala.Bundle.open(paths[1]), bridge, {})
     return paths
 
 
@@ -75,7 +77,7 @@ def recording(encoded: list[str]) -> Iterator[None]:
 
 
 def replace(
-    device: fala.Device, release: Path, budget: int | None, peer: fala.Backbone, texts: list[str]
+    device: fala.Device, release: Path, budget: int | None, peer: Backbone, texts: list[str]
 ) -> dict[str, float]:
     """Replace, and encode the same texts; with word vectors, all texts.
 
@@ -109,7 +111,7 @@ def replace(
     }
 
 
-def prediction_ratio(device: fala.Device, peer: fala.Backbone, texts: Sequence[str]) -> float:
+def prediction_ratio(device: fala.Device, peer: Backbone, texts: Sequence[str]) -> float:
     """Median over texts of a prediction's seconds, divided by the backbone's alone."""
     ratios = []
     for text in texts:

@@ -25,9 +25,11 @@ import numpy as np
 from support.measuring import benchmark, peak_megabytes, seconds_of
 
 import fala
-from fala.playground.releases import built_in
-from fala.release import VECTORS, VOCABULARY, WORD_VECTORS, array_bytes
+import fala_export
+from fala.bundle.arrays import array_bytes
+from fala.bundle.format import VECTORS, VOCABULARY, WORD_VECTORS
 from fala.testing import Say, run_apart
+from fala_sim.playground.releases import built_in
 
 _WORDS = 5_000
 _LENGTH = 12
@@ -42,15 +44,15 @@ def write_releases(folder: Path, dimension: int, words: bool, seed: int) -> None
     vectors = random.standard_normal((len(vocabulary), dimension)).astype(np.float16)
     files = {VOCABULARY: ("\n".join(vocabulary) + "\n").encode(), VECTORS: array_bytes(vectors)}
     plain = folder / "vectors.fala"
-    fala.write_bundle(
-        plain, fala.Manifest("random", WORD_VECTORS, dimension, "float16"), files, None
+    fala_export.write_bundle(
+        plain, fala_export.Manifest("random", WORD_VECTORS, dimension, "float16"), files, None
     )
     public = texts_of(400, seed + 1)
     for name, bundle in (("old", fala.Bundle.open(plain)), ("new", built_in("bert"))):
-        head = fala.fit_head(
+        head = fala_export.fit_head(
             bundle.backbone(), public, random.integers(2, size=len(public)).tolist(), lexical=words
         )
-        fala.write_release(folder / f"{name}.fala", bundle, head, {})
+        fala_export.write_release(folder / f"{name}.fala", bundle, head, {})
 
 
 def texts_of(count: int, seed: int) -> list[str]:

@@ -28,7 +28,7 @@ from support.measuring import benchmark, in_turns, median_ratio, seconds_of
 from support.states import encoder_of, random_state
 
 import fala
-from fala.release import EncoderState
+from fala.backbones.state import EncoderState
 
 _WORD = "film "  # one token
 _AROUND = 2  # tokens that the tokenizer puts around a text

@@ -26,8 +26,9 @@ from support.measuring import benchmark, in_turns
 from support.states import encoder_of, random_state
 
 import fala
-from fala.release.adapters import write_adapter
+import fala_export
 from fala.testing import Say, run_apart
+from fala_export.families.adapters.bundle import write_adapter
 
 TEXT = "a film that is good to see on a long evening " * 2
 LEARNED = [
@@ -42,10 +43,10 @@ FORM: dict[str, object] = {
 }  # fmt: skip
 
 
-def random_head(dimension: int, seed: int) -> fala.Head:
+def random_head(dimension: int, seed: int) -> fala_export.Head:
     """A head of random weights."""
     weight = np.random.default_rng(seed).normal(size=(1, dimension)).astype(np.float32)
-    return fala.Head("classification", ("0", "1"), weight, np.zeros(1, np.float32))
+    return fala_export.Head("classification", ("0", "1"), weight, np.zeros(1, np.float32))
 
 
 def resident() -> float:
@@ -59,7 +60,7 @@ def make(
 ) -> None:
     """Make the device; sends how many tasks predict otherwise than their own models."""
     dimension = source.manifest.dimension
-    fala.write_release(folder / "release.fala", source, random_head(dimension, seed), {})
+    fala_export.write_release(folder / "release.fala", source, random_head(dimension, seed), {})
     release = fala.Bundle.open(folder / "release.fala")
     encoder, wrong = encoder_of(release), 0
     with fala.Device.create(folder / "device", release.path) as device:

@@ -29,6 +29,7 @@ import numpy as np
 from support.measuring import benchmark
 
 import fala
+import fala_export
 from fala.testing import labels_of, texts, write_releases
 
 LEARNED, PROBES = texts()[:40], texts()[100:112]
@@ -55,7 +56,7 @@ class Run:
         self.wrong: list[str] = []
         self.ended = threading.Event()
         self._lock = threading.Lock()
-        self.models: list[fala.PersonalModel] = []
+        self.models: list[fala_export.PersonalModel] = []
         self.learned: dict[str, int] = {}
         self.forgotten: set[str] = set()
         self._embeddings = {}
@@ -64,13 +65,13 @@ class Run:
             vectors = backbone.encode(PROBES)
             self._embeddings[vectors.shape[1]] = dict(zip(PROBES, vectors, strict=True))
 
-    def logits_of(self, model: fala.PersonalModel) -> np.ndarray[Any, Any]:
+    def logits_of(self, model: fala_export.PersonalModel) -> np.ndarray[Any, Any]:
         """A model's logits for the probes."""
         embeddings = self._embeddings[model.weight.shape[1]]
         inputs = model.head.inputs(PROBES, embeddings)
         return np.asarray(model.logits(inputs, model.head.words(PROBES)))[:, 0]
 
-    def model(self) -> fala.PersonalModel:
+    def model(self) -> fala_export.PersonalModel:
         """Record and return the active model."""
         model = self.device.model
         with self._lock:

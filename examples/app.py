@@ -5,6 +5,8 @@ import tempfile
 from pathlib import Path
 
 import fala
+import fala_export
+import fala_sim
 
 FRIENDLY = ("What a lovely film", "Thank you for this", "I enjoyed the book", "A kind answer")
 RUDE = ("What a stupid film", "Nobody wants you here", "The book is garbage", "A vile answer")
@@ -19,10 +21,10 @@ def sentences(starts):
 
 def make_release(name, folder):
     """The vendor's part: a global head on public rows."""
-    path, bundle = folder / f"{name}-release.fala", fala.Bundle.open(fala.sample_release(name))
+    path, bundle = folder / f"{name}-release.fala", fala.Bundle.open(fala_sim.sample_release(name))
     labels = ["fine"] * len(sentences(FRIENDLY)) + ["rude"] * len(sentences(RUDE))
-    head = fala.fit_head(bundle.backbone(), sentences(FRIENDLY + RUDE), labels)
-    fala.write_release(path, bundle, head, {"head": "examples/app.py"})
+    head = fala_export.fit_head(bundle.backbone(), sentences(FRIENDLY + RUDE), labels)
+    fala_export.write_release(path, bundle, head, {"head": "examples/app.py"})
     return path
 
 
@@ -30,8 +32,8 @@ def build_bridge(old, new):
     """The vendor's part: a bridge on public text, put into the new release."""
     bundles = fala.Bundle.open(old), fala.Bundle.open(new)
     embeddings = (bundle.backbone().encode(sentences(FRIENDLY + RUDE)) for bundle in bundles)
-    bridge = fala.fit_bridge(bundles[0].backbone_digest, *embeddings)
-    fala.add_bridge(new, bundles[1], bridge, {})
+    bridge = fala_export.fit_bridge(bundles[0].backbone_digest, *embeddings)
+    fala_export.add_bridge(new, bundles[1], bridge, {})
 
 
 def main(folder):

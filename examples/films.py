@@ -14,6 +14,8 @@ from pathlib import Path
 import numpy as np
 
 import fala
+import fala_export
+import fala_sim
 
 FILMS = {
     "crime": [
@@ -67,14 +69,18 @@ def evenings(viewer, opens, likes, count):
 
 def release(folder, name):
     """The vendor's release on a sample backbone; its head knows genres, not viewers."""
-    bundle = fala.Bundle.open(fala.sample_release(name))
+    bundle = fala.Bundle.open(fala_sim.sample_release(name))
     tastes = 10 * list(itertools.combinations(FILMS, 2))
     rows = [
         row for viewer, taste in enumerate(tastes) for row in evenings(viewer, taste, taste, 12)
     ]
     matches, stars = zip(*rows, strict=True)
-    head = fala.fit_head(bundle.backbone(), matches, stars, rating=(1, 5), label_names=["stars"])
-    fala.write_release(folder / f"{name}.fala", bundle, head, {"head": "films with made-up stars"})
+    head = fala_export.fit_head(
+        bundle.backbone(), matches, stars, rating=(1, 5), label_names=["stars"]
+    )
+    fala_export.write_release(
+        folder / f"{name}.fala", bundle, head, {"head": "films with made-up stars"}
+    )
     return folder / f"{name}.fala"
 
 

@@ -3,6 +3,7 @@
 import tempfile
 
 import fala
+from fala_sim import sample_release
 
 politics = [
     "The minister gave a long speech on taxes", "Another vote in the senate this morning",
@@ -18,7 +19,7 @@ others = [
     "What a stupid ending for a good film", "My daughter sang at school today",
     "The new phone is slow and the screen is ugly", "The team lost again, what a mess",
 ]  # fmt: skip
-glove, bert = fala.sample_release("glove"), fala.sample_release("bert")  # a vendor's releases
+glove, bert = sample_release("glove"), sample_release("bert")  # a vendor's releases
 unseen = ["The senate will vote on the tax law", "The actor was great in that film"]
 
 

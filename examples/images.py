@@ -13,7 +13,10 @@ from sklearn.metrics import roc_auc_score
 from sklearn.neural_network import MLPClassifier
 
 import fala
-from fala.release import fit_bridge, fit_head, write_external
+import fala_export
+from fala.bundle.writing import write_external
+from fala_export.fitting.bridge import fit_bridge
+from fala_export.fitting.heads import fit_head
 
 digits = load_digits()
 images, numerals = digits.images.reshape(-1, 64) / 16, digits.target
@@ -56,7 +59,7 @@ def main(folder):
     old, old_release = release(folder / "old.fala", "components", old_encoder)
     new, new_release = release(folder / "new.fala", "network", new_encoder)
     bridge = fit_bridge(old_release.backbone_digest, old, new)
-    fala.add_bridge(folder / "new.fala", new_release, bridge, {})
+    fala_export.add_bridge(folder / "new.fala", new_release, bridge, {})
 
     # Most people like even digits. This user likes them except 4, and also likes 7.
     likes = np.isin(numerals, [0, 2, 6, 7, 8]).astype(int)

@@ -15,7 +15,10 @@ from pathlib import Path
 import numpy as np
 
 import fala
-from fala.release import fit_matrix, scores
+import fala_sim
+from fala.solver.fit import fit_personal
+from fala_export.fitting.metrics import scores
+from fala_sim.paper.matrix import fit_matrix
 
 TONES = ("What a lovely {}", "Nobody needs this {}", "Buy my {} now", "The {} is garbage")
 TOPICS = ("match", "film", "soup", "phone", "bank", "song", "hotel", "law", "garden", "train")
@@ -58,7 +61,7 @@ def compare(areas, base):
 
 def main(file=None):
     """Compare four ways on new readers; all learn from the same labels."""
-    old, new = (fala.Bundle.open(fala.sample_release(name)) for name in ("glove", "bert"))
+    old, new = (fala.Bundle.open(fala_sim.sample_release(name)) for name in ("glove", "bert"))
     old_head, head = (bundle.head().without_words() for bundle in (old, new))
     rows, areas = [], {}
     for seed in range(READERS):
@@ -68,12 +71,12 @@ def main(file=None):
             for bundle, posts in ((old, texts), (new, texts), (new, unseen))
         )
         shares = head.label_shares(labels)
-        old_logits = fala.fit_personal(old_head, before, labels=shares).logits(before)
+        old_logits = fit_personal(old_head, before, labels=shares).logits(before)
         paper = fit_matrix(head, after, logits=old_logits, labels=shares, prior="zero")
         for name, z in {
             "the vendor's": head.vendor_model().logits(inputs)[:, 0],
             "the paper's": paper.logits(inputs)[:, 0],
-            "FaLA's fit": fala.fit_personal(head, after, labels=shares).logits(inputs)[:, 0],
+            "FaLA's fit": fit_personal(head, after, labels=shares).logits(inputs)[:, 0],
             "nearest mean": nearest_mean(after, labels)(inputs),
         }.items():
             chance = 1 / (1 + np.exp(-z))

@@ -13,13 +13,14 @@ import urllib.request
 from pathlib import Path
 
 import fala
-from fala.release import write_external
+import fala_sim
+from fala.bundle.writing import write_external
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
     """Embeds texts with the built-in transformer."""
 
-    backbone = fala.Bundle.open(fala.sample_release("bert")).backbone()
+    backbone = fala.Bundle.open(fala_sim.sample_release("bert")).backbone()
 
     def do_POST(self):
         """Read a list of texts; send a list of embeddings."""
@@ -54,7 +55,7 @@ def main(folder):
                     return json.load(response)
 
             # The vendor's part: the head of the built-in release, on the served embeddings.
-            head = fala.Bundle.open(fala.sample_release("bert")).head()
+            head = fala.Bundle.open(fala_sim.sample_release("bert")).head()
             probes = ["A text.", "Another one."]
             expected = dict(zip(probes, encoder(probes), strict=True))
             write_external(folder / "served.fala", "served", "1", head, expected)

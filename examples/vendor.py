@@ -11,8 +11,10 @@ import tempfile
 from pathlib import Path
 
 import fala
+import fala_export
+import fala_sim
 
-BACKBONE = fala.sample_release("bert")
+BACKBONE = fala_sim.sample_release("bert")
 SUBJECTS = ("The train", "The soup", "This song", "The new phone", "My chair", "The garden")
 VERDICTS = {
     "praise": ("is wonderful", "made me happy", "is better than I hoped"),
@@ -34,9 +36,9 @@ def main(folder):
     """Make the release, and open it on a device."""
     texts, labels = zip(*public_rows(), strict=True)
     bundle = fala.Bundle.open(BACKBONE)
-    head = fala.fit_head(bundle.backbone(), texts, labels)
+    head = fala_export.fit_head(bundle.backbone(), texts, labels)
     path = folder / "release.fala"
-    fala.write_release(path, bundle, head, {"head": f"fitted on {len(texts)} public rows"})
+    fala_export.write_release(path, bundle, head, {"head": f"fitted on {len(texts)} public rows"})
 
     release = fala.Bundle.open(path)  # verifies every byte
     manifest = release.manifest

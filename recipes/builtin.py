@@ -1,9 +1,9 @@
 """The recipe of the two sample releases that ship inside the package, and of their backbones.
 
-    python recipes/builtin.py --corpora DIR --work WORKDIR --out sdk/fala/playground/builtin
+    python recipes/builtin.py --corpora DIR --work WORKDIR --out OUT
 
-A rerun continues an interrupted one. ``samples.py`` is the last step alone: a head, words and a
-bridge on the backbones of the package.
+OUT is device_sim/fala_sim/playground/builtin. A rerun continues an interrupted one. ``samples.py``
+is the last step alone: a head, words and a bridge on the backbones of the package.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from corpus import CORPORA, Document, documents, hold_out, sample_texts
-from fala import Bundle, ExportError
+from fala import Bundle
 from fala.cli import Command
 from fala_export.backbone import export_encoder, versions
 from fala_export.commands.summary import text_of
+from fala_export.errors import ExportError
 from fala_export.families.distillation.settings import Distillation
 from fala_export.families.distillation.texts import Texts
 from fala_export.families.distillation.training import distil

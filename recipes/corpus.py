@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from fala import ExportError
+from fala_export.errors import ExportError
 
 Document = list[str]
 """The sentences of one text, in order."""

@@ -14,7 +14,8 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.release import words, write_atomically
+from fala.backbones.word_vectors import words
+from fala.files import write_atomically
 
 if TYPE_CHECKING:
     import torch

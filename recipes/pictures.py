@@ -22,13 +22,15 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 import fala
-from fala.playground.sample import sample_rows
-from fala.release import words
+import fala_sim
+from fala.backbones.word_vectors import words
+from fala.selection.representatives import select
 from fala_sim import frame
 from fala_sim.experiments.labels.plots import labels as few_labels
 from fala_sim.experiments.replacement import blends
 from fala_sim.metric.statistics import describe, mean_over_users, over_users
 from fala_sim.metric.value import Value
+from fala_sim.playground.sample import sample_rows
 from fala_sim.report.groups import by_setting, of_tasks, parts
 from fala_sim.report.plot import INK, MUTED, Plot, draw, look
 
@@ -238,9 +240,9 @@ def clusters(texts: Sequence[str], labels: Sequence[str]) -> Plot:
         texts: The user's texts.
         labels: Their labels.
     """
-    vectors = fala.Bundle.open(fala.sample_release("glove")).backbone().encode(list(texts))
+    vectors = fala.Bundle.open(fala_sim.sample_release("glove")).backbone().encode(list(texts))
     classes = np.array([sorted(set(labels)).index(label) for label in labels])
-    chosen = fala.select(vectors, classes, count=20)
+    chosen = select(vectors, classes, count=20)
     centred = vectors - vectors.mean(axis=0)
     plane = centred @ np.linalg.svd(centred, full_matrices=False)[2][:2].T
     largest = np.argsort(-np.bincount(chosen.assignment))[:5].tolist()
@@ -291,7 +293,7 @@ def bridge(texts: Sequence[str]) -> Plot:
     Args:
         texts: A user's texts, not among the vendor's.
     """
-    old, new = (fala.Bundle.open(fala.sample_release(name)) for name in ("glove", "bert"))
+    old, new = (fala.Bundle.open(fala_sim.sample_release(name)) for name in ("glove", "bert"))
     head, learned_bridge = new.head(), new.bridges()[old.backbone_digest]
     if head is None:
         raise fala.DataError("the sample release has no head")
@@ -323,7 +325,7 @@ def moved_words(texts: Sequence[str], labels: Sequence[str]) -> Plot:
     """
     with (
         tempfile.TemporaryDirectory() as folder,
-        fala.Device.create(Path(folder, "device"), fala.sample_release("glove")) as device,
+        fala.Device.create(Path(folder, "device"), fala_sim.sample_release("glove")) as device,
     ):
         device.learn(texts, labels)
         personal, head = device.model, device.model.head

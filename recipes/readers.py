@@ -16,8 +16,9 @@ import click
 import numpy as np
 
 import fala
-from fala.playground.page.posts import PASSES, TASTES, Posts, posts_of
-from fala.playground.page.view import column_of
+import fala_sim
+from fala_sim.playground.page.posts import PASSES, TASTES, Posts, posts_of
+from fala_sim.playground.page.view import column_of
 
 
 def scores(posts: Posts, folder: Path) -> Iterator[tuple[float, float]]:
@@ -28,12 +29,12 @@ def scores(posts: Posts, folder: Path) -> Iterator[tuple[float, float]]:
         column = column_of(device, posts.unseen)
         return column.wrong(truth), column.auc(truth) or np.nan
 
-    with fala.Device.create(folder / "vendor", fala.sample_release("bert")) as vendor:
+    with fala.Device.create(folder / "vendor", fala_sim.sample_release("bert")) as vendor:
         yield score(vendor)
-    with fala.Device.create(folder / "mine", fala.sample_release("glove")) as device:
+    with fala.Device.create(folder / "mine", fala_sim.sample_release("glove")) as device:
         device.learn(list(posts.documents), list(posts.labels))
         yield score(device)
-        device.replace(fala.sample_release("bert"), fala.Budget(0))
+        device.replace(fala_sim.sample_release("bert"), fala.Budget(0))
         yield score(device)
         for passes in (PASSES, len(posts.documents)):
             device.refine(fala.Budget(passes))

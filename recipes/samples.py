@@ -1,6 +1,6 @@
 """The recipe of the two sample releases: a head, words and a bridge on the built-in backbones.
 
-    python recipes/samples.py --out sdk/fala/playground/builtin
+    python recipes/samples.py --out device_sim/fala_sim/playground/builtin
 
 The vendor's rows are the public ones of the built-in synthetic sample. ``builtin.py`` ends with
 this step; this command keeps the backbones of the package's releases. The same backbones give the
@@ -13,11 +13,14 @@ from pathlib import Path
 
 import click
 
-from fala import Bundle, add_bridge, fit_bridge, fit_head, write_release
+from fala import Bundle
+from fala.bundle.writing import add_bridge, write_release
 from fala.cli import Command
-from fala.playground.releases import built_in
-from fala.playground.sample import sample_rows
-from fala.release.expected_answers import expected_answers
+from fala_export.fitting.bridge import fit_bridge
+from fala_export.fitting.heads import fit_head
+from fala_export.fitting.probes import expected_answers
+from fala_sim.playground.releases import built_in
+from fala_sim.playground.sample import sample_rows
 
 
 def write_samples(old: Bundle, new: Bundle, out: Path) -> list[Path]:

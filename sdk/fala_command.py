@@ -65,11 +65,11 @@ class Part(click.Command):
 #: The commands, in the order of the help.
 PARTS = (
     Part(
-        "demo", "fala.playground.page.command:command",
+        "demo", "fala_sim.playground.page.command:command",
         "See a personal model survive a new backbone: a page in your browser.", extra="demo",
     ),
     Part(
-        "replace", "fala.playground.command:command",
+        "replace", "fala_sim.playground.command:command",
         "Replace the backbone under personal models, and see what survives.",
         program="fala-replace",
     ),

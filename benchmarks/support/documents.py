@@ -7,8 +7,8 @@ import random
 import click
 
 import fala
-from fala.playground.releases import BUILT_IN, built_in
-from fala.playground.sample import sample_rows
+from fala_sim.playground.releases import BUILT_IN, built_in
+from fala_sim.playground.sample import sample_rows
 
 #: The option of benchmarks that measure one bundle.
 BUNDLE = click.option(

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import fala
-from fala.release import write_external
+import fala_export
+from fala.bundle.writing import write_external
 from fala.testing import LABELS, texts
 
 Encoder: TypeAlias = Callable[[Sequence[str]], NDArray[np.float32]]
@@ -50,10 +51,10 @@ def write_external_releases(folder: Path, encoders: Mapping[str, Encoder]) -> No
         ("bert-without-a-bridge", "bent", new, slice(0, 96)), ("bert", "bent", new, slice(0, 96)),
     ):  # fmt: skip
         labels = [LABELS[number % 2] for number in range(len(public))]
-        head = fala.fit_head(vectors[rows], labels[rows])
+        head = fala_export.fit_head(vectors[rows], labels[rows])
         embedded = encoders[f"{name} 1"](probes)
         expected = dict(zip(probes, embedded, strict=True))
         write_external(folder / f"{file}.fala", name, "1", head, expected)
     source = fala.Bundle.open(folder / "glove.fala").backbone_digest
-    bridge = fala.fit_bridge(source, old, new)
-    fala.add_bridge(folder / "bert.fala", fala.Bundle.open(folder / "bert.fala"), bridge, {})
+    bridge = fala_export.fit_bridge(source, old, new)
+    fala_export.add_bridge(folder / "bert.fala", fala.Bundle.open(folder / "bert.fala"), bridge, {})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import sqlite3
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
@@ -13,8 +14,13 @@ from typing import Any
 import numpy as np
 
 from fala import Bundle
-from fala.release import ONNX_MODEL, TOKENIZER, array_bytes
+from fala.bundle.arrays import array_bytes
+from fala.bundle.format import ONNX_MODEL, TOKENIZER
 from fala.testing.hostile import KINDS, Changes, repack, write_hostile
+
+# The graphs of a hostile vendor are the tests'.
+sys.path.append(str(Path(__file__).parents[2] / "tests" / "support"))
+from hostile_graphs import GRAPHS, write_hostile_graph
 
 _PAGE = 4096
 _BYTES = (
@@ -175,8 +181,11 @@ def write_damaged_bundle(
         draw: The random generator.
     """
     if draw.random() < 0.05:
-        kind = draw.choice(KINDS)
-        write_hostile(kind, releases["onnx"], path, earlier=earlier)
+        kind = draw.choice([*KINDS, *GRAPHS])
+        if kind in GRAPHS:
+            write_hostile_graph(kind, releases["onnx"], path)
+        else:
+            write_hostile(kind, releases["onnx"], path, earlier=earlier)
         return kind
     base = draw.choice(sorted(releases))
     bundle = Bundle.open(releases[base])

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 import fala
-from fala.release import EncoderState, OnnxEncoder
+from fala.backbones import OnnxEncoder
+from fala.backbones.state import EncoderState
 
 
 def encoder_of(bundle: fala.Bundle) -> OnnxEncoder:

@@ -231,7 +231,7 @@ def pack_command(results: Path, as_json: bool) -> None:
 
 
 def _write(results: Path) -> None:
-    from fala_sim.frame import read_frame
+    from fala_sim.data_frame import read_frame
     from fala_sim.report.page import write_report
     from fala_sim.report.registry import shown, tables
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fala import Backbone, Bundle
+from fala import Bundle
+from fala.backbones import Backbone
 from fala_sim.meter import Meter
 from fala_sim.situation import Release, Vectors
 

@@ -178,7 +178,7 @@ class Store:
         Raises:
             DataError: If there are none, one cannot be read, or the file cannot be written.
         """
-        from fala.release import write_atomically  # late: no other command needs it
+        from fala.files import write_atomically
 
         records = self.read()
         if not records:

@@ -10,9 +10,10 @@ from typing import Literal, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fala import Bundle, Head, Match, PersonalModel
-from fala.release import Rating, Tags
-from fala.release.device_fit import SparseRows
+from fala import Bundle, Match
+from fala.model.heads import Head, PersonalModel
+from fala.model.links import Rating, Tags
+from fala_export.fitting.device_fit import SparseRows
 from fala_sim.meter import Meter
 
 #: The tasks, by the kind of their labels.

@@ -1,57 +1,118 @@
 """The vendor's side of FaLA: models in, bundles out.
 
-The names below are for other packages, which call them in process; everything else may move.
+The names below are the vendor's public interface. Each is loaded at its first use: importing the
+package loads NumPy alone, and so does a use of ``fit_head``, ``fit_bridge`` or the rows.
 """
 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from fala.bundle.manifest import Manifest
+    from fala.bundle.writing import (
+        add_bridge,
+        add_prior,
+        write_bundle,
+        write_external,
+        write_release,
+    )
+    from fala.model.bridge import Bridge
+    from fala.model.heads import Head, PersonalModel
+    from fala.model.prior import PopulationPrior
     from fala_export.bridging.building import build_bridge
     from fala_export.cli import run
     from fala_export.embedding import Embedder
+    from fala_export.errors import ExportError, RowError
+    from fala_export.fitting.bridge import fit_bridge
+    from fala_export.fitting.heads import fit_head
+    from fala_export.fitting.metrics import scores
     from fala_export.models.encoder import Encoder, load_encoder_of
     from fala_export.models.sentence_encoder import drop_pooler, pad
     from fala_export.population import write_prior, write_scales
+    from fala_export.rows.row_files import Columns, load_rows
+    from fala_export.rows.user_rows import Row, read_rows
     from fala_export.training.classifier import cross_entropies
     from fala_export.training.matcher import user_vectors
     from fala_export.training.public_rows import PublicRows
 
+#: The modules of the names.
+_MODULES = {
+    "Bridge": "fala.model.bridge",
+    "Columns": "fala_export.rows.row_files",
+    "Embedder": "fala_export.embedding",
+    "Encoder": "fala_export.models.encoder",
+    "ExportError": "fala_export.errors",
+    "Head": "fala.model.heads",
+    "Manifest": "fala.bundle.manifest",
+    "PersonalModel": "fala.model.heads",
+    "PopulationPrior": "fala.model.prior",
+    "PublicRows": "fala_export.training.public_rows",
+    "Row": "fala_export.rows.user_rows",
+    "RowError": "fala_export.errors",
+    "add_bridge": "fala.bundle.writing",
+    "add_prior": "fala.bundle.writing",
+    "build_bridge": "fala_export.bridging.building",
+    "cross_entropies": "fala_export.training.classifier",
+    "drop_pooler": "fala_export.models.sentence_encoder",
+    "fit_bridge": "fala_export.fitting.bridge",
+    "fit_head": "fala_export.fitting.heads",
+    "load_encoder_of": "fala_export.models.encoder",
+    "load_rows": "fala_export.rows.row_files",
+    "pad": "fala_export.models.sentence_encoder",
+    "read_rows": "fala_export.rows.user_rows",
+    "run": "fala_export.cli",
+    "scores": "fala_export.fitting.metrics",
+    "user_vectors": "fala_export.training.matcher",
+    "write_bundle": "fala.bundle.writing",
+    "write_external": "fala.bundle.writing",
+    "write_prior": "fala_export.population",
+    "write_release": "fala.bundle.writing",
+    "write_scales": "fala_export.population",
+}
+
 __all__ = [
+    "Bridge",
+    "Columns",
     "Embedder",
     "Encoder",
+    "ExportError",
+    "Head",
+    "Manifest",
+    "PersonalModel",
+    "PopulationPrior",
     "PublicRows",
+    "Row",
+    "RowError",
+    "add_bridge",
+    "add_prior",
     "build_bridge",
     "cross_entropies",
     "drop_pooler",
+    "fit_bridge",
+    "fit_head",
     "load_encoder_of",
+    "load_rows",
     "pad",
+    "read_rows",
     "run",
+    "scores",
     "user_vectors",
+    "write_bundle",
+    "write_external",
     "write_prior",
+    "write_release",
     "write_scales",
 ]
-
-_MODULES = {
-    "Embedder": "embedding",
-    "Encoder": "models.encoder",
-    "PublicRows": "training.public_rows",
-    "build_bridge": "bridging.building",
-    "cross_entropies": "training.classifier",
-    "drop_pooler": "models.sentence_encoder",
-    "load_encoder_of": "models.encoder",
-    "pad": "models.sentence_encoder",
-    "run": "cli",
-    "user_vectors": "training.matcher",
-    "write_prior": "population",
-    "write_scales": "population",
-}
 
 if not TYPE_CHECKING:  # for a type checker the module would have every name
 
     def __getattr__(name: str) -> object:
-        """A name, loaded at its first use: a command's help needs none of them."""
+        """A name, loaded at its first use."""
         from importlib import import_module
 
         if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+        return getattr(import_module(_MODULES[name]), name)
+
+    def __dir__() -> list[str]:
+        """All public names."""
+        return sorted({*globals(), *__all__})

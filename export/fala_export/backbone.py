@@ -11,20 +11,16 @@ from typing import Any, TypeAlias
 import numpy as np
 from onnx import ModelProto
 
-from fala import ExportError, Head, Manifest, write_bundle
+from fala.backbones import OnnxEncoder
+from fala.bundle.format import ONNX, ONNX_MODEL, ORT, TOKENIZER
+from fala.bundle.manifest import Manifest
+from fala.bundle.writing import write_bundle
 from fala.cli import progress
-from fala.release import (
-    ONNX,
-    ONNX_MODEL,
-    ORT,
-    TOKENIZER,
-    Example,
-    OnnxEncoder,
-    Vectors,
-    unique_texts,
-)
-from fala.release.expected_answers import expected_answers
+from fala.examples import Example, unique_texts
+from fala.model.heads import Head, Vectors
 from fala_export.embedding import embed
+from fala_export.errors import ExportError
+from fala_export.fitting.probes import expected_answers
 from fala_export.graph.cost import cost
 from fala_export.graph.optional.surgery import add_optional_inputs
 from fala_export.graph.ort_format import to_ort

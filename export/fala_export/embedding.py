@@ -9,9 +9,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from fala import Backbone, Bundle, ExportError
+from fala import Bundle
+from fala.backbones import Backbone
 from fala.cli import progress
-from fala.release import Vectors
+from fala.model.heads import Vectors
+from fala_export.errors import ExportError
 from fala_export.writing import writing
 
 _CHUNK = 256  # texts between two updates of the progress bar
@@ -29,7 +31,7 @@ def open_earlier(path: Path) -> Bundle:
     if bundle.external:
         raise ExportError(
             f"{path}: is for the app's own encoder {bundle.encoder}, which no command can run; "
-            "leave it out, and add a bridge by fala.fit_bridge and fala.add_bridge"
+            "leave it out, and add a bridge by fala_export.fit_bridge and fala_export.add_bridge"
         )
     return bundle
 

@@ -6,12 +6,15 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from fala import Bundle, BundleMismatchError, DataError, Head
+from fala import Bundle, BundleMismatchError, DataError
+from fala.bundle.writing import write_again
 from fala.cli import progress
-from fala.release import unique_texts, write_again
-from fala.release.population.annotators import LEAST_ANNOTATORS, enough_rows, rows_by_name
-from fala.release.population.choice import Fold
-from fala.release.population.learning import (
+from fala.examples import unique_texts
+from fala.model.heads import Head
+from fala_export.embedding import Embedder
+from fala_export.fitting.population.annotators import LEAST_ANNOTATORS, enough_rows, rows_by_name
+from fala_export.fitting.population.choice import Fold
+from fala_export.fitting.population.learning import (
     annotated,
     annotated_rows,
     check_head,
@@ -19,8 +22,7 @@ from fala.release.population.learning import (
     learn_scales,
     write_learned,
 )
-from fala.release.population.scales import LEAST_ROWS, AnnotatedRows
-from fala_export.embedding import Embedder
+from fala_export.fitting.population.scales import LEAST_ROWS, AnnotatedRows
 from fala_export.settings import PriorSettings
 from fala_export.training.public_rows import PublicRows
 from fala_export.training.unseen import unseen_rows

@@ -6,8 +6,10 @@ import gzip
 import zlib
 from pathlib import Path
 
-from fala import DataError, ExportError, RowError
-from fala.release import file_rows, unique_texts
+from fala import DataError
+from fala.examples import unique_texts
+from fala_export.errors import ExportError, RowError
+from fala_export.rows.row_files import file_rows
 
 
 def read_public_texts(path: Path) -> list[str]:

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import click
 
-from fala import ExportError
 from fala.cli import Described
+from fala_export.errors import ExportError
 from fala_export.options import (
     Argument,
     Cosine,

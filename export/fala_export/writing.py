@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fala import ExportError
-from fala.release import write_atomically
+from fala.files import write_atomically
+from fala_export.errors import ExportError
 
 MEGABYTE = 1_000_000
 

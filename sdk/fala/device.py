@@ -86,7 +86,7 @@ class Device:
     backbone, with examples and a personal model of its own, and is selected by its name.
 
     Examples:
-        >>> device = fala.Device.create("reader", fala.sample_release("glove"))
+        >>> device = fala.Device.create("reader", fala_sim.sample_release("glove"))
         >>> texts = ["buy my coins now", "you absolute clown", "a lovely match", "a good soup"]
         >>> device.learn(texts, [1, 1, 0, 0]).labelled
         4
@@ -153,7 +153,7 @@ class Device:
             DeviceError: The folder is in use, or cannot be written.
 
         Examples:
-            >>> with fala.Device.create("other", fala.sample_release("glove")) as other:
+            >>> with fala.Device.create("other", fala_sim.sample_release("glove")) as other:
             ...     print(other.task, other.labels)
             classification ('0', '1')
         """
@@ -724,7 +724,7 @@ class Device:
             DataError: An argument cannot be used.
 
         Examples:
-            >>> preview = device.preview(fala.sample_release("bert"))
+            >>> preview = device.preview(fala_sim.sample_release("bert"))
             >>> preview.new, preview.decision, preview.comparison.worse  # None: not known yet
             ('bert', 'personal', None)
         """
@@ -808,7 +808,8 @@ class Device:
             DeviceChangedError: Another release was installed meanwhile.
 
         Examples:
-            >>> report = device.replace(fala.sample_release("bert"), fala.Budget(forward_passes=0))
+            >>> bert = fala_sim.sample_release("bert")
+            >>> report = device.replace(bert, fala.Budget(forward_passes=0))
             >>> report.old, report.new, report.decision, report.forward_passes
             ('glove', 'bert', 'personal', 0)
             >>> device.on_trial, device.can_roll_back
@@ -931,7 +932,7 @@ class Device:
             DeviceError: The device's folder cannot be written.
 
         Examples:
-            >>> bert = fala.sample_release("bert")
+            >>> bert = fala_sim.sample_release("bert")
             >>> device.replace(bert, fala.Budget(forward_passes=0)).forward_passes
             0
             >>> device.refine(fala.Budget(forward_passes=3)).forward_passes
@@ -957,7 +958,7 @@ class Device:
             DeviceError: The device's folder cannot be written.
 
         Examples:
-            >>> _ = device.replace(fala.sample_release("bert"), fala.Budget(forward_passes=0))
+            >>> _ = device.replace(fala_sim.sample_release("bert"), fala.Budget(forward_passes=0))
             >>> device.confirm()
             >>> device.on_trial
             False
@@ -975,7 +976,7 @@ class Device:
             BundleError: The previous release is damaged; the device stays as it is.
 
         Examples:
-            >>> _ = device.replace(fala.sample_release("bert"), fala.Budget(forward_passes=0))
+            >>> _ = device.replace(fala_sim.sample_release("bert"), fala.Budget(forward_passes=0))
             >>> device.rollback()
             >>> device.name
             'glove'

@@ -12,7 +12,6 @@
     │   ├── BundleSignatureError    not signed by the key that the app trusts
     │   └── OlderReleaseError       older than a release that this device has had
     ├── DataError                   the caller's texts, labels or numbers
-    │   ├── RowError                one bad row of a data file; names its line
     │   └── UsageError              arguments that the method does not have; a TypeError, too
     ├── DeviceError                 a device folder that is missing, foreign or damaged
     │   └── DeviceChangedError      the active model was changed meanwhile
@@ -26,8 +25,7 @@
     │   └── UntrustedUpdateError    not what the vendor signed
     │       ├── ExpiredUpdateError  signed, but expired
     │       └── RolledBackError     older than what this device has seen already
-    ├── MissingExtraError           an extra of the installation is missing
-    └── ExportError                 a model that cannot be turned into a bundle
+    └── MissingExtraError           an extra of the installation is missing
 
 Errors of other libraries are wrapped at the boundary, and stay their cause.
 """
@@ -122,18 +120,6 @@ class DataError(FalaError):
     """Texts, labels or numbers that cannot be used."""
 
 
-class RowError(DataError):
-    """One row of a data file cannot be used.
-
-    Attributes:
-        line: Line number in the file, counted from 1.
-    """
-
-    def __init__(self, line: int, message: str) -> None:
-        super().__init__(f"line {line}: {message}")
-        self.line = line
-
-
 class UsageError(DataError, TypeError):
     """A call with arguments that the method does not have; the error names the right call."""
 
@@ -206,10 +192,6 @@ class MissingExtraError(FalaError):
 
 class BudgetError(FalaError):
     """A budget is not a budget: negative, or not a number."""
-
-
-class ExportError(FalaError):
-    """A model or file cannot be turned into a bundle."""
 
 
 def model_changed(path: object) -> DeviceChangedError:

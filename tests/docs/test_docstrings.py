@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import fala
+import fala_sim
 
 #: Methods with longer examples, and the pages that have them.
 ON_PAGES = {
@@ -52,7 +53,7 @@ def run(name, names):
 @pytest.mark.parametrize("name", with_examples())
 def test_an_example_prints_its_documented_output(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    names = {"fala": fala, "np": np}
+    names = {"fala": fala, "fala_sim": fala_sim, "np": np}
     if name.startswith("Device."):
         run("Device", names)  # their examples continue the class's
     run(name, names)

@@ -15,12 +15,13 @@ import numpy as np
 import pytest
 
 import fala
+import fala_sim
 from adapter_releases import TEXTS, write_adapter_for, write_release_for_adapters
 from bundles import make_head
 from checkout import ROOT
 from export_command import works
-from fala.playground.sample import sample_rows
 from fala_export.vectors.table import bundle_table
+from fala_sim.playground.sample import sample_rows
 from fala_sim.report.registry import tables
 from file_server import FileServer
 from program import Program
@@ -41,7 +42,7 @@ EXAMPLES = {
 
 COMMANDS = {
     "fala": ("fala_command", "main"),
-    "fala-replace": ("fala.playground.command", "command"),
+    "fala-replace": ("fala_sim.playground.command", "command"),
     "fala-device": ("fala.cli.device", "command"),
     "fala-export": ("fala_export.cli", "main"),
     "fala-sim": ("fala_sim.cli", "main"),
@@ -58,13 +59,13 @@ PRINTED = re.compile(r"^ *print\(.*\)  # (.+)$", re.MULTILINE)
 
 
 def bundles(names):
-    shutil.copy(fala.sample_release("bert"), "minilm.fala")
+    shutil.copy(fala_sim.sample_release("bert"), "minilm.fala")
     names["texts"] = [f"a {word} film" for word in ("good", "lovely", "bad", "vile")]
     names["labels"] = [0, 0, 1, 1]
 
 
 def updates(names):
-    shutil.copy(fala.sample_release("bert"), "x.fala")
+    shutil.copy(fala_sim.sample_release("bert"), "x.fala")
 
 
 def tasks(names):
@@ -79,7 +80,7 @@ def tasks(names):
 
 
 def vendor(names):
-    shutil.copy(fala.sample_release("glove"), "first.fala")
+    shutil.copy(fala_sim.sample_release("glove"), "first.fala")
     words, vectors = bundle_table(fala.Bundle.open("first.fala"))
     halves = [" ".join(map(str, vector[:50])) for vector in vectors]
     lines = [f"{word} {half}" for word, half in zip(words, halves, strict=True)]
@@ -100,7 +101,7 @@ def cookbook(names):
     base = write_release_for_adapters(Path("base.fala"), 1, make_head(seed=1))
     for name in ("spam", "urgent"):
         write_adapter_for(Path(f"{name}.fala"), base, name)
-    shutil.copy(fala.sample_release("bert"), "new.fala")
+    shutil.copy(fala_sim.sample_release("bert"), "new.fala")
     for words in (["repository", "begin", "REPO"], ["publish", "REPO", "new.fala"]):
         works(*words)
 

@@ -6,7 +6,7 @@ from dataclasses import fields
 
 import pytest
 
-import fala
+import fala_export
 from checkout import ROOT
 from fala.bundle import archive, manifest, signature
 from fala.bundle import format as layout
@@ -48,7 +48,7 @@ class TestBundle:
 
     def test_the_page_has_the_manifests_fields(self):
         listed = {names(row[0])[0]: row[1] for row in rows(section(BUNDLE, "## `manifest.json`"))}
-        assert set(listed) == {field.name for field in fields(fala.Manifest)}
+        assert set(listed) == {field.name for field in fields(fala_export.Manifest)}
         assert set(names(listed["kind"])) == {f'"{kind}"' for kind in layout.BACKBONE_FILES}
         for field, most in (("dimension", layout.MAX_DIMENSION), ("max_length", layout.MAX_TOKENS),
                             ("labels", layout.MAX_LABELS)):  # fmt: skip

@@ -6,10 +6,14 @@ import numpy as np
 import pytest
 
 import fala
+import fala_export
+import fala_sim
 from bridged import TEXTS
 from devices import same, state
 from fala import Budget, BudgetError, DataError, Device, DeviceError, Match
 from fala.errors import be, counted, type_of
+from fala.selection.representatives import select
+from fala.solver.fit import fit_personal
 
 HUGE = 10**5001
 
@@ -167,8 +171,8 @@ def test_wrong_options_are_rejected(wrong, device, releases):
         lambda: device.replace(releases["mid"], accept=wrong),
         lambda: device.replace(releases["mid"], allow_older=wrong),
         lambda: fala.Bundle.open(releases["mid"], hold=wrong),
-        lambda: fala.fit_head(np.eye(2), [0, 1], exclusive=wrong),
-        lambda: fala.fit_head(backbone, TEXTS[:2], [0, 1], lexical=wrong),
+        lambda: fala_export.fit_head(np.eye(2), [0, 1], exclusive=wrong),
+        lambda: fala_export.fit_head(backbone, TEXTS[:2], [0, 1], lexical=wrong),
         lambda: device.refine(prompts=wrong),
         lambda: device.update(wrong, root=b"{}"),
     ):
@@ -205,24 +209,24 @@ def test_vendor_functions_reject_wrong_arguments(wrong, releases):
     bundle = fala.Bundle.open(releases["old"])
     numbers = np.zeros((3, 8), np.float32)
     for call in (
-        lambda: fala.sample_release(wrong),
-        lambda: fala.fit_bridge("source", wrong, numbers),
-        lambda: fala.fit_bridge("source", numbers, wrong),
-        lambda: fala.fit_personal(wrong, numbers),
-        lambda: fala.fit_personal(bundle.head(), wrong),
-        lambda: fala.fit_head(wrong, TEXTS[:2], [0, 1]),
-        lambda: fala.fit_head(bundle.backbone(), wrong, [0, 1]),
-        lambda: fala.fit_head(bundle.backbone(), TEXTS[:2], wrong),
+        lambda: fala_sim.sample_release(wrong),
+        lambda: fala_export.fit_bridge("source", wrong, numbers),
+        lambda: fala_export.fit_bridge("source", numbers, wrong),
+        lambda: fit_personal(wrong, numbers),
+        lambda: fit_personal(bundle.head(), wrong),
+        lambda: fala_export.fit_head(wrong, TEXTS[:2], [0, 1]),
+        lambda: fala_export.fit_head(bundle.backbone(), wrong, [0, 1]),
+        lambda: fala_export.fit_head(bundle.backbone(), TEXTS[:2], wrong),
     ):
         with pytest.raises(DataError):
             call()
     if not isinstance(wrong, list):
         for call in (
-            lambda: fala.Head("classification", ["0", "1"], wrong, numbers[0, :1]),
-            lambda: fala.Head("classification", wrong, numbers[:1], numbers[0, :1]),
-            lambda: fala.PersonalModel(wrong, numbers[:1], numbers[0, :1]),
-            lambda: fala.Bridge("source", numbers, wrong, numbers[0]),
-            lambda: fala.PopulationPrior(numbers[0], wrong, numbers),
+            lambda: fala_export.Head("classification", ["0", "1"], wrong, numbers[0, :1]),
+            lambda: fala_export.Head("classification", wrong, numbers[:1], numbers[0, :1]),
+            lambda: fala_export.PersonalModel(wrong, numbers[:1], numbers[0, :1]),
+            lambda: fala_export.Bridge("source", numbers, wrong, numbers[0]),
+            lambda: fala_export.PopulationPrior(numbers[0], wrong, numbers),
         ):
             with pytest.raises(fala.FalaError):
                 call()
@@ -250,4 +254,4 @@ def test_wrong_histories_are_rejected(history):
 )  # fmt: skip
 def test_select_rejects_wrong_options(options):
     with pytest.raises(fala.FalaError):
-        fala.select(np.eye(30), None, **{"count": 5, **options})
+        select(np.eye(30), None, **{"count": 5, **options})

@@ -8,6 +8,7 @@ pytest.importorskip("onnx")
 import bundles
 from fala import BundleError, DataError, Device
 from fala.testing.hostile import KINDS, write_hostile
+from hostile_graphs import GRAPHS, write_hostile_graph
 
 pytestmark = pytest.mark.slow
 
@@ -31,11 +32,13 @@ def device(vendor):
         yield device
 
 
-@pytest.mark.parametrize("kind", sorted(set(KINDS) - HIDDEN))
+@pytest.mark.parametrize("kind", sorted({*KINDS, *GRAPHS} - HIDDEN))
 def test_a_hostile_bundle_changes_nothing(kind, vendor, device, tmp_path):
-    path = write_hostile(
-        kind, vendor / "new.fala", tmp_path / "x.fala", earlier=vendor / "old.fala"
-    )
+    release, path = vendor / "new.fala", tmp_path / "x.fala"
+    if kind in GRAPHS:
+        write_hostile_graph(kind, release, path)
+    else:
+        write_hostile(kind, release, path, earlier=vendor / "old.fala")
     before, name = device.predict(["", *TEXTS]), device.name
     with pytest.raises(BundleError) as caught:
         device.replace(path)
@@ -71,4 +74,4 @@ def test_write_hostile_rejects_wrong_arguments(vendor, tmp_path):
     with pytest.raises(DataError, match="no hostile bundle 'x'"):
         write_hostile("x", vendor / "new.fala", tmp_path / "x.fala")
     with pytest.raises(DataError, match="hostile bundles need an ONNX release"):
-        write_hostile("expand", vendor / "old.fala", tmp_path / "x.fala")
+        write_hostile("prepend", vendor / "old.fala", tmp_path / "x.fala")

@@ -15,8 +15,8 @@ from fala.device import Device
 from fala.errors import DataError, DeviceError, FalaError
 from fala.examples import Match
 from fala.personal.budget import Budget
-from fala.release.user_rows import read_rows
 from fala.testing import PowerCuts
+from fala_export.rows.user_rows import read_rows
 
 SPECIAL = ["é\u2028\x85 new lines\r\n and \0 and \U0001f600", 'quotes " and \\ too', "\ufeffmark"]
 

@@ -8,7 +8,7 @@ import pytest
 
 from bridged import PROBES, TEXTS
 from fala import Device, Pair
-from fala.release import read_rows
+from fala_export.rows.user_rows import read_rows
 
 PAIRS = [Pair(a, b) for a, b in zip(TEXTS[::2], TEXTS[1::2], strict=True)]
 LABELS = [str(int("good" in pair.b)) for pair in PAIRS]

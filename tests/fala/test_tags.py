@@ -18,15 +18,16 @@ from fala import (
     UsageError,
 )
 from fala.bundle.reading import Bundle
-from fala.bundle.writing import add_prior, write_release
+from fala.bundle.writing import add_prior, write_external, write_release
 from fala.errors import DimensionError
 from fala.model.heads import Head
 from fala.model.links import TAGS as LINK
 from fala.model.prior import PopulationPrior
-from fala.release import fit_head, fit_matrix, write_external
-from fala.release.added_words import add_words
-from fala.release.population.learning import check_head
 from fala.testing.hostile import Changes, repack
+from fala_export.fitting.heads import fit_head
+from fala_export.fitting.population.learning import check_head
+from fala_export.fitting.words import add_words
+from fala_sim.paper.matrix import fit_matrix
 from tagged import OWN, TAGS, TRUTH, loss
 from word_releases import PROBES, PUBLIC, SHARED, TEXTS
 

@@ -5,8 +5,8 @@ from sklearn.metrics import matthews_corrcoef
 from transformers import AutoModel
 
 from encoders import make_encoder
-from fala import ExportError
-from fala.release.adapters import stored_inputs
+from fala_export.errors import ExportError
+from fala_export.families.adapters.bundle import stored_inputs
 from fala_export.families.adapters.model import (
     Bottleneck,
     configuration,

@@ -7,9 +7,10 @@ from scipy import linalg
 import export_command
 from bundles import WORDS, write_onnx, write_onnx_release, write_word_vectors
 from export_command import fails
-from fala import Bundle, ExportError
+from fala import Bundle
 from fala_export.bridging.forms import Centre, Moments, Ridge, errors_by_rank, procrustes
 from fala_export.bridging.learning import STRENGTHS, learn_map
+from fala_export.errors import ExportError
 from public_data import write_rows
 
 

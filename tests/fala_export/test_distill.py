@@ -5,8 +5,9 @@ import pytest
 from tokenizers import Tokenizer, models, trainers
 
 from encoders import make_encoder
-from fala import Bundle, ExportError
+from fala import Bundle
 from fala_export.backbone import export_encoder
+from fala_export.errors import ExportError
 from fala_export.families.distillation import training
 from fala_export.families.distillation.model import choose_shape, piece_vectors
 from fala_export.families.distillation.settings import Distillation

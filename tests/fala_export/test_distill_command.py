@@ -6,10 +6,11 @@ from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
 
 from encoders import DIMENSION, write_encoder
 from export_command import done, failed, works
-from fala import Bundle, fit_head
-from fala.release.user_rows import Row
+from fala import Bundle
 from fala_export.commands.distill import table
 from fala_export.families.distillation.evaluation import Scored, Task, load_task, score, survival
+from fala_export.fitting.heads import fit_head
+from fala_export.rows.user_rows import Row
 from fala_export.training.public_rows import divide, load_public_rows
 from public_data import sentences, write_rows
 

@@ -7,8 +7,9 @@ from sentence_transformers import SentenceTransformer, models
 from tokenizers import Tokenizer
 from transformers import AutoModel, AutoTokenizer
 
-from fala import Bundle, ExportError
+from fala import Bundle
 from fala_export.backbone import export_encoder
+from fala_export.errors import ExportError
 from fala_export.models.encoder import load_encoder
 from fala_export.models.saving import save_encoder
 from fala_export.settings import ExportOptions

@@ -12,8 +12,9 @@ from huggingface_hub.utils import reset_sessions
 
 import warm
 from export_command import fails, run
-from fala import Bundle, ExportError
+from fala import Bundle
 from fala_export import models
+from fala_export.errors import ExportError
 from fala_export.models.encoder import load_encoder
 from fala_export.models.folder import read_modules
 from fala_export.models.hub import find_model

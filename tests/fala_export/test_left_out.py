@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 from bundles import make_head, write_word_vectors
-from fala import Bundle, DataError, write_release
+from fala import Bundle, DataError
+from fala.bundle.writing import write_release
 from fala.cli.progress_bars import progress
-from fala.release import unique_texts
-from fala.release.fitting import PublicRows, fit_head, left_out_logits
-from fala.release.population.left_out import cross_fitted_logits
+from fala.examples import unique_texts
+from fala_export.fitting.heads import PublicRows, fit_head, left_out_logits
+from fala_export.fitting.population.left_out import cross_fitted_logits
 from public_people import FILMS
 
 PENALTIES = [1e-3, 1e-4]

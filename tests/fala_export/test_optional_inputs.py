@@ -8,9 +8,12 @@ import torch
 
 from bundles import onnx_model
 from export_command import works
-from fala import Bundle, BundleFormatError, ExportError
+from fala import Bundle, BundleFormatError
 from fala.audit.model import audit_model
-from fala.release import ORT_MODEL, EncoderState, OnnxEncoder
+from fala.backbones import OnnxEncoder
+from fala.backbones.state import EncoderState
+from fala.bundle.format import ORT_MODEL
+from fala_export.errors import ExportError
 from fala_export.families.adapters.model import insert, set_inputs
 from fala_export.graph.optional.surgery import add_optional_inputs
 from fala_export.graph.ort_format import to_ort

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 import pytest
 
-from fala import ExportError
 from fala_export.commands.command import command
+from fala_export.errors import ExportError
 from fala_export.options import Argument, Count, File, Only, Options, Share
 from program import Program
 

@@ -2,9 +2,11 @@ import numpy as np
 import pytest
 
 from encoders import POSITIONS, TEXTS, make_encoder
-from fala import Bundle, BundleFormatError, ExportError
-from fala.release import ORT, ORT_MODEL, ORT_OPERATORS, OnnxEncoder
+from fala import Bundle, BundleFormatError
+from fala.backbones import OnnxEncoder
+from fala.bundle.format import ORT, ORT_MODEL, ORT_OPERATORS
 from fala_export.backbone import export_encoder
+from fala_export.errors import ExportError
 from fala_export.graph.ort_format import to_ort
 from fala_export.settings import ExportOptions
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from bundles import make_head, onnx_files
-from fala.release import ONNX_MODEL
+from fala.bundle.format import ONNX_MODEL
 from fala_export.graph.parity import compare, compare_logits, speed
 
 TEXTS = [f"text {number}" for number in range(40)]

@@ -6,9 +6,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from checkout import real_data
-from fala import ExportError
 from fala.audit.model import audit_model
-from fala.release import EncoderState, OnnxEncoder
+from fala.backbones import OnnxEncoder
+from fala.backbones.state import EncoderState
+from fala_export.errors import ExportError
 from fala_export.graph.optional.surgery import add_optional_inputs
 from fala_export.graph.parity import speed
 from fala_export.graph.quantization import four_bits

@@ -8,13 +8,15 @@ from scipy.special import expit
 
 import export_command
 from bundles import make_head, write_onnx, write_word_vector_release
-from fala import Bundle, DataError, add_prior
-from fala.release import BIAS_DEVIATION, Rating
-from fala.release.device_fit import Inputs, TrainingSet, blocks_of, fit_device
-from fala.release.population.annotators import gather_annotators
-from fala.release.population.choice import ESTIMATES, _devices_loss, choose_prior, cut
-from fala.release.population.estimation import Gaussian, find_mode, isotropic, whiten
+from fala import Bundle, DataError
+from fala.bundle.writing import add_prior
+from fala.model.links import Rating
+from fala.solver.gaussian import BIAS_DEVIATION
 from fala_export.embedding import Embedder
+from fala_export.fitting.device_fit import Inputs, TrainingSet, blocks_of, fit_device
+from fala_export.fitting.population.annotators import gather_annotators
+from fala_export.fitting.population.choice import ESTIMATES, _devices_loss, choose_prior, cut
+from fala_export.fitting.population.estimation import Gaussian, find_mode, isotropic, whiten
 from fala_export.population import in_processes
 from public_data import write_rows
 from public_people import FILMS, verdicts

@@ -3,10 +3,11 @@ import pytest
 import torch
 from transformers import AutoModel, DynamicCache
 
-from fala import Bundle, DataError, ExportError, Head
+from fala import Bundle, DataError
 from fala.backbones.onnx_encoder import context_of
 from fala.bundle.prompts import compiled, compiled_bytes
-from fala.release import Row, read_rows
+from fala.model.heads import Head
+from fala_export.errors import ExportError
 from fala_export.families.prompts.inputs import (
     PLAIN,
     UNKNOWN,
@@ -21,6 +22,7 @@ from fala_export.families.prompts.release import write_prompted
 from fala_export.families.prompts.settings import KINDS, PromptSettings
 from fala_export.families.prompts.training import Model, Prompted, make_encoder
 from fala_export.models.encoder import load_encoder
+from fala_export.rows.user_rows import Row, read_rows
 from fala_export.settings import ExportOptions
 from fala_export.training.backbones import TransformerLearner
 from fala_export.training.release import Trained

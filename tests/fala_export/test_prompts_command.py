@@ -8,8 +8,9 @@ import torch
 
 import export_command
 import kill_training
-from fala import Bundle, ExportError
-from fala.release import prompt_state, read_rows
+from fala import Bundle
+from fala.bundle.prompts import prompt_state
+from fala_export.errors import ExportError
 from fala_export.families.prompts.evaluation import evaluate
 from fala_export.families.prompts.inputs import PLAIN, UNKNOWN
 from fala_export.families.prompts.masked import MaskedModule
@@ -25,6 +26,7 @@ from fala_export.families.prompts.settings import PromptSettings
 from fala_export.families.prompts.training import train_prompts
 from fala_export.models.encoder import load_encoder
 from fala_export.models.sentence_encoder import pad
+from fala_export.rows.user_rows import read_rows
 from fala_export.training.public_rows import load_public_rows
 from fala_export.training.settings import TrainingSettings
 from families import write_model

@@ -13,7 +13,7 @@ from export_command import done, failed, fails, run, works
 from fala.bundle.reading import Bundle
 from fala.bundle.writing import add_version
 from fala.device import Device
-from fala.errors import ExportError
+from fala_export.errors import ExportError
 from fala_export.updates import publishing, repository
 from fala_export.updates.keys import Keyring, make_key, read_key
 from file_server import FileServer

@@ -5,7 +5,7 @@ import pytest
 from checkout import real_data
 from export_command import done, failed, works
 from fala import Bundle, Device
-from fala.release import Rating
+from fala.model.links import Rating
 from public_data import write_rows, write_table
 from vector_files import write_old_and_new
 

@@ -7,7 +7,7 @@ import pytest
 import export_command
 from encoders import make_encoder, write_encoder
 from fala import Bundle
-from fala.release import ORT
+from fala.bundle.format import ORT
 from public_data import text_rows, write_rows
 from vector_files import FIVE_WORDS
 

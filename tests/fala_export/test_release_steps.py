@@ -5,8 +5,9 @@ import pytest
 
 import fala_export.release.pipeline
 from export_command import done, failed, run, works
-from fala import Bundle, Device, Head
-from fala.release import write_external
+from fala import Bundle, Device
+from fala.bundle.writing import write_external
+from fala.model.heads import Head
 from file_server import FileServer
 from public_data import write_table
 from vector_files import write_old_and_new

@@ -5,14 +5,16 @@ from threadpoolctl import threadpool_info
 
 from bundles import make_head, write_word_vector_release
 from export_command import done, failed, works
-from fala import Bundle, Head, PopulationPrior
-from fala.release import cross_entropy
-from fala.release.device_fit import Inputs, LeftOut, TrainingSet, blocks_of, fit_device
-from fala.release.population import learning as commands
-from fala.release.population.annotators import gather_annotators
-from fala.release.population.choice import FOLDS, choose_prior
-from fala.release.population.estimation import estimate, isotropic
-from fala.release.population.scales import (
+from fala import Bundle
+from fala.model.heads import Head
+from fala.model.losses import cross_entropy
+from fala.model.prior import PopulationPrior
+from fala_export.fitting.device_fit import Inputs, LeftOut, TrainingSet, blocks_of, fit_device
+from fala_export.fitting.population import learning as commands
+from fala_export.fitting.population.annotators import gather_annotators
+from fala_export.fitting.population.choice import FOLDS, choose_prior
+from fala_export.fitting.population.estimation import estimate, isotropic
+from fala_export.fitting.population.scales import (
     GRID,
     SLOPES,
     AnnotatedRows,

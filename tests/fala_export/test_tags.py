@@ -4,7 +4,8 @@ import pytest
 
 from export_command import done, failed, works
 from fala import Bundle, Device
-from fala.release import TAGS, Columns, file_rows
+from fala.model.links import TAGS
+from fala_export.rows.row_files import Columns, file_rows
 from public_data import write_table
 from vector_files import write_old_and_new
 

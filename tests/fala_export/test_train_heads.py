@@ -6,9 +6,10 @@ import torch
 
 from bundles import WORDS, make_head, write_word_vectors
 from encoders import DIMENSION, TEXTS, make_encoder
-from fala import Head, Match
-from fala.release import cross_entropy
-from fala.release.user_rows import Row
+from fala import Match
+from fala.model.heads import Head
+from fala.model.losses import cross_entropy
+from fala_export.rows.user_rows import Row
 from fala_export.training.backbones import TransformerLearner, WordLearner, attentive
 from fala_export.training.classifier import (
     BIAS_PACE,

@@ -6,7 +6,7 @@ import torch
 
 import kill_training
 import warm
-from fala import ExportError
+from fala_export.errors import ExportError
 from full_disk import files_of_at_most
 
 pytestmark = pytest.mark.slow

@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fala import DataError, Match
-from fala.release.user_rows import Row
+from fala_export.rows.user_rows import Row
 from fala_export.training.public_rows import PublicRows, divide, documents_of, load_public_rows
 from public_data import write_rows
 

@@ -5,7 +5,8 @@ import pytest
 
 from bundles import make_head, write_word_vector_release
 from export_command import done, works
-from fala import Bundle, ExportError
+from fala import Bundle
+from fala_export.errors import ExportError
 from fala_export.training.public_rows import divide, documents_of, load_public_rows
 from fala_export.training.unseen import unseen_rows
 from public_data import write_rows

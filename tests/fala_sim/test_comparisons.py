@@ -5,7 +5,7 @@ Each test has users or seeds of one side alone, whose figures would turn the res
 
 import pytest
 
-from fala_sim.frame import framed
+from fala_sim.data_frame import framed
 from fala_sim.metric.statistics import compare
 from fala_sim.report.groups import comparable
 from fala_sim.report.overview import overview

@@ -11,9 +11,9 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import BertConfig
 
+from fala_sim.data_frame import framed
 from fala_sim.experiments.replacement.cost import table_1
 from fala_sim.experiments.replacement.table_1 import BACKBONES, table1
-from fala_sim.frame import framed
 from fala_sim.methods.adapter import Adapter
 from fala_sim.methods.full import Full
 from fala_sim.methods.lora import Lora

@@ -5,13 +5,13 @@ import sys
 import pytest
 
 from fala import Bundle
+from fala_sim.data_frame import framed
 from fala_sim.data_sets import Partition
 from fala_sim.experiments.history import jobs
-from fala_sim.frame import framed
+from fala_sim.preparation.releases import load, prepare
+from fala_sim.preparation.sources import find_source
 from fala_sim.records import Key
 from fala_sim.report.registry import tables
-from fala_sim.vendor.releases import load, prepare
-from fala_sim.vendor.sources import find_source
 from laboratory import write_data
 from sim_tables import column
 

@@ -5,9 +5,9 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModel
 
-from fala import Counts, Head, PersonalModel, Report
-from fala.release import fit_matrix
-from fala.release.device_fit import Work
+from fala import Counts, Report
+from fala.model.heads import Head, PersonalModel
+from fala_export.fitting.device_fit import Work
 from fala_export.models.encoder import FAMILY
 from fala_sim.meter import Stage
 from fala_sim.methods import fala_paper
@@ -20,6 +20,7 @@ from fala_sim.methods.method import EFFORT
 from fala_sim.methods.registry import find_method
 from fala_sim.methods.solve_flops import fit_flops
 from fala_sim.metric.quality import decisions, figures, figures_of, positions
+from fala_sim.paper.matrix import fit_matrix
 from fala_sim.situation import User
 from situations import NEW_DIMENSION, OLD_DIMENSION, situation
 

@@ -17,7 +17,7 @@ from bundles import onnx_model
 from fala import Bundle, DataError
 from fala_sim.models import fetch
 from fala_sim.models.catalogue import MODELS, Package
-from fala_sim.vendor.sources import find_source
+from fala_sim.preparation.sources import find_source
 from sim_command import done, run, works
 
 fails = partial(sim_command.fails, notices=True)

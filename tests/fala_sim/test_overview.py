@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 
-from fala_sim.frame import framed
+from fala_sim.data_frame import framed
 from fala_sim.records import Key
 from fala_sim.report.overview import overview
 from sim_records import METHODS, USERS, cost, replacement

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import fala
-from fala.playground.releases import built_in
+import fala_export
 from fala_sim.experiments.profiles.limited import DOCUMENTS, judge, train
 from fala_sim.experiments.profiles.profile import (
     LINPACK,
@@ -23,6 +23,7 @@ from fala_sim.experiments.profiles.profile import (
     Work,
 )
 from fala_sim.experiments.profiles.run import REPLACE, run_profile
+from fala_sim.playground.releases import built_in
 from trained import documents, make_head, make_situation
 
 pytestmark = pytest.mark.slow
@@ -49,8 +50,8 @@ def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("releases")
     for name in ("glove", "bert"):
         bundle = built_in(name)
-        head = fala.fit_head(bundle.backbone(), TEXTS, LABELS)
-        fala.write_release(folder / name, bundle, head, {})
+        head = fala_export.fit_head(bundle.backbone(), TEXTS, LABELS)
+        fala_export.write_release(folder / name, bundle, head, {})
     return Work(REPLACE, folder / "glove", folder / "bert", TEXTS, LABELS)
 
 

@@ -13,12 +13,12 @@ from fala_sim.digests import folder_digest
 from fala_sim.experiments.replacement import jobs
 from fala_sim.experiments.subject import Subject
 from fala_sim.methods.fala_shipped import replaced
+from fala_sim.preparation import exporter
+from fala_sim.preparation.embeddings import embedder_of
+from fala_sim.preparation.releases import load, prepare
+from fala_sim.preparation.sources import find_source
 from fala_sim.records import Key, read_records
 from fala_sim.situation import User
-from fala_sim.vendor import exporter
-from fala_sim.vendor.embeddings import embedder_of
-from fala_sim.vendor.releases import load, prepare
-from fala_sim.vendor.sources import find_source
 from laboratory import write_data
 
 pytestmark = pytest.mark.slow

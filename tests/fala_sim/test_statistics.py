@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fala_sim.frame import framed
+from fala_sim.data_frame import framed
 from fala_sim.metric.statistics import compare, holm, interval, mean_over_users, over_users
 from fala_sim.metric.value import Value
 

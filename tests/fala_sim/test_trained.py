@@ -12,8 +12,10 @@ pytest.importorskip("adapters")
 
 import torch
 
-from fala import DataError, ExportError, Head, Match
-from fala.release import TAGS
+from fala import DataError, Match
+from fala.model.heads import Head
+from fala.model.links import TAGS
+from fala_export.errors import ExportError
 from fala_sim.meter import Meter
 from fala_sim.methods.adapter import BOTTLENECK, Adapter
 from fala_sim.methods.full import Full

@@ -12,7 +12,7 @@ pytest.importorskip("transformers")
 from checkout import real_data
 from encoders import write_encoder
 from fala import Bundle, DataError
-from fala.release import document_of
+from fala.examples import document_of
 from fala_sim.convert.conversion import folded
 from fala_sim.data_sets import Partition
 from fala_sim.digests import file_digest
@@ -20,13 +20,13 @@ from fala_sim.experiments.people import Study
 from fala_sim.experiments.plan import Plan
 from fala_sim.experiments.runner import OtherPlanError
 from fala_sim.methods.lora import Lora
+from fala_sim.preparation import tuning
+from fala_sim.preparation.releases import load, prepare
+from fala_sim.preparation.sources import find_source
+from fala_sim.preparation.tuning import public_rows, tune
 from fala_sim.records import read_records
 from fala_sim.situation import texts_of
 from fala_sim.training.transformer import open_encoder
-from fala_sim.vendor import tuning
-from fala_sim.vendor.releases import load, prepare
-from fala_sim.vendor.sources import find_source
-from fala_sim.vendor.tuning import public_rows, tune
 from laboratory import write_data
 from public_data import write_rows
 from sim_command import fails, run

@@ -5,13 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fala import DataError, Head, Match
-from fala.release import Row
+from fala import DataError, Match
+from fala.model.heads import Head
+from fala_export.rows.user_rows import Row
 from fala_sim.data_sets import Division
 from fala_sim.methods.registry import find_method
 from fala_sim.metric.quality import figures, positions
+from fala_sim.preparation.heads import Nothing, tuned_head, words_head
 from fala_sim.situation import User
-from fala_sim.vendor.heads import Nothing, tuned_head, words_head
 from situations import situation
 
 PRAISE, BLAME = ("good", "great", "lovely"), ("bad", "awful", "boring")

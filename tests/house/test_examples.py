@@ -8,7 +8,7 @@ import pytest
 
 import fala
 from checkout import ROOT
-from fala.release import load_rows
+from fala_export.rows.row_files import load_rows
 
 EXAMPLES = ROOT / "examples"
 

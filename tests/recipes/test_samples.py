@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from fala import Bundle, sample_release
-from fala.playground.releases import built_in
-from fala.release.expected_answers import expected_answers
+from fala import Bundle
+from fala_export.fitting.probes import expected_answers
+from fala_sim.playground.releases import built_in, sample_release
 from samples import write_samples
 
 pytestmark = pytest.mark.thorough

@@ -19,7 +19,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 PACKAGES = {Requirement(line).name.replace("-", "_") for line in PROJECT["dependencies"]}
 
 #: What the distribution itself brings to a device.
-OURS = {"fala", "fala_command"}
+OURS = {"fala", "fala_command", "fala_export", "fala_sim"}
 
 #: Of the standard library: ways to the network.
 NETWORK = {
@@ -38,8 +38,7 @@ def left_out():
     (docs/install-size.md).
     """
     brought = {plain(name) for name in PACKAGES}
-    ours = {"fala_export", "fala_sim"}
-    return ours | {
+    return {
         module
         for module, owners in metadata.packages_distributions().items()
         if module.isidentifier() and module not in OURS and not brought & set(map(plain, owners))

@@ -5,7 +5,7 @@ import random
 import sysconfig
 from pathlib import Path
 
-from fala.playground.command import command
+from fala_sim.playground.command import command
 from program import Program
 
 SCRIPTS = Path(sysconfig.get_path("scripts"))

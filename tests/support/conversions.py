@@ -3,7 +3,7 @@
 from functools import partial
 
 import sim_command
-from fala.release.user_rows import gather_rows, read_rows
+from fala_export.rows.user_rows import gather_rows, read_rows
 
 run = partial(sim_command.run, "convert")
 

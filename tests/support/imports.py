@@ -15,8 +15,8 @@ class Import:
 
     file: Path
     line: int
-    module: str  # "fala.release" in `from fala.release import words`
-    name: str | None  # "words" there, None in `import fala.release`
+    module: str  # "fala.bundle" in `from fala.release import words`
+    name: str | None  # "words" there, None in `import fala.bundle`
 
     @property
     def package(self):

@@ -4,8 +4,10 @@ import numpy as np
 
 from adapter_releases import TEXTS, adaptable_model
 from bundles import DIMENSION, model_of, onnx_manifest, tokenizer_json
-from fala import Budget, Bundle, Device, Head, write_bundle, write_release
+from fala import Budget, Bundle, Device
 from fala.bundle import format as layout
+from fala.bundle.writing import write_bundle, write_release
+from fala.model.heads import Head
 
 HEADS = 2
 #: Labels that a device has learned; the other texts are there to be learned.

@@ -1,6 +1,6 @@
 """Records that are written by hand, and how a table's cells are found."""
 
-from fala_sim.frame import framed
+from fala_sim.data_frame import framed
 from fala_sim.report.registry import figures, tables
 
 TABLES, FIGURES = tables(), figures()

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import numpy as np
 
-from fala import Head, Match
-from fala.model.links import LABELS
-from fala.release import Rating, fit_matrix
+from fala import Match
+from fala.model.heads import Head
+from fala.model.links import LABELS, Rating
 from fala_sim.encoding import KnownEncoder
+from fala_sim.paper.matrix import fit_matrix
 from fala_sim.situation import Release, Situation, User
 
 OLD_DIMENSION, NEW_DIMENSION = 8, 12

@@ -7,7 +7,7 @@ from fala.bundle.reading import Bundle
 from fala.bundle.writing import write_release
 from fala.model.heads import Head
 from fala.model.links import Labels
-from fala.release import fit_head
+from fala_export.fitting.heads import fit_head
 from word_releases import PERSONAL, PROBES, PUBLIC, SHARED, TEXTS
 
 TAGS = ("funny", "rude", "short")

@@ -6,7 +6,9 @@ import numpy as np
 
 import bundles
 from bundles import onnx_files, onnx_manifest
-from fala import Bundle, Head, Match, write_bundle, write_release
+from fala import Bundle, Match
+from fala.bundle.writing import write_bundle, write_release
+from fala.model.heads import Head
 from fala_sim.situation import Release, Situation, User
 from families import write_model
 

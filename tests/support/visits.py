@@ -6,7 +6,7 @@ import subprocess
 import sys
 from contextlib import contextmanager
 
-from fala.playground.page.visit import Visit
+from fala_sim.playground.page.visit import Visit
 
 
 def opened(folder):

@@ -6,7 +6,7 @@ import bridged
 from fala.bundle.reading import Bundle
 from fala.bundle.writing import add_bridge, write_release
 from fala.examples import Match, document_of
-from fala.release.fitting import fit_head
+from fala_export.fitting.heads import fit_head
 
 RANDOM = np.random.default_rng(7)
 #: A word that no backbone of these releases has in its vocabulary.

@@ -21,9 +21,10 @@ from pathlib import Path
 
 from fala import DataError, Match
 from fala.cli import counted
-from fala.release import document_of, load_rows
-from fala.release.user_rows import Row as FileRow
-from fala.release.user_rows import Rows, UserRows
+from fala.examples import document_of
+from fala_export.rows.row_files import load_rows
+from fala_export.rows.user_rows import Row as FileRow
+from fala_export.rows.user_rows import Rows, UserRows
 from fala_sim.convert.conversion import (
     TEST_SHARE,
     Conversion,

@@ -13,11 +13,11 @@ from typing import TypeAlias
 import click
 
 from fala.cli import Described, Named
-from fala.playground.releases import BUILT_IN
 from fala_sim.data.commands import data_sets
 from fala_sim.engine.task import Engine, Log
 from fala_sim.experiments.plan import Plan
 from fala_sim.options import DATA_DIR, Option, count
+from fala_sim.playground.releases import BUILT_IN
 from fala_sim.records import KINDS, Kind
 
 #: Makes the missing records of some kinds; returns a line for each failure.

@@ -20,10 +20,10 @@ from fala_sim.experiments.runner import OtherPlanError, Records, prepare_all, ru
 from fala_sim.methods.method import Settings
 from fala_sim.methods.registry import ALL_TASKS, FIXED, METHODS, TRAINED
 from fala_sim.metric.quality import Figures
+from fala_sim.preparation.releases import inputs_of, load, prepare
+from fala_sim.preparation.sources import TUNED, Source, find_source
 from fala_sim.records import Key, Kind, Store, read_records
 from fala_sim.situation import CLASSES
-from fala_sim.vendor.releases import inputs_of, load, prepare
-from fala_sim.vendor.sources import TUNED, Source, find_source
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fala.release import Rating
+from fala.model.links import Rating
 from fala_sim.methods.fala_shipped import Replaced
 from fala_sim.methods.frozen import shipped_scores, vendor_scores
 from fala_sim.methods.method import Scores

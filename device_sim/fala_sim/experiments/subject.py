@@ -9,9 +9,9 @@ from typing import Any
 
 from fala import Device
 from fala_sim.encoding import DeviceEncoder, KnownEncoder
+from fala_sim.preparation.releases import Prepared, load
 from fala_sim.records import Key
 from fala_sim.situation import Situation, User
-from fala_sim.vendor.releases import Prepared, load
 
 
 @dataclass(frozen=True)

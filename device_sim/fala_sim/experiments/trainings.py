@@ -10,13 +10,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from fala import Bundle, DataError, Head
-from fala.release import Row, read_rows
+from fala import Bundle, DataError
+from fala.model.heads import Head
+from fala_export.rows.user_rows import Row, read_rows
 from fala_sim.convert.output import save
 from fala_sim.engine.task import Call, Needs, Task
 from fala_sim.experiments.runner import OtherPlanError, Records
+from fala_sim.preparation import exporter
 from fala_sim.records import Key, Kind, Store
-from fala_sim.vendor import exporter
 
 #: Resources of a training; more threads gain little.
 _TRAINING = Needs(cpus=2, memory=6 * 2**30)

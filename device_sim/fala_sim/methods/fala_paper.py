@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fala import select
-from fala.release import fit_matrix
+from fala.selection.representatives import select
 from fala_sim.methods.frozen import (
     FrozenMethod,
     ModelScores,
@@ -20,6 +19,7 @@ from fala_sim.methods.matrix import Matrix
 from fala_sim.methods.matrix_tuning import tune
 from fala_sim.methods.method import Look, Scores, Settings
 from fala_sim.methods.solve_flops import clustering_flops, ridge_flops
+from fala_sim.paper.matrix import fit_matrix
 from fala_sim.situation import Embeddings, Situation, Vectors
 
 # At the grid's largest learning rate, the AUC of real users is constant from 10 to 30 epochs.

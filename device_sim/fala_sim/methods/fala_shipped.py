@@ -10,7 +10,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import ClassVar
 
-from fala import Budget, Device, PersonalModel, Report
+from fala import Budget, Device, Report
+from fala.model.heads import PersonalModel
 from fala_sim.meter import Stage, folder_size
 from fala_sim.methods.method import Look, Method, Scores, Settings
 from fala_sim.methods.solve_flops import clustering_flops, fit_flops

@@ -66,7 +66,7 @@ class FrozenMethod(Method):
 
 
 class Model(Protocol):
-    """A personal model, as ``fala.PersonalModel`` or ``Matrix``."""
+    """A personal model, as ``fala_export.PersonalModel`` or ``Matrix``."""
 
     def logits(self, inputs: Vectors, /) -> Vectors:
         """Z of inputs (n, d), shape (n, C)."""

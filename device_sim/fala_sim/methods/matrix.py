@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fala import Head, PersonalModel
+from fala.model.heads import Head, PersonalModel
 from fala_sim.situation import Vectors
 
 

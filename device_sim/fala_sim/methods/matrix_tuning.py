@@ -40,7 +40,7 @@ def tune(
 
     Args:
         situation: The user's, with the head whose logits these are.
-        inputs: x of the train examples, shape (n, d); see ``fala.Head``.
+        inputs: x of the train examples, shape (n, d); see ``fala_export.Head``.
         theta: Where theta starts, shape (C, d).
         bias: Where b starts, shape (C,).
         weight: Shape (C, d), or a number.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fala import PersonalModel
+from fala.model.heads import PersonalModel
 from fala_sim.methods.frozen import (
     FrozenMethod,
     ModelScores,

@@ -8,8 +8,10 @@ from statistics import fmean
 import numpy as np
 from numpy.typing import NDArray
 
-from fala import Head
-from fala.release import Rating, Tags, f1_threshold, metrics
+from fala.model.heads import Head
+from fala.model.links import Rating, Tags
+from fala.solver.judge import f1_threshold
+from fala_export.fitting import metrics
 from fala_sim.situation import Logits, UserLabel
 
 Figures = dict[str, float | None]

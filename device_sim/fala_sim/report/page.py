@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from fala import DataError
 from fala_sim.convert.output import save
-from fala_sim.frame import read_frame
+from fala_sim.data_frame import read_frame
 from fala_sim.methods.registry import SHIPPED
 from fala_sim.report.groups import comparable, of_tasks, title
 from fala_sim.report.overview import overview

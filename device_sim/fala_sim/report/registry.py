@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Generic, Literal, TypeAlias, TypeVar
 
 from fala import DataError
-from fala_sim.frame import read_frame
+from fala_sim.data_frame import read_frame
 from fala_sim.records import Kind
 
 if TYPE_CHECKING:

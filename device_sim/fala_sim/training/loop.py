@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import fala_export
-from fala import Head, Match, PersonalModel
-from fala.release import Rating, Tags, document_of
+from fala import Match
+from fala.examples import document_of
+from fala.model.heads import Head, PersonalModel
+from fala.model.links import Rating, Tags
 from fala_export import Encoder
 from fala_sim.situation import Example, Logits, Situation, distinct_texts
 from fala_sim.training.torch_flops import BATCH, TOKENS, batch_flops
@@ -31,7 +33,7 @@ _log = logging.getLogger("fala.sim.training")
 
 
 class Network(nn.Module):
-    """A transformer and a head, from examples to logits; see ``fala.Head`` for the mathematics.
+    """A transformer and a head, from examples to logits; see ``fala_export.Head``.
 
     Args:
         encoder: Embeds the texts, truncated as in the release.

@@ -32,7 +32,7 @@ def open_encoder(folder: Path, path: Path) -> Encoder:
 
     Raises:
         DataError: If the pooling of the folder's model differs from the bundle's.
-        fala.ExportError: If the folder is not a model that the exporter can load, or not the
+        fala_export.ExportError: If the folder is not a model that the exporter can load, or not the
             bundle's.
         fala.BundleError: If the bundle cannot be opened.
     """

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import fala
+import fala_sim
 
 #: Posts to label, all made up.
 POSTS = (
@@ -38,7 +39,7 @@ class Personal:
             self.device = fala.Device.open(path)
         else:
             folder.mkdir(parents=True, exist_ok=True)
-            self.device = fala.Device.create(path, fala.sample_release("glove"))
+            self.device = fala.Device.create(path, fala_sim.sample_release("glove"))
 
     def label(self, post: str, label: str) -> None:
         """Learn a label; it is on the disk before the fit."""
@@ -54,7 +55,7 @@ class Personal:
 
     def replace(self, progress: Callable[[str, int, int], object]) -> fala.Report:
         """Install the vendor's new backbone; ``progress`` returns False to stop it."""
-        return self.device.replace(fala.sample_release("bert"), progress=progress)
+        return self.device.replace(fala_sim.sample_release("bert"), progress=progress)
 
 
 def storage() -> Path:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import linalg
 
-from fala.release import Vectors
+from fala.model.heads import Vectors
 
 Matrix: TypeAlias = NDArray[np.float64]
 Rows: TypeAlias = NDArray[np.int64]

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fala import ExportError
 from fala.cli import be, counted
-from fala.release import Vectors
+from fala.model.heads import Vectors
 from fala_export.bridging.forms import Centre, Matrix, Moments, Ridge, errors_by_rank, procrustes
+from fala_export.errors import ExportError
 
 PROCRUSTES, REDUCED_RANK, RIDGE = "procrustes", "reduced rank", "ridge"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from fala.cli import progress
-from fala.release import MATCHING
+from fala.examples import MATCHING
 from fala_export.commands.command import Summary, command
 from fala_export.families.adapters.settings import TaskRelease
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
-from fala import ExportError
 from fala.cli import progress
 from fala_export.commands.command import Summary, command, name_of
+from fala_export.errors import ExportError
 from fala_export.options import File, Only
 from fala_export.settings import ExportOptions, FrozenPooling, ModelSource
 

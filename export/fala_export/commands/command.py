@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 
 import click
 
-from fala import ExportError
 from fala.cli import Command
 from fala_export.commands.summary import text_of
+from fala_export.errors import ExportError
 from fala_export.options import Options, T
 
 Summary: TypeAlias = Mapping[str, Any]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fala import Bundle
-from fala.release import Columns
 from fala_export.commands.command import Summary, command
 from fala_export.options import File, FileOrFolder
+from fala_export.rows.row_files import Columns
 from fala_export.settings import PriorSettings
 
 

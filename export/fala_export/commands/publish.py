@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 
-from fala import ExportError
 from fala.cli import Group
 from fala_export.commands.command import Summary, command
+from fala_export.errors import ExportError
 from fala_export.options import Argument, Count, File, Folder
 from fala_export.settings import Keys, Passphrase, keys_beside
 

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import click
 from click.core import ParameterSource
 
-from fala import Bundle, ExportError
+from fala import Bundle
 from fala.cli import progress
-from fala.release import Columns
 from fala_export.commands.command import Summary, command, name_of
+from fala_export.errors import ExportError
 from fala_export.options import File, Folder, Only
+from fala_export.rows.row_files import Columns
 from fala_export.settings import AnyPooling, ExportOptions, ModelSource
 from fala_export.training.settings import LabelSettings, Lexical, TrainingSettings
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from fala import ExportError
-from fala.release import ORT_MODEL, ORT_OPERATORS, temporary_folder
+from fala.bundle.format import ORT_MODEL, ORT_OPERATORS
+from fala.files import temporary_folder
+from fala_export.errors import ExportError
 from fala_export.quiet import first_line, quiet
 
 

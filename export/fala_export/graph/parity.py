@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from onnx import ModelProto
 from onnxruntime import InferenceSession
 
-from fala import Head
-from fala.release import Example, Vectors
+from fala.examples import Example
+from fala.model.heads import Head, Vectors
 from fala_export.graph.runtime import session
 
 _ROUNDS = 7

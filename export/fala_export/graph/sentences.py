@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import resources
 from pathlib import Path
 
-from fala import ExportError
+from fala_export.errors import ExportError
 from fala_export.public_texts import text_lines
 
 

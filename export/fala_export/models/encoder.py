@@ -23,9 +23,10 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from fala import Bundle, ExportError
+from fala import Bundle
 from fala.cli import counted, progress
-from fala.release import tokenizer_inputs
+from fala.examples import tokenizer_inputs
+from fala_export.errors import ExportError
 from fala_export.models.folder import (
     CONFIGURATION,
     MODULES,

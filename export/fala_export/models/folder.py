@@ -15,8 +15,8 @@ from typing import Any
 
 from sentence_transformers.sentence_transformer.modules import Pooling
 
-from fala import ExportError
 from fala.cli import with_article
+from fala_export.errors import ExportError
 from fala_export.models.sentence_encoder import AttentionPooling
 from fala_export.quiet import first_line
 

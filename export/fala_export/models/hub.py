@@ -25,7 +25,7 @@ from huggingface_hub.errors import (
 from huggingface_hub.hf_api import ModelInfo
 from huggingface_hub.utils.tqdm import disable_progress_bars
 
-from fala import ExportError
+from fala_export.errors import ExportError
 from fala_export.models.folder import (
     CONFIGURATION,
     MODULES,

@@ -15,7 +15,7 @@ from onnx.external_data_helper import uses_external_data
 from onnxruntime import InferenceSession
 from tokenizers import Tokenizer
 
-from fala import ExportError
+from fala_export.errors import ExportError
 from fala_export.graph.edit import GraphEdit
 from fala_export.graph.runtime import session
 from fala_export.models.encoder import DEFAULT_LENGTH, token_ids

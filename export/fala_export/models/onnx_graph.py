@@ -9,8 +9,8 @@ import onnx
 import torch
 from onnx import ModelProto, numpy_helper, shape_inference
 
-from fala import ExportError
-from fala.release import temporary_folder
+from fala.files import temporary_folder
+from fala_export.errors import ExportError
 from fala_export.models.sentence_encoder import SentenceEncoder
 from fala_export.quiet import first_line, quiet
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
-from fala import ExportError
+from fala_export.errors import ExportError
 from fala_export.models.encoder import Encoder
 from fala_export.models.folder import ATTENTION_TYPE, MODULES, TYPES
 from fala_export.models.sentence_encoder import LayerPooling

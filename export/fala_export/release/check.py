@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 from scipy.special import stdtrit
 
-from fala import Budget, Bundle, DataError, ExportError
+from fala import Budget, Bundle, DataError
 from fala.cli import progress
-from fala.playground.walk import Side, fits, mean, run_user
-from fala.release import LABELS, Columns, Link, Rating, load_rows, unique_texts
+from fala.examples import unique_texts
+from fala.model.links import LABELS, Link, Rating
 from fala_export.embedding import Embedder
+from fala_export.errors import ExportError
+from fala_export.fitting.played import Side, fits, mean, run_user
+from fala_export.rows.row_files import Columns, load_rows
 from fala_export.settings import CheckSettings
 
 #: A loss of AUC, or of RMSE as a share of the range, above which a device counts as worse.

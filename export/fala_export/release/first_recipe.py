@@ -11,25 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from fala import Bundle, DataError, ExportError
+from fala import Bundle, DataError
 from fala.cli import be, counted
-from fala.release import (
-    CLASSIFICATION,
-    LABELS,
-    Columns,
-    Link,
-    Row,
-    Tags,
-    column_names,
-    label_names,
-    rating_of,
-    unique_texts,
-)
-from fala.release.population import annotators, scales
-from fala.release.row_files import divide, undivided_rows
-from fala.release.user_rows import numbers_as_classes
+from fala.examples import CLASSIFICATION, unique_texts
+from fala.model.links import LABELS, Link, Tags, rating_of
 from fala_export.bridging.learning import least_documents
 from fala_export.embedding import open_earlier
+from fala_export.errors import ExportError
+from fala_export.fitting.population import annotators, scales
+from fala_export.rows.row_files import Columns, column_names, divide, undivided_rows
+from fala_export.rows.user_rows import Row, label_names, numbers_as_classes
 from fala_export.training.public_rows import PublicRows
 from fala_export.training.settings import LabelSettings
 from fala_export.writing import writing

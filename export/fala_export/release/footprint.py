@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fala import Bundle, ExportError, FalaError
-from fala.release import WORD_VECTORS
+from fala import Bundle, FalaError
+from fala.bundle.format import WORD_VECTORS
+from fala_export.errors import ExportError
 
 _STATUS = Path("/proc/self/status")
 _KIBIBYTE = 1_024

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from fala import Bundle, BundleFormatError
-from fala.release import LEXICAL, ONNX, ONNX_MODEL, TOKENIZER, VOCABULARY, WORD_VECTORS, words
-from fala.release.adapters import config_of
+from fala.backbones.word_vectors import words
+from fala.bundle.format import LEXICAL, ONNX, ONNX_MODEL, TOKENIZER, VOCABULARY, WORD_VECTORS
+from fala_export.families.adapters.bundle import config_of
 from fala_export.graph.cost import LENGTHS, cost
 from fala_export.release.footprint import measure
 

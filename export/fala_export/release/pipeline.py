@@ -13,7 +13,9 @@ import click
 
 import fala
 from fala import Bundle
-from fala.release import temporary_folder, unique_texts, write_again, write_atomically
+from fala.bundle.writing import write_again
+from fala.examples import unique_texts
+from fala.files import temporary_folder, write_atomically
 from fala_export.backbone import export_encoder
 from fala_export.bridging.building import build_bridge
 from fala_export.embedding import Embedder, open_earlier

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fala import Backbone, Budget, Bundle
+from fala import Budget, Bundle
+from fala.backbones import Backbone
 from fala.cli import counted
-from fala.release import load_rows, unique_texts
+from fala.examples import unique_texts
 from fala_export.release.pipeline import Pipeline
 from fala_export.release.recipe import BackboneTable, Recipe
+from fala_export.rows.row_files import load_rows
 from fala_export.settings import CheckSettings
 from fala_export.training.backbones import TransformerLearner
 

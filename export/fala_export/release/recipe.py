@@ -10,9 +10,12 @@ from typing import Annotated, Any
 
 import msgspec
 
-from fala import ExportError, FalaError
-from fala.release import MAX_VERSION, PRODUCT, Columns, Link
+from fala import FalaError
+from fala.bundle.manifest import MAX_VERSION, PRODUCT
+from fala.model.links import Link
+from fala_export.errors import ExportError
 from fala_export.options import Only, Options, T
+from fala_export.rows.row_files import Columns
 from fala_export.settings import (
     AnyPooling,
     BridgeSettings,

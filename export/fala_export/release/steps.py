@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fala import ExportError
+from fala_export.errors import ExportError
 from fala_export.writing import write_file, writing
 
 

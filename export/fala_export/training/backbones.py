@@ -14,9 +14,14 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from fala import Backbone, Bundle, ExportError
-from fala.release import EncoderState, Row, Vectors, unique_texts, words
+from fala import Bundle
+from fala.backbones import Backbone
+from fala.backbones.state import EncoderState
+from fala.backbones.word_vectors import words
+from fala.examples import unique_texts
+from fala.model.heads import Vectors
 from fala_export.embedding import Embedder
+from fala_export.errors import ExportError
 from fala_export.models.encoder import Encoder, load_encoder
 from fala_export.models.sentence_encoder import (
     AttentionPooling,
@@ -24,6 +29,7 @@ from fala_export.models.sentence_encoder import (
     drop_pooler,
     embed_tokens,
 )
+from fala_export.rows.user_rows import Row
 from fala_export.settings import AnyPooling, ModelSource
 from fala_export.training.settings import LoopSettings
 from fala_export.vectors.table import bundle_table

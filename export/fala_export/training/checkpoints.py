@@ -14,7 +14,7 @@ from transformers import TrainerState
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import get_last_checkpoint
 
-from fala import ExportError
+from fala_export.errors import ExportError
 
 _RECIPE = "recipe.json"
 _LOCK = ".lock"

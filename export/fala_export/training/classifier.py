@@ -17,8 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fala import Head
-from fala.release import CLASSIFICATION, Row, Vectors
+from fala.examples import CLASSIFICATION
+from fala.model.heads import Head, Vectors
+from fala_export.rows.user_rows import Row
 from fala_export.training.backbones import Learner
 from fala_export.training.texts import EpochPlan, Texts, length_batches
 

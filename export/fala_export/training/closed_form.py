@@ -9,12 +9,17 @@ from typing import Any
 import click
 import numpy as np
 
-from fala import Backbone, Head, fit_head
+from fala.backbones import Backbone
+from fala.backbones.state import EncoderState
 from fala.cli import counted, progress
-from fala.release import EncoderState, Row, Vectors, cross_entropy, fitting, unique_texts
-from fala.release.added_words import add_words
-from fala.release.fitting import fit_joint_head, kind_of
-from fala.release.joint import MOST_STEPS
+from fala.examples import unique_texts
+from fala.model.heads import Head, Vectors
+from fala.model.losses import cross_entropy
+from fala_export.fitting import heads
+from fala_export.fitting.heads import fit_head, fit_joint_head, kind_of
+from fala_export.fitting.joint import MOST_STEPS
+from fala_export.fitting.words import add_words
+from fala_export.rows.user_rows import Row
 from fala_export.training.backbones import embed_rows
 from fala_export.training.classifier import ClassifierModule
 from fala_export.training.matcher import MatcherModule
@@ -122,7 +127,7 @@ def closed_form(
         )  # fmt: skip
         return head, {}
     with progress("choosing penalties", MOST_STEPS) as bar:
-        fitted = fitting.PublicRows.of(
+        fitted = heads.PublicRows.of(
             backbone, examples, labels, label_names=public.labels, embeddings=embeddings,
             **kind_of(public.link),
         )  # fmt: skip

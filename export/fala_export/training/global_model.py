@@ -6,10 +6,14 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from fala import Backbone, Bundle, DataError, ExportError, Head
+from fala import Bundle, DataError
+from fala.backbones import Backbone
+from fala.bundle.format import WORD_VECTORS
 from fala.cli import counted
-from fala.release import MATCHING, WORD_VECTORS, unique_texts
+from fala.examples import MATCHING, unique_texts
+from fala.model.heads import Head
 from fala_export.embedding import Embedder
+from fala_export.errors import ExportError
 from fala_export.models.encoder import Encoder
 from fala_export.training.backbones import Learner, TransformerLearner, WordLearner, embed_rows
 from fala_export.training.classifier import ClassifierBatches, ClassifierModule

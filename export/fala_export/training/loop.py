@@ -35,8 +35,8 @@ from transformers import (
 )
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
-from fala import ExportError
 from fala.cli import progress
+from fala_export.errors import ExportError
 from fala_export.training import checkpoints
 from fala_export.training.settings import Best, LoopSettings
 

@@ -17,9 +17,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fala import DataError, Head, Match
-from fala.release import MATCHING, Evidence, Row, Vectors, fit_paper
+from fala import DataError, Match
+from fala.examples import MATCHING
+from fala.model.heads import Head, Vectors
+from fala_export.fitting.calibration import scales_and_biases
 from fala_export.models.sentence_encoder import pad
+from fala_export.rows.user_rows import Row
 from fala_export.training.backbones import Learner
 from fala_export.training.texts import EpochPlan, Texts
 
@@ -175,12 +178,12 @@ class MatcherModule(nn.Module):
             self.query.detach().numpy().copy(),
         )
         inputs = raw.inputs([row.example for row in rows], embeddings)
-        evidence = Evidence.of(
-            raw.vendor_model().logits(inputs), labels=raw.label_shares([row.label for row in rows])
+        logits = raw.vendor_model().logits(inputs).astype(np.float64)
+        shares = raw.label_shares([row.label for row in rows])
+        scales, bias = scales_and_biases(logits[:, :, None], shares)
+        return Head(
+            MATCHING, self.labels, raw.weight * scales[0].astype(np.float32), bias, raw.query
         )
-        fitted = fit_paper(evidence, prior_mean=1.0, lambdas=[_CALIBRATION])
-        scale = fitted.theta[0].astype(np.float32)
-        return Head(MATCHING, self.labels, raw.weight * scale, fitted.bias, raw.query)
 
 
 def user_vectors(texts: Tensor, history: Tensor, opened: Tensor, query: Tensor) -> Tensor:

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fala import Head
-from fala.release import LABELS, Rating, Row, Vectors, scores
-from fala.release.metrics import averaged
+from fala.model.heads import Head, Vectors
+from fala.model.links import LABELS, Rating
+from fala_export.fitting.metrics import averaged, scores
+from fala_export.rows.user_rows import Row
 
 _DIGITS = 4
 

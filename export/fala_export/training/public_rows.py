@@ -9,20 +9,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from fala import Bundle, DataError, ExportError, Match
+from fala import Bundle, DataError, Match
 from fala.cli import be, counted
-from fala.release import (
-    CLASSIFICATION,
-    LABELS,
-    MATCHING,
-    Columns,
-    Link,
-    Rating,
-    Row,
-    document_of,
-    file_rows,
-    label_names,
-)
+from fala.examples import CLASSIFICATION, MATCHING, document_of
+from fala.model.links import LABELS, Link, Rating
+from fala_export.errors import ExportError
+from fala_export.rows.row_files import Columns, file_rows
+from fala_export.rows.user_rows import Row, label_names
 
 _SHARE = 0.1  # of the documents, for validation and again for the report
 _MOST = 0.15  # a user who brings the documents above this share is skipped

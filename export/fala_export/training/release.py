@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fala import Bundle, Head, write_release
-from fala.release import Example, temporary_folder
-from fala.release.expected_answers import expected_answers
+from fala import Bundle
+from fala.bundle.writing import write_release
+from fala.examples import Example
+from fala.files import temporary_folder
+from fala.model.heads import Head
 from fala_export.backbone import convert, pack, versions
+from fala_export.fitting.probes import expected_answers
 from fala_export.models.encoder import Encoder
 from fala_export.models.saving import save_encoder
 from fala_export.settings import ExportOptions

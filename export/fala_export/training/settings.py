@@ -9,7 +9,7 @@ from fala import DataError
 from fala_export.options import Count, FileOrFolder, Folder, Only, Positive, Seed, Share
 
 if TYPE_CHECKING:
-    from fala.release import Link
+    from fala.model.links import Link
 
 #: Whether a head has weights of words.
 Lexical: TypeAlias = Annotated[bool, "--lexical/--no-lexical"]
@@ -98,7 +98,7 @@ class LabelSettings:
             BundleFormatError: The range is empty.
             DataError: They are ratings and tags.
         """
-        from fala.release import LABELS, TAGS, rating_of
+        from fala.model.links import LABELS, TAGS, rating_of
 
         if self.rating is None:
             return TAGS if self.tags else LABELS

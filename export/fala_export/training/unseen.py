@@ -11,8 +11,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fala import Bundle, ExportError
-from fala.release import Row, document_of
+from fala import Bundle
+from fala.examples import document_of
+from fala_export.errors import ExportError
+from fala_export.rows.user_rows import Row
 from fala_export.training.public_rows import (
     PublicRows,
     divide,

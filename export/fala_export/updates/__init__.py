@@ -1,6 +1,6 @@
 """Signed updates, the vendor's side: keys, a static repository, and signatures of single files."""
 
-from fala import ExportError
+from fala_export.errors import ExportError
 
 try:
     import cryptography

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from securesystemslib.signer import CryptoSigner
 
-from fala import ExportError
+from fala_export.errors import ExportError
 from fala_export.writing import write_file
 
 #: The ending of a private key's file, and of the public half beside it.

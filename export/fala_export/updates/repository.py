@@ -19,8 +19,8 @@ from securesystemslib.exceptions import StorageError
 from tuf.api.exceptions import RepositoryError
 from tuf.api.metadata import Metadata, Root, Snapshot, Targets, Timestamp
 
-from fala import ExportError
-from fala.release import METADATA
+from fala.updates import METADATA
+from fala_export.errors import ExportError
 from fala_export.updates.state import ROOT, SNAPSHOT, TARGETS, TIMESTAMP, State, check
 from fala_export.writing import write_file
 

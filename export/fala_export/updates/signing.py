@@ -6,7 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from fala import Bundle
-from fala.release import SIGNATURE_SUFFIX, message_of, packed_manifest, signature_file
+from fala.bundle.signature import (
+    SUFFIX as SIGNATURE_SUFFIX,
+)
+from fala.bundle.signature import (
+    message_of,
+    packed_manifest,
+    signature_file,
+)
 from fala_export.updates.keys import read_key
 from fala_export.writing import write_file
 

@@ -21,8 +21,8 @@ from tuf.api.metadata import (
     Timestamp,
 )
 
-from fala import ExportError
 from fala.cli import counted
+from fala_export.errors import ExportError
 from fala_export.updates.keys import Keyring
 
 ROOT, TARGETS, SNAPSHOT, TIMESTAMP = "root", "targets", "snapshot", "timestamp"

@@ -10,9 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fala import Bundle, BundleFormatError, ExportError, Manifest, write_bundle
+from fala import Bundle, BundleFormatError
+from fala.bundle.arrays import array_bytes, read_array
+from fala.bundle.format import SCALES, VECTORS, VOCABULARY, WORD_VECTORS
+from fala.bundle.manifest import Manifest
+from fala.bundle.writing import write_bundle
 from fala.cli import counted
-from fala.release import SCALES, VECTORS, VOCABULARY, WORD_VECTORS, array_bytes, read_array
+from fala_export.errors import ExportError
 from fala_export.writing import megabytes, writing
 
 _LARGEST_INT8 = 127

@@ -8,8 +8,8 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
-from fala import ExportError
 from fala.cli import be, counted
+from fala_export.errors import ExportError
 from fala_export.settings import VectorOptions
 from fala_export.vectors.files import open_lines
 from fala_export.vectors.lines import Header, find_dimension, find_header, parse_lines

@@ -61,7 +61,7 @@ class Bundle:
         manifest: Its manifest.
 
     Examples:
-        >>> bundle = fala.Bundle.open(fala.sample_release("bert"))
+        >>> bundle = fala.Bundle.open(fala_sim.sample_release("bert"))
         >>> bundle.manifest.name, bundle.manifest.dimension, bundle.manifest.labels
         ('bert', 256, ('0', '1'))
         >>> bundle.backbone().encode(["a lovely match"]).shape
@@ -515,7 +515,7 @@ def named_errors(path: str | os.PathLike[str]) -> Iterator[None]:
         raise type(error)(f"{os.fspath(path)}: {error}") from error
     except FileNotFoundError as error:
         # A name without a suffix is probably a sample release's.
-        hint = "" if Path(path).suffix else '; a release to try is fala.sample_release("bert")'
+        hint = "" if Path(path).suffix else '; a release to try is fala_sim.sample_release("bert")'
         raise BundleError(f"{os.fspath(path)}: no such file{hint}") from error
     except OSError as error:
         raise BundleError(f"{os.fspath(path)}: cannot be read: {failure(error)}") from error

@@ -53,9 +53,9 @@ def write_bundle(
         BundleError: The result would not open: the file is verified before it is renamed.
 
     Examples:
-        >>> bundle = fala.Bundle.open(fala.sample_release("glove"))
+        >>> bundle = fala.Bundle.open(fala_sim.sample_release("glove"))
         >>> files = {name: bundle.read(name) for name in bundle.manifest.files}
-        >>> written = fala.write_bundle("copy.fala", bundle.manifest, files)
+        >>> written = fala_export.write_bundle("copy.fala", bundle.manifest, files)
         >>> fala.Bundle.open("copy.fala") == bundle
         True
     """
@@ -117,11 +117,11 @@ def write_release(
         DataError: See ``write_bundle``.
 
     Examples:
-        >>> bundle = fala.Bundle.open(fala.sample_release("glove"))
+        >>> bundle = fala.Bundle.open(fala_sim.sample_release("glove"))
         >>> texts = ["a lovely match", "a good soup", "a vile film", "a bad book"]
         >>> labels = ["praise", "praise", "blame", "blame"]
-        >>> head = fala.fit_head(bundle.backbone(), texts, labels)
-        >>> fala.write_release("mine.fala", bundle, head, {"head": "four rows"}).labels
+        >>> head = fala_export.fit_head(bundle.backbone(), texts, labels)
+        >>> fala_export.write_release("mine.fala", bundle, head, {"head": "four rows"}).labels
         ('blame', 'praise')
     """
     _check(backbone, Bundle, "backbone")
@@ -223,9 +223,10 @@ def add_bridge(
         BundleFormatError: A number does not fit float16.
 
     Examples:
-        >>> old, new = (fala.Bundle.open(fala.sample_release(name)) for name in ("glove", "bert"))
+        >>> sample = fala_sim.sample_release
+        >>> old, new = (fala.Bundle.open(sample(name)) for name in ("glove", "bert"))
         >>> bridge = new.bridges()[old.backbone_digest]  # or of fit_bridge
-        >>> written = fala.add_bridge("new.fala", new, bridge, {"text": "public.txt"})
+        >>> written = fala_export.add_bridge("new.fala", new, bridge, {"text": "public.txt"})
         >>> list(fala.Bundle.open("new.fala").bridges()) == [old.backbone_digest]
         True
     """
@@ -262,10 +263,12 @@ def add_prior(
         DimensionError: It is for another dimension, or the head does not have two labels.
 
     Examples:
-        >>> bundle = fala.Bundle.open(fala.sample_release("glove"))
+        >>> bundle = fala.Bundle.open(fala_sim.sample_release("glove"))
         >>> d = bundle.manifest.dimension
-        >>> prior = fala.PopulationPrior(np.zeros(d + 1), np.full(d + 1, 0.1), np.empty((0, d + 1)))
-        >>> written = fala.add_prior("prior.fala", bundle, prior, {"people": "none: an example"})
+        >>> numbers = np.zeros(d + 1), np.full(d + 1, 0.1), np.empty((0, d + 1))
+        >>> prior = fala_export.PopulationPrior(*numbers)
+        >>> details = {"people": "none: an example"}
+        >>> written = fala_export.add_prior("prior.fala", bundle, prior, details)
         >>> fala.Bundle.open("prior.fala").prior().dimension == d
         True
     """

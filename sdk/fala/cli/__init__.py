@@ -2,11 +2,16 @@
 
 from fala.cli.commands import SETTINGS, Command, Group
 from fala.cli.names import Described, Named
-from fala.cli.progress_bars import Bar, progress
+from fala.cli.options import BUDGET, JSON, SECONDS, TRY_PROMPTS
+from fala.cli.progress_bars import Bar, device_progress, progress
 from fala.errors import be, counted, with_article
 
 __all__ = [
+    "BUDGET",
+    "JSON",
+    "SECONDS",
     "SETTINGS",
+    "TRY_PROMPTS",
     "Bar",
     "Command",
     "Described",
@@ -14,6 +19,7 @@ __all__ = [
     "Named",
     "be",
     "counted",
+    "device_progress",
     "progress",
     "with_article",
 ]

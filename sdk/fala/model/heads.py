@@ -260,7 +260,7 @@ class PersonalModel:
         lexical: NDArray[Any] | None = None,
     ) -> None:
         if not isinstance(head, Head):
-            raise UsageError(f"head is a fala.Head, not {type_of(head)}")
+            raise UsageError(f"head is a fala_export.Head, not {type_of(head)}")
         check_arrays(weight=weight, bias=bias)
         if lexical is not None:
             check_arrays(lexical=lexical)

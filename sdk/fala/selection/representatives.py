@@ -92,7 +92,7 @@ def select(
 
     Examples:
         >>> vectors = [[1, 0], [1, 0.1], [0.9, 0], [0, 1], [0.1, 1]]
-        >>> selection = fala.select(vectors, None, count=2)
+        >>> selection = select(vectors, None, count=2)
         >>> selection.weights
         array([3, 2])
     """

@@ -84,7 +84,7 @@ def open_any(path: Path, *, hold: bool = False, trust: Trust | None = None) -> t
     if head is None:
         raise BundleMismatchError(
             f"{bundle.path}: a backbone without a head; a device needs a release "
-            "(fit a head with fala.fit_head and write it with fala.write_release)"
+            "(fit a head with fala_export.fit_head and write it with fala_export.write_release)"
         )
     return bundle, head
 

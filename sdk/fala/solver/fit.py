@@ -345,14 +345,14 @@ def fit_personal(
 
     Examples:
         >>> vectors = np.array([[1, 0], [0.9, 0.1], [0, 1], [0.2, 0.8]], np.float32)
-        >>> head = fala.fit_head(vectors, ["fine", "fine", "rude", "rude"])
+        >>> head = fala_export.fit_head(vectors, ["fine", "fine", "rude", "rude"])
         >>> shares = head.label_shares(["rude", "rude", "fine", "fine"])  # this user's
-        >>> personal = fala.fit_personal(head, vectors, labels=shares)
+        >>> personal = fit_personal(head, vectors, labels=shares)
         >>> bool(personal.logits(vectors)[0, 0] > head.vendor_model().logits(vectors)[0, 0])
         True
     """
     if not isinstance(head, Head):
-        raise DataError(f"head is a fala.Head, not {type_of(head)}")
+        raise DataError(f"head is a fala_export.Head, not {type_of(head)}")
     check_arrays(inputs=inputs)
     shape = (len(inputs), len(head.bias))
     columns = head.weight.shape[1]

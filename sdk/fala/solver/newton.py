@@ -42,7 +42,7 @@ SINGLE = 512
 
 # Newton's method ends where the next step would move logits by this share: for many examples
 # earlier, and earlier still when examples are added to a fit, as each moves it very little.
-_TOLERANCE, _SINGLE_TOLERANCE, _UPDATE_TOLERANCE = 3e-9, 1e-7, 1e-5
+TOLERANCE, _SINGLE_TOLERANCE, _UPDATE_TOLERANCE = 3e-9, 1e-7, 1e-5
 # Later steps reuse the first steps' factors: a direction costs less than a factor.
 _FACTORS = 2
 # The sum of squares of dense rows from which on float32 loses the prior's 1.
@@ -375,7 +375,7 @@ def minimize_many(
     rough = problem.over(problem.rows.single())
     weights = problem.evidence.curvature_at(problem.logits(start))
     solve = apart(rough, weights, over_blocks(rough.rows, weights))
-    steps = _newton(
+    steps = newton(
         problem, start, lambda weights: solve, rough=rough, tolerance=_SINGLE_TOLERANCE
     )  # fmt: skip
     work = steps.work(problem, size, sampled.work.gram, 1)
@@ -386,7 +386,7 @@ def update(
     problem: Problem[Products], point: Floats, solve: Solve, tolerance: float = _UPDATE_TOLERANCE
 ) -> Floats:
     """Minimize J from a point, preconditioned by an approximate inverse Hessian."""
-    return _newton(problem, point, lambda weights: solve, tolerance=tolerance).point
+    return newton(problem, point, lambda weights: solve, tolerance=tolerance).point
 
 
 def add(problem: Problem[Rows], point: Floats, inverses: Sequence[Solve]) -> Floats:
@@ -409,7 +409,7 @@ def _add(problem: Problem[Rows], point: Floats, inverse: Solve) -> Floats:
     moved = inverse(problem.rows.gather(np.eye(len(problem.rows))))
     gram = GramRows(problem.rows.times(moved))
     small = Problem(gram, problem.slope_column, problem.logits(point), problem.evidence)
-    steps = _newton(small, small.start, lambda weights: np.copy, tolerance=_UPDATE_TOLERANCE)
+    steps = newton(small, small.start, lambda weights: np.copy, tolerance=_UPDATE_TOLERANCE)
     return np.hstack([point[:, :-1] + steps.point[:, :-1] @ moved, point[:, -1:]])
 
 
@@ -421,9 +421,9 @@ def _over_columns(problem: Problem[DenseRows]) -> Minimum:
     def precondition(weights: Floats) -> Solve:
         return _near(rough, weights, OverColumns(rough.rows, weights).solve)
 
-    steps = _newton(
+    steps = newton(
         problem, problem.start, precondition, rough=rough,
-        tolerance=_SINGLE_TOLERANCE if single else _TOLERANCE,
+        tolerance=_SINGLE_TOLERANCE if single else TOLERANCE,
     )  # fmt: skip
     weights = problem.evidence.curvature_at(steps.z)
     inverse = OverColumns(problem.rows, weights)
@@ -455,9 +455,9 @@ def _by_examples(problem: Problem[Counted], gram: Floats, near: Floats | None) -
     def move(point: Floats) -> Floats:
         return problem.move(lifted(point))
 
-    steps = _newton(
+    steps = newton(
         small, small.start if near is None else near, precondition, move=move,
-        tolerance=_SINGLE_TOLERANCE if single else _TOLERANCE,
+        tolerance=_SINGLE_TOLERANCE if single else TOLERANCE,
     )  # fmt: skip
     weights = problem.evidence.curvature_at(steps.z)
     inverse = OverExamples.of(small.rows, weights)
@@ -486,7 +486,7 @@ def _left_out(problem: Problem[Products], z: Floats, leverage: Floats) -> Floats
 
 
 @dataclass(frozen=True, eq=False)
-class _Steps:
+class Steps:
     """The end of Newton's steps, its logits, and the number of steps and directions."""
 
     point: Floats
@@ -500,15 +500,15 @@ class _Steps:
         return Work(size, problem.rows.numbers, gram, logits, self.count, self.directions, factors)
 
 
-def _newton(
+def newton(
     problem: Problem[Products],
     point: Floats,
     precondition: Callable[[Floats], Solve],
     *,
     rough: Problem[Products] | None = None,
     move: Callable[[Floats], Floats] | None = None,
-    tolerance: float = _TOLERANCE,
-) -> _Steps:
+    tolerance: float = TOLERANCE,
+) -> Steps:
     """Damped Newton steps.
 
     Args:
@@ -560,7 +560,7 @@ def _newton(
         expected = change * max(change, residual)
         if expected <= tolerance:
             break
-    return _Steps(point, z, count, directions)
+    return Steps(point, z, count, directions)
 
 
 def _conjugate(

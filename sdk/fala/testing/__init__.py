@@ -45,8 +45,8 @@ never loads this module:
     Time that only ``fala_clock.forward(days=30)`` moves: for the times of examples and labels, and
     the seconds of budgets.
 ``fala_hostile``
-    ``fala_hostile("loop")`` is the file of a hostile release, with right digests, that a device
-    must reject; the kinds are ``fala.testing.hostile.KINDS``. Most need the ``onnx`` package.
+    ``fala_hostile("exponential pattern")`` is the file of a hostile release, with right digests,
+    that a device must reject; the kinds are ``fala.testing.hostile.KINDS``.
 
 The functions behind the fixtures can be imported from here, for scripts and other test runners.
 
@@ -66,10 +66,11 @@ from fala.testing.cuts import Course, Cut, PowerCuts, Work
 from fala.testing.disks import Fault, counted, failing_disk, watching
 from fala.testing.layer import Kind, Operation, Unsynced
 from fala.testing.processes import Ended, Say, run_apart
-from fala.testing.releases import LABELS, labels_of, texts, write_releases
+from fala.testing.releases import LABELS, RELEASES, labels_of, texts, write_releases
 
 __all__ = [
     "LABELS",
+    "RELEASES",
     "Clock",
     "Course",
     "Cut",

@@ -4,8 +4,7 @@
     for kind in KINDS:
         write_hostile(kind, "release.fala", f"{kind}.fala", earlier="old.fala")
 
-Each has right digests, so that the defect reaches the part that must reject it. Graphs are made
-with the ``onnx`` package.
+Each has right digests, so that the defect reaches the part that must reject it.
 """
 
 from __future__ import annotations
@@ -16,6 +15,7 @@ import json
 import os
 import struct
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,9 +27,21 @@ from fala.bundle.archive import write_archive
 from fala.bundle.arrays import array_bytes
 from fala.bundle.reading import Bundle
 from fala.errors import DataError
-from fala.testing.hostile_graphs import GRAPHS, Changes
 
 __all__ = ["KINDS", "Changes", "repack", "write_hostile"]
+
+
+@dataclass(frozen=True)
+class Changes:
+    """Changes of a release by a hostile vendor.
+
+    Attributes:
+        files: New content by name; None removes a file.
+        manifest: New values in the manifest.
+    """
+
+    files: Mapping[str, bytes | None] = field(default_factory=dict)
+    manifest: Mapping[str, Any] = field(default_factory=dict)
 
 
 def repack(
@@ -80,8 +92,7 @@ def write_hostile(
         The path.
 
     Raises:
-        DataError: There is no such kind, the release has no ONNX backbone, or the ``onnx`` package
-            is missing.
+        DataError: There is no such kind, or the release has no ONNX backbone.
     """
     if kind not in _MAKERS:
         raise DataError(f"no hostile bundle {kind!r:.40}; there are {', '.join(KINDS)}")
@@ -199,16 +210,11 @@ def _prior(extra_columns: int, value: float, bundle: Bundle, _: Bundle) -> Chang
     })  # fmt: skip
 
 
-def _graph(make: Callable[[Bundle], Changes], bundle: Bundle, _: Bundle) -> Changes:
-    return make(bundle)
-
-
 def _manifest(fields: Mapping[str, Any], *_: Bundle) -> Changes:
     return Changes(manifest=fields)
 
 
 _MAKERS: dict[str, Callable[[Bundle, Bundle], Changes]] = {
-    **{kind: partial(_graph, make) for kind, make in GRAPHS.items()},
     **{kind: partial(_tokenizer, parts) for kind, parts in _PARTS.items()},
     **{kind: partial(_manifest, fields) for kind, fields in _FIELDS.items()},
     "random tokens": _random_tokens,

@@ -1,16 +1,22 @@
-"""Releases of the package's models, ready to install."""
+"""Releases of the package's small models, ready to install; ``recipes`` made them."""
 
 from __future__ import annotations
 
 import itertools
 import os
+from importlib import resources
 from pathlib import Path
 
-import fala
-from fala.playground.releases import BUILT_IN, built_in
+from fala.errors import DataError
+from fala.files import failure
 
 #: The releases' labels.
 LABELS = ("fine", "rude")
+#: The releases' files, by name.
+RELEASES = {
+    "glove": "glove.fala", "glove 2": "glove-2.fala",
+    "bert": "bert.fala", "bert without a bridge": "bert-without-a-bridge.fala",
+}  # fmt: skip
 
 _FRIENDLY = ("What a lovely film", "Thank you for this", "I enjoyed the book", "A kind answer")
 _RUDE = ("What a stupid film", "Nobody wants you here", "The book is garbage", "A vile answer")
@@ -51,18 +57,11 @@ def write_releases(folder: str | os.PathLike[str]) -> dict[str, Path]:
     Raises:
         DataError: A file cannot be written.
     """
-    public = texts()
-    labels = [LABELS[number % 2] for number in range(len(public))]
-    bundles = {name: built_in(name) for name in BUILT_IN}
-    paths: dict[str, Path] = {}
-    for name, source, rows in (
-        ("glove", "glove", slice(0, 96)), ("glove 2", "glove", slice(96, None)),
-        ("bert without a bridge", "bert", slice(0, 96)), ("bert", "bert", slice(0, 96)),
-    ):  # fmt: skip
-        paths[name] = Path(folder, f"{name.replace(' ', '-')}.fala")
-        head = fala.fit_head(bundles[source].backbone(), public[rows], labels[rows])
-        fala.write_release(paths[name], bundles[source], head, {})
-    old, new = (bundles[name].backbone().encode(public) for name in ("glove", "bert"))
-    bridge = fala.fit_bridge(bundles["glove"].backbone_digest, old, new)
-    fala.add_bridge(paths["bert"], fala.Bundle.open(paths["bert"]), bridge, {})
+    packaged = resources.files("fala.testing") / "releases"
+    paths = {name: Path(folder, file) for name, file in RELEASES.items()}
+    try:
+        for path in paths.values():
+            path.write_bytes((packaged / path.name).read_bytes())
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written: {failure(error)}") from error
     return paths

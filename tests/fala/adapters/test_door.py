@@ -29,12 +29,12 @@ from fala import (
     DataError,
     Device,
     DimensionError,
-    Head,
     MissingAdapterError,
     Pair,
     UnknownAdapterError,
 )
 from fala.backbones import OnnxEncoder
+from fala.model.heads import Head
 from tasks import write_task
 
 pytestmark = pytest.mark.slow

@@ -5,20 +5,19 @@ import pytest
 
 from bundles import DIMENSION, make_head, refused, repacked
 from fala import (
-    Bridge,
     Bundle,
     BundleFilesError,
     BundleFormatError,
     BundleMismatchError,
     Device,
     DimensionError,
-    PopulationPrior,
-    add_bridge,
-    add_prior,
 )
 from fala.bundle import format as layout
 from fala.bundle.arrays import array_bytes, read_array
-from fala.release.adapters import write_adapter
+from fala.bundle.writing import add_bridge, add_prior
+from fala.model.bridge import Bridge
+from fala.model.prior import PopulationPrior
+from fala_export.families.adapters.bundle import write_adapter
 from tasks import FORM, make_inputs, write_task
 
 

@@ -13,7 +13,7 @@ from click.shell_completion import BashComplete
 import fala_command
 import warm
 from fala.cli.commands import Command
-from fala.playground.releases import BUILT_IN
+from fala_sim.playground.releases import BUILT_IN
 from program import Program
 
 PROGRAM = Program(fala_command.command, "fala")

@@ -9,8 +9,9 @@ import pytest
 from adapter_releases import TEXTS
 from bundles import make_head
 from devices import sql
-from fala import Budget, Device, DeviceError, write_release
+from fala import Budget, Device, DeviceError
 from fala.backbones.state import EncoderState
+from fala.bundle.writing import write_release
 from fala.testing import PowerCuts, run_apart
 from prompt_releases import KNOWN, NEWEST, is_new, try_prompt, write_compiling, write_plain
 

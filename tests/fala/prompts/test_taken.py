@@ -5,7 +5,9 @@ import pytest
 
 from adapter_releases import TEXTS, answers, equal, labels_of, write_adapter_for
 from bundles import make_head
-from fala import Budget, Device, add_bridge, fit_bridge, write_release
+from fala import Budget, Device
+from fala.bundle.writing import add_bridge, write_release
+from fala_export.fitting.bridge import fit_bridge
 from prompt_releases import KNOWN, NEWEST, write_plain
 
 

@@ -16,7 +16,8 @@ from fala.bundle.reading import Bundle
 from fala.bundle.writing import write_release
 from fala.slots import validation
 from fala.slots.validation import FORBIDDEN, validate
-from fala.testing.hostile import Changes, repack, write_hostile
+from fala.testing.hostile import Changes, repack
+from hostile_graphs import write_hostile_graph
 
 pytestmark = pytest.mark.slow
 
@@ -50,7 +51,7 @@ def test_edge_cases_are_encoded_once_in_a_child_process(release, encoded, caplog
 @pytest.mark.usefixtures("child_processes")
 def test_a_held_bundle_ignores_a_changed_file(release, tmp_path, caplog):
     bundle = hold(shutil.copy(release, tmp_path / "x.fala"))
-    write_hostile("silent on blanks", release, bundle.path)
+    write_hostile_graph("silent on blanks", release, bundle.path)
     with caplog.at_level(logging.INFO, "fala.slots"):
         validate(bundle)
     assert caplog.records == [] and bundle.digest in validation.VALIDATED
@@ -59,7 +60,7 @@ def test_a_held_bundle_ignores_a_changed_file(release, tmp_path, caplog):
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of memory are Linux's")
 @pytest.mark.usefixtures("child_processes")
 def test_a_release_that_exhausts_memory_ends_the_child_process(release, tmp_path):
-    path = write_hostile("size by one length", release, tmp_path / "x.fala")
+    path = write_hostile_graph("size by one length", release, tmp_path / "x.fala")
     with pytest.raises(BundleError, match=r"alloc|memory|the process that loaded"):
         Device.create(tmp_path / "device", path)
     assert not (tmp_path / "device").exists()
@@ -67,7 +68,7 @@ def test_a_release_that_exhausts_memory_ends_the_child_process(release, tmp_path
 
 @pytest.mark.usefixtures("child_processes")
 def test_a_release_with_nan_logits_is_rejected_by_name(release, tmp_path):
-    path = write_hostile("silent on blanks", release, tmp_path / "x.fala")
+    path = write_hostile_graph("silent on blanks", release, tmp_path / "x.fala")
     with pytest.raises(BundleFormatError, match="NaN") as caught:
         validate(hold(path))
     assert str(caught.value).startswith(f"{path}: ")
@@ -84,7 +85,7 @@ def test_without_a_child_it_is_loaded_here(name, why, release, tmp_path, monkeyp
     with caplog.at_level(logging.INFO, "fala.slots"):
         validate(hold(release))
     assert why in caplog.text
-    path = write_hostile("silent on blanks", release, tmp_path / "x.fala")
+    path = write_hostile_graph("silent on blanks", release, tmp_path / "x.fala")
     with pytest.raises(BundleFormatError, match="NaN"):
         validate(hold(path))
 

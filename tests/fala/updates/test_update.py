@@ -24,8 +24,8 @@ from fala.errors import (
     WorseModelError,
 )
 from fala.personal.budget import Budget
-from fala.playground.releases import sample_release
 from fala.updates.limits import UpdateLimits
+from fala_sim.playground.releases import sample_release
 from vendors import Threshold, Vendor, target_in
 
 LARGE = 500_000

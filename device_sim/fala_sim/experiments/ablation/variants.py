@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fala import Head
-from fala.release import fit_matrix, representatives, unit_vectors
+from fala.model.heads import Head
+from fala.selection.graph import unit_vectors
+from fala.selection.representatives import representatives
 from fala_sim.methods.fala_paper import medoids, solve, tune_matrix
 from fala_sim.methods.frozen import ModelScores, vendor_scores
 from fala_sim.methods.matrix import Matrix
 from fala_sim.methods.method import Scores, Settings
+from fala_sim.paper.matrix import fit_matrix
 from fala_sim.situation import Situation, Vectors
 
 #: Table 4: examples of k-means and of FaLA-K, the paper's best for BERT.

@@ -12,8 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from fala import Backbone, Bundle, DataError
-from fala.release import EncoderState, OnnxEncoder, Row, unique_texts
+from fala import Bundle, DataError
+from fala.backbones import Backbone, OnnxEncoder
+from fala.backbones.state import EncoderState
+from fala.examples import unique_texts
+from fala_export.rows.user_rows import Row
 from fala_sim.engine.shelf import local_path
 from fala_sim.experiments.runner import Made, Records
 from fala_sim.experiments.scoring import rounded

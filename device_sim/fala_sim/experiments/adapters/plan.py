@@ -29,8 +29,8 @@ from fala_sim.experiments.trainings import (
     check_records,
     training_task,
 )
+from fala_sim.preparation.sources import SHORT, Source, export_int8, find_source
 from fala_sim.records import Key, Kind, Store
-from fala_sim.vendor.sources import SHORT, Source, export_int8, find_source
 
 #: The adapters' size for spans and initial scales (the paper, section 3.6).
 SIZE = 64

@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fala import Budget, BundleError, Device, PersonalModel, Report, WorseModelError
-from fala.playground.sample import new_reader
-from fala.release.metrics import auc
+from fala import Budget, BundleError, Device, Report, WorseModelError
+from fala.model.heads import PersonalModel
+from fala_export.fitting.metrics import auc
 from fala_sim.experiments.fleet.rows import DAYS, OFFERED, OUTCOMES
 from fala_sim.experiments.fleet.world import World
+from fala_sim.playground.sample import new_reader
 from fala_sim.situation import Release
 
 #: The day on which a release is published, and the delay of each wave in days.

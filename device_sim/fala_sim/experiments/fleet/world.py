@@ -10,14 +10,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from fala import Bundle, Head, add_bridge, fit_bridge, fit_head, write_release
-from fala.playground.releases import BUILT_IN, built_in
-from fala.playground.sample import Post, new_posts, new_reader
+from fala import Bundle
+from fala.bundle.writing import add_bridge, write_release
+from fala.model.heads import Head
+from fala_export.fitting.bridge import fit_bridge
+from fala_export.fitting.heads import fit_head
 from fala_sim.digests import digest_of
 from fala_sim.engine.shelf import local_path
 from fala_sim.engine.task import Log
+from fala_sim.playground.releases import BUILT_IN, built_in
+from fala_sim.playground.sample import Post, new_posts, new_reader
+from fala_sim.preparation.embeddings import Mapped, keep
 from fala_sim.situation import Release, forward_flops_of
-from fala_sim.vendor.embeddings import Mapped, keep
 
 #: The version of this data; part of its digest.
 FORM = 2

@@ -9,16 +9,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from fala import Budget, Device, PersonalModel
+from fala import Budget, Device
+from fala.model.heads import PersonalModel
 from fala_sim.experiments.people import Experiment, Participants, Study
 from fala_sim.experiments.runner import Made, Records, timed
 from fala_sim.experiments.subject import Subject
 from fala_sim.methods.fala_shipped import replace_within
 from fala_sim.methods.registry import SHIPPED
 from fala_sim.metric.quality import figures, positions
+from fala_sim.preparation.releases import load
 from fala_sim.records import Key
 from fala_sim.situation import Release, User
-from fala_sim.vendor.releases import load
 
 #: The successive releases; the last is the plan's new backbone. `fala-sim models get` downloads
 #: them.

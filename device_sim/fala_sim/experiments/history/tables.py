@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from fala_sim.frame import exploded
+from fala_sim.data_frame import exploded
 from fala_sim.metric.statistics import describe, user_values
 from fala_sim.report.groups import MB, by_setting, described, mean, of, parts, plain_mean
 from fala_sim.report.registry import table

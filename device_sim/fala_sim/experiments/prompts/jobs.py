@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fala import Bundle, Head
-from fala.release.device_fit import Block, Inputs, TrainingSet, fit_device, judge
+from fala import Bundle
+from fala.model.heads import Head
+from fala_export.fitting.device_fit import Block, Inputs, TrainingSet, fit_device, judge
 from fala_sim.encoding import KnownEncoder
 from fala_sim.engine.shelf import local_path
 from fala_sim.experiments.prompts.rows import Group, Written
@@ -25,9 +26,9 @@ from fala_sim.experiments.trainings import folder_name, head_of, rows_of, train_
 from fala_sim.methods.method import Settings
 from fala_sim.methods.registry import find_method
 from fala_sim.metric.quality import figures, positions
+from fala_sim.preparation import exporter
 from fala_sim.records import Key
 from fala_sim.situation import Logits, Release, Situation, User, Vectors
-from fala_sim.vendor import exporter
 
 #: Methods trained for each writer alone, starting from the vendor's model without prompts, with
 #: the settings that validation users of MD-Agreement chose (the table ``search``).

@@ -27,8 +27,8 @@ from fala_sim.experiments.trainings import (
     check_records,
     training_task,
 )
+from fala_sim.preparation.sources import SHORT, Source, find_source
 from fala_sim.records import Key, Kind, Store
-from fala_sim.vendor.sources import SHORT, Source, find_source
 
 PLAIN = ("none", "user-bias")
 SOFT, HARD = ("soft-one", "soft-all"), ("hard-static", "hard-dynamic")

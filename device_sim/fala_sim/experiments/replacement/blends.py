@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fala_sim.frame import exploded, flat, joined
+from fala_sim.data_frame import exploded, flat, joined
 from fala_sim.methods.registry import WITH_WORDS
 from fala_sim.metric.mixing import TRIED, Examples, Weights, as_logits, best
 from fala_sim.metric.quality import own_threshold

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from fala_sim.data_frame import exploded
 from fala_sim.experiments import paper
-from fala_sim.frame import exploded
 from fala_sim.methods.registry import METHODS, SHIPPED
 from fala_sim.report.groups import (
     MB,

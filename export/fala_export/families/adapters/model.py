@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import PreTrainedModel
 
-from fala import ExportError
 from fala.cli import counted, with_article
+from fala_export.errors import ExportError
 from fala_export.families.adapters.settings import Method
 
 #: Sub-layers of a layer, in order.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from fala.release import AdaptedBackbone
-from fala.release.adapters import write_adapter
-from fala.release.expected_answers import expected_answers
+from fala.backbones.backbone import AdaptedBackbone
+from fala_export.families.adapters.bundle import write_adapter
 from fala_export.families.adapters.settings import TaskRelease
 from fala_export.families.adapters.training import Base, Task
+from fala_export.fitting.probes import expected_answers
 from fala_export.settings import ExportOptions
 from fala_export.training.release import write_trained
 from fala_export.writing import megabytes, writing

@@ -13,19 +13,15 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from fala import Backbone, Bundle, ExportError, Head, Pair
-from fala.release import (
-    MATCHING,
-    ONNX,
-    ORT,
-    TOKENIZER,
-    AdaptedBackbone,
-    EncoderState,
-    OnnxEncoder,
-    Row,
-    Vectors,
-)
-from fala.release.adapters import stored_inputs
+from fala import Bundle, Pair
+from fala.backbones import Backbone, OnnxEncoder
+from fala.backbones.backbone import AdaptedBackbone
+from fala.backbones.state import EncoderState
+from fala.bundle.format import ONNX, ORT, TOKENIZER
+from fala.examples import MATCHING
+from fala.model.heads import Head, Vectors
+from fala_export.errors import ExportError
+from fala_export.families.adapters.bundle import stored_inputs
 from fala_export.families.adapters.model import (
     configuration,
     inputs_of,
@@ -37,6 +33,7 @@ from fala_export.families.adapters.settings import TaskRelease
 from fala_export.graph.parity import compare
 from fala_export.graph.sentences import parity_texts
 from fala_export.models.encoder import Encoder, load_encoder_of
+from fala_export.rows.user_rows import Row
 from fala_export.training.backbones import TransformerLearner
 from fala_export.training.closed_form import finish
 from fala_export.training.global_model import train_from_start

@@ -10,8 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fala import Backbone, DataError, fit_head
-from fala.release import document_of, scores, unique_texts
+from fala import DataError
+from fala.backbones import Backbone
+from fala.examples import document_of, unique_texts
+from fala_export.fitting.heads import fit_head
+from fala_export.fitting.metrics import scores
 from fala_export.training.metrics import measure_probabilities
 from fala_export.training.public_rows import Division, divide, documents_of, load_public_rows
 

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.nn import Embedding, ModuleList
 from transformers import BertConfig, BertModel, PretrainedConfig, PreTrainedModel
 
-from fala import ExportError
 from fala.cli import progress
+from fala_export.errors import ExportError
 from fala_export.models.sentence_encoder import SentenceEncoder
 
 Floats = NDArray[np.float32]

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fala import ExportError
 from fala.cli import be, counted
+from fala_export.errors import ExportError
 from fala_export.public_texts import read_public_texts
 
 _EVERY = 20  # every twentieth text is held out

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from scipy import stats
 from torch import Tensor
 
-from fala import ExportError
 from fala.cli import be, counted
 from fala_export.embedding import Embedder
+from fala_export.errors import ExportError
 from fala_export.families.distillation.model import (
     Imitation,
     average_untrained_positions,

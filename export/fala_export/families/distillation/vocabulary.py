@@ -12,7 +12,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from tokenizers.processors import TemplateProcessing
 from tokenizers.trainers import WordPieceTrainer
 
-from fala import ExportError
+from fala_export.errors import ExportError
 from fala_export.families.distillation.texts import Texts
 from fala_export.models.encoder import Encoder, token_ids
 

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from fala import DataError
-from fala.release import Row, file_rows, label_probabilities
+from fala.model.losses import label_probabilities
 from fala_export.families.prompts.inputs import UNKNOWN
 from fala_export.families.prompts.model import predict
 from fala_export.families.prompts.settings import HARD, NONE
 from fala_export.families.prompts.training import Model, new_writers
+from fala_export.rows.row_files import file_rows
+from fala_export.rows.user_rows import Row
 from fala_export.training.metrics import measure_probabilities
 from fala_export.writing import write_file
 

@@ -15,10 +15,11 @@ from torch import Tensor
 
 from fala import DataError
 from fala.cli import counted
-from fala.release import Lexicon, Row
-from fala.release.joint_rows import sparse_array
+from fala.text.lexicon import Lexicon
 from fala_export.families.prompts.settings import SOFT, PromptSettings
+from fala_export.fitting.joint_rows import sparse_array
 from fala_export.models.sentence_encoder import pad
+from fala_export.rows.user_rows import Row
 from fala_export.training.backbones import TransformerLearner
 from fala_export.training.classifier import shares_of
 from fala_export.training.texts import EpochPlan, Texts, length_batches
@@ -74,7 +75,7 @@ class Contexts:
     ``[CLS] first text [SEP] second text [SEP] ...``, with the special tokens of the backbone's
     tokenizer, and without the input itself. A static prompt takes the texts in the order of the
     data. A dynamic one takes the most similar to the input first, by the cosine of their n-grams'
-    tf-idf (``fala.release.Lexicon``), which costs no forward pass and is the same on every device.
+    tf-idf (``Lexicon``), which costs no forward pass and is the same on every device.
     The last text is truncated to the room left; the input never is. On a device
     ``OnnxEncoder.context`` returns the same tokens, to compile keys and values.
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fala import ExportError
+from fala_export.errors import ExportError
 from fala_export.families.prompts.inputs import WriterBatches
 from fala_export.families.prompts.model import PromptedEncoder
 from fala_export.training.backbones import TransformerLearner

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 from transformers import DynamicCache, PreTrainedModel
 
-from fala import ExportError, Head
 from fala.cli import progress, with_article
-from fala.release import CLASSIFICATION
+from fala.examples import CLASSIFICATION
+from fala.model.heads import Head
+from fala_export.errors import ExportError
 from fala_export.families.prompts.inputs import PLAIN, Inputs
 from fala_export.models.sentence_encoder import SentenceEncoder
 from fala_export.training.classifier import BIAS_PACE, cross_entropies

@@ -15,17 +15,14 @@ from safetensors.torch import load as load_weights
 from safetensors.torch import save
 from scipy.cluster.vq import kmeans2
 
-from fala import Bundle, ExportError, Head
-from fala.release import (
-    CLASSIFICATION,
-    HARD_PROMPT,
-    MAX_PROMPTS,
-    MOST_COMPILED,
-    Row,
-    add_prompts,
-    prompt_state,
-    temporary_folder,
-)
+from fala import Bundle
+from fala.bundle.format import HARD_PROMPT, MAX_PROMPTS
+from fala.bundle.prompts import MOST_COMPILED, prompt_state
+from fala.bundle.writing import add_prompts
+from fala.examples import CLASSIFICATION
+from fala.files import temporary_folder
+from fala.model.heads import Head
+from fala_export.errors import ExportError
 from fala_export.families.prompts.inputs import UNKNOWN, Writers
 from fala_export.families.prompts.model import PromptedClassifier, predict
 from fala_export.families.prompts.settings import HARD_STATIC, SOFT_ALL, USER_BIAS, PromptSettings
@@ -33,6 +30,7 @@ from fala_export.families.prompts.training import Model, Prompted, make_encoder
 from fala_export.graph.parity import compare
 from fala_export.models.encoder import load_encoder
 from fala_export.models.folder import loading, naming
+from fala_export.rows.user_rows import Row
 from fala_export.settings import ExportOptions
 from fala_export.training.backbones import TransformerLearner
 from fala_export.training.release import save_model, write_trained

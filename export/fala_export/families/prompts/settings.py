@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import click
 
+from fala.bundle.format import MAX_PROMPTS
 from fala.cli import Described
-from fala.release import MAX_PROMPTS
 from fala_export.options import Count, File, Number, Only
 from fala_export.settings import ExportOptions, ModelSource, Pooling
 from fala_export.training.settings import SCHEDULE, Run, TrainingSettings

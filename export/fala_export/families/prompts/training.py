@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from fala import DataError, ExportError
-from fala.release import CLASSIFICATION, Row, label_probabilities, unique_texts
+from fala import DataError
+from fala.examples import CLASSIFICATION, unique_texts
+from fala.model.losses import label_probabilities
+from fala_export.errors import ExportError
 from fala_export.families.adapters.model import parameters
 from fala_export.families.prompts.inputs import (
     PLAIN,
@@ -36,6 +38,7 @@ from fala_export.families.prompts.settings import (
     PromptSettings,
 )
 from fala_export.models.encoder import Encoder
+from fala_export.rows.user_rows import Row
 from fala_export.training.backbones import TransformerLearner, embed_rows
 from fala_export.training.closed_form import closed_form, with_words
 from fala_export.training.loop import Training

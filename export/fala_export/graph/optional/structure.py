@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from onnx import NodeProto, numpy_helper
 
-from fala import ExportError
+from fala_export.errors import ExportError
 from fala_export.graph.edit import GraphEdit
 
 # Products, and the nodes that quantization puts between a product and the sum with its bias.

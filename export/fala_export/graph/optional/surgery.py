@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from onnx import ModelProto
 
-from fala import ExportError
+from fala_export.errors import ExportError
 from fala_export.graph.edit import GraphEdit
 from fala_export.graph.optional.structure import Attention, Scale, Site, Structure
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from onnx import ModelProto
 from tokenizers import Tokenizer
 
-from fala import ExportError
 from fala.cli import progress
+from fala_export.errors import ExportError
 from fala_export.graph.runtime import session
 from fala_export.graph.sentences import calibration_texts
 

@@ -1,0 +1,334 @@
+"""The command ``fala-replace``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+
+from fala import Budget, Bundle, DataError, Device
+from fala.cli import (
+    BUDGET,
+    JSON,
+    SECONDS,
+    SETTINGS,
+    TRY_PROMPTS,
+    Command,
+    Named,
+    device_progress,
+    progress,
+)
+from fala.errors import counted
+from fala.files import temporary_folder
+from fala.model.links import LABELS, TAGS, Link, Rating, rating_of
+from fala_export.fitting.played import run_user
+from fala_export.rows.row_files import Columns, load_rows
+from fala_export.rows.user_rows import Rows, numbers_as_classes
+from fala_sim.paper.recipe import Recipe
+from fala_sim.playground import tables
+from fala_sim.playground.releases import BUILT_IN, built_in, sample_release
+from fala_sim.playground.sample import sample_rows
+from fala_sim.playground.walk import mean, prepare
+
+# With the mark at the start click does not rewrap the lines.
+_EXAMPLES = """\b
+Examples:
+  fala-replace --old glove --new bert
+  fala-replace --old glove --new bert --data users.jsonl --json
+  fala-replace --old glove --new bert --data posts.csv --text post --label hateful --user annotator
+  fala-replace --old glove --new bert --data stars.csv --label stars --rating 1 5
+  fala-replace --device DIR --new release.fala
+  fala-replace --device DIR --refine
+  fala-replace --device DIR --refine --budget 300 --prompts auto
+"""
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of the command, by their names.
+
+    Raises:
+        UsageError: Two of them exclude each other.
+    """
+
+    old: str | None
+    new: str | None
+    data: str | None
+    device: Path | None
+    refine: bool
+    trust: Path | None
+    allow_older: bool
+    prompts: Literal["off", "auto"]
+    budget: int | None
+    seconds: float | None
+    users: int | None
+    seed: int
+    paper: bool
+    rating: tuple[float, float] | None
+    columns: Columns
+    as_json: bool
+
+    def __post_init__(self) -> None:
+        if (self.trust is not None or self.allow_older) and None in (self.device, self.new):
+            raise click.UsageError("--trust and --allow-older go with --device and --new")
+        if self.device is None:
+            self._check_walk()
+        else:
+            self._check_device()
+
+    def _check_walk(self) -> None:
+        if self.prompts != "off":
+            raise click.UsageError(
+                "--prompts needs --device, whose texts and labels make the prompt"
+            )
+        if self.rating is not None and self.data is None:
+            raise click.UsageError("--rating is the range of the labels of --data")
+        if self.refine:
+            raise click.UsageError("--refine needs --device, whose last replacement it continues")
+
+    def _check_device(self) -> None:
+        simulated = {
+            "--old": self.old, "--data": self.data, "--users": self.users, "--rating": self.rating,
+            "--paper": self.paper or None,
+        }  # fmt: skip
+        for name, value in simulated.items():
+            if value is not None:
+                raise click.UsageError(f"{name} does not go with --device")
+        if self.refine and self.new is not None:
+            raise click.UsageError("--refine continues with what --new installed; give one of them")
+        if not self.refine and self.new is None:
+            raise click.UsageError("--device needs --new, the new release, or --refine")
+
+    @property
+    def limits(self) -> Budget:
+        """The budget of one replacement."""
+        return Budget(self.budget, self.seconds)
+
+
+# The columns of --data, except those of tags, which this command does not support.
+_COLUMNS = [field.name for field in fields(Columns) if field.name != "labels"]
+
+
+def _column_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The options that name the columns of --data."""
+    for name in reversed(_COLUMNS):
+        command = click.option(
+            f"--{name}", metavar="COLUMN", help=f"The column of --data with the {name}."
+        )(command)
+    return command
+
+
+@click.command("fala-replace", cls=Command, context_settings=SETTINGS, epilog=_EXAMPLES)
+@click.option(
+    "--old",
+    metavar="NAME|FILE",
+    type=Named(lambda: BUILT_IN, files=True),
+    help="The backbone to replace: a built-in name or a bundle.",
+)
+@click.option(
+    "--new",
+    metavar="NAME|FILE",
+    type=Named(lambda: BUILT_IN, files=True),
+    help="The new backbone: a built-in name or a bundle.",
+)
+@click.option(
+    "--data",
+    metavar="FILE",
+    help="Users' rows: a .csv, .tsv or .parquet file, a folder of Dataset.save_to_disk, or JSON "
+    "lines, '-' for standard input. "
+    "Default: a built-in synthetic sample.",
+)
+@_column_options
+@click.option(
+    "--rating",
+    nargs=2,
+    type=float,
+    metavar="LOW HIGH",
+    help="The labels of --data are numbers in this range. Default: the range of the release's "
+    "head, if it is for ratings.",
+)
+@click.option(
+    "--device",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Replace on this device folder, in place of simulated ones.",
+)
+@click.option(
+    "--refine",
+    is_flag=True,
+    help="With --device: continue its last replacement, in place of --new.",
+)
+@click.option(
+    "--trust",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="KEY.pub",
+    help="With --device: the vendor's key, whose signature must be beside --new.",
+)
+@click.option(
+    "--allow-older",
+    is_flag=True,
+    help="With --device: accept a version below an earlier one of the device.",
+)
+@TRY_PROMPTS
+@BUDGET
+@SECONDS
+@click.option(
+    "--users",
+    type=click.IntRange(1),
+    default=None,
+    help="Number of users. Default: 8 of the sample, all of --data.",
+)
+@click.option(
+    "--seed",
+    type=int,
+    default=0,
+    show_default=True,
+    help="Seed of the built-in sample, and of the division of --data without splits.",
+)
+@click.option(
+    "--paper",
+    is_flag=True,
+    help="Show the paper's own recipe, too: clusters, their representatives, ridge regression.",
+)
+@JSON
+@click.version_option(package_name="fala-sdk")
+def command(**arguments: Any) -> None:  # noqa: ANN401
+    """Replace the backbone under personal models, and see what survives.
+
+    Without --device the command simulates the vendor and the users. The vendor fits global heads
+    on the public rows and learns a bridge between the two backbones on their texts. Every user's
+    device learns with the old backbone, is replaced, and is scored on the user's held-out rows.
+    Over the bridge the new model predicts at once ("instant", no forward pass), and is then refined
+    within the budget ("FaLA"). Without a bridge the budget is used for its first predictions.
+
+    With --paper the paper's recipe also runs, within the same budget: correlation clusters on
+    the old embeddings, their representatives through the new backbone, and a ridge regression of a
+    personal matrix on their old logits. It has no bridge, no weights of words and no labels.
+
+    F1 is at a threshold that each model chooses for this user by the same rule, without a held-out
+    label. Accuracy is at probability 1/2 for all. Ratings have their error and rank correlation.
+    """
+    columns = Columns(**{name: arguments.pop(name) for name in _COLUMNS})
+    options = Options(**arguments, columns=columns)
+    if options.device is None:
+        _walk(options)
+    else:
+        _replace_on_device(options, options.device)
+
+
+def _walk(options: Options) -> None:
+    """Simulate the vendor and all users, and print the figures."""
+    if options.new is None:
+        raise click.UsageError("--new is missing: the new backbone")
+    if options.old is None:
+        raise click.UsageError("--old is missing: the backbone to replace")
+    old_bundle, new_bundle = _backbone(options.old), _backbone(options.new)
+    rows = _rows(options, [old_bundle, new_bundle])
+    users = list(rows.users)[: options.users]
+    if options.users is not None and options.users > len(users):
+        raise DataError(
+            f"--users {options.users}: {rows.source} has {counted(len(users), 'user')} with test "
+            "rows; the others are public"
+        )
+    # Before the fit, which takes minutes for many classes.
+    if rows.link == LABELS and (remark := numbers_as_classes(rows.labels, rows.source)):
+        click.echo(remark, err=True)
+    with temporary_folder() as folder:
+        old, new = prepare(old_bundle, new_bundle, rows, users, folder, progress)
+        if not options.as_json:
+            click.echo(tables.heading(old, new, rows, len(users), options.limits))
+        results: list[dict[str, Any]] = []
+        with progress("devices", len(users)) as bar:
+            peers = {"paper": Recipe(old.release, new.release, new.head)} if options.paper else {}
+            for user in users:
+                results.append(run_user(user, rows, old, new, options.limits, peers))
+                bar.update(1)
+    if not options.as_json:
+        click.echo(tables.table(results))
+        return
+    values = {
+        "old": old.name,
+        "new": new.name,
+        "data": rows.source,
+        "public": len(rows.public),
+        "bridge": new.bridge,
+        "prior": new.prior,
+        "budget": options.limits.passes(new.bridged),
+        "seed": options.seed,
+        "users": results,
+        "mean": mean(results),
+    }
+    click.echo(json.dumps(values, allow_nan=False))
+
+
+def _replace_on_device(options: Options, path: Path) -> None:
+    """Replace the backbone of a real device, or refine its last replacement."""
+    with Device.open(path) as device, device_progress("forward passes") as show:
+        previous = device.model
+        try:
+            if options.new is None:
+                report = device.refine(options.limits, progress=show, prompts=options.prompts)
+            else:
+                report = device.replace(
+                    _release(options.new),
+                    options.limits,
+                    trust=options.trust,
+                    allow_older=options.allow_older,
+                    progress=show,
+                    prompts=options.prompts,
+                )
+        except KeyboardInterrupt:
+            click.echo(_interrupted(device, path, changed=device.model is not previous), err=True)
+            raise
+        labels = device.labels
+    if options.as_json:
+        click.echo(json.dumps(report.to_dict(), allow_nan=False))
+    else:
+        click.echo(tables.summary(report, labels))
+
+
+def _interrupted(device: Device, path: Path, *, changed: bool) -> str:
+    """The state of an interrupted device, and how to resume."""
+    if not changed:
+        return f"{path}: the active model is unchanged"
+    return (
+        f"{path}: the active release is {device.name}, and the texts that it has encoded are kept; "
+        f"resume with 'fala-replace --device {path} --refine'"
+    )
+
+
+def _backbone(name: str) -> Bundle:
+    """A built-in backbone, or a bundle's file."""
+    return built_in(name) if name in BUILT_IN else Bundle.open(_release(name))
+
+
+def _release(name: str) -> Path:
+    """The file of a sample release, or of a bundle."""
+    if name in BUILT_IN:
+        return sample_release(name)
+    if Path(name).is_file():
+        return Path(name)
+    raise DataError(
+        f"{name!r} is neither a file nor a built-in backbone ({', '.join(BUILT_IN)}); "
+        "make a bundle with 'fala-export backbone DIR --out x.fala' or "
+        "'fala-export word-vectors glove.txt --out x.fala'"
+    )
+
+
+def _rows(options: Options, bundles: Sequence[Bundle]) -> Rows:
+    if options.data is None:
+        users = 8 if options.users is None else options.users
+        return sample_rows(users=users, seed=options.seed)
+    links = [bundle.manifest.link for bundle in bundles]
+    link: Link = next((link for link in links if isinstance(link, Rating)), LABELS)
+    if TAGS in links:
+        raise DataError("fala-replace simulates devices of labels or of ratings, not of tags")
+    if options.rating is not None:
+        link = rating_of(*options.rating)
+    if options.paper and link != LABELS:
+        raise DataError("--paper is for exclusive labels, not for ratings")
+    return load_rows(options.data, options.columns, options.seed, link)

@@ -1,0 +1,156 @@
+"""The walk of ``fala-replace``: simulates a vendor and the users' devices.
+
+The vendor fits global heads on the public rows, and learns a bridge on their texts. Each user is
+played as a device; see ``fala_export.fitting.played``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fala.bundle.reading import Bundle
+from fala.bundle.writing import add_bridge, write_release
+from fala.errors import BundleMismatchError, DataError, counted
+from fala.examples import unique_texts
+from fala.model.heads import Head, Vectors
+from fala_export.fitting import played
+from fala_export.fitting.bridge import fit_bridge
+from fala_export.fitting.heads import fit_head, kind_of
+from fala_export.fitting.played import Side, fits
+from fala_export.fitting.population.annotators import LEAST_ANNOTATORS, LEAST_ROWS, rows_by_name
+from fala_export.fitting.population.learning import (
+    annotated_rows,
+    check_head,
+    learn_prior,
+    write_learned,
+)
+from fala_export.fitting.population.left_out import Show
+from fala_export.rows.user_rows import Rows
+
+#: Texts that are encoded between two steps of progress.
+CHUNK = 256
+
+
+def prepare(
+    old: Bundle,
+    new: Bundle,
+    rows: Rows,
+    users: Sequence[str],
+    folder: Path,
+    show: Show,
+) -> tuple[Side, Side]:
+    """Make two releases of two bundles, with a bridge from the old one in the new one.
+
+    A bundle's head is used if it is for these labels. Else a head is fitted on the public rows, and
+    a population prior with its scales is learned for it, if there are enough public annotators. The
+    bundle's bridge from the old backbone is used; else one is learned on the public texts, never on
+    a user's.
+
+    Args:
+        old: A backbone, or a release.
+        new: The same.
+        rows: The data.
+        users: The simulated users.
+        folder: Folder for a release that is not one of the two files.
+        show: Shows progress.
+
+    Raises:
+        FalaError: A bundle or the rows cannot be used.
+    """
+    source = old.backbone_digest
+    has_bridge, same_backbone = source in new.bridges(), source == new.backbone_digest
+    public = [] if has_bridge or same_backbone else unique_texts(row.example for row in rows.public)
+    before, after = (
+        _side(bundle, rows, users, public, folder / name, show)
+        for bundle, name in ((old, "old.fala"), (new, "new.fala"))
+    )
+    if has_bridge:
+        return before, replace(after, bridged=True, bridge="the bundle's own")
+    if same_backbone:
+        return before, replace(after, bridge="none: both have the same backbone")
+    vectors = [
+        np.array([side.embeddings[text] for text in public]).reshape(len(public), -1)
+        for side in (before, after)
+    ]
+    try:
+        bridge = fit_bridge(source, *vectors)
+    except DataError as error:
+        return before, replace(after, bridge=f"none: {error}")
+    origin = f"learned on {counted(len(public), 'public text')}"
+    release = folder / "new.fala"
+    add_bridge(release, Bundle.open(after.release), bridge, {"from": before.name, "text": origin})
+    return before, replace(after, release=release, bridged=True, bridge=origin)
+
+
+def _side(
+    bundle: Bundle,
+    rows: Rows,
+    users: Sequence[str],
+    public: Sequence[str],
+    release: Path,
+    show: Show,
+) -> Side:
+    """Encode the needed texts, and write a release with a fitted head if the bundle has none."""
+    name, head = bundle.manifest.name, bundle.head()
+    has_head = head is not None and fits(head, rows)
+    fitted_on = [] if has_head else [row.example for row in rows.public]
+    tests = [row.example for user in users for row in rows.users[user].test]
+    texts = list(dict.fromkeys([*public, *unique_texts(fitted_on), *unique_texts(tests)]))
+    backbone = bundle.backbone()
+    embeddings: dict[str, Vectors] = {}
+    with show(f"{name}: texts", len(texts)) as bar:
+        for start in range(0, len(texts), CHUNK):
+            chunk = texts[start : start + CHUNK]
+            embeddings.update(zip(chunk, backbone.encode(chunk), strict=True))
+            bar.update(len(chunk))
+    if has_head and head is not None:
+        return Side(name, bundle.path, head, embeddings, has_head=True)
+    labels = [row.label for row in rows.public if row.label is not None]
+    head = fit_head(
+        backbone, fitted_on, labels, label_names=rows.labels, embeddings=embeddings,
+        **kind_of(rows.link),
+    )  # fmt: skip
+    write_release(release, bundle, head, {"head": f"fitted on {rows.source}"})
+    prior = _add_prior(release, head, rows, embeddings, show)
+    return Side(name, release, head, embeddings, has_head=False, prior=prior)
+
+
+def _add_prior(
+    release: Path, head: Head, rows: Rows, embeddings: Mapping[str, Vectors], show: Show
+) -> str:
+    """Learn a population prior, and write the release again with it; returns a description."""
+    enough = len(rows_by_name([row.user for row in rows.public], LEAST_ROWS))
+    if enough < LEAST_ANNOTATORS:
+        return (
+            f"none: {counted(enough, 'public annotator')} {'has' if enough == 1 else 'have'} "
+            f"{LEAST_ROWS} rows or more, and it takes {LEAST_ANNOTATORS}"
+        )
+    try:
+        bundle = Bundle.open(release)
+        check_head(bundle, head)
+        learned = learn_prior(annotated_rows(bundle, head, rows.public, embeddings, show), show)
+    except (BundleMismatchError, DataError) as error:
+        return f"none: {str(error).removeprefix(f'{release}: ')}"
+    except ImportError:
+        return "none: SciPy learns it, and is not installed (pip install scipy)"
+    if learned.prior is None:
+        return f"none: {learned.details['refused']}"
+    details = {"text": f"learned on {rows.source}", **learned.details}
+    write_learned(release, bundle, learned, details)
+    return f"learned from {learned.details['annotators']} public annotators"
+
+
+def mean(users: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The figures averaged over users, with the costs of the paper's recipe where it ran."""
+    means = played.mean(users)
+    papers = [user["paper"] for user in users if "paper" in user]
+    if papers:
+        means["paper"] = {
+            cost: float(np.mean([paper[cost] for paper in papers])) for cost in papers[0]
+        }
+    return means

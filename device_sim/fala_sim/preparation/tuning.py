@@ -1,0 +1,132 @@
+"""Backbones that the vendor first trains on a data set's public rows (the paper's first phase).
+
+One training serves both divisions of a seed. Its rows are the public of the validation users'
+division, which has no test users, without what either division's users are tested on. So settings
+are searched on the same backbone that the replacements use.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from fala import Bundle, DataError, Match
+from fala.examples import document_of
+from fala_export.rows.user_rows import Row
+from fala_sim.convert.conversion import folded
+from fala_sim.data_sets import Partition, Role
+from fala_sim.digests import digest_of, file_digest
+from fala_sim.engine.task import Log
+from fala_sim.preparation.exporter import run_apart
+from fala_sim.preparation.sources import SHORT, Source
+from fala_sim.situation import CLASSES
+
+# The version of the rows and of the training; part of the folder's digest.
+_FORM = 1
+_ROLES: tuple[Role, ...] = ("test", "validation")
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A backbone that was trained for a data set.
+
+    Attributes:
+        source: With the trained folder and its bundle. Its digest is still that of the untrained
+            backbone.
+        rows: The file of the training rows.
+        details: The training's details in the manifest, and the bundle's digest.
+    """
+
+    source: Source
+    rows: Path
+    details: dict[str, Any]
+
+
+def tune(source: Source, partition: Partition, work: Path, log: Log) -> Tuned:
+    """Train a backbone on the public rows of a data set, or find the trained one.
+
+    An interrupted training resumes from its last checkpoint.
+
+    Args:
+        source: A backbone with ``tuned`` set; its folder is trained.
+        partition: The data set, and how it is divided.
+        work: The run's work folder.
+        log: Receives progress.
+
+    Raises:
+        DataError: If the data cannot be read or divided, or the training fails.
+    """
+    if source.transformer is None:
+        raise DataError(f"{source.name}: has no Hugging Face folder to train")
+    data, digest = partition.name, partition.digest()
+    identity = (_FORM, source.digest, data, digest, partition.users, partition.seed)
+    folder = work / f"tuned-{digest_of(identity)[:SHORT]}"
+    bundle, training, rows = folder / "tuned.fala", folder / "training", folder / "public.jsonl"
+    trained = replace(source, bundle=bundle, transformer=training / "model", tuned=False)
+    if not bundle.is_file():
+        log(f"{data}, seed {partition.seed}: training {source.name} on the public")
+        folder.mkdir(parents=True, exist_ok=True)
+        with rows.open("w", encoding="utf-8") as lines:
+            for row in public_rows(partition):
+                lines.write(json.dumps(_fields(row)) + "\n")
+        _train(source.transformer, rows, training, bundle, source.name)
+    for checkpoint in training.glob("checkpoint-*"):
+        shutil.rmtree(checkpoint)  # three times the model's size; the training is done
+    details = {"digest": file_digest(bundle), **Bundle.open(bundle).manifest.details["training"]}
+    return Tuned(trained, rows, details)
+
+
+def _train(folder: Path, rows: Path, work: Path, bundle: Path, name: str) -> None:
+    """Train a Hugging Face folder, and make a bundle in int8 with its head.
+
+    ``work`` holds the checkpoints of an interrupted training, and then the trained ``model``.
+    """
+    files = ("--data", str(rows), "--work", str(work), "--out", str(bundle))
+    options = ("--resume", "--no-lexical", "--name", name, "--quantize", "int8")
+    try:
+        run_apart("train", str(folder), *files, *options)
+    except DataError as error:
+        raise DataError(f"{folder}: cannot be trained on the public: {error}") from error
+
+
+def public_rows(partition: Partition) -> Iterator[Row]:
+    """The rows that a backbone is trained on.
+
+    The labels are from people who are neither test nor validation users. Texts on which one of
+    these is tested are left out, also from histories. A text that a user trains on may be among
+    them, with other people's labels.
+
+    Args:
+        partition: The data set, and how it is divided.
+
+    Raises:
+        DataError: If the data cannot be read or divided.
+    """
+    tested, validated = (partition.divide(role) for role in _ROLES)
+    if tested.task not in CLASSES:
+        raise DataError(f"{partition.name} has {tested.task} labels; a backbone trains on classes")
+    held_out = {
+        folded(document_of(example))
+        for division in (tested, validated)
+        for user in division.users
+        for example in user.test
+    }
+    for user, example, label in zip(
+        validated.public_users, validated.public, validated.public_labels, strict=True
+    ):
+        if isinstance(example, Match):
+            history = tuple(text for text in example.history if folded(text) not in held_out)
+            example = Match(history, example.candidate)
+        yield Row(user, "public", example, label, 0)
+
+
+def _fields(row: Row) -> dict[str, Any]:
+    """A row as ``fala-export train`` reads it."""
+    about = {"user": row.user, "split": row.split, "label": row.label}
+    if isinstance(row.example, Match):
+        return {**about, "history": row.example.history, "candidate": row.example.candidate}
+    return {**about, "text": row.example}

@@ -1,0 +1,94 @@
+"""A bridge, fitted to public texts in closed form."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fala.errors import DataError, be, counted
+from fala.model.bridge import Bridge
+from fala.model.heads import Vectors
+from fala.model.losses import check_arrays
+from fala.solver.threads import one_blas_thread
+
+# Penalties, in units of the mean variance of a text.
+_STRENGTHS = np.logspace(-2, 4, 13)
+_HELD_OUT = 0.2  # share of the texts that chooses the penalty
+_ALIKE = 1e-12  # variance of equal texts by rounding, as a share of the mean square
+
+
+def fit_bridge(source: str, old: Vectors, new: Vectors) -> Bridge:
+    """Fit the map from an earlier backbone's embeddings to a new one's, by ridge regression.
+
+    A fifth of the texts, drawn with a fixed seed, determines the penalty and the residual
+    variance. The map is then fitted to all texts. ``fala-export bridge`` compares more forms of map
+    on any amount of text: a vendor's release should use it.
+
+    Args:
+        source: The earlier backbone's ``Bundle.backbone_digest``.
+        old: Its embeddings of n distinct public texts, shape (n, d_old).
+        new: The new backbone's embeddings of the same, shape (n, d_new).
+
+    Raises:
+        DataError: There are too few texts for the dimensions, the arrays do not match, a number is
+            not finite, or the earlier backbone embeds all texts alike.
+
+    Examples:
+        >>> rng = np.random.default_rng(0)
+        >>> old = rng.normal(size=(50, 3)).astype(np.float32)
+        >>> bridge = fala_export.fit_bridge("0" * 64, old, old @ [[2, 0], [0, 1], [1, 1]])
+        >>> bridge.matrix.round(2).tolist()
+        [[2.0, 0.0], [0.0, 1.0], [1.0, 1.0]]
+    """
+    check_arrays(old=old, new=new)
+    if old.ndim != 2 or new.ndim != 2 or len(old) != len(new):
+        raise DataError(f"embeddings of the same texts expected, not {old.shape} and {new.shape}")
+    n, dimension = old.shape
+    # Fewer training texts could all be mapped exactly, by matrix and offset.
+    fewest = math.ceil((dimension + 2) / (1 - _HELD_OUT))
+    if n < fewest:
+        raise DataError(
+            f"{counted(n, 'distinct public text')} {be(n)} too few for a bridge from "
+            f"{counted(dimension, 'dimension')}: it takes {fewest}"
+        )
+    x, y = old.astype(np.float64), new.astype(np.float64)
+    if not (np.isfinite(x).all() and np.isfinite(y).all()):
+        raise DataError("an embedding is not finite")
+    held_out, training = np.split(
+        np.random.default_rng(0).permutation(n), [math.floor(_HELD_OUT * n)]
+    )
+    with one_blas_thread():
+        candidates = _ridge(x[training], y[training], _STRENGTHS)
+        errors = [
+            ((y[held_out] - x[held_out] @ matrix - offset) ** 2).mean(axis=0)
+            for matrix, offset in candidates
+        ]
+        best = int(np.argmin([error.sum() for error in errors]))
+        matrix, offset = _ridge(x, y, _STRENGTHS[best : best + 1])[0]
+    return Bridge(
+        source,
+        matrix.astype(np.float32),
+        offset.astype(np.float32),
+        errors[best].astype(np.float32),
+    )
+
+
+def _ridge(
+    x: NDArray[np.float64], y: NDArray[np.float64], strengths: NDArray[np.float64]
+) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    """Matrix (d_old, d_new) and offset (d_new,) at every strength, from one eigendecomposition."""
+    x_mean, y_mean = x.mean(axis=0), y.mean(axis=0)
+    centred = x - x_mean
+    unit = np.mean(centred**2)
+    if unit <= _ALIKE * np.mean(x**2):
+        raise DataError("the earlier backbone embeds all public texts alike")
+    values, vectors = np.linalg.eigh(centred.T @ centred)
+    projected = vectors.T @ (centred.T @ (y - y_mean))
+    fits = []
+    for strength in strengths:
+        # By rounding, a value of no variance may be negative.
+        matrix = vectors @ (projected / (np.maximum(values, 0.0) + strength * unit)[:, None])
+        fits.append((matrix, y_mean - x_mean @ matrix))
+    return fits

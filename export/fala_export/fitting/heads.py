@@ -1,0 +1,501 @@
+"""The global head, fitted to public rows in closed form."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import SupportsIndex, TypedDict, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fala.backbones import Backbone
+from fala.backbones.external import ExternalEncoder
+from fala.bundle.lexical import rounded
+from fala.errors import DataError, counted, flag_of, shown, type_of
+from fala.examples import (
+    CLASSIFICATION,
+    MATCHING,
+    Example,
+    Match,
+    check_examples,
+    document_of,
+    listed,
+    unique_texts,
+)
+from fala.model.heads import Head, Vectors, example_inputs
+from fala.model.lexical import Lexical
+from fala.model.links import (
+    LABELS,
+    LEAST_NOISE,
+    TAGS,
+    Label,
+    Link,
+    Rating,
+    Tags,
+    label_name,
+    rating_of,
+    tags_of,
+)
+from fala.model.losses import Floats, check_arrays
+from fala.solver.design import DenseRows, Rows
+from fala.solver.inverses import over_blocks
+from fala.solver.newton import Evidence, Problem, apart, minimize, update
+from fala.solver.threads import one_blas_thread
+from fala.text.lexicon import Lexicon
+from fala.text.ngrams import BUCKETS
+from fala_export.fitting.joint import Joint, fit_joint, left_out
+from fala_export.fitting.joint_rows import JointExamples
+from fala_export.fitting.public_logits import with_public
+from fala_export.rows.user_rows import check_count, in_order
+
+# As multiples of the inputs' mean squared length. With many public rows the best penalties are
+# smaller than a device's.
+_GRID = np.logspace(-6, 1, 15)
+
+# Standard deviation of a practically free bias.
+_FREE = 100.0
+# The number of folds, and the ratio to the least loss at which the search for a penalty ends.
+_FOLDS, _ENOUGH = 3, 1.1
+# A fit ends when the next step would change logits by less than this share.
+_TOLERANCE = 1e-8
+
+
+class Kind(TypedDict):
+    """The arguments of ``fit_head`` for the kind of labels."""
+
+    rating: tuple[float, float] | None
+    exclusive: bool
+
+
+def kind_of(link: Link) -> Kind:
+    """The arguments of ``fit_head`` for labels of a link."""
+    rating = (link.low, link.high) if isinstance(link, Rating) else None
+    return {"rating": rating, "exclusive": not isinstance(link, Tags)}
+
+
+def fit_head(
+    backbone: Backbone | Vectors,
+    examples: Sequence[Example] | Sequence[Label],
+    labels: Sequence[Label] | None = None,
+    *,
+    label_names: Sequence[str] | None = None,
+    embeddings: Mapping[str, Vectors] | None = None,
+    lexical: bool = True,
+    rating: tuple[float, float] | None = None,
+    exclusive: bool = True,
+) -> Head:
+    """Fit a global head on public rows: ``fit_head(backbone, examples, labels)``.
+
+    Or on embeddings alone, such as an app's own: ``fit_head(vectors, labels)``, with vectors of
+    shape (n, d). Such a head is a classifier without words.
+
+    With words the embeddings' and the n-grams' weights are fitted together, each with a penalty
+    from cross-validation over documents (``fala_export.fitting.joint``). A matcher's head then
+    reads the candidate's embedding besides u * v. The n-grams' weights are rounded as in a bundle.
+
+    Without words a classifier's w and b minimize the penalised cross-entropy. Leave-one-out over
+    documents chooses the penalty; for more than two labels, three folds of documents do. Rows of
+    the same example are one document. A matcher's weights of u * v shrink to a multiple of the
+    plain inner product, which is fitted first.
+
+    With ``rating`` the labels are numbers, and the squared error replaces the cross-entropy. The
+    head's noise is the error on left-out documents, including differences between people.
+
+    With ``exclusive=False`` the labels are sets of tags, and each tag has a logit of its own.
+
+    Args:
+        backbone: The backbone that embeds the texts.
+        examples: n texts, or n ``Match`` objects.
+        labels: n labels (names, or integers that spell them), numbers of a rating, or sets of tags.
+        label_names: The labels in the head's order; None for those of the rows, sorted, as numbers
+            if all are. For a rating its one name; None is ``"rating"``.
+        embeddings: Embeddings by text, if available.
+        lexical: Whether the head has a lexical view.
+        rating: The least and the largest number of a rating; None for labels.
+        exclusive: Whether an example has one label; False for tags.
+
+    Raises:
+        DataError: There are fewer than two labels, or more than 1,024, a tag is of no row or of
+            all, or an example or label is invalid.
+        BundleFormatError: The rating's range or name is invalid.
+
+    Examples:
+        >>> vectors = np.array([[1, 0], [0.9, 0.1], [0, 1], [0.2, 0.8]], np.float32)
+        >>> fala_export.fit_head(vectors, ["fine", "fine", "rude", "rude"])
+        <Head: classification, fine, rude, 2 dimensions>
+    """
+    if isinstance(backbone, np.ndarray):
+        if labels is not None:
+            raise DataError("with vectors, call fit_head(vectors, labels)")
+        vectors, labels = backbone, cast("Sequence[Label]", examples)
+        backbone, examples, embeddings = _documents(vectors)
+        lexical = False
+    elif labels is None:
+        raise DataError(
+            "labels are missing: fit_head(backbone, examples, labels), or, for a NumPy array of "
+            "vectors, fit_head(vectors, labels)"
+        )
+    lexical = flag_of(lexical, "lexical")
+    rows = PublicRows.of(
+        backbone, cast("Sequence[Example]", examples), labels, label_names=label_names,
+        embeddings=embeddings, rating=rating, exclusive=exclusive,
+    )  # fmt: skip
+    if lexical:
+        return fit_joint_head(rows)[0]
+    theta, bias, _, loss = _fit(rows.inputs, rows, _inner_product(rows))
+    return rows.head(theta, bias, rows.inputs @ theta.T + bias, loss)
+
+
+def _documents(vectors: Vectors) -> tuple[Backbone, list[str], dict[str, Vectors]]:
+    """Embeddings (n, d) as a backbone, and documents with their embeddings by name."""
+    check_arrays(vectors=vectors)
+    if vectors.ndim != 2:
+        raise DataError(f"vectors are of shape (n, d), not {vectors.shape}")
+    finite = np.isfinite(vectors).all(axis=1)
+    if not finite.all():
+        raise DataError(f"vector {finite.argmin()} has a number that is not finite")
+    embeddings = {str(row): vector for row, vector in enumerate(vectors.astype(np.float32))}
+    return ExternalEncoder("", vectors.shape[1], None), list(embeddings), embeddings
+
+
+@dataclass(frozen=True, eq=False)
+class _Numbers:
+    """The scaling of a rating's numbers to mean 0 and standard deviation 1.
+
+    Attributes:
+        low: The range's lower end.
+        high: Its upper end.
+        mean: The mean of all rows.
+        deviation: Their standard deviation.
+        within: Variance of rows around the mean of their example, in these units.
+    """
+
+    low: float
+    high: float
+    mean: float
+    deviation: float
+    within: float
+
+    def link(self, loss: float | None) -> Rating:
+        """The link of a head with a mean loss on left-out documents; None for no head."""
+        square = 1.0 if loss is None else 2 * loss + self.within
+        least = 2 * LEAST_NOISE * (self.high - self.low)
+        return Rating(self.low, self.high, max(self.deviation * math.sqrt(square), least))
+
+
+#: The link with which scaled numbers are fitted.
+_UNIT = Rating(-1.0, 1.0, 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class PublicRows:
+    """The training data of a head: public rows, by distinct example.
+
+    Attributes:
+        task: The head's task.
+        names: The labels' names, in the head's order.
+        examples: m distinct examples.
+        positions: Each row's example, shape (n,).
+        shares: Class shares, tags' shares, or a rating's numbers in the units of ``numbers``, shape
+            (m, C).
+        counts: Number of rows of each example, shape (m,).
+        inputs: h or u * v, shape (m, d).
+        embeddings: Embeddings by text.
+        numbers: A rating's scaling; None for labels.
+        link: The link of the fit.
+    """
+
+    task: str
+    names: tuple[str, ...]
+    examples: list[Example]
+    positions: NDArray[np.int64]
+    shares: Floats
+    counts: Floats
+    inputs: Vectors
+    embeddings: Mapping[str, Vectors]
+    numbers: _Numbers | None = None
+    link: Link = LABELS
+
+    def head(
+        self,
+        weight: Floats,
+        bias: Floats,
+        logits: Floats,
+        loss: float | None,
+        words: tuple[Lexicon, Floats] | None = None,
+    ) -> Head:
+        """The head of a fit.
+
+        Args:
+            weight: w, shape (C, D).
+            bias: b, shape (C,).
+            logits: The examples' logits, shape (m, C).
+            loss: Mean loss on left-out documents; None if there is none.
+            words: The n-grams, and their weights (C, buckets); None without a lexical view.
+        """
+        link, unit = with_public(self.link, logits, self.counts), 1.0
+        if self.numbers is not None:
+            link, unit = self.numbers.link(loss), self.numbers.deviation
+            bias = unit * bias + self.numbers.mean
+        lexical = None
+        if words is not None:
+            lexical = rounded(Lexical(words[0], (unit * words[1]).astype(np.float32)))
+        return Head(
+            self.task, self.names, unit * weight, bias,
+            lexical=lexical, dimension=self.inputs.shape[1], link=link,
+        )  # fmt: skip
+
+    @classmethod
+    def of(
+        cls,
+        backbone: Backbone,
+        examples: Sequence[Example],
+        labels: Sequence[Label],
+        *,
+        label_names: Sequence[str] | None = None,
+        embeddings: Mapping[str, Vectors] | None = None,
+        rating: tuple[float, float] | None = None,
+        exclusive: bool = True,
+    ) -> PublicRows:
+        """Gather rows; see ``fit_head``.
+
+        Raises:
+            DataError: See ``fit_head``.
+        """
+        encodes = embeddings is not None or hasattr(backbone, "encode")
+        if not (encodes and hasattr(backbone, "dimension")):
+            raise DataError(
+                f"backbone is an object that embeds texts, as from Bundle.backbone(), not "
+                f"{type_of(backbone)}"
+            )
+        examples, labels = listed(examples, "examples"), listed(labels, "labels")
+        task = MATCHING if examples and isinstance(examples[0], Match) else CLASSIFICATION
+        examples = check_examples(examples, task)
+        if len(labels) != len(examples):
+            raise DataError(
+                f"{counted(len(examples), 'example')}, but {counted(len(labels), 'label')}"
+            )
+        names = None
+        if label_names is not None:
+            names = [label_name(name) for name in listed(label_names, "label_names")]
+        numbers: _Numbers | None = None
+        link: Link = LABELS
+        exclusive = flag_of(exclusive, "exclusive")
+        if rating is not None and not exclusive:
+            raise DataError("labels are ratings or tags, not both: leave rating or exclusive out")
+        if rating is not None:
+            names, link = names or ["rating"], _UNIT
+        elif exclusive:
+            names = _names(labels, names, task)
+        else:
+            tags = {tag for label in labels if label is not None for tag in tags_of(label)}
+            names, link = names or in_order(tags), TAGS
+        check_count(names)
+        if embeddings is None:
+            texts = unique_texts(examples)
+            embeddings = dict(zip(texts, backbone.encode(texts), strict=True))
+        distinct = list(dict.fromkeys(examples))
+        number = {example: position for position, example in enumerate(distinct)}
+        positions = np.array([number[example] for example in examples])
+        inputs = example_inputs(distinct, embeddings, backbone.dimension)
+        if rating is not None:
+            shares, counts, numbers = _scaled(labels, positions, names, rating)
+        else:
+            values = LABELS.numbers(labels, names) if exclusive else _tagged(labels, names)
+            shares, counts = _means(values, positions)
+        return cls(
+            task, tuple(names), distinct, positions, shares, counts, inputs, embeddings, numbers,
+            link,
+        )  # fmt: skip
+
+
+def fit_joint_head(rows: PublicRows, step: Callable[[], None] = lambda: None) -> tuple[Head, Joint]:
+    """``fit_head`` with words, and the result of its cross-validation.
+
+    Args:
+        rows: The training data.
+        step: Called after every step of the search, at most ``joint.MOST_STEPS`` times.
+    """
+    examples, lexicon, start = _joint_examples(rows)
+    joint = fit_joint(examples, step)
+    weight = joint.weight.copy()
+    weight[:, : rows.inputs.shape[1]] += start
+    words = (lexicon, joint.words)
+    return rows.head(weight, joint.bias, joint.logits, joint.loss, words), joint
+
+
+def left_out_logits(
+    rows: PublicRows,
+    penalties: Sequence[float] | None = None,
+    step: Callable[[], None] = lambda: None,
+) -> Floats:
+    """Cross-fitted logits of heads with words, shape (n, C).
+
+    Three heads are fitted to two thirds of the documents each. A row's logits are those of the
+    head that was fitted without its document.
+
+    Args:
+        rows: The training data.
+        penalties: Penalties of a head fitted to the same rows (``Joint.penalties``); None chooses
+            them first.
+        step: Called after every step of that search, as by ``fit_joint_head``.
+
+    Raises:
+        DataError: There is only one document, or the penalties are of another kind of head.
+    """
+    examples, _, _ = _joint_examples(rows)
+    chosen = fit_joint(examples, step).penalties if penalties is None else penalties
+    logits = np.asarray(left_out(examples, chosen)[rows.positions])
+    if rows.numbers is None:
+        return logits
+    return rows.numbers.deviation * logits + rows.numbers.mean
+
+
+def _joint_examples(rows: PublicRows) -> tuple[JointExamples, Lexicon, float]:
+    """The training data of a head with words, its n-grams, and the start weight of u * v."""
+    documents = [document_of(example) for example in rows.examples]
+    number = {text: position for position, text in enumerate(dict.fromkeys(documents))}
+    lexicon = Lexicon.fit(unique_texts(rows.examples))
+    zeros = np.zeros((len(rows.shares[0]), BUCKETS), dtype=np.float32)
+    lexicon = rounded(Lexical(lexicon, zeros)).lexicon  # rounded as in a bundle
+    start = _inner_product(rows)
+    parts = [rows.inputs]
+    if rows.task == MATCHING:
+        parts.append(np.stack([rows.embeddings[text] for text in documents]))
+    joint = JointExamples(
+        parts,
+        lexicon.rows(documents),
+        rows.shares,
+        rows.counts,
+        np.array([number[text] for text in documents]),
+        start * rows.inputs.sum(axis=1, dtype=np.float64),
+        rows.link,
+    )
+    return joint, lexicon, start
+
+
+def _inner_product(rows: PublicRows) -> float:
+    """The multiple of the plain inner product that a matcher shrinks to; a classifier's is 0."""
+    if rows.task != MATCHING:
+        return 0.0
+    theta, *_ = _fit(rows.inputs.sum(axis=1, keepdims=True), rows, 0.0)
+    return float(theta[0, 0])
+
+
+def _fit(
+    inputs: Vectors, rows: PublicRows, prior_mean: float
+) -> tuple[Floats, Floats, float, float]:
+    """Fit a head without words; its theta shrinks to ``prior_mean``.
+
+    The penalty is chosen by leave-one-out for two labels, else by folds: for several logits the
+    one-step approximation of leave-one-out is too optimistic with weak penalties.
+
+    Returns:
+        Theta (C, d), the biases (C,), the penalty, and the mean loss on left-out rows.
+    """
+    x = inputs.astype(np.float64)
+    scale = float(np.mean(x**2)) * x.shape[1] or 1.0
+    n = len(x)
+    zeros = np.zeros_like(rows.shares)
+    offset = zeros + prior_mean * x.sum(axis=1, keepdims=True)
+    evidence = Evidence(rows.shares, rows.counts, zeros, np.zeros(n), rows.link)
+    folds = np.array_split(np.random.default_rng(0).permutation(n), min(_FOLDS, n))
+    one_by_one = zeros.shape[1] == 1 and rows.numbers is None
+
+    def problem(lambda_: float) -> Problem[Rows]:
+        """J, with |delta|^2 / 2 = n lambda |theta|^2 and a practically free bias."""
+        columns = np.hstack([x / math.sqrt(2 * n * lambda_), np.full((n, 1), _FREE)])
+        return Problem(DenseRows(columns), zeros, offset, evidence)
+
+    def minimum(problem: Problem[Rows]) -> Floats:
+        """The minimum of J, by one factor for all logits, as none is left out here."""
+        weights = problem.evidence.curvature_at(problem.offset)
+        inverse = over_blocks(problem.rows, weights)
+        return update(problem, problem.start, apart(problem, weights, inverse), _TOLERANCE)
+
+    def left_out(whole: Problem[Rows]) -> Floats:
+        if one_by_one:
+            return minimize(whole).left_out
+        z = zeros.copy()
+        for fold in folds:
+            training = np.setdiff1d(np.arange(n), fold)
+            if len(training):
+                z[fold] = whole.take(fold).logits(minimum(whole.take(training)))
+        return z
+
+    best, least = 0.0, math.inf
+    with one_blas_thread():
+        for lambda_ in map(float, scale * _GRID[::-1]):
+            loss = evidence.loss(left_out(problem(lambda_))) / float(rows.counts.sum())
+            if loss < least * (1 - 1e-9):
+                best, least = lambda_, loss
+            elif loss > _ENOUGH * least:
+                break
+        point = minimum(problem(best))
+    theta = point[:, :-2] / math.sqrt(2 * n * best) + prior_mean
+    return theta, _FREE * point[:, -2], best, least
+
+
+def _names(labels: Sequence[Label], names: list[str] | None, task: str) -> list[str]:
+    """The names of exclusive labels, as given or sorted."""
+    # Once for each type: a protocol's check is slow.
+    kinds = set(map(type, labels))
+    wrong = {kind for kind in kinds if not issubclass(kind, str | SupportsIndex)}
+    if wrong:
+        position = next(at for at, label in enumerate(labels) if type(label) in wrong)
+        raise DataError(
+            f"a label is a name, or an integer that spells it, and that of example {position} is "
+            f"{shown(labels[position])}; other numbers are ratings (rating=), sets of names are "
+            "tags (exclusive=False)"
+        )
+    present = {label_name(label) for label in labels}
+    names = in_order(present) if names is None else names
+    if len(names) < 2 or len(present) < 2:
+        raise DataError("a head needs rows of two labels or more")
+    if task == MATCHING and len(names) != 2:
+        raise DataError("a matcher has two labels")
+    return names
+
+
+def _scaled(
+    labels: Sequence[Label],
+    positions: NDArray[np.int64],
+    names: Sequence[str],
+    rating: tuple[float, float],
+) -> tuple[Floats, Floats, _Numbers]:
+    """Scaled means (m, 1), the number of rows (m,) by example, and the scaling."""
+    ends = listed(rating, "rating")
+    if len(ends) != 2:
+        raise DataError("rating is the least and the largest number, as (1, 5)")
+    low, high = ends
+    values = rating_of(low, high).numbers(labels, names)[:, 0]
+    if np.isnan(values).any() or not np.ptp(values):
+        raise DataError("a head of ratings needs a number in each row, and two different ones")
+    mean, deviation = float(values.mean()), float(values.std())
+    values = (values - mean) / deviation
+    means, counts = _means(values[:, None], positions)
+    within = float(((values - means[positions, 0]) ** 2).mean())
+    return means, counts, _Numbers(low, high, mean, deviation, within)
+
+
+def _tagged(labels: Sequence[Label], names: Sequence[str]) -> Floats:
+    """Rows' tags, 0 or 1, (n, C)."""
+    values = TAGS.numbers(labels, names)
+    if np.isnan(values).any():
+        raise DataError("a row without tags has an empty set, not None")
+    for name, share in zip(names, values.mean(axis=0), strict=True):
+        if not 0 < share < 1:
+            raise DataError(
+                f"tag {shown(name)} is of {'all rows' if share else 'no row'}: a head needs rows "
+                "with it and rows without"
+            )
+    return values
+
+
+def _means(values: Floats, positions: NDArray[np.int64]) -> tuple[Floats, Floats]:
+    """Means (m, C) and the number of rows (m,) by example."""
+    counts = np.bincount(positions).astype(np.float64)
+    sums = [np.bincount(positions, column) for column in values.T]
+    return np.column_stack(sums) / counts[:, None], counts

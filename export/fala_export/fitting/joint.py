@@ -1,0 +1,208 @@
+"""A head on embeddings and words together, with penalties from cross-validation.
+
+    minimize  sum_i s_i L(y_i, z_i) + sum_k kappa_k |w_k|^2 / (2 r_k),
+    z = z_0 + sum_k w_k . x_k + b
+
+with the link's loss L (the cross-entropy of labels, or a rating's squared error) and the blocks k:
+the embeddings' parts, then the n-grams. kappa_k is the mean squared length of the centred x_k, so
+r_k is the prior variance of block k's logits. As multiples of the mean loss the penalties are
+l_k = kappa_k / (2 r_k sum_i s_i).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fala.errors import DataError
+from fala.model.links import Link, Rating
+from fala.model.losses import Floats
+from fala.solver.threads import one_blas_thread
+from fala_export.fitting.joint_rows import JointExamples, JointProblem
+
+#: The most examples that choose the penalties; the final fit uses all examples.
+MOST_SEARCHED = 10_000
+#: The most points of the search that a progress bar counts; usual are 10 to 25.
+MOST_STEPS = 30
+
+_FOLDS = 3
+# A block's r is 10^(k / 2) with one of these k: coarse, as the minimum is flat.
+_GRID = range(-6, 9)
+_START = {"dense": 0, "words": 0}
+_ROUNDS = 2
+# The search continues in a direction while the loss falls by this share.
+_BETTER = 1e-4
+# A fit ends when the next step would change logits by less than this share.
+_SEARCH, _FINAL = 1e-2, 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class Joint:
+    """A joint fit.
+
+    Attributes:
+        weight: w, shape (C, D), of the concatenated embeddings' parts.
+        words: v, shape (C, width of the n-grams).
+        bias: b, shape (C,).
+        logits: The examples' logits, shape (n, C).
+        penalties: l_k by block, in units of the mean cross-entropy.
+        loss: Mean loss on left-out documents, in nats a row; None if there is only one document.
+        loss_without: The same for the best fit without the words.
+        buckets: Number of n-grams with a weight.
+        link: The meaning of the logits.
+    """
+
+    weight: Floats
+    words: Floats
+    bias: Floats
+    logits: Floats
+    penalties: tuple[float, ...]
+    loss: float | None
+    loss_without: float | None
+    buckets: int
+    link: Link
+
+    def details(self) -> dict[str, Any]:
+        """The fit's record in a manifest."""
+        losses = {"with_words": self.loss, "without_words": self.loss_without}
+        measure = self.link.measure
+        if isinstance(self.link, Rating):  # the fit is in units of their deviation
+            measure = "half the squared error, by the ratings' variance,"
+        return {
+            "buckets": self.buckets,
+            "penalties": [float(f"{penalty:.4g}") for penalty in self.penalties],
+            "measure": measure,
+            "left_out_loss": {
+                name: None if loss is None else round(loss, 5) for name, loss in losses.items()
+            },
+        }
+
+
+def fit_joint(examples: JointExamples, step: Callable[[], None] = lambda: None) -> Joint:
+    """Choose the penalties by cross-validation over documents, and fit.
+
+    Args:
+        examples: The training data.
+        step: Called after every point of the search, at most ``MOST_STEPS`` times.
+    """
+    with one_blas_thread():
+        subset = _searched(len(examples.counts))
+        search = _Search(JointProblem(examples if subset is None else examples.take(subset)), step)
+        chosen, loss, loss_without = search.run()
+        problem = search.problem if subset is None else JointProblem(examples)
+        scales = [10.0 ** (k / 2) for k in chosen]
+        point, logits = problem.minimize(scales, np.ones(len(examples.counts)), None, _FINAL)
+        total = float(examples.counts.sum())
+        penalties = (
+            kappa / (2 * scale * total) for kappa, scale in zip(problem.kappas, scales, strict=True)
+        )
+        return Joint(
+            *problem.weights(point), logits, tuple(penalties), loss, loss_without,
+            len(problem.ngrams), examples.link,
+        )  # fmt: skip
+
+
+def left_out(examples: JointExamples, penalties: Sequence[float]) -> Floats:
+    """Cross-fitted logits: each example's by a fit to other documents, shape (n, C).
+
+    Args:
+        examples: The training data; each fit uses two thirds of the documents.
+        penalties: l_k by block, as chosen by ``fit_joint`` on all documents.
+
+    Raises:
+        DataError: There is only one document, or not one penalty for each block.
+    """
+    blocks = len(examples.parts) + 1
+    if len(penalties) != blocks:
+        raise DataError(f"penalties for {len(penalties)} blocks of features, not for {blocks}")
+    sets = _sets(examples)
+    if len(sets) < 2:
+        raise DataError("leaving documents out needs two documents or more")
+    with one_blas_thread():
+        problem = JointProblem(examples)
+        total = float(examples.counts.sum())
+        scales = [
+            kappa / (2 * penalty * total)
+            for kappa, penalty in zip(problem.kappas, penalties, strict=True)
+        ]
+        z = np.zeros(examples.labels.shape)
+        for fitted in sets:
+            _, logits = problem.minimize(scales, fitted, None, _FINAL)
+            z[fitted == 0] = logits[fitted == 0]
+        return z
+
+
+def _sets(examples: JointExamples) -> Floats:
+    """Each fold's training set: 1 for its examples, 0 for those of left-out documents."""
+    documents = int(examples.documents.max()) + 1
+    folds = min(_FOLDS, len(np.unique(examples.documents)))
+    turn = np.random.default_rng(0).permutation(documents) % folds
+    return np.asarray(turn[examples.documents] != np.arange(folds)[:, None], dtype=np.float64)
+
+
+def _searched(count: int) -> NDArray[np.int64] | None:
+    if count <= MOST_SEARCHED:
+        return None
+    return np.sort(np.random.default_rng(0).permutation(count)[:MOST_SEARCHED])
+
+
+class _Search:
+    """Coordinate search for the scale of every block, by the loss on left-out documents."""
+
+    def __init__(self, problem: JointProblem, step: Callable[[], None]) -> None:
+        self.problem = problem
+        self._step = step
+        self._sets = _sets(problem.examples)
+        self._losses: dict[tuple[int | None, ...], float] = {}
+        self._starts: list[Floats | None] = [None] * len(self._sets)
+
+    def run(self) -> tuple[list[int], float | None, float | None]:
+        """The chosen points of the grid by block, and the losses with and without the words."""
+        blocks = len(self.problem.kappas)
+        dense: list[int | None] = [_START["dense"]] * (blocks - 1)
+        if len(self._sets) < 2:
+            return [*(_START["dense"] for _ in dense), _START["words"]], None, None
+        point, without = self._descend([*dense, None], range(blocks - 1))
+        point[-1] = _START["words"]
+        point, loss = self._descend(point, [blocks - 1, *range(blocks - 1)])
+        return [k for k in point if k is not None], loss, without
+
+    def _descend(
+        self, point: list[int | None], blocks: Sequence[int]
+    ) -> tuple[list[int | None], float]:
+        loss = self._loss(point)
+        for _ in range(_ROUNDS):
+            before = list(point)
+            for block in blocks:
+                for direction in (-1, 1):
+                    while (k := (point[block] or 0) + direction) in _GRID:
+                        candidate = [*point[:block], k, *point[block + 1 :]]
+                        if (new_loss := self._loss(candidate)) >= loss * (1 - _BETTER):
+                            break
+                        point, loss = candidate, new_loss
+            if point == before:
+                break
+        return point, loss
+
+    def _loss(self, point: list[int | None]) -> float:
+        key = tuple(point)
+        if key not in self._losses:
+            scales = [0.0 if k is None else 10.0 ** (k / 2) for k in point]
+            self._losses[key] = self._left_out_loss(scales)
+            if len(self._losses) <= MOST_STEPS:
+                self._step()
+        return self._losses[key]
+
+    def _left_out_loss(self, scales: list[float]) -> float:
+        examples = self.problem.examples
+        total = 0.0
+        for fold, fitted in enumerate(self._sets):
+            start = self._starts[fold]
+            self._starts[fold], z = self.problem.minimize(scales, fitted, start, _SEARCH)
+            losses = examples.link.losses(examples.labels, z)
+            total += float(((1 - fitted) * examples.counts * losses).sum())
+        return total / float(examples.counts.sum())

@@ -1,0 +1,260 @@
+"""People played as devices: each learns with an old release, replaces it, and is scored.
+
+Each person has a real device in a temporary folder: it is created with the old release, learns the
+person's train rows, is replaced within the budget, and is scored on the test rows; over a bridge
+once before any forward pass, and once after the budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from fala import Budget, Device, Example, Report
+from fala.files import temporary_folder
+from fala.model.heads import Head, PersonalModel, Vectors
+from fala.model.links import Label, Rating, Tags
+from fala.model.losses import Floats, label_probabilities
+from fala.solver.judge import f1_threshold
+from fala.text.sparse_rows import SparseRows
+from fala_export.fitting.metrics import averaged, f1, scores
+from fala_export.rows.user_rows import Rows
+
+#: Figures for labels, and for ratings.
+FIGURES = ("auc", "f1", "accuracy", "cross_entropy", "rmse", "rank_correlation")
+MODELS = ("old_personal", "new_global", "instant", "fala")
+
+
+@dataclass(frozen=True)
+class Side:
+    """The old or the new release of a walk.
+
+    Attributes:
+        name: The backbone's name.
+        release: The release's file.
+        head: Its head.
+        embeddings: Embeddings of all test texts, and of the public ones if needed, by text.
+        has_head: Whether the bundle's own head is for these labels, and used.
+        bridged: Whether it has a bridge from the old backbone.
+        bridge: The bridge's origin, or why there is none, in words.
+        prior: The same for its population prior.
+    """
+
+    name: str
+    release: Path
+    head: Head
+    embeddings: Mapping[str, Vectors]
+    has_head: bool
+    bridged: bool = False
+    bridge: str = ""
+    prior: str = ""
+
+
+def fits(head: Head, rows: Rows) -> bool:
+    """Whether a head is for the rows' task and labels; a rating's name does not matter."""
+    names = head.labels if isinstance(rows.link, Rating) else rows.labels
+    same = (head.task, head.labels) == (rows.task, names)
+    return same and head.link.continues(rows.link, head.labels, names)
+
+
+class Peer(Protocol):
+    """Another method, which is compared on the same person."""
+
+    def fit(
+        self,
+        examples: Sequence[Example],
+        labels: Sequence[int | None],
+        personal: PersonalModel,
+        passes: int,
+    ) -> PeerFit:
+        """Fit one person's model on the new release.
+
+        Args:
+            examples: The person's n examples.
+            labels: The position of each label, (n,); None for an example without one.
+            personal: The old personal model.
+            passes: Most forward passes.
+        """
+
+
+class PeerFit(Protocol):
+    """A peer's model for one person, and its cost."""
+
+    @property
+    def model(self) -> PersonalModel:
+        """The model, without weights of words."""
+
+    @property
+    def cost(self) -> Mapping[str, float]:
+        """Its cost, by name."""
+
+
+def run_user(
+    user: str,
+    rows: Rows,
+    old: Side,
+    new: Side,
+    budget: Budget,
+    peers: Mapping[str, Peer] | None = None,
+) -> dict[str, Any]:
+    """One user's device, from the old release to the new.
+
+    Args:
+        user: The user's name.
+        rows: The data.
+        old: The old release.
+        new: The new one.
+        budget: The budget of the replacement, and of each peer.
+        peers: Other methods from ``old`` to ``new``, by name.
+
+    Returns:
+        The figures of ``fala-replace --json`` for one user.
+    """
+    train, test = rows.users[user].train, rows.users[user].test
+    examples = [row.example for row in test]
+    old_inputs = old.head.inputs(examples, old.embeddings), old.head.words(examples)
+    new_inputs = new.head.inputs(examples, new.embeddings), new.head.words(examples)
+    truth = Truth(new.head, [row.label for row in test])
+    figures: dict[str, dict[str, float | None] | None] = dict.fromkeys(MODELS)
+    with (
+        temporary_folder() as folder,
+        Device.create(folder / "device", old.release) as device,
+    ):
+        device.learn([row.example for row in train], [row.label for row in train])
+        figures["old_personal"] = truth.scores_of(device, old_inputs)
+        old_model = device.model
+        if new.bridged or new.head.lexical is not None:
+            first = device.replace(new.release, Budget(0))
+            if first.instant is not None:  # word vectors encode all texts first
+                figures["instant"] = truth.scores_of(device, new_inputs)
+            more = Budget(budget.passes(new.bridged), budget.seconds)
+            reports = [first, device.refine(more)]
+        else:
+            reports = [device.replace(new.release, budget)]
+        figures["fala"] = truth.scores_of(device, new_inputs)
+    figures["new_global"] = truth.scores(new.head.vendor_model().logits(*new_inputs))
+    costs = _costs(reports)
+    for name, peer in (peers or {}).items():
+        fit = peer.fit(
+            [row.example for row in train],
+            [None if row.label is None else rows.labels.index(str(row.label)) for row in train],
+            old_model,
+            budget.passes(new.bridged),
+        )
+        figures[name] = truth.scores(fit.model.logits(new_inputs[0]))
+        costs[name] = dict(fit.cost)
+    public = {row.example for row in rows.public}
+    overlap = sum(row.example in public for row in train)
+    record = {"user": user, "documents": len(train), "public": overlap}
+    return {**record, **costs, **_by_figure(figures)}
+
+
+@dataclass(frozen=True)
+class Truth:
+    """The labels for scoring models.
+
+    Attributes:
+        head: A head with these labels.
+        labels: n labels.
+    """
+
+    head: Head
+    labels: Sequence[Label]
+
+    def scores_of(
+        self, device: Device, inputs: tuple[Vectors, SparseRows | None]
+    ) -> dict[str, float | None]:
+        """Score a device's model at its own thresholds, by n examples' inputs and words."""
+        is_rating = isinstance(self.head.link, Rating)
+        thresholds = None if is_rating else [*device.thresholds.values()]
+        return self.scores(device.model.logits(*inputs), thresholds)
+
+    def scores(
+        self, logits: Vectors, thresholds: Sequence[float] | None = None
+    ) -> dict[str, float | None]:
+        """Score logits (n, C): F1 by a threshold of a logit, accuracy at probability 1/2.
+
+        Args:
+            logits: A model's logits.
+            thresholds: A device's thresholds, one for each tag, or one for two labels; None for
+                those that a device would choose, from the model's probabilities without labels.
+
+        Returns:
+            ``auc``, ``f1``, ``accuracy`` and ``cross_entropy`` (for tags, means over the tags); or
+            ``rmse`` and ``rank_correlation``.
+        """
+        link, z = self.head.link, logits.astype(np.float64)
+        shares = self.head.label_shares(self.labels)
+        if isinstance(link, Rating):
+            return {"rmse": None, "rank_correlation": None, **link.scores(shares, z)}
+        if z.shape[1] > 1 and not isinstance(link, Tags):
+            figures = scores(shares.argmax(axis=1), link.answers(z))
+        else:
+            if thresholds is None:
+                thresholds = [f1_threshold(logit[:, None]) for logit in z.T]
+            figures = averaged(map(_logit_scores, shares.T, z.T, thresholds))
+        return {**figures, "cross_entropy": float(link.losses(shares, z).mean())}
+
+
+def _logit_scores(share: Floats, z: Floats, threshold: float) -> dict[str, float | None]:
+    """Score one logit (n,) of labels 0 and 1, (n,)."""
+    truth = share.astype(np.int64)
+    return {**scores(truth, label_probabilities(z[:, None])), "f1": f1(truth == 1, z > threshold)}
+
+
+def mean(users: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The figures averaged over users, without undefined ones."""
+
+    def average(values: Iterable[float | None]) -> float | None:
+        defined = [value for value in values if value is not None]
+        return float(np.mean(defined)) if defined else None
+
+    instants = [user["instant"] for user in users if user["instant"] is not None]
+    return {
+        "documents": average(user["documents"] for user in users),
+        "forward_passes": average(user["forward_passes"] for user in users),
+        "instant": {"seconds": average(i["seconds"] for i in instants)} if instants else None,
+        "seconds": {"total": average(user["seconds"]["total"] for user in users)},
+        **{
+            figure: {
+                model: average(user[figure][model] for user in users) for model in users[0][figure]
+            }
+            for figure in FIGURES
+            if figure in users[0]
+        },
+    }
+
+
+def _costs(reports: Sequence[Report]) -> dict[str, Any]:
+    """The decision and costs of a replacement, from the reports of its stages."""
+    first = reports[0]
+    # A refinement without a fit has no decision.
+    last = next((report for report in reversed(reports) if report.counts.fits), first)
+    seconds: dict[str, float] = {}
+    for report in reports:
+        for stage, elapsed in report.seconds.items():
+            seconds[stage] = seconds.get(stage, 0.0) + elapsed
+    return {
+        "forward_passes": sum(report.forward_passes for report in reports),
+        "decision": last.decision,
+        "reason": last.reason,
+        "worse": reports[-1].worse,
+        "stopped": last.stopped,
+        "threshold": last.threshold,
+        "instant": None if first.instant is None else asdict(first.instant),
+        "seconds": seconds,
+    }
+
+
+def _by_figure(figures: Mapping[str, Mapping[str, float | None] | None]) -> dict[str, Any]:
+    return {
+        figure: {
+            model: None if scores is None else scores[figure] for model, scores in figures.items()
+        }
+        for figure in FIGURES
+        if figure in (figures["fala"] or {})
+    }

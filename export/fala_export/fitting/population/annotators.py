@@ -1,0 +1,146 @@
+"""Public annotators: each one's rows as inputs of a personal head."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fala.errors import DataError
+from fala.model.heads import Vectors
+from fala.model.links import LABELS, Link
+from fala.model.losses import Floats
+from fala_export.fitting.device_fit import (
+    LEXICAL_SCALE,
+    SLOPE_DEVIATION,
+    SLOPE_SCALE,
+    Block,
+    SparseRows,
+    whiten,
+)
+
+LEAST_ROWS = 10
+LEAST_ANNOTATORS = 20
+#: A solve costs the cube of an annotator's rows, and the prior is for people with few labels.
+MOST_ROWS = 500
+
+_CHUNK_ROWS = 2048
+
+
+@dataclass(frozen=True)
+class Annotator:
+    """One annotator's rows, in the order of the vendor's logits.
+
+    Attributes:
+        name: The annotator's name.
+        inputs: The head's inputs with a last column of ones, shape (n, d + 1).
+        logits: The vendor's logits, shape (n,).
+        labels: 1 for the head's second label, else 0; or ratings; shape (n,).
+        extra_covariance: Covariance of the logits by the parameters that a device fits besides
+            those of the prior: the slope and the n-grams' weights, shape (n, n).
+        link: The meaning of the logits.
+    """
+
+    name: str
+    inputs: Vectors
+    logits: Floats
+    labels: Floats
+    extra_covariance: Vectors
+    link: Link = LABELS
+
+
+def gather_annotators(
+    inputs: Vectors,
+    words: SparseRows | None,
+    logits: Floats,
+    labels: Floats,
+    names: Sequence[str | None],
+    link: Link = LABELS,
+) -> list[Annotator]:
+    """Divide public rows by annotator; the rows' order does not matter.
+
+    Annotators with fewer than ``LEAST_ROWS`` rows, and rows without a name, are not used. Of one
+    with very many rows some are used, at even steps of the vendor's logits.
+
+    Args:
+        inputs: The head's inputs, shape (n, d).
+        words: The n-grams; None if the head has no lexical view.
+        logits: The vendor's logits, shape (n,).
+        labels: 1 for the head's second label, else 0; or ratings; shape (n,).
+        names: Each row's annotator; None if unknown.
+        link: The meaning of the logits.
+
+    Returns:
+        The annotators, by rising number of rows.
+
+    Raises:
+        DataError: See ``enough_rows``.
+    """
+    enough = enough_rows(names)
+    annotators = []
+    for name in sorted(enough, key=lambda name: (len(enough[name]), name)):
+        rows = enough[name]
+        order = rows[np.lexsort((labels[rows], logits[rows]))]
+        order = order[evenly(len(order), MOST_ROWS)]
+        ones = np.ones((len(order), 1), dtype=np.float32)
+        extra = _kernel(None if words is None else words.take(order), logits[order], link.spread)
+        extended = np.hstack([inputs[order], ones])
+        annotators.append(Annotator(name, extended, logits[order], labels[order], extra, link))
+    return annotators
+
+
+def _kernel(words: SparseRows | None, logits: Floats, spread: float) -> Vectors:
+    """As in ``fala.solver.fit``, with the default scales."""
+    centred = logits - logits.mean()
+    covariance = SLOPE_DEVIATION**2 * SLOPE_SCALE * np.outer(centred, centred)
+    if words is not None:
+        block = Block(words, np.zeros((1, words.width), dtype=np.float32))
+        covariance += LEXICAL_SCALE * whiten(block, spread)[0].rows(words).gram()
+    return np.asarray(covariance, dtype=np.float32)
+
+
+def enough_rows(names: Sequence[str | None]) -> dict[str, NDArray[np.int64]]:
+    """Positions of the rows of every annotator who has ``LEAST_ROWS`` or more.
+
+    Raises:
+        DataError: There are fewer than ``LEAST_ANNOTATORS`` such annotators.
+    """
+    enough = rows_by_name(names, LEAST_ROWS)
+    if len(enough) < LEAST_ANNOTATORS:
+        total = len(set(names) - {None})
+        raise DataError(
+            f"{len(enough)} of {total} public annotators have {LEAST_ROWS} rows or more (what a "
+            "backbone was trained on does not count); a population prior needs "
+            f"{LEAST_ANNOTATORS} of them. Leave it out: devices then use the SDK's isotropic prior"
+        )
+    return enough
+
+
+def rows_by_name(names: Sequence[str | None], least: int) -> dict[str, NDArray[np.int64]]:
+    """Positions of the rows of every annotator with at least that many."""
+    positions: dict[str, list[int]] = {}
+    for position, name in enumerate(names):
+        if name is not None:
+            positions.setdefault(name, []).append(position)
+    return {
+        name: np.array(rows, dtype=np.int64)
+        for name, rows in positions.items()
+        if len(rows) >= least
+    }
+
+
+def evenly(count: int, most: int) -> NDArray[np.int64]:
+    """All of ``count`` positions, or ``most`` of them at even steps."""
+    return np.linspace(0, count - 1, min(count, most)).round().astype(np.int64)
+
+
+def chunks(annotators: Sequence[Annotator]) -> Iterator[range]:
+    """Ranges of annotators with a few thousand rows together, for one product each."""
+    first, rows = 0, 0
+    for position, annotator in enumerate(annotators):
+        rows += len(annotator.labels)
+        if rows >= _CHUNK_ROWS or position == len(annotators) - 1:
+            yield range(first, position + 1)
+            first, rows = position + 1, 0

@@ -1,0 +1,178 @@
+"""Learns a population prior, and the fit's scales under it, from public annotators."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fala.bundle.reading import Bundle
+from fala.bundle.writing import prior_files, write_again
+from fala.errors import BundleMismatchError
+from fala.examples import Example
+from fala.model.heads import Head, Vectors
+from fala.model.links import Tags
+from fala.model.prior import PopulationPrior
+from fala_export.errors import RowError
+from fala_export.fitting.device_fit import one_blas_thread
+from fala_export.fitting.population.annotators import LEAST_ANNOTATORS, Annotator, gather_annotators
+from fala_export.fitting.population.choice import ESTIMATES, FOLDS, Choice, Map, choose_prior
+from fala_export.fitting.population.left_out import Show, cross_fitted_logits
+from fala_export.fitting.population.scales import (
+    AnnotatedRows,
+    choose_scales,
+    training_sets,
+    trials,
+)
+from fala_export.rows.user_rows import Row
+
+
+@dataclass(frozen=True)
+class Learned:
+    """A prior with the scales under it.
+
+    Attributes:
+        prior: The population prior; None if none is better on held-out annotators.
+        scales: The scales; None if too few annotators have enough rows.
+        details: A manifest's details of the prior, or why there is none (``refused``).
+    """
+
+    prior: PopulationPrior | None
+    scales: list[float] | None
+    details: dict[str, Any]
+
+
+def annotated(rows: Sequence[Row], head: Head) -> tuple[list[Row], list[Example]]:
+    """The rows that name a user, and their distinct examples.
+
+    Raises:
+        RowError: A row has a label that is not the head's.
+    """
+    used = [row for row in rows if row.user is not None]
+    for row in used:
+        if head.link.usable([head.link.spelled(row.label)], head.labels) == [None]:
+            raise RowError(row.line, f"label {row.label!r} does not fit the head's {head.asks}")
+    return used, list(dict.fromkeys(row.example for row in used))
+
+
+def annotated_rows(
+    bundle: Bundle, head: Head, rows: Sequence[Row], embeddings: Mapping[str, Vectors], show: Show
+) -> AnnotatedRows:
+    """A head's inputs and logits of public rows.
+
+    Args:
+        bundle: The release.
+        head: Its head.
+        rows: Public rows, of which those with a user are used.
+        embeddings: Embeddings of their texts.
+        show: Shows progress.
+
+    Raises:
+        DataError: See ``cross_fitted_logits``.
+        RowError: See ``annotated``.
+    """
+    # Many annotators label the same examples: compute the inputs once.
+    used, examples = annotated(rows, head)
+    position_of = {example: position for position, example in enumerate(examples)}
+    positions = np.array([position_of[row.example] for row in used], dtype=np.int64)
+    words = head.words(examples)
+    labels = [row.label for row in used]
+    return AnnotatedRows(
+        head,
+        head.inputs(examples, embeddings)[positions],
+        None if words is None else words.take(positions),
+        cross_fitted_logits(bundle, head, [row.example for row in used], labels, embeddings, show),
+        head.label_shares(labels),
+        [str(row.user) for row in used],
+    )
+
+
+def check_head(bundle: Bundle, head: Head) -> None:
+    """Check that a head is of the kind that a population prior is for.
+
+    Raises:
+        BundleMismatchError: It is not.
+    """
+    if len(head.bias) != 1 or isinstance(head.link, Tags):
+        raise BundleMismatchError(
+            f"{bundle.path}: its head has {head.link.described(head.labels)}; a population prior "
+            "is for heads of two labels, and of ratings (--scales-only, or scales_only = true in a "
+            "recipe, chooses scales for any)"
+        )
+    if len(head.parts) > 1:
+        raise BundleMismatchError(
+            f"{bundle.path}: its head weighs candidates by themselves, too; a population prior is "
+            "for heads of one weight a dimension (--scales-only, or scales_only = true in a "
+            "recipe, chooses scales for any)"
+        )
+
+
+def learn_prior(rows: AnnotatedRows, show: Show, run: Map = map) -> Learned:
+    """Estimate a prior, and choose the scales under it.
+
+    Args:
+        rows: Rows of a head that passes ``check_head``.
+        show: Shows progress.
+        run: See ``choose_prior``.
+
+    Raises:
+        DataError: The rows are from too few annotators.
+    """
+    annotators = gather_annotators(
+        rows.inputs, rows.words, rows.logits[:, 0], rows.labels[:, 0], rows.names,
+        rows.head.link,
+    )  # fmt: skip
+    with show("estimating priors", ESTIMATES) as bar, one_blas_thread():
+        choice = choose_prior(annotators, bar.update, run)
+    details = {
+        "method": "empirical Bayes over public annotators: EM with Laplace's approximation",
+        "annotators": len(annotators),
+        "rows": sum(len(annotator.labels) for annotator in annotators),
+        **choice.details(),
+    }
+    return Learned(choice.prior, learn_scales(rows, _held_out(annotators, choice), show), details)
+
+
+def learn_scales(
+    rows: AnnotatedRows, priors: Mapping[str, PopulationPrior | None], show: Show
+) -> list[float] | None:
+    """Choose the scales with the least loss on annotators.
+
+    Args:
+        rows: The annotators' rows.
+        priors: The prior of each one's device, by name.
+        show: Shows progress.
+
+    Returns:
+        The scales; None if too few annotators have enough rows.
+    """
+    people = training_sets(rows, priors)
+    if len(people) < LEAST_ANNOTATORS:
+        return None
+    length = len(people) * trials(len(people[0].blocks) - 1)
+    with show("choosing scales", length) as bar, one_blas_thread():
+        return list(choose_scales(people, bar.update))
+
+
+def write_learned(path: Path, bundle: Bundle, learned: Learned, details: Mapping[str, Any]) -> None:
+    """Write a release again with a prior and the scales under it, in place of earlier ones.
+
+    Args:
+        path: The file; it may be the bundle's own.
+        bundle: The release.
+        learned: The prior and the scales.
+        details: Notes about the prior.
+    """
+    notes = {"prior": dict(details), "scales": learned.scales}
+    write_again(path, bundle, notes, prior_files(learned.prior))
+
+
+def _held_out(annotators: Sequence[Annotator], choice: Choice) -> dict[str, PopulationPrior | None]:
+    """Each annotator's prior, estimated without them, as for a device's owner."""
+    return {
+        annotator.name: choice.held_out[position % FOLDS]
+        for position, annotator in enumerate(annotators)
+    }

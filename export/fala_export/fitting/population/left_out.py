@@ -1,0 +1,116 @@
+"""Cross-fitted logits of public rows: by heads that were not fitted to the rows' documents.
+
+A head overfits its training rows: there people seem to differ from it less than they do, and its
+logits seem more reliable than on a device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fala.backbones import Backbone
+from fala.bundle.reading import Bundle
+from fala.errors import DataError
+from fala.examples import Example, document_of
+from fala.model.heads import Head, Vectors
+from fala.model.links import Label
+from fala.model.losses import Floats
+from fala_export.fitting.heads import PublicRows, fit_head, kind_of, left_out_logits
+from fala_export.fitting.joint import MOST_STEPS
+
+#: Shows the progress of a step of some name and length; its value has ``update(n)``.
+Show: TypeAlias = Callable[[str, int], AbstractContextManager[Any]]
+
+_FOLDS = 3
+
+
+def cross_fitted_logits(
+    bundle: Bundle,
+    head: Head,
+    examples: Sequence[Example],
+    labels: Sequence[Label],
+    embeddings: Mapping[str, Vectors],
+    show: Show,
+) -> Floats:
+    """Logits by heads of the same kind, each fitted to two thirds of the documents.
+
+    A row's head is fitted without its document. If the backbone was trained with the head, the
+    logits are the head's own: other heads on these embeddings would overfit more.
+
+    Args:
+        bundle: The release.
+        head: Its head.
+        examples: n examples.
+        labels: Their labels.
+        embeddings: Embeddings of their texts.
+        show: Shows progress.
+
+    Returns:
+        Shape (n, C).
+
+    Raises:
+        DataError: The rows have one document, or two thirds of them have one label.
+    """
+    details = bundle.manifest.details.get("training")
+    training: Mapping[str, Any] = details if isinstance(details, dict) else {}
+    if "history" in training:
+        logits = head.vendor_model().logits(head.inputs(examples, embeddings), head.words(examples))
+        return np.asarray(logits, dtype=np.float64)
+    backbone = bundle.backbone()
+    if head.lexical is None:
+        return _of_plain_heads(backbone, head, examples, labels, embeddings)
+    with show("leaving documents out", MOST_STEPS) as bar:
+        public = PublicRows.of(
+            backbone, examples, labels, label_names=head.labels, embeddings=embeddings,
+            **kind_of(head.link),
+        )  # fmt: skip
+        penalties = _penalties(training, len(head.parts) + 1)
+        return left_out_logits(public, penalties, lambda: bar.update(1))
+
+
+def _penalties(training: Mapping[str, Any], blocks: int) -> list[float] | None:
+    """The penalties of the head in the release's details; None if they must be chosen again."""
+    words = training.get("words")
+    penalties = words.get("penalties") if isinstance(words, dict) else None
+    if not isinstance(penalties, list) or len(penalties) != blocks:
+        return None
+    valid = all(isinstance(each, float) and each > 0 for each in penalties)
+    return penalties if valid else None
+
+
+def _of_plain_heads(
+    backbone: Backbone,
+    head: Head,
+    examples: Sequence[Example],
+    labels: Sequence[Label],
+    embeddings: Mapping[str, Vectors],
+) -> Floats:
+    folds = _folds(examples)
+    logits = np.empty((len(examples), len(head.bias)))
+    rows = list(zip(folds, examples, labels, strict=True))
+    for fold in set(folds):
+        rest = [(example, label) for number, example, label in rows if number != fold]
+        if not rest:
+            raise DataError("leaving documents out needs two documents or more")
+        training_examples, training_labels = zip(*rest, strict=True)
+        fitted = fit_head(
+            backbone, training_examples, training_labels,
+            label_names=head.labels, embeddings=embeddings, lexical=False,
+            **kind_of(head.link),
+        )  # fmt: skip
+        left_out = [example for number, example, _ in rows if number == fold]
+        logits[folds == fold] = fitted.vendor_model().logits(fitted.inputs(left_out, embeddings))
+    return logits
+
+
+def _folds(examples: Sequence[Example]) -> NDArray[np.int64]:
+    """Each example's third of the documents; a match's document is its candidate."""
+    documents = [document_of(example) for example in examples]
+    number = {text: position for position, text in enumerate(dict.fromkeys(documents))}
+    turn = np.random.default_rng(0).permutation(len(number)) % _FOLDS
+    return np.array([turn[number[text]] for text in documents])

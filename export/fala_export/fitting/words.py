@@ -1,0 +1,72 @@
+"""Words for a head that was trained without them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from fala.bundle.lexical import rounded
+from fala.errors import DataError
+from fala.examples import MATCHING, Example
+from fala.model.heads import Head, Vectors
+from fala.model.lexical import Lexical
+from fala.solver.gaussian import LEAST_SLOPE
+from fala_export.fitting.calibration import scales_and_biases
+from fala_export.fitting.public_logits import with_public
+
+
+def add_words(
+    head: Head,
+    lexical: Lexical,
+    examples: Sequence[Example],
+    labels: Sequence[str | int],
+    embeddings: Mapping[str, Vectors],
+) -> Head:
+    """Add a lexical view to a head; the view was fitted together with another head.
+
+    A trained backbone overfits its training rows, so words cannot be fitted to them together with
+    it. They are fitted together with the backbone before its training. Three numbers for each logit
+    combine them with the head, z = a z_head + b v . words + c, fitted on rows of neither fit.
+    With few rows b may be negative. A device that estimates texts by their words alone would then
+    reverse its user's model, so b becomes 0. Likewise a is at least a tenth (``LEAST_SLOPE``).
+
+    Args:
+        head: A head without a lexical view. A matcher's head also gets weights of the candidate's
+            embedding, which are 0 until a user's labels change them.
+        lexical: The view, for the head's labels in its order.
+        examples: n examples of neither fit.
+        labels: Their n labels.
+        embeddings: Embeddings of their texts by text.
+
+    Returns:
+        The head with the view, rounded as in a bundle.
+
+    Raises:
+        DataError: A label is not the head's, there are no rows, or the head is for tags or ratings.
+    """
+    head.check_exclusive("add_words")
+    if not examples:
+        raise DataError("words need rows that were not trained on, and there are none")
+    logits = head.vendor_model().logits(head.inputs(examples, embeddings))
+    lexical_head = Head(head.task, head.labels, head.weight, head.bias, head.query, lexical)
+    words = lexical_head.words(examples)
+    word_logits = np.zeros_like(logits) if words is None else words.times(lexical.weight)
+    features = np.stack([logits, word_logits], axis=2).astype(np.float64)
+    shares = head.label_shares(labels)
+    theta, bias = scales_and_biases(features, shares)
+    negative = theta[:, 1] < 0
+    if negative.any():
+        features[:, negative, 1] = 0.0
+        theta, bias = scales_and_biases(features, shares)
+    head_scales = np.maximum(theta[:, :1], LEAST_SLOPE)
+    word_scales = np.where(negative, 0.0, theta[:, 1])[:, None]
+    weight = head_scales * head.weight
+    if head.task == MATCHING:
+        weight = np.hstack([weight, np.zeros_like(weight)])
+    combined = (features * np.hstack([head_scales, word_scales])).sum(axis=2) + bias
+    return Head(
+        head.task, head.labels, weight, head_scales[:, 0] * head.bias + bias, head.query,
+        rounded(Lexical(lexical.lexicon, (word_scales * lexical.weight).astype(np.float32))),
+        head.dimension, with_public(head.link, combined),
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Labelled rows from files of every form."""

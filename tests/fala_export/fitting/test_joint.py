@@ -1,0 +1,238 @@
+"""Heads on embeddings and words together."""
+
+import sys
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array, hstack
+from sklearn.linear_model import LogisticRegression
+
+import bundles
+from bundles import texts
+from fala.bundle.lexical import rounded
+from fala.bundle.reading import Bundle
+from fala.bundle.writing import write_release
+from fala.errors import DataError
+from fala.examples import Match
+from fala.model.heads import Head
+from fala.model.losses import cross_entropy
+from fala.text.lexicon import Lexicon
+from fala_export.fitting import joint, joint_rows
+from fala_export.fitting.heads import PublicRows, fit_head, fit_joint_head
+from fala_export.fitting.words import add_words
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def released(tmp_path_factory):
+    return bundles.write_word_vectors(tmp_path_factory.mktemp("joint") / "w.fala")
+
+
+@pytest.fixture(scope="module")
+def backbone(released):
+    return released.backbone()
+
+
+def labels_by_words(documents, seed=1):
+    """Labels that depend on three words, which 8 dimensions cannot separate from the other 23."""
+    flips = np.random.default_rng(seed).random(len(documents)) < 0.05
+    has_word = [not {"good", "film", "not"}.isdisjoint(text.split()) for text in documents]
+    return [str(int(label != flip)) for label, flip in zip(has_word, flips, strict=True)]
+
+
+def joint_examples(backbone, documents, labels, counts=None):
+    """A classifier's training examples, every document once."""
+    values = sorted(set(labels))
+    shares = np.array([[float(label == value) for value in values] for label in labels])
+    return joint_rows.JointExamples(
+        [backbone.encode(documents)],
+        Lexicon.fit(documents).rows(documents),
+        shares[:, 1:] if len(values) == 2 else shares,
+        np.ones(len(documents)) if counts is None else counts,
+        np.arange(len(documents)),
+        np.zeros(len(documents)),
+    )
+
+
+def dense(rows):
+    numbers = np.repeat(np.arange(len(rows)), np.diff(rows.starts))
+    matrix = np.zeros((len(rows), rows.width))
+    matrix[numbers, rows.buckets] = rows.values
+    return matrix
+
+
+@pytest.fixture(params=["SciPy", "NumPy"])
+def array_library(request, monkeypatch):
+    if request.param == "NumPy":
+        monkeypatch.setitem(sys.modules, "scipy.sparse", None)  # as on a base install
+    return request.param
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_fit_joint_finds_the_logistic_optimum(backbone, classes, array_library):
+    documents = texts(150)
+    random = np.random.default_rng(2)
+    labels = random.integers(classes, size=150)
+    labels[[("good" in text) for text in documents]] = 0
+    counts = random.integers(1, 4, size=150).astype(float)
+    examples = joint_examples(backbone, documents, labels, counts)
+    fitted = joint.fit_joint(examples)
+    # The minimum does not depend on how it was reached, and scikit-learn's is the same: it
+    # penalises all columns alike, so that each block is divided by the root of its penalty.
+    roots = np.sqrt(2 * np.array(fitted.penalties) * counts.sum())
+    words = csr_array(dense(examples.words))
+    repeated = np.asarray((words > 0).sum(axis=0)).ravel() >= 2
+    features = hstack([csr_array(examples.parts[0] / roots[0]), words[:, repeated] / roots[1]])
+    peer = LogisticRegression(C=1.0, tol=1e-10, max_iter=10_000)
+    peer.fit(features.tocsr(), labels, sample_weight=counts)
+    ours = examples.parts[0] @ fitted.weight.T + examples.words.times(fitted.words) + fitted.bias
+    theirs = peer.decision_function(features.tocsr()).reshape(ours.shape)
+    if classes > 2:  # a softmax is free to move all logits
+        ours = ours - ours.mean(axis=1, keepdims=True)
+        theirs = theirs - theirs.mean(axis=1, keepdims=True)
+    np.testing.assert_allclose(ours, theirs, atol=1e-4)
+    assert fitted.buckets == repeated.sum()
+    assert not fitted.words[:, ~repeated].any()
+
+
+def test_words_improve_the_loss_beyond_embeddings(backbone):
+    documents = texts(1200, seed=3)
+    labels = labels_by_words(documents)
+    head = fit_head(backbone, documents[:800], labels[:800])
+    plain = fit_head(backbone, documents[:800], labels[:800], lexical=False)
+    inputs = backbone.encode(documents[800:])
+    truth = np.array([[float(label)] for label in labels[800:]])
+    words = head.words(documents[800:])
+    with_words = cross_entropy(truth, head.vendor_model().logits(inputs, words)).mean()
+    without_words = cross_entropy(truth, plain.vendor_model().logits(inputs)).mean()
+    assert plain.lexical is None
+    assert fit_head(backbone, documents[:800], labels[:800]) == head
+    assert with_words < without_words - 0.1
+
+
+def test_the_losses_are_those_of_left_out_documents(backbone):
+    documents = texts(400, seed=4)
+    labels = labels_by_words(documents)
+    fitted = fit_joint_head(PublicRows.of(backbone, documents, labels))[1]
+    assert fitted.loss < fitted.loss_without - 0.05
+    # Random labels: held-out documents are predicted no better than by the labels' share.
+    chance = np.random.default_rng(5).integers(2, size=400)
+    # 400 fair coins are not quite even: a little can be predicted by chance.
+    fitted = fit_joint_head(PublicRows.of(backbone, documents, chance.tolist()))[1]
+    share = chance.mean()
+    entropy = -share * np.log(share) - (1 - share) * np.log(1 - share)
+    assert entropy - 0.03 < fitted.loss < entropy + 0.03
+    assert fitted.loss_without == pytest.approx(fitted.loss, abs=0.03)
+
+
+def test_a_document_is_one_fold(backbone):
+    # The same candidates in matches of many users: a memorized candidate must not improve the loss.
+    random = np.random.default_rng(8)
+    candidates = texts(40, seed=8)
+    liked = dict(zip(candidates, random.integers(2, size=40), strict=True))
+    histories = [tuple(random.choice(candidates, size=3)) for _ in range(30)]
+    examples = [Match(history, candidate) for history in histories for candidate in candidates]
+    labels = [int(liked[match.candidate]) for match in examples]
+    fitted = fit_joint_head(PublicRows.of(backbone, examples, labels))[1]
+    assert fitted.loss > 0.5
+
+
+def test_a_matcher_uses_the_candidate_and_its_words(backbone, tmp_path, released):
+    random = np.random.default_rng(9)
+    documents = texts(300, seed=9)
+    examples = [
+        Match(tuple(random.choice(documents, size=3)), str(random.choice(documents)))
+        for _ in range(600)
+    ]
+    labels = labels_by_words([match.candidate for match in examples])
+    head = fit_head(backbone, examples, labels)
+    assert head.weight.shape == (1, 2 * backbone.dimension)
+    assert head.dimension == backbone.dimension
+    embeddings = dict(zip(documents, backbone.encode(documents), strict=True))
+    z = head.vendor_model().logits(head.inputs(examples, embeddings), head.words(examples))
+    truth = np.array([[float(label)] for label in labels])
+    assert cross_entropy(truth, z).mean() < 0.45
+    write_release(tmp_path / "m.fala", released, head, {})
+    assert Bundle.open(tmp_path / "m.fala").head() == head  # the written head is the fitted one
+
+
+@pytest.mark.parametrize(
+    ("documents", "labels"),
+    [
+        (["good", "good"], ["0", "1"]),  # one document: nothing can be left out
+        (["good", "bad"], ["0", "1"]),  # no n-gram twice
+        (["", " "], ["0", "1"]),
+        (["a good film", "a bad film", "a film"], ["0", "1", "2"]),
+    ],
+)
+def test_very_few_rows(backbone, documents, labels):
+    head = fit_head(backbone, documents, labels)
+    z = head.vendor_model().logits(backbone.encode(documents), head.words(documents))
+    assert np.isfinite(z).all() and np.abs(z).max() < 20
+
+
+# Words for a head that was trained on its own
+
+
+@pytest.mark.parametrize("names", [("0", "1"), ("1", "0")])
+def test_word_weights_are_scaled_on_held_out_rows(backbone, names):
+    documents = texts(1200, seed=13)
+    labels = labels_by_words(documents)
+    embeddings = dict(zip(documents, backbone.encode(documents), strict=True))
+    first, second, third = (slice(start, start + 400) for start in (0, 400, 800))
+    with_words = fit_head(backbone, documents[first], labels[first], label_names=names)
+    plain = fit_head(backbone, documents[first], labels[first], label_names=names, lexical=False)
+    # A head that is ten times too confident, as after a long training.
+    sure = Head(plain.task, plain.labels, 10 * plain.weight, 10 * plain.bias)
+    head = add_words(sure, with_words.lexical, documents[second], labels[second], embeddings)
+    truth = head.label_shares(labels[third])
+
+    def loss(head):
+        inputs = head.inputs(documents[third], embeddings), head.words(documents[third])
+        return cross_entropy(truth, head.vendor_model().logits(*inputs))
+
+    assert loss(head).mean() < loss(plain).mean() - 0.05
+    assert loss(head).mean() < loss(sure).mean() - 0.3
+    assert rounded(head.lexical) == head.lexical
+    second_inputs = head.inputs(documents[second], embeddings), head.words(documents[second])
+    of_second = head.vendor_model().logits(*second_inputs)[:, 0]
+    assert head.link.public_logits[0][16] == pytest.approx(np.quantile(of_second, 0.516), abs=0.05)
+
+
+@pytest.mark.parametrize("names", [("0", "1"), ("0", "1", "2")])
+def test_word_weights_never_change_sign(backbone, names):
+    """Few rows may show a negative effect by chance; a device may use words alone."""
+    documents = texts(120, seed=15)
+    embeddings = dict(zip(documents, backbone.encode(documents), strict=True))
+    labels = labels_by_words(documents)
+    words = fit_head(backbone, documents, labels, label_names=names).lexical
+    plain = bundles.make_head(labels=names)
+    flipped = [{"0": "1", "1": "0"}[label] for label in labels]
+    head = add_words(plain, words, documents, flipped, embeddings)
+    zeroed = ~head.lexical.weight.any(axis=1)
+    assert zeroed.any()
+    right = add_words(plain, words, documents, labels, embeddings)
+    assert right.lexical.weight.any(axis=1)[zeroed].all()
+    assert (head.weight / plain.weight > 0).all()
+
+
+def test_a_matcher_with_added_words_has_a_candidate_part(backbone):
+    random = np.random.default_rng(14)
+    documents = texts(100, seed=14)
+    embeddings = dict(zip(documents, backbone.encode(documents), strict=True))
+    examples = [Match((documents[0],), str(text)) for text in random.permutation(documents)]
+    labels = labels_by_words([match.candidate for match in examples])
+    plain = bundles.make_head("matching", query=True)
+    words = fit_head(backbone, examples, labels).lexical
+    head = add_words(plain, words, examples, labels, embeddings)
+    assert head.parts == (slice(0, 8), slice(8, 16))
+    assert not head.weight[:, 8:].any()
+    scale = head.weight[:, :8] / plain.weight
+    np.testing.assert_allclose(scale, scale[0, 0], rtol=1e-5)
+    np.testing.assert_array_equal(head.query, plain.query)
+
+
+def test_add_words_needs_held_out_rows():
+    with pytest.raises(DataError, match="rows that were not trained on"):
+        add_words(bundles.make_head(), bundles.make_lexical(), [], [], {})

@@ -1,0 +1,184 @@
+"""Heads that a vendor fits with the SDK alone."""
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+import bundles
+from bundles import texts
+from fala.errors import DataError, FalaError
+from fala.examples import Match
+from fala.model.losses import cross_entropy
+from fala_export.fitting import heads as vendor
+from fala_export.fitting.heads import fit_head
+
+
+@pytest.fixture(scope="module")
+def backbone(tmp_path_factory):
+    return bundles.write_word_vectors(tmp_path_factory.mktemp("vendor") / "w.fala").backbone()
+
+
+class Silent:
+    """A backbone whose ``encode`` must not be called."""
+
+    def __init__(self, dimension):
+        self.dimension = dimension
+
+    def encode(self, texts):
+        raise AssertionError("embeddings are given")
+
+
+def chosen_lambda(monkeypatch):
+    """The penalty that fit_head chose last."""
+    fits = []
+    original = vendor._fit
+
+    def fit(*arguments, **options):
+        fits.append(original(*arguments, **options))
+        return fits[-1]
+
+    monkeypatch.setattr(vendor, "_fit", fit)
+    return lambda: fits[-1][2]
+
+
+@pytest.mark.parametrize("names", [None, ("1", "0"), ("2", "0", "1")])
+def test_a_classifier_is_the_logistic_optimum(backbone, monkeypatch, names):
+    documents = texts(150)
+    h = backbone.encode(documents).astype(np.float64)
+    classes = len(names or "01")
+    noise = np.random.default_rng(1).normal(size=(len(h), classes)) * 0.3
+    labels = (h[:, :classes] + noise).argmax(axis=1)
+    penalty = chosen_lambda(monkeypatch)
+    head = fit_head(backbone, documents, labels.tolist(), label_names=names, lexical=False)
+    assert head.labels == (names or ("0", "1"))
+    # scikit-learn minimizes C * sum CE + |w|^2 / 2; ours is mean CE + lambda |w|^2.
+    peer = LogisticRegression(C=1 / (2 * penalty() * len(h)), tol=1e-10, max_iter=10_000)
+    peer.fit(h, labels)
+    ours = head.vendor_model().probabilities(h.astype(np.float32))
+    order = [head.labels.index(str(label)) for label in range(classes)]
+    np.testing.assert_allclose(ours[:, order], peer.predict_proba(h), atol=2e-4)
+    if names is None:
+        np.testing.assert_allclose(head.weight, peer.coef_, atol=2e-4)
+        np.testing.assert_allclose(head.bias, peer.intercept_, atol=2e-4)
+
+
+@pytest.mark.parametrize("lexical", [False, True])
+def test_a_head_stores_quantiles_of_its_public_logits(backbone, lexical):
+    documents = texts(80)
+    labels = [str(int(words.split()[0] < words.split()[1])) for words in documents]
+    rows, row_labels = documents * 2, labels + labels[:40] + ["1"] * 40
+    head = fit_head(backbone, rows, row_labels, lexical=lexical)
+    model = head.vendor_model()
+    embeddings = dict(zip(documents, backbone.encode(documents), strict=True))
+    z = model.logits(head.inputs(rows, embeddings), head.words(rows))[:, 0]
+    (column,) = head.link.public_logits
+    expected = np.quantile(z, (np.arange(32) + 0.5) / 32, method="hazen")
+    tolerance = 0.1 * float(np.ptp(z)) + 1e-3
+    assert column == pytest.approx(expected, abs=tolerance / 5)
+    tags = [{"a"} if label == "1" else {"b"} for label in row_labels]
+    tagged = fit_head(backbone, rows, tags, lexical=lexical, exclusive=False)
+    of_a, of_b = tagged.link.public_logits
+    assert of_a == pytest.approx(column, abs=tolerance)
+    assert of_b == pytest.approx([-z for z in column[::-1]], abs=tolerance)
+    three = fit_head(backbone, rows, [*row_labels[:-1], "2"], lexical=lexical)
+    assert three.link.public_logits == ()
+
+
+def test_a_head_of_three_noisy_labels_is_not_overconfident():
+    """With a one-step estimate of the held-out loss this head was worse than none."""
+    random = np.random.default_rng(6)
+    documents = [f"document {number}" for number in range(1200)]
+    x = random.normal(size=(len(documents), 120)).astype(np.float32)
+    z = x @ random.normal(size=(120, 3)) / 12
+    labels = (z + random.gumbel(size=z.shape)).argmax(axis=1)
+    embeddings = dict(zip(documents, x, strict=True))
+    head = fit_head(
+        Silent(120), documents[:300], labels[:300].tolist(), embeddings=embeddings, lexical=False
+    )
+    logits = head.vendor_model().logits(x[300:])
+    loss = cross_entropy(np.eye(3)[labels[300:]], logits.astype(np.float64)).mean()
+    assert loss < np.log(3) - 0.02
+    assert (logits.argmax(axis=1) == labels[300:]).mean() > 1 / 3 + 0.05
+
+
+def test_a_repeated_row_is_a_weight_and_one_fold(backbone, monkeypatch):
+    documents = texts(60, seed=4)
+    random = np.random.default_rng(4)
+    rows = np.concatenate([np.arange(60), random.integers(60, size=90)])
+    labels = random.integers(2, size=len(rows))
+    penalty = chosen_lambda(monkeypatch)
+    head = fit_head(backbone, [documents[row] for row in rows], labels.tolist(), lexical=False)
+    h = backbone.encode(documents).astype(np.float64)
+    # J's n is that of the distinct documents.
+    peer = LogisticRegression(C=1 / (2 * penalty() * 60), tol=1e-10, max_iter=10_000)
+    peer.fit(h[rows], labels)
+    np.testing.assert_allclose(head.weight, peer.coef_, atol=2e-4)
+    # Annotators who disagree make a share: half and half pulls nowhere.
+    split = fit_head(backbone, documents * 2, ["0"] * 60 + ["1"] * 60, lexical=False)
+    assert np.abs(split.vendor_model().logits(backbone.encode(documents))).max() < 1e-4
+
+
+def test_given_embeddings_are_not_computed_again(backbone):
+    documents = texts(20, seed=7)
+    embeddings = dict(zip(documents, backbone.encode(documents), strict=True))
+
+    labels = [i % 2 for i in range(20)]
+    silent = Silent(backbone.dimension)
+    head = fit_head(silent, documents, labels, embeddings=embeddings, lexical=False)
+    np.testing.assert_array_equal(
+        head.weight, fit_head(backbone, documents, labels, lexical=False).weight
+    )
+
+
+@pytest.mark.parametrize(
+    ("examples", "labels", "names", "message"),
+    [
+        ([], [], None, "two labels or more"),
+        (["good", "bad"], ["1", "1"], None, "two labels or more"),
+        ([], [], ("0", "1"), "two labels or more"),
+        (["good", "bad"], ["1", "1"], ("0", "1"), "two labels or more"),
+        (["good", "bad"], ["1"], None, "2 examples, but 1 label$"),
+        (["good", "bad"], {"0", "1"}, None, "labels are a sequence, not a set"),
+        (["good", "bad"], ["0", "1"], {"0", "1"}, "label_names are a sequence, not a set"),
+        (["good", "bad"], ["1", "x"], ("0", "1"), "label 'x' of example 1"),
+        (["good", Match((), "a")], ["1", "0"], None, "example 1 is a Match"),
+        ([Match((), c) for c in "abc"], ["0", "1", "2"], None, "a matcher has two labels"),
+    ],
+)
+def test_fit_head_rejects_wrong_examples(backbone, examples, labels, names, message):
+    with pytest.raises(DataError, match=message):
+        fit_head(backbone, examples, labels, label_names=names)
+
+
+@pytest.mark.parametrize("exclusive", [True, False])
+def test_fit_head_rejects_too_many_labels_before_it_embeds(backbone, exclusive, monkeypatch):
+    monkeypatch.setattr(type(backbone), "encode", None)
+    names = [str(number) for number in range(1025)]
+    labels = names if exclusive else [{name} for name in names]
+    with pytest.raises(DataError, match="there are 1,025 labels, and a release has 1,024 at most"):
+        fit_head(backbone, names, labels, exclusive=exclusive)
+
+
+FOUR = np.eye(4) + 1
+
+
+@pytest.mark.parametrize(
+    ("vectors", "labels", "kind", "message"),
+    [
+        (
+            FOUR * [[1], [1], [np.inf], [1]],
+            [0, 1, 0, 1],
+            {},
+            "vector 2 has a number",
+        ),
+        (FOUR[0], [0, 1, 0, 1], {}, r"of shape \(n, d\), not \(4,\)"),
+        (FOUR.astype(str), [0, 1, 0, 1], {}, "vectors is a NumPy array of numbers"),
+        (FOUR.tolist(), [0, 1, 0, 1], {}, "for a NumPy array of vectors"),
+        (FOUR, [0, 1, 0.5, 1], {}, "that of example 2 is 0.5; other numbers are ratings"),
+        (FOUR, [0, None, 0, 1], {}, "that of example 1 is None"),
+        (FOUR, [1, 2, 3, 4], {"rating": (1, 5), "exclusive": False}, "not both"),
+    ],
+)
+def test_fit_head_rejects_wrong_vectors_and_labels(vectors, labels, kind, message):
+    with pytest.raises(FalaError, match=message):
+        fit_head(vectors, labels, **kind)

@@ -1,0 +1,274 @@
+"""Rows from tables, and the division of those that have no splits."""
+
+import csv
+import json
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from command_lines import done, fails, run
+from fala import DataError, Match, MissingExtraError
+from fala_export.errors import RowError
+from fala_export.rows.row_files import Columns, column_names, document_key, file_rows, load_rows
+from fala_export.rows.user_rows import Row, numbers_as_classes
+
+HEADER = ("post", "hateful", "annotator", "added")
+COLUMNS = Columns(text="post", label="hateful", user="annotator")
+
+
+def posts(users=8, each=24, seed=0):
+    """Rows of a vendor's table: all users label posts of a common pool."""
+    draw = np.random.default_rng(seed)
+    words = ["good", "soup", "clown", "match", "awful", "lovely", "song", "late"]
+    pool = sorted({" ".join(draw.choice(words, size=5)) for _ in range(4 * each)})
+    rows = []
+    for user in range(users):
+        chosen = draw.choice(pool, size=each + user, replace=False)
+        rows += [(t, int("awful" in t or "clown" in t), f"u{user}", "2026") for t in chosen]
+    return rows
+
+
+def write(path, rows, header=HEADER, **options):
+    with path.open("w", newline="", encoding="utf-8-sig") as stream:
+        writer = csv.writer(stream, **options)
+        writer.writerows([header, *rows])
+    return path
+
+
+def test_a_table_equals_its_json_lines(tmp_path):
+    rows = [(f'text {i},\n"quoted"', i % 2, f"u{i % 3}", "x") for i in range(60)]
+    path = write(tmp_path / "a.csv", rows)
+    tabs = write(tmp_path / "a.TSV", rows, delimiter="\t")
+    lines = tmp_path / "a.jsonl"
+    lines.write_text("\n".join(json.dumps(dict(zip(HEADER, row, strict=True))) for row in rows))
+    results = [
+        [(row.user, row.split, row.example, row.label) for row in file_rows(file, COLUMNS)[0]]
+        for file in (path, tabs, lines)
+    ]
+    assert results[0] == results[1] == results[2]
+    assert file_rows(path, COLUMNS)[0][0].line == 2
+    assert file_rows(path, COLUMNS)[0][1].line > 3  # a text may have lines of its own
+
+
+def test_parquet_rows_are_read(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    rows = posts()
+    table = pyarrow.table(
+        {
+            "text": [row[0] for row in rows],
+            "label": [float(row[1]) for row in rows],  # as a table with gaps has it
+            "user": [int(row[2][1:]) for row in rows],
+        }
+    )
+    parquet.write_table(table, tmp_path / "a.parquet")
+    read, divided = file_rows(tmp_path / "a.parquet")
+    assert {row.label for row in read} == {0, 1} and "u0"[1:] in {row.user for row in read}
+    assert divided.startswith("no splits: 2 of 8 users")
+    (tmp_path / "b.parquet").write_bytes(b"PAR1")
+    with pytest.raises(DataError, match="cannot read"):
+        file_rows(tmp_path / "b.parquet")
+
+
+def save_to_disk(folder, parts):
+    """Write what ``datasets.Dataset.save_to_disk`` of Hugging Face writes."""
+    ipc = pytest.importorskip("pyarrow.ipc")
+    folder.mkdir()
+    names = [f"data-{at:05}-of-{len(parts):05}.arrow" for at in range(len(parts))]
+    for name, table in zip(names, parts, strict=True):
+        with ipc.new_stream(folder / name, table.schema) as stream:
+            stream.write_table(table)
+    state = {"_data_files": [{"filename": name} for name in names], "_split": None}
+    (folder / "state.json").write_text(json.dumps(state))
+
+
+def test_a_saved_data_set_equals_its_table(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    table = pyarrow.table(dict(zip(HEADER, zip(*posts(), strict=True), strict=True)))
+    save_to_disk(tmp_path / "saved", [table[:50], table[50:]])
+    of_table = file_rows(write(tmp_path / "a.csv", posts()), COLUMNS)
+    of_folder = file_rows(tmp_path / "saved", COLUMNS)
+    assert of_folder[1] == of_table[1]
+    assert [replace(row, line=0) for row in of_folder[0]] == [
+        replace(row, line=0) for row in of_table[0]
+    ]
+    assert column_names(tmp_path / "saved") == list(HEADER)
+
+
+@pytest.mark.parametrize(
+    ("files", "match"),
+    [
+        ({}, "no state.json"),
+        ({"state.json": "{}"}, "names no files"),
+        ({"state.json": "["}, "names no files"),
+        ({"state.json": '{"_data_files": []}'}, "is empty"),
+        ({"state.json": '{"_data_files": [{"filename": "../a"}]}'}, "cannot read"),
+        ({"state.json": '{"_data_files": [{"filename": "a"}]}', "a": "no Arrow"}, "cannot read"),
+        ({"dataset_dict.json": '{"splits": ["train"]}'}, "several splits"),
+    ],
+)
+def test_other_folders_are_rejected(tmp_path, files, match):
+    pytest.importorskip("pyarrow")
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    with pytest.raises(DataError, match=match):
+        file_rows(tmp_path)
+
+
+def test_parquet_needs_pyarrow(tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    with pytest.raises(MissingExtraError, match="pip install pyarrow"):
+        file_rows(tmp_path / "a.parquet")
+
+
+def test_the_division_is_by_user_and_document(tmp_path):
+    path = write(tmp_path / "posts.csv", posts())
+    rows, divided = file_rows(path, COLUMNS)
+    assert "2 of 8 users play devices" in divided and "seed 0" in divided
+    devices = {row.user for row in rows if row.split == "test"}
+    assert devices == {"u7", "u6"}  # the busiest
+    held_out = {document_key(row) for row in rows if row.split == "test"}
+    rest = {document_key(row) for row in rows if row.split != "test"}
+    assert not held_out & rest
+    for user in devices:
+        splits = [row.split for row in rows if row.user == user]
+        assert splits.count("train") >= splits.count("test") > 0
+    assert f"{len(posts()) - len(rows)} rows left out" in divided
+    assert file_rows(path, COLUMNS) == (rows, divided)
+    assert file_rows(path, COLUMNS, seed=1)[0] != rows
+    data = load_rows(path, COLUMNS)
+    assert data.source == f"{path} ({divided})" and set(data.users) == devices
+
+
+def test_splits_of_the_file_are_kept(tmp_path):
+    rows = [("a", 0, "", "public"), ("b", 1, "", "public"), ("c", "", "u", "train")]
+    path = write(
+        tmp_path / "x.csv", [*rows, ("d", 1, "u", "test")], ("text", "label", "user", "split")
+    )
+    read, divided = file_rows(path)
+    assert [row.split for row in read] == ["public", "public", "train", "test"]
+    assert [row.label for row in read] == [0, 1, None, 1] and read[0].user is None and not divided
+
+
+def test_a_table_with_a_missing_split_is_rejected(tmp_path):
+    rows = [("a", 0, "u", "train"), ("b", 1, "u", "")]
+    for ordered in (rows, rows[::-1]):
+        with pytest.raises(RowError, match="line 3: split is missing here or in the rows before"):
+            file_rows(write(tmp_path / "x.csv", ordered, ("text", "label", "user", "split")))
+
+
+def test_a_table_of_matches(tmp_path):
+    header = ("history", "candidate", "label", "user", "split")
+    rows = [
+        (json.dumps(["a", "b"]), "c", "yes", "u", "train"),
+        ("[]", "d", "no", "u", "test"),
+    ]
+    read, _ = file_rows(write(tmp_path / "x.csv", rows, header))
+    assert read == [
+        Row("u", "train", Match(("a", "b"), "c"), "yes", 2),
+        Row("u", "test", Match((), "d"), "no", 3),
+    ]
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"text": "post", "label": "post"}, {"label": "text"}, {"text": "a", "labels": "a, b"},
+        {"labels": "a,a"}, {"text": "post", "user": "post"},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_column_is_for_one_field(columns):
+    with pytest.raises(DataError, match=r"the column '.*' is for .* and for .*; name another"):
+        Columns(**columns)
+    assert Columns(text="label", label="text").renamed() == {"text": "label", "label": "text"}
+
+
+@pytest.mark.parametrize(
+    ("header", "cells", "columns", "message"),
+    [
+        (("post", "label"), ("a", 1), Columns(), "no column 'text'; its columns are post, label;"),
+        (("text", "y"), ("a", 1), Columns(), "no column 'label'"),
+        (("text", "label"), ("a", 1), Columns(user="who"), "no column 'who'"),
+        (("text", "label"), ("a", 1), Columns(), "none of 0 users has 12 labelled documents"),
+        (("text", "label"), ("a",), Columns(), "line 2: has 1 cell, but the header has 2"),
+        (("text", "label", "text"), ("a", 1, "b"), Columns(), "has several columns 'text'"),
+        ((), (), Columns(), "is empty"),
+        (("text", "label"), ("a", 1, 2), Columns(), "line 2: has 3 cells, but the header has 2"),
+        (("text", "label"), ("", 1), Columns(), "line 2: has no text"),
+        (("text", "label", "split"), ("a", 1, "dev"), Columns(), "line 2: split must be"),
+        (("text", "label", "s"), ("a", 1, "dev"), Columns(split="s"), "split is the column 's'"),
+        (
+            ("history", "candidate", "label"),
+            ("a", "b", 1),
+            Columns(),
+            "line 2: history must be a JSON",
+        ),
+    ],
+)
+def test_unusable_tables_are_rejected(tmp_path, header, cells, columns, message):
+    with pytest.raises(DataError, match=message):
+        file_rows(write(tmp_path / "x.csv", [cells], header), columns)
+
+
+def test_files_without_a_table_are_rejected(tmp_path):
+    for data in (b"", b"\xff\xfe", b"\0"):
+        (tmp_path / "x.csv").write_bytes(data)
+        with pytest.raises(DataError):
+            file_rows(tmp_path / "x.csv")
+    (tmp_path / "x.csv").write_text('text,label\n\na,1\n"b,1\nc,1\n')
+    with pytest.raises(RowError, match="line 4: no valid row of a table: unexpected end"):
+        file_rows(tmp_path / "x.csv")
+    (tmp_path / "x.xlsx").write_text("[")
+    with pytest.raises(RowError, match=r"line 1: not JSON .* is read as JSON Lines"):
+        file_rows(tmp_path / "x.xlsx")
+
+
+def test_the_error_of_a_wrong_csv_format_says_how_to_save_it(tmp_path):
+    path = tmp_path / "posts.csv"
+    path.write_text("post;label\na;1\n")
+    for read in (file_rows, lambda path: file_rows(path, Columns(text="post"))):
+        with pytest.raises(DataError, match=r"one column, 'post;label': cells of a \.csv file"):
+            read(path)
+    path.write_bytes("post,label\na,1\ncaf\u00e9,0\n".encode("cp1252"))
+    for read in (column_names, lambda path: file_rows(path, Columns(text="post"))):
+        with pytest.raises(RowError, match="line 3: byte 4 is not UTF-8; save the file as UTF-8"):
+            read(path)
+
+
+def test_public_rows_are_required_besides_devices(tmp_path):
+    rows = [(f"post {number}", number % 2, "u0", "") for number in range(30)]
+    with pytest.raises(DataError, match="1 of 1 users play devices, and no labelled row is left"):
+        file_rows(write(tmp_path / "x.csv", rows), COLUMNS)
+    same_labels = [(post, 4, user, "") for post, _, user, _ in rows]
+    with pytest.raises(DataError, match="none of 1 user has 12 labelled documents with two lab"):
+        file_rows(write(tmp_path / "x.csv", same_labels), COLUMNS)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (("1", "2"), None),
+        (("a", "b", "1", "2"), None),
+        (("1", "2", "3"), "3 numbers from 1 to 3 are used as classes"),
+        (("1.0", "2.5", "3", "n/a"), "beside 'n/a' are used as classes.*all are numbers"),
+    ],
+)
+def test_numbers_used_as_classes_are_reported(names, message):
+    assert re.search(message or "^$", numbers_as_classes(names, "x.csv"))
+
+
+def test_decimal_commas_are_rejected():
+    with pytest.raises(DataError, match=r"0\.5 4\.5 uses them .* a point \('4,5' has a comma"):
+        numbers_as_classes(("4,5", "1", "0.5"), "x.csv")
+
+
+def test_the_command_reads_a_table(tmp_path):
+    path = write(tmp_path / "posts.csv", posts(each=60))
+    command = ("--old", "glove", "--new", "glove", "--data", path)
+    values = done(*command, "--text", "post", "--label", "hateful", "--user", "annotator")
+    assert len(values["users"]) == 2 and "no splits: 2 of 8" in values["data"]
+    fails(run(*command), "--text")
