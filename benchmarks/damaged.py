@@ -93,8 +93,8 @@ def use(path: Path, folder: Path, states: list[str], draw: random.Random, outcom
     (device,) = opened
 
     def predict() -> None:
-        probabilities = device.predict(PROBES)
-        device.decide(PROBES)
+        probabilities = device.predict_proba(PROBES)
+        device.predict(PROBES)
         if not (np.isfinite(probabilities).all() and np.allclose(probabilities.sum(axis=1), 1)):
             raise ArithmeticError(f"predictions are no probabilities: {probabilities[:2]}")
 
@@ -136,7 +136,7 @@ def repair(path: Path, folder: Path, examples: set[str], damage: str, outcome: O
         with fala.Device.open(path) as device:
             rescued = set(examples_of(device))
             outcome.shares = {"repaired": 1.0, "rescued": len(rescued & examples) / len(examples)}
-            if not np.isfinite(device.predict(PROBES)).all():
+            if not np.isfinite(device.predict_proba(PROBES)).all():
                 raise ArithmeticError("a prediction is not finite after a repair")
             if not reports[0].problems and rescued != examples and not damage.startswith(UNSEEN):
                 raise ArithmeticError("examples changed, and the repair names no problem")

@@ -75,7 +75,7 @@ def write_ort(path: Path, release: Path) -> None:
 
 def predict(device: fala.Device, text: str) -> None:
     """Predict one text."""
-    if not np.isfinite(device.predict([text])).all():
+    if not np.isfinite(device.predict_proba([text])).all():
         raise ArithmeticError(f"the prediction of {text!r:.40} is not finite")
 
 
@@ -88,12 +88,12 @@ def offer(folder: Path, releases: Mapping[str, Path], seed: str, say: Say) -> No
         outcome = Outcome(f"{seed}: {damage}", "installed")
         shutil.copytree(folder / "learned", home)
         with fala.Device.open(home) as device:
-            before = device.predict(EDGE_CASES)
+            before = device.predict_proba(EDGE_CASES)
             if outcome.step("replace", lambda: device.replace(path, fala.Budget(4))):
                 for text in EDGE_CASES:
                     if not outcome.step("predict", partial(predict, device, text)):
                         outcome.wrong = outcome.wrong or f"installed, and {outcome.result}"
-            elif not np.array_equal(device.predict(EDGE_CASES), before):
+            elif not np.array_equal(device.predict_proba(EDGE_CASES), before):
                 outcome.wrong = "rejected, but the device's predictions have changed"
         outcome.send(say)
 

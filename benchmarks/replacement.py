@@ -116,7 +116,7 @@ def prediction_ratio(device: fala.Device, peer: Backbone, texts: Sequence[str]) 
     ratios = []
     for text in texts:
         calls = {
-            "device": lambda: device.predict([text]),  # noqa: B023
+            "device": lambda: device.predict_proba([text]),  # noqa: B023
             "peer": lambda: peer.encode([text]),  # noqa: B023
         }
         timings = in_turns(calls, 1, warm=True)

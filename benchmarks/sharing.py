@@ -89,7 +89,7 @@ def do(
     elif method == "forget":
         # An example of this call, so that no acknowledged one is deleted.
         device.forget(device.remember([text]))
-    elif not np.isfinite(device.predict(draw.choices(texts(), k=5))).all():
+    elif not np.isfinite(device.predict_proba(draw.choices(texts(), k=5))).all():
         raise ValueError("a prediction is not finite")
 
 
@@ -150,7 +150,7 @@ def check(folder: Path, journals: list[Path], counts: Counter[str]) -> list[str]
             if lost := acknowledged - labelled:
                 wrong.append(f"{len(lost)} of {len(acknowledged)} acknowledged examples are lost")
             for _ in range(2):
-                if not np.isfinite(device.predict(texts()[:5])).all():
+                if not np.isfinite(device.predict_proba(texts()[:5])).all():
                     wrong.append("a prediction is not finite")
                 if device.can_roll_back:
                     device.rollback()

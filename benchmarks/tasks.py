@@ -71,7 +71,7 @@ def make(
             device.load_adapter(file)
             embeddings = encoder.encode([TEXT], fala.Bundle.open(file).state())
             expected = head.vendor_model().probabilities(embeddings)
-            wrong += not np.array_equal(expected, device.predict([TEXT], adapter=name))
+            wrong += not np.array_equal(expected, device.predict_proba([TEXT], adapter=name))
             labels = [str((at + number) % 2) for number in range(len(LEARNED))]
             device.learn(LEARNED, labels, adapter=name)
     say(wrong)
@@ -83,10 +83,10 @@ def memory(folder: Path, names: list[str], say: Say) -> None:
         importlib.import_module(library)
     before = resident()
     with fala.Device.open(folder) as device:
-        device.predict([TEXT])
+        device.predict_proba([TEXT])
         say(resident() - before)
         for name in names:
-            device.predict([TEXT], adapter=name)
+            device.predict_proba([TEXT], adapter=name)
         say(resident() - before)
 
 
@@ -98,7 +98,7 @@ def switches(folder: Path, names: list[str], repeats: int, say: Say) -> None:
         def predict(step: int) -> None:
             nonlocal turn
             turn += step
-            device.predict([TEXT], adapter=names[turn % len(names)])
+            device.predict_proba([TEXT], adapter=names[turn % len(names)])
 
         for _ in names:
             predict(1)

@@ -82,7 +82,7 @@ class Run:
     def predict(self, _: random.Random) -> str:
         """One prediction, compared with its model."""
         before = self.model()
-        probabilities = self.device.predict(PROBES)[:, 1]
+        probabilities = self.device.predict_proba(PROBES)[:, 1]
         after = self.model()
         logits = np.log(probabilities) - np.log1p(-probabilities)
         candidates = [before, after] if before is after else self.models[::-1]
@@ -93,7 +93,7 @@ class Run:
     def decide(self, _: random.Random) -> str:
         """One decision, compared with its model if that has not changed."""
         model, threshold = self.model(), self.device.threshold
-        decided = self.device.decide(PROBES)
+        decided = self.device.predict(PROBES)
         if self.model() is model and self.device.threshold == threshold:
             margin = self.logits_of(model) - threshold
             positions = np.array([model.head.labels.index(label) for label in decided])
@@ -160,10 +160,10 @@ class Run:
         stored = {str(each.example) for each in self.device.examples()}
         if stored != valid:
             self.wrong.append(f"{len(valid - stored)} examples lost, {len(stored - valid)} extra")
-        probabilities = self.device.predict(PROBES)
+        probabilities = self.device.predict_proba(PROBES)
         self.device.close()
         with fala.Device.open(self.folder) as device:
-            if np.abs(device.predict(PROBES) - probabilities).max() > TOLERANCE:
+            if np.abs(device.predict_proba(PROBES) - probabilities).max() > TOLERANCE:
                 self.wrong.append("other predictions after the folder was opened again")
 
 

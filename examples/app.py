@@ -43,15 +43,17 @@ def main(folder):
     texts, bad = sentences(FRIENDLY + RUDE), ("vile", "Nobody", "neighbour")  # to this user
     labels = ["rude" if any(word in text for word in bad) else "fine" for text in texts]
     with fala.Device.create(folder / "device", old) as device:
-        print(f"{device.name}: learned from {device.learn(texts, labels).labelled} labelled texts")
+        print(
+            f"{device.backbone}: learned from {device.learn(texts, labels).labelled} labelled texts"
+        )
         report = device.replace(new, fala.Budget(forward_passes=0))
         print(f"{report.old} -> {report.new}: {report.decision} model, {report.reason}")
         later = device.refine(fala.Budget(forward_passes=20)).forward_passes  # in idle time
         print(f"{report.forward_passes} forward passes, then {later}")
         for question in ("The book in the shop is garbage.", "Nobody wants you in our street."):
-            print(f"{device.decide([question])[0]}: {question}")
+            print(f"{device.predict([question])[0]}: {question}")
         device.rollback()
-        print(f"rolled back to {device.name}")
+        print(f"rolled back to {device.backbone}")
 
 
 if __name__ == "__main__":

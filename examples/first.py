@@ -25,7 +25,7 @@ unseen = ["The senate will vote on the tax law", "The actor was great in that fi
 
 def unwelcome(device):
     """Probabilities of the label 1."""
-    return device.predict(unseen)[:, 1].round(2)
+    return device.predict_proba(unseen)[:, 1].round(2)
 
 
 device = fala.Device.create(tempfile.mkdtemp(), glove)

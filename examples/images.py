@@ -67,7 +67,7 @@ def main(folder):
 
     def ranks(device):
         """The area under the ROC curve of unseen images, by this user's taste."""
-        return roc_auc_score(likes[test], device.predict(keys[test])[:, 1])
+        return roc_auc_score(likes[test], device.predict_proba(keys[test])[:, 1])
 
     with fala.Device.create(folder / "vendor", folder / "new.fala", encoder=encoders) as device:
         print(f"the vendor's new model: {ranks(device):.3f}")

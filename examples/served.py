@@ -63,12 +63,12 @@ def main(folder):
             device = fala.Device.create(folder / "device", folder / "served.fala", encoder=encoder)
             with device:
                 device.learn(["you absolute clown", "lovely film"], [1, 0])
-                print(device.decide(["what a clown", "a lovely day"]))
+                print(device.predict(["what a clown", "a lovely day"]).tolist())
         finally:
             server.terminate()
     with fala.Device.open(folder / "device", encoder=encoder) as device:
         try:
-            device.predict(["nobody serves any more"])
+            device.predict_proba(["nobody serves any more"])
         except fala.EncoderError as error:
             print(error)
         print(len(list(device.examples())), "examples are kept")

@@ -18,7 +18,7 @@ class App:
 
     def hide(self, message):
         """Whether a message is hidden."""
-        return self.device.decide([message]) == ["rude"]
+        return self.device.predict([message]) == ["rude"]
 
     def label(self, message, label):
         """Learn the user's label, and thank the user."""

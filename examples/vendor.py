@@ -46,7 +46,7 @@ def main(folder):
     print(f"{manifest.task} with labels {', '.join(manifest.labels)}; {manifest.details['head']}")
     with fala.Device.create(folder / "device", path) as device:
         for text in ("The soup is wonderful.", "The cellar is dreadful."):
-            label = device.labels[device.predict([text])[0].argmax()]
+            label = device.labels[device.predict_proba([text])[0].argmax()]
             print(f"a new device says {label}: {text}")
 
 

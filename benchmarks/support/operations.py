@@ -74,7 +74,9 @@ class Operation:
 
 def state_of(device: fala.Device) -> str:
     """A digest of a device's predictions: equal if every bit is."""
-    return hashlib.sha256(device.name.encode() + device.predict(PROBES).tobytes()).hexdigest()
+    return hashlib.sha256(
+        device.backbone.encode() + device.predict_proba(PROBES).tobytes()
+    ).hexdigest()
 
 
 def examples_of(device: fala.Device) -> dict[str, str]:

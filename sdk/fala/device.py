@@ -41,7 +41,7 @@ from fala.files import path_of
 from fala.model.active import ActiveModel
 from fala.model.heads import PersonalModel
 from fala.model.links import Label, Tags
-from fala.personal.adapters import adapter_info, load
+from fala.personal.adapters import LoadedAdapters, load
 from fala.personal.budget import Budget, Progress
 from fala.personal.compare import Accept, compare_with_previous
 from fala.personal.learn import Learner
@@ -90,7 +90,7 @@ class Device:
         >>> texts = ["buy my coins now", "you absolute clown", "a lovely match", "a good soup"]
         >>> device.learn(texts, [1, 1, 0, 0]).labelled
         4
-        >>> device.decide(["buy my soup, clown", "the lovely soup"])
+        >>> device.predict(["buy my soup, clown", "the lovely soup"]).tolist()
         ['1', '0']
 
         The examples of the methods continue with this device.
@@ -125,7 +125,7 @@ class Device:
         Args:
             path: A folder that does not exist, is empty, or was never finished.
             bundle: The release's file; it is copied.
-            positive: Of two labels, the one for whose F1 ``decide`` chooses its threshold; None
+            positive: Of two labels, the one for whose F1 ``predict`` chooses its threshold; None
                 takes the release's second.
             trust: The vendor's key, which must have signed the release; see ``replace``.
             key: Returns 32 bytes. Texts, labels, embeddings, logits and weights are encrypted on
@@ -163,7 +163,7 @@ class Device:
             encoders=Encoders(encoder),
         )  # fmt: skip
         device = cls(opened)
-        _log.info("%s: created with %s", opened.path, device.name)
+        _log.info("%s: created with %s", opened.path, device.backbone)
         return device
 
     @classmethod
@@ -330,14 +330,14 @@ class Device:
             count, labelled = self._folder.store.examples.counts()
             kind = "the vendor's model" if self.model.is_vendor else "a personal model"
             return (
-                f"<Device {self._folder.path}: {self.task} on {self.name} with {kind}, "
+                f"<Device {self._folder.path}: {self.task} on {self.backbone} with {kind}, "
                 f"{counted(count, 'example')}, {labelled} labelled>"
             )
         except DeviceError as error:
             return f"<Device {self._folder.path}: {error}>"
 
     @property
-    def name(self) -> str:
+    def backbone(self) -> str:
         """The installed backbone's name."""
         return Task(self._folder).active.bundle.manifest.name
 
@@ -356,7 +356,7 @@ class Device:
 
     @property
     def positive(self) -> str:
-        """Of two labels, the one whose F1 the threshold of ``decide`` maximizes.
+        """Of two labels, the one whose F1 the threshold of ``predict`` maximizes.
 
         Raises:
             DataError: There are tags, or a rating.
@@ -371,7 +371,7 @@ class Device:
 
     @property
     def threshold(self) -> float:
-        """The logit above which ``decide`` decides for the second of two labels.
+        """The logit above which ``predict`` decides for the second of two labels.
 
         Raises:
             UsageError: There are tags, which have one each, or a rating, which has none.
@@ -382,7 +382,7 @@ class Device:
 
     @property
     def thresholds(self) -> dict[str, float]:
-        """The logit above which ``decide`` decides for each tag; of two labels for the second."""
+        """The logit above which ``predict`` decides for each tag; of two labels for the second."""
         return Task(self._folder).active.active_model.thresholds()
 
     @property
@@ -400,30 +400,8 @@ class Device:
         """Why the device fell back from its last release, which failed its trial; or None."""
         return self._folder.store.settings.fell_back()
 
-    def predict(
-        self, examples: Iterable[Example], *, adapter: str | None = None
-    ) -> NDArray[np.float64]:
-        """Probabilities of every label or tag, or values of a rating, by the personal model.
-
-        Args:
-            examples: n texts for a classifier, ``Match`` objects for a matcher.
-            adapter: The task, by its adapter's name; None is the device's own.
-
-        Returns:
-            Shape (n, number of labels), each row's sum 1 except for tags; of a rating values, (n,).
-
-        Raises:
-            DataError: If an example is not of the task's kind.
-            UnknownAdapterError: No adapter of this name is loaded.
-
-        Examples:
-            >>> device.predict(["a lovely soup"]).round(1)
-            array([[0.9, 0.1]])
-        """
-        return self._ask(examples, ActiveModel.answers, adapter)
-
-    def decide(self, examples: Iterable[Example], *, adapter: str | None = None) -> list[Any]:
-        """The label of every example, by the user's own threshold; or the set of its tags.
+    def predict(self, examples: Iterable[Example], *, adapter: str | None = None) -> NDArray[Any]:
+        """The label of every example, by the user's own threshold; or its tags, or a rating.
 
         With two labels the threshold maximizes the expected F1 of ``positive`` on the labelled and
         on public examples. With more labels, or without any such example, the result is the most
@@ -431,21 +409,44 @@ class Device:
 
         Args:
             examples: n texts for a classifier, ``Match`` objects for a matcher.
-            adapter: See ``predict``.
+            adapter: The task, by its adapter's name; None is the device's own.
 
         Returns:
-            n names of labels; of tags n sets of names, as frozensets.
+            Shape (n,): names of labels; of tags frozensets of names; of a rating values.
 
         Raises:
             DataError: If an example is not of the task's kind.
-            UsageError: The labels are ratings: ``predict`` returns their values.
             UnknownAdapterError: No adapter of this name is loaded.
 
         Examples:
-            >>> device.decide(["buy my soup, clown"])
-            ['1']
+            >>> device.predict(["buy my soup, clown"])
+            array(['1'], dtype='<U1')
         """
-        return list(self._ask(examples, ActiveModel.decide, adapter))
+        return self._ask(examples, ActiveModel.predict, adapter)
+
+    def predict_proba(
+        self, examples: Iterable[Example], *, adapter: str | None = None
+    ) -> NDArray[np.float64]:
+        """Probabilities of every label or tag, by the personal model.
+
+        Args:
+            examples: n texts for a classifier, ``Match`` objects for a matcher.
+            adapter: See ``predict``.
+
+        Returns:
+            Shape (n, number of labels), in the order of ``labels``; each row's sum is 1 except for
+            tags.
+
+        Raises:
+            DataError: If an example is not of the task's kind.
+            UsageError: There is a rating, which has no probabilities.
+            UnknownAdapterError: No adapter of this name is loaded.
+
+        Examples:
+            >>> device.predict_proba(["a lovely soup"]).round(1)
+            array([[0.9, 0.1]])
+        """
+        return self._ask(examples, ActiveModel.predict_proba, adapter)
 
     def rank(
         self,
@@ -487,7 +488,7 @@ class Device:
         if not examples:
             return []
         z = self._ask(examples, ActiveModel.logits, adapter)
-        values = head.link.answers(z).reshape(len(z), -1)[:, column]
+        values = head.link.values(z)[:, column]
         best = np.argsort(-head.link.order(z)[:, column], kind="stable")[:most]
         return [(texts_of(examples[row])[0], float(values[row])) for row in best]
 
@@ -821,7 +822,7 @@ class Device:
 
     def _replace(self, path: Path, terms: Terms, run: Run) -> Report:
         self._learner().ready()
-        old = self.name
+        old = self.backbone
         replaced = replace(self._folder, path, run, terms)
         prompted = try_prompt(self._folder, run, replaced.passes_left) if terms.prompt else None
         report = replaced_report(old, replaced, run, prompted)
@@ -978,25 +979,20 @@ class Device:
         Examples:
             >>> _ = device.replace(fala_sim.sample_release("bert"), fala.Budget(forward_passes=0))
             >>> device.rollback()
-            >>> device.name
+            >>> device.backbone
             'glove'
         """
         for task in roll_back(self._folder):
             self._learner(task.adapter or None).fit()
-        _log.info("rolled back to %s", self.name)
+        _log.info("rolled back to %s", self.backbone)
 
     @property
-    def adapters(self) -> tuple[str, ...]:
-        """The names of the adapters that are loaded; see ``load_adapter``."""
-        return tuple(self._folder.store.slots.adapters())
+    def adapters(self) -> Mapping[str, AdapterInfo]:
+        """The adapters that are loaded, by name, with the state of their tasks.
 
-    def adapter(self, name: str) -> AdapterInfo:
-        """A loaded adapter's task.
-
-        Raises:
-            UnknownAdapterError: None of this name is loaded.
+        Their names are those of ``adapter=``; see ``load_adapter``.
         """
-        return adapter_info(self._learner(name).task)
+        return LoadedAdapters(self._folder)
 
     def load_adapter(
         self,

@@ -154,8 +154,8 @@ class Report(_InNotebooks):
         comparison: The new model and the one before the replacement, on the same examples; None
             where there is none to compare with.
         bridged: Examples whose input was estimated over a bridge, in the first model.
-        threshold: Logit above which ``Device.decide`` decides for the second of two labels; of tags
-            one each.
+        threshold: Logit above which ``Device.predict`` decides for the second of two labels; of
+            tags one each.
         scores: Of ratings, ``"rmse"`` and ``"rank_correlation"`` (Spearman's) of the active model
             on the user's labels, each left out; empty of labels.
         stopped: Why no more texts were encoded.
@@ -392,8 +392,8 @@ class AdapterInfo:
         name: The adapter's name.
         task: ``"classification"`` or ``"matching"``.
         labels: The labels' names, in the order of the probabilities.
-        positive: Of two labels, the one whose F1 the threshold of ``decide`` maximizes.
-        threshold: The logit above which ``decide`` decides for the second of two labels; of tags
+        positive: Of two labels, the one whose F1 the threshold of ``predict`` maximizes.
+        threshold: The logit above which ``predict`` decides for the second of two labels; of tags
             one each.
         examples: How many examples the task has.
         labelled: How many of them have a label.

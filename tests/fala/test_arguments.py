@@ -107,7 +107,7 @@ def test_budgets_may_be_unlimited(budget, device, releases):
 )  # fmt: skip
 def test_wrong_examples_are_rejected(examples, device):
     before, rows = state(device), [*device.examples()]
-    for call in (device.learn, device.remember, device.predict, device.decide):
+    for call in (device.learn, device.remember, device.predict_proba, device.predict):
         with pytest.raises(DataError):
             call(examples)
     assert same(state(device), before) and [*device.examples()] == rows

@@ -48,64 +48,64 @@ def test_the_life_of_a_device_with_one_replacement(name, tmp_path, releases, enc
         head, backbone = opened.head(), opened.backbone()
         texts = unique_texts(probes)
         inputs = head.inputs(probes, dict(zip(texts, backbone.encode(texts), strict=True)))
-        vendor = device.predict(probes)
+        vendor = device.predict_proba(probes)
         np.testing.assert_array_equal(vendor, head.vendor_model().probabilities(inputs))
         assert device.model.is_vendor
         assert (device.task, device.labels) == (head.task, head.labels)
-        assert device.predict([]).shape == (0, len(head.labels))
+        assert device.predict_proba([]).shape == (0, len(head.labels))
 
         def share():
-            decided = device.predict(examples).argmax(axis=1)
+            decided = device.predict_proba(examples).argmax(axis=1)
             return np.mean([device.labels[i] == y for i, y in zip(decided, labels, strict=True)])
 
         before = share()
         learned = device.learn(examples, labels)
         assert (learned.examples, learned.labelled, learned.fitted) == (len(examples),) * 3
         assert share() > before
-        personal = device.predict(probes)
+        personal = device.predict_proba(probes)
         assert np.abs(personal - vendor).max() > 0.01
         np.testing.assert_allclose(personal.sum(axis=1), 1)
     with Device.open(path) as device:
-        np.testing.assert_array_equal(device.predict(probes), personal)
+        np.testing.assert_array_equal(device.predict_proba(probes), personal)
         assert not device.can_roll_back
 
         report = device.replace(new, Budget(40))
         assert len(encoded) - report.counts.probes == report.forward_passes <= 40
         assert set(report.seconds) >= {"open", "read", "select", "forward", "commit", "total"}
         json.dumps(report.to_dict())
-        replaced = device.predict(probes)
+        replaced = device.predict_proba(probes)
         assert report.decision != "vendor" and not device.model.is_vendor
         # The new model is fitted to labels and old logits together.
         relearned = device.learn(examples[:5], labels[:5])
         assert relearned.fitted >= report.counts.representatives
-        assert np.isfinite(device.predict(probes)).all()
-        after = device.predict(probes)
+        assert np.isfinite(device.predict_proba(probes)).all()
+        after = device.predict_proba(probes)
     with Device.open(path) as device:
-        np.testing.assert_array_equal(device.predict(probes), after)
+        np.testing.assert_array_equal(device.predict_proba(probes), after)
         device.rollback()
-        np.testing.assert_array_equal(device.predict(probes), personal)
+        np.testing.assert_array_equal(device.predict_proba(probes), personal)
     with Device.open(path) as device:
-        np.testing.assert_array_equal(device.predict(probes), personal)
+        np.testing.assert_array_equal(device.predict_proba(probes), personal)
         device.rollback()
-        np.testing.assert_array_equal(device.predict(probes), after)
+        np.testing.assert_array_equal(device.predict_proba(probes), after)
     assert replaced.shape == after.shape
 
 
 def test_learn_with_no_some_and_changed_labels(device):
-    vendor = device.predict(PROBES)
+    vendor = device.predict_proba(PROBES)
     without_labels = device.learn(TEXTS[:10])
     assert (without_labels.examples, without_labels.labelled, without_labels.fitted) == (10, 0, 0)
     assert without_labels.scales == ()
-    np.testing.assert_array_equal(device.predict(PROBES), vendor)
+    np.testing.assert_array_equal(device.predict_proba(PROBES), vendor)
     half_labelled = device.learn(TEXTS[:10], ["1", None] * 5)
     assert (half_labelled.examples, half_labelled.labelled, half_labelled.fitted) == (10, 5, 5)
     # With labels of one class only the weights stay finite.
     assert np.abs(device.model.weight).max() < 1e3
-    assert device.predict(TEXTS[:10:2])[:, 1].mean() > 0.5
+    assert device.predict_proba(TEXTS[:10:2])[:, 1].mean() > 0.5
     # Integers spell labels; a new label replaces the earlier one, None leaves it.
     again = device.learn(TEXTS[:10], [np.int64(0), None] * 5)
     assert (again.examples, again.labelled) == (10, 5)
-    assert device.predict(TEXTS[:10:2])[:, 1].mean() < 0.5
+    assert device.predict_proba(TEXTS[:10:2])[:, 1].mean() < 0.5
     unlabelled = device.learn(TEXTS[:10])
     assert unlabelled.labelled == 5
     assert device.learn([]).examples == 10
@@ -125,16 +125,16 @@ def test_learn_with_no_some_and_changed_labels(device):
     ],
 )
 def test_rejected_examples_are_not_kept(device, examples, labels, message):
-    vendor = device.predict(PROBES)
+    vendor = device.predict_proba(PROBES)
     with pytest.raises(DataError, match=message):
         device.learn(examples, labels)
     assert device.learn([]).examples == 0
-    np.testing.assert_array_equal(device.predict(PROBES), vendor)
+    np.testing.assert_array_equal(device.predict_proba(PROBES), vendor)
 
 
 def test_an_unusable_release_changes_nothing(device, tmp_path, releases):
     device.learn(TEXTS, LABELS)
-    files, p = files_of(tmp_path / "device"), device.predict(PROBES)
+    files, p = files_of(tmp_path / "device"), device.predict_proba(PROBES)
     damaged = tmp_path / "damaged.fala"
     data = bytearray(releases["binary"][1].read_bytes())
     data[len(data) // 2] ^= 1
@@ -151,23 +151,23 @@ def test_an_unusable_release_changes_nothing(device, tmp_path, releases):
         with pytest.raises(error, match=path.name):
             device.replace(path)
         assert files_of(tmp_path / "device") == files
-        np.testing.assert_array_equal(device.predict(PROBES), p)
+        np.testing.assert_array_equal(device.predict_proba(PROBES), p)
         assert not device.can_roll_back
     with Device.open(tmp_path / "device") as again:
-        np.testing.assert_array_equal(again.predict(PROBES), p)
+        np.testing.assert_array_equal(again.predict_proba(PROBES), p)
         assert again.learn([]).examples == len(TEXTS)
 
 
 def test_an_embedding_too_large_refuses_the_release(device, tmp_path, releases, monkeypatch):
     device.learn(TEXTS, LABELS)
-    files, p = files_of(tmp_path / "device"), device.predict(PROBES)
+    files, p = files_of(tmp_path / "device"), device.predict_proba(PROBES)
     original = OnnxEncoder.encode
     with monkeypatch.context() as patch:
         patch.setattr(OnnxEncoder, "encode", lambda self, texts: original(self, texts) * 1e6)
         with pytest.raises(DataError, match="float16"):
             device.replace(releases["binary"][1])
     assert files_of(tmp_path / "device") == files
-    np.testing.assert_array_equal(device.predict(PROBES), p)
+    np.testing.assert_array_equal(device.predict_proba(PROBES), p)
     assert device.replace(releases["binary"][1]).counts.representatives == len(TEXTS)
 
 
@@ -191,7 +191,7 @@ def test_a_chain_keeps_only_the_embeddings_of_its_slots(tmp_path, releases, enco
         assert (first.decision, first.counts.representatives, first.waiting) == ("personal", 40, 50)
         assert provenance("embeddings", "backbone") == set(digests[:2])
         assert len(provenance("logits", "model")) == 2
-        middle = device.predict(PROBES)
+        middle = device.predict_proba(PROBES)
         encoded.clear()
         second = device.replace(newer, Budget(30))
         # Texts that the middle backbone has encoded come first; the others wait.
@@ -202,7 +202,7 @@ def test_a_chain_keeps_only_the_embeddings_of_its_slots(tmp_path, releases, enco
         assert provenance("embeddings", "backbone") == set(digests[1:])
         assert len(files_of(path)) == 2
         device.rollback()
-        np.testing.assert_array_equal(device.predict(PROBES), middle)
+        np.testing.assert_array_equal(device.predict_proba(PROBES), middle)
         assert device.learn([]).fitted == first.counts.representatives
         encoded.clear()
         third = device.replace(newer, Budget(30))
@@ -215,7 +215,7 @@ def test_a_chain_keeps_only_the_embeddings_of_its_slots(tmp_path, releases, enco
         assert (again.examples, again.forward_passes) == (90, 30)
         assert len(files_of(path)) == 2
         device.rollback()
-        np.testing.assert_array_equal(device.predict(PROBES), middle)
+        np.testing.assert_array_equal(device.predict_proba(PROBES), middle)
         device.rollback()
 
 
@@ -223,17 +223,17 @@ def test_a_rollback_to_a_damaged_release_fails(device, tmp_path, releases):
     old, new, _ = releases["binary"]
     (installed,) = (tmp_path / "device" / "bundles").iterdir()
     device.replace(new)
-    p = device.predict(PROBES)
+    p = device.predict_proba(PROBES)
     installed.write_bytes(old.read_bytes()[:-100])
     with pytest.raises(BundleError, match=installed.name):
         device.rollback()
-    np.testing.assert_array_equal(device.predict(PROBES), p)
+    np.testing.assert_array_equal(device.predict_proba(PROBES), p)
     with Device.open(tmp_path / "device") as again:
-        np.testing.assert_array_equal(again.predict(PROBES), p)
+        np.testing.assert_array_equal(again.predict_proba(PROBES), p)
     # Installing the release again repairs it.
     assert device.replace(old).new == "tiny vectors"
     assert installed.read_bytes() == old.read_bytes()
-    device.predict(PROBES)
+    device.predict_proba(PROBES)
 
 
 def test_a_damaged_active_release_is_named(device, tmp_path, releases):
@@ -308,7 +308,7 @@ def test_a_creation_on_a_full_disk_can_be_repeated(tmp_path, releases):
     assert not (tmp_path / "device").exists()
     assert list((tmp_path / "empty").iterdir()) == []
     with Device.create(tmp_path / "begun", release) as device:
-        assert np.isfinite(device.predict(PROBES)).all()
+        assert np.isfinite(device.predict_proba(PROBES)).all()
 
 
 def test_a_damaged_slot_name_is_quoted_briefly(tmp_path, releases):

@@ -86,22 +86,22 @@ def test_a_further_label_counts_at_once_and_is_close_to_a_fit(tmp_path, labels, 
     user_labels = bridged.planted_labels(releases["old"], texts)
     with Device.create(tmp_path / "device", releases["old"]) as device:
         assert device.learn(texts[:240], user_labels[:240]).exact
-        before = device.predict(PROBES)
+        before = device.predict_proba(PROBES)
         report = device.learn(texts[240:243], user_labels[240:243])
         assert not report.exact and report.fitted == 243
-        added = device.predict(PROBES)
+        added = device.predict_proba(PROBES)
         assert np.abs(added - before).max() > 1e-6
         # A label that is changed counts, too, and the old one no longer does.
         opposite = ["1" if user_labels[0] == "0" else "0"]
         assert not device.learn(texts[:1], opposite).exact
-        changed = device.predict(PROBES)
+        changed = device.predict_proba(PROBES)
         assert not device.learn(texts[:1], user_labels[:1]).exact
-        np.testing.assert_allclose(device.predict(PROBES), added, atol=1e-4)
+        np.testing.assert_allclose(device.predict_proba(PROBES), added, atol=1e-4)
         assert np.abs(changed - added).max() > 1e-3
         # A full fit chooses its scales again: the result is close.
         report = device.fit()
         assert report.exact and report.fitted == 243
-        np.testing.assert_allclose(device.predict(PROBES), added, atol=0.02)
+        np.testing.assert_allclose(device.predict_proba(PROBES), added, atol=0.02)
         # Many more at once are fitted with all.
         assert device.learn(texts[243:], user_labels[243:]).exact == (len(texts) - 243 <= 0)
 
@@ -126,9 +126,9 @@ def test_examples_have_ids_labels_and_times(device):
 def test_generators_are_accepted(device, labels):
     report = device.learn((text for text in TEXTS), (label for label in labels))
     assert (report.examples, report.labelled) == (90, 90)
-    shares = device.predict(text for text in PROBES)
-    np.testing.assert_array_equal(shares, device.predict(PROBES))
-    assert device.decide(iter(PROBES)) == device.decide(PROBES)
+    shares = device.predict_proba(text for text in PROBES)
+    np.testing.assert_array_equal(shares, device.predict_proba(PROBES))
+    assert device.predict(iter(PROBES)).tolist() == device.predict(PROBES).tolist()
     assert device.remember(text for text in TEXTS[:2]) == [1, 2]
 
 
@@ -138,7 +138,7 @@ def test_a_repr_describes_the_device(device, tmp_path, labels):
     assert "with a personal model, 90 examples, 90 labelled" in repr(device)
     device.close()
     assert "closed" in repr(device)
-    for call in (device.predict, device.learn):
+    for call in (device.predict_proba, device.learn):
         with pytest.raises(DeviceError, match=r"this device is closed; .* fala\.Device\.open"):
             call(PROBES)
     device.close()
@@ -206,8 +206,9 @@ def test_thresholds_without_labels_come_from_public_logits(tmp_path, releases):
         assert device.threshold == pytest.approx(negative)
     with Device.create(tmp_path / "device", paths["old"]) as device:
         assert device.threshold == pytest.approx(positive)
-        values = device.predict(TEXTS)[:, 1]
-        assert device.decide(TEXTS) == [str(int(p > 1 / (1 + np.exp(-positive)))) for p in values]
+        values = device.predict_proba(TEXTS)[:, 1]
+        above = values > 1 / (1 + np.exp(-positive))
+        assert device.predict(TEXTS).tolist() == [str(int(each)) for each in above]
         ids = device.remember(TEXTS[:6], bridged.planted_labels(releases["old"], TEXTS[:6]))
         device.fit()
         assert device.threshold != pytest.approx(positive)
@@ -234,13 +235,13 @@ def test_the_order_of_a_releases_labels_changes_no_prediction(tmp_path, bridge, 
             device.learn(TEXTS, labels)
             device.replace(release, Budget(30))
             assert device.labels == ("0", "1") and device.positive == "1"
-            results.append((device.predict(PROBES), device.decide(PROBES), device.threshold))
+            results.append((device.predict_proba(PROBES), device.predict(PROBES), device.threshold))
             device.learn(["good film"], ["1"])
-            learned = device.predict(PROBES)
+            learned = device.predict_proba(PROBES)
         with Device.open(tmp_path / release.stem) as device:
-            np.testing.assert_array_equal(device.predict(PROBES), learned)
+            np.testing.assert_array_equal(device.predict_proba(PROBES), learned)
     np.testing.assert_allclose(results[0][0], results[1][0], atol=1e-4)
-    assert results[0][1] == results[1][1]
+    assert results[0][1].tolist() == results[1][1].tolist()
     assert results[0][2] == pytest.approx(results[1][2], abs=1e-4)
 
 
@@ -254,7 +255,7 @@ def test_a_release_may_add_labels_but_not_lose_any(tmp_path, encoded):
         device.learn(TEXTS, user_labels)
         report = device.replace(four["mid"], Budget(60))
         assert device.labels == ("a", "c", "d", "b")
-        assert report.labelled == 60 and device.predict(PROBES).shape == (40, 4)
+        assert report.labelled == 60 and device.predict_proba(PROBES).shape == (40, 4)
         assert device.learn(["good film"], ["b"]).labelled == 91
         with pytest.raises(BundleMismatchError, match="a, c, d"):
             device.replace(three["new"])
@@ -262,7 +263,7 @@ def test_a_release_may_add_labels_but_not_lose_any(tmp_path, encoded):
         device.rollback()
         assert device.labels == ("a", "c", "d")
         assert device.learn(["bad film"], ["d"]).fitted == 91
-        assert device.predict(PROBES).shape == (40, 3)
+        assert device.predict_proba(PROBES).shape == (40, 3)
         device.rollback()
         assert [row.label for row in device.examples(label="b")] == ["b"]
         assert device.fit().fitted == 61  # the label learned there is of a text it has not encoded
@@ -282,6 +283,6 @@ def test_a_release_without_finite_logits_is_not_installed(
         patch.setattr(OnnxEncoder, "encode", lambda self, texts: original(self, texts) * np.nan)
         with pytest.raises(BundleFormatError, match="its logits are not finite on"):
             device.replace(releases["mid"], budget)
-    assert device.name == "old" and same(state(device), before)
+    assert device.backbone == "old" and same(state(device), before)
     assert len(list(Path(tmp_path / "device" / "bundles").iterdir())) == 1
     assert device.replace(releases["mid"], budget).decision == "personal"

@@ -181,7 +181,7 @@ def test_a_rotation_that_fails_changes_nothing(folder, monkeypatch):
             with pytest.raises(DeviceError, match="full"):
                 device.rotate_key(key_2)
         assert len([*device.examples()]) == len(TEXTS)
-        np.testing.assert_array_equal(device.predict(PROBES), device.predict(PROBES))
+        np.testing.assert_array_equal(device.predict_proba(PROBES), device.predict_proba(PROBES))
     assert sql(folder, "SELECT * FROM texts") == before
     Device.open(folder, key=key).close()
 

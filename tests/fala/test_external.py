@@ -102,7 +102,7 @@ def test_replacement_by_an_external_model_and_back(path, releases, external, fun
         device.confirm()
         assert device.replace(releases["new"], Budget(90)).new == "new"
     with Device.open(path) as device:  # no encoder is needed any more
-        device.predict(PROBES)
+        device.predict_proba(PROBES)
 
 
 def test_another_encoder_is_rejected(tmp_path, path, releases, external, functions):
@@ -117,15 +117,15 @@ def test_another_encoder_is_rejected(tmp_path, path, releases, external, functio
             before = state(device)
             with pytest.raises(EncoderError, match="on 16 probes"):
                 device.replace(external["mid"], Budget(0))
-            assert device.name == "old" and same(state(device), before)
+            assert device.backbone == "old" and same(state(device), before)
     with Device.create(tmp_path / "made", external["mid"], encoder=functions) as device:
-        device.predict(PROBES)
+        device.predict_proba(PROBES)
     for missing in (None, {"cloud 2": functions["cloud 2"]}):
         with (
             Device.open(tmp_path / "made", encoder=missing) as device,
             pytest.raises(EncoderError, match=r"encoder=\{'cloud 1': function\}"),
         ):
-            device.predict(PROBES)
+            device.predict_proba(PROBES)
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_a_failing_encoder_loses_nothing(tmp_path, external, functions, labels, 
         before = state(device)
         fails.append(True)
         with pytest.raises(EncoderError, match=why):
-            device.predict(PROBES)
+            device.predict_proba(PROBES)
         with pytest.raises(EncoderError, match=why):
             device.learn(["kept all the same"], ["1"])
         fails.clear()
@@ -172,26 +172,26 @@ def test_items_need_no_encoder(tmp_path, external, functions, labels):
     folder = tmp_path / "items"
     with Device.create(folder, external["mid"]) as device:
         device.learn(items, labels)
-        np.testing.assert_allclose(device.predict(probes), expected[0], atol=1e-6)
+        np.testing.assert_allclose(device.predict_proba(probes), expected[0], atol=1e-6)
         assert embedded(folder, external["mid"]) == set(TEXTS)
         assert device.forget(where=lambda row: row.example == TEXTS[0]) == 1
         with pytest.raises(EncoderError, match=r"^texts and keys .* encoder cloud 1: pass its"):
-            device.predict([*probes, *TEXTS[:3]])
+            device.predict_proba([*probes, *TEXTS[:3]])
     with Device.open(folder) as device:
         with pytest.raises(EncoderError, match=r"encoder=\{'cloud 2'"):
             device.replace(external["new"])  # some texts are to be embedded
-        assert device.name == "cloud 1"
+        assert device.backbone == "cloud 1"
         report = device.replace(external["new"], Budget(0))  # over the bridge
         assert (report.decision, report.new) == ("personal", "cloud 2")
         vectors = functions["cloud 2"](PROBES)
         new = [Item(text, vector) for text, vector in zip(PROBES, vectors, strict=True)]
-        values = device.predict(new)
+        values = device.predict_proba(new)
     with Device.open(folder, encoder=functions) as device:
-        np.testing.assert_allclose(device.predict(PROBES), values, atol=1e-6)
+        np.testing.assert_allclose(device.predict_proba(PROBES), values, atol=1e-6)
         assert device.refine(Budget(20)).forward_passes > 0
         # The vector is of an earlier encoder: the app's function encodes the key.
         old = [Item(item, item.vector, encoder="cloud 1") for item in probes]
-        assert same([device.predict(old)], [device.predict(PROBES)])
+        assert same([device.predict_proba(old)], [device.predict_proba(PROBES)])
         with pytest.raises(DataError, match="has 12 numbers; the release's encoder gives 10"):
             device.learn(items[:1], ["1"])
 
@@ -214,8 +214,8 @@ def test_the_vector_of_an_item_is_kept_with_its_label(
 
 def test_releases_with_a_model_reject_items(device):
     with pytest.raises(DataError, match="old reads texts"):
-        device.predict([Item("key", np.zeros(8))])
-    assert device.predict(TEXTS[:1]).shape == (1, 2)
+        device.predict_proba([Item("key", np.zeros(8))])
+    assert device.predict_proba(TEXTS[:1]).shape == (1, 2)
 
 
 def test_an_item_is_its_key_with_a_vector():

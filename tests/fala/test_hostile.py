@@ -39,12 +39,12 @@ def test_a_hostile_bundle_changes_nothing(kind, vendor, device, tmp_path):
         write_hostile_graph(kind, release, path)
     else:
         write_hostile(kind, release, path, earlier=vendor / "old.fala")
-    before, name = device.predict(["", *TEXTS]), device.name
+    before, name = device.predict_proba(["", *TEXTS]), device.backbone
     with pytest.raises(BundleError) as caught:
         device.replace(path)
     assert str(caught.value).isprintable()
-    assert (device.name, device.can_roll_back) == (name, False)
-    np.testing.assert_array_equal(device.predict(["", *TEXTS]), before)
+    assert (device.backbone, device.can_roll_back) == (name, False)
+    np.testing.assert_array_equal(device.predict_proba(["", *TEXTS]), before)
     # A new device does not read bridges; all others are rejected here, too.
     if not kind.startswith("bridge too"):
         with pytest.raises(BundleError):
@@ -61,13 +61,13 @@ def test_an_older_bridge_must_fit_too(vendor, tmp_path):
     with Device.create(tmp_path / "device", vendor / "old.fala") as device:
         device.learn(TEXTS, ["1", "0", "1", "0"])
         device.replace(tmp_path / "mid.fala")
-        before = device.predict(TEXTS)
+        before = device.predict_proba(TEXTS)
         try:
             device.replace(path)
         except BundleError:
-            np.testing.assert_array_equal(device.predict(TEXTS), before)
+            np.testing.assert_array_equal(device.predict_proba(TEXTS), before)
         else:  # nothing was left to be mapped
-            assert np.isfinite(device.predict(TEXTS)).all()
+            assert np.isfinite(device.predict_proba(TEXTS)).all()
 
 
 def test_write_hostile_rejects_wrong_arguments(vendor, tmp_path):

@@ -89,7 +89,7 @@ def test_matches_without_texts(tmp_path):
         with Device.create(path, releases["old"], keep_text=keep_text) as device:
             device.learn(rows, labels)
             device.replace(releases["mid"], Budget(0))
-            results.append((device.predict(rows), device.model.weight))
+            results.append((device.predict_proba(rows), device.model.weight))
     assert same(*results)
     assert_no_text(tmp_path / "never", TEXTS)
 
@@ -104,7 +104,7 @@ def test_a_replacement_without_a_bridge_reports_missing_texts(tmp_path, unbridge
         assert report.forward_passes == preview.forward_passes == 0
         assert NOT_KEPT in report.sentence and "a bridge" in report.sentence
         assert report.waiting == len(TEXTS) and report.stopped == NOT_KEPT
-        assert same([device.predict(PROBES)], [vendor_of(unbridged["mid"])])
+        assert same([device.predict_proba(PROBES)], [vendor_of(unbridged["mid"])])
         refined = device.refine(Budget(50))
         assert refined.forward_passes == 0 and NOT_KEPT in refined.sentence
         # Texts that are learned again are no new examples.
@@ -136,7 +136,7 @@ def test_ngrams_carry_words_over(tmp_path, worded):
             losses[keep_text] = loss(device, word_releases.TRUTH, word_releases.PROBES)
             models[keep_text] = device.model
             report = device.replace(worded["mid"], Budget(0))
-            p[keep_text] = device.predict(word_releases.PROBES)
+            p[keep_text] = device.predict_proba(word_releases.PROBES)
             assert report.decision == ("vendor" if keep_text == "never" else "personal")
     assert same([p["ngrams"]], [p["always"]])
     # Without n-grams the vendor's weights are only scaled: they depend on no text.

@@ -59,13 +59,13 @@ def test_very_many_labels_are_carried_to_a_new_release(path, fitted):
 def test_a_label_after_opening_is_close_to_a_full_fit(path):
     further = list(range(COUNT, COUNT + 10))
     with Device.open(path) as device:
-        before = device.predict(MANY)
+        before = device.predict_proba(MANY)
         reports = [device.learn([MANY[at]], [LABELS[at]]) for at in further]
         assert [report.exact for report in reports] == [False] * len(further)
         assert reports[-1].fitted == COUNT + 10
-        after = device.predict(MANY)
+        after = device.predict_proba(MANY)
         device.fit()
-        refitted = device.predict(MANY)
+        refitted = device.predict_proba(MANY)
     assert np.abs(after - before).max() > 1e-3
     distance = np.abs(refitted - after)[further].mean()
     assert distance < 0.7 * np.abs(refitted - before)[further].mean()
@@ -73,13 +73,13 @@ def test_a_label_after_opening_is_close_to_a_full_fit(path):
 
 def test_a_label_changed_and_restored_after_opening_has_no_effect(path):
     with Device.open(path) as device:
-        before = device.predict(MANY)
+        before = device.predict_proba(MANY)
         opposite = "1" if LABELS[3] == "0" else "0"
         assert not device.learn([MANY[3]], [opposite]).exact
-        moved = np.abs(device.predict(MANY) - before)
+        moved = np.abs(device.predict_proba(MANY) - before)
         assert moved[3].max() > max(1e-3, 3 * np.median(moved))
         device.learn([MANY[3]], [LABELS[3]])
-        assert np.abs(device.predict(MANY) - before).max() < moved.max() / 5
+        assert np.abs(device.predict_proba(MANY) - before).max() < moved.max() / 5
 
 
 def test_remembered_examples_cause_a_full_fit(path):

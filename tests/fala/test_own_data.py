@@ -111,14 +111,14 @@ def test_erase_deletes_all_data(device, path, releases):
         with pytest.raises(DeviceError):
             [*opened.examples()]
     with pytest.raises(DeviceError, match=r"closed: it was erased; make another with .*create"):
-        device.predict(PROBES)
+        device.predict_proba(PROBES)
     with pytest.raises(DeviceError, match="repaired or erased meanwhile"):
-        second.predict(PROBES)
+        second.predict_proba(PROBES)
     for opened in (device, second):
         opened.close()
     assert not path.exists()
     with Device.create(path, releases["old"]) as again:
-        assert [*again.examples()] == [] and again.predict(PROBES).shape == (len(PROBES), 2)
+        assert [*again.examples()] == [] and again.predict_proba(PROBES).shape == (len(PROBES), 2)
 
 
 def test_erase_keeps_other_files(device, path):

@@ -20,12 +20,12 @@ def test_a_device_learns_pairs_and_keeps_them_over_a_replacement(releases, tmp_p
     path = tmp_path / "device"
     with Device.create(path, releases["old"], keep_text=keep_text) as device:
         device.learn(PAIRS, LABELS)
-        before = device.predict(PROBE_PAIRS)
+        before = device.predict_proba(PROBE_PAIRS)
         swapped = [Pair(pair.b, pair.a) for pair in PROBE_PAIRS]
         # Word vectors do not depend on the order of the segments.
-        np.testing.assert_allclose(device.predict(swapped), before, atol=1e-6)
+        np.testing.assert_allclose(device.predict_proba(swapped), before, atol=1e-6)
         device.replace(releases["mid"])
-        after = device.predict(PROBE_PAIRS)
+        after = device.predict_proba(PROBE_PAIRS)
         assert np.corrcoef(before[:, 1], after[:, 1])[0, 1] > 0.5
         rows = list(device.examples())
         assert [row.label for row in rows] == LABELS
@@ -33,7 +33,7 @@ def test_a_device_learns_pairs_and_keeps_them_over_a_replacement(releases, tmp_p
             assert [row.example for row in rows] == PAIRS
             assert all(isinstance(row.example, Pair) for row in rows)
     with Device.open(path) as device:
-        np.testing.assert_array_equal(device.predict(PROBE_PAIRS), after)
+        np.testing.assert_array_equal(device.predict_proba(PROBE_PAIRS), after)
         assert device.forget(where=lambda row: row.label == "1") == LABELS.count("1")
 
 

@@ -9,7 +9,7 @@ from fala import DataError, Device, Match
 
 
 def test_a_classifier_ranks_by_probability(device):
-    p = device.predict(PROBES)[:, 1]
+    p = device.predict_proba(PROBES)[:, 1]
     ranked = device.rank(PROBES)
     assert [text for text, _ in ranked] == [PROBES[at] for at in np.argsort(-p, kind="stable")]
     np.testing.assert_array_equal([share for _, share in ranked], np.sort(p)[::-1])
@@ -30,7 +30,7 @@ def test_a_matcher_ranks_for_a_history(tmp_path):
     with Device.create(tmp_path / "device", releases["old"]) as device:
         device.learn(examples, bridged.planted_labels(releases["old"], examples))
         history = tuple(TEXTS[:3])
-        p = device.predict([Match(history, text) for text in PROBES])[:, 1]
+        p = device.predict_proba([Match(history, text) for text in PROBES])[:, 1]
         ranked = device.rank(PROBES, history=list(history), top=5)
         assert [text for text, _ in ranked] == [PROBES[at] for at in np.argsort(-p)[:5]]
         other_history = device.rank(PROBES, history=TEXTS[5:8], top=5)
@@ -42,7 +42,7 @@ def test_rank_needs_a_label_of_three(tmp_path):
     with Device.create(tmp_path / "device", releases["old"]) as device:
         with pytest.raises(DataError, match="pass label=, one of a, b, c"):
             device.rank(PROBES)
-        p = device.predict(PROBES)[:, 2]
+        p = device.predict_proba(PROBES)[:, 2]
         assert device.rank(PROBES, label="c")[0] == (PROBES[p.argmax()], p.max())
 
 

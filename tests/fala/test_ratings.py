@@ -46,9 +46,13 @@ def test_a_head_is_fitted_to_numbers(releases):
     """The planted weights are found; the noise is the error on held-out texts."""
     bundle = Bundle.open(releases["new"])
     head = bundle.head()
-    values = head.vendor_model().probabilities(
-        head.inputs(PROBES, dict(zip(PROBES, bundle.backbone().encode(PROBES), strict=True))),
-        head.words(PROBES),
+    (values,) = (
+        head.vendor_model()
+        .probabilities(
+            head.inputs(PROBES, dict(zip(PROBES, bundle.backbone().encode(PROBES), strict=True))),
+            head.words(PROBES),
+        )
+        .T
     )
     truth = np.array(rated.stars_of(PROBES, SHARED))
     assert head.labels == ("stars",)
@@ -74,7 +78,7 @@ def test_rows_of_the_same_example_are_averaged():
     vectors = np.eye(3)[[0, 0, 1, 1, 2, 2] * 10]
     head = fit_head(vectors, [1, 3, 3, 5, 2, 4] * 10, rating=RANGE)
     values = head.vendor_model().probabilities(np.eye(3, dtype=np.float32))
-    np.testing.assert_allclose(values, [2, 4, 3], atol=0.1)
+    np.testing.assert_allclose(values, [[2], [4], [3]], atol=0.1)
     assert 0.9 < head.link.noise < 1.3
 
 
@@ -211,9 +215,9 @@ def test_other_labels_are_rejected(device, label, words):
     assert len(list(device.examples())) == count
 
 
-def test_ratings_have_no_decisions_and_thresholds(device):
-    with pytest.raises(UsageError, match="predict returns stars"):
-        device.decide(PROBES)
+def test_ratings_have_no_probabilities_and_thresholds(device):
+    with pytest.raises(UsageError, match="predict returns its values"):
+        device.predict_proba(PROBES)
     for attribute in ("threshold", "thresholds"):
         with pytest.raises(UsageError, match="a rating has no threshold"):
             getattr(device, attribute)

@@ -37,19 +37,19 @@ def test_a_rollback_ends_a_running_refinement(device, path, releases, other, sta
     device.replace(releases["mid"], Budget(0))
 
     def progress(name, done, total):
-        if name == stage and done and other.name == "mid":
+        if name == stage and done and other.backbone == "mid":
             other.rollback()
 
     report = device.refine(Budget(75), progress=progress)
     # The running batch is kept; no further batch begins.
     passes = 25 if stage == "forward" else 50
     assert (report.stopped, report.forward_passes) == ("another model is active now", passes)
-    assert device.name == other.name == "old"
+    assert device.backbone == other.backbone == "old"
     assert same(state(device), old) and same(state(other), old)
     # Computed embeddings are kept; the refinement resumes there.
     assert len(embedded(path, releases["mid"])) == report.forward_passes
     device.rollback()
-    assert device.name == "mid"
+    assert device.backbone == "mid"
     refine_all(device)
     assert embedded(path, releases["mid"]) == set(TEXTS)
     with Device.open(path) as again:
@@ -90,12 +90,12 @@ def test_a_label_learned_during_a_replacement_counts(device, releases, other):
 
 def test_the_second_of_two_concurrent_replacements_is_rejected(device, releases, other):
     def progress(name, done, total):
-        if name == "commit" and other.name == "old":
+        if name == "commit" and other.backbone == "old":
             other.replace(releases["new"], Budget(0))
 
     with pytest.raises(DeviceChangedError, match="changed meanwhile"):
         device.replace(releases["mid"], Budget(0), progress=progress)
-    assert device.name == other.name == "new"
+    assert device.backbone == other.backbone == "new"
     assert same(state(device), state(other))
 
 
@@ -106,7 +106,7 @@ def test_every_prediction_is_of_one_model(device, releases):
 
     def predict():
         while not stop.is_set():
-            p = device.predict(PROBES)
+            p = device.predict_proba(PROBES)
             if not any(np.array_equal(p, model_p) for model_p in expected):
                 wrong.append(p)
 
@@ -161,8 +161,8 @@ def test_threads_learn_predict_and_roll_back_concurrently(path, releases, labels
 
         def predict():
             for _ in range(60):
-                assert np.isfinite(device.predict(PROBES)).all()
-                assert set(device.decide(PROBES)) <= {"0", "1"}
+                assert np.isfinite(device.predict_proba(PROBES)).all()
+                assert set(device.predict(PROBES)) <= {"0", "1"}
 
         def roll_back():
             for _ in range(4):
@@ -175,9 +175,9 @@ def test_threads_learn_predict_and_roll_back_concurrently(path, releases, labels
         assert not errors
         assert {row.example for row in device.examples(labelled=True)} == {*TEXTS, *added}
         # In any order of calls, the active model was fitted to all labels.
-        before = device.predict(PROBES)
+        before = device.predict_proba(PROBES)
         device.fit()
-        assert np.abs(device.predict(PROBES) - before).mean() < 0.05
+        assert np.abs(device.predict_proba(PROBES) - before).mean() < 0.05
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="a system without forks")
@@ -228,7 +228,7 @@ def test_one_of_several_concurrent_creations_succeeds(tmp_path, releases):
     assert errors.count(None) == 1
     assert all("not empty" in error for error in errors if error is not None)
     with Device.open(tmp_path / "device") as device:
-        assert np.isfinite(device.predict(PROBES)).all()
+        assert np.isfinite(device.predict_proba(PROBES)).all()
 
 
 # Deleted files
@@ -261,6 +261,6 @@ def test_a_call_notices_the_deletion_of_its_release(device, path, releases, monk
             else:
                 arguments = {"predict": (PROBES,), "learn": (["good film"], ["1"])}
                 getattr(reader, operation)(*arguments.get(operation, ()))
-            assert deleted == ["mid"] and reader.name == "old"
-            assert np.isfinite(reader.predict(PROBES)).all()
+            assert deleted == ["mid"] and reader.backbone == "old"
+            assert np.isfinite(reader.predict_proba(PROBES)).all()
             assert examples <= {row.example for row in reader.examples()}

@@ -72,7 +72,7 @@ def test_a_release_that_kills_processes_falls_back(replaced, before, releases, p
     assert stored_trial(replaced).tries == TRIES
     with Device.open(replaced) as device:
         assert same(state(device), before)
-        assert device.name == "old" and not device.on_trial and not device.can_roll_back
+        assert device.backbone == "old" and not device.on_trial and not device.can_roll_back
         assert "3 processes in a row ended" in device.fell_back
         assert "fell back to old" in caplog.text
         with pytest.raises(DeviceError, match="no earlier model"):
@@ -90,9 +90,9 @@ def test_labels_learned_on_trial_count_after_the_fallback(replaced, before):
         device.learn(LATER, ["1", "0", "1", "0"])
     die(replaced)
     with Device.open(replaced) as device:
-        assert not np.array_equal(device.predict(PROBES), before[0])
+        assert not np.array_equal(device.predict_proba(PROBES), before[0])
         values = state(device)
-        assert device.name == "old" and device.fit().labelled == len(TEXTS) + len(LATER)
+        assert device.backbone == "old" and device.fit().labelled == len(TEXTS) + len(LATER)
         for fitted, expected in zip(state(device), values, strict=True):
             np.testing.assert_allclose(fitted, expected, atol=1e-6)
 
@@ -108,11 +108,11 @@ def test_an_attempt_that_its_process_survives_does_not_count(replaced, monkeypat
         patch.setattr(OnnxEncoder, "encode", encode)
         for _ in range(TRIES):
             with pytest.raises(kind):
-                device.predict(PROBES)
+                device.predict_proba(PROBES)
     assert stored_trial(replaced).tries == 0
     with Device.open(replaced) as device:
-        device.predict(PROBES)
-        assert device.name == "mid" and device.on_trial and device.fell_back is None
+        device.predict_proba(PROBES)
+        assert device.backbone == "mid" and device.on_trial and device.fell_back is None
 
 
 def test_concurrent_attempts_count_once(replaced):
@@ -125,8 +125,8 @@ def test_concurrent_attempts_count_once(replaced):
             assert process.stdout.readline() == "waiting\n"
         assert stored_trial(replaced).tries == 1
         with Device.open(replaced) as device:
-            device.predict(PROBES)
-            assert device.name == "mid"
+            device.predict_proba(PROBES)
+            assert device.backbone == "mid"
         assert stored_trial(replaced).tries == 1
     finally:
         for process in waiting:
@@ -135,19 +135,19 @@ def test_concurrent_attempts_count_once(replaced):
             process.stdout.close()
     assert stored_trial(replaced).tries == 1  # that process is dead
     with Device.open(replaced) as device:
-        device.predict(PROBES)
+        device.predict_proba(PROBES)
     assert stored_trial(replaced).tries == 0
 
 
 def test_an_attempt_encodes_edge_cases_texts_and_inputs(replaced, encoded):
     with Device.open(replaced) as device:
-        assert device.name == "mid" and encoded == []
-        device.predict(PROBES)
+        assert device.backbone == "mid" and encoded == []
+        device.predict_proba(PROBES)
         texts = encoded[len(FEW_EDGE_CASES) : 2 * len(FEW_EDGE_CASES)]
         assert encoded[: len(FEW_EDGE_CASES)] == list(FEW_EDGE_CASES) and set(texts) <= set(TEXTS)
         assert encoded[2 * len(FEW_EDGE_CASES) :] == [*PROBES[:FIRST_EXAMPLES], *PROBES]
         encoded.clear()
-        device.predict(PROBES[:1])
+        device.predict_proba(PROBES[:1])
         device.learn(LATER[:1], ["1"])
         assert encoded == [PROBES[0], LATER[0]]
 
@@ -158,7 +158,7 @@ def test_a_damaged_release_on_trial_falls_back_on_opening(replaced, before):
     file.write_bytes(file.read_bytes()[:-200])
     with Device.open(replaced) as device:
         assert same(state(device), before)
-        assert device.name == "old" and file.name in device.fell_back
+        assert device.backbone == "old" and file.name in device.fell_back
 
 
 def test_a_failing_release_falls_back_in_the_same_call(replaced, before, monkeypatch):
@@ -171,8 +171,8 @@ def test_a_failing_release_falls_back_in_the_same_call(replaced, before, monkeyp
 
     monkeypatch.setattr(OnnxEncoder, "encode", encode)
     with Device.open(replaced) as device:
-        assert np.isfinite(device.predict(PROBES[:5])).all() and device.name == "mid"
-        assert np.array_equal(device.predict(PROBES), before[0])
+        assert np.isfinite(device.predict_proba(PROBES[:5])).all() and device.backbone == "mid"
+        assert np.array_equal(device.predict_proba(PROBES), before[0])
         assert device.fell_back == "the model fails on this text"
 
 
@@ -186,10 +186,10 @@ def test_learn_falls_back_too(replaced, monkeypatch):
 
     with Device.open(replaced) as device:
         mid = device.model.head.dimension
-        device.predict(PROBES[:5])
+        device.predict_proba(PROBES[:5])
         monkeypatch.setattr(OnnxEncoder, "encode", encode)
         report = device.learn(LATER, ["1", "0", "1", "0"])
-        assert device.name == "old" and device.fell_back == "the model fails on this text"
+        assert device.backbone == "old" and device.fell_back == "the model fails on this text"
         assert report.labelled == report.fitted == len(TEXTS) + len(LATER)
         assert [row.label for row in device.examples()][-4:] == ["1", "0", "1", "0"]
 
@@ -203,24 +203,24 @@ def test_a_confirmed_release_does_not_fall_back(replaced, monkeypatch):
 
         monkeypatch.setattr(OnnxEncoder, "encode", encode)
         with pytest.raises(BundleFormatError, match="fails on this text"):
-            device.predict(PROBES)
-        assert device.name == "mid" and device.fell_back is None
+            device.predict_proba(PROBES)
+        assert device.backbone == "mid" and device.fell_back is None
 
 
 def test_predictions_confirm_a_release_and_are_counted_in_memory(replaced):
     with Device.open(replaced) as device:
-        device.predict(PROBES[:30])
+        device.predict_proba(PROBES[:30])
         wal = (replaced / "store.sqlite3-wal").read_bytes()
-        device.decide(PROBES[:20])
+        device.predict(PROBES[:20])
         assert (replaced / "store.sqlite3-wal").read_bytes() == wal
         assert stored_trial(replaced).answered == 0
     assert stored_trial(replaced).answered == 50
     with Device.open(replaced) as device:
         for _ in range(PREDICTIONS - 50):
             assert device.on_trial
-            device.predict(PROBES[:1])
+            device.predict_proba(PROBES[:1])
         assert not device.on_trial
-        assert np.isfinite(device.predict(PROBES)).all()
+        assert np.isfinite(device.predict_proba(PROBES)).all()
         assert stored_trial(replaced) is None
     with Device.open(replaced) as device:
         assert not device.on_trial and device.can_roll_back
@@ -228,10 +228,10 @@ def test_predictions_confirm_a_release_and_are_counted_in_memory(replaced):
 
 def test_confirming_in_another_process_ends_the_trial(replaced):
     with Device.open(replaced) as device, Device.open(replaced) as second:
-        device.predict(PROBES)
+        device.predict_proba(PROBES)
         second.confirm()
         assert not device.on_trial
-        device.predict(PROBES * 3)
+        device.predict_proba(PROBES * 3)
         assert not second.on_trial and stored_trial(replaced) is None
 
 
@@ -243,7 +243,7 @@ def test_a_rollback_ends_the_trial_and_a_second_restarts_it(replaced, before):
         device.confirm()  # the previous release is not on trial
     with Device.open(replaced) as device:
         device.rollback()
-        assert device.on_trial and device.name == "mid" and stored_trial(replaced).tries == 0
+        assert device.on_trial and device.backbone == "mid" and stored_trial(replaced).tries == 0
     die(replaced)
     with Device.open(replaced) as device:
         assert same(state(device), before) and device.fell_back and not device.can_roll_back
@@ -264,10 +264,10 @@ def test_a_locked_store_does_not_stop_predictions_on_trial(replaced, monkeypatch
     db = sqlite3.connect(replaced / "store.sqlite3", isolation_level=None)
     with Device.open(replaced) as device:
         db.execute("BEGIN IMMEDIATE")
-        assert np.isfinite(device.predict(PROBES * 3)).all()
+        assert np.isfinite(device.predict_proba(PROBES * 3)).all()
         assert device.on_trial
         db.execute("ROLLBACK")
-        device.predict(PROBES * 3)
+        device.predict_proba(PROBES * 3)
         assert not device.on_trial
     db.close()
 
@@ -276,8 +276,8 @@ def test_a_locked_store_does_not_stop_predictions_on_trial(replaced, monkeypatch
 def test_a_damaged_trial_record_is_ignored(replaced, column):
     sql(replaced, f"UPDATE device SET trial_{column} = x'00'")
     with Device.open(replaced) as device:
-        assert not device.on_trial and device.name == "mid"
-        assert np.isfinite(device.predict(PROBES)).all()
+        assert not device.on_trial and device.backbone == "mid"
+        assert np.isfinite(device.predict_proba(PROBES)).all()
 
 
 def test_a_release_that_cannot_encode_one_text_falls_back(releases, labels, tmp_path):
@@ -293,8 +293,8 @@ def test_a_release_that_cannot_encode_one_text_falls_back(releases, labels, tmp_
     with Device.create(tmp_path / "device", releases["old"]) as device:
         device.learn(["boring film"], ["0"])
         device.learn(*zip(*rows, strict=True))
-        before = device.predict(PROBES)
+        before = device.predict_proba(PROBES)
         with pytest.raises(BundleFormatError, match="NaN"):
             device.replace(path, Budget(90))
-        assert device.name == "old" and not device.on_trial and "NaN" in device.fell_back
-        np.testing.assert_array_equal(device.predict(PROBES), before)
+        assert device.backbone == "old" and not device.on_trial and "NaN" in device.fell_back
+        np.testing.assert_array_equal(device.predict_proba(PROBES), before)

@@ -121,16 +121,16 @@ def life(folder, releases, labels):
     with Device.create(folder, releases["old"]) as device:
         some_labels = [None if at % 5 == 4 else label for at, label in enumerate(labels[:120])]
         device.learn(TEXTS[:120], some_labels)
-        p.append(device.predict(PROBES))
+        p.append(device.predict_proba(PROBES))
         device.replace(releases["mid"], Budget(0))
-        p.append(device.predict(PROBES))
+        p.append(device.predict_proba(PROBES))
         refine_all(device)
         thresholds = device.thresholds
-        p.append(device.predict(PROBES))
+        p.append(device.predict_proba(PROBES))
         device.forget(where=lambda row: row.example in TEXTS[::9])
-        p.append(device.predict(PROBES))
+        p.append(device.predict_proba(PROBES))
         device.rollback()
-        p.append(device.predict(PROBES))
+        p.append(device.predict_proba(PROBES))
     return p, thresholds
 
 
@@ -148,12 +148,12 @@ def test_each_tag_equals_a_device_of_two_labels(tmp_path, plain):
 
 
 def test_sets_are_decided_by_a_threshold_per_tag(device):
-    p, thresholds = device.predict(PROBES), device.thresholds
+    p, thresholds = device.predict_proba(PROBES), device.thresholds
     assert p.shape == (len(PROBES), 3)
     assert np.abs(p.sum(axis=1) - 1).max() > 0.1
     cut = [1 / (1 + np.exp(-thresholds[tag])) for tag in TAGS]
     assert len(set(cut)) == 3
-    decided = device.decide(PROBES)
+    decided = device.predict(PROBES).tolist()
     assert decided == [frozenset(np.array(TAGS)[row]) for row in p > cut]
     right = np.mean(tagged.shares_of(decided) == tagged.shares_of(TRUTH))
     assert right > 0.75
@@ -177,26 +177,26 @@ def test_a_replacement_carries_over_the_tags(tmp_path, device, releases):
     assert loss(device) < 0.9 * of_vendor
     device.refine(Budget(400))
     assert loss(device) < 0.9 * of_vendor
-    before = device.predict(PROBES)
+    before = device.predict_proba(PROBES)
     device.rollback()
     device.rollback()
-    np.testing.assert_array_equal(device.predict(PROBES), before)
+    np.testing.assert_array_equal(device.predict_proba(PROBES), before)
 
 
 def test_reopening_keeps_predictions_thresholds_and_decisions(tmp_path, plain):
     with Device.create(tmp_path / "device", plain["old"]) as device:
         device.learn(TEXTS, OWN)
-        expected = device.predict(PROBES), device.thresholds, device.decide(PROBES)
+        expected = device.predict_proba(PROBES), device.thresholds, device.predict(PROBES).tolist()
     with Device.open(tmp_path / "device") as device:
-        assert same(expected[:1], [device.predict(PROBES)])
-        assert expected[1:] == (device.thresholds, device.decide(PROBES))
+        assert same(expected[:1], [device.predict_proba(PROBES)])
+        assert expected[1:] == (device.thresholds, device.predict(PROBES).tolist())
     assert Device.examine(tmp_path / "device").whole
     # A damaged threshold is reported and repaired.
     sql(tmp_path / "device", "UPDATE slots SET threshold = x'00'")
     assert not Device.examine(tmp_path / "device").whole
     assert Device.repair(tmp_path / "device").whole
     with Device.open(tmp_path / "device") as device:
-        np.testing.assert_allclose(device.predict(PROBES), expected[0], atol=1e-6)
+        np.testing.assert_allclose(device.predict_proba(PROBES), expected[0], atol=1e-6)
 
 
 def test_sets_are_kept_and_exported(device):
@@ -231,7 +231,7 @@ def test_a_label_that_is_no_set_of_tags_is_rejected(device, label, words):
 
 
 def test_candidates_are_ranked_by_a_tag(device):
-    p = device.predict(PROBES)[:, 1]
+    p = device.predict_proba(PROBES)[:, 1]
     assert device.rank(PROBES, label="rude", top=1) == [(PROBES[p.argmax()], p.max())]
     with pytest.raises(DataError, match="pass label=, one of funny, rude, short"):
         device.rank(PROBES)

@@ -66,11 +66,11 @@ def test_logits_are_of_embeddings_and_words(device, path):
     model, backbone = device.model, backbone_of(path)
     inputs, words = backbone.encode(PROBES), model.head.words(PROBES)
     p = model.probabilities(inputs, words)
-    np.testing.assert_allclose(device.predict(PROBES), p, atol=1e-6)
+    np.testing.assert_allclose(device.predict_proba(PROBES), p, atol=1e-6)
     z = (inputs @ model.weight.T + words.times(model.lexical) + model.bias)[:, 0]
     np.testing.assert_allclose(np.log(p[:, 1] / p[:, 0]), z, atol=1e-4)
     decided = ["1" if logit > device.threshold else "0" for logit in z]
-    assert device.decide(PROBES) == decided
+    assert device.predict(PROBES).tolist() == decided
     assert np.mean([label == true for label, true in zip(decided, TRUTH, strict=True)]) > 0.75
 
 
@@ -81,7 +81,7 @@ def test_a_word_that_the_backbone_does_not_know_is_learned(device, path):
     np.testing.assert_array_equal(backbone.encode(with_word), backbone.encode(PROBES))
 
     def gap():
-        return (device.predict(with_word) - device.predict(PROBES))[:, 1].mean()
+        return (device.predict_proba(with_word) - device.predict_proba(PROBES))[:, 1].mean()
 
     before = gap()
     texts = [f"{UNKNOWN} {text}" for text in TEXTS[:60]]
@@ -250,7 +250,7 @@ def test_a_release_with_words_may_add_and_reorder_labels(device, path, tmp_path)
     assert report.decision == "personal"
     assert loss(device, TRUTH, PROBES) < vendor_loss(more["mid"], tmp_path / "vendor")
     device.learn(PROBES[:20], ["2"] * 20)
-    assert device.predict(PROBES[:20])[:, 2].mean() > 0.3
+    assert device.predict_proba(PROBES[:20])[:, 2].mean() > 0.3
     with Device.open(path) as again:
         assert same(state(again), state(device))
 
@@ -285,7 +285,7 @@ def test_a_matcher_learns_the_candidate_and_its_words(path, tmp_path, encoded):
 
 def state_of(device, probes):
     model = device.model
-    return [device.predict(probes), model.weight, model.bias, model.lexical]
+    return [device.predict_proba(probes), model.weight, model.bias, model.lexical]
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def test_devices_of_a_release_of_tags_decide_sets(folder, tmp_path):
     with Device.create(tmp_path / "device", folder / "old.fala") as device:
         device.learn(["goal news", "budget news", "rain news"], [{"sport"}, {"money"}, set()])
         device.replace(folder / "new.fala")
-        assert device.decide(["transfer transfer news"]) == [{"sport", "money"}]
+        assert device.predict(["transfer transfer news"]) == [{"sport", "money"}]
 
 
 def test_train_and_scales_accept_tags_and_prior_rejects_them(folder, tmp_path):

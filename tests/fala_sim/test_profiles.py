@@ -128,8 +128,8 @@ def test_too_little_memory_leaves_the_device_as_it_was(runs):
     assert result["predicted"] is None
     assert result["measured"]["device"]["whole"]
     with fala.Device.open(path / "device") as device:
-        assert device.name == "glove"
-        assert device.predict(TEXTS[:2]).argmax(axis=1).tolist() == [0, 1]
+        assert device.backbone == "glove"
+        assert device.predict_proba(TEXTS[:2]).argmax(axis=1).tolist() == [0, 1]
         # And with enough memory it goes on from there.
         device.learn(["another good film"], ["0"])
 
@@ -146,7 +146,7 @@ def test_too_little_storage_leaves_the_device_as_it_was(runs):
     assert result["outcome"] == "no space"
     assert result["measured"]["device"]["whole"]
     with fala.Device.open(path / "device") as device:
-        assert device.name == "glove"
+        assert device.backbone == "glove"
     assert [file.name for file in (path / "device" / "bundles").iterdir()] != []
     assert len(list((path / "device" / "bundles").iterdir())) == 1
 

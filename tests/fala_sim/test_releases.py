@@ -121,10 +121,10 @@ def test_logits_of_a_replacement_equal_the_devices_predictions(path, tmp_path):
     with Device.create(tmp_path / "device", prepared.old.path) as device:
         device.learn(user.train, user.train_labels)
         device.replace(prepared.shipped.path, Budget(forward_passes=20))
-        shares = device.predict(user.test)[:, 1]
+        shares = device.predict_proba(user.test)[:, 1]
         assert shares == pytest.approx(1 / (1 + np.exp(-logits)), abs=1e-6)
         decisions = np.where(logits > replacement.report.threshold, "1", "0")
-        assert device.decide(user.test) == decisions.tolist()
+        assert device.predict(user.test).tolist() == decisions.tolist()
 
 
 def test_every_budget_has_a_record_with_cost_and_decision(path, tmp_path, monkeypatch):

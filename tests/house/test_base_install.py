@@ -70,10 +70,10 @@ with fala.Device.create(folder / "device", release("glove")) as device:
     device.learn(texts, labels)
     report = device.replace(release("bert"), fala.Budget(10))
     assert report.forward_passes == 10
-    assert device.predict(texts).argmax(axis=1).tolist() == labels
+    assert device.predict_proba(texts).argmax(axis=1).tolist() == labels
 with fala.Device.open(folder / "device") as device:
     device.rollback()
-    assert device.name == "glove"
+    assert device.backbone == "glove"
     print("done")
 """
     assert run(code, tmp_path) == "done\n"

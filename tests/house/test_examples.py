@@ -37,10 +37,10 @@ def test_the_app_learns_replaces_its_backbone_and_predicts(run, tmp_path):
     assert "rude: Nobody wants you in our street." in printed
     assert "rolled back to glove" in printed
     with fala.Device.open(tmp_path / "device") as device:
-        assert device.name == "glove"
+        assert device.backbone == "glove"
         device.rollback()
-        assert device.name == "bert"
-        assert device.predict(["The book is garbage."]).shape == (1, 2)
+        assert device.backbone == "bert"
+        assert device.predict_proba(["The book is garbage."]).shape == (1, 2)
 
 
 def test_the_vendors_release_opens(run, tmp_path):

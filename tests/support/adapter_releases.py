@@ -116,7 +116,7 @@ def labels_of(name):
 def answers(device):
     """What every task answers."""
     return {
-        name: device.predict(PROBES, adapter=name or None) for name in ("", *device.adapters)
+        name: device.predict_proba(PROBES, adapter=name or None) for name in ("", *device.adapters)
     }  # fmt: skip
 
 

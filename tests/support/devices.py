@@ -44,14 +44,14 @@ def vendor_of(release, probes=PROBES):
 
 def loss(device, truth, probes=PROBES):
     """Cross-entropy of a device's probabilities."""
-    p = device.predict(probes)[range(len(probes)), [device.labels.index(y) for y in truth]]
+    p = device.predict_proba(probes)[range(len(probes)), [device.labels.index(y) for y in truth]]
     return -np.log(p).mean()
 
 
 def state(device):
     """All that answers."""
     model = device.model
-    parts = [device.predict(PROBES), model.weight, model.bias, [device.threshold]]
+    parts = [device.predict_proba(PROBES), model.weight, model.bias, [device.threshold]]
     if model.lexical is not None:
         parts.append(model.lexical)
     return [np.asarray(part) for part in parts]

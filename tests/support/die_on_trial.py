@@ -26,7 +26,7 @@ def ask(folder, point, name):
 
     setattr(OnnxEncoder, "__init__" if point == "load" else "encode", die)
     with Device.open(Path(folder)) as device:
-        device.predict(["good film"])
+        device.predict_proba(["good film"])
 
 
 def main(folder, point, name, times):

@@ -18,25 +18,25 @@ TEXTS = [f"good film {number}" for number in range(40)]
 
 def child(folder, inherited, expected):
     try:
-        inherited.predict(TEXTS)
+        inherited.predict_proba(TEXTS)
     except DeviceError as error:
         assert "forked" in str(error), error
     else:
         sys.exit("the inherited device answers")
     inherited.close()
     with Device.open(folder) as own:
-        assert (own.predict(TEXTS) == expected).all()
+        assert (own.predict_proba(TEXTS) == expected).all()
         own.learn(["bad plot"], ["0"])
 
 
 def main(folder):
     device = Device.open(folder)
-    expected = device.predict(TEXTS)
+    expected = device.predict_proba(TEXTS)
     busy = threading.Event()
 
     def predict():
         while not busy.wait(0.001):
-            device.predict(TEXTS)
+            device.predict_proba(TEXTS)
 
     thread = threading.Thread(target=predict)
     thread.start()

@@ -21,7 +21,7 @@ def main(folder, count):
             os.close(go)
             os.read(ready, 1)  # until the parent closes its end
             with Device.open(Path(folder)) as device:
-                answer = device.predict(["good film", "bad plot"])
+                answer = device.predict_proba(["good film", "bad plot"])
                 known = sum(1 for _ in device.examples())
             line = f"{known} {np.round(answer, 5).tolist()}\n"
             os.write(1, line.encode())  # at once: lines do not mix

@@ -58,15 +58,15 @@ def is_new(folder, before, after):
     """Whether a killed device has its prompt; it has it whole, or not at all, and goes on."""
     assert Device.examine(folder).whole
     with Device.open(folder) as device:
-        found = device.predict(TEXTS)
+        found = device.predict_proba(TEXTS)
         new = np.array_equal(found, after)
         assert new or np.array_equal(found, before)
         assert device.on_trial == device.can_roll_back == new
         told = device.refine(Budget(200), prompts="auto").prompt
         assert told.taken != new
-        np.testing.assert_array_equal(device.predict(TEXTS), after)
+        np.testing.assert_array_equal(device.predict_proba(TEXTS), after)
         device.rollback()
-        np.testing.assert_array_equal(device.predict(TEXTS), before)
+        np.testing.assert_array_equal(device.predict_proba(TEXTS), before)
     return new
 
 

@@ -69,5 +69,5 @@ def write_tag(folder, releases, tag):
 
 def loss(device, truth=TRUTH, probes=PROBES):
     """Mean cross-entropy of a device's probabilities of the tags."""
-    p, y = device.predict(probes), shares_of(truth)
+    p, y = device.predict_proba(probes), shares_of(truth)
     return float(-np.log(np.where(y == 1, p, 1 - p)).mean())

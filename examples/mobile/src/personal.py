@@ -51,7 +51,7 @@ class Personal:
 
     def unwelcome(self, posts: list[str]) -> list[float]:
         """The probability that each post is unwelcome to this user."""
-        return [float(row[1]) for row in self.device.predict(posts)]
+        return [float(row[1]) for row in self.device.predict_proba(posts)]
 
     def replace(self, progress: Callable[[str, int, int], object]) -> fala.Report:
         """Install the vendor's new backbone; ``progress`` returns False to stop it."""

@@ -192,7 +192,7 @@ class Truth:
         if isinstance(link, Rating):
             return {"rmse": None, "rank_correlation": None, **link.scores(shares, z)}
         if z.shape[1] > 1 and not isinstance(link, Tags):
-            figures = scores(shares.argmax(axis=1), link.answers(z))
+            figures = scores(shares.argmax(axis=1), link.values(z))
         else:
             if thresholds is None:
                 thresholds = [f1_threshold(logit[:, None]) for logit in z.T]

@@ -33,14 +33,14 @@ def measure(head: Head, rows: Sequence[Row], embeddings: Mapping[str, Vectors]) 
     inputs, words, link = head.inputs(examples, embeddings), head.words(examples), head.link
     z = head.vendor_model().logits(inputs, words).astype(np.float64)
     if link == LABELS:
-        return measure_probabilities(head.labels, rows, link.answers(z))
+        return measure_probabilities(head.labels, rows, link.values(z))
     truth = head.label_shares([row.label for row in rows])
 
     def score(positions: list[int]) -> Mapping[str, float | None]:
         y, logits = truth[positions], z[positions]
         if isinstance(link, Rating):
             return link.scores(y, logits)
-        shares = link.answers(logits)
+        shares = link.values(logits)
         return averaged(
             scores(tag.astype(np.int64), np.column_stack([1 - share, share]))
             for tag, share in zip(y.T, shares.T, strict=True)

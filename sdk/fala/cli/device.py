@@ -100,7 +100,7 @@ def update(
     command is run again.
     """
     with Device.open(folder) as device, device_progress("look") as progress:
-        previous = device.name
+        previous = device.backbone
         try:
             report = device.update(
                 url, root=root, product=product, budget=Budget(budget, seconds), progress=progress,
@@ -108,7 +108,8 @@ def update(
             )  # fmt: skip
         except KeyboardInterrupt:
             click.echo(
-                f"{folder}: {printable(device.name)} is active; run the command again to resume",
+                f"{folder}: {printable(device.backbone)} is active; "
+                "run the command again to resume",
                 err=True,
             )
             raise
@@ -153,9 +154,9 @@ def rollback(folder: Path, as_json: bool) -> None:
 def _changed(folder: Path, change: Callable[[Device], object]) -> tuple[str, bool, str]:
     """Change the active release: its name, whether it was on trial, and the name afterwards."""
     with Device.open(folder) as device:
-        old, on_trial = device.name, device.on_trial
+        old, on_trial = device.backbone, device.on_trial
         change(device)
-        return old, on_trial, device.name
+        return old, on_trial, device.backbone
 
 
 def _print(as_json: bool, values: Mapping[str, Any] | None, lines: Iterable[str]) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fala.backbones import LazyBackbone
 from fala.errors import BundleFormatError, UsageError
@@ -57,14 +59,21 @@ class ActiveModel:
             return self._logits([Match((text,), text) for text in texts])
         return self._logits(list(texts))
 
-    def answers(self, examples: Sequence[Example]) -> Floats:
-        """Probabilities of n examples, (n, number of labels), or values of a rating, (n,)."""
-        return self.model.head.link.answers(self.logits(examples))
-
-    def decide(self, examples: Sequence[Example]) -> Sequence[object]:
-        """The label of every example, by the threshold where there are two; or its set of tags."""
+    def predict(self, examples: Sequence[Example]) -> NDArray[Any]:
+        """The label of every example, by its threshold; or its set of tags, or value, (n,)."""
         head = self.model.head
-        return head.link.decide(self.logits(examples), head.labels, self.threshold)
+        return head.link.predict(self.logits(examples), head.labels, self.threshold)
+
+    def predict_proba(self, examples: Sequence[Example]) -> Floats:
+        """Probabilities of labels or tags, (n, number of labels).
+
+        Raises:
+            UsageError: There is a rating, which has none.
+        """
+        link = self.model.head.link
+        if isinstance(link, Rating):
+            raise UsageError("a rating has no probabilities; predict returns its values")
+        return link.values(self.logits(examples))
 
     def thresholds(self) -> dict[str, float]:
         """The thresholds by tag; of two labels that of the second.

@@ -346,8 +346,8 @@ class PersonalModel:
     def probabilities(
         self, inputs: Vectors, words: SparseRows | None = None
     ) -> NDArray[np.float64]:
-        """Probability of every label or tag, (n, how many), or values, (n,); see ``logits``."""
-        return self.head.link.answers(self.logits(inputs, words))
+        """Probabilities of labels or tags, or values of a rating, (n, number of labels)."""
+        return self.head.link.values(self.logits(inputs, words))
 
 
 def same_arrays(ours: Sequence[NDArray[Any] | None], theirs: Sequence[NDArray[Any] | None]) -> bool:

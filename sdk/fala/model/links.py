@@ -10,12 +10,12 @@ import json
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, SupportsFloat, TypeAlias
+from typing import Any, ClassVar, SupportsFloat, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.errors import BundleFormatError, DataError, UsageError, shown, type_of
+from fala.errors import BundleFormatError, DataError, shown, type_of
 from fala.model.losses import (
     Floats,
     binary_cross_entropy,
@@ -123,21 +123,21 @@ class Labels:
         """Further scores of logits against labels, by name."""
         return {}
 
-    def answers(self, z: NDArray[np.floating]) -> Floats:
-        """Predictions for an app: probabilities (n, number of labels), or values (n,)."""
+    def values(self, z: NDArray[np.floating]) -> Floats:
+        """Probabilities of labels or tags, or values of a rating, (n, number of labels)."""
         return label_probabilities(z)
 
     def order(self, z: NDArray[np.floating]) -> Floats:
         """The keys that candidates are ranked by, (n, number of labels)."""
         return label_probabilities(z)
 
-    def decide(
+    def predict(
         self, z: NDArray[np.floating], labels: Sequence[str], threshold: PerTag
-    ) -> list[str]:
-        """The label of every example."""
+    ) -> NDArray[Any]:
+        """The label of every example, or its set of tags or value, (n,)."""
         with np.errstate(over="ignore"):  # a threshold beyond float32 decides as infinity does
             decided = z[:, 0] > threshold if z.shape[1] == 1 else z.argmax(axis=1)
-        return [labels[int(position)] for position in decided]
+        return np.array(labels)[decided.astype(np.int64)]
 
     def numbers(self, given: Sequence[Label], labels: Sequence[str]) -> Floats:
         """Labels as numbers (n, C), NaN where a label is None.
@@ -252,20 +252,22 @@ class Tags:
         """See ``Labels``."""
         return {}
 
-    def answers(self, z: NDArray[np.floating]) -> Floats:
+    def values(self, z: NDArray[np.floating]) -> Floats:
         """See ``Labels``: they do not sum to 1."""
         return logistic(z.astype(np.float64))
 
     def order(self, z: NDArray[np.floating]) -> Floats:
         """See ``Labels``."""
-        return self.answers(z)
+        return self.values(z)
 
-    def decide(
+    def predict(
         self, z: NDArray[np.floating], labels: Sequence[str], threshold: PerTag
-    ) -> list[frozenset[str]]:
-        """The tags of every example."""
+    ) -> NDArray[Any]:
+        """See ``Labels``: frozensets."""
         names = np.array(labels, dtype=object)
-        return [frozenset(names[row]) for row in z > np.asarray(threshold)]
+        sets = np.empty(len(z), dtype=object)
+        sets[:] = [frozenset(names[row]) for row in z > np.asarray(threshold)]
+        return sets
 
     def numbers(self, given: Sequence[Label], labels: Sequence[str]) -> Floats:
         """See ``Labels``: 1 where an example has a tag, else 0."""
@@ -389,13 +391,13 @@ class Rating:
 
     def classes(self, z: NDArray[np.floating]) -> NDArray[np.int64]:
         """See ``Labels``: steps of the noise within the range."""
-        return np.rint((self.answers(z) - self.low) / self.noise).astype(np.int64)
+        return np.rint((self.values(z)[:, 0] - self.low) / self.noise).astype(np.int64)
 
     def scores(self, y: Floats, z: Floats) -> Mapping[str, float]:
         """See ``Labels``: the root of the mean squared error, and Spearman's rank correlation."""
         if not len(y):
             return {}
-        values, truth = self.answers(z), y[:, 0]
+        values, truth = self.values(z)[:, 0], y[:, 0]
         scores = {"rmse": float(np.sqrt(((values - truth) ** 2).mean()))}
         first, second = (rank - rank.mean() for rank in map(ranks, (values, truth)))
         if first.any() and second.any():
@@ -403,23 +405,19 @@ class Rating:
             scores["rank_correlation"] = float(first @ second) / norm
         return scores
 
-    def answers(self, z: NDArray[np.floating]) -> Floats:
+    def values(self, z: NDArray[np.floating]) -> Floats:
         """See ``Labels``."""
-        return np.clip(z[:, 0].astype(np.float64), self.low, self.high)
+        return np.clip(z.astype(np.float64), self.low, self.high)
 
     def order(self, z: NDArray[np.floating]) -> Floats:
         """See ``Labels``: values beyond the range differ, too."""
         return z.astype(np.float64)
 
-    def decide(
+    def predict(
         self, z: NDArray[np.floating], labels: Sequence[str], threshold: PerTag
-    ) -> list[str]:
-        """See ``Labels``.
-
-        Raises:
-            UsageError: Always.
-        """
-        raise UsageError(f"a rating has no labels to decide for; predict returns {labels[0]}")
+    ) -> NDArray[Any]:
+        """See ``Labels``."""
+        return self.values(z)[:, 0]
 
     def numbers(self, given: Sequence[Label], labels: Sequence[str]) -> Floats:
         """See ``Labels``."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from fala.bundle.manifest import PRODUCT
@@ -107,14 +107,35 @@ def load(
     return load_adapter(folder, bundle, head, name, label)
 
 
-def adapter_info(task: Task) -> AdapterInfo:
-    """The state of a further task, for the app."""
-    active, (count, labelled) = task.active, task.store.examples.counts()
-    head = active.model.head
-    return AdapterInfo(
-        task.adapter, head.task, head.labels, head.labels[task.positive()],
-        active.active_model.threshold, count, labelled, active.model.is_vendor,
-    )  # fmt: skip
+class LoadedAdapters(Mapping[str, AdapterInfo]):
+    """The further tasks of a device by their adapters' names; a state is read when it is asked for.
+
+    Args:
+        folder: The device's folder.
+    """
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+
+    def __getitem__(self, name: str) -> AdapterInfo:
+        if name not in self._names():
+            raise KeyError(name)
+        task = Task(self._folder, name)
+        active, (count, labelled) = task.active, task.store.examples.counts()
+        head = active.model.head
+        return AdapterInfo(
+            name, head.task, head.labels, head.labels[task.positive()],
+            active.active_model.threshold, count, labelled, active.model.is_vendor,
+        )  # fmt: skip
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names())
+
+    def __len__(self) -> int:
+        return len(self._names())
+
+    def _names(self) -> list[str]:
+        return self._folder.store.slots.adapters()
 
 
 def _by_name(paths: Adapters, trust: Trust | None) -> dict[str, tuple[Bundle, Head]]:

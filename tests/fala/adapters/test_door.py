@@ -43,14 +43,14 @@ pytestmark = pytest.mark.slow
 def test_loading_an_adapter_does_not_change_other_tasks(tmp_path, releases):
     with Device.create(tmp_path / "device", releases["old"]) as device:
         device.learn(TEXTS, labels_of(""))
-        expected = {"": device.predict(PROBES)}
+        expected = {"": device.predict_proba(PROBES)}
         for name, path in zip(NAMES, releases["old adapters"], strict=True):
             assert device.load_adapter(path) == name
             assert equal({task: answers(device)[task] for task in expected}, expected)
             device.learn(TEXTS, labels_of(name), adapter=name)
             assert equal({task: answers(device)[task] for task in expected}, expected)
             expected = answers(device)
-        assert device.adapters == ("one", "three", "two")
+        assert tuple(device.adapters) == ("one", "three", "two")
         device.delete_adapter("two")
         del expected["two"]
         assert equal(answers(device), expected)
@@ -65,9 +65,9 @@ def test_an_adapter_without_labels_equals_its_vendors_model(tmp_path, releases):
     with Device.create(tmp_path / "device", releases["old"]) as device:
         name = device.load_adapter(adapter.path, name="my-task", positive="0")
         assert name == "my-task"
-        np.testing.assert_array_equal(device.predict(PROBES, adapter=name), expected)
-        assert np.abs(device.predict(PROBES) - expected).max() > 0.01
-        info = device.adapter(name)
+        np.testing.assert_array_equal(device.predict_proba(PROBES, adapter=name), expected)
+        assert np.abs(device.predict_proba(PROBES) - expected).max() > 0.01
+        info = device.adapters[name]
         assert (info.labels, info.positive, info.is_vendor) == (("0", "1"), "0", True)
         report = device.learn([Pair("good film", "a bad film")], ["1"], adapter=name)
         assert (report.examples, report.labelled) == (1, 1)
@@ -80,19 +80,18 @@ def test_adapter_mistakes_are_rejected(device, releases, tmp_path):
     before = answers(device)
     old, new = releases["old adapters"], releases["new adapters"]
     for call in (
-        lambda: device.predict(["a"], adapter="four"),
+        lambda: device.predict_proba(["a"], adapter="four"),
         lambda: device.learn(["a"], ["1"], adapter="four"),
-        lambda: device.decide(["a"], adapter="four"),
+        lambda: device.predict(["a"], adapter="four"),
         lambda: device.refine(adapter="four"),
         lambda: device.forget([1], adapter="four"),
         lambda: device.examples(adapter="four"),
         lambda: device.delete_adapter("four"),
-        lambda: device.adapter("four"),
     ):
         with pytest.raises(UnknownAdapterError, match="no adapter four"):
             call()
     with pytest.raises(DataError, match="an adapter's name is of a-z"):
-        device.predict(["a"], adapter="../one")
+        device.predict_proba(["a"], adapter="../one")
     with pytest.raises(DataError, match="an adapter's name is of a-z"):
         device.load_adapter(old[0], name="a/b")
     with pytest.raises(DataError, match="there is an adapter one already"):
@@ -139,8 +138,8 @@ def test_tasks_can_be_used_by_threads(folder, releases):
         adapter = name or None
         for text, label in zip(TEXTS[50:53], labels_of(name)[50:53], strict=True):
             device.learn([text], [label], adapter=adapter)
-            assert np.isfinite(device.predict(PROBES[:4], adapter=adapter)).all()
-            assert len(device.decide(PROBES[:4], adapter=adapter)) == 4
+            assert np.isfinite(device.predict_proba(PROBES[:4], adapter=adapter)).all()
+            assert len(device.predict(PROBES[:4], adapter=adapter)) == 4
 
     with Device.open(copy) as sequential:
         for name in ("", *NAMES):
@@ -192,14 +191,14 @@ def test_processes_see_each_others_tasks(folder, releases):
         answers(second)
         device.delete_adapter("two")
         with pytest.raises(UnknownAdapterError):
-            second.predict(PROBES, adapter="two")
+            second.predict_proba(PROBES, adapter="two")
         device.load_adapter(releases["old adapters"][1])
-        assert second.adapter("two").examples == 0
+        assert second.adapters["two"].examples == 0
         assert equal(answers(second), answers(device))
         device.replace(releases["new"], adapters=releases["new adapters"])
-        assert second.name == "new encoder" and equal(answers(second), answers(device))
+        assert second.backbone == "new encoder" and equal(answers(second), answers(device))
         second.rollback()
-        assert device.name == "old encoder" and equal(answers(second), answers(device))
+        assert device.backbone == "old encoder" and equal(answers(second), answers(device))
 
 
 def test_every_task_has_its_own_examples(device, folder, tmp_path):
@@ -224,10 +223,10 @@ def test_a_task_forgets_as_if_it_never_learned(folder, device, releases, tmp_pat
     with Device.create(tmp_path / "other", releases["old"]) as reference:
         reference.load_adapter(releases["old adapters"][0])
         reference.learn(TEXTS[1:6], labels_of("one")[1:6], adapter="one")
-        expected = reference.predict(PROBES, adapter="one")
-    np.testing.assert_allclose(device.predict(PROBES, adapter="one"), expected, atol=1e-6)
+        expected = reference.predict_proba(PROBES, adapter="one")
+    np.testing.assert_allclose(device.predict_proba(PROBES, adapter="one"), expected, atol=1e-6)
     device.forget(where=lambda row: True, adapter="one")
-    assert device.adapter("one").is_vendor
+    assert device.adapters["one"].is_vendor
 
 
 def test_deleting_a_task_deletes_its_data(folder, releases):
@@ -279,4 +278,6 @@ def test_extreme_weights_raise_no_warning(number, tmp_path, releases):
         except BundleFormatError as error:
             assert number == 3e38 and "not finite" in str(error)
         else:
-            assert number == 1e30 and np.isfinite(device.predict(TEXTS, adapter="extreme")).all()
+            assert (
+                number == 1e30 and np.isfinite(device.predict_proba(TEXTS, adapter="extreme")).all()
+            )

@@ -40,11 +40,11 @@ def replace(folder, releases):
 def is_new(folder, before, after):
     """Whether all tasks of a killed device are new; they are new, or old, together."""
     with Device.open(folder) as device:
-        assert device.adapters == FURTHER
+        assert tuple(device.adapters) == FURTHER
         p = answers(device)
         new = equal(p, after)
         assert new or equal(p, before)
-        assert device.name == ("new encoder" if new else "old encoder")
+        assert device.backbone == ("new encoder" if new else "old encoder")
         assert device.can_roll_back == new
         if new:
             device.rollback()
@@ -79,7 +79,7 @@ def test_a_killed_load_loads_the_task_or_changes_nothing(prepared, releases, tmp
             p.pop("four", None)
             assert equal(p, before)
             if loaded:
-                assert device.predict(PROBES, adapter="four").shape == (len(PROBES), 2)
+                assert device.predict_proba(PROBES, adapter="four").shape == (len(PROBES), 2)
 
 
 def test_a_killed_deletion_deletes_the_task_or_keeps_it_whole(prepared, tmp_path):

@@ -15,6 +15,7 @@ from tasks import write_task
 LINK = Rating(1, 5, 1.0)
 MATCHES = [Match((one,), other) for one, other in pairwise(TEXTS)]
 #: Examples, labels and probes by task.
+RATED = {"stars", "films"}
 KNOWN = {
     "stars": (TEXTS[:40], [1.0 + at % 5 for at in range(40)], PROBES),
     "films": (MATCHES[:40], [1.5 + at % 4 for at in range(40)], MATCHES[::3]),
@@ -55,8 +56,11 @@ def device(tmp_path, releases):
 
 
 def predictions(device):
-    p = {name: device.predict(probes, adapter=name) for name, (*_, probes) in KNOWN.items()}
-    return {"": device.predict(PROBES), **p}
+    p = {
+        name: (device.predict if name in RATED else device.predict_proba)(probes, adapter=name)
+        for name, (*_, probes) in KNOWN.items()
+    }
+    return {"": device.predict_proba(PROBES), **p}
 
 
 def test_each_kind_has_its_own_predictions_and_labels(device):
@@ -65,11 +69,11 @@ def test_each_kind_has_its_own_predictions_and_labels(device):
     assert p["films"].shape == (len(MATCHES[::3]),)
     assert all(1 <= p[name].min() <= p[name].max() <= 5 for name in ("stars", "films"))
     assert p["marks"].shape == p[""].shape == (len(PROBES), 2)
-    assert isinstance(device.decide(PROBES, adapter="marks")[0], frozenset)
+    assert isinstance(device.predict(PROBES, adapter="marks")[0], frozenset)
     assert device.rank(TEXTS, adapter="films", history=TEXTS[:1], top=1)[0][1] <= 5
-    assert device.adapter("marks").labels == ("a", "b")
-    with pytest.raises(UsageError, match="predict returns stars"):
-        device.decide(PROBES, adapter="stars")
+    assert device.adapters["marks"].labels == ("a", "b")
+    with pytest.raises(UsageError, match="predict returns its values"):
+        device.predict_proba(PROBES, adapter="stars")
     with pytest.raises(DataError, match="a number from 1 to 5"):
         device.learn(TEXTS[:1], ["good"], adapter="stars")
     with pytest.raises(DataError, match="a label is a set of tags"):

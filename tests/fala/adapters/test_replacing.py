@@ -49,7 +49,7 @@ def test_a_replacement_shares_passes_and_a_rollback_is_exact(device, releases, p
     assert one.new == "one on new encoder" and one.decision != "vendor"
     assert json.dumps(report.to_dict())
     after = answers(device)
-    assert device.name == "new encoder" and device.on_trial
+    assert device.backbone == "new encoder" and device.on_trial
     assert not any(np.array_equal(before[name], after[name]) for name in before)
     device.rollback()
     assert equal(answers(device), before)
@@ -74,7 +74,7 @@ def test_the_budget_is_for_all_tasks(device, releases, passes):
     assert sum(each.forward_passes for each in reports) == 20
     assert all(each.counts.representatives > 0 for each in reports)
     refined = device.refine(Budget(10), adapter="three")
-    assert refined.forward_passes == 10 and device.adapter("three").examples == 40
+    assert refined.forward_passes == 10 and device.adapters["three"].examples == 40
 
 
 def write_agreeing(old, new, path):
@@ -94,7 +94,7 @@ def test_a_worse_model_of_any_task_is_rejected(device, releases, tmp_path):
     zeros = {name: np.zeros_like(array) for name, array in make_inputs(1).items()}
     write_adapter(tmp_path / "flat.fala", new, "one", zeros, make_head(), {"config": FORM}, {})
     flat = [tmp_path / "flat.fala", *releases["new adapters"][1:]]
-    p = device.predict(TEXTS, adapter="one")[:, 1]
+    p = device.predict_proba(TEXTS, adapter="one")[:, 1]
     device.learn(TEXTS, (p > np.median(p)).astype(int).tolist(), adapter="one")
     before = answers(device)
     with pytest.raises(WorseModelError, match=r"flat\.fala: worse for this user"):
@@ -106,11 +106,11 @@ def test_an_adapter_may_add_labels(device, releases, tmp_path):
     new = Bundle.open(releases["new"])
     more = write_adapter_for(tmp_path / "more.fala", new, "one", labels=("1", "0", "2"))
     device.replace(new.path, adapters=[more.path, *releases["new adapters"][1:]])
-    assert device.adapter("one").labels == ("0", "1", "2")
+    assert device.adapters["one"].labels == ("0", "1", "2")
     device.learn(["good film"], ["2"], adapter="one")
-    assert device.predict(PROBES, adapter="one").shape == (len(PROBES), 3)
+    assert device.predict_proba(PROBES, adapter="one").shape == (len(PROBES), 3)
     device.rollback()
-    assert device.adapter("one").labels == ("0", "1")
+    assert device.adapters["one"].labels == ("0", "1")
 
 
 def test_an_adapter_that_fits_the_new_release_is_kept(device, releases, tmp_path):
@@ -137,7 +137,7 @@ def test_a_later_adapter_prevents_the_rollback(folder, device, releases, tmp_pat
     device.delete_adapter("three")
     device.learn(["good film"], ["1"], adapter="one")
     device.rollback()
-    assert device.name == "old encoder" and device.adapter("one").examples == 41
+    assert device.backbone == "old encoder" and device.adapters["one"].examples == 41
 
 
 def test_a_damaged_adapter_makes_all_tasks_fall_back(folder, releases):
@@ -149,11 +149,11 @@ def test_a_damaged_adapter_makes_all_tasks_fall_back(folder, releases):
     (folder / "bundles" / f"{new}.fala").write_bytes(b"damaged")
     with Device.open(folder) as device:
         after = answers(device)
-        assert device.name == "old encoder" and new in device.fell_back
+        assert device.backbone == "old encoder" and new in device.fell_back
         assert equal({n: after[n] for n in ("", "one", "two")},
                      {n: before[n] for n in ("", "one", "two")})  # fmt: skip
         # The label of the trial is kept, and counts once the old backbone encodes its text.
-        assert device.adapter("three").examples == 41
+        assert device.adapters["three"].examples == 41
         assert device.refine(adapter="three").forward_passes == 1
         assert not device.can_roll_back
 

@@ -56,7 +56,7 @@ def test_every_form_of_the_key_is_accepted(tmp_path, signed, keys):
     (keys / "raw.pub").write_bytes(raw)
     for number, trust in enumerate([pem, pem.decode(), raw, file, str(file), keys / "raw.pub"]):
         with Device.create(tmp_path / str(number), signed, trust=trust) as device:
-            assert device.name == "tiny vectors"
+            assert device.backbone == "tiny vectors"
             device.replace(signed, trust=trust)
 
 
@@ -149,7 +149,7 @@ def test_a_replacement_checks_the_signature(tmp_path, signed, keys):
     with Device.create(tmp_path / "device", signed, trust=keys / "vendor.pub") as device:
         with pytest.raises(BundleSignatureError, match="not signed"):
             device.replace(new, trust=keys / "vendor.pub")
-        assert device.name == "tiny vectors"
+        assert device.backbone == "tiny vectors"
         sign_file(new, keys / "vendor.pem")
         assert device.replace(new, trust=keys / "vendor.pub").new == "tiny encoder"
 

@@ -74,7 +74,7 @@ def test_an_update_compiles_a_prompt(tmp_path, device_and_vendor):
     with Device.open(path) as device:
         assert device.on_trial
         device.rollback()
-        assert device.name == "old encoder"
+        assert device.backbone == "old encoder"
         with FileServer(vendor.files()) as server:
             with pytest.raises(DataError, match='"off", "auto", not \'on\''):
                 device.update(server.address, root=vendor.root, prompts="on")
@@ -95,7 +95,7 @@ def test_a_worse_release_is_rejected_with_the_option(path, releases, tmp_path):
         options = ("update", path, server.address, "--root", vendor.root)
         assert "contradicts" in failed(*options, "--accept", "better-than-old")
         with Device.open(path) as device:
-            assert device.name == "old"
+            assert device.backbone == "old"
         works(*options)
 
 
@@ -148,4 +148,4 @@ def test_ctrl_c_interrupts_a_download_that_resumes(path, vendor, server):
     (header,) = [value for path, value in server.requests if path == name]
     assert header is not None
     with Device.open(path) as device:
-        assert device.name == "tiny vectors"
+        assert device.backbone == "tiny vectors"

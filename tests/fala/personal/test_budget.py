@@ -89,7 +89,7 @@ def test_without_passes_or_time_the_vendors_model_is_installed(tmp_path, unbridg
         assert report.reason == "the budget allows no representative"
         assert (report.waiting, report.counts.scales, report.threshold) == (len(TEXTS), (), 0.0)
         assert embedded(tmp_path / "device", unbridged["mid"]) == set()
-        np.testing.assert_array_equal(device.predict(PROBES), vendor_of(unbridged["mid"]))
+        np.testing.assert_array_equal(device.predict_proba(PROBES), vendor_of(unbridged["mid"]))
         # Pending texts are encoded when there is time.
         assert device.refine(Budget(40)).decision == "personal"
 
@@ -104,7 +104,7 @@ def test_cancelling_before_the_commit_changes_nothing(device, path, releases, un
     release = (unbridged if stage == "forward" else releases)["mid"]
     with pytest.raises(CancelledError, match="nothing was changed"):
         device.replace(release, progress=lambda name, done, total: name != stage)
-    assert device.name == "old" and same(state(device), before)
+    assert device.backbone == "old" and same(state(device), before)
     assert not device.can_roll_back and len(list((path / "bundles").iterdir())) == 1
     assert device.replace(releases["mid"], Budget(0)).decision == "personal"
 
@@ -130,5 +130,5 @@ def test_an_error_of_the_encoder_is_raised_and_changes_nothing(tmp_path, unbridg
             patch.setattr(OnnxEncoder, "encode", broken)
             with pytest.raises(Exception, match="battery"):
                 device.replace(unbridged["mid"])
-        assert device.name == "old" and same(state(device), before)
-        assert np.isfinite(device.predict(PROBES)).all()
+        assert device.backbone == "old" and same(state(device), before)
+        assert np.isfinite(device.predict_proba(PROBES)).all()

@@ -110,13 +110,13 @@ def test_replacing_by_the_active_release_keeps_the_previous_model(learned, tmp_p
         device.confirm()
         device.replace(releases["mid"])
         # On trial it could fall back to a model that is two replacements old.
-        assert device.name == "mid" and not device.on_trial
+        assert device.backbone == "mid" and not device.on_trial
         new = state(device)
         device.rollback()
         assert same(state(device), old)
         # The same holds for the release that is active after the rollback.
         device.replace(releases["old"])
-        assert device.name == "old"
+        assert device.backbone == "old"
         device.rollback()
         assert same(state(device), new)
 

@@ -19,15 +19,15 @@ def test_unlabelled_documents_keep_the_old_personal_model(device, path, releases
     device.close()
     sql(path, "UPDATE examples SET label = NULL")
     with Device.open(path) as device:
-        before = device.predict(PROBES)
+        before = device.predict_proba(PROBES)
         report = device.replace(releases["mid"], Budget(0))
         assert (report.labelled, report.examples, report.counts.measure) == (0, len(TEXTS), "")
         assert report.decision == "personal" and device.threshold == 0
         # It is nearer to the user's model than the vendor's is.
         vendor = np.abs(vendor_of(releases["mid"]) - before).mean()
-        assert np.abs(device.predict(PROBES) - before).mean() < 0.5 * vendor
+        assert np.abs(device.predict_proba(PROBES) - before).mean() < 0.5 * vendor
         assert device.refine(Budget(30)).forward_passes > 0
-        assert np.abs(device.predict(PROBES) - before).mean() < 0.5 * vendor
+        assert np.abs(device.predict_proba(PROBES) - before).mean() < 0.5 * vendor
         # Labels that are learned later are fitted to beside the old logits.
         report = device.learn(TEXTS[:HALF], ["0", "1", "0"] * 15)
         assert (report.labelled, report.fitted) == (HALF, len(TEXTS))
@@ -51,18 +51,18 @@ def test_little_evidence_leaves_probabilities_finite(
         for passes in (0, 20):
             report = device.replace(releases["mid"], Budget(passes))
             assert report.decision == decision
-            assert np.isfinite(device.predict(PROBES)).all() and -1 < device.threshold <= 0
+            assert np.isfinite(device.predict_proba(PROBES)).all() and -1 < device.threshold <= 0
             # A few labels do not lead to extreme probabilities.
-            assert np.abs(device.predict(PROBES) - vendor_of(releases["mid"])).max() < 0.95
+            assert np.abs(device.predict_proba(PROBES) - vendor_of(releases["mid"])).max() < 0.95
             device.rollback()
         device.rollback()
         # Without evidence no pass is made.
         count = 0 if user_labels is None else len(set(examples))
         assert device.refine(Budget(20)).counts.representatives == count
         device.learn(examples[:1], user_labels and user_labels[:1])
-        assert np.isfinite(device.predict(PROBES)).all()
+        assert np.isfinite(device.predict_proba(PROBES)).all()
         assert device.replace(unbridged["new"], Budget(90)).decision == decision
-        assert np.isfinite(device.predict(PROBES)).all()
+        assert np.isfinite(device.predict_proba(PROBES)).all()
 
 
 def test_word_vectors_that_replace_word_vectors_cost_no_pass(device, path, tmp_path, releases):

@@ -202,7 +202,7 @@ def test_forget_after_a_chain_drops_old_logits_fitted_to_the_example(tmp_path, r
         after = {model for (model,) in sql(tmp_path / "device", "SELECT model FROM logits")}
         # The vendor's own logits may stay: they depend on no example.
         assert len(before & after) <= 1
-        assert np.isfinite(device.predict(PROBES)).all()
+        assert np.isfinite(device.predict_proba(PROBES)).all()
 
 
 def test_forgetting_everything_activates_the_vendors_model(device, path, releases):
@@ -210,7 +210,7 @@ def test_forgetting_everything_activates_the_vendors_model(device, path, release
     assert device.forget([]) == device.forget([10_000]) == 0
     assert device.forget(where=lambda row: True) == len(TEXTS)
     assert [*device.examples()] == [] and embedded(path, releases["mid"]) == set()
-    np.testing.assert_array_equal(device.predict(PROBES), vendor_of(releases["mid"]))
+    np.testing.assert_array_equal(device.predict_proba(PROBES), vendor_of(releases["mid"]))
     device.rollback()
     assert device.model.is_vendor and device.threshold == 0
 
@@ -237,7 +237,7 @@ def test_forget_matches(tmp_path):
         probes = [Match((TEXTS[0], TEXTS[1]), text) for text in PROBES]
         for _ in range(2):
             np.testing.assert_allclose(
-                device.predict(probes), reference.predict(probes), atol=TOLERANCE
+                device.predict_proba(probes), reference.predict_proba(probes), atol=TOLERANCE
             )
             device.rollback()
             reference.rollback()

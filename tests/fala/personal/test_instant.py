@@ -29,7 +29,7 @@ def test_a_model_is_installed_before_any_forward_pass(device, path, releases, tr
     assert encoded == TEXTS[-4:] and report.counts.probes == 4
     assert report.forward_passes == 0
     assert (report.old, report.new) == (("old", "mid"))
-    assert device.name == "mid"
+    assert device.backbone == "mid"
     assert (report.decision, report.instant.decision) == ("personal", "personal")
     assert report.losses == report.instant.losses
     assert report.losses["personal"] == min(report.losses.values())
@@ -68,20 +68,20 @@ def test_the_instant_model_is_the_closed_form_on_mapped_embeddings(
     np.testing.assert_allclose(device.model.weight, expected.weight, atol=1e-3)
     np.testing.assert_allclose(device.model.bias, expected.bias, atol=1e-3)
     z = device.model.logits(mid.backbone().encode(PROBES))
-    np.testing.assert_allclose(device.predict(PROBES)[:, 1:], 1 / (1 + np.exp(-z)), atol=1e-5)
+    np.testing.assert_allclose(device.predict_proba(PROBES)[:, 1:], 1 / (1 + np.exp(-z)), atol=1e-5)
 
 
 def test_decisions_use_the_users_threshold(device, releases):
     device.learn(TEXTS, ["1" if i % 6 == 0 else "0" for i in range(len(TEXTS))])
     report = device.replace(releases["mid"], Budget(0))
-    p = device.predict(PROBES)[:, 1]
+    p = device.predict_proba(PROBES)[:, 1]
     cut = 1 / (1 + np.exp(-device.threshold))
     assert report.threshold < -0.5
-    assert device.decide(PROBES) == ["1" if share > cut else "0" for share in p]
-    assert device.decide(PROBES) != ["1" if share > 0.5 else "0" for share in p]
-    assert device.decide([]) == []
+    assert device.predict(PROBES).tolist() == ["1" if share > cut else "0" for share in p]
+    assert device.predict(PROBES).tolist() != ["1" if share > 0.5 else "0" for share in p]
+    assert device.predict([]).tolist() == []
     with pytest.raises(DataError):
-        device.decide("good")
+        device.predict("good")
 
 
 def test_a_bridge_carries_over_three_labels(tmp_path, encoded):
@@ -97,10 +97,10 @@ def test_a_bridge_carries_over_three_labels(tmp_path, encoded):
         vendor = vendor_of(releases["mid"])
         of_vendor = vendor[range(len(PROBES)), ["abc".index(y) for y in truth]]
         assert loss(device, truth) < -np.log(of_vendor).mean()
-        decided = device.predict(PROBES).argmax(axis=1)
-        assert device.decide(PROBES) == ["abc"[position] for position in decided]
+        decided = device.predict_proba(PROBES).argmax(axis=1)
+        assert device.predict(PROBES).tolist() == ["abc"[position] for position in decided]
         assert device.refine(Budget(30)).forward_passes > 0
-        assert np.isfinite(device.predict(PROBES)).all()
+        assert np.isfinite(device.predict_proba(PROBES)).all()
 
 
 @pytest.mark.parametrize("query", [False, True])
@@ -123,7 +123,7 @@ def test_a_bridge_carries_over_a_matcher(tmp_path, encoded, query):
         texts = {text for example in examples for text in (*example.history, example.candidate)}
         assert len(encoded) == len(set(encoded)) and set(encoded) <= texts
         assert report.counts.representatives > 0
-        assert np.isfinite(device.predict(examples)).all()
+        assert np.isfinite(device.predict_proba(examples)).all()
 
 
 def test_a_bridge_from_another_backbone_is_not_used(device, tmp_path, releases):
@@ -148,7 +148,7 @@ def test_without_examples_the_vendors_model_is_installed(tmp_path, releases, enc
         report = device.replace(releases["mid"], budget)
         assert encoded == [*FEW_EDGE_CASES]
         assert device.model.is_vendor and device.threshold == 0
-        np.testing.assert_array_equal(device.predict(PROBES), vendor)
+        np.testing.assert_array_equal(device.predict_proba(PROBES), vendor)
         assert report.decision == "vendor"
         assert report.reason == "the device has no examples yet"
         # The device can learn with the new release.
@@ -171,4 +171,4 @@ def test_a_head_with_tiny_weights_is_installed(path, tmp_path, releases, tiny):
     with Device.open(path) as device:
         assert same(state(device), before)
         device.learn(["good film"], ["1"])
-        assert np.isfinite(device.predict(PROBES)).all()
+        assert np.isfinite(device.predict_proba(PROBES)).all()

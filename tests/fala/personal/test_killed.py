@@ -42,7 +42,7 @@ class TestKilled:
         with Device.open(folder) as device:
             values = state(device)
             (name,) = [name for name, candidate in states.items() if same(values, candidate)]
-            assert device.name == ("old" if name == "old" else "mid")
+            assert device.backbone == ("old" if name == "old" else "mid")
             # Paid embeddings are kept with the model that was fitted to them.
             paid = embedded(folder, release)
             assert len(paid) == (name if isinstance(name, int) else 0)

@@ -136,14 +136,14 @@ def test_a_store_that_has_a_view_is_migrated(device, path, releases, labels, enc
         assert device.learn(["good film"], ["1"]).fitted == 91
         device.forget([row.id for row in device.examples() if row.example == "good film"])
         device.rollback()
-        np.testing.assert_allclose(device.predict(PROBES), old[0], atol=1e-5)
+        np.testing.assert_allclose(device.predict_proba(PROBES), old[0], atol=1e-5)
         device.rollback()
-        assert np.isfinite(device.predict(PROBES)).all()
+        assert np.isfinite(device.predict_proba(PROBES)).all()
 
 
 def test_concurrent_processes_migrate_a_store_once(path):
     with Device.open(path) as device:
-        before = np.round(device.predict(["good film", "bad plot"]), 5).tolist()
+        before = np.round(device.predict_proba(["good film", "bad plot"]), 5).tolist()
     earlier_version(path, 1)
     command = [sys.executable, SUPPORT / "open_at_once.py", path, "4"]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=60)

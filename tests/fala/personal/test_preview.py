@@ -144,7 +144,7 @@ def test_a_report_warns_of_a_worse_model(device, blunt):
     assert "It is worse for this user than before the replacement: " in report.sentence
     assert "Device.rollback goes back" in report.sentence and report.to_dict()["worse"]
     device.rollback()
-    assert device.name == "old" and device.refine(Budget(5)).comparison is None
+    assert device.backbone == "old" and device.refine(Budget(5)).comparison is None
 
 
 @pytest.mark.parametrize("labelled", [0, 9])
@@ -152,9 +152,9 @@ def test_without_enough_labels_no_release_is_rejected(tmp_path, blunt, releases,
     with Device.create(tmp_path / "device", releases["old"]) as device:
         device.learn(TEXTS[:9], [*labels[:labelled], *[None] * (9 - labelled)])
         report = device.replace(blunt, Budget(9), accept="better-than-old")
-        assert device.name == "blunt" and report.worse is None
+        assert device.backbone == "blunt" and report.worse is None
         assert report.comparison.labelled == labelled and report.old_loss is None
-        assert np.isfinite(device.predict(PROBES)).all()
+        assert np.isfinite(device.predict_proba(PROBES)).all()
 
 
 def comparison_of(to_old, to_vendor=None, examples=50):
@@ -234,7 +234,7 @@ def test_a_contradicting_release_is_rejected_by_its_logits(
         assert preview.sentence.startswith("mid contradicts old: their vendor models' logits of 30")
         with pytest.raises(WorseModelError, match="contradicts"):
             device.replace(negated, Budget(0), accept="better-than-old")
-        assert device.name == "old" and not device.can_roll_back
+        assert device.backbone == "old" and not device.can_roll_back
         right = device.preview(releases["mid"], Budget(0))
         assert right.comparison.releases.value > 0.9 and "contradicts" not in right.sentence
         device.replace(releases["mid"], Budget(0), accept="better-than-old")
@@ -248,9 +248,9 @@ def test_an_unrelated_head_is_rejected_after_twenty_texts(device, releases, with
     assert device.preview(noise, Budget(30)).comparison.releases.unrelated
     with pytest.raises(WorseModelError, match=r"does not agree with.* of 20 of this user's"):
         device.replace(noise, Budget(30), accept="better-than-old")
-    assert device.name == "old"
+    assert device.backbone == "old"
     report = device.replace(noise, Budget(30))  # nothing is refused
-    assert device.name == "mid" and report.comparison.releases.unrelated
+    assert device.backbone == "mid" and report.comparison.releases.unrelated
 
 
 def test_the_commands(device, path, releases, tmp_path):
@@ -260,7 +260,7 @@ def test_the_commands(device, path, releases, tmp_path):
     assert works("confirm", path).output == "mid is confirmed\n"
     assert works("confirm", path).output == "mid was not on trial\n"
     assert works("rollback", path).output == "mid -> old\n"
-    assert device.name == "old" and np.isfinite(device.predict(PROBES)).all()
+    assert device.backbone == "old" and np.isfinite(device.predict_proba(PROBES)).all()
     for arguments in (
         ("preview", tmp_path / "none", releases["mid"]), ("preview", path, tmp_path / "none"),
         ("confirm", tmp_path / "none"), ("rollback", tmp_path / "none"),

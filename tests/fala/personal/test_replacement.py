@@ -26,7 +26,7 @@ def test_a_personal_model_that_contradicts_the_vendor_is_carried_over(tmp_path, 
         assert "on 60 examples, each left out" in report.reason
         assert report.counts.agreement > 0.7
         truth = np.array(opposite(unbridged["mid"], PROBES)) == "1"
-        assert auc(truth, device.predict(PROBES)[:, 1]) > 0.9
+        assert auc(truth, device.predict_proba(PROBES)[:, 1]) > 0.9
 
 
 def test_old_logits_help_where_labels_are_few(tmp_path, unbridged):

@@ -34,7 +34,9 @@ def test_the_vendors_ranking_is_kept_until_texts_are_encoded(
     assert report.losses["personal"] >= report.losses["calibrated"]
     assert report.losses["vendor"] == pytest.approx(np.log(2), abs=1e-6)
     assert "the vendor's with the user's own slope and bias" in report.reason
-    np.testing.assert_array_equal(ranking(device.predict(PROBES)), ranking(vendor_of(release)))
+    np.testing.assert_array_equal(
+        ranking(device.predict_proba(PROBES)), ranking(vendor_of(release))
+    )
     before = loss(device, truth)
     refine_all(device)
     report = device.refine(Budget(1))
@@ -62,7 +64,7 @@ def test_a_user_with_random_labels_keeps_the_vendors_ranking(device, path, relea
         assert not device.model.is_vendor  # its bias is the user's own
         decided.append(report.decision)
         if report.decision == "calibrated":
-            p = device.predict(PROBES)
+            p = device.predict_proba(PROBES)
             np.testing.assert_array_equal(ranking(p), ranking(vendor))
             # The user says yes more often than the vendor's model does.
             assert p[:, 1].mean() > vendor[:, 1].mean() + 0.05
@@ -76,7 +78,7 @@ def test_a_user_with_random_labels_keeps_the_vendors_ranking(device, path, relea
     report, p = last
     if decided[-1] == "calibrated":
         with Device.open(path) as again:
-            np.testing.assert_array_equal(again.predict(PROBES), p)
+            np.testing.assert_array_equal(again.predict_proba(PROBES), p)
     # With better labels the model is personal again.
     before = loss(device, truth)
     assert device.learn(TEXTS, labels).decision == "personal"

@@ -32,9 +32,9 @@ def prompt_trial(tmp_path_factory, learned):
     """That device with a prompt of the user's texts: p before and after it, and its report."""
     folder = shutil.copytree(learned, tmp_path_factory.mktemp("taken") / "device")
     with Device.open(folder) as device:
-        before = device.predict(TEXTS)
+        before = device.predict_proba(TEXTS)
         report = device.refine(Budget(200), prompts="auto").prompt
-        return folder, before, device.predict(TEXTS), report
+        return folder, before, device.predict_proba(TEXTS), report
 
 
 @pytest.fixture

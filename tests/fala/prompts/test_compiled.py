@@ -47,16 +47,16 @@ def test_the_prompt_is_used_by_every_process(compiled, prompt_trial, labels):
 
         def predict(send):
             with Device.open(compiled) as second:
-                send(second.predict(TEXTS).tolist())
+                send(second.predict_proba(TEXTS).tolist())
 
         assert run_apart(predict).said == (after.tolist(),)
         device.learn(TEXTS[KNOWN:], labels[KNOWN:])
-        expected = device.predict(TEXTS)
+        expected = device.predict_proba(TEXTS)
         again = device.refine(Budget(200), prompts="auto").prompt
         assert again.reason == "a prompt is in use already"
     assert prompts_of(compiled) == data and Device.examine(compiled).whole
     with Device.open(compiled) as device:
-        np.testing.assert_array_equal(device.predict(TEXTS), expected)
+        np.testing.assert_array_equal(device.predict_proba(TEXTS), expected)
 
 
 @pytest.mark.parametrize("back", [False, True], ids=["answers", "to go back to"])
@@ -69,19 +69,19 @@ def test_a_forgotten_text_is_in_no_prompt(compiled, tmp_path, release, labels, b
         if back:
             device.rollback()
         device.forget(where=lambda row: row.example == TEXTS[NEWEST[1]])
-        p = device.predict(TEXTS)
+        p = device.predict_proba(TEXTS)
         assert prompts_of(compiled) == []
         if back:
             device.rollback()
-            np.testing.assert_allclose(device.predict(TEXTS), p, atol=1e-6)
+            np.testing.assert_allclose(device.predict_proba(TEXTS), p, atol=1e-6)
     for file in compiled.iterdir():
         assert file.is_dir() or data[-64:] not in file.read_bytes()
     remaining = [*range(1, NEWEST[1]), NEWEST[0]]
     with Device.create(tmp_path / "never", release.path) as never:
         never.learn([TEXTS[at] for at in remaining], [labels[at] for at in remaining])
-        np.testing.assert_allclose(p, never.predict(TEXTS), atol=1e-6)
+        np.testing.assert_allclose(p, never.predict_proba(TEXTS), atol=1e-6)
     with Device.open(compiled) as device:
-        np.testing.assert_allclose(device.predict(TEXTS), p, atol=1e-6)
+        np.testing.assert_allclose(device.predict_proba(TEXTS), p, atol=1e-6)
         again = device.refine(Budget(200), prompts="auto").prompt
         assert again.taken and again.texts == 2 and prompts_of(compiled) != [data]
 
@@ -99,14 +99,14 @@ def test_a_replacement_compiles_a_prompt_for_its_trial(tmp_path, release, labels
     old = write_plain(tmp_path / "old.fala", seed=5, name="old").path
     with Device.create(tmp_path / "device", old) as device:
         device.learn(TEXTS, labels)
-        before = device.predict(TEXTS)
+        before = device.predict_proba(TEXTS)
         assert device.replace(release.path, Budget(200), prompts="auto").prompt.texts == 2
-        after = device.predict(TEXTS)
+        after = device.predict_proba(TEXTS)
     with Device.open(tmp_path / "device") as device:
         assert device.on_trial
-        np.testing.assert_array_equal(device.predict(TEXTS), after)
+        np.testing.assert_array_equal(device.predict_proba(TEXTS), after)
         device.rollback()
-        np.testing.assert_array_equal(device.predict(TEXTS), before)
+        np.testing.assert_array_equal(device.predict_proba(TEXTS), before)
 
 
 def test_killed_at_every_file_operation(learned, prompt_trial, tmp_path):
@@ -121,11 +121,11 @@ def test_the_prompt_is_encrypted(tmp_path, release, labels, prompt_trial):
     with Device.create(folder, release.path, key=lambda: keys[0]) as device:
         device.learn(TEXTS[:KNOWN], labels[:KNOWN])
         assert device.refine(Budget(200), prompts="auto").prompt.taken
-        after, sealed = device.predict(TEXTS), prompts_of(folder)
+        after, sealed = device.predict_proba(TEXTS), prompts_of(folder)
         device.rotate_key(lambda: keys[1])
     assert prompts_of(prompt_trial[0])[0][-32:] not in sealed[0] and prompts_of(folder) != sealed
     with Device.open(folder, key=lambda: keys[1]) as device:
-        np.testing.assert_array_equal(device.predict(TEXTS), after)
+        np.testing.assert_array_equal(device.predict_proba(TEXTS), after)
         device.erase()
     assert not folder.exists()
 
@@ -166,7 +166,7 @@ def test_a_damaged_prompt_activates_the_previous_slot(compiled, prompt_trial, ch
     assert why in str(caught.value) or why in report.slots["b"]
     assert Device.repair(compiled).answers == "a"
     with Device.open(compiled) as device:
-        np.testing.assert_array_equal(device.predict(TEXTS), prompt_trial[1])
+        np.testing.assert_array_equal(device.predict_proba(TEXTS), prompt_trial[1])
 
 
 def test_a_rebuilt_store_keeps_the_prompt(compiled, prompt_trial):
@@ -176,7 +176,7 @@ def test_a_rebuilt_store_keeps_the_prompt(compiled, prompt_trial):
     report = Device.repair(compiled)
     assert report.whole and report.aside and not report.fit
     with Device.open(compiled) as device:
-        np.testing.assert_array_equal(device.predict(TEXTS), prompt_trial[2])
+        np.testing.assert_array_equal(device.predict_proba(TEXTS), prompt_trial[2])
 
 
 def test_devices_and_releases_that_cannot_have_a_prompt(tmp_path, release, labels):
@@ -195,10 +195,10 @@ def test_devices_and_releases_that_cannot_have_a_prompt(tmp_path, release, label
     ]):  # fmt: skip
         with Device.create(tmp_path / f"device {at}", bundle, **options) as device:
             device.learn(TEXTS[:count], labels[:count])
-            before = device.predict(TEXTS)
+            before = device.predict_proba(TEXTS)
             prompt = device.refine(Budget(budget), prompts="auto").prompt
             assert not prompt.taken and reason in prompt.reason
-            np.testing.assert_array_equal(device.predict(TEXTS), before)
+            np.testing.assert_array_equal(device.predict_proba(TEXTS), before)
     with Device.create(tmp_path / "matching", match) as device:
         assert "texts of one user" in device.refine(prompts="auto").prompt.reason
 

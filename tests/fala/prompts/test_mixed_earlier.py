@@ -28,18 +28,18 @@ def mixed(tmp_path):
 def assert_fitted_without_mixture(folder):
     """The device is fitted again to all labels, with embeddings without a prompt."""
     with Device.open(folder) as device:
-        now = device.predict(TEXTS)
+        now = device.predict_proba(TEXTS)
         assert [row.label for row in device.examples()].count(None) == 0
         assert len(list(device.examples())) == 60
         assert device.refine(Budget(200)).forward_passes == 0
         device.rollback()  # the other slot has the same labels
-        np.testing.assert_allclose(device.predict(TEXTS), now, atol=1e-6)
+        np.testing.assert_allclose(device.predict_proba(TEXTS), now, atol=1e-6)
         assert np.ptp(now[:, 1]) > 0.01 and not device.model.is_vendor
     assert Device.examine(folder).whole
     with Device.open(folder) as device:
-        np.testing.assert_array_equal(device.predict(TEXTS), now)
+        np.testing.assert_array_equal(device.predict_proba(TEXTS), now)
         device.learn(TEXTS[60:61], ["1"])
-        assert not np.array_equal(device.predict(TEXTS), now)
+        assert not np.array_equal(device.predict_proba(TEXTS), now)
 
 
 def test_the_active_slot_is_fitted_again_without_the_mixture(mixed):
@@ -52,18 +52,18 @@ def test_the_previous_slot_is_fitted_again_after_a_rollback(mixed):
         db.execute("UPDATE active SET slot = 'a', previous = 'b'")
     db.close()
     with Device.open(mixed) as device:
-        before = device.predict(TEXTS)
+        before = device.predict_proba(TEXTS)
         device.rollback()
-        np.testing.assert_allclose(device.predict(TEXTS), before, atol=1e-6)
+        np.testing.assert_allclose(device.predict_proba(TEXTS), before, atol=1e-6)
     assert_fitted_without_mixture(mixed)
 
 
 def test_forgetting_works_in_both_slots(mixed):
     with Device.open(mixed) as device:
         device.forget(where=lambda row: row.example == TEXTS[59])
-        now = device.predict(TEXTS)
+        now = device.predict_proba(TEXTS)
         device.rollback()
-        np.testing.assert_allclose(device.predict(TEXTS), now, atol=1e-6)
+        np.testing.assert_allclose(device.predict_proba(TEXTS), now, atol=1e-6)
         assert len(list(device.examples())) == 59
 
 

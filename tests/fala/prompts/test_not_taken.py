@@ -25,12 +25,12 @@ def test_labels_that_the_prompt_does_not_predict_change_nothing(tmp_path, releas
     labels = [str(int(positive)) for positive in draw.random(len(TEXTS)) < 0.5]
     with Device.create(tmp_path / "device", release.path) as device:
         device.learn(TEXTS[:48], labels[:48])
-        before, content_before = device.predict(TEXTS), content(tmp_path / "device")
+        before, content_before = device.predict_proba(TEXTS), content(tmp_path / "device")
         prompt = device.refine(Budget(200), prompts="auto").prompt
         assert not prompt.taken and "not proven better" in prompt.reason
         assert prompt.labelled == 46 and not prompt.difference.better
         assert content(tmp_path / "device") == content_before and not device.on_trial
-        np.testing.assert_array_equal(device.predict(TEXTS), before)
+        np.testing.assert_array_equal(device.predict_proba(TEXTS), before)
         # With enough attempts one is better by chance: the next waits for more labels.
         again = device.refine(Budget(200), prompts="auto").prompt
         assert again.forward_passes == 0 and "tried again at 60" in again.reason

@@ -16,16 +16,16 @@ def test_a_prompt_is_on_trial_and_a_rollback_is_exact(compiled, prompt_trial):
     with Device.open(compiled) as device:
         assert device.on_trial and device.can_roll_back
         device.rollback()
-        np.testing.assert_array_equal(device.predict(TEXTS), before)
+        np.testing.assert_array_equal(device.predict_proba(TEXTS), before)
         # A prompt that the user rolled back is not tried again at once.
         again = device.refine(Budget(200), prompts="auto").prompt
         assert not again.taken and "tried again at 75" in again.reason
         assert again.forward_passes == 0
         device.rollback()
-        np.testing.assert_array_equal(device.predict(TEXTS), after)
+        np.testing.assert_array_equal(device.predict_proba(TEXTS), after)
         device.confirm()
         assert not device.on_trial
-        np.testing.assert_array_equal(device.predict(TEXTS), after)
+        np.testing.assert_array_equal(device.predict_proba(TEXTS), after)
 
 
 def test_a_prompt_does_not_change_other_tasks(folder, release):
@@ -62,11 +62,11 @@ def test_the_next_release_starts_without_the_prompt(compiled, prompt_trial, rele
         # The bridge maps embeddings that were computed without the prompt.
         assert report.bridged == KNOWN and report.prompt is None
         device.rollback()
-        np.testing.assert_array_equal(device.predict(TEXTS), prompt_trial[2])
+        np.testing.assert_array_equal(device.predict_proba(TEXTS), prompt_trial[2])
         # The same release again has no prompt; its embeddings are kept.
         report = device.replace(release.path, Budget(0))
         assert (report.forward_passes, report.counts.representatives) == (0, KNOWN)
-        assert np.abs(device.predict(TEXTS) - prompt_trial[2]).max() > 0.1
+        assert np.abs(device.predict_proba(TEXTS) - prompt_trial[2]).max() > 0.1
 
 
 def refine_and(folder, act):
@@ -89,9 +89,9 @@ def test_labels_learned_during_the_attempt_count(folder, prompt_trial, labels):
     assert refine_and(folder, act).taken
     with Device.open(folder) as device:
         assert device.refine(Budget(200)).forward_passes == len(TEXTS) - KNOWN
-        assert np.mean((device.predict(TEXTS)[:, 1] > 0.5) == (np.array(labels) == "1")) > 0.9
+        assert np.mean((device.predict_proba(TEXTS)[:, 1] > 0.5) == (np.array(labels) == "1")) > 0.9
         device.rollback()
-        assert np.abs(device.predict(TEXTS) - prompt_trial[1]).max() > 1e-3  # they count here
+        assert np.abs(device.predict_proba(TEXTS) - prompt_trial[1]).max() > 1e-3  # they count here
 
 
 def forget_newest(device):
@@ -128,7 +128,7 @@ def test_heads_with_words_or_three_labels_take_a_prompt(tmp_path, release, label
     write_release(path, release, head, {"hard_prompt": {"tokens": 8}})
     with Device.create(tmp_path / "device", path) as device:
         device.learn(TEXTS[:KNOWN], labels[:KNOWN])
-        before = device.predict(TEXTS)
+        before = device.predict_proba(TEXTS)
         prompt = device.refine(Budget(200), prompts="auto").prompt
         assert (prompt.labelled, prompt.forward_passes) == (KNOWN - 2, 1 + KNOWN)
-        assert prompt.taken and not np.array_equal(device.predict(TEXTS), before)
+        assert prompt.taken and not np.array_equal(device.predict_proba(TEXTS), before)

@@ -119,7 +119,7 @@ def test_damaged_slots_are_fitted_again(folder, replaced):
     assert report.whole and report.fit and report.answers == "b"
     with Device.open(folder) as device:
         # The embeddings and labels are kept; only the old logits are lost.
-        assert np.abs(device.predict(PROBES) - replaced[2][0]).max() < 0.05
+        assert np.abs(device.predict_proba(PROBES) - replaced[2][0]).max() < 0.05
         assert not device.model.is_vendor and not device.can_roll_back
 
 
@@ -132,7 +132,7 @@ def test_a_repair_without_a_release_needs_a_bundle(folder, releases):
     report = Device.repair(folder, releases["old"])
     assert report.whole and report.fit
     with Device.open(folder) as device:
-        assert len(list(device.examples())) == 90 and device.name == "old"
+        assert len(list(device.examples())) == 90 and device.backbone == "old"
         assert not device.model.is_vendor
     assert Device.examine(folder).whole
 

@@ -18,8 +18,8 @@ def test_releases_are_real(fala_releases, fala_device):
     assert sorted(map(str, {each.label for each in device.examples()})) == sorted(LABELS)
     report = device.replace(fala_releases["bert"], fala.Budget(0))
     assert (report.new, report.forward_passes) == ("bert", 0)
-    assert fala_device().name == "glove"
-    assert fala_device(fala_releases["bert without a bridge"]).name == "bert"
+    assert fala_device().backbone == "glove"
+    assert fala_device(fala_releases["bert without a bridge"]).backbone == "bert"
     with pytest.raises(fala.FalaError):
         fala_device("no such release")
 
@@ -60,13 +60,13 @@ def test_the_real_time_returns_after_the_clock():
 def test_a_full_disk_does_not_change_the_device(fala_folder, fala_releases, fala_failing_disk):
     folder = fala_folder("glove", TEXTS, labels_of(TEXTS))
     with fala_failing_disk(folder, 3, errno.ENOSPC) as fault, fala.Device.open(folder) as device:
-        before = device.predict(TEXTS)
+        before = device.predict_proba(TEXTS)
         with pytest.raises(fala.DeviceError):
             device.replace(fala_releases["bert"])
         assert fault.failed
-        assert (device.predict(TEXTS) == before).all()
+        assert (device.predict_proba(TEXTS) == before).all()
     with fala.Device.open(folder) as device:
-        assert (device.predict(TEXTS) == before).all()
+        assert (device.predict_proba(TEXTS) == before).all()
         assert device.replace(fala_releases["bert"]).new == "bert"
 
 

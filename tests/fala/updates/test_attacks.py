@@ -112,7 +112,7 @@ class TestArbitrarySoftware:
             server.files[f"metadata/{name}.json"] = data
             with pytest.raises((UntrustedUpdateError, DownloadError)):
                 outdated.update(server.address, root=vendor.root)
-        assert outdated.name == "mid"
+        assert outdated.backbone == "mid"
         assert_updates(outdated, vendor, server)
 
 
@@ -295,7 +295,7 @@ class TestServers:
         server.special["metadata/timestamp.json"] = lambda handler: handler.wfile.write(head)
         with pytest.raises((DownloadError, UntrustedUpdateError)):
             outdated.update(server.address, root=vendor.root)
-        assert outdated.name == "mid"
+        assert outdated.backbone == "mid"
         assert_updates(outdated, vendor, server)
 
     def test_a_response_without_http_is_rejected(self, outdated, vendor, server):

@@ -62,4 +62,4 @@ def test_a_trusted_certificate_is_accepted(device, vendor, encrypted, certificat
 def test_an_untrusted_certificate_is_rejected(device, vendor, encrypted):
     with pytest.raises(DownloadError, match="certificate"):
         device.update(encrypted.address, root=vendor.root)
-    assert device.name == "old"
+    assert device.backbone == "old"

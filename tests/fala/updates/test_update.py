@@ -64,10 +64,10 @@ class TestVersions:
         server.files = vendor.files()
         assert updated.update(f"{server.address}/", root=vendor.root.read_bytes()).new == "new"
         updated.rollback()
-        assert updated.name == "mid"
+        assert updated.backbone == "mid"
         # A release that the user rolled back is skipped until the vendor publishes another.
         assert updated.update(server.address, root=vendor.root) is None
-        assert updated.name == "mid"
+        assert updated.backbone == "mid"
         vendor.publish(releases["new"])
         server.files = vendor.files()
         assert updated.update(server.address, root=vendor.root).new == "new"
@@ -168,7 +168,7 @@ class TestInterrupted:
         server.cut_after, server.ranges = 150_000, False
         with pytest.raises(DownloadError, match="broke"):
             device.update(server.address, root=vendor.root)
-        assert device.name == "old"
+        assert device.backbone == "old"
         server.cut_after = None
         assert device.update(server.address, root=vendor.root).new == "tiny vectors"
 
@@ -207,7 +207,7 @@ class TestInterrupted:
         size = len(server.files[target_in(server.files)])
         assert events[-1][0] == "download"
         assert events[-1][2] == size
-        assert device.name == "old"
+        assert device.backbone == "old"
         assert device.update(server.address, root=vendor.root).new == "tiny vectors"
         assert self.starts(server) == [0, events[-1][1]]
 
@@ -229,9 +229,9 @@ with fala.Device.open(folder) as device:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60)
         assert done.returncode == -signal.SIGKILL, done.stderr
         with Device.open(path) as device:
-            assert device.name == "old"
+            assert device.backbone == "old"
             assert device.update(server.address, root=vendor.root).new == "tiny vectors"
-            assert device.predict(PROBES).shape == (len(PROBES), 2)
+            assert device.predict_proba(PROBES).shape == (len(PROBES), 2)
         first, second = self.starts(server)
         assert first == 0
         assert second > 100_000
@@ -352,7 +352,7 @@ def test_wrong_arguments_are_rejected(device, vendor, server):
         with pytest.raises(error, match=match) as caught:
             device.update(url, **options)
         assert type(caught.value) is error
-        assert device.name == "old"
+        assert device.backbone == "old"
     assert device.update(server.address, root=vendor.root).new == "mid"
 
 
@@ -370,4 +370,4 @@ def test_an_unreachable_server_is_reported(device, vendor, server):
     server.__exit__()
     with pytest.raises(DownloadError, match="cannot be reached"):
         device.update(address, root=vendor.root)
-    assert np.isfinite(device.predict(PROBES)).all()
+    assert np.isfinite(device.predict_proba(PROBES)).all()

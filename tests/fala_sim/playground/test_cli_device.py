@@ -45,7 +45,7 @@ def test_a_real_device_as_json(device, tiny):
     assert 0 < report["forward_passes"] <= 10
     assert report["seconds"]["total"] > 0
     with fala.Device.open(device) as opened:
-        assert opened.name == "tiny encoder"
+        assert opened.backbone == "tiny encoder"
         assert opened.can_roll_back
 
 
@@ -123,7 +123,7 @@ def test_ctrl_c_before_the_change_changes_nothing(device, bridged, monkeypatch):
         True,
     )
     with fala.Device.open(device) as opened:
-        assert opened.name == "tiny vectors"
+        assert opened.backbone == "tiny vectors"
 
 
 def test_releases_and_folders_that_do_not_fit_are_rejected(device, tmp_path, tiny):
@@ -132,7 +132,7 @@ def test_releases_and_folders_that_do_not_fit_are_rejected(device, tmp_path, tin
     write_word_vectors(tmp_path / "headless.fala")
     fails(run("--device", device, "--new", tmp_path / "headless.fala"), "without a head")
     with fala.Device.open(device) as opened:
-        assert (opened.name, opened.can_roll_back) == ("tiny vectors", False)
+        assert (opened.backbone, opened.can_roll_back) == ("tiny vectors", False)
     for folder in (tmp_path, tmp_path / "none"):
         fails(run("--device", folder, *tiny[2:]), folder, "not a device")
     assert not (tmp_path / "none").exists()
@@ -149,6 +149,6 @@ def test_an_older_release_and_a_wrong_signature_are_rejected(tmp_path):
     trusted = *command, "--trust", tmp_path / "vendor.pub"
     works(*trusted, "--allow-older")
     with fala.Device.open(tmp_path / "device") as device:
-        assert device.name == "tiny encoder"
+        assert device.backbone == "tiny encoder"
     add_version(tmp_path / "1.fala", fala.Bundle.open(tmp_path / "2.fala"), 3)
     fails(run(*trusted), "its signature is not of this bundle")

@@ -51,7 +51,7 @@ def test_a_device_can_replace_one_sample_release_by_the_other(tmp_path):
         device.learn(["you absolute clown", "lovely film"], [1, 0])
         report = device.replace(sample_release("bert"), fala.Budget(0))
         assert (report.old, report.new, report.forward_passes) == ("glove", "bert", 0)
-        assert device.predict(["what a clown"]).shape == (1, 2)
+        assert device.predict_proba(["what a clown"]).shape == (1, 2)
 
 
 @pytest.mark.parametrize("name", BUILT_IN)

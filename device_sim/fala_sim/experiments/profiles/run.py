@@ -167,8 +167,8 @@ def _check_device(
     expected = answers[-1] if outcome == "done" else answers[0]
     try:
         with Device.open(folder) as device:
-            predictions = device.predict(work.examples[:COMPARED])
-            name = device.name
+            predictions = device.predict_proba(work.examples[:COMPARED])
+            name = device.backbone
     except FalaError as error:
         return {"whole": False, "state": str(error)}
     difference = float(np.abs(predictions - np.array(expected["answers"])).max())

@@ -50,7 +50,7 @@ class Devices:
     @property
     def rolled_back(self) -> bool:
         """Whether the user's device has left the new release."""
-        return self.replaced and self.mine.name == self.devices["old"].name
+        return self.replaced and self.mine.backbone == self.devices["old"].backbone
 
     def labelled(self) -> dict[str, int]:
         """The labels on the user's device, by post."""

@@ -37,7 +37,7 @@ class Column:
         """Whether each post is unwelcome, shape (n,).
 
         All models decide at a probability of 1/2, which minimizes the expected errors. The
-        threshold of ``Device.decide`` maximizes F1, and makes more errors.
+        threshold of ``Device.predict`` maximizes F1, and makes more errors.
         """
         return self.lean > 0
 
@@ -53,7 +53,7 @@ class Column:
 
 def column_of(device: Device, texts: Sequence[str]) -> Column:
     """A device's predictions for posts."""
-    return Column(device.name, 2 * device.predict(texts)[:, 1] - 1)
+    return Column(device.backbone, 2 * device.predict_proba(texts)[:, 1] - 1)
 
 
 def view_of(

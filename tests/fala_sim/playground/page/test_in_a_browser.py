@@ -146,5 +146,5 @@ def test_a_complete_visit_by_keyboard_survives_a_killed_server(tab, tmp_path):
         assert tab.evaluate("document.querySelectorAll('[aria-pressed=true]').length") == 0
         quiet(tab, url, again)
     with Device.open(tmp_path / "mine") as device:
-        assert device.name == "glove"
+        assert device.backbone == "glove"
         assert list(device.examples(labelled=True)) == []

@@ -91,7 +91,7 @@ def test_every_column_has_its_devices_predictions(shipped, replaced):
     assert after["costs"]["disk_megabytes"] > 10
     devices = replaced._opened[0].devices
     for name, device in devices.items():
-        decided = device.predict(POSTS.unseen)[:, 1] > 0.5
+        decided = device.predict_proba(POSTS.unseen)[:, 1] > 0.5
         assert column_of(device, POSTS.unseen).decided.tolist() == decided.tolist(), name
     with Device.create(folder.with_name("fresh"), sample_release("bert")) as fresh:
         predicted = column_of(fresh, POSTS.unseen).lean[:SHOWN].tolist()
