@@ -58,7 +58,6 @@ from fala.slots.folder import Folder
 from fala.slots.installing import delete_adapter, roll_back
 from fala.slots.repair import RepairReport, examine, repair
 from fala.slots.task import Task
-from fala.slots.versions import newest_version
 from fala.store.encryption import Key, codec_of
 from fala.store.export import write_rows
 from fala.store.records import StoredExample
@@ -203,8 +202,8 @@ class Device:
             key: See ``create``.
 
         Raises:
-            DeviceError: There is none, it cannot be read (permissions, a full disk), a newer FaLA
-                wrote it, or it has another key.
+            DeviceError: There is none, it cannot be read (permissions, a full disk), or it has
+                another version or key.
 
         Examples:
             >>> fala.Device.examine("reader").whole
@@ -233,8 +232,8 @@ class Device:
             key: See ``create``.
 
         Raises:
-            DeviceError: There is none, it cannot be read or written, a newer FaLA wrote it, or it
-                has another key.
+            DeviceError: There is none, it cannot be read or written, or it has another version or
+                key.
             BundleError: ``bundle`` cannot be trusted.
 
         Examples:
@@ -884,13 +883,11 @@ class Device:
         product_name = product_of(product) or active.product or DEFAULT_PRODUCT
         # Checked before any download. A product that was passed by name may be another one.
         checked = terms_of(**terms, allow_older=product_name != active.product)
-        run = Run(budget, progress_of(progress))
-
-        def newest() -> int | None:
-            manifest = Task(self._folder).active.bundle.manifest
-            return newest_version(self._folder.store, product_name, manifest)
-
-        source = Source(repository_url(url), trusted_root(root), product_name, newest)
+        run, settings = Run(budget, progress_of(progress)), self._folder.store.settings
+        source = Source(
+            repository_url(url), trusted_root(root), product_name,
+            lambda: settings.newest_version(product_name),
+        )  # fmt: skip
         with newer_release(self._folder.path, source, download, run.check) as release:
             if release is None:
                 return None

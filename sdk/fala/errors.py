@@ -3,7 +3,7 @@
     FalaError
     ├── BundleError                 a release file cannot be trusted or used
     │   ├── BundleFormatError       not a bundle, or a manifest that cannot be read
-    │   ├── BundleVersionError      a format version that this SDK does not know
+    │   ├── BundleVersionError      another format version
     │   ├── BundleDigestError       a file's bytes are not the ones that the vendor packed
     │   ├── BundleFilesError        a missing, extra or duplicate file, or an unsafe path
     │   ├── ExternalDataError       an ONNX model that keeps weights outside its file

@@ -59,7 +59,6 @@ def test_a_head_is_fitted_to_sets(releases):
     for column in range(3):  # each is better than its share alone
         base = truth[:, column].mean()
         assert ((p - truth)[:, column] ** 2).mean() < 0.8 * base * (1 - base)
-    assert bundle.manifest.format_version == 3
     assert bundle.manifest.details["exclusive"] is False
 
 
@@ -93,22 +92,22 @@ def test_wrong_sets_are_rejected(sets, names, words):
         fit_head(np.eye(3), sets, label_names=names, exclusive=False)
 
 
-def test_a_bundle_of_format_version_3_opens():
-    # Written by the first release of that version, and never written again.
-    bundle = Bundle.open(SUPPORT / "data" / "version3.fala")
+def test_tags_of_this_format_version_open():
+    # Never written again, as long as the format version stays.
+    bundle = Bundle.open(SUPPORT / "data" / "tags.fala")
     head = bundle.head()
-    assert (bundle.manifest.format_version, head.labels, head.link) == (3, ("funny", "rude"), LINK)
+    assert (head.labels, head.link) == (("funny", "rude"), LINK)
     np.testing.assert_array_equal(head.weight[:, :2], [[1, -2], [0.5, 3]])
     assert bundle.head_digest.startswith("f59f74ff94738a9b")
 
 
 def test_a_forged_kind_is_rejected(tmp_path, releases):
-    """Also a format version whose readers would misread tags."""
     details = Bundle.open(releases["old"]).manifest.details
-    forged = [{"details": {**details, "exclusive": value}} for value in (0, None, "no")]
-    for manifest in (*forged, {"format_version": 2}):
+    rating = {"low": 1.0, "high": 5.0, "noise": 1.0}
+    for forged in ({"exclusive": 0}, {"exclusive": None}, {"exclusive": "no"}, {"rating": rating}):
+        manifest = {"details": {**details, **forged}}
         repack(releases["old"], tmp_path / "x.fala", Changes(manifest=manifest))
-        with pytest.raises(BundleFormatError, match="tags are of format version 3"):
+        with pytest.raises(BundleFormatError, match="exclusive is neither true nor false, or"):
             Bundle.open(tmp_path / "x.fala")
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from bundles import make_head, write_onnx_release, write_word_vector_release
-from devices import same, sql, state
+from devices import same, state
 from fala.bundle.reading import Bundle
 from fala.bundle.writing import add_version
 from fala.device import Device
@@ -88,13 +88,3 @@ def test_releases_without_a_version_are_installed(tmp_path, folder):
         device.replace(folder / "None-1.fala")
         device.replace(folder / "None-2.fala")
         rejects(device, folder / "None-1.fala", "has had version 2")
-
-
-def test_a_store_of_an_earlier_sdk_has_the_installed_version(tmp_path, device, folder):
-    """Its store has no version: the installed release's is used."""
-    device.close()
-    sql(tmp_path / "device", "DELETE FROM versions")
-    with Device.open(tmp_path / "device") as device:
-        rejects(device, folder / "model-1.fala", "has had version 2")
-        device.replace(folder / "plain.fala")
-        rejects(device, folder / "model-1.fala", "has had version 2")

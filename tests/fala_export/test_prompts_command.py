@@ -94,7 +94,6 @@ def test_a_release_has_prompts_with_the_unknown_writer_s_first(released):
     summary, folder = released
     assert list(summary["training"]["figures"]) == ["own", "unknown", "plain"]
     bundle = Bundle.open(folder / "x.fala")
-    assert bundle.manifest.format_version == 2  # for its words; readers ignore prompts
     prompts = bundle.prompts()
     assert (prompts.shape, prompts.dtype) == ((4, 2, 2, 2, 3, 16), np.float16)
     details = bundle.manifest.details["prompts"]

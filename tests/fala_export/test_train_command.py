@@ -107,7 +107,6 @@ def released(model, texts, tmp_path_factory):
 
 def test_the_manifest_has_the_recipe_and_the_data(released):
     bundle, training = released
-    assert bundle.manifest.format_version == 2
     assert bundle.head().lexical.weight.any()
     assert set(training["words"]) == {"buckets", "penalties", "measure", "left_out_loss"}
     assert set(training["validation_cross_entropy"]) == {"trained_beside_words", "fitted_anew"}

@@ -72,7 +72,6 @@ def built_in(name: str) -> Bundle:
             for file, digest in release.manifest.files.items()
             if file.startswith(layout.BACKBONE)
         },
-        format_version=layout.FIRST_VERSION,
     )
     files = {file: release.read(file) for file in manifest.files}
     return Bundle(release.path, manifest, {**files, layout.MANIFEST: manifest.to_json()})

@@ -1,21 +1,13 @@
 """The version of the bundle format.
 
-Raise ``FORMAT_VERSION`` when an earlier SDK would misread a later bundle: after renaming a file,
-changing an array's layout, or adding a required field. Do not raise it for optional fields and
-files that an old SDK may ignore. A bundle is written in the earliest version that can express its
-content, so that old SDKs read it. Every released version has a load test.
-
-1. The first.
-2. Heads with a lexical view, and matchers of twice as many weights: an old SDK would predict
-   without the n-grams.
-3. Heads of tags: an old SDK would read them as exclusive labels.
+There is one version: no code reads another. Raise it when an earlier SDK would misread a later
+bundle: after renaming a file, changing an array's layout, or adding a required field. Do not raise
+it for optional fields and files that an earlier SDK may ignore.
 """
 
 from __future__ import annotations
 
-FIRST_VERSION = 1
-LEXICAL_VERSION = 2
-FORMAT_VERSION = 3
+FORMAT_VERSION = 1
 
 # Names of the files inside a bundle.
 MANIFEST = "manifest.json"
@@ -49,19 +41,19 @@ PROMPT_PREFIXES = "prompts/past_key_values.npy"
 #: The key in the manifest's details of a release that was trained with hard prompts: ``tokens``.
 HARD_PROMPT = "hard_prompt"
 
-# A lexical view has all of these files, from version 2 on.
+# A lexical view has all of these files.
 LEXICAL = "lexical/"
 LEXICAL_FILES = (LEXICAL_IDF, LEXICAL_WEIGHT, LEXICAL_SCALES)
 
 #: The key in the manifest's details of a head of ratings: ``low``, ``high`` and ``noise``. It has
-#: one label, the rating's name. An earlier SDK rejects a head of one label.
+#: one label, the rating's name.
 RATING = "rating"
 
-#: The key in the manifest's details of a head of tags, where it is False; from version 3 on.
+#: The key in the manifest's details of a head of tags, where it is False.
 EXCLUSIVE = "exclusive"
 
 #: The key in the manifest's details of quantiles of the head's own logits of public rows: of the
-#: second of two labels, or of each tag. An earlier SDK ignores it.
+#: second of two labels, or of each tag.
 PUBLIC_LOGITS = "public_logits"
 #: The most quantiles of a logit.
 MOST_QUANTILES = 64
@@ -70,11 +62,10 @@ ONNX = "onnx"
 ORT = "ort"
 WORD_VECTORS = "word-vectors"
 
-#: The kind of a release for the app's own encoder, without a model. An earlier SDK rejects it.
+#: The kind of a release for the app's own encoder, without a model.
 EXTERNAL = "external"
 
-#: The kind of a bundle that is a task's adapter on the backbone of another bundle. An earlier SDK
-#: rejects it.
+#: The kind of a bundle that is a task's adapter on the backbone of another bundle.
 ADAPTER = "adapter"
 ADAPTER_CONFIG = "adapter/adapter_config.json"
 ADAPTER_WEIGHTS = "adapter/weights/"

@@ -53,7 +53,7 @@ class Manifest:
             ``"exclusive"``, which is false; a head's ``"public_logits"``, one list per logit; an
             adapter's ``"base"``, the digest of its backbone).
         files: SHA-256 of every file but the manifest, by name.
-        format_version: Version of the layout, see ``fala.bundle.format``.
+        format_version: The version of the layout, see ``fala.bundle.format``.
     """
 
     name: str
@@ -80,21 +80,21 @@ class Manifest:
 
     @classmethod
     def from_json(cls, data: bytes) -> Manifest:
-        """Read and check a manifest; fields of later versions are ignored.
+        """Read and check a manifest; unknown fields are ignored.
 
         Raises:
             BundleFormatError: Not JSON, or a field is missing or invalid.
-            BundleVersionError: A format version that this SDK does not read.
+            BundleVersionError: It has another format version.
         """
         raw = read_json(data, "the manifest")
         if not isinstance(raw, dict):
             raise BundleFormatError("the manifest is not a JSON object")
         version = raw.get("format_version")
-        versions = range(layout.FIRST_VERSION, layout.FORMAT_VERSION + 1)
-        if type(version) is not int or version not in versions:
+        if type(version) is not int or version != layout.FORMAT_VERSION:
             raise BundleVersionError(
-                f"format version {version!r:.40}; this SDK reads versions {layout.FIRST_VERSION} "
-                f"to {layout.FORMAT_VERSION}: update fala, or export the bundle for one of these"
+                f"format version {version!r:.40}, and this FaLA reads version "
+                f"{layout.FORMAT_VERSION}; update FaLA, or make the bundle again with the "
+                "fala-export of this version"
             )
         if problems := _problems(raw):
             raise BundleFormatError(f"the manifest cannot be read: {'; '.join(problems)}")
@@ -109,16 +109,11 @@ class Manifest:
 
         Raises:
             BundleFilesError: One is missing or too many.
-            BundleFormatError: There are files that the manifest's version does not have.
         """
         required = set(self.files) | set(layout.BACKBONE_FILES[self.kind])
         if self.task is not None:
             required |= {layout.HEAD_WEIGHT, layout.HEAD_BIAS}
         if any(name.startswith(layout.LEXICAL) for name in self.files):
-            if self.format_version < layout.LEXICAL_VERSION:  # an older SDK would ignore them
-                raise BundleFormatError(
-                    f"a lexical view in a bundle of format version {self.format_version}"
-                )
             required |= set(layout.LEXICAL_FILES)
         if missing := required - present:
             raise BundleFilesError(f"missing from the archive: {', '.join(sorted(missing))}")
@@ -231,8 +226,9 @@ def _problems(raw: Mapping[str, Any]) -> list[str]:
          version is None or _whole(version, 1, MAX_VERSION)),
         ("the rating is not a low, a high and a noise, with one label",
          layout.RATING not in notes or (_rating(notes[layout.RATING]) and _one_label(labels))),
-        ("tags are of format version 3 on, and no rating",
-         notes.get(layout.EXCLUSIVE, True) is True or _tags(raw["format_version"], notes)),
+        ("exclusive is neither true nor false, or the tags are a rating",
+         notes.get(layout.EXCLUSIVE, True) is True
+         or (notes[layout.EXCLUSIVE] is False and layout.RATING not in notes)),
         (f"the public logits are not as many rising numbers for each logit, "
          f"{layout.MOST_QUANTILES} at most",
          layout.PUBLIC_LOGITS not in notes or _public_logits(notes, labels)),
@@ -294,11 +290,6 @@ def _public_logits(details: Mapping[str, Any], labels: object) -> bool:
         and column == sorted(column)
         for column in columns
     )
-
-
-def _tags(version: int, details: Mapping[str, Any]) -> bool:
-    supported = version >= layout.FORMAT_VERSION  # an older SDK would ignore it
-    return supported and details[layout.EXCLUSIVE] is False and layout.RATING not in details
 
 
 def _one_label(labels: object) -> bool:

@@ -88,7 +88,7 @@ class Bundle:
         Raises:
             BundleFormatError: Not a bundle; the manifest or the ONNX model cannot be read, or the
                 model contains parts that no encoder needs.
-            BundleVersionError: A format version that this SDK does not read.
+            BundleVersionError: It has another format version.
             BundleFilesError: A missing, extra or duplicate file, or an unsafe path.
             BundleDigestError: A file's bytes are not those that the vendor packed.
             ExternalDataError: The ONNX model keeps weights outside its file.

@@ -2,8 +2,8 @@
 
 The manifest has the digest of every other file, the product and the version, so that its signature
 covers the bundle. The signature is in a file beside the bundle, ``x.fala.sig``. So a signed release
-has the same bytes and digest as the unsigned one, every earlier SDK opens it, and a signature by
-another key does not change the bundle. It is checked before the rest of the bundle is parsed.
+has the same bytes and digest as the unsigned one, and a signature by another key does not change
+the bundle. It is checked before the rest of the bundle is parsed.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fala.bundle import format as layout
 from fala.bundle.archive import check_name, write_archive
-from fala.bundle.arrays import array_bytes, read_array
+from fala.bundle.arrays import array_bytes
 from fala.bundle.external import external_files
 from fala.bundle.lexical import lexical_files
 from fala.bundle.manifest import Manifest
@@ -40,7 +40,7 @@ def write_bundle(
 
     Args:
         path: Where to write; replaced if it exists.
-        manifest: The bundle's description; its ``files`` and ``format_version`` are filled in.
+        manifest: The bundle's description; its ``files`` are filled in.
         files: Content by name (names in ``fala.bundle.format``), without the manifest.
         head: The global head that makes it a release; its task, labels and files are filled in.
 
@@ -82,8 +82,7 @@ def write_bundle(
     files = dict(sorted(files.items()))
     digests = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
     with named_errors(path):
-        version = _version(files, manifest)
-        manifest = replace(manifest, files=digests, format_version=version)
+        manifest = replace(manifest, files=digests)
         manifest_bytes = manifest.to_json()
         manifest = Manifest.from_json(manifest_bytes)
 
@@ -362,16 +361,3 @@ def _head_files(head: Head) -> dict[str, bytes]:
     if head.lexical is not None:
         files |= lexical_files(head.lexical)
     return files
-
-
-def _version(files: Mapping[str, bytes], manifest: Manifest) -> int:
-    """The earliest version whose readers predict as this content requires."""
-    if layout.EXCLUSIVE in manifest.details:
-        return layout.FORMAT_VERSION
-    if any(name.startswith(layout.LEXICAL) for name in files):
-        return layout.LEXICAL_VERSION
-    if layout.HEAD_WEIGHT in files:
-        weight = read_array(files[layout.HEAD_WEIGHT])
-        if weight.shape[-1] == 2 * manifest.dimension:
-            return layout.LEXICAL_VERSION
-    return layout.FIRST_VERSION

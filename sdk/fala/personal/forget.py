@@ -60,20 +60,13 @@ def forget(task: Task, ids: Iterable[int]) -> int:
 def _by_age(task: Task) -> tuple[list[OpenSlot], Replacement | None]:
     """The slots that can be opened, and the replacement of the first by the second.
 
-    None if there is one slot, or it is unknown which of them is newer.
+    None if there is one slot, or the record of the replacement is damaged.
     """
     slots = {slot.record.name: slot for slot in (task.active, task.previous) if slot}
     installed = task.store.slots.replacements()
     names = sorted(slots, key=lambda name: installed[name].generation if name in installed else -1)
-    known = names[-1] in installed
-    if not known:  # of an earlier version: a slot with a teacher is the newer one
-        with_teacher = {name for name in names if slots[name].record.teachers is not None}
-        names.sort(key=lambda name: name in with_teacher)
-        known = len(with_teacher) == 1
-    ordered = [slots[name] for name in names]
-    if not known or len(ordered) < 2:
-        return ordered, None
-    return ordered, installed.get(names[-1], Replacement())
+    replacement = installed.get(names[-1]) if len(names) > 1 else None
+    return [slots[name] for name in names], replacement
 
 
 def _drop_teacher(task: Task, slot: OpenSlot, first: int) -> None:

@@ -94,7 +94,7 @@ def install_release(folder: Folder, moves: Sequence[Move], backbone: LazyBackbon
                 else:
                     trial = generation
                     folder.trials.begin(record.name, generation)
-                    note_version(store, own.bundle.manifest, own.before.bundle.manifest)
+                    note_version(store, own.bundle.manifest)
                     bundles = [used for move in moves for used in (move.bundle, move.before.bundle)]
                     store.prune({source for used in bundles for source in sources_of(used)})
             active = OpenSlot.of(generation, record, bundle, own.change.model, backbone, trial)

@@ -6,8 +6,6 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from fala.backbones import Backbone, EncoderState, LazyBackbone
 from fala.backbones.backbone import AdaptedBackbone, plain_of
 from fala.backbones.external import Encoders
@@ -17,19 +15,17 @@ from fala.bundle.prompts import compiled
 from fala.bundle.reading import Bundle
 from fala.errors import DataError, DeviceError, DimensionError, counted
 from fala.model.active import ActiveModel
-from fala.model.heads import Head, PersonalModel, Vectors
+from fala.model.heads import Head, PersonalModel
 from fala.model.prior import PopulationPrior
 from fala.slots.bundles import (
-    Change,
     bundle_path,
     lexical_weight,
     model_digest,
     open_adapter,
     open_release,
-    slot_record,
 )
 from fala.store.database import damaged, doctor
-from fala.store.records import OMEGA, THETA, UNUSABLE, SlotRecord
+from fala.store.records import SlotRecord
 from fala.store.store import Store
 
 _DIGEST = re.compile("[0-9a-f]{64}")
@@ -83,8 +79,6 @@ class OpenSlot:
         if bundle.path.stem != bundle.digest:  # installed under its digest
             raise DeviceError(f"{bundle.path}: not the bundle that was installed; {doctor(device)}")
         try:
-            if record.form == UNUSABLE:
-                record = _with_vendor_model(record, bundle, head)
             state = _state_of(record.prompt)
             model = _model(record, bundle, head, state)
         except DataError as error:
@@ -155,11 +149,6 @@ class OpenSlot:
         """Whether the bundle's backbone encodes texts without a prompt."""
         return self.record.backbone == self.bundle.backbone_digest
 
-    @property
-    def to_fit(self) -> bool:
-        """Whether the vendor's model replaces an unusable personal one, until the next fit."""
-        return self.record.form == UNUSABLE
-
     def prior(self) -> PopulationPrior | None:
         """The release's population prior, for the labels in the device's order."""
         return prior_of(self.bundle, self.model.head.labels)
@@ -206,11 +195,6 @@ def with_state(backbone: LazyBackbone, state: EncoderState | None) -> LazyBackbo
     return LazyBackbone(load, transformer=backbone.is_transformer)
 
 
-def with_labels(head: Head, labels: tuple[str, ...]) -> Head:
-    """A head with its labels in the device's order, or in its own where there is none."""
-    return head.in_order(labels) if labels else head
-
-
 def prior_of(bundle: Bundle, labels: tuple[str, ...]) -> PopulationPrior | None:
     """A bundle's population prior, for its labels in another order."""
     prior = bundle.prior()
@@ -228,18 +212,6 @@ def _state_of(prompt: bytes | None) -> EncoderState | None:
     return None if prompt is None else compiled(prompt)
 
 
-def _with_vendor_model(record: SlotRecord, bundle: Bundle, head: Head) -> SlotRecord:
-    """A row with the vendor's model and no prompt, until the model is fitted again.
-
-    Earlier versions read texts with a mixture of the release's prompts.
-    """
-    model = with_labels(head, record.labels).vendor_model()
-    # Any loss marks a slot as fitted, so that it is fitted again.
-    loss = record.loss or 0.0
-    vendor = slot_record(record.name, bundle, Change(model, loss=loss), record.teachers)
-    return replace(vendor, form=UNUSABLE)
-
-
 def _model(
     record: SlotRecord, bundle: Bundle, head: Head, state: EncoderState | None
 ) -> PersonalModel:
@@ -248,21 +220,11 @@ def _model(
     Raises:
         DataError: It does not fit the bundle, or is not the one that was stored.
     """
-    head = with_labels(head, record.labels)
-    words = lexical_weight(record.lexical, head)
-    omega = _omega(record.weight, record.form, head)
-    model = PersonalModel(head, omega, record.bias, words)
+    head = head.in_order(record.labels)
+    model = PersonalModel(head, record.weight, record.bias, lexical_weight(record.lexical, head))
     backbone = provenance(bundle.backbone_digest, state)
     if record.backbone != backbone:
         raise DataError("the backbone, or the prompt, is not the bundle's")
-    # Earlier versions took the digest of theta.
-    if record.form == OMEGA and record.model != model_digest(bundle, model, backbone):
+    if record.model != model_digest(bundle, model, backbone):
         raise DataError("the personal model is not the one that was kept: its digest differs")
     return model
-
-
-def _omega(weight: Vectors, form: str, head: Head) -> Vectors:
-    """Weights as omega: earlier versions stored the personal matrix theta = omega / w."""
-    if form != THETA or weight.shape != head.weight.shape:
-        return weight
-    return np.asarray(weight * head.weight, dtype=np.float32)

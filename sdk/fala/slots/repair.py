@@ -77,7 +77,7 @@ def examine(folder: Path, codec: Codec = PLAIN) -> RepairReport:
     """Report a folder's problems, and what a repair would do; nothing is changed.
 
     Raises:
-        DeviceError: It is no device's, a newer FaLA wrote it, or it has another key.
+        DeviceError: It is no device's, or has another version or key.
     """
     with device_errors(folder), _opened(folder) as source:
         return _report(diagnose(folder, source, codec), repaired=False)

@@ -302,8 +302,6 @@ class Task:
             self.store.examples.task = slot.model.head.task
             if base is not None:
                 return replace(slot, trial=base.trial)
-            if slot.to_fit:
-                folder.behind.add("")
             # Reuse the session: only the personal model changed.
             slot = slot.sharing(folder.active.get(""))
             return slot if trial is None else replace(slot, trial=trial.began)
@@ -385,7 +383,7 @@ def go_back(folder: Folder, *, give_up: bool = False) -> tuple[OpenSlot, list[st
             continue
         if _flip(task, name, give_up=give_up):
             changed.append(task.adapter)
-    if _flip(own, previous, give_up=give_up) or base.to_fit:
+    if _flip(own, previous, give_up=give_up):
         changed.insert(0, "")
     return base.sharing(folder.active.get("")), changed  # it may be the same release
 

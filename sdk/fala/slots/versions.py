@@ -7,35 +7,17 @@ from fala.errors import OlderReleaseError
 from fala.store.store import Store
 
 
-def newest_version(store: Store, product: str | None, active: Manifest | None = None) -> int | None:
-    """The newest version of a product that was ever installed, whatever is active now.
-
-    Args:
-        store: The device's.
-        product: The product; None for releases that name none.
-        active: The active release: a device of an earlier SDK has no record of it.
-
-    Returns:
-        None if no release with a version was installed.
-    """
-    versions = [store.settings.newest_version(product)]
-    if active is not None and active.product == product:
-        versions.append(active.version)
-    return max((version for version in versions if version is not None), default=None)
-
-
-def note_version(store: Store, installed: Manifest, active: Manifest | None = None) -> None:
+def note_version(store: Store, installed: Manifest) -> None:
     """Note that a release is installed. In a transaction.
 
     Args:
         store: The device's.
         installed: The release.
-        active: The release that was active before.
     """
-    for manifest in (installed, active):
-        if manifest is not None and manifest.version is not None:
-            newest = newest_version(store, manifest.product, manifest)
-            store.settings.set_newest_version(manifest.product, newest or manifest.version)
+    if installed.version is not None:
+        newest = store.settings.newest_version(installed.product)
+        version = max(installed.version, newest or installed.version)
+        store.settings.set_newest_version(installed.product, version)
 
 
 def check_version(store: Store, active: Manifest, new: Manifest) -> None:
@@ -51,7 +33,7 @@ def check_version(store: Store, active: Manifest, new: Manifest) -> None:
         raise OlderReleaseError(
             f"a release of {new.product}, and this device has one of {active.product}; {hint}"
         )
-    newest = newest_version(store, new.product, active)
+    newest = store.settings.newest_version(new.product)
     if new.version is not None and newest is not None and new.version < newest:
         raise OlderReleaseError(
             f"version {new.version}, and this device has had version {newest} already; rollback "

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fala.store.access import integrity, is_access
-from fala.store.schema import MIGRATIONS, apply, check_newer
+from fala.store.schema import create_tables, is_current
 
 #: Problems of one kind to list, at most.
 _MOST = 3
@@ -108,7 +108,7 @@ def _repair_header(path: Path, repaired: Path) -> None:
 def copy_readable(
     path: Path, source: sqlite3.Connection, copy: sqlite3.Connection, problems: Problems
 ) -> None:
-    """Copy the rows of all tables, and bring the copy to this version of the schema.
+    """Copy the rows of all tables.
 
     Args:
         path: The store's file, for errors.
@@ -117,7 +117,7 @@ def copy_readable(
         problems: Problems are added to it.
 
     Raises:
-        DeviceError: A newer version of FaLA wrote it.
+        DeviceError: It has another version.
     """
 
     def decoded(data: bytes) -> str:
@@ -128,36 +128,26 @@ def copy_readable(
             return data.decode(errors="replace")  # all but the damaged bytes are the user's
 
     source.text_factory = decoded
-    version = 0
     columns: dict[str, list[str]] = {}
     with problems.noted("the file"):
-        version = int(source.execute("PRAGMA user_version").fetchone()[0])
-        check_newer(version, str(path))
+        if not is_current(source, str(path)):
+            problems.note("its schema is missing")
+    with problems.noted("the file"):
         source.execute("PRAGMA cell_size_check = ON")
         columns = _columns(source)
         for line in integrity(source, _MOST):
             problems.note(line)
         for table, *_ in source.execute("PRAGMA foreign_key_check").fetchmany(_MOST):
             problems.note(table, "a row that belongs to none")
+    create_tables(copy, str(path))
     copy.execute("BEGIN")
-    version = max(version, 0)
-    for step in MIGRATIONS[:version]:
-        apply(step, copy)
-    if not version or any({*names} - {*columns.get(t, ())} for t, names in _columns(copy).items()):
-        problems.note(f"a schema of version {version}, not complete")
-        for step in MIGRATIONS[version:]:
-            apply(step, copy)
-        version = len(MIGRATIONS)
     for table, names in _columns(copy).items():
-        copy.execute(f"DELETE FROM {table}")  # a migration writes the device's row
+        copy.execute(f"DELETE FROM {table}")  # the device's row
         shared = [name for name in names if name in columns.get(table, ())]
         if shared:
             _copy_table(source, copy, table, shared, problems)
-        elif columns:
-            problems.note(table, "the table is missing")
-    for step in MIGRATIONS[version:]:
-        apply(step, copy)
-    copy.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+        if columns and len(shared) < len(names):
+            problems.note(table, "the table is missing, or a column of it")
     copy.execute("COMMIT")
 
 

@@ -15,8 +15,8 @@ from fala.files import device_errors, keep_private
 from fala.forks import keep_in_forks
 from fala.store.access import access_error, is_access
 from fala.store.digests import Digests
-from fala.store.encryption import PLAIN, Codec, check_mark, rotate
-from fala.store.schema import migrate
+from fala.store.encryption import PLAIN, Codec
+from fala.store.schema import create_tables
 
 _log = logging.getLogger("fala.store")
 
@@ -47,7 +47,7 @@ class Database:
         digests: The digests of its rows, where it is encrypted.
 
     Raises:
-        DeviceError: If the file is missing, damaged, in use for too long, or from a newer SDK.
+        DeviceError: The file is missing, damaged, in use for too long, or has another version.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Database:
                 self._writer.execute("PRAGMA synchronous = FULL")
                 self._writer.execute("PRAGMA foreign_keys = ON")
                 self.digests = Digests(self._writer)
-                migrate(self._writer, str(path), self._encrypt_anew)
+                create_tables(self._writer, str(path))
                 self._reader = self._connect()
                 self._file = _identity(path)
             except BaseException:
@@ -298,20 +298,6 @@ class Database:
         # VACUUM keeps its copy of the rows in memory, not in a temporary file.
         connection.execute("PRAGMA temp_store = MEMORY")
         return connection
-
-    def _encrypt_anew(self) -> None:
-        """Encrypt an earlier schema's records anew, with all their context. In the migration."""
-        (mark,) = self._writer.execute(_MARK).fetchone()
-        if mark is None:
-            return
-        check_mark(self.path, mark, self.codec)
-        _log.info("%s: encrypting all records anew", self.path)
-        new = self.codec.renewed()
-        with self.rows("a record is damaged"):
-            rotate(self._writer, self.codec.of(mark), new)
-        self._writer.execute("UPDATE device SET key_mark = ?", (new.mark(),))
-        self.digests.use(new)
-        self.digests.write_all()
 
     def _check_current(self) -> None:
         """Refuse to write to a file that is the device's no more: it was mended, or erased.

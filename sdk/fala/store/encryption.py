@@ -38,8 +38,7 @@ Key = Callable[[], bytes]
 
 #: The columns of a slot to which its weights are bound.
 BOUND_SLOT_COLUMNS = (
-    "bundle", "backbone", "model", "teacher", "teacher_vendor", "threshold", "labels", "form",
-    "loss",
+    "bundle", "backbone", "model", "teacher", "teacher_vendor", "threshold", "labels", "loss",
 )  # fmt: skip
 #: The columns of an example to which its label is bound.
 LABEL_COLUMNS = ("document", "history", "labelled", "adapter")
@@ -64,10 +63,8 @@ _BYTES = 32
 _SALT = 16
 _NONCE = 12
 _CHECK = b"fala"
-#: The mark's context: its table and column in schema 8, which stay its associated data.
-_MARK = ("settings", "sealed")
-#: Bytes of a mark of schemas before 10, which had no salt.
-_SHORT_MARK = 32
+#: The mark's context.
+_MARK = ("device", "one", "key_mark")
 
 
 class Codec:
@@ -127,7 +124,7 @@ class Encryption(Codec):
 
     Args:
         key: The app's key, 32 bytes.
-        salt: The store's; empty before it has one, and in stores of schemas before 10.
+        salt: The store's; empty before it has one.
 
     Raises:
         MissingExtraError: pyca/cryptography is not installed.
@@ -155,9 +152,7 @@ class Encryption(Codec):
 
     def of(self, record: object) -> Codec:
         """See ``Codec``."""
-        if isinstance(record, bytes) and len(record) > _SHORT_MARK:
-            return Encryption(self._key, record[:_SALT])
-        return Encryption(self._key)
+        return Encryption(self._key, record[:_SALT] if isinstance(record, bytes) else b"")
 
     def renewed(self) -> Codec:
         """See ``Codec``."""
@@ -166,7 +161,7 @@ class Encryption(Codec):
     def encode(self, data: bytes, *context: object) -> bytes:
         """See ``Codec``."""
         nonce = os.urandom(_NONCE)
-        return nonce + self._cipher.encrypt(nonce, data, self._associated(context))
+        return nonce + self._cipher.encrypt(nonce, data, ascii(context).encode())
 
     def decode(self, value: object, *context: object) -> bytes:
         """See ``Codec``."""
@@ -175,7 +170,7 @@ class Encryption(Codec):
         if not isinstance(value, bytes):
             raise ValueError("a record that is not encrypted")
         try:
-            data = self._cipher.decrypt(value[:_NONCE], value[_NONCE:], self._associated(context))
+            data = self._cipher.decrypt(value[:_NONCE], value[_NONCE:], ascii(context).encode())
             return bytes(data)
         except (InvalidTag, ValueError) as error:
             raise ValueError("a record that is damaged, or of another key") from error
@@ -205,11 +200,6 @@ class Encryption(Codec):
     def mark(self) -> bytes:
         """See ``Codec``."""
         return self.salt + self.encode(_CHECK, *_MARK)
-
-    def _associated(self, context: tuple[object, ...]) -> bytes:
-        if not self.salt:  # schemas before 10 had a shorter context
-            return "/".join(map(str, context[:3])).encode()
-        return ascii(context).encode()
 
 
 PLAIN = Codec()

@@ -12,10 +12,6 @@ from fala.errors import DataError
 from fala.examples import Example
 from fala.model.links import PerTag, stored_tags
 
-#: The form of a row's weights: omega; the personal matrix theta of the first two versions; or
-#: unusable, fitted to texts with a mixture of prompts: the vendor's model replaces them.
-OMEGA, THETA, UNUSABLE = "omega", "theta", "unusable"
-
 
 @dataclass(frozen=True)
 class Version:
@@ -84,14 +80,13 @@ class SlotRecord:
         bundle: SHA-256 of the bundle's manifest.
         backbone: The provenance of its embeddings: the digest of its backbone, with that of the
             user's prompt where there is one.
-        weight: Its weights, float32, shape (C, d).
+        weight: Its weights omega, float32, shape (C, d).
         bias: Shape (C,).
         model: Digest of backbone, head and weights, the provenance of logits.
         teachers: Digests of the personal model whose stored logits it was fitted to, and of that
             one's vendor model, whose logits are stored beside them; None without any.
         threshold: Logit above which the second of two labels is decided; of tags one each.
-        labels: The device's order of the labels; empty for the head's own.
-        form: The form of ``weight``: omega; theta, or unusable, in a store of an earlier version.
+        labels: The labels, in the device's order.
         lexical: The user's own weights of n-grams; None where the head has no lexical view.
         loss: Its leave-one-out cross-entropy on the labelled examples; None if unknown.
         prompt: The user's compiled texts, behind which others are read (see
@@ -104,10 +99,9 @@ class SlotRecord:
     weight: NDArray[np.float32]
     bias: NDArray[np.float32]
     model: str
+    labels: tuple[str, ...]
     teachers: tuple[str, str] | None = None
     threshold: PerTag = 0.0
-    labels: tuple[str, ...] = ()
-    form: str = OMEGA
     lexical: LexicalRecord | None = None
     loss: float | None = None
     prompt: bytes | None = None
@@ -142,8 +136,8 @@ class StoredExample:
         id: Its number in the store.
         example: A text, or a ``Match``; None on a device that keeps no texts.
         label: Its label, None without one; of tags a list in JSON.
-        added: When it was first stored, in seconds since 1970 (UTC); None from earlier versions.
-        labelled: When its label was stored; None without one, or from earlier versions.
+        added: When it was first stored, in seconds since 1970 (UTC); None where a repair lost it.
+        labelled: When its label was stored; None without one, or where a repair lost it.
         adapter: Its task, by the adapter; empty for the device's own.
     """
 

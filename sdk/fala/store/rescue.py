@@ -104,7 +104,7 @@ def rescue(path: Path, source: sqlite3.Connection | None, codec: Codec) -> Rescu
         codec: Reads its records.
 
     Raises:
-        DeviceError: A newer version of FaLA wrote it, or it has another key.
+        DeviceError: It has another version or key.
     """
     copy = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
     database = Database(path, codec=codec, copy=copy)
@@ -175,7 +175,7 @@ class _Cleaning:
 
     def _edited(self) -> set[str]:
         """The tables whose rows differ from those that were written."""
-        if not self._codec.salt:  # it is not encrypted, or of a schema without digests
+        if not self._codec.encrypted:
             return set()
         try:
             edited = {*Digests(self._source, self._codec).edited()}

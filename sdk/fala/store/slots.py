@@ -27,23 +27,14 @@ from fala.store.columns import (
 from fala.store.database import Database, damaged
 from fala.store.encryption import BOUND_SLOT_COLUMNS, Codec
 from fala.store.examples import prune_labels
-from fala.store.records import (
-    OMEGA,
-    THETA,
-    UNUSABLE,
-    FitRecord,
-    LexicalRecord,
-    Replacement,
-    SlotRecord,
-    Version,
-)
+from fala.store.records import FitRecord, LexicalRecord, Replacement, SlotRecord, Version
 
 #: The names of the device's own slots; those of a further task have its adapter's before them.
 SLOTS = ("a", "b")
 #: The columns that ``slot_of`` takes, in this order.
 SLOT_COLUMNS = (
     "name", "bundle", "backbone", "weight", "bias", "model", "teacher", "teacher_vendor",
-    "threshold", "labels", "form", "buckets", "lexical", "loss",
+    "threshold", "labels", "buckets", "lexical", "loss",
 )  # fmt: skip
 _ENCRYPTED = ("weight", "bias", "buckets", "lexical")
 _FIT_COLUMNS = "fit_data, fit_examples, fit_further, fit_decision, fit_trust, fit_scales"
@@ -251,7 +242,7 @@ class Slots:
             prune_labels(db, self._adapter)
 
     def replacements(self) -> dict[str, Replacement]:
-        """The known replacements that installed the task's slots, by name."""
+        """The replacements that installed the task's slots, by name; without damaged ones."""
         with self._db.writer() as db:
             rows = db.execute(
                 "SELECT name, replaced_at, replaced_data, replaced_fit_data"
@@ -260,7 +251,7 @@ class Slots:
             ).fetchall()
         replacements: dict[str, Replacement] = {}
         for name, generation, data, fit_data in rows:
-            with contextlib.suppress(ValueError):  # unknown, of an earlier version; or damaged
+            with contextlib.suppress(ValueError):
                 fitted = None if fit_data is None else whole(fit_data)
                 replacements[text(name)] = Replacement(whole(generation), whole(data), fitted)
         return replacements
@@ -380,12 +371,9 @@ def slot_of(row: tuple[object, ...], codec: Codec) -> SlotRecord:
         for column in _ENCRYPTED
         if cells[column] is not None
     }
-    labels, form = json.loads(text(cells["labels"])), text(cells["form"])
+    labels = json.loads(text(cells["labels"]))
     if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
         raise ValueError("labels that are no list of names")
-    # Versions that stored the order of the labels stored omega.
-    if form not in (OMEGA, THETA, UNUSABLE) or (form == THETA and labels):
-        raise ValueError("a form of weights that is not known")
     bias = floats(weights.get("bias"))
     teacher, vendor = optional_text(cells["teacher"]), optional_text(cells["teacher_vendor"])
     return SlotRecord(
@@ -398,7 +386,6 @@ def slot_of(row: tuple[object, ...], codec: Codec) -> SlotRecord:
         teachers=None if teacher is None or vendor is None else (teacher, vendor),
         threshold=per_tag(cells["threshold"]),
         labels=tuple(labels),
-        form=form,
         lexical=_lexical(weights.get("buckets"), weights.get("lexical"), len(bias)),
         loss=optional_number(cells["loss"]),
     )

@@ -61,8 +61,8 @@ class Store:
             codec: Reads and writes its records.
 
         Raises:
-            DeviceError: It is missing, damaged, from a newer SDK, or has another key; or it is
-                encrypted, and was edited without the key.
+            DeviceError: It is missing, damaged, or has another version or key; or it is encrypted,
+                and was edited without the key.
         """
         store = cls(Database(path, create=create, codec=codec))
         try:

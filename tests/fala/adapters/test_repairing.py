@@ -60,7 +60,7 @@ def test_a_rebuilt_store_keeps_every_task(folder):
         before = answers(device)
         ids_of = {n: [row.id for row in device.examples(adapter=n or None)] for n in before}
     with closing(sqlite3.connect(folder / "store.sqlite3")) as db:
-        db.execute("PRAGMA user_version = 3")
+        db.execute("PRAGMA user_version = -1")
     report, device = repaired(folder)
     with device:
         assert report.aside and report.examples == 160

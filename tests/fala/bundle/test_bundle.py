@@ -83,10 +83,10 @@ def test_digests_identify_backbones_and_heads(tmp_path):
     assert first.head_digest != second.head_digest
 
 
-def test_a_bundle_of_format_version_1_opens():
-    # Written by the first release, and never written again: every version keeps its file.
-    bundle = Bundle.open(SUPPORT / "data" / "version1.fala")
-    assert bundle.manifest.format_version == 1
+def test_a_matcher_of_this_format_version_opens():
+    # Never written again, as long as the format version stays.
+    bundle = Bundle.open(SUPPORT / "data" / "matcher.fala")
+    assert bundle.manifest.format_version == layout.FORMAT_VERSION
     assert bundle.manifest.labels == ("0", "1")
     np.testing.assert_array_equal(
         bundle.backbone().encode(["good", "bad good", "ugly"]), [[2, 3], [1.5, 17.375], [0, 0.5]]

@@ -107,7 +107,7 @@ def test_no_byte_is_left_after_a_killed_repair(path, tmp_path):
     assert rebuilt
 
 
-def test_no_byte_is_left_of_rows_deleted_by_an_earlier_version(path):
+def test_no_byte_is_left_of_rows_that_were_deleted_but_not_overwritten(path):
     db = sqlite3.connect(path / "store.sqlite3")
     db.execute("PRAGMA secure_delete = OFF")
     db.execute("UPDATE device SET overwrites = 0")

@@ -172,7 +172,7 @@ def test_a_damaged_prompt_activates_the_previous_slot(compiled, prompt_trial, ch
 def test_a_rebuilt_store_keeps_the_prompt(compiled, prompt_trial):
     with Device.open(compiled) as device:
         device.confirm()
-    sql(compiled, "PRAGMA user_version = 3")
+    sql(compiled, "PRAGMA user_version = -1")
     report = Device.repair(compiled)
     assert report.whole and report.aside and not report.fit
     with Device.open(compiled) as device:

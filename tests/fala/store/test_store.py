@@ -16,7 +16,7 @@ def slot(name, seed=0, **fields):
     weight = np.random.default_rng(seed).normal(size=(3, 4)).astype(np.float32)
     values = {
         "bundle": f"bundle {name}", "backbone": f"backbone {name}", "weight": weight,
-        "bias": weight[:, 0].copy(), "model": f"model {name}",
+        "bias": weight[:, 0].copy(), "model": f"model {name}", "labels": ("x", "y", "z"),
     }  # fmt: skip
     return SlotRecord(name, **{**values, **fields})
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from fala.errors import DataError
 
-#: Folders of "walk.sqlite" are of an earlier version, which had other posts.
+#: The file, in the visit's folder.
 NAME = "visit.sqlite"
 
 
