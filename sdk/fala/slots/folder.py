@@ -27,8 +27,7 @@ class Folder:
         probing: Held while a slot on trial is probed.
         trials: The trial of the active release.
         active: The active slots that are open, by their tasks' adapters; see ``Task.active``.
-        behind: The tasks, by their adapters, whose active model lacks labels: those that fell back,
-            and one whose model cannot be used (``OpenSlot.to_fit``).
+        behind: The tasks, by their adapters, that fell back, and whose active model lacks labels.
     """
 
     def __init__(self, path: Path, store: Store, encoders: Encoders) -> None:

@@ -186,7 +186,7 @@ class Task:
         """Make another personal model of the same bundle the active one, in one transaction.
 
         Args:
-            base: The slot that the model was fitted for; its prompt may be new.
+            base: The slot that the model was fitted for.
             change: The model.
 
         Returns:
@@ -302,8 +302,6 @@ class Task:
             self.store.examples.task = slot.model.head.task
             if base is not None:
                 return replace(slot, trial=base.trial)
-            if slot.to_fit:
-                folder.behind.add("")
             # Reuse the session: only the personal model changed.
             slot = slot.sharing(folder.active.get(""))
             return slot if trial is None else replace(slot, trial=trial.began)
@@ -385,7 +383,7 @@ def go_back(folder: Folder, *, give_up: bool = False) -> tuple[OpenSlot, list[st
             continue
         if _flip(task, name, give_up=give_up):
             changed.append(task.adapter)
-    if _flip(own, previous, give_up=give_up) or base.to_fit:
+    if _flip(own, previous, give_up=give_up):
         changed.insert(0, "")
     return base.sharing(folder.active.get("")), changed  # it may be the same release
 
@@ -433,17 +431,13 @@ def prune(folder: Folder, release: Bundle | None = None) -> None:
 
 
 def sources_of(bundle: Bundle) -> set[str]:
-    """Backbones whose embeddings a bundle can use: its own, and those that its bridges map from.
-
-    A bridge maps embeddings without a prompt only.
-    """
+    """Backbones whose embeddings a bundle can use: its own, and those that its bridges map from."""
     return {bundle.backbone_digest, *bundle.bridges()}
 
 
 def changed_record(slot: OpenSlot, change: Change) -> SlotRecord:
     """A slot's row with another personal model."""
-    record = slot.record
-    return slot_record(record.name, slot.bundle, change, record.teachers, record)
+    return slot_record(slot.record.name, slot.bundle, change, slot.record.teachers)
 
 
 def never_fitted(slot: OpenSlot) -> bool:

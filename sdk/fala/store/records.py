@@ -12,9 +12,8 @@ from fala.errors import DataError
 from fala.examples import Example
 from fala.model.links import PerTag, stored_tags
 
-#: The form of a row's weights: omega; the personal matrix theta of the first two versions; or
-#: unusable, fitted to texts with a mixture of prompts: the vendor's model replaces them.
-OMEGA, THETA, UNUSABLE = "omega", "theta", "unusable"
+#: The form of a row's weights: omega; or the personal matrix theta of the first two versions.
+OMEGA, THETA = "omega", "theta"
 
 
 @dataclass(frozen=True)
@@ -82,8 +81,7 @@ class SlotRecord:
     Attributes:
         name: The slot.
         bundle: SHA-256 of the bundle's manifest.
-        backbone: The provenance of its embeddings: the digest of its backbone, with that of the
-            user's prompt where there is one.
+        backbone: The digest of its backbone, the provenance of its embeddings.
         weight: Its weights, float32, shape (C, d).
         bias: Shape (C,).
         model: Digest of backbone, head and weights, the provenance of logits.
@@ -91,11 +89,9 @@ class SlotRecord:
             one's vendor model, whose logits are stored beside them; None without any.
         threshold: Logit above which the second of two labels is decided; of tags one each.
         labels: The device's order of the labels; empty for the head's own.
-        form: The form of ``weight``: omega; theta, or unusable, in a store of an earlier version.
+        form: The form of ``weight``: omega; theta in a store of an earlier version.
         lexical: The user's own weights of n-grams; None where the head has no lexical view.
         loss: Its leave-one-out cross-entropy on the labelled examples; None if unknown.
-        prompt: The user's compiled texts, behind which others are read (see
-            ``fala.bundle.prompts.compiled``); None without a prompt.
     """
 
     name: str
@@ -110,7 +106,6 @@ class SlotRecord:
     form: str = OMEGA
     lexical: LexicalRecord | None = None
     loss: float | None = None
-    prompt: bytes | None = None
 
 
 @dataclass(frozen=True)

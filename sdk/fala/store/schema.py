@@ -11,7 +11,7 @@ from fala.store.settings_of_8 import move_settings
 #: All tables, those that refer to others first.
 TABLES = (
     "logits", "earlier_labels", "embeddings", "backbones", "examples", "texts", "active", "tasks",
-    "slots", "prompt_examples", "prompts", "versions", "device", "digests",
+    "slots", "versions", "device", "digests",
 )  # fmt: skip
 
 #: A step is statements, or a function.
@@ -131,16 +131,9 @@ MIGRATIONS: tuple[Step, ...] = (
     DROP TABLE active;
     ALTER TABLE all_active RENAME TO active;
     """,
-    """
-    ALTER TABLE slots ADD COLUMN prompt BLOB;
-    """,
-    # What a user's own texts were compiled to: beside the slots, which are written at every label.
-    """
-    CREATE TABLE prompts (
-        backbone TEXT PRIMARY KEY,
-        compiled BLOB NOT NULL
-    ) WITHOUT ROWID;
-    """,
+    # Versions 7 and 8 added what is gone.
+    "",
+    "",
     move_settings,
     # Examples, labels and replacements are ordered by the task's count of changes of data, as no
     # clock orders them. Of a store that has times, those say what came before a replacement: it has

@@ -40,15 +40,7 @@ _TABLES = """
         adapter TEXT PRIMARY KEY,
         positive TEXT,
         rolled_back INTEGER,
-        left_at INTEGER,
-        tried_release TEXT,
-        tried_labels INTEGER
-    ) WITHOUT ROWID;
-    CREATE TABLE prompt_examples (
-        adapter TEXT NOT NULL,
-        backbone TEXT NOT NULL,
-        example INTEGER NOT NULL,
-        PRIMARY KEY (adapter, backbone, example)
+        left_at INTEGER
     ) WITHOUT ROWID;
     ALTER TABLE slots ADD COLUMN adapter TEXT NOT NULL DEFAULT '';
     ALTER TABLE slots ADD COLUMN fit_data INTEGER;
@@ -80,11 +72,6 @@ def move_settings(database: sqlite3.Connection) -> None:
         with contextlib.suppress(*_DAMAGED):
             _move(database, name, value)
     database.execute("DROP TABLE settings")
-    # Mixtures of a release's prompts are not supported any more, nor weights fitted to them.
-    database.execute(
-        "UPDATE slots SET prompt = NULL, form = 'unusable', fit_data = NULL"
-        " WHERE prompt IS NOT NULL"
-    )
 
 
 def _move(database: sqlite3.Connection, name: str, value: str) -> None:
@@ -144,16 +131,9 @@ def _move(database: sqlite3.Connection, name: str, value: str) -> None:
             "slots", "name", suffix, replaced_at=int(at), replaced_after=int(after),
             replaced=float(time),
         )  # fmt: skip
-    elif last == "prompts mixed":
-        for backbone, examples in json.loads(value).items():
-            rows = [(adapter, str(backbone), int(example)) for example in examples]
-            database.executemany("INSERT OR IGNORE INTO prompt_examples VALUES (?, ?, ?)", rows)
     elif last == "positive":
         task(positive=value)
     elif last == "rolled back":
         task(rolled_back=int(value))
     elif last == "left at":
         task(left_at=int(value))
-    elif last == "prompts tried":
-        release, labels = json.loads(value)
-        task(tried_release=str(release), tried_labels=int(labels))

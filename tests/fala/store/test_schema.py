@@ -77,7 +77,7 @@ def test_every_earlier_version_is_migrated(tmp_path, opened, version):
     np.testing.assert_array_equal(read.weight, WEIGHT)
     # Two versions kept theta, and the third said in a column that it kept omega.
     assert read.form == (THETA if version < 3 else OMEGA)
-    assert (read.labels, read.threshold, read.lexical, read.prompt) == ((), 0.0, None, None)
+    assert (read.labels, read.threshold, read.lexical) == ((), 0.0, None)
     (row,) = store.examples.all()
     assert (row.example, row.label, row.added, row.labelled) == ("a", "1", None, None)
     assert store.slots.version() == Version(0, 5) and store.slots.active() == ("a", None)
@@ -129,8 +129,6 @@ SETTINGS = {
     "rolled back": "5",
     "left at": "2",
     "one/left at": "6",
-    "prompts tried": json.dumps(["bundle", 40]),
-    "prompts mixed": json.dumps({"space": [1, 4]}),
 }
 
 
@@ -164,8 +162,6 @@ def test_settings_become_columns(tmp_path, opened):
     assert task.slots.replacements() == {"one/a": Replacement(9, 2, 2)}
     assert (store.slots.positive(), task.slots.positive()) == ("0", "1")
     assert store.slots.data_changed() and not task.slots.data_changed()
-    assert store.slots.tried_prompts() == ("bundle", 40) and task.slots.tried_prompts() is None
-    assert store.slots.prompt_is_of("space", [4]) and not store.slots.prompt_is_of("space", [2])
     assert (store.slots.names(), task.slots.names()) == ({"a"}, {"one/a"})
 
 
@@ -174,7 +170,7 @@ def test_times_order_labels_and_replacements(tmp_path, opened):
     write(
         tmp_path, 9,
         "INSERT INTO slots SELECT 'b', bundle, backbone, weight, bias, model, teacher,"
-        " teacher_vendor, threshold, form, labels, buckets, lexical, loss, prompt, adapter, 3, 60,"
+        " teacher_vendor, threshold, form, labels, buckets, lexical, loss, adapter, 3, 60,"
         " 2, 'personal', 0.5, x'', 5, 2, 100.0 FROM slots",
         "UPDATE slots SET replaced_at = 9, replaced_after = 3, replaced = 200.0 WHERE name = 'a'",
         "UPDATE active SET data = 3",
@@ -265,9 +261,8 @@ def test_a_damaged_setting_is_dropped(tmp_path, opened, value):
     write(tmp_path, 8, *settings({name: value for name in SETTINGS if name not in texts}))
     store = opened(tmp_path)
     assert store.settings.trial() is None and store.slots.fit("a") is None
-    assert store.slots.replacements() == {} and store.slots.tried_prompts() is None
+    assert store.slots.replacements() == {}
     assert store.settings.newest_version("news") is None
-    assert store.slots.prompt_is_of("space", [])  # not known
 
 
 def test_a_device_that_keeps_no_texts_keeps_none_after_migration(tmp_path, opened):
