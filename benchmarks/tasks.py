@@ -22,8 +22,8 @@ from typing import Any
 
 import click
 import numpy as np
+from support.adapters import encoder_of, random_adapter
 from support.measuring import benchmark, in_turns
-from support.states import encoder_of, random_state
 
 import fala
 import fala_export
@@ -65,11 +65,11 @@ def make(
     encoder, wrong = encoder_of(release), 0
     with fala.Device.create(folder / "device", release.path) as device:
         for at, name in enumerate(names, start=1):
-            inputs = dict(random_state(encoder, "adapter.", size, seed + at).inputs)
+            inputs = dict(random_adapter(encoder, size, seed + at).inputs)
             head, file = random_head(dimension, seed + at), folder / f"{name}.fala"
             write_adapter(file, release, name, inputs, head, {"config": FORM}, {})
             device.load_adapter(file)
-            embeddings = encoder.encode([TEXT], fala.Bundle.open(file).state())
+            embeddings = encoder.encode([TEXT], fala.Bundle.open(file).adapter())
             expected = head.vendor_model().probabilities(embeddings)
             wrong += not np.array_equal(expected, device.predict_proba([TEXT], adapter=name))
             labels = [str((at + number) % 2) for number in range(len(LEARNED))]

@@ -21,8 +21,8 @@ from fala.model.heads import Head, Vectors
 from fala_export.embedding import embed
 from fala_export.errors import ExportError
 from fala_export.fitting.probes import expected_answers
+from fala_export.graph.adapter_inputs import add_adapter_inputs
 from fala_export.graph.cost import cost
-from fala_export.graph.optional.surgery import add_optional_inputs
 from fala_export.graph.ort_format import to_ort
 from fala_export.graph.parity import compare, compare_logits, speed
 from fala_export.graph.quantization.calibration import token_sequences
@@ -85,8 +85,8 @@ def convert(encoder: Source, options: ExportOptions, examples: Sequence[Example]
     Raises:
         ExportError: The model cannot be exported so, or its mean cosine is below the floor.
     """
-    if encoder.pooling == "layers" and options.optional:
-        raise ExportError("adapters and prompts need another pooling than layers")
+    if encoder.pooling == "layers" and options.adapters:
+        raise ExportError("adapters need another pooling than layers")
     max_length = encoder.length(options.max_length)
     texts = unique_texts(examples)
     with progress("embedding texts in float32", len(texts)) as bar:
@@ -97,12 +97,9 @@ def convert(encoder: Source, options: ExportOptions, examples: Sequence[Example]
     precisions = reversed(PRECISIONS) if options.precision == "auto" else (options.precision,)
     cosines = {}
     for precision in precisions:
-        graph = add_optional_inputs(
-            quantize(float_model, precision, sequences),
-            adapters=options.adapters,
-            prompts=options.prompts,
-            hard_prompts=options.hard_prompts,
-        )
+        graph = quantize(float_model, precision, sequences)
+        if options.adapters:
+            graph = add_adapter_inputs(graph)
         model = graph.SerializeToString(deterministic=True)
         backbone = OnnxEncoder(
             model, encoder.tokenizer, max_length=max_length, pad_id=encoder.pad_id
@@ -185,7 +182,7 @@ def pack(
             "parity": {**parity, "speed": timing} if options.keep_speed else parity,
             "cost": cost(export.float_model, encoder.longest),
             "versions": versions("torch", "transformers", "onnx", "onnxruntime"),
-            **({"optional_inputs": options.optional} if options.optional else {}),
+            **({"optional_inputs": ["adapters"]} if options.adapters else {}),
             **options.details,
             **(details or {}),
             **({} if head is None else {"probes": expected_answers(export.backbone, head)}),

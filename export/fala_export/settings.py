@@ -56,9 +56,6 @@ class ExportOptions:
         ort: Store the model in ONNX Runtime's format, with its operators; fp16 and int4 save
             little there.
         adapters: Add optional inputs for tasks' adapters, and for the norms after them.
-        prompts: Add optional inputs for writers' prompts: keys and values in front of a text.
-        hard_prompts: With --prompts: add outputs of keys and values, so that a device can compile
-            a prompt from a writer's texts; some 3 % slower.
         keep_speed: Whether the manifest has the measured speed, which differs between runs. Without
             it the same settings give the same bytes.
         details: More to note in the manifest.
@@ -82,20 +79,8 @@ class ExportOptions:
     max_length: int | None = None
     ort: bool = False
     adapters: bool = False
-    prompts: bool = False
-    hard_prompts: bool = False
     keep_speed: bool = False
     details: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def optional(self) -> list[str]:
-        """Names of the graph's optional inputs."""
-        inputs = {
-            "adapters": self.adapters,
-            "prompts": self.prompts,
-            "hard-prompts": self.hard_prompts,
-        }
-        return [name for name, enabled in inputs.items() if enabled]
 
 
 @dataclass(frozen=True)

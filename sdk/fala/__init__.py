@@ -50,7 +50,6 @@ from fala.report import (
     InstantReport,
     LearnReport,
     Preview,
-    PromptReport,
     Report,
 )
 from fala.slots.repair import RepairReport
@@ -99,7 +98,6 @@ __all__ = [
     "Pair",
     "Preview",
     "Progress",
-    "PromptReport",
     "RepairReport",
     "Report",
     "RolledBackError",

@@ -28,7 +28,6 @@ from fala.model.heads import Head
 from fala.model.links import Label, label_name
 from fala.personal.budget import Budget, Progress
 from fala.personal.compare import Accept
-from fala.personal.prompts import Prompts
 from fala.personal.replace import Terms
 from fala.slots.open_slot import OpenSlot
 from fala.store.records import StoredExample
@@ -45,7 +44,6 @@ class UpdateTerms(TypedDict, total=False):
 
     accept: Accept
     adapters: NewAdapters
-    prompts: Prompts
 
 
 def folder_of(value: str | os.PathLike[str]) -> pathlib.Path:
@@ -101,26 +99,10 @@ def progress_of(value: Progress | None) -> Progress | None:
     return value
 
 
-def prompts_of(value: str, adapter: str | None = None) -> bool:
-    """Whether a prompt is to be tried.
-
-    Raises:
-        DataError: The value is none of the words, or an adapter's task is asked for.
-    """
-    use_prompt = word_of(value, get_args(Prompts), "prompts") == "auto"
-    if use_prompt and adapter is not None:
-        raise DataError(
-            f'prompts="auto" is for the device\'s own task, and not for the adapter '
-            f"{shown(adapter)}, whose texts are read without one; leave one of them out"
-        )
-    return use_prompt
-
-
 def terms_of(
     accept: Accept = "always",
     trust: Trust | None = None,
     adapters: NewAdapters = (),
-    prompts: Prompts = "off",
     *,
     allow_older: bool = False,
 ) -> Terms:
@@ -131,7 +113,7 @@ def terms_of(
     """
     accepted = cast(Accept, word_of(accept, get_args(Accept), "accept"))
     older = flag_of(allow_older, "allow_older")
-    return Terms(accepted, trust, older, adapters_of(adapters), prompts_of(prompts))
+    return Terms(accepted, trust, older, adapters_of(adapters))
 
 
 def name_of(value: str, name: str) -> str:

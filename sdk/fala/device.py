@@ -29,7 +29,6 @@ from fala.arguments import (
     name_of,
     product_of,
     progress_of,
-    prompts_of,
     terms_of,
     top_of,
 )
@@ -46,7 +45,6 @@ from fala.personal.budget import Budget, Progress
 from fala.personal.compare import Accept, compare_with_previous
 from fala.personal.learn import Learner
 from fala.personal.preview import preview
-from fala.personal.prompts import Prompts, try_prompt
 from fala.personal.refine import refine
 from fala.personal.replace import Terms, replace
 from fala.personal.reporting import refined_report, replaced_report
@@ -741,7 +739,6 @@ class Device:
         allow_older: bool = False,
         progress: Progress | None = None,
         adapters: NewAdapters = (),
-        prompts: Prompts = "off",
     ) -> Report:
         """Replace the backbone, and carry the personal models of all tasks over.
 
@@ -789,8 +786,6 @@ class Device:
                 one transaction, and rolled back together. One whose adapter fits the new backbone
                 already needs none. The budget is for all together: a text that two tasks have in
                 the same adapter is encoded once.
-            prompts: ``"auto"`` tries a prompt with the rest of the budget; see ``refine``. It is a
-                part of the release's trial.
 
         Returns:
             What was done, what was decided and what it cost.
@@ -816,15 +811,14 @@ class Device:
             (True, True)
         """
         path = path_of(bundle, "bundle")
-        terms = terms_of(accept, trust, adapters, prompts, allow_older=allow_older)
+        terms = terms_of(accept, trust, adapters, allow_older=allow_older)
         return self._replace(path, terms, Run(budget_of(budget), progress_of(progress)))
 
     def _replace(self, path: Path, terms: Terms, run: Run) -> Report:
         self._learner().ready()
         old = self.backbone
         replaced = replace(self._folder, path, run, terms)
-        prompted = try_prompt(self._folder, run, replaced.passes_left) if terms.prompt else None
-        report = replaced_report(old, replaced, run, prompted)
+        report = replaced_report(old, replaced, run)
         _log.info("%s -> %s: %s", report.old, report.new, report.sentence)
         return report
 
@@ -857,7 +851,7 @@ class Device:
             limits: Time and size limits of the download; None is ``UpdateLimits()``.
             budget: See ``replace``.
             progress: See ``replace``; during ``"download"`` it counts bytes.
-            terms: ``accept``, ``adapters`` and ``prompts``; see ``replace``.
+            terms: ``accept`` and ``adapters``; see ``replace``.
 
         Returns:
             The report of ``replace``; None if no release is newer.
@@ -899,7 +893,6 @@ class Device:
         *,
         progress: Progress | None = None,
         adapter: str | None = None,
-        prompts: Prompts = "off",
     ) -> Report:
         """Refine the last replacement: encode more of the user's texts, and fit again.
 
@@ -912,15 +905,6 @@ class Device:
             progress: Called with a stage's name, the units done and their total; if it returns
                 False, the work ends there.
             adapter: The task whose texts are encoded; see ``predict``.
-            prompts: ``"auto"`` spends the rest of the budget on a prompt, if the release was
-                trained with hard prompts. One forward pass compiles the user's newest texts to
-                keys and values, which texts are read behind; 10 or more further passes judge
-                it. The prompt is installed if the labels of other texts, each left out, prove it
-                better (``Difference.better``). Then it is on trial, as a replacement is, and
-                ``rollback`` returns to the model without it; during a trial it becomes a part
-                of that. The prompt is deleted when one of its texts is forgotten. See
-                ``Report.prompt``. The default is ``"off"``: no recorded table shows a gain for new
-                users.
 
         Returns:
             What was done. ``old`` and ``new`` are the same backbone.
@@ -937,15 +921,12 @@ class Device:
             3
         """
         run = Run(budget_of(budget), progress_of(progress))
-        learner, with_prompt = self._learner(adapter), prompts_of(prompts, adapter)
+        learner = self._learner(adapter)
         learner.ready()
-        passes = run.budget.passes(bridged=True)
-        refined = refine(learner.task, run, passes)
+        refined = refine(learner.task, run, run.budget.passes(bridged=True))
         with run.stage("compare"):
             comparison = compare_with_previous(learner.task, refined.last)
-        remaining = passes - refined.forward_passes
-        prompted = try_prompt(self._folder, run, remaining) if with_prompt else None
-        return refined_report(refined, learner.task.active, run, comparison, prompted)
+        return refined_report(refined, learner.task.active, run, comparison)
 
     def confirm(self) -> None:
         """End the trial of the active release; see ``replace``.

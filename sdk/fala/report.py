@@ -85,33 +85,6 @@ class InstantReport(_InNotebooks):
     counts: Counts
 
 
-@dataclass(frozen=True)
-class PromptReport(_InNotebooks):
-    """An attempt with a prompt of the user's own texts; see ``Device.refine``.
-
-    Attributes:
-        taken: Whether the prompt is installed: the device then reads texts with it.
-        reason: Why, or why not, in words.
-        forward_passes: The pass that compiled the prompt, and the texts that were read with it.
-            ``Report.forward_passes`` does not contain them.
-        labelled: The labelled examples that judged it. None of their texts is in the prompt.
-        old_loss: Mean cross-entropy in nats of the previous model, each left out; None where
-            nothing was judged.
-        loss: Mean cross-entropy of the personal model with the prompt, on the same examples.
-        difference: How much worse the prompt's model is, pair by pair.
-        texts: How many of the user's texts are in the prompt.
-    """
-
-    taken: bool
-    reason: str
-    forward_passes: int = 0
-    labelled: int = 0
-    old_loss: float | None = None
-    loss: float | None = None
-    difference: Difference | None = None
-    texts: int = 0
-
-
 class Forgotten(int):
     """The number of examples that ``Device.forget`` has deleted, with an attribute.
 
@@ -164,7 +137,6 @@ class Report(_InNotebooks):
             words.
         adapters: The report of every further task, by its adapter's name; texts that were encoded
             for one of them are counted there.
-        prompt: The attempt with a prompt; None if none was requested.
         counts: The detailed costs.
     """
 
@@ -185,7 +157,6 @@ class Report(_InNotebooks):
     seconds: Mapping[str, float] = field(default_factory=dict)
     instant: InstantReport | None = None
     adapters: Mapping[str, Report] = field(default_factory=dict)
-    prompt: PromptReport | None = None
     counts: Counts = field(default_factory=Counts)
 
     @property

@@ -64,7 +64,6 @@ class TestBundle:
             for name in _READ.findall(file.read_text(encoding="utf-8"))
         }
         assert {"pad_id", "product", "version", "scales", "probes", "base"} <= read <= listed
-        assert layout.HARD_PROMPT in listed
 
     def test_the_page_has_the_bundles_files(self):
         listed = {name for row in rows(section(BUNDLE, "## Files")) for name in names(row[0])}
@@ -84,7 +83,6 @@ class TestBundle:
             f"at most {archive.MAX_ENTRIES} entries",
             f"at most {layout.MAX_MANIFEST_BYTES >> 20} MiB",
             f"at most {layout.MAX_WORDS:,}",
-            f"1 to {layout.MAX_PROMPTS} prompts of 1 to {layout.MAX_PROMPT_LENGTH} places",
             f"at most {layout.MAX_LAYERS}\nlayers",
             f"bottleneck of at most {layout.MAX_BOTTLENECK}",
             f"up to {validation.MOST_PROBES}",

@@ -173,7 +173,6 @@ def test_wrong_options_are_rejected(wrong, device, releases):
         lambda: fala.Bundle.open(releases["mid"], hold=wrong),
         lambda: fala_export.fit_head(np.eye(2), [0, 1], exclusive=wrong),
         lambda: fala_export.fit_head(backbone, TEXTS[:2], [0, 1], lexical=wrong),
-        lambda: device.refine(prompts=wrong),
         lambda: device.update(wrong, root=b"{}"),
     ):
         with pytest.raises(DataError, match=r"is .*, not "):

@@ -84,7 +84,7 @@ def test_an_adapter_is_trained_on_a_frozen_backbone(task, model, base):
     assert history["best_step"] == int(max(accuracy, key=accuracy.get))
     assert training["recipe"]["best"] == "accuracy"
     # A device's logits are those that the vendor measured.
-    state, head = bundle.state(), bundle.head()
+    state, head = bundle.adapter(), bundle.head()
     graph = backbone.backbone()
     probes = bundle.manifest.details["probes"]
     embedded = graph.encode(probes["texts"], state)

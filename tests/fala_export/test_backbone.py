@@ -88,7 +88,7 @@ def test_layer_pooling_joins_the_means_of_three_layers(tmp_path):
     message = failed(
         "backbone", folder, "--pooling", "layers", "--adapters", "--out", tmp_path / "y.fala"
     )
-    assert "adapters and prompts need another pooling" in message
+    assert "adapters need another pooling" in message
 
 
 @pytest.mark.parametrize("layers", [3, 6, 12, 24])

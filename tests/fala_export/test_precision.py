@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from adapter_inputs import random_inputs
 from checkout import real_data
 from fala.audit.model import audit_model
-from fala.backbones import OnnxEncoder
-from fala.backbones.state import EncoderState
+from fala.backbones import AdapterWeights, OnnxEncoder
 from fala_export.errors import ExportError
-from fala_export.graph.optional.surgery import add_optional_inputs
+from fala_export.graph.adapter_inputs import add_adapter_inputs
 from fala_export.graph.parity import speed
 from fala_export.graph.quantization import four_bits
 from fala_export.graph.quantization.calibration import token_sequences
@@ -21,7 +21,6 @@ from fala_export.models.encoder import load_encoder
 from fala_export.models.onnx_graph import encoder_graph
 from fala_export.models.sentence_encoder import pad
 from families import CORPUS, FAMILIES, LENGTH, write_model
-from optional_inputs import random_state
 
 pytestmark = pytest.mark.slow
 
@@ -78,22 +77,18 @@ def test_quantized_embeddings_of_every_family_are_close(family, graph_of):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_unused_optional_inputs_do_not_change_embeddings(family, graph_of):
+def test_unused_adapter_inputs_do_not_change_embeddings(family, graph_of):
     graph, tokenizer, sequences = graph_of(family)
-    prompts = family != "deberta-v2"
     model = quantize(graph, "int8", sequences[::8])
-    extended = add_optional_inputs(model, adapters=True, prompts=prompts).SerializeToString()
+    extended = add_adapter_inputs(model).SerializeToString()
     backbone = OnnxEncoder(extended, tokenizer, max_length=LENGTH)
-    assert len(backbone.optional_inputs) == 2 * (12 + 2 * prompts)
+    assert len(backbone.optional_inputs) == 2 * 12
     audit_model(extended, LENGTH)
     expected = encode(model, tokenizer)
     np.testing.assert_array_equal(backbone.encode(TEXTS), expected)
-    state = EncoderState.of(random_state(backbone.optional_inputs))
-    assert np.abs(backbone.encode(TEXTS, state) - expected).max(axis=1).min() > 0.01
+    adapter = AdapterWeights(random_inputs(backbone.optional_inputs))
+    assert np.abs(backbone.encode(TEXTS, adapter) - expected).max(axis=1).min() > 0.01
     np.testing.assert_array_equal(backbone.encode(TEXTS), expected)
-    if not prompts:
-        with pytest.raises(ExportError, match="no place for prompts"):
-            add_optional_inputs(graph, adapters=False, prompts=True)
 
 
 @pytest.mark.parametrize("precision", ["int8", "int4"])

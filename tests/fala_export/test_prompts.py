@@ -3,10 +3,7 @@ import pytest
 import torch
 from transformers import AutoModel, DynamicCache
 
-from fala import Bundle, DataError
-from fala.backbones.onnx_encoder import context_of
-from fala.bundle.prompts import compiled, compiled_bytes
-from fala.model.heads import Head
+from fala import DataError
 from fala_export.errors import ExportError
 from fala_export.families.prompts.inputs import (
     PLAIN,
@@ -17,15 +14,12 @@ from fala_export.families.prompts.inputs import (
     Writers,
 )
 from fala_export.families.prompts.masked import MaskedBatches
-from fala_export.families.prompts.model import PromptedClassifier, cache_of, predict
-from fala_export.families.prompts.release import write_prompted
+from fala_export.families.prompts.model import cache_of
 from fala_export.families.prompts.settings import KINDS, PromptSettings
-from fala_export.families.prompts.training import Model, Prompted, make_encoder
+from fala_export.families.prompts.training import make_encoder
 from fala_export.models.encoder import load_encoder
-from fala_export.rows.user_rows import Row, read_rows
-from fala_export.settings import ExportOptions
+from fala_export.rows.user_rows import read_rows
 from fala_export.training.backbones import TransformerLearner
-from fala_export.training.release import Trained
 from families import BERT_TOKENS, LENGTH, write_model
 from public_data import write_rows
 from writers import writers_rows
@@ -170,47 +164,6 @@ def test_hard_prompts_are_the_writer_s_own_texts_in_order(learner):
     first = tokenizer.encode(texts[2], add_special_tokens=False).ids
     assert similar[1 : 1 + len(first)] == first
     assert static.tokens("nobody we know", "another", 10) == []
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_device_builds_the_same_context_from_texts(family, encoders):
-    """``OnnxEncoder.context`` equals the context of the training at every length."""
-    learner = TransformerLearner(encoders[family], 24)
-    start, mark = ("<s>", "</s>") if family == "roberta" else ("[CLS]", "[SEP]")
-    texts = ["prices rose", f"the {mark} lazy dog", f"{start} quick", "nobody was surprised"]
-    for length in range(40):
-        expected = Contexts(learner, {"ann": texts}, length).tokens("ann", "x", 5)
-        context = context_of(learner.tokenizer, texts, length)
-        assert list(context.ids) == expected
-        assert context.texts == tuple(range(len(context.texts)))
-    # The context equals the tokens of the texts joined by the separator.
-    joined = learner.tokenizer.encode(mark.join(texts[:2])).ids
-    assert Contexts(learner, {"ann": texts[:2]}, 64).tokens("ann", "x", 5) == joined
-
-
-def test_a_release_of_static_prompts_reads_texts_on_a_device_as_in_training(encoders, tmp_path):
-    encoder, own = encoders["bert"], {"ann": ["prices rose", "the lazy dog", "a quick brown fox"]}
-    learner, settings = TransformerLearner(encoder, 24), PromptSettings("hard-static", length=8)
-    draw = np.random.default_rng(0).normal(size=(1, learner.dimension)).astype(np.float32)
-    head = Head("classification", ("0", "1"), draw, np.zeros(1, np.float32))
-    module = PromptedClassifier(make_encoder(encoder, settings, 1, 0), head).eval()
-    model = Model(module, learner, settings, Writers(("ann",)), own)
-    texts = ["nobody was surprised", "the quick dog jumps"]
-    write_prompted(
-        Prompted(model, Trained(encoder, head, texts, {"training": {}})),
-        tmp_path / "x.fala",
-        ExportOptions(name="bert", precision="none", max_length=24),
-    )
-    bundle = Bundle.open(tmp_path / "x.fala")
-    assert bundle.manifest.details["hard_prompt"] == {"tokens": 8}
-    rows = [Row("ann", "public", text, None, 0) for text in texts]
-    _, expected = predict(module, model.inputs(rows), [1, 1], "answering")
-    backbone = bundle.backbone()
-    context = backbone.context(own["ann"], 8)
-    state = compiled(compiled_bytes(backbone.compile_context(context)))
-    assert 1 < len(context.texts) < 3 and len(context.ids) == 8
-    np.testing.assert_allclose(backbone.encode(texts, state), expected, atol=1e-3)
-    assert np.abs(backbone.encode(texts) - expected).max() > 0.02
 
 
 def test_the_input_is_never_truncated_for_a_prompt(learner, tmp_path):

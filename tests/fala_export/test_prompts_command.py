@@ -8,8 +8,6 @@ import torch
 
 import export_command
 import kill_training
-from fala import Bundle
-from fala.bundle.prompts import prompt_state
 from fala_export.errors import ExportError
 from fala_export.families.prompts.evaluation import evaluate
 from fala_export.families.prompts.inputs import PLAIN, UNKNOWN
@@ -20,12 +18,10 @@ from fala_export.families.prompts.release import (
     WEIGHTS,
     load_prompts,
     save_prompts,
-    vendor_prompts,
 )
 from fala_export.families.prompts.settings import PromptSettings
 from fala_export.families.prompts.training import train_prompts
 from fala_export.models.encoder import load_encoder
-from fala_export.models.sentence_encoder import pad
 from fala_export.rows.user_rows import read_rows
 from fala_export.training.public_rows import load_public_rows
 from fala_export.training.settings import TrainingSettings
@@ -84,69 +80,10 @@ def auc(figures, name):
 def released(model, data, tmp_path_factory):
     """A release of prompts at every layer: the command's summary, and its folder."""
     folder = tmp_path_factory.mktemp("released")
-    arguments = ("--data", data, "--kind", "soft-all", "--length", 3, "--count", 4)
+    arguments = ("--data", data, "--kind", "soft-all", "--length", 3)
     places = ("--work", folder / "work", "--out", folder / "x.fala")
     command = ("prompts", model, *arguments, *places, *FAST, "--quantize", "none")
     return export_command.done(*command), folder
-
-
-def test_a_release_has_prompts_with_the_unknown_writer_s_first(released):
-    summary, folder = released
-    assert list(summary["training"]["figures"]) == ["own", "unknown", "plain"]
-    bundle = Bundle.open(folder / "x.fala")
-    prompts = bundle.prompts()
-    assert (prompts.shape, prompts.dtype) == ((4, 2, 2, 2, 3, 16), np.float16)
-    details = bundle.manifest.details["prompts"]
-    assert (details["count"], details["length"], details["writers"]) == (4, 3, WRITERS)
-    assert sum(details["writers_of_each"]) == WRITERS
-    assert details["parity"]["mean_cosine"] > 0.9999
-    loaded = load_prompts(folder / "work" / "model")
-    with torch.inference_mode():
-        prefixes = loaded.module.prompted.prefix(torch.arange(WRITERS + 1)).movedim(2, 0)
-    np.testing.assert_allclose(prompts[0], prefixes[0], rtol=1e-3, atol=1e-4)
-    means = np.average(prompts[1:].astype(float), axis=0, weights=details["writers_of_each"])
-    rounded = 2e-3 * float(prefixes.abs().max())  # float16, and sums of numbers of both signs
-    np.testing.assert_allclose(means, prefixes[1:].mean(dim=0), atol=rounded)
-    # Without a prompt, the graph equals the backbone.
-    texts = ["the quick brown fox", "prices rose"]
-    embedded = bundle.backbone().encode(texts)
-    encoder = load_encoder(str(folder / "work" / "model"))
-    np.testing.assert_allclose(embedded, encoder.encode(texts, 16), atol=1e-4)
-    # With a prompt, it equals the training but for float16.
-    state = prompt_state(prompts[0])
-    ids, mask = pad(loaded.learner.token_ids(texts), loaded.learner.pad_id)
-    with torch.inference_mode():
-        expected = loaded.module.prompted(ids, mask, torch.tensor([UNKNOWN, UNKNOWN]))
-    np.testing.assert_allclose(bundle.backbone().encode(texts, state), expected, atol=2e-2)
-    assert np.abs(expected.numpy() - embedded).max() > 0.1
-
-
-def test_the_head_of_a_release_adds_words_to_the_trained_head(released):
-    """A device encodes texts without a prompt; the trained folder keeps its head."""
-    summary, folder = released
-    head = Bundle.open(folder / "x.fala").head()
-    loaded = load_prompts(folder / "work" / "model")
-    assert head.lexical is not None and head.labels == loaded.module.labels
-    losses = summary["training"]["validation_cross_entropy"]
-    assert set(losses) == {"trained_beside_words", "fitted_anew"}
-    if losses["trained_beside_words"] <= losses["fitted_anew"]:
-        trained = loaded.module.weight.detach().numpy()
-        slope = head.weight[0] @ trained[0] / (trained[0] @ trained[0])
-        np.testing.assert_allclose(head.weight, slope * trained, atol=1e-5)
-
-
-def test_writers_with_equal_prompts_share_one(released):
-    loaded = load_prompts(released[1] / "work" / "model")
-    table = loaded.module.prompted.prompts.table
-    with torch.no_grad():
-        table[1:] = table[0]
-        prompts, sizes = vendor_prompts(loaded, 8, seed=0)
-        assert (len(prompts), sizes) == (2, [WRITERS])
-        np.testing.assert_array_equal(prompts[0], prompts[1])
-        table[1] *= 1e6
-        loaded.module.prompted.prompts.outer.weight *= 1e6
-        with pytest.raises(ExportError, match="does not fit float16"):
-            vendor_prompts(loaded, 8, seed=0)
 
 
 def test_a_trained_folder_evaluates_known_and_new_writers(released, evaluation, tmp_path):

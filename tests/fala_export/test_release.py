@@ -95,14 +95,13 @@ def test_a_recipe_without_training_fits_the_head_in_closed_form(kitchen):
 
 def test_a_recipe_without_data_gives_a_backbone(kitchen):
     path = recipe(kitchen, 'name = "b"\n[backbone]\nsource = "tiny"\nmax_length = 32\n'
-                           'min_cosine = 0.5\nort = true\nprompts = true\n', "bare")  # fmt: skip
+                           'min_cosine = 0.5\nort = true\nadapters = true\n', "bare")  # fmt: skip
     done(path)
     bundle = Bundle.open(kitchen / "bare.fala")
     assert (bundle.manifest.kind, bundle.manifest.task) == (ORT, None)
-    assert bundle.manifest.details["optional_inputs"] == ["prompts"]
-    assert bundle.manifest.details["recipe"]["backbone"]["prompts"] is True
-    assert "adapters" not in bundle.manifest.details["recipe"]["backbone"]
-    assert len(bundle.backbone().optional_inputs) == 4
+    assert bundle.manifest.details["optional_inputs"] == ["adapters"]
+    assert bundle.manifest.details["recipe"]["backbone"]["adapters"] is True
+    assert len(bundle.backbone().optional_inputs) == 24  # 12 a layer
     assert bundle.backbone().encode(["good film"]).shape == (1, 16)
 
 

@@ -1,4 +1,4 @@
-"""A tiny graph with optional inputs: an adapter behind a mean of words, and keys in front of them.
+"""A tiny graph with optional inputs: an adapter behind a mean of words.
 
 It is no transformer; what a graph may be fed and what it may cost is all that its tests ask.
 """
@@ -7,11 +7,7 @@ import numpy as np
 
 from bundles import WORDS, onnx_model
 
-DOWN, UP, KEY = (
-    "adapter.0.output.down.weight",
-    "adapter.0.output.up.weight",
-    "past_key_values.0.key",
-)
+DOWN, UP = "adapter.0.output.down.weight", "adapter.0.output.up.weight"
 WIDTH = 8
 
 
@@ -30,7 +26,6 @@ def optional_model(nodes=(), changed=None, renamed=None):
     defaults = {
         DOWN: (np.zeros((WIDTH, 1), np.float32), [WIDTH, "m"]),
         UP: (np.zeros((1, WIDTH), np.float32), ["m", WIDTH]),
-        KEY: (np.zeros((1, 2, 0, 4), np.float32), [1, 2, "length", 4]),
     }
     name, change = changed or ("", {})
     for one, (default, shape) in defaults.items():
@@ -40,11 +35,10 @@ def optional_model(nodes=(), changed=None, renamed=None):
         declared = helper.make_tensor_value_info(one, kind, wanted.get("shape", shape))
         graph.input.append(declared)
         graph.initializer.append(numpy_helper.from_array(given, one))
-    parts = ["found", "up", "keys", *(["extra"] if nodes else [])]
+    parts = ["found", "up", *(["extra"] if nodes else [])]
     graph.node.extend([
         helper.make_node("MatMul", ["found", DOWN], ["down"]),
         helper.make_node("MatMul", ["down", UP], ["up"]),
-        helper.make_node("ReduceSum", [KEY], ["keys"], keepdims=0),
         *nodes,
         helper.make_node("Sum", parts, ["embedding"]),
     ])  # fmt: skip

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import click
 
@@ -16,7 +16,6 @@ from fala.cli import (
     JSON,
     SECONDS,
     SETTINGS,
-    TRY_PROMPTS,
     Command,
     Named,
     device_progress,
@@ -43,7 +42,6 @@ Examples:
   fala-replace --old glove --new bert --data stars.csv --label stars --rating 1 5
   fala-replace --device DIR --new release.fala
   fala-replace --device DIR --refine
-  fala-replace --device DIR --refine --budget 300 --prompts auto
 """
 
 
@@ -62,7 +60,6 @@ class Options:
     refine: bool
     trust: Path | None
     allow_older: bool
-    prompts: Literal["off", "auto"]
     budget: int | None
     seconds: float | None
     users: int | None
@@ -81,10 +78,6 @@ class Options:
             self._check_device()
 
     def _check_walk(self) -> None:
-        if self.prompts != "off":
-            raise click.UsageError(
-                "--prompts needs --device, whose texts and labels make the prompt"
-            )
         if self.rating is not None and self.data is None:
             raise click.UsageError("--rating is the range of the labels of --data")
         if self.refine:
@@ -173,7 +166,6 @@ def _column_options(command: Callable[..., None]) -> Callable[..., None]:
     is_flag=True,
     help="With --device: accept a version below an earlier one of the device.",
 )
-@TRY_PROMPTS
 @BUDGET
 @SECONDS
 @click.option(
@@ -271,7 +263,7 @@ def _replace_on_device(options: Options, path: Path) -> None:
         previous = device.model
         try:
             if options.new is None:
-                report = device.refine(options.limits, progress=show, prompts=options.prompts)
+                report = device.refine(options.limits, progress=show)
             else:
                 report = device.replace(
                     _release(options.new),
@@ -279,7 +271,6 @@ def _replace_on_device(options: Options, path: Path) -> None:
                     trust=options.trust,
                     allow_older=options.allow_older,
                     progress=show,
-                    prompts=options.prompts,
                 )
         except KeyboardInterrupt:
             click.echo(_interrupted(device, path, changed=device.model is not previous), err=True)

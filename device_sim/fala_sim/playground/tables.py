@@ -91,9 +91,6 @@ def summary(report: Report, labels: Sequence[str]) -> str:
     lines.append(f"forward passes   {report.forward_passes}; backward passes 0")
     if report.stopped:
         lines.append(f"stopped          {report.stopped}")
-    if report.prompt is not None:
-        prompt = "taken" if report.prompt.taken else "none taken"
-        lines.append(f"prompt           {prompt}: {report.prompt.reason}")
     if isinstance(report.threshold, tuple):
         each = zip(labels, report.threshold, strict=True)
         above = ", ".join(f"{tag} above logit {number:.3f}" for tag, number in each)

@@ -8,7 +8,6 @@ import numpy as np
 
 from fala import DataError
 from fala.backbones import Backbone
-from fala.backbones.state import EncoderState
 from fala.examples import MATCHING, document_of
 from fala.model.heads import Head
 from fala_export.fitting.heads import fit_head
@@ -31,7 +30,7 @@ class Nothing:
     dimension = 1
     is_transformer = False
 
-    def encode(self, texts: Sequence[str], state: EncoderState | None = None) -> Vectors:
+    def encode(self, texts: Sequence[str]) -> Vectors:
         """Zeros, shape (n, 1)."""
         return np.zeros((len(texts), self.dimension), dtype=np.float32)
 

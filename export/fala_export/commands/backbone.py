@@ -28,12 +28,8 @@ class Backbone:
     model: ModelSource
     out: File
     export: Annotated[
-        ExportOptions,
-        Only(
-            "name", "precision", "min_cosine", "max_length", "ort",
-            "adapters", "prompts", "hard_prompts",
-        ),
-    ]  # fmt: skip
+        ExportOptions, Only("name", "precision", "min_cosine", "max_length", "ort", "adapters")
+    ]
     pooling: FrozenPooling | None = None
     tokenizer: File | None = None
     parity_text: File | None = None

@@ -53,7 +53,7 @@ def prompts(settings: PromptedRelease) -> Summary:
     Soft prompts are learnt vectors of each writer, before the text (soft-one) or as keys and
     values of every layer (soft-all); hard prompts are the writer's own texts, in the data's order
     (hard-static) or the most similar by n-grams first (hard-dynamic). The baselines are a bias of
-    each user, and nothing. A release of soft-all includes a few of its prompts.
+    each user, and nothing. The release has the backbone and the head alone.
     """
     model, run, prompts, export = settings.model, settings.run, settings.prompts, settings.export
     if settings.evaluate is not None:
@@ -69,10 +69,11 @@ def prompts(settings: PromptedRelease) -> Summary:
     if mistake := prompts.mistake():
         raise click.UsageError(mistake)
     with progress("loading libraries"):
-        from fala_export.families.prompts.release import save_prompts, write_prompted
+        from fala_export.families.prompts.release import save_prompts
         from fala_export.families.prompts.training import train_prompts
         from fala_export.models.encoder import load_encoder
         from fala_export.training.public_rows import load_public_rows
+        from fala_export.training.release import write_trained
 
     rows = load_public_rows(run.data)
     trained = train_prompts(
@@ -82,7 +83,7 @@ def prompts(settings: PromptedRelease) -> Summary:
     )  # fmt: skip
     save_prompts(trained.model, run.work / "model")
     options = replace(export, name=export.name or name_of(model.source))
-    return write_prompted(trained, settings.out, options, settings.count)
+    return write_trained(trained.trained, settings.out, options)
 
 
 def _evaluate(folder: Path, data: Path, out: Path, embeddings: bool) -> Summary:

@@ -76,7 +76,7 @@ def _adapter(bundle: Bundle) -> dict[str, Any] | None:
     """The facts of an adapter; None for other bundles."""
     if bundle.base is None:
         return None
-    inputs = bundle.state().inputs
+    inputs = bundle.adapter().inputs
     return {
         "base": bundle.base,
         "sites": sum(name.endswith(".up.bias") for name in inputs),

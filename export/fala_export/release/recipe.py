@@ -30,8 +30,7 @@ from fala_export.settings import (
 from fala_export.training.settings import LabelSettings, TrainingSettings
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-_GRAPH = ("adapters", "prompts", "hard_prompts")
-_EXPORT = Only("precision", "min_cosine", "max_length", "ort", *_GRAPH)
+_EXPORT = Only("precision", "min_cosine", "max_length", "ort", "adapters")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,9 +58,7 @@ class BackboneTable:
     def to_details(self) -> dict[str, Any]:
         """Its keys and values, for a manifest."""
         export = asdict(self.export)
-        # A newer key that is not set is left out, so that older recipes keep their bytes.
-        keys = [key for key in _EXPORT if key not in _GRAPH or export[key]]
-        options = {key: export[key] for key in keys}
+        options = {key: export[key] for key in _EXPORT}
         return {**asdict(self.model), "pooling": self.pooling, **options}
 
 

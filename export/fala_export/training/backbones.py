@@ -16,12 +16,10 @@ from torch import Tensor, nn
 
 from fala import Bundle
 from fala.backbones import Backbone
-from fala.backbones.state import EncoderState
 from fala.backbones.word_vectors import words
 from fala.examples import unique_texts
 from fala.model.heads import Vectors
 from fala_export.embedding import Embedder
-from fala_export.errors import ExportError
 from fala_export.models.encoder import Encoder, load_encoder
 from fala_export.models.sentence_encoder import (
     AttentionPooling,
@@ -74,10 +72,8 @@ class Learner(ABC):
             digest.update(value.cpu().contiguous().numpy().tobytes())
         return digest.hexdigest()
 
-    def encode(self, texts: Sequence[str], state: EncoderState | None = None) -> Floats:
-        """Embed texts; shape (n, dim). No state is accepted."""
-        if state is not None:
-            raise ExportError("a model that is being trained takes no adapter or prompt")
+    def encode(self, texts: Sequence[str]) -> Floats:
+        """Embed texts; shape (n, dim)."""
         ids = self.token_ids(texts)
         return embed_tokens(self.module, ids, self.pad_id, self.dimension, lambda _: None)
 

@@ -10,7 +10,6 @@ import click
 import numpy as np
 
 from fala.backbones import Backbone
-from fala.backbones.state import EncoderState
 from fala.cli import counted, progress
 from fala.examples import unique_texts
 from fala.model.heads import Head, Vectors
@@ -189,6 +188,6 @@ class _ZeroBackbone:
     dimension = 1
     is_transformer = False
 
-    def encode(self, texts: Sequence[str], state: EncoderState | None = None) -> Vectors:
+    def encode(self, texts: Sequence[str]) -> Vectors:
         """Zeros, shape (n, 1)."""
         return np.zeros((len(texts), 1), dtype=np.float32)

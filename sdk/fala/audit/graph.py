@@ -1,13 +1,9 @@
 """A model's graph, independent of its file format.
 
 A graph may have optional inputs: constants that are also inputs, so that a run may omit them. They
-are those of a task's adapter and a writer's prompt, and have the usual names:
-``adapter.{l}.{attention,output}.{down,up,norm}.{weight,bias}`` for a bottleneck after a sub-layer
-and the norm that follows it, ``past_key_values.{l}.{key,value}`` for tokens before a text's own.
-Constants with other names are constants only.
-
-A graph with a prompt may also return the keys and values of a text: ``keys.{l}``, transposed to
-(texts, heads, width, tokens), and ``values.{l}``, (texts, heads, tokens, width).
+are those of a task's adapter: ``adapter.{l}.{attention,output}.{down,up,norm}.{weight,bias}`` for a
+bottleneck after a sub-layer and the norm that follows it. Constants with other names are constants
+only.
 """
 
 from __future__ import annotations
@@ -21,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.audit.limits import GRAPH, STATE
+from fala.audit.limits import ADAPTER, GRAPH
 
 #: NumPy's types for ONNX's (TensorProto.DataType); of other types only sizes matter.
 DTYPES: dict[int, type[np.generic]] = {
@@ -37,14 +33,12 @@ BITS = {
 _FLOAT = 1  # of the types
 
 _ADAPTER = re.compile(r"(adapter\.\d{1,3}\.(?:attention|output))\.(down|up|norm)\.(weight|bias)")
-_PREFIX = re.compile(r"(past_key_values\.\d{1,3})\.(?:key|value)")
 
 #: The number of axes of an adapter's parts, and which axis is the bottleneck.
 _PARTS = {
     ("down", "weight"): (2, 1), ("down", "bias"): (1, 0), ("up", "weight"): (2, 0),
     ("up", "bias"): (1, None), ("norm", "weight"): (1, None), ("norm", "bias"): (1, None),
 }  # fmt: skip
-_PREFIX_AXES = 4  # (1, heads, length, width of a head)
 
 
 class UnsoundError(ValueError):
@@ -220,7 +214,7 @@ class Graph:
         """Split required inputs from optional ones: constants that are also inputs.
 
         Raises:
-            UnsoundError: An adapter's or prompt's input has a wrong type or shape.
+            UnsoundError: An adapter's input has a wrong type or shape.
         """
         # Before ONNX's fourth version all constants were inputs too.
         self.inputs = [name for name in self.inputs if name not in self.constants]
@@ -255,7 +249,7 @@ class Form:
     Attributes:
         group: Inputs of one group have the same length along their free axes.
         axes: Number of axes.
-        free: The axis whose length depends on the state; None if there is none.
+        free: The axis whose length depends on the adapter; None if there is none.
         most: The largest such length.
     """
 
@@ -278,22 +272,13 @@ class Form:
         for axis, length in enumerate(shape):
             if (length is None) != (axis == self.free) or (length is not None and length < 1):
                 return None
-        if self.axes == _PREFIX_AXES and shape[0] != 1:
-            return None
         return tuple(self.most if length is None else length for length in shape)
-
-
-def prompt_outputs(names: Iterable[str]) -> set[str]:
-    """Names of a graph's permitted outputs besides the embedding, from its optional inputs."""
-    layers = {name.split(".")[1] for name in names if _PREFIX.fullmatch(name)}
-    return {f"{part}.{layer}" for part in ("keys", "values") for layer in layers}
 
 
 def form_of(name: str) -> Form | None:
     """The form of the optional input with a name; None for any other name."""
-    if match := _ADAPTER.fullmatch(name):
-        axes, free = _PARTS[match[2], match[3]]
-        return Form(match[1], axes, free, STATE.bottleneck)
-    if match := _PREFIX.fullmatch(name):
-        return Form(match[1], _PREFIX_AXES, 2, STATE.prefix)
-    return None
+    match = _ADAPTER.fullmatch(name)
+    if match is None:
+        return None
+    axes, free = _PARTS[match[2], match[3]]
+    return Form(match[1], axes, free, ADAPTER.bottleneck)

@@ -37,16 +37,14 @@ class GraphLimits:
 
 
 @dataclass(frozen=True)
-class StateLimits:
+class AdapterLimits:
     """Bounds on a graph's optional inputs.
 
     Attributes:
         bottleneck: Columns of an adapter.
-        prefix: Tokens of a prompt.
     """
 
     bottleneck: int = 256
-    prefix: int = 512
 
 
 @dataclass(frozen=True)
@@ -87,5 +85,5 @@ class TokenizerLimits:
 
 
 GRAPH = GraphLimits()
-STATE = StateLimits()
+ADAPTER = AdapterLimits()
 TOKENIZER = TokenizerLimits()

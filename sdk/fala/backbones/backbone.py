@@ -9,8 +9,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.backbones.state import EncoderState
-from fala.errors import BundleFormatError
+from fala.backbones.adapter import AdapterWeights
+from fala.backbones.onnx_encoder import OnnxEncoder
 
 
 class Backbone(Protocol):
@@ -24,21 +24,18 @@ class Backbone(Protocol):
     def is_transformer(self) -> bool:
         """Whether encoding a text is a forward pass, the currency of every budget."""
 
-    def encode(
-        self, texts: Sequence[str], state: EncoderState | None = None
-    ) -> NDArray[np.float32]:
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Embed texts.
 
         Args:
             texts: n texts.
-            state: A task's adapter or a writer's prompt, for a backbone that takes one.
 
         Returns:
             The embeddings, shape (n, dimension).
 
         Raises:
             DataError: An item is not a text; names its position.
-            BundleFormatError: The backbone takes no state, or not this one.
+            BundleError: It cannot be loaded, or fails on a text.
         """
 
 
@@ -70,46 +67,29 @@ class LazyBackbone:
         """Length of an embedding."""
         return self.loaded.dimension
 
-    def encode(
-        self, texts: Sequence[str], state: EncoderState | None = None
-    ) -> NDArray[np.float32]:
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Embed texts; see ``Backbone``."""
-        # An app's own backbone need not have the argument.
-        return self.loaded.encode(texts) if state is None else self.loaded.encode(texts, state)
+        return self.loaded.encode(texts)
 
 
 class AdaptedBackbone:
-    """A backbone with an adapter or a prompt; tasks share the backbone's one session.
+    """A transformer with an adapter; tasks share the transformer's one session.
 
     Args:
-        backbone: The backbone, loaded.
-        state: Its state.
+        backbone: The transformer.
+        adapter: The adapter.
     """
 
     is_transformer = True
 
-    def __init__(self, backbone: Backbone, state: EncoderState) -> None:
-        self._backbone, self._state = backbone, state
+    def __init__(self, backbone: OnnxEncoder, adapter: AdapterWeights) -> None:
+        self._backbone, self._adapter = backbone, adapter
 
     @property
     def dimension(self) -> int:
         """Length of an embedding."""
         return self._backbone.dimension
 
-    def encode(
-        self, texts: Sequence[str], state: EncoderState | None = None
-    ) -> NDArray[np.float32]:
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Embed texts; see ``Backbone``."""
-        if state is not None:
-            raise BundleFormatError("a backbone with an adapter or a prompt takes no other state")
-        return self._backbone.encode(texts, self._state)
-
-    @property
-    def plain(self) -> Backbone:
-        """The backbone without its state."""
-        return self._backbone
-
-
-def plain_of(backbone: Backbone) -> Backbone:
-    """A backbone without its adapter or prompt, where it has one."""
-    return backbone.plain if isinstance(backbone, AdaptedBackbone) else backbone
+        return self._backbone.encode(texts, self._adapter)

@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fala.backbones.state import EncoderState
-from fala.errors import BundleFormatError, DataError, EncoderError, counted, shown
+from fala.errors import DataError, EncoderError, counted, shown
 from fala.examples import LARGEST, Item, as_float32, check_texts
 
 #: Returns the embeddings of n inputs, (n, d): texts, or the keys of ``Item`` objects.
@@ -70,14 +69,11 @@ class ExternalEncoder:
         """Whether the app has passed its function."""
         return self._function is not None
 
-    def encode(
-        self, texts: Sequence[str], state: EncoderState | None = None
-    ) -> NDArray[np.float32]:
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Embed inputs: an item by its vector, other inputs by the app's function.
 
         Args:
             texts: n texts, keys or items.
-            state: None: an external encoder takes none.
 
         Returns:
             The embeddings, shape (n, dimension).
@@ -86,10 +82,7 @@ class ExternalEncoder:
             DataError: An input is not a text, or an item's vector has another length.
             EncoderError: The app passed no function; or it raises, or does not return n
                 embeddings.
-            BundleFormatError: There is a state.
         """
-        if state is not None:
-            raise BundleFormatError("the app's own encoder takes no adapter and no prompt")
         inputs = check_texts(texts)
         embeddings = np.empty((len(inputs), self._dimension), np.float32)
         missing: list[int] = []

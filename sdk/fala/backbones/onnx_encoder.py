@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 from weakref import WeakSet
@@ -15,14 +13,11 @@ from weakref import WeakSet
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.audit.graph import prompt_outputs
-from fala.audit.limits import STATE
-from fala.backbones.state import (
-    EncoderState,
+from fala.backbones.adapter import (
+    AdapterWeights,
     Shape,
     check_inputs,
     optional_shapes,
-    prefix,
     run_inputs,
 )
 from fala.errors import BundleFormatError, DataError, DimensionError, counted, safe_line
@@ -47,19 +42,6 @@ _TOKENIZED = 1 << 18
 _INPUTS = {"input_ids", "attention_mask", "token_type_ids"}
 
 Feeds = Mapping[str, NDArray[Any]]
-
-
-@dataclass(frozen=True)
-class Context:
-    """The tokens of a hard prompt: a writer's own texts in sequence, before a text.
-
-    Attributes:
-        ids: ``[CLS] first text [SEP] second text [SEP] ...``, in the tokenizer's special tokens.
-        texts: Positions of the texts that are in it.
-    """
-
-    ids: tuple[int, ...]
-    texts: tuple[int, ...]
 
 
 class OnnxEncoder:
@@ -120,12 +102,8 @@ class OnnxEncoder:
             self._session._model_bytes = None
             keep_in_forks(self)
             inputs = {entry.name: entry.type for entry in self._session.get_inputs()}
-            entries = self._session.get_outputs()
+            outputs = self._session.get_outputs()
             self._optional = optional_shapes(self._session.get_overridable_initializers())
-        prompt_parts = prompt_outputs(self._optional)
-        outputs = [entry for entry in entries if entry.name not in prompt_parts]
-        self._output = outputs[0].name if outputs else ""
-        self._prompt_outputs = sorted({entry.name for entry in entries} & prompt_parts)
         with _library_errors("the tokenizer cannot be loaded"):
             self._tokenizer = Tokenizer.from_str(tokenizer.decode())
             self._tokenizer.no_padding()
@@ -168,8 +146,8 @@ class OnnxEncoder:
                 f"the graph's output has shape {safe_line(shape)}; expected (n, dimension)"
             )
         self._dimension = shape[1]
-        self._checked: WeakSet[EncoderState] = WeakSet()
-        self._last: tuple[EncoderState, Feeds] | None = None
+        self._checked: WeakSet[AdapterWeights] = WeakSet()
+        self._last: tuple[AdapterWeights, Feeds] | None = None
 
     @property
     def dimension(self) -> int:
@@ -178,21 +156,21 @@ class OnnxEncoder:
 
     @property
     def optional_inputs(self) -> Mapping[str, Shape]:
-        """The inputs that a state may feed: their shapes by name."""
+        """The inputs that an adapter may feed: their shapes by name."""
         return MappingProxyType(self._optional)
 
-    def check_state(self, state: EncoderState) -> None:
-        """Check that a state fits this graph; ``encode`` does so, too, once for each state.
+    def check_adapter(self, adapter: AdapterWeights) -> None:
+        """Check that an adapter fits this graph; ``encode`` does so, too, once for each adapter.
 
         Raises:
             BundleFormatError: It does not; names the wrong input.
         """
-        if state not in self._checked:
-            check_inputs(state, self._optional)
-            self._checked.add(state)
+        if adapter not in self._checked:
+            check_inputs(adapter, self._optional)
+            self._checked.add(adapter)
 
     def encode(
-        self, texts: Sequence[str], state: EncoderState | None = None
+        self, texts: Sequence[str], adapter: AdapterWeights | None = None
     ) -> NDArray[np.float32]:
         """Embed texts, a few of similar length at a time, on every core.
 
@@ -202,20 +180,20 @@ class OnnxEncoder:
 
         Args:
             texts: n texts; see ``fala.Pair`` for those of two segments.
-            state: A task's adapter, a writer's prompt, or both; None for the backbone alone. It is
-                for this call only, so that threads may use several.
+            adapter: A task's adapter; None for the backbone alone. It is for this call only, so
+                that threads may use several.
 
         Returns:
             The embeddings, shape (n, dimension).
 
         Raises:
             DataError: An item is not a text, or is a pair that does not fit; names its position.
-            BundleFormatError: The state does not fit the graph; the tokenizer or the model fails on
-                a text; or the model returns NaN, infinity or another shape than its graph declares.
-                These are the vendor's mistakes.
+            BundleFormatError: The adapter does not fit the graph; the tokenizer or the model fails
+                on a text; or the model returns NaN, infinity or another shape than its graph
+                declares. These are the vendor's mistakes.
         """
         texts = check_texts(texts)
-        state_inputs = self._state_inputs(state)
+        adapter_inputs = self._adapter_inputs(adapter)
         ids, types = self._tokenized(texts)
         result = np.empty((len(ids), self._dimension), dtype=np.float32)
 
@@ -223,7 +201,7 @@ class OnnxEncoder:
             result[positions] = self._run(
                 [ids[position] for position in positions],
                 [types[position] for position in positions],
-                state_inputs,
+                adapter_inputs,
             )
 
         runs = _runs(ids, types)
@@ -238,47 +216,6 @@ class OnnxEncoder:
             for _ in pool.map(embed, runs):
                 pass
         return result
-
-    def context(self, texts: Sequence[str], length: int) -> Context:
-        """The tokens of a hard prompt of several texts, in sequence as in training.
-
-        Args:
-            texts: A writer's texts, in order.
-            length: Tokens, at most.
-
-        Raises:
-            DataError: An item is not a text.
-            BundleFormatError: The tokenizer fails on one.
-        """
-        read = [text[: self._longest] for text in check_texts(texts)]
-        with _library_errors("the tokenizer fails"):
-            return context_of(self._tokenizer, read, min(length, STATE.prefix))
-
-    def compile_context(self, context: Context) -> EncoderState:
-        """Compile a hard prompt to keys and values, a prefix for other texts, in one run.
-
-        A prefix costs a fraction of its tokens. It differs from reading both texts: the prompt does
-        not attend to the text after it, and both have token positions from 0.
-
-        Raises:
-            BundleFormatError: The graph does not return keys and values; or as ``encode``.
-        """
-        needed = prompt_outputs(self._optional)
-        if not needed or set(self._prompt_outputs) != needed:
-            raise BundleFormatError(
-                "the backbone's graph compiles no prompts; export it with fala-export backbone "
-                "--prompts --hard-prompts"
-            )
-        ids = list(context.ids)
-        feeds = self._feeds([ids], [[]], {})
-        with _library_errors("the model fails"):
-            outputs = self._session.run(self._prompt_outputs, feeds)
-        compiled = EncoderState(
-            prefix(dict(zip(self._prompt_outputs, outputs, strict=True))),
-            hashlib.sha256(f"{ids} ".encode()).hexdigest(),
-        )
-        self.check_state(compiled)
-        return compiled
 
     def _tokenized(self, texts: Sequence[str]) -> tuple[list[list[int]], list[list[int]]]:
         """Token ids of every text, and token types of every pair."""
@@ -297,23 +234,23 @@ class OnnxEncoder:
                     types.append(encoding.type_ids if len(parts) > 1 else [])
         return ids, types
 
-    def _state_inputs(self, state: EncoderState | None) -> Feeds:
-        """A state's inputs; cached for the latest state, which most calls repeat."""
-        if state is None:
+    def _adapter_inputs(self, adapter: AdapterWeights | None) -> Feeds:
+        """An adapter's inputs; cached for the latest one, which most calls repeat."""
+        if adapter is None:
             return {}
         last = self._last
-        if last is None or last[0] is not state:
-            self.check_state(state)
+        if last is None or last[0] is not adapter:
+            self.check_adapter(adapter)
             self._last = last = None  # two tasks' arrays at once would double their memory
-            self._last = last = state, run_inputs(state, self._optional)
+            self._last = last = adapter, run_inputs(adapter, self._optional)
         return last[1]
 
     def _run(
-        self, ids: list[list[int]], types: list[list[int]], state_inputs: Feeds
+        self, ids: list[list[int]], types: list[list[int]], adapter_inputs: Feeds
     ) -> NDArray[np.float32]:
-        feeds = self._feeds(ids, types, state_inputs)
+        feeds = self._feeds(ids, types, adapter_inputs)
         with _library_errors("the model fails"):
-            embeddings: NDArray[np.float32] = self._session.run([self._output], feeds)[0]
+            embeddings: NDArray[np.float32] = self._session.run(None, feeds)[0]
         if embeddings.shape != (len(ids), self._dimension):
             raise BundleFormatError(
                 f"the model returned embeddings of shape {embeddings.shape} for "
@@ -327,7 +264,7 @@ class OnnxEncoder:
         return embeddings
 
     def _feeds(
-        self, ids: list[list[int]], types: list[list[int]], state_inputs: Feeds
+        self, ids: list[list[int]], types: list[list[int]], adapter_inputs: Feeds
     ) -> dict[str, NDArray[Any]]:
         # A text without any token, special ones included, is one unmasked padding token.
         ids = [row or [self._pad_id] for row in ids]
@@ -342,31 +279,7 @@ class OnnxEncoder:
             feeds["token_type_ids"] = np.zeros_like(mask)
             for position, row in enumerate(types):
                 feeds["token_type_ids"][position, : len(row)] = row
-        return {**feeds, **state_inputs}
-
-
-def context_of(tokenizer: Any, texts: Sequence[str], length: int) -> Context:  # noqa: ANN401
-    """Concatenate texts, as in the training of ``fala-export prompts --kind hard-static``.
-
-    Args:
-        tokenizer: A tokenizer of the ``tokenizers`` library.
-        texts: The texts in order; one without tokens is left out.
-        length: Tokens, at most, special ones included; the last text that fits is cut.
-    """
-    ids: list[int] = []
-    used = []
-    for position, text in enumerate(texts):
-        framed = tokenizer.encode(text)
-        tokens = [at for at, special in enumerate(framed.special_tokens_mask) if not special]
-        if not tokens:
-            continue
-        before, end = framed.ids[: tokens[0]], framed.ids[tokens[-1] + 1 :]
-        room = length - len(ids or before) - len(end)
-        if room < 1:
-            break
-        ids = (ids or before) + tokenizer.encode(text, add_special_tokens=False).ids[:room] + end
-        used.append(position)
-    return Context(tuple(ids), tuple(used))
+        return {**feeds, **adapter_inputs}
 
 
 def _parts(texts: Sequence[tuple[str, ...]]) -> Iterator[Sequence[tuple[str, ...]]]:

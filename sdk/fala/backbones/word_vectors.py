@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.backbones.state import EncoderState
 from fala.errors import BundleFormatError, counted
 from fala.examples import LARGEST, check_texts
 
@@ -109,24 +108,18 @@ class WordVectors:
         """Length of an embedding."""
         return int(self._vectors.shape[1])
 
-    def encode(
-        self, texts: Sequence[str], state: EncoderState | None = None
-    ) -> NDArray[np.float32]:
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Embed texts as means of their words' vectors; only ``LONGEST`` characters count.
 
         Args:
             texts: n texts.
-            state: None: word vectors take no state.
 
         Returns:
             The embeddings, shape (n, dimension).
 
         Raises:
             DataError: An item is not a text; names its position.
-            BundleFormatError: A state is given.
         """
-        if state is not None:
-            raise BundleFormatError("word vectors take no adapter and no prompt; a transformer may")
         texts = check_texts(texts)
         result = np.zeros((len(texts), self.dimension), dtype=np.float32)
         for position, text in enumerate(texts):

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.backbones.state import Coded, EncoderState
+from fala.backbones.adapter import AdapterWeights, Coded
 from fala.bundle import format as layout
 from fala.bundle.arrays import array_bytes, check_array, read_array
 from fala.bundle.manifest import Manifest, read_json
@@ -43,7 +43,7 @@ _FORM: Mapping[str, tuple[object, ...]] = {
 }
 
 
-def read_state(manifest: Manifest, read: Callable[[str], bytes]) -> EncoderState:
+def read_adapter(manifest: Manifest, read: Callable[[str], bytes]) -> AdapterWeights:
     """The weights of an adapter's bundle, as inputs of a backbone.
 
     Args:
@@ -59,13 +59,7 @@ def read_state(manifest: Manifest, read: Callable[[str], bytes]) -> EncoderState
     check_config(read(layout.ADAPTER_CONFIG))
     names = [name for name in layout.ADAPTER_FILES if name != layout.ADAPTER_CONFIG]
     arrays = {name: read_array(read(name), name=name) for name in names}
-    inputs = read_inputs(arrays, manifest.dimension)
-    return EncoderState(inputs, state_digest(manifest))
-
-
-def state_digest(manifest: Manifest) -> str:
-    """SHA-256 over the files of an adapter's weights."""
-    return manifest.digest_over([], layout.ADAPTER_WEIGHTS)
+    return AdapterWeights(read_inputs(arrays, manifest.dimension))
 
 
 def adapter_files(inputs: Mapping[str, NDArray[Any]]) -> dict[str, bytes]:

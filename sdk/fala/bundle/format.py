@@ -35,11 +35,6 @@ PRIOR_FACTORS = "prior/factors.npy"
 # The folder of a bridge has the name of its source backbone's digest.
 BRIDGES = "bridges/"
 BRIDGE_FILES = ("matrix.npy", "offset.npy", "variance.npy")
-# Writers' prompts: an SDK that ignores them predicts by the head on the backbone alone.
-PROMPTS = "prompts/"
-PROMPT_PREFIXES = "prompts/past_key_values.npy"
-#: The key in the manifest's details of a release that was trained with hard prompts: ``tokens``.
-HARD_PROMPT = "hard_prompt"
 
 # A lexical view has all of these files.
 LEXICAL = "lexical/"
@@ -107,10 +102,6 @@ MAX_MANIFEST_BYTES = 1 << 20
 #: The longest embedding and the longest text in tokens that a manifest may claim.
 MAX_DIMENSION = 1 << 16
 MAX_TOKENS = 1 << 20
-
-#: The most prompts of a release, and tokens of each.
-MAX_PROMPTS = 8
-MAX_PROMPT_LENGTH = 256
 
 #: The most labels of a head, and the most words of a vocabulary (the largest GloVe: 2.2 million).
 MAX_LABELS = 1 << 10

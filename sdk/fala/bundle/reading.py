@@ -19,18 +19,16 @@ from numpy.typing import NDArray
 
 from fala.audit.model import Model, audit_model, check_onnx
 from fala.audit.tokenizer import audit_tokenizer
-from fala.backbones import Backbone, OnnxEncoder, WordVectors
+from fala.backbones import AdapterWeights, Backbone, OnnxEncoder, WordVectors
 from fala.backbones.allocator import give_back
 from fala.backbones.external import Encoders, ExternalEncoder
-from fala.backbones.state import EncoderState, provenance
 from fala.bundle import format as layout
-from fala.bundle.adapter import read_state, state_digest
+from fala.bundle.adapter import read_adapter
 from fala.bundle.archive import Entry, digest_of, read_entry, read_file, read_index
 from fala.bundle.arrays import read_array
 from fala.bundle.external import read_encoder, read_probes
 from fala.bundle.lexical import read_lexical
 from fala.bundle.manifest import Manifest
-from fala.bundle.prompts import prompt_state, read_prompts
 from fala.errors import (
     BundleDigestError,
     BundleError,
@@ -137,14 +135,13 @@ class Bundle:
                 check_onnx(self._read(layout.ONNX_MODEL))
         self.head()
         if self.base is not None:
-            self.state()
+            self.adapter()
         if self.external:
             with named_errors(self.path):
                 read_encoder(self.manifest.dimension, self._read)
                 read_probes(self.manifest.dimension, self._read)
         self.bridges()
         self.prior()
-        self.prompts()
 
     def read(self, name: str) -> bytes:
         """Read one file of the bundle.
@@ -188,7 +185,6 @@ class Bundle:
             BundleMismatchError: The bundle is an adapter, without a backbone.
             BundleError: The bundle changed since it was opened, or is gone.
         """
-        prompts = self.prompts()
         with named_errors(self.path):
             if self.base is not None:
                 raise BundleMismatchError(
@@ -200,8 +196,6 @@ class Bundle:
                 backbone = self._word_vectors()
             else:
                 backbone = self._encoder(self._model_file)
-                if prompts is not None:
-                    backbone.check_state(prompt_state(prompts[0]))
             if backbone.dimension != self.manifest.dimension:
                 raise DimensionError(
                     f"the backbone's embeddings have {counted(backbone.dimension, 'dimension')}, "
@@ -210,7 +204,7 @@ class Bundle:
         give_back()
         return backbone
 
-    def state(self) -> EncoderState:
+    def adapter(self) -> AdapterWeights:
         """The adapter's weights, as inputs of a backbone.
 
         Raises:
@@ -219,9 +213,9 @@ class Bundle:
             BundleError: The bundle changed since it was opened, or is gone.
         """
         with named_errors(self.path):
-            state = read_state(self.manifest, self._read)
+            adapter = read_adapter(self.manifest, self._read)
         give_back()
-        return state
+        return adapter
 
     def check_base(self, backbone: Bundle) -> None:
         """Check that an adapter was made for another bundle's backbone.
@@ -338,23 +332,6 @@ class Bundle:
                 )
         return prior
 
-    def prompts(self) -> NDArray[np.float16] | None:
-        """The vendor's writers' prompts, or None if the release has none.
-
-        Returns:
-            Shape (K, layers, 2, heads, length, head_dimension), keys before values; the first is
-            the unknown writer's.
-
-        Raises:
-            BundleFormatError: The array cannot be read, or is not one of prompts.
-            DimensionError: They are made for a backbone of another dimension.
-            BundleError: The bundle changed since it was opened, or is gone.
-        """
-        if layout.PROMPT_PREFIXES not in self.manifest.files:
-            return None
-        with named_errors(self.path):
-            return read_prompts(self._read(layout.PROMPT_PREFIXES), self.manifest)
-
     @property
     def digest(self) -> str:
         """SHA-256 of the manifest, which covers all files by their digests."""
@@ -397,7 +374,8 @@ class Bundle:
         """
         manifest = self.manifest
         if self.base is not None:
-            return provenance(self.base, EncoderState({}, state_digest(manifest)))
+            weights = manifest.digest_over([], layout.ADAPTER_WEIGHTS)
+            return hashlib.sha256(f"{self.base}\n{weights}".encode()).hexdigest()
         parts = [manifest.kind, str(manifest.max_length), str(manifest.details.get("pad_id"))]
         return manifest.digest_over(parts, layout.BACKBONE)
 

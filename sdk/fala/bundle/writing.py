@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fala.bundle import format as layout
 from fala.bundle.archive import check_name, write_archive
@@ -18,7 +17,6 @@ from fala.bundle.arrays import array_bytes
 from fala.bundle.external import external_files
 from fala.bundle.lexical import lexical_files
 from fala.bundle.manifest import Manifest
-from fala.bundle.prompts import prompt_bytes
 from fala.bundle.reading import Bundle, named_errors
 from fala.errors import DataError, shown, with_article
 from fala.files import failure, path_of, write_atomically
@@ -126,14 +124,14 @@ def write_release(
     _check(backbone, Bundle, "backbone")
     _check(head, Head, "head")
     _check(details, Mapping, "details")
-    # A prior, the scales, the probes and prompts belong to the old head.
+    # A prior, the scales and the probes belong to the old head.
     notes = {
         name: value
         for name, value in backbone.manifest.details.items()
-        if name not in {"prior", "scales", "probes", "prompts", layout.HARD_PROMPT}
+        if name not in {"prior", "scales", "probes"}
     }
     manifest = replace(backbone.manifest, details={**notes, **details})
-    files = _read_all(backbone, without=("head/", layout.LEXICAL, "prior/", layout.PROMPTS))
+    files = _read_all(backbone, without=("head/", layout.LEXICAL, "prior/"))
     return write_bundle(path, manifest, files, head)
 
 
@@ -286,37 +284,6 @@ def prior_files(prior: PopulationPrior | None) -> dict[str, bytes | None]:
         layout.PRIOR_VARIANCE: array_bytes(prior.variance),
         layout.PRIOR_FACTORS: array_bytes(prior.factors),
     }
-
-
-def add_prompts(
-    path: str | os.PathLike[str],
-    bundle: Bundle,
-    prompts: NDArray[np.floating],
-    details: Mapping[str, Any],
-) -> Manifest:
-    """Write a release again with writers' prompts; earlier ones are replaced.
-
-    Args:
-        path: Where to write; it may be the bundle's own file.
-        bundle: The release with the backbone and head of their training.
-        prompts: Shape (K, layers, 2, heads, length, head_dimension), keys before values; the first
-            is the unknown writer's. Stored in float16.
-        details: Notes about them, in the manifest's details under ``prompts``, beside
-            their count and length.
-
-    Returns:
-        The manifest as written.
-
-    Raises:
-        BundleFormatError: They are not such prompts, or a number does not fit float16.
-        DimensionError: They are for a backbone of another dimension.
-    """
-    _check(bundle, Bundle, "bundle")
-    _check(prompts, np.ndarray, "prompts")
-    _check(details, Mapping, "details")
-    sizes = {"count": prompts.shape[0], "length": prompts.shape[4]} if prompts.ndim == 6 else {}
-    files = {layout.PROMPT_PREFIXES: prompt_bytes(prompts)}
-    return write_again(path, bundle, {"prompts": {**sizes, **details}}, files)
 
 
 def add_version(

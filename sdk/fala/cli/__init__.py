@@ -2,7 +2,7 @@
 
 from fala.cli.commands import SETTINGS, Command, Group
 from fala.cli.names import Described, Named
-from fala.cli.options import BUDGET, JSON, SECONDS, TRY_PROMPTS
+from fala.cli.options import BUDGET, JSON, SECONDS
 from fala.cli.progress_bars import Bar, device_progress, progress
 from fala.errors import be, counted, with_article
 
@@ -11,7 +11,6 @@ __all__ = [
     "JSON",
     "SECONDS",
     "SETTINGS",
-    "TRY_PROMPTS",
     "Bar",
     "Command",
     "Described",

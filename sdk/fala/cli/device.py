@@ -11,11 +11,12 @@ import click
 
 from fala.cli.commands import SETTINGS, Group
 from fala.cli.names import ACCEPT, Described
-from fala.cli.options import BUDGET, JSON, SECONDS, TRY_PROMPTS
+from fala.cli.options import BUDGET, JSON, SECONDS
 from fala.cli.progress_bars import device_progress
 from fala.device import Device
 from fala.errors import DataError, printable
 from fala.personal.budget import Budget
+from fala.personal.compare import Accept
 from fala.report import Preview, Report
 from fala.slots.repair import RepairReport
 
@@ -73,7 +74,6 @@ def doctor(
 @click.option("--product", help="The product (default: that of the installed release).")
 @BUDGET
 @SECONDS
-@TRY_PROMPTS
 @click.option(
     "--accept",
     type=Described(ACCEPT),
@@ -89,8 +89,8 @@ def update(
     product: str | None,
     budget: int | None,
     seconds: float | None,
+    accept: Accept,
     as_json: bool,
-    **terms: Any,  # noqa: ANN401 - accept and prompts, as for Device.update
 ) -> None:
     """Install the newest release of the repository at URL on the device in FOLDER.
 
@@ -104,7 +104,7 @@ def update(
         try:
             report = device.update(
                 url, root=root, product=product, budget=Budget(budget, seconds), progress=progress,
-                **terms,
+                accept=accept,
             )  # fmt: skip
         except KeyboardInterrupt:
             click.echo(
@@ -189,8 +189,7 @@ def _repair_lines(report: RepairReport) -> list[str]:
 def _update_line(previous: str, report: Report | None) -> str:
     if report is None:
         return f"{previous}: nothing newer"
-    prompt = "" if report.prompt is None else f"; prompts: {report.prompt.reason}"
-    return f"{report.old} -> {report.new}: {report.reason}{prompt}"
+    return f"{report.old} -> {report.new}: {report.reason}"
 
 
 def _preview_lines(preview: Preview) -> list[str]:

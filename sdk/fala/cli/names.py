@@ -12,12 +12,6 @@ from click.shell_completion import CompletionItem
 #: Names, with a description of each in one line.
 About = Mapping[str, str]
 
-#: The choices of ``--prompts`` in a replacement.
-PROMPTS: About = {
-    "off": "read texts as they are",
-    "auto": "compile the user's texts to a prompt, and use it if it is better",
-}
-
 #: The choices of ``--accept``: the condition for installing a release.
 ACCEPT: About = {
     "always": "install it in any case",

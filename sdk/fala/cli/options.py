@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import click
 
-from fala.cli.names import PROMPTS, Described
 from fala.personal.budget import BRIDGED_PASSES, PASSES
 
 BUDGET = click.option(
@@ -17,12 +16,5 @@ SECONDS = click.option(
     "--seconds",
     type=click.FloatRange(0),
     help="Wall time after which no more texts are encoded, a user.",
-)
-TRY_PROMPTS = click.option(
-    "--prompts",
-    type=Described(PROMPTS),
-    default="off",
-    show_default=True,
-    help="Whether to try a prompt of the user's own texts, on a device.",
 )
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON value.")

@@ -4,9 +4,8 @@ Everything that depends on an example changes with it. The active model is fitte
 previous slot's model is fitted again to the rest of its own training examples. Its old logits, the
 evidence of examples without a label, are written again if it was active before the last
 replacement, by the model as it was then. Old logits of a backbone that is gone cannot be computed
-again: they are deleted if their model was fitted to the example, and that evidence with them. A
-prompt compiled from a forgotten text is dropped. Examples, labels and replacements are ordered by
-the task's count of changes, never by a clock.
+again: they are deleted if their model was fitted to the example, and that evidence with them.
+Examples, labels and replacements are ordered by the task's count of changes, never by a clock.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import math
 from collections.abc import Iterable
 
 from fala.personal.gather import Snapshot, Space, old_logits
-from fala.personal.prompts import drop_prompts
 from fala.personal.refit import refit
 from fala.slots.bundles import Change
 from fala.slots.open_slot import OpenSlot
@@ -40,7 +38,6 @@ def forget(task: Task, ids: Iterable[int]) -> int:
     store.examples.forget(deleted)
     if task.previous is None:  # a damaged one is deleted
         store.slots.activate(task.active.record.name, None)
-    drop_prompts(task, deleted)
     slots, replacement = _by_age(task)
     for slot in slots if replacement is None else slots[:1]:
         _drop_teacher(task, slot, first)

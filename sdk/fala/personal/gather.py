@@ -110,8 +110,6 @@ class Space:
 
     @staticmethod
     def _bridges(slot: OpenSlot, earlier: OpenSlot | None) -> list[Bridge]:
-        if not slot.reads_plain:  # bridges estimate embeddings without a prompt
-            return []
         bridges = slot.bundle.bridges()
         if earlier is None:
             return reachable(bridges, {}, "")

@@ -160,7 +160,6 @@ def part_for(
     with task.expecting(active):
         earlier = active.bundle.bridges()
     bridges = bundle.bridges()
-    # Also where the active slot has a prompt: texts encoded without it can be mapped.
     digest = active.bundle.backbone_digest
     direct = bridges.get(digest)
     if direct is not None and len(direct.matrix) != active.bundle.manifest.dimension:

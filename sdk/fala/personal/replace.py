@@ -32,14 +32,12 @@ class Terms:
         trust: The key that must have signed it.
         allow_older: Whether an older one is accepted.
         adapters: The further tasks' adapters for it.
-        prompt: Whether a prompt is tried with the rest of the budget.
     """
 
     accept: Accept = "always"
     trust: Trust | None = None
     allow_older: bool = False
     adapters: Adapters = ()
-    prompt: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +50,6 @@ class Replaced:
         refined: The refinement; None without a budget for it.
         comparison: The final model compared with the old one; None if that is deleted.
         adapters: The results for the further tasks, by their adapters' names.
-        passes_left: The rest of the budget, in forward passes.
     """
 
     prepared: Prepared
@@ -60,7 +57,6 @@ class Replaced:
     refined: Refined | None = None
     comparison: Comparison | None = None
     adapters: Mapping[str, Replaced] = field(default_factory=dict)
-    passes_left: int = 0
 
     @property
     def last(self) -> Refit:
@@ -193,7 +189,7 @@ def _refine(replaced: Sequence[Replaced], run: Run) -> Replaced:
     with run.stage("compare"):
         own, *further = map(compared, results)
     adapters = {result.prepared.part.task.adapter: result for result in further}
-    return dataclasses.replace(own, adapters=adapters, passes_left=max(0, remaining))
+    return dataclasses.replace(own, adapters=adapters)
 
 
 def _share(passes: int, tasks: int) -> int:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from fala.personal.prompts import Prompted
 from fala.personal.refine import Refined
 from fala.personal.refit import Refit
 from fala.personal.replace import Replaced
@@ -17,14 +16,13 @@ from fala.solver.fit import Fit
 from fala.solver.newton import Work
 
 
-def replaced_report(old: str, replaced: Replaced, run: Run, prompted: Prompted | None) -> Report:
+def replaced_report(old: str, replaced: Replaced, run: Run) -> Report:
     """Report a replacement, for every task, with the refinement that followed it.
 
     Args:
         old: Name of the backbone that was replaced.
         replaced: The result of ``replace``.
         run: Its timings.
-        prompted: The result of ``try_prompt``; None if it was not requested.
     """
     new = replaced.prepared.part.bundle.manifest.name
     report = _replaced(old, new, replaced, run)
@@ -32,7 +30,7 @@ def replaced_report(old: str, replaced: Replaced, run: Run, prompted: Prompted |
         name: _replaced(f"{name} on {old}", f"{name} on {new}", result, run)
         for name, result in replaced.adapters.items()
     }
-    return _prompted(replace(report, adapters=adapters), prompted)
+    return replace(report, adapters=adapters)
 
 
 def _replaced(old: str, new: str, replaced: Replaced, run: Run) -> Report:
@@ -62,11 +60,7 @@ def _replaced(old: str, new: str, replaced: Replaced, run: Run) -> Report:
 
 
 def refined_report(
-    refined: Refined,
-    active: OpenSlot,
-    run: Run,
-    comparison: Comparison | None,
-    prompted: Prompted | None,
+    refined: Refined, active: OpenSlot, run: Run, comparison: Comparison | None
 ) -> Report:
     """Report a refinement, or the unchanged active model if nothing was fitted.
 
@@ -75,7 +69,6 @@ def refined_report(
         active: The active slot.
         run: Its timings.
         comparison: With the model before the replacement; None without one.
-        prompted: The result of ``try_prompt``; None if it was not requested.
     """
     name, last = active.bundle.manifest.name, refined.last
     counts = Counts(
@@ -90,7 +83,7 @@ def refined_report(
             report, decision="vendor" if active.model.is_vendor else "personal",
             reason="nothing was fitted", threshold=active.active_model.threshold,
         )  # fmt: skip
-    return _prompted(report, prompted)
+    return report
 
 
 def _report(
@@ -103,7 +96,11 @@ def _report(
 ) -> Report:
     """A report on the last model."""
     rows, verdict = last.rows, last.verdict
-    report = Report(
+    counts = replace(
+        counts, representatives=rows.real, measure=verdict.measure, scales=last.scales,
+        peak_memory=dict(run.peak_memory),
+    )  # fmt: skip
+    return Report(
         old,
         new,
         verdict.decision,
@@ -111,30 +108,13 @@ def _report(
         examples=len(rows.ids),
         labelled=int(rows.training.labelled.sum()),
         waiting=len(rows.pending),
+        losses=verdict.losses,
+        threshold=verdict.threshold,
+        scores=verdict.scores,
         seconds=run.total(),
-        counts=replace(counts, representatives=rows.real, peak_memory=dict(run.peak_memory)),
+        counts=counts,
         **fields,
     )
-    return _with_model(report, last)
-
-
-def _prompted(report: Report, prompted: Prompted | None) -> Report:
-    """Add an attempt with a prompt to a report, and its model if it was installed."""
-    if prompted is None:
-        return report
-    if prompted.model is not None:
-        stopped = f"a prompt of {prompted.report.texts} of the user's texts was taken"
-        report = replace(_with_model(report, prompted.model), stopped=stopped)
-    return replace(report, prompt=prompted.report)
-
-
-def _with_model(report: Report, model: Refit) -> Report:
-    verdict = model.verdict
-    return replace(
-        report, decision=verdict.decision, reason=verdict.reason, losses=verdict.losses,
-        threshold=verdict.threshold, scores=verdict.scores,
-        counts=replace(report.counts, scales=model.scales, measure=verdict.measure),
-    )  # fmt: skip
 
 
 def _works(fits: Sequence[Fit | None]) -> tuple[Work, ...]:

@@ -126,16 +126,10 @@ def install(bundle: Bundle, device: Path) -> Bundle:
     return Bundle(target, bundle.manifest)
 
 
-def model_digest(bundle: Bundle, model: PersonalModel, backbone: str) -> str:
-    """SHA-256 of backbone, head and personal weights: the provenance of logits.
-
-    Args:
-        bundle: The bundle.
-        model: The personal model.
-        backbone: The provenance of its embeddings.
-    """
+def model_digest(bundle: Bundle, model: PersonalModel) -> str:
+    """SHA-256 of backbone, head and personal weights: the provenance of logits."""
     digest = hashlib.sha256()
-    for part in (backbone, bundle.head_digest, *model.head.labels):
+    for part in (bundle.backbone_digest, bundle.head_digest, *model.head.labels):
         digest.update(part.encode())
     digest.update(model.weight.astype("<f4").tobytes())
     digest.update(model.bias.astype("<f4").tobytes())
@@ -169,7 +163,6 @@ def slot_record(
     bundle: Bundle,
     change: Change,
     teachers: tuple[str, str] | None = None,
-    like: SlotRecord | None = None,
 ) -> SlotRecord:
     """A slot's row for an installed bundle and a personal model.
 
@@ -178,23 +171,20 @@ def slot_record(
         bundle: The bundle.
         change: The personal model.
         teachers: See ``SlotRecord``.
-        like: A row of the same release with this backbone and prompt; None for the bundle's
-            backbone without a prompt.
     """
-    model, backbone = change.model, bundle.backbone_digest if like is None else like.backbone
+    model = change.model
     return SlotRecord(
         name=name,
         bundle=bundle.digest,
-        backbone=backbone,
+        backbone=bundle.backbone_digest,
         weight=model.weight,
         bias=model.bias,
-        model=model_digest(bundle, model, backbone),
+        model=model_digest(bundle, model),
         teachers=teachers,
         threshold=change.threshold,
         labels=model.head.labels,
         lexical=lexical_record(model),
         loss=change.loss,
-        prompt=None if like is None else like.prompt,
     )
 
 

@@ -45,7 +45,6 @@ class Move:
         change: Its personal model.
         old_logits: The old personal and vendor model's logits to store, by example.
         data: The task's count of data changes at the preparation.
-        like: See ``slot_record``.
     """
 
     task: Task
@@ -54,7 +53,6 @@ class Move:
     change: Change
     old_logits: tuple[Logits, Logits] | None
     data: int
-    like: SlotRecord | None = None
 
 
 def install_release(folder: Folder, moves: Sequence[Move], backbone: LazyBackbone) -> OpenSlot:
@@ -85,7 +83,7 @@ def install_release(folder: Folder, moves: Sequence[Move], backbone: LazyBackbon
                 if store.slots.adapters() != names:
                     raise DeviceChangedError(f"{folder.path}: its adapters changed meanwhile")
                 running = folder.trials.running()
-                in_place = _is_active(store, moves, on_trial=running is not None)
+                in_place = _is_active(store, moves)
                 written = [_write(move, in_place=in_place) for move in moves]
                 generation, record, bundle = written[0]
                 if in_place:
@@ -191,16 +189,10 @@ def _sweep(folder: Folder) -> None:
                     file.unlink(missing_ok=True)
 
 
-def _is_active(store: Store, moves: Sequence[Move], *, on_trial: bool) -> bool:
-    """Whether all bundles are active already, with a previous slot to go back to.
-
-    A change of the prompt makes it another release, except on trial, where the prompt belongs to
-    the trial.
-    """
+def _is_active(store: Store, moves: Sequence[Move]) -> bool:
+    """Whether all bundles are active already, with a previous slot to go back to."""
     return store.slots.active()[1] is not None and all(
-        move.bundle == move.before.bundle
-        and (on_trial or (move.like is None and move.before.reads_plain))
-        for move in moves
+        move.bundle == move.before.bundle for move in moves
     )
 
 
@@ -221,7 +213,7 @@ def _write(move: Move, *, in_place: bool) -> tuple[int, SlotRecord, Bundle]:
     teachers = None if move.old_logits is None else before.teachers
     generation = store.slots.advance(before.generation)
     bundle = install(move.bundle, move.task.folder.path)
-    record = slot_record(slot, bundle, change, teachers, move.like)
+    record = slot_record(slot, bundle, change, teachers)
     store.embeddings.add(record.backbone, change.embeddings)
     for name, values in zip(teachers or (), move.old_logits or (), strict=True):
         store.logits.add(name, values)

@@ -6,14 +6,12 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from fala.backbones import Backbone, EncoderState, LazyBackbone
-from fala.backbones.backbone import AdaptedBackbone, plain_of
+from fala.backbones import Backbone, LazyBackbone, OnnxEncoder
+from fala.backbones.backbone import AdaptedBackbone
 from fala.backbones.external import Encoders
-from fala.backbones.state import provenance
 from fala.bundle.format import WORD_VECTORS
-from fala.bundle.prompts import compiled
 from fala.bundle.reading import Bundle
-from fala.errors import DataError, DeviceError, DimensionError, counted
+from fala.errors import BundleFormatError, DataError, DeviceError, DimensionError, counted
 from fala.model.active import ActiveModel
 from fala.model.heads import Head, PersonalModel
 from fala.model.prior import PopulationPrior
@@ -79,15 +77,12 @@ class OpenSlot:
         if bundle.path.stem != bundle.digest:  # installed under its digest
             raise DeviceError(f"{bundle.path}: not the bundle that was installed; {doctor(device)}")
         try:
-            state = _state_of(record.prompt)
-            model = _model(record, bundle, head, state)
+            model = _model(record, bundle, head)
         except DataError as error:
             raise DeviceError(damaged(path, f"slot {slot:.60} is damaged: {error}")) from error
         backbone = lazy_backbone(bundle, lambda: bundle.backbone(encoders))
         if base is not None:
             backbone = adapted_backbone(bundle, base.bundle, base.active_model.backbone)
-        elif state is not None:
-            backbone = with_state(backbone, state)
         return cls.of(generation, record, bundle, model, backbone)
 
     @classmethod
@@ -109,24 +104,7 @@ class OpenSlot:
         if earlier is None or earlier.bundle.digest != self.bundle.digest:
             return self
         backbone = earlier.active_model.backbone
-        if earlier.record.backbone != self.record.backbone:  # the same, with another prompt
-            backbone = with_state(backbone, _state_of(self.record.prompt))
         return replace(self, active_model=replace(self.active_model, backbone=backbone))
-
-    def with_prompt(self, prompt: bytes | None) -> OpenSlot:
-        """The same release, with another prompt or none, in the same session.
-
-        Args:
-            prompt: See ``SlotRecord``.
-
-        Raises:
-            DataError: It is damaged.
-        """
-        state = _state_of(prompt)
-        backbone = provenance(self.bundle.backbone_digest, state)
-        model = replace(self.active_model, backbone=with_state(self.active_model.backbone, state))
-        record = replace(self.record, backbone=backbone, prompt=prompt)
-        return replace(self, record=record, active_model=model)
 
     def changed(self, generation: int, record: SlotRecord, model: PersonalModel) -> OpenSlot:
         """Another personal model on the same bundle."""
@@ -142,12 +120,7 @@ class OpenSlot:
     def teachers(self) -> tuple[str, str]:
         """Digests of the personal and the vendor's model, the provenance of their logits."""
         vendor = self.model.head.vendor_model()
-        return self.record.model, model_digest(self.bundle, vendor, self.record.backbone)
-
-    @property
-    def reads_plain(self) -> bool:
-        """Whether the bundle's backbone encodes texts without a prompt."""
-        return self.record.backbone == self.bundle.backbone_digest
+        return self.record.model, model_digest(self.bundle, vendor)
 
     def prior(self) -> PopulationPrior | None:
         """The release's population prior, for the labels in the device's order."""
@@ -179,20 +152,14 @@ def adapted_backbone(bundle: Bundle, release: Bundle, backbone: LazyBackbone) ->
         )
 
     def load() -> Backbone:
-        # A prompt of the release is not for its further tasks.
-        return AdaptedBackbone(plain_of(backbone.loaded), bundle.state())
+        encoder = backbone.loaded
+        if not isinstance(encoder, OnnxEncoder):
+            raise BundleFormatError(
+                f"{bundle.path}: an adapter for a backbone that takes none; a transformer may"
+            )
+        return AdaptedBackbone(encoder, bundle.adapter())
 
     return LazyBackbone(load, transformer=True)
-
-
-def with_state(backbone: LazyBackbone, state: EncoderState | None) -> LazyBackbone:
-    """A backbone with another prompt, or with none."""
-
-    def load() -> Backbone:
-        plain = plain_of(backbone.loaded)
-        return plain if state is None else AdaptedBackbone(plain, state)
-
-    return LazyBackbone(load, transformer=backbone.is_transformer)
 
 
 def prior_of(bundle: Bundle, labels: tuple[str, ...]) -> PopulationPrior | None:
@@ -203,18 +170,7 @@ def prior_of(bundle: Bundle, labels: tuple[str, ...]) -> PopulationPrior | None:
     return prior.reversed()
 
 
-def _state_of(prompt: bytes | None) -> EncoderState | None:
-    """The state of a slot's prompt; None without one.
-
-    Raises:
-        DataError: The prompt is damaged.
-    """
-    return None if prompt is None else compiled(prompt)
-
-
-def _model(
-    record: SlotRecord, bundle: Bundle, head: Head, state: EncoderState | None
-) -> PersonalModel:
+def _model(record: SlotRecord, bundle: Bundle, head: Head) -> PersonalModel:
     """The personal model of a slot's row.
 
     Raises:
@@ -222,9 +178,8 @@ def _model(
     """
     head = head.in_order(record.labels)
     model = PersonalModel(head, record.weight, record.bias, lexical_weight(record.lexical, head))
-    backbone = provenance(bundle.backbone_digest, state)
-    if record.backbone != backbone:
-        raise DataError("the backbone, or the prompt, is not the bundle's")
-    if record.model != model_digest(bundle, model, backbone):
+    if record.backbone != bundle.backbone_digest:
+        raise DataError("the backbone is not the bundle's")
+    if record.model != model_digest(bundle, model):
         raise DataError("the personal model is not the one that was kept: its digest differs")
     return model

@@ -186,7 +186,7 @@ class Task:
         """Make another personal model of the same bundle the active one, in one transaction.
 
         Args:
-            base: The slot that the model was fitted for; its prompt may be new.
+            base: The slot that the model was fitted for.
             change: The model.
 
         Returns:
@@ -431,17 +431,13 @@ def prune(folder: Folder, release: Bundle | None = None) -> None:
 
 
 def sources_of(bundle: Bundle) -> set[str]:
-    """Backbones whose embeddings a bundle can use: its own, and those that its bridges map from.
-
-    A bridge maps embeddings without a prompt only.
-    """
+    """Backbones whose embeddings a bundle can use: its own, and those that its bridges map from."""
     return {bundle.backbone_digest, *bundle.bridges()}
 
 
 def changed_record(slot: OpenSlot, change: Change) -> SlotRecord:
     """A slot's row with another personal model."""
-    record = slot.record
-    return slot_record(record.name, slot.bundle, change, record.teachers, record)
+    return slot_record(slot.record.name, slot.bundle, change, slot.record.teachers)
 
 
 def never_fitted(slot: OpenSlot) -> bool:

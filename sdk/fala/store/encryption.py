@@ -52,7 +52,6 @@ _RECORDS = (
     ("examples", ("id",), "label", ("'label'", *LABEL_COLUMNS)),
     ("earlier_labels", ("example", "since"), "label", ("'label'", *_TEXTS_OF_EXAMPLE)),
     ("logits", ("example", "model"), "value", _TEXTS_OF_EXAMPLE),
-    ("prompts", ("backbone",), "compiled", ()),
     ("slots", ("name",), "weight", ("'weight'", *BOUND_SLOT_COLUMNS)),
     ("slots", ("name",), "bias", ("'bias'", *BOUND_SLOT_COLUMNS)),
     ("slots", ("name",), "buckets", ("'buckets'", *BOUND_SLOT_COLUMNS)),

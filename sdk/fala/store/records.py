@@ -78,8 +78,7 @@ class SlotRecord:
     Attributes:
         name: The slot.
         bundle: SHA-256 of the bundle's manifest.
-        backbone: The provenance of its embeddings: the digest of its backbone, with that of the
-            user's prompt where there is one.
+        backbone: The digest of its backbone, the provenance of its embeddings.
         weight: Its weights omega, float32, shape (C, d).
         bias: Shape (C,).
         model: Digest of backbone, head and weights, the provenance of logits.
@@ -89,8 +88,6 @@ class SlotRecord:
         labels: The labels, in the device's order.
         lexical: The user's own weights of n-grams; None where the head has no lexical view.
         loss: Its leave-one-out cross-entropy on the labelled examples; None if unknown.
-        prompt: The user's compiled texts, behind which others are read (see
-            ``fala.bundle.prompts.compiled``); None without a prompt.
     """
 
     name: str
@@ -104,7 +101,6 @@ class SlotRecord:
     threshold: PerTag = 0.0
     lexical: LexicalRecord | None = None
     loss: float | None = None
-    prompt: bytes | None = None
 
 
 @dataclass(frozen=True)

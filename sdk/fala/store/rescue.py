@@ -40,7 +40,6 @@ _IF_EDITED = {
     "active": "DELETE FROM active",
     "earlier_labels": "DELETE FROM earlier_labels",
     "device": "UPDATE device SET fell_back = NULL, trial_slot = NULL, keep_text = 'lost'",
-    "prompt_examples": "DELETE FROM prompt_examples",
     "slots": "UPDATE slots SET fit_data = NULL, replaced_at = NULL, replaced_data = NULL",
     "tasks": "DELETE FROM tasks",
     "versions": "DELETE FROM versions",
@@ -333,11 +332,6 @@ class _Cleaning:
             for row in self._rows(f"SELECT {', '.join(SLOT_COLUMNS)} FROM slots"):
                 with self._problems.noted("slots"):
                     slot_of(row, self._codec)
-        self._check(
-            "prompts", "SELECT backbone, compiled FROM prompts",
-            lambda backbone, value: self._codec.decode(value, "prompts", text(backbone)),
-            "DELETE FROM prompts WHERE backbone IS ?",
-        )  # fmt: skip
         self._check(
             "active", "SELECT adapter, slot, previous, generation, data FROM active",
             check_active, "DELETE FROM active WHERE adapter IS ?",

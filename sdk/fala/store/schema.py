@@ -15,7 +15,7 @@ _LARGEST_VERSION = 1_000
 #: All tables, those that refer to others first.
 TABLES = (
     "logits", "earlier_labels", "embeddings", "backbones", "examples", "texts", "active", "tasks",
-    "slots", "prompt_examples", "prompts", "versions", "device", "digests",
+    "slots", "versions", "device", "digests",
 )  # fmt: skip
 
 _SCHEMA = """
@@ -110,19 +110,7 @@ _SCHEMA = """
     CREATE TABLE tasks (
         adapter TEXT PRIMARY KEY,
         positive TEXT,
-        left_at INTEGER,
-        tried_release TEXT,
-        tried_labels INTEGER
-    ) WITHOUT ROWID;
-    CREATE TABLE prompts (
-        backbone TEXT PRIMARY KEY,
-        compiled BLOB NOT NULL
-    ) WITHOUT ROWID;
-    CREATE TABLE prompt_examples (
-        adapter TEXT NOT NULL,
-        backbone TEXT NOT NULL,
-        example INTEGER NOT NULL,
-        PRIMARY KEY (adapter, backbone, example)
+        left_at INTEGER
     ) WITHOUT ROWID;
     CREATE TABLE digests (
         one INTEGER PRIMARY KEY CHECK (one = 1),

@@ -6,8 +6,6 @@ import contextlib
 import json
 import secrets
 import sqlite3
-from collections.abc import Collection, Iterable
-from dataclasses import replace
 
 import numpy as np
 
@@ -155,10 +153,6 @@ class Slots:
                 f"INSERT INTO slots ({', '.join(row)}) VALUES ({marks})"
                 f" ON CONFLICT (name) DO UPDATE SET {changes}", row
             )  # fmt: skip
-            written = db.execute("SELECT 1 FROM prompts WHERE backbone = ?", (record.backbone,))
-            if record.prompt is not None and written.fetchone() is None:
-                compiled = codec.encode(record.prompt, "prompts", record.backbone)
-                db.execute("INSERT INTO prompts VALUES (?, ?)", (record.backbone, compiled))
 
     def get(self, name: str) -> SlotRecord:
         """Read a slot's personal model.
@@ -172,12 +166,7 @@ class Slots:
             row = db.execute(query, (name,)).fetchone()
             if row is None:
                 raise DeviceError(f"{self._db.path}: slot {name:.60} is empty")
-            record = slot_of(row, codec)
-            query = "SELECT compiled FROM prompts WHERE backbone = ?"
-            prompt = db.execute(query, (record.backbone,)).fetchone()
-            if prompt is None:
-                return record
-            return replace(record, prompt=codec.decode(prompt[0], "prompts", record.backbone))
+            return slot_of(row, codec)
 
     def bundle(self, name: str) -> str:
         """The digest of a slot's bundle, even where its personal model is damaged."""
@@ -283,43 +272,6 @@ class Slots:
     def set_positive(self, label: str) -> None:
         """Write the label whose F1 thresholds are for. In a transaction."""
         self._set_task(positive=label)
-
-    def tried_prompts(self) -> tuple[str, int] | None:
-        """Digest of the release whose prompts were tried last, and on how many labels."""
-        release, labels = self._task("tried_release, tried_labels")
-        if isinstance(release, str) and isinstance(labels, int):
-            return release, labels
-        return None
-
-    def set_tried_prompts(self, release: str | None, labels: int | None) -> None:
-        """Write which prompts were tried; None deletes it. In a transaction."""
-        self._set_task(tried_release=release, tried_labels=labels)
-
-    def note_prompt(self, backbone: str, examples: Iterable[int]) -> None:
-        """Write the examples of a prompt, before it is in use. In a transaction.
-
-        The prompt is deleted when one of them is forgotten. Its keys and values are a function of
-        their texts, and reveal as much of them as embeddings of each token would.
-
-        Args:
-            backbone: The provenance of the embeddings with the prompt.
-            examples: Their ids.
-        """
-        with self._db.writer() as db:
-            db.execute(
-                "DELETE FROM prompt_examples WHERE adapter = ? AND (backbone = ?"
-                " OR backbone NOT IN (SELECT backbone FROM slots WHERE adapter = ?))",
-                (self._adapter, backbone, self._adapter),
-            )
-            rows = [(self._adapter, backbone, example) for example in examples]
-            db.executemany("INSERT OR IGNORE INTO prompt_examples VALUES (?, ?, ?)", rows)
-
-    def prompt_is_of(self, backbone: str, examples: Collection[int]) -> bool:
-        """Whether a prompt has one of some examples; True if that is unknown."""
-        with self._db.writer() as db:
-            query = "SELECT example FROM prompt_examples WHERE adapter = ? AND backbone = ?"
-            ids = {row for (row,) in db.execute(query, (self._adapter, backbone))}
-        return not ids or not ids.isdisjoint(examples)
 
     def _last_count(self, db: sqlite3.Connection) -> int:
         """The largest count of data changes in the task's rows; 0 without any."""

@@ -168,8 +168,7 @@ class Store:
             query = "SELECT id FROM examples WHERE adapter = ?"
             self.examples.forget(row for (row,) in db.execute(query, (self.adapter,)).fetchall())
             self.slots.deactivate()
-            for table in ("tasks", "prompt_examples"):
-                db.execute(f"DELETE FROM {table} WHERE adapter = ?", (self.adapter,))
+            db.execute("DELETE FROM tasks WHERE adapter = ?", (self.adapter,))
 
     def prune(self, sources: Collection[str]) -> None:
         """Delete embeddings and logits that no task's slot can use any more. In a transaction.
@@ -186,7 +185,6 @@ class Store:
                 f" AND backbone NOT IN ({marks})",
                 tuple(sources),
             )
-            db.execute("DELETE FROM prompts WHERE backbone NOT IN (SELECT backbone FROM slots)")
             db.execute(
                 "DELETE FROM logits WHERE model NOT IN"
                 " (SELECT teacher FROM slots WHERE teacher IS NOT NULL"

@@ -60,7 +60,7 @@ def test_loading_an_adapter_does_not_change_other_tasks(tmp_path, releases):
 
 def test_an_adapter_without_labels_equals_its_vendors_model(tmp_path, releases):
     base, adapter = Bundle.open(releases["old"]), Bundle.open(releases["old adapters"][0])
-    embeddings = base.backbone().encode(PROBES, adapter.state())
+    embeddings = base.backbone().encode(PROBES, adapter.adapter())
     expected = adapter.head().vendor_model().probabilities(embeddings)
     with Device.create(tmp_path / "device", releases["old"]) as device:
         name = device.load_adapter(adapter.path, name="my-task", positive="0")
@@ -236,7 +236,7 @@ def test_deleting_a_task_deletes_its_data(folder, releases):
         device.load_adapter(releases["old adapters"][2], positive="0")
         device.learn([private], ["1"], adapter="three")
         device.delete_adapter("three")
-        for table in ("tasks", "prompt_examples", "active", "slots", "examples"):
+        for table in ("tasks", "active", "slots", "examples"):
             assert sql(folder, f"SELECT 1 FROM {table} WHERE adapter = 'three'") == []
         assert not any(private.encode() in file.read_bytes() for file in folder.glob("store*"))
     digests = {Bundle.open(releases[key]).digest for key in ("old",)}

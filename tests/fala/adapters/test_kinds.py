@@ -6,8 +6,16 @@ import numpy as np
 import pytest
 
 from adapter_releases import PROBES, TEXTS, labels_of, write_release_for_adapters
-from bundles import DIMENSION, make_head
-from fala import Budget, BundleMismatchError, DataError, Device, Match, UsageError
+from bundles import DIMENSION, make_head, write_word_vector_release
+from fala import (
+    Budget,
+    BundleFormatError,
+    BundleMismatchError,
+    DataError,
+    Device,
+    Match,
+    UsageError,
+)
 from fala.model.heads import Head
 from fala.model.links import TAGS, Rating
 from tasks import write_task
@@ -61,6 +69,18 @@ def predictions(device):
         for name, (*_, probes) in KNOWN.items()
     }
     return {"": device.predict_proba(PROBES), **p}
+
+
+def test_word_vectors_take_no_adapter(tmp_path):
+    base = write_word_vector_release(tmp_path / "words.fala")
+    path = tmp_path / "task.fala"
+    write_task(path, base, "task", make_head(), layers=1, size=3, seed=4, scale=0.5)
+    with Device.create(tmp_path / "device", base.path) as device:
+        before = device.predict_proba(PROBES)
+        with pytest.raises(BundleFormatError, match="an adapter for a backbone that takes none"):
+            device.load_adapter(path)
+        assert device.adapters == {}
+        np.testing.assert_array_equal(device.predict_proba(PROBES), before)
 
 
 def test_each_kind_has_its_own_predictions_and_labels(device):

@@ -31,7 +31,7 @@ def passes(monkeypatch):
     encode = OnnxEncoder.encode
     monkeypatch.setattr(
         OnnxEncoder, "encode",
-        lambda self, texts, state=None: encoded.extend(texts) or encode(self, texts, state),
+        lambda self, texts, adapter=None: encoded.extend(texts) or encode(self, texts, adapter),
     )  # fmt: skip
     return encoded
 
@@ -169,8 +169,8 @@ def test_bridges_carry_all_tasks_over_without_a_pass(device, releases, tmp_path,
         before, after = Bundle.open(path), Bundle.open(target)
         spaces = []
         for base, bundle in ((old, before), (new, after)):
-            state = () if bundle.base is None else (bundle.state(),)
-            spaces.append(base.backbone().encode(texts, *state))
+            adapter = () if bundle.base is None else (bundle.adapter(),)
+            spaces.append(base.backbone().encode(texts, *adapter))
         bridged.append(tmp_path / target.name)
         add_bridge(bridged[-1], after, fit_bridge(before.backbone_digest, *spaces), {})
     passes.clear()

@@ -7,36 +7,35 @@ pytest.importorskip("onnx")
 
 from onnx import TensorProto, helper
 
-from fala.audit.limits import STATE
+from fala.audit.limits import ADAPTER
 from fala.audit.model import audit_model
 from fala.audit.onnx_file import read_onnx
 from fala.errors import BundleFormatError
-from optional_graphs import DOWN, KEY, optional_model
+from optional_graphs import DOWN, UP, optional_model
 
 
 def test_optional_inputs_are_followed_at_their_largest():
     graph = read_onnx(optional_model())
     assert graph.inputs == ["input_ids", "attention_mask"]
-    assert graph.optional[DOWN] == (8, STATE.bottleneck)
-    assert graph.optional[KEY] == (1, 2, STATE.prefix, 4)
+    assert graph.optional == {DOWN: (8, ADAPTER.bottleneck), UP: (ADAPTER.bottleneck, 8)}
     assert audit_model(optional_model(), 16).tokens == 16
 
 
 def squared(times):
-    """Scores of a prefix with itself: ``times`` prefixes long along both axes."""
+    """Products of a bottleneck's columns: ``times`` bottlenecks long along both axes."""
     nodes = [
-        helper.make_node("Concat", [KEY] * times, ["long"], axis=2),
-        helper.make_node("Transpose", ["long"], ["turned"], perm=[0, 1, 3, 2]),
-        helper.make_node("MatMul", ["long", "turned"], ["scores"]),
-        helper.make_node("ReduceSum", ["scores"], ["extra"], keepdims=0),
+        helper.make_node("Concat", [DOWN] * times, ["long"], axis=1),
+        helper.make_node("Transpose", ["long"], ["turned"]),
+        helper.make_node("MatMul", ["turned", "long"], ["products"]),
+        helper.make_node("ReduceSum", ["products"], ["extra"], keepdims=0),
     ]
     return optional_model(nodes)
 
 
-def test_a_prefix_may_not_cost_more_than_any_text():
+def test_an_adapter_may_not_cost_more_than_any_text():
     assert audit_model(squared(1), 16).tokens == 16
-    with pytest.raises(BundleFormatError, match=r"makes a tensor of 1x2x8192x8192"):
-        audit_model(squared(16), 16)
+    with pytest.raises(BundleFormatError, match=r"makes a tensor of 16384x16384"):
+        audit_model(squared(64), 16)
 
 
 def test_a_length_that_depends_on_an_input_is_bounded():
@@ -76,9 +75,8 @@ SHAPE, DEFAULT = "another type or shape", "another default"
         (DOWN, {"default": np.zeros((8, 300), np.float32)}, DEFAULT),
         (DOWN, {"default": np.zeros((8, 1, 1), np.float32)}, DEFAULT),
         (DOWN, {"default": np.zeros((8, 1), np.float64)}, SHAPE),
-        (KEY, {"shape": [2, 2, "length", 4]}, SHAPE),  # a prefix is the same for all texts
     ],
-    ids=range(12),
+    ids=range(11),
 )
 def test_hostile_shapes_are_rejected(name, change, match):
     with pytest.raises(BundleFormatError, match=match):

@@ -22,9 +22,9 @@ from tasks import FORM, make_inputs, write_task
 
 
 def test_an_adapter_is_read_as_it_was_stored(task, encoder):
-    state, inputs = task.state(), make_inputs()
-    assert set(state.inputs) == set(inputs)
-    for name, array in state.inputs.items():
+    adapter, inputs = task.adapter(), make_inputs()
+    assert set(adapter.inputs) == set(inputs)
+    for name, array in adapter.inputs.items():
         assert (array.dtype, array.shape) == (np.float32, inputs[name].shape)
         matrix = name.endswith(layout.ADAPTER_MATRICES)
         steps = np.abs(inputs[name]).max(axis=0) / 127 if matrix else np.zeros(1)
@@ -38,8 +38,6 @@ def test_an_adapter_is_read_as_it_was_stored(task, encoder):
 def test_digests_identify_adapters(tmp_path, task, encoder):
     same = write_task(tmp_path / "same.fala", encoder, name="other", head=make_head(seed=9))
     other = write_task(tmp_path / "other.fala", encoder, seed=5)
-    digests = [bundle.state().digest for bundle in (task, same, other)]
-    assert digests[0] == digests[1] != digests[2]
     assert task.backbone_digest == same.backbone_digest != other.backbone_digest
     assert task.backbone_digest != encoder.backbone_digest
 
@@ -62,7 +60,7 @@ def test_an_adapter_is_rejected_as_a_release(task, encoder, tmp_path):
     with pytest.raises(BundleMismatchError, match="no backbone of its own"):
         task.backbone()
     with pytest.raises(BundleMismatchError, match="a backbone, not an adapter"):
-        encoder.state()
+        encoder.adapter()
 
 
 def test_an_adapter_may_have_a_prior_and_bridges(task, encoder, tmp_path):
@@ -83,7 +81,7 @@ def test_an_adapter_may_have_a_prior_and_bridges(task, encoder, tmp_path):
     bundle = Bundle.open(path)
     assert bundle.prior().dimension == DIMENSION
     assert set(bundle.bridges()) == {"a" * 64}
-    assert bundle.state().digest == task.state().digest
+    assert bundle.backbone_digest == task.backbone_digest
     bundle.check_base(encoder)
 
 

@@ -45,7 +45,7 @@ def mutated(data, edits):
 def loaded(bundle):
     """The parts of a bundle that a device loads: its head, and embeddings or adapter inputs."""
     if bundle.base is not None:
-        parts = [part.ravel() for part in bundle.state().inputs.values()]
+        parts = [part.ravel() for part in bundle.adapter().inputs.values()]
         return bundle.head(), np.concatenate(parts)
     return bundle.head(), bundle.backbone().encode(["a good film", ""])
 

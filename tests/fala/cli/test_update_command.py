@@ -8,7 +8,6 @@ import time
 
 import pytest
 
-from adapter_releases import TEXTS
 from bundles import write_word_vector_release
 from device_command import done, failed, works
 from fala.bundle.reading import Bundle
@@ -18,7 +17,6 @@ from fala.errors import DataError
 from fala.model.heads import Head
 from file_server import FileServer
 from program import without_progress
-from prompt_releases import labels_behind, write_compiling, write_plain
 from vendors import Vendor, target_in
 
 
@@ -30,18 +28,6 @@ def vendor(tmp_path_factory):
     vendor = Vendor(folder / "vendor")
     vendor.publish(folder / "x.fala")
     return vendor
-
-
-@pytest.fixture
-def device_and_vendor(tmp_path):
-    """A device whose labels a prompt predicts, on the release that its vendor has published."""
-    old = write_plain(tmp_path / "old.fala", seed=5, name="old encoder")
-    release = write_compiling(tmp_path / "compiling.fala")
-    with Device.create(tmp_path / "telling", old.path) as device:
-        device.learn(TEXTS, labels_behind(release))
-    vendor = Vendor(tmp_path / "vendor")
-    vendor.publish(release.path)
-    return tmp_path / "telling", vendor
 
 
 @pytest.fixture
@@ -64,24 +50,11 @@ def test_update_prints_json(path, vendor, server):
     assert report["new"] == "tiny vectors"
 
 
-def test_an_update_compiles_a_prompt(tmp_path, device_and_vendor):
-    """A prompt is tried only with the option, as in any replacement."""
-    path, vendor = device_and_vendor
-    with FileServer(vendor.files()) as server:
-        command = ["update", path, server.address, "--root", vendor.root, "--budget", 200]
-        report = done(*command, "--prompts", "auto")
-    assert report["new"] == "compiling encoder" and report["prompt"]["taken"]
-    with Device.open(path) as device:
-        assert device.on_trial
-        device.rollback()
-        assert device.backbone == "old encoder"
-        with FileServer(vendor.files()) as server:
-            with pytest.raises(DataError, match='"off", "auto", not \'on\''):
-                device.update(server.address, root=vendor.root, prompts="on")
-            assert server.requests == []
-            vendor.publish(tmp_path / "compiling.fala")
-            server.files = vendor.files()
-            assert device.update(server.address, root=vendor.root).prompt is None
+def test_a_wrong_option_is_rejected_before_any_download(path, vendor, server):
+    match = "\"better-than-vendor\", not 'on'"
+    with Device.open(path) as device, pytest.raises(DataError, match=match):
+        device.update(server.address, root=vendor.root, accept="on")
+    assert server.requests == []
 
 
 def test_a_worse_release_is_rejected_with_the_option(path, releases, tmp_path):

@@ -130,7 +130,6 @@ def test_wrong_combinations_of_options_are_usage_errors(tiny, data, tmp_path):
         (("--new", "bert"), ["--old"]),
         (("--old", "glove"), ["--new"]),
         ((*tiny, "--refine"), ["--refine", "--device"]),
-        ((*tiny, "--prompts", "auto"), ["--prompts", "--device"]),
         ((*tiny, "--trust", "x"), ["--trust", "--device"]),
         ((*tiny, "--budget", "-1"), ["--budget"]),
         ((*tiny, "--budget", "many"), ["--budget"]),

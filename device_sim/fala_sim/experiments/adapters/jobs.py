@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from fala import Bundle, DataError
-from fala.backbones import Backbone, OnnxEncoder
-from fala.backbones.state import EncoderState
+from fala.backbones import AdapterWeights, Backbone, OnnxEncoder
 from fala.examples import unique_texts
 from fala_export.rows.user_rows import Row
 from fala_sim.engine.shelf import local_path
@@ -103,7 +102,7 @@ def train(task: Benchmark, key: Key, options: Sequence[str], rate: str = USUAL) 
     rows = rows_of(task.rows)
     evaluation = _Evaluation(task, bundle, rows)
     truth = evaluation.truth
-    logits = evaluation.logits(evaluation.state)
+    logits = evaluation.logits(evaluation.adapter)
     content = {
         **_about(task, rows),
         **_scored(logits, truth),
@@ -148,9 +147,9 @@ def leave_out(
     rows = rows_of(task.rows)
     evaluation = _Evaluation(task, bundle, rows)
     truth = evaluation.truth
-    if evaluation.state is None:
+    if evaluation.adapter is None:
         raise DataError(f"{bundle}: is no adapter; remove it to train it again")
-    inputs = evaluation.state.inputs
+    inputs = evaluation.adapter.inputs
     for name, (first, last) in spans(_layers(inputs)).items():
         key = Key("adapter-span", task.data, "adapters", "all", trained.seed, name)
         if key in done:
@@ -158,7 +157,7 @@ def leave_out(
         start = time.perf_counter()
         prefixes = tuple(f"adapter.{layer}." for layer in range(first, last + 1))
         kept = {name: array for name, array in inputs.items() if not name.startswith(prefixes)}
-        logits = evaluation.logits(EncoderState.of(kept))
+        logits = evaluation.logits(AdapterWeights(kept))
         content = {
             **_about(task, rows),
             **_scored(logits, truth),
@@ -179,20 +178,20 @@ class _Evaluation:
     def __init__(self, task: Benchmark, bundle: Path, rows: Sequence[Row]) -> None:
         opened = Bundle.open(bundle)
         self.head = head_of(opened)
-        self.state = opened.state() if opened.base is not None else None
-        base = opened if self.state is None else Bundle.open(task.base)
+        self.adapter = opened.adapter() if opened.base is not None else None
+        base = opened if self.adapter is None else Bundle.open(task.base)
         self._backbone: Backbone = base.backbone()
         test = [row for row in rows if row.split == "test"]
         self.truth = positions((str(row.label) for row in test), self.head.labels)
         self._examples = [row.example for row in test]
         self._texts = unique_texts(self._examples)
 
-    def logits(self, state: EncoderState | None) -> Logits:
+    def logits(self, adapter: AdapterWeights | None) -> Logits:
         """The logits of the rows, shape (n, 1) of two labels."""
-        if state is None:
+        if adapter is None:
             vectors = self._backbone.encode(self._texts)
         elif isinstance(self._backbone, OnnxEncoder):
-            vectors = self._backbone.encode(self._texts, state)
+            vectors = self._backbone.encode(self._texts, adapter)
         else:
             raise DataError("a backbone that takes adapters is a transformer")
         embeddings = dict(zip(self._texts, vectors, strict=True))

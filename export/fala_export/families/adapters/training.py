@@ -15,8 +15,8 @@ from tokenizers import Tokenizer
 
 from fala import Bundle, Pair
 from fala.backbones import Backbone, OnnxEncoder
+from fala.backbones.adapter import AdapterWeights
 from fala.backbones.backbone import AdaptedBackbone
-from fala.backbones.state import EncoderState
 from fala.bundle.format import ONNX, ORT, TOKENIZER
 from fala.examples import MATCHING
 from fala.model.heads import Head, Vectors
@@ -174,7 +174,7 @@ def train_task(base: Base, rows: PublicRows, division: Division, settings: TaskR
         inputs = stored_inputs(inputs_of(sites), learner.dimension)
         set_inputs(sites, inputs)
         if inputs.keys() <= graph.optional_inputs.keys():
-            backbone = AdaptedBackbone(graph, EncoderState(inputs, ""))
+            backbone = AdaptedBackbone(graph, AdapterWeights(inputs))
     head, embeddings, words = finish(module, backbone, division, rows, lexical=run.lexical)
     figures = {
         "frozen": _figures(start.frozen, division.held_out, start.embeddings),

@@ -5,9 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
-import click
-
-from fala.bundle.format import MAX_PROMPTS
 from fala.cli import Described
 from fala_export.options import Count, File, Number, Only
 from fala_export.settings import ExportOptions, ModelSource, Pooling
@@ -97,7 +94,6 @@ class PromptedRelease:
         evaluate: Write a trained model's logits for this file's test rows, a JSON object a line;
             DIR is model in the training's --work.
         embeddings: With --evaluate: include train rows, and write every row's embedding.
-        count: Most prompts of a release of soft-all.
         pooling: Default: the model's own.
     """
 
@@ -112,7 +108,6 @@ class PromptedRelease:
             "kind", "length", "mlp", "fixed", "mlm", "mlm_epochs", "both_ways", "writer_dropout"
         ),
     ]  # fmt: skip
-    count: Annotated[int, click.IntRange(2, MAX_PROMPTS)] = MAX_PROMPTS
     training: Annotated[TrainingSettings, SCHEDULE]
     pooling: Pooling | None = None
     export: Annotated[ExportOptions, Only("name", "precision", "min_cosine", "max_length", "ort")]

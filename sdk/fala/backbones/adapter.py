@@ -1,8 +1,7 @@
-"""The inputs of a backbone beside the texts: a task's adapter, a writer's prompt."""
+"""A task's adapter, as inputs of a backbone beside the texts."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -17,7 +16,7 @@ from fala.errors import BundleFormatError, safe_line
 _BIASES = (".down.bias", ".up.bias")  # of an adapter; the second has no bottleneck's length
 
 Shape = tuple["int | None", ...]
-"""Lengths of an input's axes; None for a length that depends on the state."""
+"""Lengths of an input's axes; None for a length that depends on the adapter."""
 
 
 class Coded(Mapping[str, "NDArray[np.float32]"]):
@@ -59,22 +58,19 @@ class Coded(Mapping[str, "NDArray[np.float32]"]):
 
 # Compared by identity: arrays have no hash.
 @dataclass(frozen=True, eq=False)
-class EncoderState:
-    """Arrays for a backbone's optional inputs; see ``OnnxEncoder.encode``.
+class AdapterWeights:
+    """An adapter's arrays, for the optional inputs of a graph; see ``OnnxEncoder.encode``.
 
     Attributes:
         inputs: Float32 arrays by the inputs' names; writable ones are copied. Without an input
-            the backbone runs as without that adapter or prompt.
-        digest: Of the arrays' source, hexadecimal; part of the provenance of every embedding, see
-            ``provenance``.
+            the backbone runs as without that part of the adapter.
 
     Raises:
-        BundleFormatError: An input's name is not one of an adapter's or a prompt's, or its array
-            does not have finite float32 numbers, or is larger than any state's.
+        BundleFormatError: An input's name is not one of an adapter's, or its array does not have
+            finite float32 numbers, or is larger than any adapter's.
     """
 
     inputs: Mapping[str, NDArray[np.float32]]
-    digest: str
 
     def __post_init__(self) -> None:
         for name, array in self.inputs.items():
@@ -83,59 +79,9 @@ class EncoderState:
             frozen = {name: _frozen(array) for name, array in self.inputs.items()}
             object.__setattr__(self, "inputs", MappingProxyType(frozen))
 
-    @classmethod
-    def of(cls, inputs: Mapping[str, NDArray[np.float32]]) -> EncoderState:
-        """A state whose digest is that of its own numbers.
-
-        Args:
-            inputs: As in the class.
-
-        Raises:
-            BundleFormatError: As in the class.
-        """
-        state = cls(inputs, "")
-        digest = hashlib.sha256()
-        for name, array in sorted(state.inputs.items()):
-            digest.update(f"{name} {array.shape}\n".encode())
-            digest.update(array.astype("<f4").tobytes())
-        object.__setattr__(state, "digest", digest.hexdigest())
-        return state
-
-    def joined(self, other: EncoderState) -> EncoderState:
-        """This state and another one combined: a task's adapter and a writer's prompt.
-
-        Args:
-            other: Has none of this one's inputs.
-
-        Returns:
-            Their inputs, and the digest of both digests, in this order.
-
-        Raises:
-            BundleFormatError: Both feed the same input.
-        """
-        if twice := sorted(self.inputs.keys() & other.inputs.keys()):
-            raise BundleFormatError(f"two states feed the same input, {twice[0]}")
-        digest = hashlib.sha256(f"{self.digest}\n{other.digest}".encode()).hexdigest()
-        return EncoderState({**self.inputs, **other.inputs}, digest)
-
-
-def provenance(backbone: str, state: EncoderState | None = None) -> str:
-    """The digest of the source of stored embeddings and logits.
-
-    Args:
-        backbone: The backbone's digest.
-        state: Its adapter or prompt.
-
-    Returns:
-        The backbone's own digest without a state; else one of both.
-    """
-    if state is None:
-        return backbone
-    return hashlib.sha256(f"{backbone}\n{state.digest}".encode()).hexdigest()
-
 
 def optional_shapes(entries: Sequence[Any]) -> dict[str, Shape]:
-    """The inputs for a state, among the optional inputs of a graph.
+    """The inputs for an adapter, among the optional inputs of a graph.
 
     Args:
         entries: onnxruntime's, with a name and a shape; the audit of a model checks both.
@@ -147,23 +93,23 @@ def optional_shapes(entries: Sequence[Any]) -> dict[str, Shape]:
     }
 
 
-def check_inputs(state: EncoderState, shapes: Mapping[str, Shape]) -> None:
-    """Check that a state fits a graph.
+def check_inputs(adapter: AdapterWeights, shapes: Mapping[str, Shape]) -> None:
+    """Check that an adapter fits a graph.
 
     Args:
-        state: The state.
+        adapter: The adapter.
         shapes: The graph's optional inputs.
 
     Raises:
         BundleFormatError: The graph lacks an input, or one has another shape.
     """
-    for name, array in state.inputs.items():
+    for name, array in adapter.inputs.items():
         shape = shapes.get(name)
         if shape is None:
             has = "others" if shapes else "none"
             raise BundleFormatError(
-                f"the backbone has no optional input {name}, it has {has}: the adapter or prompt "
-                "is not for this backbone"
+                f"the backbone has no optional input {name}, it has {has}: the adapter is not "
+                "for this backbone"
             )
         if len(shape) != array.ndim or any(
             length not in (None, actual) for length, actual in zip(shape, array.shape, strict=True)
@@ -176,28 +122,30 @@ def check_inputs(state: EncoderState, shapes: Mapping[str, Shape]) -> None:
     for name in shapes:
         form = form_of(name)
         if form is not None and form.free is not None:
-            array_or_none = state.inputs.get(name)
+            array_or_none = adapter.inputs.get(name)
             length = 0 if array_or_none is None else array_or_none.shape[form.free]
             lengths.setdefault(form.group, set()).add(length)
     for group, different in lengths.items():
         if len(different) > 1:
             raise BundleFormatError(
                 f"the parts of {group} do not fit each other: they have "
-                f"{' and '.join(map(str, sorted(different)))} columns or tokens"
+                f"{' and '.join(map(str, sorted(different)))} columns"
             )
 
 
-def run_inputs(state: EncoderState, shapes: Mapping[str, Shape]) -> dict[str, NDArray[np.float32]]:
-    """The inputs of a run with a state that fits the graph.
+def run_inputs(
+    adapter: AdapterWeights, shapes: Mapping[str, Shape]
+) -> dict[str, NDArray[np.float32]]:
+    """The inputs of a run with an adapter that fits the graph.
 
     Empty arrays are left out, without effect. With an adapter at one site, all sites get one: the
     graph has one switch for all adapters.
 
     Args:
-        state: The state.
+        adapter: The adapter.
         shapes: The graph's optional inputs.
     """
-    inputs = {name: array for name, array in state.inputs.items() if array.size}
+    inputs = {name: array for name, array in adapter.inputs.items() if array.size}
     if any(name.endswith(_BIASES) for name in inputs):
         for name, shape in shapes.items():
             site = name.removesuffix(_BIASES[1])
@@ -210,24 +158,12 @@ def run_inputs(state: EncoderState, shapes: Mapping[str, Shape]) -> dict[str, ND
     return inputs
 
 
-def prefix(outputs: Mapping[str, NDArray[np.float32]]) -> dict[str, NDArray[np.float32]]:
-    """A prompt's inputs from a graph's outputs for one text: ``keys.{l}`` and ``values.{l}``."""
-    inputs = {}
-    for name, array in outputs.items():
-        part, layer = name.split(".")
-        if part == "keys":
-            inputs[f"past_key_values.{layer}.key"] = array.swapaxes(2, 3)
-        else:
-            inputs[f"past_key_values.{layer}.value"] = array
-    return inputs
-
-
 def _check(name: str, array: NDArray[np.float32]) -> None:
     form = form_of(name) if isinstance(name, str) else None
     if form is None:
         raise BundleFormatError(
-            f"{safe_line(name, 80)!r} is no input of an adapter or a prompt (adapter.0.output."
-            "down.weight, past_key_values.0.key, and their like)"
+            f"{safe_line(name, 80)!r} is no input of an adapter (adapter.0.output.down.weight, "
+            "and its like)"
         )
     if not isinstance(array, np.ndarray) or array.dtype != np.float32:
         dtype = getattr(array, "dtype", type(array).__name__)

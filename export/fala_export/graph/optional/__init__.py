@@ -1,1 +1,0 @@
-"""Optional inputs of an exported graph: adapters of tasks, prompts of writers."""

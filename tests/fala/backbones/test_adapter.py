@@ -1,0 +1,139 @@
+"""A task's adapter as inputs of a backbone."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx")
+
+from bundles import MAX_LENGTH, onnx_model, tokenizer_json
+from fala.backbones import AdapterWeights, LazyBackbone, OnnxEncoder
+from fala.backbones.adapter import Coded
+from fala.errors import BundleFormatError
+from optional_graphs import DOWN, UP, WIDTH, optional_model, stored
+
+TEXTS = ["good film", "", "the film was not good"]
+
+
+def numbers(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    return OnnxEncoder(optional_model(), tokenizer_json(), max_length=MAX_LENGTH)
+
+
+@pytest.fixture
+def adapter():
+    return AdapterWeights({DOWN: numbers(WIDTH, 3), UP: numbers(3, WIDTH, seed=1)})
+
+
+def test_embeddings_with_an_adapter_equal_the_formula(encoder, adapter):
+    plain = OnnxEncoder(onnx_model().SerializeToString(), tokenizer_json(), max_length=MAX_LENGTH)
+    plain_embeddings = plain.encode(TEXTS)
+    np.testing.assert_array_equal(encoder.encode(TEXTS), plain_embeddings)
+    expected = plain_embeddings + plain_embeddings @ adapter.inputs[DOWN] @ adapter.inputs[UP]
+    np.testing.assert_allclose(encoder.encode(TEXTS, adapter), expected, rtol=1e-5)
+
+
+def test_optional_inputs_are_read_from_the_graph(encoder, tmp_path):
+    expected = {DOWN: (WIDTH, None), UP: (None, WIDTH)}
+    assert encoder.optional_inputs == expected
+    written = stored(optional_model(), tmp_path / "model.ort")
+    again = OnnxEncoder(written, tokenizer_json(), max_length=MAX_LENGTH, ort_format=True)
+    assert again.optional_inputs == expected
+
+
+def test_an_adapter_is_immutable():
+    array = numbers(WIDTH, 2)
+    stored = AdapterWeights({DOWN: array})
+    copy = stored.inputs[DOWN].copy()
+    array[:] = 7
+    np.testing.assert_array_equal(stored.inputs[DOWN], copy)
+    with pytest.raises(ValueError, match="read-only"):
+        stored.inputs[DOWN][:] = 0
+    with pytest.raises(TypeError):
+        stored.inputs[UP] = array
+    with pytest.raises(AttributeError):
+        stored.inputs = {}
+
+
+def coded(seed):
+    """An adapter's quantized weights and their steps, as a bundle has them."""
+    draw = np.random.default_rng(seed)
+    return {
+        name: (draw.integers(-127, 128, shape, dtype=np.int8), numbers(shape[1], seed=seed))
+        for name, shape in ((DOWN, (WIDTH, 3)), (UP, (3, WIDTH)))
+    }
+
+
+def test_quantized_weights_are_decoded_on_access(encoder):
+    adapters, plain = [], []
+    for seed in range(3):
+        weights = coded(seed)
+        adapters.append(AdapterWeights(Coded({}, weights)))
+        plain.append({name: code * step for name, (code, step) in weights.items()})
+        for code, step in weights.values():  # an adapter does not change
+            code[:] = 0
+            step[:] = 0
+    assert list(adapters[0].inputs) == [DOWN, UP] and len(adapters[0].inputs) == 2
+    expected = [encoder.encode(TEXTS, AdapterWeights(inputs)) for inputs in plain]
+    for turn in (0, 1, 1, 2, 0):  # the last adapter is cached
+        np.testing.assert_array_equal(encoder.encode(TEXTS, adapters[turn]), expected[turn])
+    adapters[0].inputs[DOWN][:] = 0
+    np.testing.assert_array_equal(encoder.encode(TEXTS, adapters[0]), expected[0])
+
+
+def test_non_finite_weights_are_rejected():
+    code, step = coded(0)[DOWN]
+    with pytest.raises(BundleFormatError, match="NaN or infinity"), np.errstate(over="ignore"):
+        AdapterWeights(Coded({}, {DOWN: (code, np.full_like(step, 3e38))}))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "match"),
+    [
+        ({"input_ids": numbers(1, 2)}, "no input of an adapter"),
+        ({"adapter.0.output.down.scale": numbers(1)}, "no input of an adapter"),
+        ({3: numbers(1)}, "no input of an adapter"),
+        ({"\x1b[2Jx": numbers(1)}, "no input of an adapter"),
+        ({DOWN: numbers(WIDTH, 2).astype(np.float64)}, "is of float64"),
+        ({DOWN: [[1.0]]}, "is of list"),
+        ({DOWN: numbers(WIDTH)}, r"has the shape \(\d+,\); it should have 2 axes"),
+        ({DOWN: numbers(WIDTH, 257)}, "its axis 1 may be 256 long"),
+        ({DOWN: np.full((WIDTH, 1), np.nan, np.float32)}, "NaN or infinity"),
+        ({DOWN: np.full((WIDTH, 1), np.inf, np.float32)}, "NaN or infinity"),
+    ],
+    ids=["other", "part", "number", "terminal", "double", "list", "axes", "columns", "nan",
+         "infinity"],
+)  # fmt: skip
+def test_wrong_weights_are_rejected(inputs, match):
+    with pytest.raises(BundleFormatError, match=match) as caught:
+        AdapterWeights(inputs)
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("inputs", "match"),
+    [
+        ({DOWN: numbers(WIDTH + 1, 2), UP: numbers(2, WIDTH)}, r"takes \(8, any\)"),
+        ({DOWN: numbers(WIDTH, 2), UP: numbers(3, WIDTH)}, "have 2 and 3 columns"),
+        ({DOWN: numbers(WIDTH, 2)}, "have 0 and 2 columns"),
+        ({"adapter.0.output.up.bias": numbers(WIDTH)}, "it has others"),
+    ],
+    ids=["width", "uneven", "half", "absent"],
+)
+def test_adapters_for_another_graph_are_rejected(encoder, inputs, match):
+    adapter = AdapterWeights(inputs)
+    for ask in (lambda: encoder.check_adapter(adapter), lambda: encoder.encode(TEXTS, adapter)):
+        with pytest.raises(BundleFormatError, match=match):
+            ask()
+
+
+def test_a_backbone_without_optional_inputs_rejects_adapters(adapter):
+    plain = OnnxEncoder(onnx_model().SerializeToString(), tokenizer_json(), max_length=MAX_LENGTH)
+    assert plain.optional_inputs == {}
+    lazy = LazyBackbone(lambda: plain, transformer=True)
+    np.testing.assert_array_equal(lazy.encode(TEXTS), plain.encode(TEXTS))
+    with pytest.raises(BundleFormatError, match="it has none"):
+        plain.encode(TEXTS, adapter)

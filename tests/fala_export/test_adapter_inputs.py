@@ -1,0 +1,165 @@
+"""Adapters as optional inputs of an exported graph."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from adapter_inputs import constant, random_inputs
+from bundles import onnx_model
+from export_command import works
+from fala import Bundle, BundleFormatError
+from fala.audit.model import audit_model
+from fala.backbones import AdapterWeights, OnnxEncoder
+from fala.bundle.format import ORT_MODEL
+from fala_export.errors import ExportError
+from fala_export.families.adapters.model import insert, set_inputs
+from fala_export.graph.adapter_inputs import add_adapter_inputs
+from fala_export.graph.ort_format import to_ort
+from fala_export.graph.quantization.calibration import token_sequences
+from fala_export.graph.quantization.weights import quantize
+from fala_export.models.encoder import load_encoder
+from fala_export.models.onnx_graph import encoder_graph
+from families import CORPUS, LENGTH, write_model
+
+pytestmark = pytest.mark.slow
+
+TEXTS = [*CORPUS[:6], "", "one two three " * 20]
+WIDE = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4}
+
+
+def encoder_of(model, tokenizer, **settings):
+    data = model if isinstance(model, bytes) else model.SerializeToString()
+    return OnnxEncoder(data, tokenizer, max_length=LENGTH, **settings)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_model(tmp_path_factory.mktemp("bert"), **WIDE)
+
+
+@pytest.fixture(scope="module")
+def encoder(folder):
+    return load_encoder(str(folder))
+
+
+@pytest.fixture(scope="module")
+def graphs(encoder):
+    """Plain graphs by precision."""
+    graph = encoder_graph(encoder.module)
+    sequences = token_sequences(encoder.tokenizer, LENGTH)[::4]
+    return {name: quantize(graph, name, sequences) for name in ("none", "fp16", "int8", "int4")}
+
+
+@pytest.fixture(scope="module")
+def models(graphs):
+    return {name: add_adapter_inputs(model) for name, model in graphs.items()}
+
+
+@pytest.fixture(scope="module")
+def backbones(models, encoder):
+    return {name: encoder_of(model, encoder.tokenizer) for name, model in models.items()}
+
+
+@pytest.fixture(scope="module")
+def backbone(backbones):
+    return backbones["none"]
+
+
+@pytest.mark.parametrize("precision", ["none", "fp16", "int8", "int4"])
+def test_an_adapter_equals_an_export_with_constants(precision, graphs, models, backbones, encoder):
+    backbone = backbones[precision]
+    plain = encoder_of(graphs[precision], encoder.tokenizer)
+    np.testing.assert_array_equal(backbone.encode(TEXTS), plain.encode(TEXTS))
+    inputs = random_inputs(backbone.optional_inputs)
+    apart = encoder_of(constant(models[precision], inputs), encoder.tokenizer)
+    assert not apart.optional_inputs
+    used = backbone.encode(TEXTS, AdapterWeights(inputs))
+    if precision in ("none", "fp16"):
+        np.testing.assert_allclose(used, apart.encode(TEXTS), atol=1e-6)
+    else:
+        np.testing.assert_array_equal(used, apart.encode(TEXTS))
+    assert np.abs(used - plain.encode(TEXTS)).max() > 0.1
+
+
+def test_a_graph_computes_adapters_as_torch_does(folder, backbone):
+    inputs = random_inputs(backbone.optional_inputs)
+    encoder = load_encoder(str(folder))
+    set_inputs(insert(encoder.module.transformer, 5), inputs)
+    used = backbone.encode(TEXTS, AdapterWeights(inputs))
+    np.testing.assert_allclose(used, encoder.encode(TEXTS, LENGTH), atol=2e-5)
+    # A separate export differs only in the order of sums.
+    apart = encoder_of(encoder_graph(encoder.module), encoder.tokenizer)
+    np.testing.assert_allclose(used, apart.encode(TEXTS), atol=2e-6)
+
+
+def test_one_session_switches_between_tasks_of_any_size(backbone):
+    shapes = backbone.optional_inputs
+    plain = backbone.encode(TEXTS)
+    sizes = (0, 1, 2, 64, 256)
+    adapters = [AdapterWeights(random_inputs(shapes, size, seed=size)) for size in sizes]
+    first = [backbone.encode(TEXTS, adapter) for adapter in adapters]
+    for number in (3, 0, 4, 1, 2, 0, 3):
+        np.testing.assert_array_equal(backbone.encode(TEXTS, adapters[number]), first[number])
+        np.testing.assert_array_equal(backbone.encode(TEXTS), plain)
+    distances = [np.abs(a - b).max() for a, b in pairwise(first)]
+    assert min(distances) > 0.1
+
+
+def test_sites_may_differ_in_size_and_be_left_out(backbone):
+    shapes = backbone.optional_inputs
+    large, small = (random_inputs(shapes, size) for size in (7, 3))
+    mixed = {name: (large if ".1." in name else small)[name] for name in shapes}
+    used = backbone.encode(TEXTS, AdapterWeights(mixed))
+    assert np.isfinite(used).all()
+    span = {name: part for name, part in large.items() if name.startswith("adapter.1.output")}
+    alone = backbone.encode(TEXTS, AdapterWeights(span))
+    assert np.abs(alone - backbone.encode(TEXTS)).max() > 0.01
+    # A bottleneck without columns has no effect.
+    empty = {name: part for name, part in random_inputs(shapes, 0).items() if not part.size}
+    np.testing.assert_array_equal(backbone.encode(TEXTS, AdapterWeights({**empty, **span})), alone)
+
+
+def test_onnxruntimes_own_format_keeps_them(models, backbones, encoder):
+    converted = to_ort(models["int8"].SerializeToString())[ORT_MODEL]
+    stored = encoder_of(converted, encoder.tokenizer, ort_format=True)
+    assert stored.optional_inputs == backbones["int8"].optional_inputs
+    audit_model(converted, LENGTH, ort_format=True)
+    for adapter in (None, AdapterWeights(random_inputs(stored.optional_inputs))):
+        expected = backbones["int8"].encode(TEXTS, adapter)
+        np.testing.assert_allclose(stored.encode(TEXTS, adapter), expected, atol=1e-5)
+
+
+def test_an_adapter_for_another_backbone_is_refused(backbone, graphs, encoder):
+    inputs = random_inputs(backbone.optional_inputs)
+    plain = encoder_of(graphs["none"], encoder.tokenizer)
+    with pytest.raises(BundleFormatError, match="no optional input adapter"):
+        plain.encode(TEXTS, AdapterWeights(inputs))
+    wide = {**inputs, "adapter.0.output.up.bias": np.zeros(65, np.float32)}
+    with pytest.raises(BundleFormatError, match=r"shape \(65,\); the backbone takes \(64\)"):
+        backbone.encode(TEXTS, AdapterWeights(wide))
+    uneven = {**inputs, "adapter.0.output.down.bias": np.zeros(6, np.float32)}
+    with pytest.raises(BundleFormatError, match=r"parts of adapter\.0\.output .* 5 and 6"):
+        backbone.check_adapter(AdapterWeights(uneven))
+    deep = {**inputs, "adapter.2.output.up.bias": np.zeros(64, np.float32)}
+    with pytest.raises(BundleFormatError, match=r"has no optional input adapter\.2"):
+        backbone.check_adapter(AdapterWeights(deep))
+
+
+def test_the_command_adds_optional_inputs_to_graph_and_manifest(folder, tmp_path):
+    out, texts = tmp_path / "x.fala", tmp_path / "texts.txt"
+    texts.write_text("one two\n")
+    files = (folder, "--parity-text", texts, "--out", out)
+    works("backbone", *files, "--quantize", "none", "--max-length", 32, "--adapters")
+    bundle = Bundle.open(out)
+    details = bundle.manifest.details
+    assert details["optional_inputs"] == ["adapters"]
+    assert details["parity"]["speed"]["milliseconds"] > 0
+    backbone = bundle.backbone()
+    adapter = AdapterWeights(random_inputs(backbone.optional_inputs))
+    assert backbone.encode(TEXTS, adapter).shape == (len(TEXTS), 64)
+
+
+def test_a_graph_without_sites_is_rejected():
+    with pytest.raises(ExportError, match="no place for adapters"):
+        add_adapter_inputs(onnx_model())
