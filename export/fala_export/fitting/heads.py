@@ -41,7 +41,7 @@ from fala.model.links import (
 from fala.model.losses import Floats, check_arrays
 from fala.solver.design import DenseRows, Rows
 from fala.solver.inverses import over_blocks
-from fala.solver.newton import Evidence, Problem, apart, minimize, update
+from fala.solver.newton import Evidence, Problem, apart, form_of, minimize, newton
 from fala.solver.threads import one_blas_thread
 from fala.text.lexicon import Lexicon
 from fala.text.ngrams import BUCKETS
@@ -413,11 +413,12 @@ def _fit(
         """The minimum of J, by one factor for all logits, as none is left out here."""
         weights = problem.evidence.curvature_at(problem.offset)
         inverse = over_blocks(problem.rows, weights)
-        return update(problem, problem.start, apart(problem, weights, inverse), _TOLERANCE)
+        solve = apart(problem, weights, inverse)
+        return newton(problem, problem.start, lambda _: solve, tolerance=_TOLERANCE).point
 
     def left_out(whole: Problem[Rows]) -> Floats:
         if one_by_one:
-            return minimize(whole).left_out
+            return minimize(form_of(whole)).left_out
         z = zeros.copy()
         for fold in folds:
             training = np.setdiff1d(np.arange(n), fold)

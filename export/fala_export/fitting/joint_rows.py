@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fala.model.links import LABELS, Link
 from fala.model.losses import Floats
 from fala.solver.design import CentredRows, DenseRows, JointRows, Rows
-from fala.solver.newton import Evidence, Problem, update
+from fala.solver.newton import Evidence, Problem, newton
 from fala.text.sparse_rows import SparseRows
 
 if TYPE_CHECKING:
@@ -121,7 +121,8 @@ class JointProblem:
         for near in tolerances:
             curvature = evidence.curvature_at(problem.logits(point)).mean()
             diagonal = 1.0 + np.append(curvature * squares, 0.0)
-            point = update(problem, point, partial(np.multiply, 1.0 / diagonal), near)
+            solve = partial(np.multiply, 1.0 / diagonal)
+            point = newton(problem, point, lambda _: solve, tolerance=near).point  # noqa: B023
         return roots * point[:, :-1], problem.logits(point)
 
     def weights(self, point: Floats) -> tuple[Floats, Floats, Floats]:

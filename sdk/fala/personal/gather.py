@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fala.examples import CLASSIFICATION, Example, texts_of, unique_texts
 from fala.model.bridge import Bridge, reachable
-from fala.model.heads import Head, Vectors
+from fala.model.heads import Head, PersonalModel, Vectors
 from fala.model.losses import Floats
 from fala.model.prior import PopulationPrior
 from fala.personal.run import Run
@@ -156,6 +156,15 @@ class Rows:
     def has_evidence(self) -> bool:
         """Whether a row has a label or an old logit."""
         return bool(self.training.used.any())
+
+    def logits(self, model: PersonalModel) -> Floats:
+        """The logits of a model of the space's head, shape (n, C)."""
+        weights = [model.weight[:, part] for part in model.head.parts]
+        if model.lexical is not None:
+            weights.append(model.lexical)
+        blocks = zip(self.training.blocks, weights, strict=True)
+        parts = [replace(block, weight=weight).logits() for block, weight in blocks]
+        return np.asarray(sum(parts) + model.bias, dtype=np.float64)
 
     def labelled(self) -> list[int]:
         """Ids of the labelled examples, in the order of the rows."""

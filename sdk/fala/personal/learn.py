@@ -20,7 +20,7 @@ from fala.slots.bundles import Change
 from fala.slots.erasing import drop_copies
 from fala.slots.open_slot import OpenSlot
 from fala.slots.task import Task
-from fala.solver.fit import LARGEST, Resumed, State, resume
+from fala.solver.fit import State
 from fala.solver.judge import Decision, public_threshold
 from fala.solver.training import personal_of
 from fala.store.records import FitRecord, Version
@@ -32,8 +32,6 @@ _log = logging.getLogger("fala.learn")
 SMALL = 200
 #: Growth of a fit by added examples, as a share of its size, before a full fit.
 LARGEST_GROWTH = 0.25
-# Labelled examples, sampled, from which a fit of very many resumes.
-_SAMPLE = 500
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +48,7 @@ class LastFit:
     """
 
     version: Version
-    state: State | Resumed
+    state: State
     space: Space
     positions: dict[int, int]
     record: FitRecord
@@ -191,18 +189,18 @@ class Learner:
         """
         store = self.task.store
         record = store.slots.fit(active.record.name)
-        if record is None or record.data != before.data or record.fitted <= LARGEST:
+        if record is None or record.data != before.data or record.fitted < SMALL:
             return None
-        # With the new examples' earlier rows: they are removed if the label changed.
-        ids = sorted({*store.examples.some_labelled(_SAMPLE), *store.examples.ids(examples)})
         previous = self.task.previous if active.bundle.bridges() else None
-        space = Space.of_model(active, previous, record.scales)
-        rows = gather(Snapshot(store, ids=ids), space)
-        training = rows.training
-        if not training.labelled.any():
+        space = Space.of_slot(store, active, previous)
+        rows = gather(Snapshot(store), space)
+        if not rows.training.labelled.any() or record.decision == "vendor":
             return None
-        state = resume(training, record.scales, record.fitted, record.further)
-        positions = {row: position for position, row in enumerate(rows.ids)}
+        state = State.of_model(
+            rows.training, record.scales, rows.logits(active.model), record.trust, record.fitted
+        )
+        used = np.flatnonzero(rows.training.used).tolist()
+        positions = {rows.ids[position]: at for at, position in enumerate(used)}
         return LastFit(before, state, space, positions, record, "added to the last fit")
 
     def _add(
@@ -221,14 +219,13 @@ class Learner:
         positions = dict(last.positions)
         if labelled:
             new = gather(Snapshot(task.store, ids=sorted(labelled)), last.space)
-            replaced = {at: positions[row] for at, row in enumerate(new.ids) if row in positions}
+            replaced = [positions[row] for row in new.ids if row in positions]
             positions |= {row: state.count + at for at, row in enumerate(new.ids)}
             state = state.more(new.training, replaced)
         data = task.store.slots.version().data
         record = replace(record, data=data, further=state.further)
         if record.decision != "vendor":  # the vendor's model stays until the next check
-            full, calibrated = state.candidates()
-            blended = calibrated.towards(full, record.trust)
+            blended = state.model(record.trust)
             model = personal_of(active.model.head, blended.weights, blended.bias)
             change = Change(model, active.record.threshold, active.record.loss, fit=record)
             try:

@@ -1,4 +1,4 @@
-"""The minimum of the one objective: Newton's method over columns or over examples.
+"""The minimum of the one objective, by Newton's method.
 
     J(delta) = sum_i s_i L(y_i, z_i) + sum_i t_i |z_i - z_hat_i|^2 + 1/2 |delta|^2,
     z_ic = offset_ic + row_i . delta_c + slope_column_ic eta_c
@@ -6,9 +6,9 @@
 L is the link's loss: the cross-entropy of labels, or a rating's squared error. Tags' logits share
 only the rows: each is minimized by itself.
 
-A point is delta (C, p), or a (C, n) with delta = R'a, whichever is smaller: in the metric of the
-Gram matrix K = R R' both take the same steps. A step is found by conjugate gradients. They are
-preconditioned by a Cholesky factor, with one curvature W_i an example for all logits:
+A point is delta (C, p) over the columns, or a (C, n) with delta = R'a over the examples: in the
+metric of the Gram matrix K = R R' both take the same steps. A step is found by conjugate gradients.
+They are preconditioned by a Cholesky factor, with one curvature W_i an example for all logits:
 
     R'WR + 1 over the columns,    1 + W^1/2 K W^1/2 over the examples
 
@@ -19,6 +19,9 @@ the factor is of the dense columns, and the preconditioner of the sparse ones is
 For many examples directions are computed in float32. They only determine a step: the logits and J
 are computed from the rows in float64. Over the examples the only factor is then the one at the
 minimum, for the leave-one-out logits.
+
+A form (``Columns``, ``Examples``, ``Blocks``) is J in one kind of coordinates. Further examples are
+stacked on a form, and ``minimize`` starts at the last minimum, with its preconditioner.
 """
 
 from __future__ import annotations
@@ -26,8 +29,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from typing import Generic, TypeVar
+from functools import cache, cached_property
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,10 +42,12 @@ from fala.solver.inverses import OverColumns, OverExamples, Solve, over_blocks
 
 #: Examples from which on directions are computed in float32.
 SINGLE = 512
+#: The largest number of examples for a matrix over the examples.
+LARGEST = 2000
 
 # Newton's method ends where the next step would move logits by this share: for many examples
 # earlier, and earlier still when examples are added to a fit, as each moves it very little.
-TOLERANCE, _SINGLE_TOLERANCE, _UPDATE_TOLERANCE = 3e-9, 1e-7, 1e-5
+TOLERANCE, _SINGLE_TOLERANCE, UPDATE_TOLERANCE = 3e-9, 1e-7, 1e-5
 # Later steps reuse the first steps' factors: a direction costs less than a factor.
 _FACTORS = 2
 # The sum of squares of dense rows from which on float32 loses the prior's 1.
@@ -54,6 +59,8 @@ _DESCENT = 1e-4
 # Conjugate gradients end at this share of the gradient; far from the minimum at the rough one.
 _RESIDUAL, _ROUGH = 1e-2, 0.1
 _MAX_DIRECTIONS = 200
+# Rows that are written out together to extend a Gram matrix.
+_TOGETHER = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,11 +104,6 @@ class Evidence:
         weights[:, list(positions)] = 0.0
         return replace(self, label_weights=weights[0], target_weights=weights[1])
 
-    def negative(self) -> Evidence:
-        """The evidence with negative weights: adding it removes the evidence."""
-        weights = -self.label_weights, -self.target_weights
-        return replace(self, label_weights=weights[0], target_weights=weights[1])
-
     def separate(self) -> list[Evidence]:
         """The evidence of every tag; of labels that exclude one another all of it."""
         if not isinstance(self.link, Tags):
@@ -121,6 +123,10 @@ class Evidence:
         """Their gradient by the logits, (n, C), where ``mean`` is the link's at z."""
         labels = self.label_weights[:, None] * self.link.residual(mean, self.labels)
         return labels + 2 * self.target_weights[:, None] * (z - self.targets)
+
+    def gradient_at(self, z: Floats) -> Floats:
+        """The same at logits (n, C)."""
+        return self.gradient(z, self.link.mean(z))
 
     def curved(self, z: Floats, mean: Floats) -> Floats:
         """Their second derivative by the logits, times a change of the logits (n, C)."""
@@ -145,6 +151,7 @@ class Evidence:
 
 
 R = TypeVar("R", bound=Products, covariant=True)
+S = TypeVar("S", bound=Rows)
 NewRows = TypeVar("NewRows", bound=Products)
 
 
@@ -171,7 +178,7 @@ class Problem(Generic[R]):
             self.evidence.take(positions),
         )  # fmt: skip
 
-    def stack(self: Problem[Rows], other: Problem[Rows]) -> Problem[Rows]:
+    def stack(self: Problem[S], other: Problem[S]) -> Problem[S]:
         """J of these examples and of others."""
         return Problem(
             self.rows.stack(other.rows),
@@ -179,6 +186,10 @@ class Problem(Generic[R]):
             np.vstack([self.offset, other.offset]),
             self.evidence.stack(other.evidence),
         )
+
+    def without(self, positions: Sequence[int]) -> Problem[R]:
+        """J in which some of the examples no longer count."""
+        return replace(self, evidence=self.evidence.without(positions))
 
     def over(self, rows: NewRows) -> Problem[NewRows]:
         """J with the same rows in another form."""
@@ -240,26 +251,7 @@ class Work:
     factors: int
 
 
-@dataclass(frozen=True, eq=False)
-class Minimum:
-    """The minimum of J.
-
-    Attributes:
-        point: delta and eta, shape (C, p + 1).
-        z: Logits, shape (n, C).
-        left_out: Leave-one-out logits, by the usual one step from the minimum, shape (n, C).
-        solve: H^-1 times a point, for J's Hessian H; approximate for several logits.
-        work: Its cost.
-    """
-
-    point: Floats
-    z: Floats
-    left_out: Floats
-    solve: Solve
-    work: Work
-
-
-class Factor:
+class _Factor:
     """J's inverse Hessian where an example has one curvature, as with one logit.
 
     Args:
@@ -312,168 +304,294 @@ def apart(problem: Problem[Products], weights: Floats, inverse: Solve) -> Solve:
 def _near(problem: Problem[Products], weights: Floats, inverse: Solve) -> Solve:
     """The preconditioner."""
     if problem.offset.shape[1] == 1:
-        return Factor(problem, weights, inverse).solve
+        return _Factor(problem, weights, inverse).solve
     return apart(problem, weights, inverse)
 
 
-def over_columns(rows: Rows) -> DenseRows | None:
-    """The rows written out if J is to be minimized over the columns; else None."""
+@dataclass(frozen=True, eq=False)
+class Minimum:
+    """The minimum of J.
+
+    Attributes:
+        point: delta and eta, shape (C, p + 1).
+        start: The same in the form's coordinates, from which the next minimization starts.
+        z: Logits, shape (n, C).
+        solve: H^-1 times a point of these coordinates, for J's Hessian H; approximate for several
+            logits.
+        work: Its cost.
+        leave_out: Computes ``left_out``.
+    """
+
+    point: Floats
+    start: Floats
+    z: Floats
+    solve: Solve
+    work: Work
+    leave_out: Callable[[], Floats]
+
+    @cached_property
+    def left_out(self) -> Floats:
+        """Leave-one-out logits, by the usual one step from the minimum, shape (n, C)."""
+        return self.leave_out()
+
+
+class Form(Protocol):
+    """J in one kind of coordinates."""
+
+    def stack(self, problem: Problem[Rows]) -> Form:
+        """J of these examples and of others."""
+
+    def without(self, positions: Sequence[int]) -> Form:
+        """J in which some of the examples no longer count."""
+
+    @property
+    def problem(self) -> Problem[Rows]:
+        """J."""
+
+    def start_at(self, z: Floats) -> Floats:
+        """The point, of these coordinates, whose minimum would have logits z, (n, C).
+
+        At the minimum delta = -R' times the gradient of the data terms by the logits.
+        """
+
+    def separate(self) -> Sequence[Form]:
+        """J of every tag; of labels that exclude one another all of it."""
+
+    def minimum(self, start: Floats | None, solve: Solve | None, tolerance: float) -> Minimum:
+        """See ``minimize``, of labels that exclude one another."""
+
+
+def form_of(problem: Problem[Rows]) -> Form:
+    """J over the columns or over the examples, whichever are fewer; over blocks of very many."""
+    rows = problem.rows
+    dense = rows if isinstance(rows, DenseRows) else None
     if isinstance(rows, JointRows) and rows.size <= len(rows):
-        return rows.written()
-    return rows if isinstance(rows, DenseRows) else None
-
-
-def minimize(problem: Problem[Rows]) -> Minimum:
-    """Minimize J over the columns or over the examples, whichever are fewer."""
-    dense = over_columns(problem.rows)
+        dense = rows.written()
     if dense is not None:
-        return _join([_over_columns(part) for part in problem.over(dense).separate()])
-    return _over_examples(problem, problem.rows.gram(single=len(problem.rows) > SINGLE))
+        return Columns(problem.over(dense))
+    if len(rows) > LARGEST:
+        return Blocks(problem)
+    return Examples(problem, rows.gram(single=len(rows) > SINGLE))
 
 
-def minimize_by_gram(problem: Problem[GramRows], near: Floats | None = None) -> Minimum:
-    """Minimize J of rows given by their Gram matrix alone, from 0 or from a point."""
-    return _over_examples(problem, problem.rows.gram, near)
+def minimize(
+    form: Form,
+    start: Floats | None = None,
+    solve: Solve | None = None,
+    tolerance: float = TOLERANCE,
+) -> Minimum:
+    """Minimize J.
+
+    Args:
+        form: J.
+        start: The start, in the form's coordinates, as of a minimum of fewer examples; None is 0.
+        solve: The inverse Hessian there, approximate, which saves its factors.
+        tolerance: It ends where the next step would move logits by this share.
+    """
+    parts = form.separate()
+    if len(parts) == 1:
+        return parts[0].minimum(start, solve, tolerance)
+    starts = [None] * len(parts) if start is None else np.split(start, len(parts))
+    pairs = zip(parts, starts, strict=True)
+    return _join([part.minimum(point, None, tolerance) for part, point in pairs])
 
 
 def _join(minima: Sequence[Minimum]) -> Minimum:
     """The minimum of logits that are minimized by themselves."""
-    if len(minima) == 1:
-        return minima[0]
 
     def solve(point: Floats) -> Floats:
         points = np.split(point, len(minima))
-        pairs = zip(minima, points, strict=True)
-        return np.vstack([minimum.solve(part) for minimum, part in pairs])
+        return np.vstack([each.solve(part) for each, part in zip(minima, points, strict=True)])
 
     works = [minimum.work for minimum in minima]
     return Minimum(
         np.vstack([minimum.point for minimum in minima]),
+        np.vstack([minimum.start for minimum in minima]),
         np.hstack([minimum.z for minimum in minima]),
-        np.hstack([minimum.left_out for minimum in minima]),
         solve,
         replace(
             works[0], logits=len(works), steps=sum(work.steps for work in works),
             directions=sum(work.directions for work in works),
             factors=sum(work.factors for work in works),
         ),
+        lambda: np.hstack([minimum.left_out for minimum in minima]),
     )  # fmt: skip
 
 
-def minimize_many(
-    problem: Problem[Rows], sampled: Minimum, size: int, near: Floats | None = None
-) -> Minimum:
-    """Minimize J of very many examples; the leave-one-out logits are the plain ones.
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """J over the columns of dense rows.
 
-    Args:
+    Attributes:
         problem: J.
-        sampled: The minimum of a sample.
-        size: How many examples that has.
-        near: The start; None starts at the sample's minimum.
     """
-    start = sampled.point if near is None or near.shape != sampled.point.shape else near
-    rough = problem.over(problem.rows.single())
-    weights = problem.evidence.curvature_at(problem.logits(start))
-    solve = apart(rough, weights, over_blocks(rough.rows, weights))
-    steps = newton(
-        problem, start, lambda weights: solve, rough=rough, tolerance=_SINGLE_TOLERANCE
-    )  # fmt: skip
-    work = steps.work(problem, size, sampled.work.gram, 1)
-    return Minimum(steps.point, steps.z, steps.z, np.copy, work)
+
+    problem: Problem[DenseRows]
+
+    def stack(self, problem: Problem[Rows]) -> Columns:
+        """See ``Form``."""
+        rows = problem.rows.written() if isinstance(problem.rows, JointRows) else problem.rows
+        if not isinstance(rows, DenseRows):
+            raise TypeError("dense rows expected")
+        return Columns(self.problem.stack(problem.over(rows)))
+
+    def without(self, positions: Sequence[int]) -> Columns:
+        """See ``Form``."""
+        return Columns(self.problem.without(positions))
+
+    def start_at(self, z: Floats) -> Floats:
+        """See ``Form``."""
+        return -self.problem.gather(self.problem.evidence.gradient_at(z))
+
+    def separate(self) -> Sequence[Columns]:
+        """See ``Form``."""
+        return [Columns(part) for part in self.problem.separate()]
+
+    def minimum(self, start: Floats | None, solve: Solve | None, tolerance: float) -> Minimum:
+        """See ``Form``."""
+        problem = self.problem
+        squares = float(np.vdot(problem.rows.matrix, problem.rows.matrix))
+        single = len(problem.rows) > SINGLE and squares < _LARGE
+        rough = problem.over(problem.rows.single()) if single else problem
+
+        def precondition(mean: Floats) -> Solve:
+            weights = problem.evidence.curvature(mean)
+            return solve or _near(rough, weights, OverColumns(rough.rows, weights).solve)
+
+        steps = newton(
+            problem, problem.start if start is None else start, precondition, rough=rough,
+            tolerance=max(tolerance, _SINGLE_TOLERANCE) if single else tolerance,
+        )  # fmt: skip
+
+        @cache
+        def factor() -> tuple[_Factor, OverColumns]:
+            weights = problem.evidence.curvature_at(steps.z)
+            inverse = OverColumns(problem.rows, weights)
+            return _Factor(problem, weights, inverse.solve), inverse
+
+        def leave_out() -> Floats:
+            slopes, inverse = factor()
+            return _left_out(problem, steps.z, slopes.leverage(inverse.leverage()))
+
+        work = steps.work(problem, problem.rows.size, 0, min(steps.count, _FACTORS) + 1)
+        at_minimum = solve or (lambda point: factor()[0].solve(point))
+        return Minimum(steps.point, steps.point, steps.z, at_minimum, work, leave_out)
 
 
-def update(
-    problem: Problem[Products], point: Floats, solve: Solve, tolerance: float = _UPDATE_TOLERANCE
-) -> Floats:
-    """Minimize J from a point, preconditioned by an approximate inverse Hessian."""
-    return newton(problem, point, lambda weights: solve, tolerance=tolerance).point
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """J over the examples.
 
-
-def add(problem: Problem[Rows], point: Floats, inverses: Sequence[Solve]) -> Floats:
-    """The minimum of J of very many examples and a few further ones.
-
-    Near its minimum the many examples' J is a quadratic (Laplace's approximation), whose metric
-    leaves a problem over the further examples alone.
-
-    Args:
-        problem: J of the further examples; it has no slopes.
-        point: The minimum of the many.
-        inverses: Their (R'WR + 1)^-1 times numbers (C, p); of tags one each.
+    Attributes:
+        problem: J, with rows in any form.
+        gram: The Gram matrix of its rows, shape (n, n); in float32 for many.
     """
-    points = np.split(point, len(inverses))
-    parts = zip(problem.separate(), points, inverses, strict=True)
-    return np.vstack([_add(*part) for part in parts])
+
+    problem: Problem[Any]
+    gram: Floats
+
+    def stack(self, problem: Problem[Rows]) -> Examples:
+        """See ``Form``."""
+        rows, further = self.problem.rows, problem.rows
+        larger = self.problem.stack(problem)
+        gram = np.empty((len(larger.rows),) * 2, dtype=self.gram.dtype)
+        gram[: len(rows), : len(rows)] = self.gram
+        units = np.eye(len(further))
+        for first in range(0, len(further), _TOGETHER):  # a row written out is long
+            part = slice(len(rows) + first, len(rows) + first + _TOGETHER)
+            beside = larger.rows.times(further.gather(units[:, first : first + _TOGETHER]))
+            gram[:, part], gram[part] = beside, beside.T
+        return Examples(larger, gram)
+
+    def without(self, positions: Sequence[int]) -> Examples:
+        """See ``Form``."""
+        return Examples(self.problem.without(positions), self.gram)
+
+    def start_at(self, z: Floats) -> Floats:
+        """See ``Form``."""
+        return -self.problem.over(GramRows(self.gram)).gather(self.problem.evidence.gradient_at(z))
+
+    def separate(self) -> Sequence[Examples]:
+        """See ``Form``."""
+        return [Examples(part, self.gram) for part in self.problem.separate()]
+
+    def minimum(self, start: Floats | None, solve: Solve | None, tolerance: float) -> Minimum:
+        """See ``Form``."""
+        problem, gram = self.problem, self.gram
+        small = problem.over(GramRows(gram))
+        single = gram.dtype == np.float32
+
+        def precondition(mean: Floats) -> Solve:
+            if single:  # directions cost less than a factor
+                return np.copy
+            weights = problem.evidence.curvature(mean)
+            return _near(small, weights, OverExamples.of(small.rows, weights).solve)
+
+        def lifted(point: Floats) -> Floats:
+            return np.hstack([problem.rows.gather(point[:, :-1].T), point[:, -1:]])
+
+        point = small.start
+        if start is not None:  # further examples begin at 0
+            point[:, : start.shape[1] - 1], point[:, -1] = start[:, :-1], start[:, -1]
+        exact = single and tolerance < UPDATE_TOLERANCE
+        steps = newton(
+            small, point, precondition,
+            move=(lambda point: problem.move(lifted(point))) if exact else None,
+            tolerance=max(tolerance, _SINGLE_TOLERANCE) if single else tolerance,
+        )  # fmt: skip
+
+        def leave_out() -> Floats:
+            weights = problem.evidence.curvature_at(steps.z)
+            inverse = OverExamples.of(small.rows, weights)
+            slopes = _Factor(small, weights, inverse.solve)
+            return _left_out(problem, steps.z, slopes.leverage(inverse.leverage(np.diagonal(gram))))
+
+        factors = 1 if single else min(steps.count, _FACTORS) + 1
+        work = steps.work(problem, len(gram), problem.rows.gram_products, factors)
+        return Minimum(lifted(steps.point), steps.point, steps.z, np.copy, work, leave_out)
 
 
-def _add(problem: Problem[Rows], point: Floats, inverse: Solve) -> Floats:
-    moved = inverse(problem.rows.gather(np.eye(len(problem.rows))))
-    gram = GramRows(problem.rows.times(moved))
-    small = Problem(gram, problem.slope_column, problem.logits(point), problem.evidence)
-    steps = newton(small, small.start, lambda weights: np.copy, tolerance=_UPDATE_TOLERANCE)
-    return np.hstack([point[:, :-1] + steps.point[:, :-1] @ moved, point[:, -1:]])
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """J over the columns of very many examples; leave-one-out logits are the plain ones.
 
+    Attributes:
+        problem: J.
+    """
 
-def _over_columns(problem: Problem[DenseRows]) -> Minimum:
-    squares = float(np.vdot(problem.rows.matrix, problem.rows.matrix))
-    single = len(problem.rows) > SINGLE and squares < _LARGE
-    rough = problem.over(problem.rows.single()) if single else problem
+    problem: Problem[Rows]
 
-    def precondition(weights: Floats) -> Solve:
-        return _near(rough, weights, OverColumns(rough.rows, weights).solve)
+    def stack(self, problem: Problem[Rows]) -> Blocks:
+        """See ``Form``."""
+        return Blocks(self.problem.stack(problem))
 
-    steps = newton(
-        problem, problem.start, precondition, rough=rough,
-        tolerance=_SINGLE_TOLERANCE if single else TOLERANCE,
-    )  # fmt: skip
-    weights = problem.evidence.curvature_at(steps.z)
-    inverse = OverColumns(problem.rows, weights)
-    factor = Factor(problem, weights, inverse.solve)
-    left_out = _left_out(problem, steps.z, factor.leverage(inverse.leverage()))
-    work = steps.work(problem, problem.rows.size, 0, min(steps.count, _FACTORS) + 1)
-    return Minimum(steps.point, steps.z, left_out, factor.solve, work)
+    def without(self, positions: Sequence[int]) -> Blocks:
+        """See ``Form``."""
+        return Blocks(self.problem.without(positions))
 
+    def start_at(self, z: Floats) -> Floats:
+        """See ``Form``."""
+        return -self.problem.gather(self.problem.evidence.gradient_at(z))
 
-def _over_examples(problem: Problem[Counted], gram: Floats, near: Floats | None = None) -> Minimum:
-    parts = problem.separate()
-    points = [None] * len(parts) if near is None else np.split(near, len(parts))
-    starts = zip(parts, points, strict=True)
-    return _join([_by_examples(part, gram, point) for part, point in starts])
+    def separate(self) -> Sequence[Blocks]:
+        """See ``Form``: the tags' factors would be too many."""
+        return [self]
 
-
-def _by_examples(problem: Problem[Counted], gram: Floats, near: Floats | None) -> Minimum:
-    small = problem.over(GramRows(gram))
-    single = gram.dtype == np.float32
-
-    def precondition(weights: Floats) -> Solve:
-        if single:  # directions cost less than a factor
-            return np.copy
-        return _near(small, weights, OverExamples.of(small.rows, weights).solve)
-
-    def lifted(point: Floats) -> Floats:
-        return np.hstack([problem.rows.gather(point[:, :-1].T), point[:, -1:]])
-
-    def move(point: Floats) -> Floats:
-        return problem.move(lifted(point))
-
-    steps = newton(
-        small, small.start if near is None else near, precondition, move=move,
-        tolerance=_SINGLE_TOLERANCE if single else TOLERANCE,
-    )  # fmt: skip
-    weights = problem.evidence.curvature_at(steps.z)
-    inverse = OverExamples.of(small.rows, weights)
-    factor = Factor(small, weights, inverse.solve)
-    left_out = _left_out(problem, steps.z, factor.leverage(inverse.leverage(np.diagonal(gram))))
-    factors = 1 if single else min(steps.count, _FACTORS) + 1
-    work = steps.work(problem, len(gram), problem.rows.gram_products, factors)
-
-    @cache
-    def over_rows() -> Factor:  # needed only when examples are added to the fit
-        return Factor(problem, weights, replace(inverse, rows=problem.rows).solve)
-
-    def solve(point: Floats) -> Floats:
-        return over_rows().solve(point)
-
-    return Minimum(lifted(steps.point), steps.z, left_out, solve, work)
+    def minimum(self, start: Floats | None, solve: Solve | None, tolerance: float) -> Minimum:
+        """See ``Form``."""
+        problem = self.problem
+        start = problem.start if start is None else start
+        rough = problem.over(problem.rows.single())
+        if solve is None:
+            weights = problem.evidence.curvature_at(problem.logits(start))
+            solve = apart(rough, weights, over_blocks(rough.rows, weights))
+        held = solve
+        steps = newton(
+            problem, start, lambda _: held, rough=rough,
+            tolerance=max(tolerance, _SINGLE_TOLERANCE),
+        )  # fmt: skip
+        work = steps.work(problem, problem.rows.size, 0, 1)
+        return Minimum(steps.point, steps.point, steps.z, held, work, lambda: steps.z)
 
 
 def _left_out(problem: Problem[Products], z: Floats, leverage: Floats) -> Floats:
@@ -508,16 +626,19 @@ def newton(
     rough: Problem[Products] | None = None,
     move: Callable[[Floats], Floats] | None = None,
     tolerance: float = TOLERANCE,
+    exact: bool = False,
 ) -> Steps:
     """Damped Newton steps.
 
     Args:
         problem: J.
         point: The start.
-        precondition: Returns an approximate inverse Hessian of J, for curvatures of shape (n,).
+        precondition: Returns an approximate inverse Hessian of J, for the link's mean, (n, C).
         rough: J with quicker products, to compute directions; None takes J itself.
         move: The logits that a point adds, in full precision; None takes the problem's.
         tolerance: It ends where the next step would move logits by this share.
+        exact: Whether ``precondition`` returns the inverse Hessian itself, as for one logit: it is
+            called for each step, which is then one product.
     """
     rough, move = rough or problem, move or problem.move
     evidence = problem.evidence
@@ -537,9 +658,12 @@ def newton(
         least = _RESIDUAL
         if first:
             least = min(_ROUGH, max(_RESIDUAL, slope / first, tolerance / expected))
-        if count <= _FACTORS:
-            solve = precondition(evidence.curvature(mean))
-        step, searched, residual = _conjugate(rough, gradient, mean, solve, least)
+        if exact or count <= _FACTORS:
+            solve = precondition(mean)
+        if exact:
+            step, searched, residual = solve(gradient), 1, 0.0
+        else:
+            step, searched, residual = _conjugate(rough, gradient, mean, solve, least)
         directions += searched
         moved = move(step)
         promised = problem.inner(gradient, step, moved)
