@@ -211,7 +211,7 @@ def labelled_of(
     if len(values) != len(checked):
         raise DataError(f"{counted(len(checked), 'example')}, but {counted(len(values), 'label')}")
     head.label_shares(values)
-    return checked, [head.link.spelled(label) for label in values]
+    return checked, [head.link.as_stored(label) for label in values]
 
 
 def candidates_of(values: Iterable[str], history: Iterable[str], task: str) -> list[Example]:
@@ -261,13 +261,13 @@ def label_to_find(value: Label, head: Head) -> str | None:
     Raises:
         DataError: The model does not have it.
     """
-    spelled = head.link.spelled(value)
-    if spelled is not None and head.link.usable([spelled], head.labels) == [None]:
+    stored = head.link.as_stored(value)
+    if stored is not None and head.link.usable([stored], head.labels) == [None]:
         raise DataError(
             f"label {shown(value)} is not of the model, which has "
             f"{head.link.described(head.labels)}"
         )
-    return spelled
+    return stored
 
 
 def top_of(value: int | None) -> int | None:

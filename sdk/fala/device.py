@@ -653,13 +653,13 @@ class Device:
         if not isinstance(labelled, bool | None):
             raise DataError(f"labelled is True, False or None, not {type_of(labelled)}")
         task = self._learner(adapter).task
-        store, spelled = task.store, label_to_find(label, task.active.model.head)
+        store, stored = task.store, label_to_find(label, task.active.model.head)
         with_text = store.texts.kept
         return (
             row if with_text else replace_fields(row, example=None)
             for row in store.examples.all()
             if (labelled is None or (row.label is not None) == labelled)
-            and (spelled is None or row.label == spelled)
+            and (stored is None or row.label == stored)
         )
 
     def export_data(
@@ -695,7 +695,7 @@ class Device:
             raise DataError("there is no text to write: this device was made to keep none")
         task = self._learner(adapter).task
         head = task.active.model.head
-        labels = None if head.link.in_json else head.labels
+        labels = head.labels if head.link.kind == "labels" else None
         return write_rows(target, task.store.examples.all(), labels, name)
 
     def preview(

@@ -33,7 +33,6 @@ from fala.model.links import (
     Label,
     Link,
     Rating,
-    Tags,
     label_name,
     rating_of,
     tags_of,
@@ -71,8 +70,8 @@ class Kind(TypedDict):
 
 def kind_of(link: Link) -> Kind:
     """The arguments of ``fit_head`` for labels of a link."""
-    rating = (link.low, link.high) if isinstance(link, Rating) else None
-    return {"rating": rating, "exclusive": not isinstance(link, Tags)}
+    rating = (link.low, link.high) if link.kind == "rating" else None
+    return {"rating": rating, "exclusive": link.kind != "tags"}
 
 
 def fit_head(

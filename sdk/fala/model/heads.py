@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from fala.errors import BundleFormatError, DataError, DimensionError, UsageError, counted, type_of
 from fala.examples import MATCHING, Example, Match, listed, texts_of
 from fala.model.lexical import Lexical
-from fala.model.links import LABELS, Label, Labels, Link, LogitColumns, Rating, label_name
+from fala.model.links import LABELS, Label, Link, LogitColumns, label_name
 from fala.model.losses import check_arrays, softmax
 from fala.text.lexicon import CachedRows
 from fala.text.sparse_rows import SparseRows
@@ -138,7 +137,7 @@ class Head:
         return PersonalModel(self, self.weight, self.bias)
 
     @property
-    def asks(self) -> str:
+    def described(self) -> str:
         """Its task and its labels, in words."""
         return f"{self.task} with {self.link.described(self.labels)}"
 
@@ -177,9 +176,7 @@ class Head:
         lexical: Lexical | None,
         public: LogitColumns,
     ) -> Head:
-        link = self.link
-        if not isinstance(link, Rating):
-            link = replace(link, public_logits=public)
+        link = self.link.with_public_logits(public)
         return Head(self.task, labels, weight, bias, self.query, lexical, self.dimension, link)
 
     def __eq__(self, other: object) -> bool:
@@ -206,7 +203,7 @@ class Head:
         Raises:
             DataError: They do not, or are ratings.
         """
-        if not isinstance(self.link, Labels):
+        if self.link.kind != "labels":
             of = self.link.described(self.labels)
             raise DataError(f"{what} is for labels that exclude one another, not for {of}")
 

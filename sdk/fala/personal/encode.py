@@ -97,7 +97,7 @@ def encode_free(task: Task, slot: OpenSlot, snapshot: Snapshot) -> None:
     if backbone.is_transformer or not task.store.texts.kept:
         return
     encoded = snapshot.embeddings(digest)
-    texts = unique_texts(row.known for row in snapshot.examples())
+    texts = unique_texts(row.stored for row in snapshot.examples())
     missing = [text for text in texts if text not in encoded]
     if not missing:
         return

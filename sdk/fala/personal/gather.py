@@ -65,7 +65,7 @@ class Snapshot:
         if backbone not in self._embeddings:
             texts = None
             if self._ids is not None:
-                texts = unique_texts(row.known for row in self.examples())
+                texts = unique_texts(row.stored for row in self.examples())
             self._embeddings[backbone] = self.store.embeddings.get(backbone, texts)
         return self._embeddings[backbone]
 
@@ -196,9 +196,9 @@ def gather(snapshot: Snapshot, space: Space) -> Rows:
     rows: list[StoredExample] = []
     pending: list[StoredExample] = []
     for row in snapshot.examples():
-        complete = all(text in encoded for text in texts_of(row.known))
+        complete = all(text in encoded for text in texts_of(row.stored))
         (rows if complete or by_ngrams else pending).append(row)
-    examples = [row.known for row in rows]
+    examples = [row.stored for row in rows]
     # After a rollback some labels may exist only in a later release: they are not used.
     usable = head.link.usable([row.label for row in rows], head.labels)
     labels = head.label_shares(usable)
@@ -218,7 +218,7 @@ def gather(snapshot: Snapshot, space: Space) -> Rows:
         TrainingSet(blocks, head.bias, labels, vendor + differences, head.link),
         [_missing(real, example) for example in examples],
         pending,
-        [_missing(real, row.known) for row in pending],
+        [_missing(real, row.stored) for row in pending],
     )
 
 
@@ -253,10 +253,10 @@ def old_logits(snapshot: Snapshot, slot: OpenSlot) -> OldLogits:
     rows = [
         row
         for row in snapshot.examples()
-        if all(text in embeddings for text in texts_of(row.known))
+        if all(text in embeddings for text in texts_of(row.stored))
     ]
     head = slot.model.head
-    examples = [row.known for row in rows]
+    examples = [row.stored for row in rows]
     inputs, ngrams = head.inputs(examples, embeddings), head.words(examples, snapshot.ngrams)
     ids = [row.id for row in rows]
     logits = dict(zip(ids, slot.model.logits(inputs, ngrams), strict=True))

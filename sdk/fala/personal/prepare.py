@@ -155,7 +155,9 @@ def part_for(
     before = active.model.head
     continues = head.link.continues(before.link, head.labels, labels)
     if head.task != before.task or not continues:
-        raise BundleMismatchError(f"{bundle.path}: for {head.asks}; this device does {before.asks}")
+        raise BundleMismatchError(
+            f"{bundle.path}: for {head.described}; this device does {before.described}"
+        )
     added = [label for label in head.labels if label not in labels]
     with task.expecting(active):
         earlier = active.bundle.bridges()
@@ -264,7 +266,7 @@ def check(prepared: Prepared, run: Run) -> int:
         texts: list[str] = []
         if part.task.store.texts.kept:
             newest = model.rows.snapshot.examples()[-PROBES:]
-            texts = unique_texts(row.known for row in newest)
+            texts = unique_texts(row.stored for row in newest)
         if isinstance(backbone, ExternalEncoder):
             # The vendor's probes have passed; without a function it cannot encode texts.
             cannot_encode = not backbone.has_function and run.budget.forward_passes == 0

@@ -49,4 +49,4 @@ def move(before: Floats, after: Floats, link: Link = LABELS) -> float:
     """
     if not len(before):
         return 0.0
-    return float(np.abs(link.mean(after) - link.mean(before)).mean() / link.width)
+    return float(np.abs(link.mean(after) - link.mean(before)).mean() / (link.high - link.low))

@@ -32,7 +32,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.model.links import LABELS, Link, Tags
+from fala.model.links import LABELS, Link
 from fala.model.losses import Floats
 from fala.solver.design import Counted, DenseRows, GramRows, JointRows, Products, Rows
 from fala.solver.inverses import OverColumns, OverExamples, Solve, over_blocks
@@ -104,7 +104,7 @@ class Evidence:
 
     def separate(self) -> list[Evidence]:
         """The evidence of every tag; of labels that exclude one another all of it."""
-        if not isinstance(self.link, Tags):
+        if self.link.kind != "tags":
             return [self]
         return [
             replace(self, labels=labels[:, None], targets=targets[:, None], link=LABELS)

@@ -160,7 +160,7 @@ class StoredExample:
         return None if self.label is None else stored_tags(self.label)
 
     @property
-    def known(self) -> Example:
+    def stored(self) -> Example:
         """The example as stored: with names for texts where texts are not kept."""
         if self.example is None:
             raise DataError(f"the texts of example {self.id} are not kept")
