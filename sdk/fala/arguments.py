@@ -25,7 +25,7 @@ from fala.errors import (
 from fala.examples import MATCHING, Example, Match, check_examples, fault, items_of, listed
 from fala.files import path_of
 from fala.model.heads import Head
-from fala.model.links import Label, label_name
+from fala.model.links import Label, OneLabel, shown_label
 from fala.personal.budget import Budget, Progress
 from fala.personal.compare import Accept
 from fala.personal.prompts import Prompts
@@ -211,7 +211,7 @@ def labelled_of(
     if len(values) != len(checked):
         raise DataError(f"{counted(len(checked), 'example')}, but {counted(len(values), 'label')}")
     head.label_shares(values)
-    return checked, [head.link.as_stored(label) for label in values]
+    return checked, [head.link.as_stored(label, head.labels) for label in values]
 
 
 def candidates_of(values: Iterable[str], history: Iterable[str], task: str) -> list[Example]:
@@ -233,26 +233,24 @@ def candidates_of(values: Iterable[str], history: Iterable[str], task: str) -> l
     return check_examples(candidates, task)
 
 
-def label_to_rank(value: str | int | None, labels: Sequence[str], positive: str | None) -> int:
+def label_to_rank(value: OneLabel | None, head: Head, positive: str | None) -> int:
     """Position of the label whose probability ranks.
 
     Args:
         value: The app's argument; None takes ``positive``.
-        labels: The model's.
+        head: The model's head.
         positive: See ``Device.positive``; None where there is more than one logit.
 
     Raises:
-        DataError: It is not one of them, or is missing where there are more than two.
+        DataError: It is not one of the labels, or is missing where there are more than two.
     """
-    name = positive if value is None else label_name(value)
+    name = positive if value is None else head.label_of(value, "label")
     if name is None:
         raise DataError(
             "candidates are ranked by a label's probability: pass label=, one of "
-            f"{', '.join(labels)}"
+            f"{', '.join(head.labels)}"
         )
-    if name not in labels:
-        raise DataError(f"label is one of {', '.join(labels)}, not {name!r:.60}")
-    return labels.index(name)
+    return head.labels.index(name)
 
 
 def label_to_find(value: Label, head: Head) -> str | None:
@@ -261,10 +259,12 @@ def label_to_find(value: Label, head: Head) -> str | None:
     Raises:
         DataError: The model does not have it.
     """
-    stored = head.link.as_stored(value)
-    if stored is not None and head.link.usable([stored], head.labels) == [None]:
+    if value is None:
+        return None
+    stored = head.link.as_stored(value, head.labels)
+    if head.link.usable([stored], head.labels) == [None]:
         raise DataError(
-            f"label {shown(value)} is not of the model, which has "
+            f"the label {shown_label(value)} is not of the model, which has "
             f"{head.link.described(head.labels)}"
         )
     return stored

@@ -40,7 +40,7 @@ from fala.examples import Example, check_examples, texts_of
 from fala.files import path_of
 from fala.model.active import ActiveModel
 from fala.model.heads import PersonalModel
-from fala.model.links import Label, Tags
+from fala.model.links import Label, OneLabel, Tags
 from fala.personal.adapters import LoadedAdapters, load
 from fala.personal.budget import Budget, Progress
 from fala.personal.compare import Accept, compare_with_previous
@@ -112,7 +112,7 @@ class Device:
         path: str | os.PathLike[str],
         bundle: str | os.PathLike[str],
         *,
-        positive: str | int | None = None,
+        positive: OneLabel | None = None,
         trust: Trust | None = None,
         key: Key | None = None,
         keep_text: KeepText = "always",
@@ -454,7 +454,7 @@ class Device:
         *,
         history: Iterable[str] = (),
         top: int | None = None,
-        label: str | int | None = None,
+        label: OneLabel | None = None,
         adapter: str | None = None,
     ) -> list[tuple[str, float]]:
         """Order candidates by a label's probability, or a rating: news to show, films to offer.
@@ -484,7 +484,7 @@ class Device:
         examples = candidates_of(candidates, history, head.task)
         most = top_of(top)
         positive = head.labels[task.positive(head)] if len(head.bias) == 1 else None
-        column = label_to_rank(label, head.labels, positive)
+        column = label_to_rank(label, head, positive)
         if not examples:
             return []
         z = self._ask(examples, ActiveModel.logits, adapter)
@@ -508,9 +508,11 @@ class Device:
 
         Args:
             examples: n texts, or ``Match`` objects. A stored one gets the new label.
-            labels: n labels (names, or integers that spell them; of a rating numbers; of tags sets
-                of names), None for an example without one; None for all. Examples without a label
-                are kept for the next replacement.
+            labels: n labels, in any sequence: names, or what equals them (1, 1.0, NumPy's 1 and
+                True are the label ``"1"``); of a rating numbers; of tags sets of names. None or
+                NaN for an example without a new label, which keeps an earlier one (see
+                ``unlabel``); None for all. Examples without a label are kept for the next
+                replacement.
             adapter: The task of the examples; see ``predict``.
 
         Raises:
@@ -999,7 +1001,7 @@ class Device:
         path: str | os.PathLike[str],
         *,
         name: str | None = None,
-        positive: str | int | None = None,
+        positive: OneLabel | None = None,
         trust: Trust | None = None,
     ) -> str:
         """Load a further task: an adapter in the installed release's backbone, with its head.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,15 @@ from numpy.typing import NDArray
 from fala.errors import BundleFormatError, DataError, DimensionError, UsageError, counted, type_of
 from fala.examples import MATCHING, Example, Match, listed, texts_of
 from fala.model.lexical import Lexical
-from fala.model.links import LABELS, Label, Link, LogitColumns, label_name
+from fala.model.links import (
+    LABELS,
+    Label,
+    Link,
+    LogitColumns,
+    OneLabel,
+    label_name,
+    shown_label,
+)
 from fala.model.losses import check_arrays, softmax
 from fala.text.lexicon import CachedRows
 from fala.text.sparse_rows import SparseRows
@@ -207,7 +215,23 @@ class Head:
             of = self.link.described(self.labels)
             raise DataError(f"{what} is for labels that exclude one another, not for {of}")
 
-    def positive(self, label: str | int | None) -> str | None:
+    def label_of(self, value: OneLabel, what: str) -> str:
+        """The name of one of the labels; see ``label_name``.
+
+        Args:
+            value: An argument of the caller's.
+            what: Names it, for the error.
+
+        Raises:
+            DataError: It is not one of them.
+        """
+        if (name := label_name(value, self.labels)) not in self.labels:
+            raise DataError(
+                f"{what} is one of {', '.join(self.labels)}, not {shown_label(value)}"
+            )
+        return name
+
+    def positive(self, label: OneLabel | None) -> str | None:
         """The name of the label, of two, whose F1 a threshold is for; None stays None.
 
         Raises:
@@ -216,21 +240,22 @@ class Head:
         if label is None:
             return None
         self.check_exclusive("positive")
-        if (name := label_name(label)) not in self.labels:
-            raise DataError(f"positive is one of {', '.join(self.labels)}, not {name!r:.60}")
-        return name
+        return self.label_of(label, "positive")
 
     def position(self, positive: str | None) -> int:
         """Position of the label whose F1 thresholds are for; the last one if the head lacks it."""
         return self.labels.index(positive) if positive in self.labels else len(self.labels) - 1
 
-    def label_shares(self, labels: Sequence[Label]) -> NDArray[np.float64]:
-        """Labels as class shares, tags, or a rating's numbers, (n, C); NaN where a label is None.
+    def label_shares(self, labels: Iterable[Label]) -> NDArray[np.float64]:
+        """Labels as class shares, tags, or a rating's numbers, (n, C); NaN where there is none.
+
+        Args:
+            labels: n labels, in any sequence; None and NaN are no label.
 
         Raises:
             DataError: If a label is not one of the head's; names its position.
         """
-        return self.link.numbers(labels, self.labels)
+        return self.link.numbers(listed(labels, "labels"), self.labels)
 
 
 class PersonalModel:

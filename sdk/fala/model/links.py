@@ -1,11 +1,13 @@
 """The meaning of a head's logits: probabilities of labels or of tags, or values of a rating.
 
 All differences between the kinds of head are in their links: the mean of a logit, the loss of a
-label and its curvature, and the labels and predictions of an app.
+label and its curvature, and the labels and predictions of an app. ``label_name`` is the one rule by
+which an app's values are labels.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -25,8 +27,10 @@ from fala.model.losses import (
     probabilities,
 )
 
-#: A label of an app: a name, a number, or a set of tags; None is no label.
-Label = str | int | float | Collection[str | int] | None
+#: One label of an app: its name, or a number or boolean that equals it; see ``label_name``.
+OneLabel: TypeAlias = str | int | float | np.generic
+#: A label of an app: one label, a rating's number, or a set of tags; None and NaN are no label.
+Label: TypeAlias = OneLabel | Collection[OneLabel] | None
 #: The kinds of labels.
 LinkKind: TypeAlias = Literal["labels", "tags", "rating"]
 #: Columns of logits, one for each logit of a head.
@@ -35,7 +39,7 @@ LogitColumns: TypeAlias = "tuple[tuple[float, ...], ...]"
 PerTag: TypeAlias = float | tuple[float, ...]
 
 # Characters of a wrong label that an error may show: a longer one may be a text of the user.
-_LONGEST_SHOWN = 12
+_LONGEST_SHOWN = 14  # with its quotation marks
 #: The largest end of a rating's range: beyond it, float32 loses precision.
 LARGEST_RATING = 1e6
 #: The least and the largest noise of a rating, as shares of its range.
@@ -148,14 +152,14 @@ class Link(Protocol):
     # An app's labels
 
     def numbers(self, given: Sequence[Label], labels: Sequence[str]) -> Floats:
-        """Labels as numbers (n, C), NaN where a label is None.
+        """Labels as numbers (n, C), NaN where there is none.
 
         Raises:
             DataError: One is not the head's; names its position.
         """
 
-    def as_stored(self, label: Label) -> str | None:
-        """A label's text in a store."""
+    def as_stored(self, label: Label, labels: Sequence[str]) -> str | None:
+        """The text of one of the labels in a store; None for no label."""
 
     def usable(self, stored: Sequence[str | None], labels: Sequence[str]) -> Sequence[Label]:
         """Stored labels, with None for those that a head lacks."""
@@ -267,17 +271,17 @@ class Labels:
         index = {label: position for position, label in enumerate(labels)}
         shares = np.zeros((len(given), len(labels)))
         for position, label in enumerate(given):
-            if label is None:
+            if is_missing(label):
                 shares[position] = np.nan
-            elif (name := label_name(label)) not in index:
+            elif (name := label_name(label, labels)) not in index:
                 raise _wrong_label(label, position, f"one of {', '.join(labels)}")
             else:
                 shares[position, index[name]] = 1.0
         return shares[:, 1:] if len(labels) == 2 else shares
 
-    def as_stored(self, label: Label) -> str | None:
+    def as_stored(self, label: Label, labels: Sequence[str]) -> str | None:
         """See ``Link``."""
-        return None if label is None else label_name(label)
+        return None if is_missing(label) else label_name(label, labels)
 
     def usable(self, stored: Sequence[str | None], labels: Sequence[str]) -> Sequence[Label]:
         """See ``Link``."""
@@ -393,18 +397,20 @@ class Tags:
         index = {label: position for position, label in enumerate(labels)}
         shares = np.zeros((len(given), len(labels)))
         for position, label in enumerate(given):
-            if label is None:
+            if is_missing(label):
                 shares[position] = np.nan
                 continue
-            for name in tags_of(label, f" of example {position}"):
+            for name in tags_of(label, labels, f" of example {position}"):
                 if name not in index:
                     raise _wrong_label(name, position, f"one of {', '.join(labels)}")
                 shares[position, index[name]] = 1.0
         return shares
 
-    def as_stored(self, label: Label) -> str | None:
+    def as_stored(self, label: Label, labels: Sequence[str]) -> str | None:
         """See ``Link``: a JSON list, in order."""
-        return None if label is None else json.dumps(sorted(tags_of(label)), ensure_ascii=False)
+        if is_missing(label):
+            return None
+        return json.dumps(sorted(tags_of(label, labels)), ensure_ascii=False)
 
     def usable(self, stored: Sequence[str | None], labels: Sequence[str]) -> Sequence[Label]:
         """See ``Link``."""
@@ -546,7 +552,7 @@ class Rating:
         """See ``Link``."""
         values = np.full((len(given), 1), np.nan)
         for position, label in enumerate(given):
-            if label is None:
+            if is_missing(label):
                 continue
             value = number_of(label)
             if not self.low <= value <= self.high:
@@ -554,9 +560,9 @@ class Rating:
             values[position] = value
         return values
 
-    def as_stored(self, label: Label) -> str | None:
+    def as_stored(self, label: Label, labels: Sequence[str]) -> str | None:
         """See ``Link``: the shortest text of the number."""
-        return None if label is None else repr(number_of(label)).removesuffix(".0")
+        return None if is_missing(label) else repr(number_of(label)).removesuffix(".0")
 
     def usable(self, stored: Sequence[str | None], labels: Sequence[str]) -> Sequence[Label]:
         """See ``Link``."""
@@ -578,14 +584,49 @@ def rating_of(low: float, high: float) -> Rating:
         raise BundleFormatError("a rating's range is two numbers") from error
 
 
-def label_name(label: object) -> str:
-    """A label's name: the name itself, or an integer's digits."""
+def is_missing(label: object) -> bool:
+    """Whether a label is None, NaN, or pandas' NA: an example without one."""
+    if isinstance(label, float | np.floating):
+        return bool(np.isnan(label))
+    return label is None or type(label).__name__ == "NAType"
+
+
+def label_name(label: object, labels: Collection[str] = ()) -> str:
+    """The name of a label, by the one rule for the values of an app or a vendor.
+
+    A text is the label of exactly that name. A boolean is 1 or 0, and a whole number, of any type,
+    is the label of its digits: 1, 1.0, ``np.float32(1)`` and True are ``"1"``. If there is none of
+    that name, it is the only label that spells the value otherwise: ``"1.0"``, or ``"True"`` in
+    upper or lower case for True.
+
+    Args:
+        label: The label.
+        labels: All labels, to choose from; none if they are not known yet.
+    """
+    if isinstance(label, str):
+        return str.__str__(label)  # exactly, of an enumeration's member, too
     try:
-        return str(label)
+        integer = integer_of(label)
+        if integer is None:
+            return str(label)
+        name = str(integer)
     except ValueError:  # an integer of thousands of digits
         return "a number of thousands of digits"
     except Exception:  # an object without a string form is no label
         return shown(label)
+    if name not in labels:
+        word = str(bool(label)).lower() if isinstance(label, bool | np.bool_) else None
+        others = [each for each in labels if each == f"{name}.0" or each.lower() == word]
+        return others[0] if len(others) == 1 else name
+    return name
+
+
+def integer_of(label: object) -> int | None:
+    """The integer that a number or a boolean equals; None if it equals none, or is a text."""
+    if isinstance(label, int | np.integer | np.bool_):
+        return int(label)
+    value = math.nan if isinstance(label, str) else number_of(label)
+    return int(value) if value.is_integer() else None
 
 
 def stored_tags(label: str) -> frozenset[str] | None:
@@ -599,26 +640,31 @@ def stored_tags(label: str) -> frozenset[str] | None:
     return frozenset(tags)
 
 
-def tags_of(label: object, where: str = "") -> frozenset[str]:
+def tags_of(label: object, tags: Collection[str] = (), where: str = "") -> frozenset[str]:
     """The names of a set of tags.
 
     Args:
         label: The set, or another collection.
+        tags: All tags, to choose from; see ``label_name``.
         where: Names the example, for the error.
 
     Raises:
         DataError: It is no set; nor are a text's characters, or a mapping's keys.
     """
     if isinstance(label, Collection) and not isinstance(label, str | bytes | Mapping):
-        return frozenset(label_name(tag) for tag in label)
+        with contextlib.suppress(TypeError):  # an array without dimensions is not iterable
+            return frozenset(label_name(tag, tags) for tag in label)
     raise DataError(
         f"a label is a set of tags, as {{'a', 'b'}}, or None; that{where} is {type_of(label)}"
     )
 
 
 def number_of(label: object) -> float:
-    """The number of a rating; NaN if it is none."""
-    if isinstance(label, bool | np.bool_) or not isinstance(label, str | SupportsFloat):
+    """The number of a rating, or of a text that spells one; NaN if it is none.
+
+    True is 1, as everywhere in Python. An array is no number, even if it has only one.
+    """
+    if isinstance(label, bytes | np.ndarray) or not isinstance(label, str | SupportsFloat):
         return math.nan
     try:
         return float(label)
@@ -626,10 +672,16 @@ def number_of(label: object) -> float:
         return math.nan
 
 
+def shown_label(label: object) -> str:
+    """A label for an error; only its length if it may be a text of the user."""
+    text = shown(label.item() if isinstance(label, np.generic) else label)
+    if len(text) <= _LONGEST_SHOWN:
+        return text
+    return f"a text of {len(label)} characters" if isinstance(label, str) else type_of(label)
+
+
 def _wrong_label(label: object, position: int, expected: str) -> DataError:
-    name = label_name(label)
-    value = repr(name) if len(name) <= _LONGEST_SHOWN else f"of {len(name)} characters"
-    return DataError(f"label {value} of example {position} is not {expected}")
+    return DataError(f"the label of example {position} is {shown_label(label)}, not {expected}")
 
 
 def ranks(values: Floats) -> Floats:

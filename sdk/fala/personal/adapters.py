@@ -11,6 +11,7 @@ from fala.bundle.signature import Trust
 from fala.errors import DataError, MissingAdapterError, UnknownAdapterError, safe_line
 from fala.model.active import ActiveModel
 from fala.model.heads import Head
+from fala.model.links import OneLabel
 from fala.personal.prepare import Part, part_for
 from fala.report import AdapterInfo
 from fala.slots.bundles import open_adapter
@@ -79,7 +80,7 @@ def load(
     folder: Folder,
     path: Path,
     name: str | None,
-    positive: str | int | None,
+    positive: OneLabel | None,
     trust: Trust | None,
 ) -> Task:
     """Load an adapter beside the active release; see ``Device.load_adapter``.

@@ -10,6 +10,7 @@ from fala.backbones.external import Encoders
 from fala.bundle.signature import Trust
 from fala.errors import BundleError, DeviceError
 from fala.files import device_errors, keep_private
+from fala.model.links import OneLabel
 from fala.slots.bundles import BUNDLES, install, open_release, vendor_record
 from fala.slots.erasing import finish_erasing, tidy
 from fala.slots.folder import Folder
@@ -28,7 +29,7 @@ def create(
     path: Path,
     bundle: Path,
     *,
-    positive: str | int | None,
+    positive: OneLabel | None,
     trust: Trust | None,
     codec: Codec,
     names: TextNames,

@@ -52,7 +52,7 @@ def annotated(rows: Sequence[Row], head: Head) -> tuple[list[Row], list[Example]
     """
     used = [row for row in rows if row.user is not None]
     for row in used:
-        if head.link.usable([head.link.as_stored(row.label)], head.labels) == [None]:
+        if head.link.usable([head.link.as_stored(row.label, head.labels)], head.labels) == [None]:
             raise RowError(
                 row.line, f"label {row.label!r} does not fit the head's {head.described}"
             )
