@@ -237,20 +237,23 @@ def label_to_rank(value: OneLabel | None, head: Head, positive: str | None) -> i
     """Position of the label whose probability ranks.
 
     Args:
-        value: The app's argument; None takes ``positive``.
+        value: The app's argument; None takes ``positive``, or the only label.
         head: The model's head.
-        positive: See ``Device.positive``; None where there is more than one logit.
+        positive: See ``Device.positive``.
 
     Raises:
-        DataError: It is not one of the labels, or is missing where there are more than two.
+        DataError: It is not one of the labels, or is missing where none is positive.
     """
-    name = positive if value is None else head.label_of(value, "label")
-    if name is None:
+    if value is not None:
+        positive = head.label_of(value, "label")
+    elif len(head.labels) == 1:  # a rating, or one tag
+        (positive,) = head.labels
+    if positive is None:
         raise DataError(
             "candidates are ranked by a label's probability: pass label=, one of "
             f"{', '.join(head.labels)}"
         )
-    return head.labels.index(name)
+    return head.labels.index(positive)
 
 
 def label_to_find(value: Label, head: Head) -> str | None:

@@ -40,7 +40,7 @@ from fala.examples import Example, check_examples, texts_of
 from fala.files import path_of
 from fala.model.active import ActiveModel
 from fala.model.heads import PersonalModel
-from fala.model.links import Label, OneLabel, Tags
+from fala.model.links import Label, OneLabel
 from fala.personal.adapters import LoadedAdapters, load
 from fala.personal.budget import Budget, Progress
 from fala.personal.compare import Accept, compare_with_previous
@@ -125,8 +125,9 @@ class Device:
         Args:
             path: A folder that does not exist, is empty, or was never finished.
             bundle: The release's file; it is copied.
-            positive: Of two labels, the one for whose F1 ``predict`` chooses its threshold; None
-                takes the release's second.
+            positive: The label that ``rank`` orders by; of two labels also the one for whose F1
+                ``predict`` chooses its threshold. None takes the release's second of two; of more,
+                ``rank`` then needs ``label=``.
             trust: The vendor's key, which must have signed the release; see ``replace``.
             key: Returns 32 bytes. Texts, labels, embeddings, logits and weights are encrypted on
                 the disk under them (see ``fala.store.encryption``). The app keeps them in the
@@ -355,14 +356,18 @@ class Device:
         return self.model.head.labels
 
     @property
-    def positive(self) -> str:
-        """Of two labels, the one whose F1 the threshold of ``predict`` maximizes.
+    def positive(self) -> str | None:
+        """The label that ``rank`` orders by; of two, whose F1 the threshold maximizes.
+
+        It is that of ``create(positive=)``, also after replacements and rollbacks. None where there
+        are three labels or more, and none was chosen.
 
         Raises:
             DataError: There are tags, or a rating.
         """
-        self.model.head.check_exclusive("positive")
-        return self.labels[Task(self._folder).positive()]
+        head = self.model.head
+        head.check_exclusive("positive")
+        return Task(self._folder).positive(head)
 
     @property
     def model(self) -> PersonalModel:
@@ -370,19 +375,20 @@ class Device:
         return Task(self._folder).active.model
 
     @property
-    def threshold(self) -> float:
-        """The logit above which ``predict`` decides for the second of two labels.
+    def thresholds(self) -> Mapping[str, float]:
+        """The logits above which ``predict`` decides for a label, by label.
+
+        A head's logit of two labels is the second's, so that there is one threshold, the second
+        label's, whichever is ``positive``. Every tag has one. Three labels or more have none: the
+        most probable label is predicted.
 
         Raises:
-            UsageError: There are tags, which have one each, or a rating, which has none.
-        """
-        if isinstance(self.model.head.link, Tags):
-            raise UsageError("tags have a threshold each: Device.thresholds")
-        return [*self.thresholds.values()][-1]
+            UsageError: There is a rating, which has none.
 
-    @property
-    def thresholds(self) -> dict[str, float]:
-        """The logit above which ``predict`` decides for each tag; of two labels for the second."""
+        Examples:
+            >>> list(device.thresholds)
+            ['1']
+        """
         return Task(self._folder).active.active_model.thresholds()
 
     @property
@@ -463,7 +469,7 @@ class Device:
             candidates: n texts, or ``Item`` objects.
             history: For a matcher, what the user opened, oldest first.
             top: How many to return, at most; None returns all.
-            label: The label or tag whose probability ranks; None takes ``positive``, of two labels.
+            label: The label or tag whose probability ranks; None takes ``positive``.
             adapter: See ``predict``.
 
         Returns:
@@ -471,7 +477,8 @@ class Device:
             given.
 
         Raises:
-            DataError: A candidate is not a text, or ``top`` or ``label`` is invalid.
+            DataError: A candidate is not a text, ``top`` or ``label`` is invalid, or ``label`` is
+                missing where no label is positive.
             UnknownAdapterError: No adapter of this name is loaded.
 
         Examples:
@@ -483,8 +490,7 @@ class Device:
         head = task.active.model.head
         examples = candidates_of(candidates, history, head.task)
         most = top_of(top)
-        positive = head.labels[task.positive(head)] if len(head.bias) == 1 else None
-        column = label_to_rank(label, head, positive)
+        column = label_to_rank(label, head, task.positive(head))
         if not examples:
             return []
         z = self._ask(examples, ActiveModel.logits, adapter)

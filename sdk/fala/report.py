@@ -9,7 +9,6 @@ from html import escape
 from typing import Any
 
 from fala.errors import be, counted
-from fala.model.links import PerTag
 from fala.solver.judge import MIN_LABELLED, Decision
 from fala.solver.newton import Work
 
@@ -72,7 +71,7 @@ class InstantReport(_InNotebooks):
         decision: See ``Report``.
         reason: Why, in words.
         losses: See ``Report``.
-        threshold: See ``Report``.
+        thresholds: See ``Report``.
         seconds: Wall time from reading the store to the checked model.
         counts: The detailed costs.
     """
@@ -80,7 +79,7 @@ class InstantReport(_InNotebooks):
     decision: Decision
     reason: str
     losses: Mapping[str, float]
-    threshold: PerTag
+    thresholds: Mapping[str, float]
     seconds: float
     counts: Counts
 
@@ -154,8 +153,7 @@ class Report(_InNotebooks):
         comparison: The new model and the one before the replacement, on the same examples; None
             where there is none to compare with.
         bridged: Examples whose input was estimated over a bridge, in the first model.
-        threshold: Logit above which ``Device.predict`` decides for the second of two labels; of
-            tags one each.
+        thresholds: See ``Device.thresholds``; empty of a rating.
         scores: Of ratings, ``"rmse"`` and ``"rank_correlation"`` (Spearman's) of the active model
             on the user's labels, each left out; empty of labels.
         stopped: Why no more texts were encoded.
@@ -179,7 +177,7 @@ class Report(_InNotebooks):
     losses: Mapping[str, float] = field(default_factory=dict)
     comparison: Comparison | None = None
     bridged: int = 0
-    threshold: PerTag = 0.0
+    thresholds: Mapping[str, float] = field(default_factory=dict)
     scores: Mapping[str, float] = field(default_factory=dict)
     stopped: str = ""
     seconds: Mapping[str, float] = field(default_factory=dict)
@@ -392,9 +390,8 @@ class AdapterInfo:
         name: The adapter's name.
         task: ``"classification"`` or ``"matching"``.
         labels: The labels' names, in the order of the probabilities.
-        positive: Of two labels, the one whose F1 the threshold of ``predict`` maximizes.
-        threshold: The logit above which ``predict`` decides for the second of two labels; of tags
-            one each.
+        positive: See ``Device.positive``; None of tags and of a rating.
+        thresholds: See ``Device.thresholds``; empty of a rating.
         examples: How many examples the task has.
         labelled: How many of them have a label.
         is_vendor: Whether the vendor's model is active.
@@ -403,8 +400,8 @@ class AdapterInfo:
     name: str
     task: str
     labels: tuple[str, ...]
-    positive: str
-    threshold: PerTag
+    positive: str | None
+    thresholds: Mapping[str, float]
     examples: int
     labelled: int
     is_vendor: bool

@@ -217,9 +217,8 @@ def test_other_labels_are_rejected(device, label, words):
 def test_ratings_have_no_probabilities_and_thresholds(device):
     with pytest.raises(UsageError, match="predict returns its values"):
         device.predict_proba(PROBES)
-    for attribute in ("threshold", "thresholds"):
-        with pytest.raises(UsageError, match="a rating has no threshold"):
-            getattr(device, attribute)
+    with pytest.raises(UsageError, match="a rating has no threshold"):
+        device.thresholds  # noqa: B018
     with pytest.raises(DataError, match="not for the rating"):
         device.positive  # noqa: B018
 

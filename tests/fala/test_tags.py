@@ -15,7 +15,6 @@ from fala import (
     BundleMismatchError,
     DataError,
     Device,
-    UsageError,
 )
 from fala.bundle.reading import Bundle
 from fala.bundle.writing import add_prior, write_external, write_release
@@ -157,8 +156,6 @@ def test_sets_are_decided_by_a_threshold_per_tag(device):
     assert decided == [frozenset(np.array(TAGS)[row]) for row in p > cut]
     right = np.mean(tagged.shares_of(decided) == tagged.shares_of(TRUTH))
     assert right > 0.75
-    with pytest.raises(UsageError, match=r"Device\.thresholds"):
-        device.threshold  # noqa: B018
     with pytest.raises(DataError, match="positive is for labels that exclude"):
         device.positive  # noqa: B018
 
@@ -172,7 +169,7 @@ def test_a_replacement_carries_over_the_tags(tmp_path, device, releases):
     assert report.comparison.vendor > report.comparison.carried
     assert report.comparison.measure == "cross-entropy, summed over the tags,"
     assert report.counts.agreement > 0.5
-    assert len(report.threshold) == 3
+    assert report.thresholds.keys() == set(device.labels)
     assert json.dumps(report.to_dict())
     assert loss(device) < 0.9 * of_vendor
     device.refine(Budget(400))

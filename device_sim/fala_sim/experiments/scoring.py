@@ -70,7 +70,7 @@ def outcome(
     expected = own_threshold(logits, exclusive=situation.exclusive)
     content["own_threshold"] = _figures(situation, expected)
     if isinstance(scores, Replaced):
-        decided = logits - np.asarray(scores.report.threshold)
+        decided = logits - np.array([*scores.report.thresholds.values()] or 0.0)
         flips = _flips(situation, decided, words=True)
         content["decided"] = _figures(situation, decided) | {"flips": flips}
     return content

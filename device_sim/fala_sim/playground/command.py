@@ -284,11 +284,10 @@ def _replace_on_device(options: Options, path: Path) -> None:
         except KeyboardInterrupt:
             click.echo(_interrupted(device, path, changed=device.model is not previous), err=True)
             raise
-        labels = device.labels
     if options.as_json:
         click.echo(json.dumps(report.to_dict(), allow_nan=False))
     else:
-        click.echo(tables.summary(report, labels))
+        click.echo(tables.summary(report))
 
 
 def _interrupted(device: Device, path: Path, *, changed: bool) -> str:

@@ -244,7 +244,7 @@ def _costs(reports: Sequence[Report]) -> dict[str, Any]:
         "reason": last.reason,
         "worse": reports[-1].worse,
         "stopped": last.stopped,
-        "threshold": last.threshold,
+        "thresholds": dict(last.thresholds),
         "instant": None if first.instant is None else asdict(first.instant),
         "seconds": seconds,
     }

@@ -226,19 +226,21 @@ class Head:
             DataError: It is not one of them.
         """
         if (name := label_name(value, self.labels)) not in self.labels:
-            raise DataError(
-                f"{what} is one of {', '.join(self.labels)}, not {shown_label(value)}"
-            )
+            raise DataError(f"{what} is one of {', '.join(self.labels)}, not {shown_label(value)}")
         return name
 
     def positive(self, label: OneLabel | None) -> str | None:
-        """The name of the label, of two, whose F1 a threshold is for; None stays None.
+        """The name of the label that a ranking, and of two labels the threshold, is about.
+
+        Args:
+            label: The app's choice; None takes the second of two labels, and none of others.
 
         Raises:
-            DataError: It is not one of them.
+            DataError: It is not one of the labels, or they do not exclude one another.
         """
         if label is None:
-            return None
+            of_two = self.link.kind == "labels" and len(self.labels) == 2
+            return self.labels[1] if of_two else None
         self.check_exclusive("positive")
         return self.label_of(label, "positive")
 

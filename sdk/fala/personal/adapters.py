@@ -89,7 +89,7 @@ def load(
         folder: The device's folder.
         path: The adapter's file.
         name: The task's name; None takes the bundle's own.
-        positive: The label, of two, whose F1 thresholds are for.
+        positive: See ``Device.load_adapter``.
         trust: See ``Device.replace``.
     """
     bundle, head = open_adapter(path, hold=True, trust=trust)
@@ -99,7 +99,7 @@ def load(
             f"{bundle.path}: its name {safe_line(name, 80)} is not made of a-z, 0-9, - and _; "
             "pass another with name="
         )
-    label = head.positive(positive)
+    label = None if positive is None else head.positive(positive)
     active = Task(folder).active
     backbone = adapted_backbone(bundle, active.bundle, active.active_model.backbone)
     texts = folder.store.texts.newest(PROBES)
@@ -125,8 +125,9 @@ class LoadedAdapters(Mapping[str, AdapterInfo]):
         active, (count, labelled) = task.active, task.store.examples.counts()
         head = active.model.head
         return AdapterInfo(
-            name, head.task, head.labels, head.labels[task.positive()],
-            active.active_model.threshold, count, labelled, active.model.is_vendor,
+            name, head.task, head.labels, task.positive(head),
+            head.link.thresholds(head.labels, active.active_model.threshold), count, labelled,
+            active.model.is_vendor,
         )  # fmt: skip
 
     def __iter__(self) -> Iterator[str]:

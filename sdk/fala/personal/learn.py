@@ -154,7 +154,7 @@ class Learner:
                 if count and not self.fit().fitted:
                     # No personal evidence is left.
                     head = task.active.model.head
-                    threshold = public_threshold(head.link, task.positive(head))
+                    threshold = public_threshold(head.link, head.position(task.positive(head)))
                     vendor = Change(head.vendor_model(), threshold)
                     task.commit(task.active, vendor)
                 if count:

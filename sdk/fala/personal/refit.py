@@ -53,6 +53,12 @@ class Refit:
         """The scale of each block's Gaussian; none where nothing was fitted."""
         return () if self.fit is None else self.fit.scales
 
+    @property
+    def thresholds(self) -> dict[str, float]:
+        """The thresholds of ``model`` by label; see ``Link.thresholds``."""
+        head = self.model.head
+        return head.link.thresholds(head.labels, self.verdict.threshold)
+
     def change(self, embeddings: Mapping[str, Vectors]) -> Change:
         """The change to commit, with embeddings to store with it, by text."""
         record = self.record(self.rows.snapshot.data)

@@ -46,7 +46,7 @@ def _replaced(old: str, new: str, replaced: Replaced, run: Run) -> Report:
     if part.instant and not part.static and not prepared.encoded:
         verdict = first.verdict
         instant = InstantReport(
-            verdict.decision, verdict.reason, verdict.losses, verdict.threshold, prepared.seconds,
+            verdict.decision, verdict.reason, verdict.losses, first.thresholds, prepared.seconds,
             Counts(measure=verdict.measure, scales=first.scales, fits=_works([first.fit])),
         )  # fmt: skip
     counts = Counts(
@@ -86,9 +86,11 @@ def refined_report(
         comparison=comparison, stopped=refined.stopped,
     )  # fmt: skip
     if last.fit is None:
+        head = active.model.head
         report = replace(
             report, decision="vendor" if active.model.is_vendor else "personal",
-            reason="nothing was fitted", threshold=active.active_model.threshold,
+            reason="nothing was fitted",
+            thresholds=head.link.thresholds(head.labels, active.active_model.threshold),
         )  # fmt: skip
     return _prompted(report, prompted)
 
@@ -132,7 +134,7 @@ def _with_model(report: Report, model: Refit) -> Report:
     verdict = model.verdict
     return replace(
         report, decision=verdict.decision, reason=verdict.reason, losses=verdict.losses,
-        threshold=verdict.threshold, scores=verdict.scores,
+        thresholds=model.thresholds, scores=verdict.scores,
         counts=replace(report.counts, scales=model.scales, measure=verdict.measure),
     )  # fmt: skip
 

@@ -134,7 +134,7 @@ def load_adapter(
         bundle: The adapter's.
         head: Its head.
         name: The task's name.
-        positive: The label, of two, whose F1 thresholds are for; None takes the second.
+        positive: See ``Task.positive``; None keeps an earlier choice for a task of this name.
 
     Raises:
         DataError: There is one of this name already.
@@ -153,10 +153,11 @@ def load_adapter(
                 )
             slot = slots_of(name)[0]
             installed = install(bundle, folder.path)
-            task.store.slots.put(vendor_record(slot, installed, head, positive))
+            label = task.positive(head) if positive is None else positive
+            task.store.slots.put(vendor_record(slot, installed, head, label))
             task.store.slots.activate(slot, None)
-            if positive is not None:
-                task.store.slots.set_positive(positive)
+            if label is not None:
+                task.store.slots.set_positive(label)
             folder.trials.confirm()
     finally:
         _sweep(folder)

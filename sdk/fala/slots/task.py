@@ -82,14 +82,14 @@ class Task:
             _log.warning("the previous slot cannot be used: %s", error)
             return None
 
-    def positive(self, head: Head | None = None) -> int:
-        """Position of the label, of two, whose F1 thresholds are for.
+    def positive(self, head: Head) -> str | None:
+        """The label that a ranking, and of two labels the threshold, is about; None without one.
 
         Args:
-            head: Whose labels; None takes the active model's.
+            head: The labels'.
         """
-        head = self.active.model.head if head is None else head
-        return head.position(self.store.slots.positive())
+        stored = self.store.slots.positive()
+        return stored if stored in head.labels else head.positive(None)
 
     def ready(self, examples: Sequence[Example] = ()) -> OpenSlot:
         """The active slot; one on trial is probed first, with a fall back to the previous one.

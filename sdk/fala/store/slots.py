@@ -285,12 +285,12 @@ class Slots:
     # What belongs to the task
 
     def positive(self) -> str | None:
-        """The label, of two, whose F1 thresholds are for; None is the release's second."""
+        """The label that the task's rankings and thresholds are about; None without one."""
         with self._db.rows("its settings are damaged"):
             return optional_text(self._task("positive")[0])
 
     def set_positive(self, label: str) -> None:
-        """Write the label whose F1 thresholds are for. In a transaction."""
+        """Write the label that rankings and thresholds are about. In a transaction."""
         self._set_task(positive=label)
 
     def tried_prompts(self) -> tuple[str, int] | None:

@@ -17,6 +17,7 @@ from adapter_releases import (
     equal,
     labels_of,
     learned_device,
+    write_adapter_for,
 )
 from bundles import repacked, write_word_vector_release
 from devices import sql
@@ -227,6 +228,31 @@ def test_a_task_forgets_as_if_it_never_learned(folder, device, releases, tmp_pat
     np.testing.assert_allclose(device.predict_proba(PROBES, adapter="one"), expected, atol=1e-6)
     device.forget(where=lambda row: True, adapter="one")
     assert device.adapters["one"].is_vendor
+
+
+@pytest.mark.parametrize(("chosen", "positive"), [(None, None), ("b", "b"), ("a", "a")])
+def test_a_task_of_three_labels_ranks_by_its_positive_one(tmp_path, releases, chosen, positive):
+    names, paths = ("a", "b", "c"), {}
+    for age in ("old", "new"):
+        paths[age] = tmp_path / f"{age}.fala"
+        write_adapter_for(paths[age], Bundle.open(releases[age]), "kinds", labels=names)
+    with Device.create(tmp_path / "device", releases["old"]) as device:
+        device.load_adapter(paths["old"], positive=chosen)
+        for change in (
+            lambda: device.learn(TEXTS[:3], names, adapter="kinds"),
+            lambda: device.replace(releases["new"], adapters=[paths["new"]]),
+            lambda: device.rollback(),
+        ):
+            change()
+            assert device.adapters["kinds"].positive == positive
+            assert device.adapters["kinds"].thresholds == {}
+            if positive is None:
+                with pytest.raises(DataError, match="pass label="):
+                    device.rank(PROBES, adapter="kinds")
+            else:
+                ranked = device.rank(PROBES, adapter="kinds")
+                assert ranked == device.rank(PROBES, label=positive, adapter="kinds")
+        assert device.positive == "1"
 
 
 def test_deleting_a_task_deletes_its_data(folder, releases):

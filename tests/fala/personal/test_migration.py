@@ -92,7 +92,7 @@ def close(first, second):
 
 
 def test_a_store_of_the_first_version_is_migrated(device, path, releases):
-    before, threshold = state(device)[:3], device.threshold
+    before, threshold = state(device)[:3], device.thresholds["1"]
     assert threshold != 0
     device.close()
     earlier_version(path, 1)
@@ -100,7 +100,7 @@ def test_a_store_of_the_first_version_is_migrated(device, path, releases):
     with Device.open(path) as device:
         first = state(device)
         assert close(first[:3], before)
-        assert device.threshold == 0
+        assert device.thresholds["1"] == 0
     with Device.open(path) as device:
         assert same(state(device), first)
         assert [row.added for row in device.examples()] == [None] * 90
@@ -110,7 +110,7 @@ def test_a_store_of_the_first_version_is_migrated(device, path, releases):
         device.rollback()
         assert same(state(device), first)
         device.learn([])
-        assert device.threshold == pytest.approx(threshold, abs=1e-4)
+        assert device.thresholds["1"] == pytest.approx(threshold, abs=1e-4)
 
 
 @pytest.mark.parametrize("version", [2, 3])
