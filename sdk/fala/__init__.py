@@ -52,6 +52,7 @@ from fala.report import (
     Preview,
     PromptReport,
     Report,
+    Stopped,
 )
 from fala.slots.repair import RepairReport
 from fala.store.records import StoredExample
@@ -104,6 +105,7 @@ __all__ = [
     "Report",
     "RolledBackError",
     "SlowDownloadError",
+    "Stopped",
     "StoredExample",
     "UnknownAdapterError",
     "UntrustedUpdateError",

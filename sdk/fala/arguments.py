@@ -25,7 +25,7 @@ from fala.errors import (
 from fala.examples import MATCHING, Example, Match, check_examples, fault, items_of, listed
 from fala.files import path_of
 from fala.model.heads import Head
-from fala.model.links import Label, OneLabel, shown_label
+from fala.model.labels import Label, OneLabel, shown_label
 from fala.personal.budget import Budget, Progress
 from fala.personal.compare import Accept
 from fala.personal.prompts import Prompts

@@ -40,7 +40,7 @@ from fala.examples import Example, check_examples, texts_of
 from fala.files import path_of
 from fala.model.active import ActiveModel
 from fala.model.heads import PersonalModel
-from fala.model.links import Label, OneLabel
+from fala.model.labels import Label, OneLabel
 from fala.personal.adapters import LoadedAdapters, load
 from fala.personal.budget import Budget, Progress
 from fala.personal.compare import Accept, compare_with_previous
@@ -626,9 +626,8 @@ class Device:
                 given; nothing is deleted then.
 
         Examples:
-            >>> deleted = device.forget(where=lambda row: "clown" in row.example)
-            >>> print(deleted, deleted.overwritten)
-            1 True
+            >>> device.forget(where=lambda row: "clown" in row.example)
+            Forgotten(count=1, overwritten=True)
         """
         learner = self._learner(adapter)
         chosen = ids_where(ids, where, lambda: self.examples(adapter=adapter))

@@ -12,6 +12,7 @@ from devices import live, loss, same, sql, state, vendor_of
 from fala.device import Device
 from fala.errors import DataError, DeviceError
 from fala.personal.budget import Budget
+from fala.report import Stopped
 from fala.store.texts import NOT_KEPT
 
 pytestmark = pytest.mark.slow
@@ -103,7 +104,7 @@ def test_a_replacement_without_a_bridge_reports_missing_texts(tmp_path, unbridge
         assert (report.decision, preview.decision) == ("vendor", "vendor")
         assert report.forward_passes == preview.forward_passes == 0
         assert NOT_KEPT in report.sentence and "a bridge" in report.sentence
-        assert report.waiting == len(TEXTS) and report.stopped == NOT_KEPT
+        assert report.waiting == len(TEXTS) and report.stopped is Stopped.NOT_KEPT
         assert same([device.predict_proba(PROBES)], [vendor_of(unbridged["mid"])])
         refined = device.refine(Budget(50))
         assert refined.forward_passes == 0 and NOT_KEPT in refined.sentence
@@ -154,8 +155,8 @@ def test_examples_have_no_text(silent, labels):
     opposite = "1" if labels[0] == "0" else "0"
     silent.learn(TEXTS[:1], [opposite])
     assert [row.label for row in silent.examples()] == [opposite, *labels[1:]]
-    assert silent.forget([1, 2, 3]) == 3
-    assert silent.forget(where=lambda row: row.label == "1" or row.example is not None)
+    assert silent.forget([1, 2, 3]).count == 3
+    assert silent.forget(where=lambda row: row.label == "1" or row.example is not None).count
     assert {row.label for row in silent.examples()} == {"0"}
     target = io.StringIO()
     with pytest.raises(DataError, match="no text to write"):

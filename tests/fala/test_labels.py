@@ -1,4 +1,4 @@
-"""What equals a label is that label, everywhere; see ``fala.model.links.label_name``."""
+"""What equals a label is that label, everywhere; see ``fala.model.labels``."""
 
 import enum
 

@@ -18,6 +18,7 @@ from fala.device import Device
 from fala.errors import DeviceChangedError, DeviceError
 from fala.personal.budget import Budget
 from fala.personal.refit import refit
+from fala.report import Stopped
 from fala.testing import PowerCuts
 
 
@@ -43,7 +44,7 @@ def test_a_rollback_ends_a_running_refinement(device, path, releases, other, sta
     report = device.refine(Budget(75), progress=progress)
     # The running batch is kept; no further batch begins.
     passes = 25 if stage == "forward" else 50
-    assert (report.stopped, report.forward_passes) == ("another model is active now", passes)
+    assert (report.stopped, report.forward_passes) == (Stopped.MODEL_CHANGED, passes)
     assert device.backbone == other.backbone == "old"
     assert same(state(device), old) and same(state(other), old)
     # Computed embeddings are kept; the refinement resumes there.

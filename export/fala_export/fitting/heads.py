@@ -25,21 +25,9 @@ from fala.examples import (
     unique_texts,
 )
 from fala.model.heads import Head, Vectors, example_inputs
+from fala.model.labels import Label, OneLabel, integer_of, is_missing, label_name, tags_of
 from fala.model.lexical import Lexical
-from fala.model.links import (
-    LABELS,
-    LEAST_NOISE,
-    TAGS,
-    Label,
-    Link,
-    OneLabel,
-    Rating,
-    integer_of,
-    is_missing,
-    label_name,
-    rating_of,
-    tags_of,
-)
+from fala.model.links import LABELS, LEAST_NOISE, TAGS, Link, Rating, rating_of
 from fala.model.losses import Floats, check_arrays
 from fala.solver.design import DenseRows, Rows
 from fala.solver.inverses import over_blocks

@@ -8,7 +8,7 @@ once before any forward pass, and once after the budget.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,7 +17,7 @@ import numpy as np
 from fala import Budget, Device, Example, Report
 from fala.files import temporary_folder
 from fala.model.heads import Head, PersonalModel, Vectors
-from fala.model.links import Label
+from fala.model.labels import Label
 from fala.model.losses import Floats, label_probabilities
 from fala.solver.judge import f1_threshold
 from fala.text.sparse_rows import SparseRows
@@ -243,9 +243,9 @@ def _costs(reports: Sequence[Report]) -> dict[str, Any]:
         "decision": last.decision,
         "reason": last.reason,
         "worse": reports[-1].worse,
-        "stopped": last.stopped,
+        "stopped": None if last.stopped is None else last.stopped.value,
         "thresholds": dict(last.thresholds),
-        "instant": None if first.instant is None else asdict(first.instant),
+        "instant": None if first.instant is None else first.instant.to_dict(),
         "seconds": seconds,
     }
 

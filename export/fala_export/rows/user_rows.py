@@ -37,7 +37,8 @@ from typing import Literal, TypeAlias, cast, get_args
 from fala.bundle.format import MAX_LABELS
 from fala.errors import DataError
 from fala.examples import Example, Match, Pair, fault
-from fala.model.links import LABELS, Link, number_of
+from fala.model.labels import number_of
+from fala.model.links import LABELS, Link
 from fala_export.errors import RowError
 
 Task: TypeAlias = Literal["classification", "matching"]

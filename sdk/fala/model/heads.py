@@ -10,16 +10,9 @@ from numpy.typing import NDArray
 
 from fala.errors import BundleFormatError, DataError, DimensionError, UsageError, counted, type_of
 from fala.examples import MATCHING, Example, Match, listed, texts_of
+from fala.model.labels import Label, OneLabel, label_name, shown_label
 from fala.model.lexical import Lexical
-from fala.model.links import (
-    LABELS,
-    Label,
-    Link,
-    LogitColumns,
-    OneLabel,
-    label_name,
-    shown_label,
-)
+from fala.model.links import LABELS, Link, LogitColumns
 from fala.model.losses import check_arrays, softmax
 from fala.text.lexicon import CachedRows
 from fala.text.sparse_rows import SparseRows

@@ -11,7 +11,7 @@ from fala.bundle.signature import Trust
 from fala.errors import DataError, MissingAdapterError, UnknownAdapterError, safe_line
 from fala.model.active import ActiveModel
 from fala.model.heads import Head
-from fala.model.links import OneLabel
+from fala.model.labels import OneLabel
 from fala.personal.prepare import Part, part_for
 from fala.report import AdapterInfo
 from fala.slots.bundles import open_adapter

@@ -159,7 +159,7 @@ class Learner:
                     task.commit(task.active, vendor)
                 if count:
                     drop_copies(task.folder.path)
-            return Forgotten(count, overwritten=task.store.scrub())
+            return Forgotten(count, task.store.scrub())
 
     def _keep(self, examples: Sequence[Example], labels: Sequence[str | None]) -> list[int]:
         """Store examples with their labels, and the vectors of items."""

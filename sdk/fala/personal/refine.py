@@ -16,16 +16,13 @@ from fala.personal.encode import encode_free, forward
 from fala.personal.gather import OldLogits, Snapshot, Space, gather, old_logits
 from fala.personal.refit import Refit, fit_rows, refit_active, until_committed, without_fit
 from fala.personal.run import Run
+from fala.report import Stopped
 from fala.selection.next_texts import BATCH, LARGEST_BATCH, LEAST_MOVE, move
 from fala.slots.open_slot import OpenSlot
 from fala.slots.task import Task
 from fala.solver.fit import Fit
-from fala.store.texts import NOT_KEPT
 
 _log = logging.getLogger("fala.refine")
-
-_MODEL_CHANGED = "another model is active now"
-_ALL_ENCODED = "all texts are encoded"
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +43,7 @@ class Refined:
     fits: Sequence[Fit]
     clusters: int
     queries: int
-    stopped: str
+    stopped: Stopped
 
 
 def refine(
@@ -82,30 +79,31 @@ class _Refinement:
                     return self._batches(active, start)
             except DeviceChangedError:  # its files were deleted: another was installed
                 if start is not None:
-                    return self._refined(start, _MODEL_CHANGED)
+                    return self._refined(start, Stopped.MODEL_CHANGED)
 
     def _batches(self, active: OpenSlot, start: Refit | None) -> Refined:
         task, previous = self._task, self._task.previous
         remaining = max(0, self._allowed - self._passes)
-        stopped = "the budget is spent"
+        stopped = Stopped.BUDGET
         last = self._gathered(active, previous) if start is None else start
         if last.rows.pending_texts() and not task.store.texts.kept:
-            remaining, stopped = 0, NOT_KEPT
-        if not last.rows.has_evidence and (stopped == NOT_KEPT or not last.rows.pending):
-            reason = NOT_KEPT if last.rows.pending else "there is no label to fit to"
-            return self._refined(last, reason)
+            remaining, stopped = 0, Stopped.NOT_KEPT
+        if not last.rows.has_evidence and (stopped is Stopped.NOT_KEPT or not last.rows.pending):
+            return self._refined(last, Stopped.NOT_KEPT if last.rows.pending else Stopped.NO_LABEL)
         if not active.active_model.backbone.is_transformer and last.rows.has_evidence:
             committed = self._commit(active, previous, {}, last)
             if committed is None:
-                return self._refined(last, _MODEL_CHANGED)
-            return self._refined(committed[1], stopped if stopped == NOT_KEPT else _ALL_ENCODED)
+                return self._refined(last, Stopped.MODEL_CHANGED)
+            if stopped is not Stopped.NOT_KEPT:
+                stopped = Stopped.ALL_ENCODED
+            return self._refined(committed[1], stopped)
         if remaining and start is None:  # a first fit, by which the first texts are chosen
             with self._run.stage("solve"):
                 last = self._counted(fit_rows(last.rows))
         while remaining:
             texts = self._choose(last, remaining, previous)
             if not texts:
-                stopped = _ALL_ENCODED
+                stopped = Stopped.ALL_ENCODED
                 break
             try:
                 with self._run.stage("forward"):
@@ -119,22 +117,22 @@ class _Refinement:
             if encoded:
                 committed = self._commit(active, previous, encoded, last)
                 if committed is None:
-                    stopped = _MODEL_CHANGED
+                    stopped = Stopped.MODEL_CHANGED
                     break
                 active, last = committed
                 self._run.report("refine", self._passes, self._passes + remaining)
             if self._run.cancelled:
-                stopped = "cancelled"
+                stopped = Stopped.CANCELLED
                 break
             if len(encoded) < len(texts):
-                stopped = "the time is over"
+                stopped = Stopped.TIME
                 break
             if remaining and not last.rows.pending and _moved(before, last) < LEAST_MOVE:
-                stopped = "the last texts changed next to nothing"
+                stopped = Stopped.SETTLED
                 break
         return self._refined(last, stopped)
 
-    def _refined(self, last: Refit, stopped: str) -> Refined:
+    def _refined(self, last: Refit, stopped: Stopped) -> Refined:
         name = self._task.active.bundle.manifest.name
         _log.info("%s: %d forward passes, %s", name, self._passes, stopped)
         return Refined(last, self._passes, self._fits, self._clusters, self._queries, stopped)

@@ -11,7 +11,7 @@ from fala.personal.refine import Refined
 from fala.personal.refit import Refit
 from fala.personal.replace import Replaced
 from fala.personal.run import Run
-from fala.report import Comparison, Counts, InstantReport, Report
+from fala.report import Comparison, Counts, InstantReport, Report, Stopped
 from fala.slots.open_slot import OpenSlot
 from fala.solver.fit import Fit
 from fala.solver.newton import Work
@@ -38,10 +38,10 @@ def replaced_report(old: str, replaced: Replaced, run: Run, prompted: Prompted |
 def _replaced(old: str, new: str, replaced: Replaced, run: Run) -> Report:
     prepared, refined = replaced.prepared, replaced.refined
     part, first = prepared.part, prepared.model
-    stopped = "" if refined is None else refined.stopped
+    stopped = None if refined is None else refined.stopped
     if refined is None and not part.static and run.budget.forward_passes != 0:
         bought = len(prepared.choice.texts)
-        stopped = "the time is over" if prepared.encoded < bought else "the budget is spent"
+        stopped = Stopped.TIME if prepared.encoded < bought else Stopped.BUDGET
     instant = None
     if part.instant and not part.static and not prepared.encoded:
         verdict = first.verdict
@@ -125,8 +125,7 @@ def _prompted(report: Report, prompted: Prompted | None) -> Report:
     if prompted is None:
         return report
     if prompted.model is not None:
-        stopped = f"a prompt of {prompted.report.texts} of the user's texts was taken"
-        report = replace(_with_model(report, prompted.model), stopped=stopped)
+        report = replace(_with_model(report, prompted.model), stopped=Stopped.PROMPT)
     return replace(report, prompt=prompted.report)
 
 

@@ -10,7 +10,7 @@ from fala.backbones.external import Encoders
 from fala.bundle.signature import Trust
 from fala.errors import BundleError, DeviceError
 from fala.files import device_errors, keep_private
-from fala.model.links import OneLabel
+from fala.model.labels import OneLabel
 from fala.slots.bundles import BUNDLES, install, open_release, vendor_record
 from fala.slots.erasing import finish_erasing, tidy
 from fala.slots.folder import Folder

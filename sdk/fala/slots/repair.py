@@ -7,12 +7,12 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from fala.errors import DeviceError, counted
 from fala.files import FAILING_DISK, device_errors, keep_private, sync_directory, write_atomically
+from fala.report import Plain
 from fala.slots.bundles import BUNDLES, install, open_release
 from fala.slots.erasing import ASIDE
 from fala.slots.health import (
@@ -31,7 +31,7 @@ from fala.store.slots import slots_of
 
 
 @dataclass(frozen=True)
-class RepairReport:
+class RepairReport(Plain):
     """The state of a device's folder, and what a repair did about it.
 
     Attributes:
@@ -67,10 +67,6 @@ class RepairReport:
     aside: str | None = None
     adapters: Mapping[str, str | None] = field(default_factory=dict)
     fit_adapters: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """The report as plain values, for JSON."""
-        return asdict(self)
 
 
 def examine(folder: Path, codec: Codec = PLAIN) -> RepairReport:

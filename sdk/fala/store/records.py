@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from fala.errors import DataError
 from fala.examples import Example
-from fala.model.links import PerTag, stored_tags
+from fala.model.labels import stored_tags
+from fala.model.links import PerTag
 
 #: The form of a row's weights: omega; the personal matrix theta of the first two versions; or
 #: unusable, fitted to texts with a mixture of prompts: the vendor's model replaces them.

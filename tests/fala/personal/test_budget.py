@@ -11,6 +11,7 @@ from fala.device import Device
 from fala.errors import CancelledError
 from fala.examples import Match, unique_texts
 from fala.personal.budget import Budget
+from fala.report import Stopped
 
 
 @pytest.fixture(scope="module")
@@ -114,10 +115,10 @@ def test_cancelling_a_refinement_keeps_computed_embeddings(device, path, release
     report = device.replace(
         releases["mid"], Budget(75), progress=lambda name, done, total: name != "forward"
     )
-    assert (report.stopped, report.forward_passes) == ("cancelled", 25)
+    assert (report.stopped, report.forward_passes) == (Stopped.CANCELLED, 25)
     assert len(embedded(path, releases["mid"])) == 25
     report = device.refine(Budget(50), progress=lambda name, done, total: name != "refine")
-    assert (report.stopped, report.counts.representatives) == ("cancelled", 50)
+    assert (report.stopped, report.counts.representatives) == (Stopped.CANCELLED, 50)
 
 
 def test_an_error_of_the_encoder_is_raised_and_changes_nothing(tmp_path, unbridged, monkeypatch):
