@@ -7,7 +7,7 @@ import os
 import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import index
-from typing import SupportsIndex, TypedDict, TypeVar, cast, get_args
+from typing import SupportsIndex, TypeVar, cast, get_args
 
 from fala.bundle.manifest import PRODUCT
 from fala.bundle.signature import Trust
@@ -38,14 +38,6 @@ Item = TypeVar("Item")
 Path = str | os.PathLike[str]
 #: The adapters' files; by task name, where that differs from the bundle's name.
 NewAdapters = Iterable[Path] | Mapping[str, Path]
-
-
-class UpdateTerms(TypedDict, total=False):
-    """The terms of an update's installation; see ``Device.replace``."""
-
-    accept: Accept
-    adapters: NewAdapters
-    prompts: Prompts
 
 
 def folder_of(value: str | os.PathLike[str]) -> pathlib.Path:

@@ -8,14 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace as replace_fields
 from pathlib import Path
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import IO, Any, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fala.arguments import (
     NewAdapters,
-    UpdateTerms,
     adapter_name,
     budget_of,
     candidates_of,
@@ -65,9 +64,6 @@ from fala.store.records import StoredExample
 from fala.store.texts import KeepText, TextNames, keep_text_of
 from fala.updates import DEFAULT_PRODUCT
 from fala.updates.limits import UpdateLimits
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack  # Python 3.10 has none of its own
 
 _log = logging.getLogger("fala")
 
@@ -844,8 +840,10 @@ class Device:
         product: str | None = None,
         limits: UpdateLimits | None = None,
         budget: Budget | None = None,
+        accept: Accept = "always",
         progress: Progress | None = None,
-        **terms: Unpack[UpdateTerms],
+        adapters: NewAdapters = (),
+        prompts: Prompts = "off",
     ) -> Report | None:
         """Install the newest release of the vendor's repository, if this device never had it.
 
@@ -864,8 +862,10 @@ class Device:
             product: Whose releases; None takes the installed release's product.
             limits: Time and size limits of the download; None is ``UpdateLimits()``.
             budget: See ``replace``.
+            accept: See ``replace``.
             progress: See ``replace``; during ``"download"`` it counts bytes.
-            terms: ``accept``, ``adapters`` and ``prompts``; see ``replace``.
+            adapters: See ``replace``.
+            prompts: See ``replace``.
 
         Returns:
             The report of ``replace``; None if no release is newer.
@@ -890,7 +890,8 @@ class Device:
         active = Task(self._folder).active.bundle.manifest
         product_name = product_of(product) or active.product or DEFAULT_PRODUCT
         # Checked before any download. A product that was passed by name may be another one.
-        checked = terms_of(**terms, allow_older=product_name != active.product)
+        other_product = product_name != active.product
+        terms = terms_of(accept, None, adapters, prompts, allow_older=other_product)
         run = Run(budget, progress_of(progress))
 
         def newest() -> int | None:
@@ -901,7 +902,7 @@ class Device:
         with newer_release(self._folder.path, source, download, run.check) as release:
             if release is None:
                 return None
-            return self._replace(release, checked, Run(budget, progress))
+            return self._replace(release, terms, Run(budget, progress))
 
     def refine(
         self,

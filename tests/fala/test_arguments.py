@@ -1,5 +1,6 @@
 """Wrong arguments are rejected by name, before anything changes."""
 
+import inspect
 import math
 
 import numpy as np
@@ -265,3 +266,19 @@ def test_wrong_histories_are_rejected(history):
 def test_select_rejects_wrong_options(options):
     with pytest.raises(fala.FalaError):
         select(np.eye(30), None, **{"count": 5, **options})
+
+
+def test_every_argument_is_in_its_methods_signature():
+    """Editors complete them, and those of ``update`` are the ones of ``replace``."""
+    for name, method in inspect.getmembers(Device, inspect.isfunction):
+        kinds = {parameter.kind for parameter in inspect.signature(method).parameters.values()}
+        assert name.startswith("_") or inspect.Parameter.VAR_KEYWORD not in kinds
+    update, replace = (
+        inspect.signature(method).parameters for method in (Device.update, Device.replace)
+    )
+    own = {"self", "url", "root", "product", "limits"}
+    for name in update.keys() - own:
+        assert update[name].default == replace[name].default
+        assert update[name].annotation == replace[name].annotation
+    # One pinned root replaces the key, and a repository decides what is older.
+    assert replace.keys() - update.keys() == {"bundle", "trust", "allow_older"}

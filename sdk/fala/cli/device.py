@@ -16,6 +16,8 @@ from fala.cli.progress_bars import device_progress
 from fala.device import Device
 from fala.errors import DataError, printable
 from fala.personal.budget import Budget
+from fala.personal.compare import Accept
+from fala.personal.prompts import Prompts
 from fala.report import Preview, Report
 from fala.slots.repair import RepairReport
 
@@ -89,8 +91,9 @@ def update(
     product: str | None,
     budget: int | None,
     seconds: float | None,
+    prompts: Prompts,
+    accept: Accept,
     as_json: bool,
-    **terms: Any,  # noqa: ANN401 - accept and prompts, as for Device.update
 ) -> None:
     """Install the newest release of the repository at URL on the device in FOLDER.
 
@@ -103,8 +106,8 @@ def update(
         previous = device.backbone
         try:
             report = device.update(
-                url, root=root, product=product, budget=Budget(budget, seconds), progress=progress,
-                **terms,
+                url, root=root, product=product, budget=Budget(budget, seconds), accept=accept,
+                progress=progress, prompts=prompts,
             )  # fmt: skip
         except KeyboardInterrupt:
             click.echo(
