@@ -629,6 +629,36 @@ class Device:
         chosen = ids_where(ids, where, lambda: self.examples(adapter=adapter))
         return learner.forget(chosen)
 
+    def unlabel(self, examples: Iterable[Example], *, adapter: str | None = None) -> LearnReport:
+        """Withdraw the labels of examples, so that the device is as if they never had one.
+
+        The examples are kept, for the next replacement and another label. Their labels, earlier
+        ones too, and the effects of these are deleted and overwritten on the disk, as exactly as by
+        ``forget``, which deletes the examples as well: the active and the previous model are fitted
+        to the other labels, and old logits are written again. Where bytes are left that cannot be
+        overwritten now, ``forget([])`` tries again, and returns whether it is done.
+
+        Args:
+            examples: n texts, ``Match`` or ``Item`` objects. One that the device does not have, or
+                that has no label, is ignored.
+            adapter: The task of the examples; see ``predict``.
+
+        Returns:
+            The result of the fit, as of ``learn``.
+
+        Raises:
+            DataError: An example is not of the task's kind.
+            UnknownAdapterError: No adapter of this name is loaded.
+
+        Examples:
+            >>> device.unlabel(["you absolute clown"]).labelled
+            3
+            >>> [row.label for row in device.examples()]
+            ['1', None, '0', '0']
+        """
+        learner = self._learner(adapter)
+        return learner.unlabel(check_examples(examples, learner.task.active.model.head.task))
+
     def examples(
         self,
         *,

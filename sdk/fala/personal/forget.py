@@ -1,8 +1,8 @@
-"""Forget exactly: afterwards a device is as if it never had the examples.
+"""Forget exactly: afterwards a device is as if it never had the examples, or their labels.
 
-Everything that depends on an example changes with it. The active model is fitted again. The
-previous slot's model is fitted again to the rest of its own training examples. Its old logits, the
-evidence of examples without a label, are written again if it was active before the last
+Everything that depends on an example, or a label, changes with it. The active model is fitted
+again. The previous slot's model is fitted again to the rest of its own training examples. Its old
+logits, the evidence of examples without a label, are written again if it was active before the last
 replacement, by the model as it was then. Old logits of a backbone that is gone cannot be computed
 again: they are deleted if their model was fitted to the example, and that evidence with them. A
 prompt compiled from a forgotten text is dropped. Examples, labels and replacements are ordered by
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from fala.personal.gather import Snapshot, Space, old_logits
 from fala.personal.prompts import drop_prompts
@@ -38,9 +38,43 @@ def forget(task: Task, ids: Iterable[int]) -> int:
         return 0
     first = store.examples.first_added(deleted)
     store.examples.forget(deleted)
-    if task.previous is None:  # a damaged one is deleted
-        store.slots.activate(task.active.record.name, None)
+    _drop_damaged(task)
     drop_prompts(task, deleted)
+    _fit_others(task, first)
+    return len(deleted)
+
+
+def unlabel(task: Task, ids: Collection[int]) -> int:
+    """Delete the labels of examples, and everything that depends on them except the active model.
+
+    In ``Task.changing``; see ``forget``.
+
+    Returns:
+        The number of deleted labels.
+    """
+    examples = task.store.examples
+    first = examples.first_labelled(ids)
+    if first is None:
+        return 0
+    deleted = examples.unlabel(ids)
+    _drop_damaged(task)
+    _fit_others(task, first)
+    return deleted
+
+
+def _drop_damaged(task: Task) -> None:
+    """Delete a previous slot that is damaged."""
+    if task.previous is None:
+        task.store.slots.activate(task.active.record.name, None)
+
+
+def _fit_others(task: Task, first: int) -> None:
+    """Fit the idle slot again, and write the old logits again.
+
+    Args:
+        task: The task.
+        first: The count of data changes when the first of the deleted examples or labels was added.
+    """
     slots, replacement = _by_age(task)
     for slot in slots if replacement is None else slots[:1]:
         _drop_teacher(task, slot, first)
@@ -54,7 +88,6 @@ def forget(task: Task, ids: Iterable[int]) -> int:
             _refit(task, slot, earlier, first)
         earlier = None if replacement is None else slot
     prune(task.folder)
-    return len(deleted)
 
 
 def _by_age(task: Task) -> tuple[list[OpenSlot], Replacement | None]:
@@ -77,12 +110,12 @@ def _by_age(task: Task) -> tuple[list[OpenSlot], Replacement | None]:
 
 
 def _drop_teacher(task: Task, slot: OpenSlot, first: int) -> None:
-    """Delete a slot's references to old logits if their model had the forgotten examples.
+    """Delete a slot's references to old logits if their model had what is forgotten.
 
     Args:
         task: The task.
         slot: One of its slots.
-        first: The count of data changes when the first of these examples was added.
+        first: See ``_fit_others``.
     """
     installed = task.store.slots.replacements().get(slot.record.name, Replacement())
     if slot.record.teachers is not None and first <= installed.data:

@@ -12,7 +12,7 @@ import numpy as np
 from fala.errors import BundleError, DeviceChangedError, DeviceError
 from fala.examples import Example, unique_texts
 from fala.personal.encode import encode_free, encode_missing, item_vectors
-from fala.personal.forget import forget
+from fala.personal.forget import forget, unlabel
 from fala.personal.gather import Snapshot, Space, gather
 from fala.personal.refit import Refit, refit_active, until_committed
 from fala.report import Forgotten, LearnReport
@@ -151,15 +151,35 @@ class Learner:
             self._last = None
             with task.changing():
                 count = forget(task, ids)
-                if count and not self.fit().fitted:
-                    # No personal evidence is left.
-                    head = task.active.model.head
-                    threshold = public_threshold(head.link, head.position(task.positive(head)))
-                    vendor = Change(head.vendor_model(), threshold)
-                    task.commit(task.active, vendor)
                 if count:
-                    drop_copies(task.folder.path)
+                    self._fit_rest()
             return Forgotten(count, task.store.scrub())
+
+    def unlabel(self, examples: Sequence[Example]) -> LearnReport:
+        """Withdraw labels, and fit to the others; see ``Device.unlabel``.
+
+        One transaction, as for ``forget``.
+        """
+        task = self.task
+        with task.folder.work:
+            self._last = None
+            with task.changing():
+                named = task.store.texts.named(examples)
+                count = unlabel(task, {*task.store.examples.ids(named)})
+                report = self._fit_rest() if count else self.fit()
+            task.store.scrub()
+            return report
+
+    def _fit_rest(self) -> LearnReport:
+        """Fit to what is left, after a deletion; the vendor's own model where that is nothing."""
+        task, report = self.task, self.fit()
+        if not report.fitted:
+            head = task.active.model.head
+            threshold = public_threshold(head.link, head.position(task.positive(head)))
+            task.commit(task.active, Change(head.vendor_model(), threshold))
+            report = replace(report, decision="vendor")
+        drop_copies(task.folder.path)
+        return report
 
     def _keep(self, examples: Sequence[Example], labels: Sequence[str | None]) -> list[int]:
         """Store examples with their labels, and the vectors of items."""

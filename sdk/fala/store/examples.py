@@ -129,6 +129,24 @@ class Examples:
             self._count_change(db)
         return len(rows)
 
+    def unlabel(self, ids: Iterable[int]) -> int:
+        """Delete the labels of examples, as if they never had one. In a transaction.
+
+        Returns:
+            The number of deleted labels.
+        """
+        with self._db.rows("its examples are damaged") as db:
+            rows = [(row,) for row in ids]
+            db.executemany("DELETE FROM earlier_labels WHERE example = ?", rows)
+            changed = db.executemany(
+                "UPDATE examples SET label = NULL, labelled = NULL, labelled_data = NULL"
+                " WHERE id = ? AND label IS NOT NULL",
+                rows,
+            )
+            self._db.note_deletion()
+            self._count_change(db)
+        return changed.rowcount
+
     def all(self, ids: Iterable[int] | None = None) -> list[StoredExample]:
         """Examples, in the order in which they were added.
 
@@ -174,6 +192,18 @@ class Examples:
         """The count of data changes when the first of some examples was added."""
         with self._db.rows("its examples are damaged") as db:
             return min((count for row, count in self._added(db) if row in ids), default=0)
+
+    def first_labelled(self, ids: Collection[int]) -> int | None:
+        """The count of data changes when the first of some examples had a label; None without.
+
+        As far as labels are kept that some slot's model was fitted to.
+        """
+        with self._db.rows("its examples are damaged") as db:
+            query = "SELECT id, coalesce(labelled_data, 0) FROM examples WHERE label IS NOT NULL"
+            counts = [whole(count) for row, count in db.execute(query) if row in ids]
+            query = "SELECT example, since FROM earlier_labels"
+            counts += [whole(count) for row, count in db.execute(query) if row in ids]
+        return min(counts, default=None)
 
     def ids(self, examples: Sequence[Example]) -> list[int]:
         """The ids of those examples that the table has."""

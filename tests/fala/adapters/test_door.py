@@ -307,3 +307,18 @@ def test_extreme_weights_raise_no_warning(number, tmp_path, releases):
             assert (
                 number == 1e30 and np.isfinite(device.predict_proba(TEXTS, adapter="extreme")).all()
             )
+
+
+def test_labels_of_one_task_are_withdrawn(device):
+    """The tasks share texts, and not their labels."""
+    before = answers(device)
+    counts = {name: info.labelled for name, info in device.adapters.items()}
+    (row, *_) = device.examples(labelled=True, adapter="one")
+    report = device.unlabel([row.example], adapter="one")
+    assert report.labelled == counts["one"] - 1
+    after = answers(device)
+    assert not equal({"one": after.pop("one")}, {"one": before.pop("one")})
+    assert equal(after, before)
+    assert {name: info.labelled for name, info in device.adapters.items()} == {
+        **counts, "one": counts["one"] - 1,
+    }  # fmt: skip
