@@ -11,6 +11,9 @@ from fala.solver.fit import fit
 from fala.solver.judge import judge
 from fala.solver.training import Inputs, TrainingSet, blocks_of, personal_of
 
+#: Probabilities of two devices of which one has forgotten what the other never had: as documented.
+TOLERANCE = 1e-6
+
 
 def sql(path, statement, *values):
     db = sqlite3.connect(path / "store.sqlite3")
@@ -55,6 +58,12 @@ def state(device):
     if model.lexical is not None:
         parts.append(model.lexical)
     return [np.asarray(part) for part in parts]
+
+
+def assert_alike(device, reference):
+    """Two devices answer the same, where one has forgotten what the other never had."""
+    for values, expected in zip(state(device), state(reference), strict=True):
+        np.testing.assert_allclose(values, expected, atol=TOLERANCE)
 
 
 def live(device, releases, labels, passes):

@@ -9,7 +9,17 @@ import pytest
 
 import bridged
 from bridged import PROBES, TEXTS
-from devices import embedded, left_of, refine_all, same, sql, state, vendor_of
+from devices import (
+    TOLERANCE,
+    assert_alike,
+    embedded,
+    left_of,
+    refine_all,
+    same,
+    sql,
+    state,
+    vendor_of,
+)
 from fala.device import Device
 from fala.errors import DataError, DeviceError
 from fala.examples import Match
@@ -17,15 +27,8 @@ from fala.personal.budget import Budget
 from fala.report import Forgotten
 from fala.testing import PowerCuts, counted, failing_disk
 
-#: Probabilities of the two devices differ by less.
-TOLERANCE = 1e-6
 GONE = TEXTS[::9]
 LATE = [f"{text} again" for text in TEXTS[:20]]
-
-
-def assert_alike(device, reference):
-    for values, expected in zip(state(device), state(reference), strict=True):
-        np.testing.assert_allclose(values, expected, atol=TOLERANCE)
 
 
 def both(tmp_path, release, act, examples=TEXTS, labels=None, forgotten=GONE):

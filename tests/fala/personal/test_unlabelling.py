@@ -9,19 +9,22 @@ import bridged
 import rated
 import tagged
 from bridged import PROBES, TEXTS
-from devices import everything, left_of, refine_all, same, sql, state, vendor_of
+from devices import (
+    TOLERANCE,
+    assert_alike,
+    everything,
+    left_of,
+    refine_all,
+    same,
+    sql,
+    state,
+    vendor_of,
+)
 from fala import Budget, DataError, Device, Item, Match, Pair, UnknownAdapterError
 from fala.testing import PowerCuts
 
-#: Probabilities of the two devices differ by less.
-TOLERANCE = 1e-6
 GONE = TEXTS[::9]
 LATE = [f"{text} again" for text in TEXTS[:20]]
-
-
-def assert_alike(device, reference):
-    for values, expected in zip(state(device), state(reference), strict=True):
-        np.testing.assert_allclose(values, expected, atol=TOLERANCE)
 
 
 def labels_of(device):
