@@ -26,6 +26,8 @@ _LONGEST_SHOWN = 14  # with its quotation marks
 
 def is_missing(label: object) -> bool:
     """Whether a label is None, NaN, or pandas' NA: an example without one."""
+    if isinstance(label, str):  # the most of all
+        return False
     if isinstance(label, float | np.floating):
         return bool(np.isnan(label))
     return label is None or type(label).__name__ == "NAType"
@@ -44,7 +46,8 @@ def label_name(label: object, labels: Collection[str] = ()) -> str:
         labels: All labels, to choose from; none if they are not known yet.
     """
     if isinstance(label, str):
-        return str.__str__(label)  # exactly, of an enumeration's member, too
+        # Exactly, of an enumeration's member, too.
+        return label if type(label) is str else str.__str__(label)
     try:
         integer = integer_of(label)
         if integer is None:
