@@ -11,7 +11,7 @@ line needs is in the annotation::
     rating: tuple[float, float] | None = None             # --rating FLOAT FLOAT: two values
     from_: File                                           # --from: a keyword of Python
     training: TrainingSettings                            # all options of another dataclass
-    export: Annotated[ExportOptions, Only("name", "ort")] # some of them
+    export: Annotated[ExportOptions, Only("name")] # some of them
 
 Modules of settings import neither NumPy nor PyTorch, for every ``--help`` loads them.
 """

@@ -53,8 +53,6 @@ class ExportOptions:
         precision: How weights are stored.
         min_cosine: Mean cosine to float32 below which nothing is written.
         max_length: Tokens of a text that are read (default: 128, or all it can).
-        ort: Store the model in ONNX Runtime's format, with its operators; fp16 and int4 save
-            little there.
         adapters: Add optional inputs for tasks' adapters, and for the norms after them.
         prompts: Add optional inputs for writers' prompts: keys and values in front of a text.
         hard_prompts: With --prompts: add outputs of keys and values, so that a device can compile
@@ -80,7 +78,6 @@ class ExportOptions:
     ] = "int8"
     min_cosine: Cosine = 0.98
     max_length: int | None = None
-    ort: bool = False
     adapters: bool = False
     prompts: bool = False
     hard_prompts: bool = False

@@ -131,7 +131,7 @@ def terms_of(
     """
     accepted = cast(Accept, word_of(accept, get_args(Accept), "accept"))
     older = flag_of(allow_older, "allow_older")
-    return Terms(accepted, trust, older, adapters_of(adapters), prompts_of(prompts))
+    return Terms(accepted, trust, older, adapters=adapters_of(adapters), prompt=prompts_of(prompts))
 
 
 def name_of(value: str, name: str) -> str:

@@ -883,7 +883,9 @@ class Device:
         active = Task(self._folder).active.bundle.manifest
         product_name = product_of(product) or active.product or DEFAULT_PRODUCT
         # Checked before any download. A product that was passed by name may be another one.
-        checked = terms_of(**terms, allow_older=product_name != active.product)
+        checked = replace_fields(
+            terms_of(**terms, allow_older=product_name != active.product), signed=True
+        )
         run = Run(budget, progress_of(progress))
 
         def newest() -> int | None:

@@ -9,14 +9,11 @@ import torch
 from bundles import onnx_model
 from export_command import works
 from fala import Bundle, BundleFormatError
-from fala.audit.model import audit_model
 from fala.backbones import OnnxEncoder
 from fala.backbones.state import EncoderState
-from fala.bundle.format import ORT_MODEL
 from fala_export.errors import ExportError
 from fala_export.families.adapters.model import insert, set_inputs
 from fala_export.graph.optional.surgery import add_optional_inputs
-from fala_export.graph.ort_format import to_ort
 from fala_export.graph.quantization.calibration import token_sequences
 from fala_export.graph.quantization.weights import quantize
 from fala_export.models.encoder import load_encoder
@@ -169,22 +166,11 @@ def test_sites_may_differ_in_size_and_be_left_out(backbone):
     np.testing.assert_array_equal(backbone.encode(TEXTS, EncoderState.of({**empty, **span})), alone)
 
 
-def test_onnxruntimes_own_format_keeps_them(models, backbones, encoder):
-    converted = to_ort(models["int8"].SerializeToString())[ORT_MODEL]
-    stored = encoder_of(converted, encoder.tokenizer, ort_format=True)
-    assert stored.optional_inputs == backbones["int8"].optional_inputs
-    audit_model(converted, LENGTH, ort_format=True)
-    state = EncoderState.of(random_state(stored.optional_inputs))
-    for used_state in (None, state):
-        expected = backbones["int8"].encode(TEXTS, used_state)
-        np.testing.assert_allclose(stored.encode(TEXTS, used_state), expected, atol=1e-5)
-
-
 def compile_text(backbone, text):
     return backbone.compile_context(backbone.context([text], 512))
 
 
-def test_a_hard_prompt_is_compiled_to_a_prefix(backbones, encoder, models):
+def test_a_hard_prompt_is_compiled_to_a_prefix(backbones, encoder):
     context = "The quick brown fox jumps over the lazy dog"
     compiled = compile_text(backbones["none"], context)
     with noted() as expected:
@@ -195,10 +181,8 @@ def test_a_hard_prompt_is_compiled_to_a_prefix(backbones, encoder, models):
     used = backbones["none"].encode(TEXTS[:1], compiled)
     with prefixed(expected):
         np.testing.assert_allclose(used, encoder.encode(TEXTS[:1], LENGTH), atol=2e-5)
-    converted = to_ort(models["int8"].SerializeToString())[ORT_MODEL]
-    stored = encoder_of(converted, encoder.tokenizer, ort_format=True)
-    rounded = compile_text(stored, context)
-    assert rounded.digest == compiled.digest != compile_text(stored, "Another").digest
+    rounded = compile_text(backbones["int8"], context)
+    assert rounded.digest == compiled.digest != compile_text(backbones["int8"], "Another").digest
     for name, array in expected.items():
         # The largest error differs by the family of the processor: up to .2.
         error = np.abs(rounded.inputs[name] - array)

@@ -85,7 +85,7 @@ def test_unused_optional_inputs_do_not_change_embeddings(family, graph_of):
     extended = add_optional_inputs(model, adapters=True, prompts=prompts).SerializeToString()
     backbone = OnnxEncoder(extended, tokenizer, max_length=LENGTH)
     assert len(backbone.optional_inputs) == 2 * (12 + 2 * prompts)
-    audit_model(extended, LENGTH)
+    audit_model(extended)
     expected = encode(model, tokenizer)
     np.testing.assert_array_equal(backbone.encode(TEXTS), expected)
     state = EncoderState.of(random_state(backbone.optional_inputs))

@@ -30,7 +30,7 @@ class Backbone:
     export: Annotated[
         ExportOptions,
         Only(
-            "name", "precision", "min_cosine", "max_length", "ort",
+            "name", "precision", "min_cosine", "max_length",
             "adapters", "prompts", "hard_prompts",
         ),
     ]  # fmt: skip

@@ -31,7 +31,7 @@ from fala_export.training.settings import LabelSettings, TrainingSettings
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _GRAPH = ("adapters", "prompts", "hard_prompts")
-_EXPORT = Only("precision", "min_cosine", "max_length", "ort", *_GRAPH)
+_EXPORT = Only("precision", "min_cosine", "max_length", *_GRAPH)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,8 +21,6 @@ FORMAT_VERSION = 3
 MANIFEST = "manifest.json"
 BACKBONE = "backbone/"
 ONNX_MODEL = "backbone/model.onnx"
-ORT_MODEL = "backbone/model.ort"
-ORT_OPERATORS = "backbone/operators.config"
 TOKENIZER = "backbone/tokenizer.json"
 #: Name and version of the app's own encoder; the inputs of its probes, and their embeddings.
 ENCODER = "backbone/encoder.json"
@@ -67,7 +65,6 @@ PUBLIC_LOGITS = "public_logits"
 MOST_QUANTILES = 64
 
 ONNX = "onnx"
-ORT = "ort"
 WORD_VECTORS = "word-vectors"
 
 #: The kind of a release for the app's own encoder, without a model. An earlier SDK rejects it.
@@ -100,7 +97,6 @@ ADAPTER_FILES = (
 #: Files that a bundle of each kind must have.
 BACKBONE_FILES = {
     ONNX: (ONNX_MODEL, TOKENIZER),
-    ORT: (ORT_MODEL, TOKENIZER),
     WORD_VECTORS: (VOCABULARY, VECTORS),
     EXTERNAL: (ENCODER, ENCODER_INPUTS, ENCODER_EMBEDDINGS),
     ADAPTER: ADAPTER_FILES,
@@ -113,9 +109,10 @@ MAX_BOTTLENECK = 256
 #: Bytes of the largest manifest that is read: real ones are a few kilobytes.
 MAX_MANIFEST_BYTES = 1 << 20
 
-#: The longest embedding and the longest text in tokens that a manifest may claim.
+#: The longest embedding and the longest text in tokens that a manifest may claim. Attention takes
+#: the square of the tokens: at the most, 3 GB for each of the layers of BERT-base.
 MAX_DIMENSION = 1 << 16
-MAX_TOKENS = 1 << 20
+MAX_TOKENS = 1 << 13
 
 #: The most prompts of a release, and tokens of each.
 MAX_PROMPTS = 8

@@ -99,7 +99,13 @@ class Prepared:
 
 @contextmanager
 def opening(
-    folder: Folder, path: Path, run: Run, *, trust: Trust | None, allow_older: bool
+    folder: Folder,
+    path: Path,
+    run: Run,
+    *,
+    trust: Trust | None,
+    allow_older: bool,
+    signed: bool = False,
 ) -> Iterator[Part]:
     """Open a release, and load its backbone while the store is read and texts are chosen.
 
@@ -109,6 +115,7 @@ def opening(
         run: Times the stages.
         trust: See ``Device.replace``.
         allow_older: See ``Device.replace``.
+        signed: Whether a signature of it was verified already.
 
     Raises:
         OlderReleaseError: It is older than an installed one, without ``allow_older``.
@@ -130,7 +137,13 @@ def opening(
         part = part_for(Task(folder), active, bundle, head, backbone)
         # A release that was installed before has been validated.
         installed_before = bundle.digest in folder.store.slots.bundles()
-        loading = loader.submit(validate, bundle, folder.encoders, installed=installed_before)
+        loading = loader.submit(
+            validate,
+            bundle,
+            folder.encoders,
+            signed=signed or trust is not None,
+            installed=installed_before,
+        )
         yield part
 
 

@@ -31,6 +31,7 @@ class Terms:
         accept: The model that it must not be proven worse than.
         trust: The key that must have signed it.
         allow_older: Whether an older one is accepted.
+        signed: Whether a signature of it was verified already: an update's.
         adapters: The further tasks' adapters for it.
         prompt: Whether a prompt is tried with the rest of the budget.
     """
@@ -38,6 +39,7 @@ class Terms:
     accept: Accept = "always"
     trust: Trust | None = None
     allow_older: bool = False
+    signed: bool = False
     adapters: Adapters = ()
     prompt: bool = False
 
@@ -102,7 +104,10 @@ def replace(folder: Folder, path: Path, run: Run, terms: Terms) -> Replaced:
         run: The budget, for all tasks together, and the app's progress.
         terms: See above.
     """
-    with opening(folder, path, run, trust=terms.trust, allow_older=terms.allow_older) as first:
+    with opening(
+        folder, path, run,
+        trust=terms.trust, allow_older=terms.allow_older, signed=terms.signed,
+    ) as first:  # fmt: skip
         with run.stage("open"):
             parts = [first, *adapter_parts(folder, first, terms.adapters, terms.trust)]
         initial = [part.task.active for part in parts]

@@ -53,7 +53,7 @@ def create(
     release, head = open_release(bundle, hold=True, trust=trust)
     label = head.positive(positive)
     # A model that does not load, or predict, must not be installed.
-    validate(release, encoders)
+    validate(release, encoders, signed=trust is not None)
     with contextlib.ExitStack() as undo, device_errors(path):
         finish_erasing(path)
         remove = not path.exists()

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from bridged import PROBES
-from bundles import write_word_vector_release
+from bundles import with_pattern, write_onnx_release, write_word_vector_release
 from devices import same, state
 from fala.device import Device
 from fala.errors import (
     BudgetError,
+    BundleFormatError,
     CancelledError,
     DataError,
     DeviceError,
@@ -58,6 +59,19 @@ class TestVersions:
         assert report.forward_passes <= 7
         assert not before.is_vendor
         assert not device.model.is_vendor
+
+    def test_what_only_a_signed_release_may_have(self, device, vendor, server, tmp_path):
+        """The repository's keys sign an update as trust= signs a file."""
+        pytest.importorskip("onnx")
+        write_onnx_release(tmp_path / "x.fala")
+        path = with_pattern(tmp_path / "x.fala", tmp_path / "y.fala", r"\p{L}+(?=ing)|\S")
+        with pytest.raises(BundleFormatError, match="only a release that is signed"):
+            device.replace(path, Budget(0))
+        vendor.publish(path)
+        server.files = vendor.files()
+        assert (
+            device.update(server.address, root=vendor.root, budget=Budget(0)).new == "tiny encoder"
+        )
 
     def test_a_second_update_and_a_rollback(self, updated, vendor, server, releases):
         vendor.publish(releases["new"])

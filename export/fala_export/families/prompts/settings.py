@@ -115,4 +115,4 @@ class PromptedRelease:
     count: Annotated[int, click.IntRange(2, MAX_PROMPTS)] = MAX_PROMPTS
     training: Annotated[TrainingSettings, SCHEDULE]
     pooling: Pooling | None = None
-    export: Annotated[ExportOptions, Only("name", "precision", "min_cosine", "max_length", "ort")]
+    export: Annotated[ExportOptions, Only("name", "precision", "min_cosine", "max_length")]
