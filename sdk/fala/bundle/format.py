@@ -110,9 +110,9 @@ MAX_BOTTLENECK = 256
 MAX_MANIFEST_BYTES = 1 << 20
 
 #: The longest embedding and the longest text in tokens that a manifest may claim. Attention takes
-#: the square of the tokens: at the most, 3 GB for each of the layers of BERT-base.
+#: the square of the tokens: .8 GB at the most in BERT-base.
 MAX_DIMENSION = 1 << 16
-MAX_TOKENS = 1 << 13
+MAX_TOKENS = 1 << 12
 
 #: The most prompts of a release, and tokens of each.
 MAX_PROMPTS = 8

@@ -56,7 +56,7 @@ LONG_RUN, SHORT_RUN = 1 << 15, 2_000
 #: Every length of a text, in tokens, up to this one is run; then some up to the longest.
 EVERY_LENGTH = 32
 # Lengths at which all that fit in a run of the device are run together, too.
-_TOGETHER = (1, 2, 3, 8, 24, 96)
+_TOGETHER = (1, 3, 24)
 # Lengths at which the first and the last token alone are run, too.
 _FEW = 3
 
