@@ -97,6 +97,8 @@ _COSTLY: dict[str, tuple[Sequence[str], Mapping[str, Any]]] = {
 
 #: Operators that turn the sound embedding, ``sound``, into ``embedding``, and their constants.
 _APPENDED: dict[str, tuple[Sequence[str], Mapping[str, Any]]] = {
+    "cycle": (["h0 = Neg (h1)", "h1 = Neg (h0)", "embedding = Add (sound, h1)"], {}),
+    "defined twice": (["h = Neg (sound)", "h = Abs (sound)", "embedding = Add (sound, h)"], {}),
     "not a number": (["h = Sub (sound, sound)", "embedding = Div (h, h)"], {}),
     # NaN for a text of special tokens alone: the mean of nothing.
     "silent on blanks": (
@@ -173,6 +175,15 @@ def _functions(bundle: Bundle) -> Changes:
     return Changes({layout.ONNX_MODEL: model.SerializeToString()})
 
 
+def _escapes(bundle: Bundle) -> Changes:
+    """A name that a terminal would act on, and that is defined nowhere."""
+    onnx, model = hostile_onnx(), _model(bundle)
+    _rename_output(model, "sound")
+    output = model.graph.output[0].name
+    model.graph.node.append(onnx.helper.make_node("Add", ["sound", "\x1b]0;owned\x07"], [output]))
+    return Changes({layout.ONNX_MODEL: model.SerializeToString()})
+
+
 def _huge_constant(bundle: Bundle) -> Changes:
     """A constant with a shape of 4 GiB and no content."""
     model = _model(bundle)
@@ -226,6 +237,7 @@ GRAPHS: dict[str, Callable[[Bundle], Changes]] = {
     "nested branches": _nested_branches,
     "functions": _functions,
     "huge constant": _huge_constant,
+    "names with escapes": _escapes,
     "short table": _short_table,
 }
 

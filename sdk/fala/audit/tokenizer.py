@@ -121,15 +121,24 @@ def audit_tokenizer(data: bytes, pad_id: int, *, signed: bool) -> None:
         raise BundleFormatError(f"the tokenizer cannot be loaded: {safe_line(error)}") from error
 
 
-def unknown_patterns(tokenizer: object) -> Iterator[str]:
-    """The regular expressions of no known family, in a tokenizer's JSON value."""
-    if isinstance(tokenizer, dict | list):
-        for key, value in (
-            tokenizer.items() if isinstance(tokenizer, dict) else enumerate(tokenizer)
-        ):
-            if key == "Regex" and isinstance(value, str) and value not in PATTERNS:
-                yield value
-            yield from unknown_patterns(value)
+def unknown_patterns(data: bytes) -> list[str]:
+    """The regular expressions of no known family in an audited tokenizer.
+
+    Args:
+        data: Its JSON.
+    """
+    tokenizer = json.loads(data)
+    pending, found = [tokenizer.get(kind) for kind in _PARTS], []
+    while pending:  # not recursive: other values may be nested deeply
+        value = pending.pop()
+        if isinstance(value, dict):
+            expression = value.get("Regex")
+            if isinstance(expression, str) and expression not in PATTERNS:
+                found.append(expression)
+            pending += value.values()
+        elif isinstance(value, list):
+            pending += value
+    return found
 
 
 def distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -203,7 +203,7 @@ def _try_tokenizer(encoder: OnnxEncoder, tokenizer: bytes, step: Callable[[str],
     Raises:
         BundleFormatError: It fails.
     """
-    for expression in unknown_patterns(json.loads(tokenizer)):
+    for expression in unknown_patterns(tokenizer):
         step("the tokenizer's regular expression read long runs of characters")
         pairs = map("".join, pairwise(expression))
         units = {*expression, *pairs, *re.findall(r"\w+", expression)}

@@ -48,8 +48,10 @@ def test_other_regular_expressions_are_of_signed_releases_only(expression):
         with pytest.raises(BundleFormatError, match=r"of no known .*; only a release that is sign"):
             audit_tokenizer(changed(**parts), 0, signed=False)
         audit_tokenizer(changed(**parts), 0, signed=True)
-        assert list(unknown_patterns(json.loads(changed(**parts)))) == [expression]
-    assert not list(unknown_patterns(json.loads(changed(pre_tokenizer=split(QWEN)))))
+        assert unknown_patterns(changed(**parts)) == [expression]
+    assert unknown_patterns(changed(pre_tokenizer=split(QWEN))) == []
+    nested = json.loads("[" * 900 + "]" * 900)
+    assert unknown_patterns(changed(post_processor={"type": "ByteLevel", "x": nested})) == []
 
 
 @pytest.mark.parametrize("expression", ["", None, [], 7, "a" * 3_000])
