@@ -74,6 +74,7 @@ class Bundle:
         self.path = path
         self.manifest = manifest
         self._held: Mapping[str, bytes] = {} if held is None else held
+        self._audited = False
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, hold: bool = False) -> Bundle:
@@ -251,6 +252,7 @@ class Bundle:
         """
         with named_errors(self.path):
             audit(self._read, self.manifest, signed=signed)
+        self._audited = True
 
     def head(self) -> Head | None:
         """Load the vendor's head, or None if the bundle is a backbone only.
@@ -452,8 +454,9 @@ class Bundle:
         return encoder
 
     def _encoder(self) -> OnnxEncoder:
-        # A vendor loads a release that is not signed yet; a device admits it before (slots).
-        audit(self._read, self.manifest, signed=True)
+        if not self._audited:
+            # A vendor loads a release that is not signed yet; a device admits it before (slots).
+            audit(self._read, self.manifest, signed=True)
         return OnnxEncoder(
             self._read(layout.ONNX_MODEL),
             self._read(layout.TOKENIZER),
