@@ -26,7 +26,7 @@ import numpy as np
 from fala.audit.graph import Graph, Node, Tensor, UnsoundError
 from fala.audit.limits import GRAPH
 from fala.audit.onnx_file import read_onnx
-from fala.audit.operators import COMBINING, ELEMENTWISE, LENGTHS, OPERATORS, SELECTING, SIZED
+from fala.audit.operators import COMBINING, LENGTHS, OPERATORS, SELECTING, SIZED
 from fala.errors import BundleFormatError, safe_line
 
 _DOUBLE = 11  # of the types of numbers
@@ -223,11 +223,11 @@ def _numbers(node: Node, used: Sequence[_Value]) -> int:
         return sum(counts)
     shapes = [value.tensor.dims for value in used if value.tensor is not None]
     if len(shapes) == len(used) > 1:
-        if node.operator in ELEMENTWISE:
-            aligned = zip_longest(*(shape[::-1] for shape in shapes), fillvalue=1)
-            return math.prod(map(max, aligned))
         if node.operator == "MatMul":
             return math.prod(shapes[0][:-1]) * math.prod(shapes[1][-1:])
+        # The shape to which the operators are broadcast that are.
+        aligned = zip_longest(*(shape[::-1] for shape in shapes), fillvalue=1)
+        return math.prod(map(max, aligned))
     return max(counts, default=1)
 
 

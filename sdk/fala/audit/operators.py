@@ -31,24 +31,19 @@ COMBINING: dict[str, Callable[[Sequence[int]], int]] = {
     "Sub": sum, "Where": max,
 }  # fmt: skip
 
-#: Operators on numbers at the same place, whose result has the broadcast shape.
-_ELEMENTWISE = """
-    Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Clip Div Equal Greater GreaterOrEqual Less
-    LessOrEqual Max Mean Min Mod Mul Or PRelu Pow Sub Sum Where Xor
-"""
-ELEMENTWISE = frozenset(_ELEMENTWISE.split())
-
 _STANDARD = """
-    Abs Acos Acosh ArgMax ArgMin Asin Asinh Atan Atanh Attention BatchNormalization BitwiseNot Cast
-    CastLike Ceil Celu Concat Constant Conv Cos Cosh CumSum DequantizeLinear Dropout
-    DynamicQuantizeLinear Einsum Elu Erf Exp Flatten Floor Gather GatherElements GatherND Gelu Gemm
-    GroupNormalization HardSigmoid HardSwish Hardmax Identity If InstanceNormalization IsInf IsNaN
-    LayerNormalization LeakyRelu Log LogSoftmax LpNormalization MatMul MatMulInteger
-    MeanVarianceNormalization Mish Neg Not QLinearMatMul QuantizeLinear RMSNormalization Reciprocal
-    ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd
-    ReduceSum ReduceSumSquare Relu Reshape RotaryEmbedding Round Scatter ScatterElements ScatterND
-    Selu Shrink Sigmoid Sign SimplifiedLayerNormalization Sin Sinh Slice Softmax Softplus Softsign
-    Split Sqrt Squeeze Swish Tan Tanh ThresholdedRelu TopK Transpose Trilu Unsqueeze
+    Abs Acos Acosh Add And ArgMax ArgMin Asin Asinh Atan Atanh Attention BatchNormalization
+    BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast CastLike Ceil Celu Clip Concat
+    Constant Conv Cos Cosh CumSum DequantizeLinear Div Dropout DynamicQuantizeLinear Einsum Elu
+    Equal Erf Exp Flatten Floor Gather GatherElements GatherND Gelu Gemm Greater GreaterOrEqual
+    GroupNormalization HardSigmoid HardSwish Hardmax Identity If InstanceNormalization IsInf
+    IsNaN LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax LpNormalization MatMul
+    MatMulInteger Max Mean MeanVarianceNormalization Min Mish Mod Mul Neg Not Or PRelu Pow
+    QLinearMatMul QuantizeLinear RMSNormalization Reciprocal ReduceL1 ReduceL2 ReduceLogSum
+    ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu
+    Reshape RotaryEmbedding Round Scatter ScatterElements ScatterND Selu Shrink Sigmoid Sign
+    SimplifiedLayerNormalization Sin Sinh Slice Softmax Softplus Softsign Split Sqrt Squeeze Sub
+    Sum Swish Tan Tanh ThresholdedRelu TopK Transpose Trilu Unsqueeze Where Xor
 """
 
 _OF_MICROSOFT = """
@@ -61,6 +56,6 @@ _OF_MICROSOFT = """
 
 #: Every permitted operator, prefixed by its domain and a dot if that is not ONNX's.
 OPERATORS = frozenset({
-    *SIZED, *LENGTHS, *ELEMENTWISE, *_STANDARD.split(),
+    *SIZED, *LENGTHS, *_STANDARD.split(),
     *(f"com.microsoft.{name}" for name in _OF_MICROSOFT.split()),
 })  # fmt: skip
