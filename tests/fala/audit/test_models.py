@@ -183,10 +183,17 @@ def test_constants_are_computed_and_read_within_bounds(nodes, constants, match):
 
 
 def test_weights_may_be_decoded_and_shared():
-    """A table and weights of half precision become float32; layers share theirs."""
+    """A table and weights of half precision become float32; layers share theirs (ALBERT)."""
     large = {"half": np.zeros((8_192, 4_096), np.float16)}
-    shared = [node("MatMul", ["input_ids", "whole"], f"c{i}") for i in range(6)]
-    audit([node("Cast", ["half"], "whole", to=1), *shared, node("Neg", ["input_ids"])], large)
+    layers = [
+        each
+        for layer in range(6)
+        for each in (
+            node("Cast", ["half"], f"whole{layer}", to=1),
+            node("MatMul", ["input_ids", f"whole{layer}"], f"c{layer}"),
+        )
+    ]
+    audit([*layers, node("Neg", ["input_ids"])], large)
 
 
 @pytest.mark.parametrize(
