@@ -20,7 +20,7 @@ class GraphLimits:
         elements: Numbers of a tensor whose size constants state (64 MB in float32).
         factor: By what factor constants may make a computed size larger than lengths do.
         computed: Numbers that are computed from constants alone, while the model is loaded (ALBERT
-            in four bits, whose layers decode the same weights: 1.7e8).
+            in four bits, whose layers decode the same weights: 1.4e8).
         copies: The same, for each number of the constants: two for weights that are decoded.
         work: Numbers of constants that all products read (BERT-large: 3e8).
         reads: The same, for each number of the constants, as layers may share theirs.
