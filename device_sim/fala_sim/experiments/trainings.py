@@ -1,4 +1,4 @@
-"""Trainings by the exporter, shared by the experiments on adapters and on writers' prompts."""
+"""Trainings of a backbone on public rows, shared by the experiments that train one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rows of the experiments with writers' prompts, by known and new writers.
+"""The rows of known and new writers.
 
 The busiest writers are known: they are trained on and have a prompt. The next ones are new: they
 are not trained on. Writers of another data set with the same labels may be evaluated, too. A test
@@ -72,8 +72,8 @@ class Written:
     """The rows of a data set, in files.
 
     Attributes:
-        training: Input of ``fala-export prompts --data``.
-        evaluation: Input of ``--evaluate``: train and test rows of the evaluated writers.
+        training: Public rows, to train on.
+        evaluation: Train and test rows of the evaluated writers.
         writers: Groups of the evaluated writers.
     """
 

@@ -19,8 +19,9 @@ from fala_sim.report.groups import (
     plain_mean,
     seeds_of,
 )
-from fala_sim.report.registry import table
 from fala_sim.report.table import NOT_RUN, Cell, Row, Table
+from studies.perplm.prompts import HARD, PLAIN_KINDS, SOFT
+from studies.perplm.study import STUDY
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,6 +32,7 @@ VARIANTS = {
     "mlm": "masked words first",
     "no-mlp": "no MLP",
     "fixed": "backbone fixed",
+    "both-ways": "attending to the text",
 }
 METHODS = {
     "none": "none",
@@ -42,8 +44,7 @@ METHODS = {
     "lora": "none; then LoRA on the writer's rows",
     "adapter": "none; then adapters on the writer's rows",
 }
-_PLAIN, _PEERS = ("none", "user-bias"), ("lora", "adapter")
-_SOFT, _HARD = ("soft-one", "soft-all"), ("hard-static", "hard-dynamic")
+_PEERS = ("lora", "adapter")
 #: Groups of writers.
 _GROUPS = ("known", "new", "elsewhere")
 
@@ -61,7 +62,7 @@ _MEASURED = (
 )
 
 
-@table("prompts", "Writers' prompts", "prompts", "prompt", reads=("prompt-training",))  # fmt: skip
+@STUDY.table("prompts", "Writers' prompts", "prompt", reads=("prompt-training",))
 def prompts(records: pd.DataFrame) -> Table:
     """Writers' prompts against none, and a personal head on each.
 
@@ -72,12 +73,12 @@ def prompts(records: pd.DataFrame) -> Table:
     order = [
         (method, variant)
         for variant in VARIANTS
-        for method in (*_PLAIN, *_SOFT, *_HARD)
+        for method in (*PLAIN_KINDS, *SOFT, *HARD)
         if _exists(method, variant)
     ] + [(method, "") for method in _PEERS]
     rows: list[Row] = []
     for data, group, part in _groups(runs):
-        without = (_HARD if part["no_hard"].iloc[0] else ()) + (
+        without = (HARD if part["no_hard"].iloc[0] else ()) + (
             _PEERS if group == "elsewhere" else ()
         )
         rows += [
@@ -93,9 +94,9 @@ def prompts(records: pd.DataFrame) -> Table:
     return Table.of(rows, _described(runs), _notes(runs, trainings), measured=measured(runs))
 
 
-@table("prompt-lengths", "Writers' prompts by their length", "prompts", "prompt-length",
-       reads=("prompt", "prompt-training"))  # fmt: skip
-def prompt_lengths(records: pd.DataFrame) -> Table:
+@STUDY.table("lengths", "Writers' prompts by their length", "prompt-length",
+             reads=("prompt", "prompt-training"))  # fmt: skip
+def lengths(records: pd.DataFrame) -> Table:
     """Writers' prompts by their length.
 
     Vectors of a soft prompt, tokens of a hard one. {_MEASURED}
@@ -105,8 +106,8 @@ def prompt_lengths(records: pd.DataFrame) -> Table:
     trials = runs[(runs["variant"] == "") | (runs["kind"] == "prompt-length")]
     trials = trials[["method", "length", "variant"]].drop_duplicates()
     ordered = sorted(
-        trials[trials["method"].isin((*_SOFT, *_HARD))].itertuples(index=False, name=None),
-        key=lambda trial: ((*_SOFT, *_HARD).index(trial[0]), trial[1]),
+        trials[trials["method"].isin((*SOFT, *HARD))].itertuples(index=False, name=None),
+        key=lambda trial: ((*SOFT, *HARD).index(trial[0]), trial[1]),
     )
     rows: list[Row] = [
         {
@@ -118,7 +119,7 @@ def prompt_lengths(records: pd.DataFrame) -> Table:
         }
         for data, group, part in _groups(runs)
         for method, length, variant in ordered
-        if not (method in _HARD and part["no_hard"].iloc[0])
+        if not (method in HARD and part["no_hard"].iloc[0])
     ]
     return Table.of(rows, _described(runs), _notes(runs, trainings), measured=measured(runs))
 
@@ -127,7 +128,9 @@ def _exists(method: str, variant: str) -> bool:
     """Whether a method has a variant."""
     if variant == "mlm":
         return method != "user-bias"
-    return variant != "no-mlp" or method in _SOFT
+    if variant == "both-ways":
+        return method in HARD
+    return variant != "no-mlp" or method in SOFT
 
 
 def _title(*parts: str) -> str:

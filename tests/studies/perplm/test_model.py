@@ -1,11 +1,15 @@
+"""A backbone that reads a text after a writer's prompt, and the rows that train it."""
+
 import numpy as np
 import pytest
 import torch
 from transformers import AutoModel, DynamicCache
 
 from fala import DataError
-from fala_export.errors import ExportError
-from fala_export.families.prompts.inputs import (
+from fala_export import ExportError, TransformerLearner, load_encoder, read_rows
+from families import BERT_TOKENS, LENGTH, write_model
+from public_data import write_rows
+from studies.perplm.inputs import (
     PLAIN,
     UNKNOWN,
     Contexts,
@@ -13,15 +17,10 @@ from fala_export.families.prompts.inputs import (
     WriterBatches,
     Writers,
 )
-from fala_export.families.prompts.masked import MaskedBatches
-from fala_export.families.prompts.model import cache_of
-from fala_export.families.prompts.settings import KINDS, PromptSettings
-from fala_export.families.prompts.training import make_encoder
-from fala_export.models.encoder import load_encoder
-from fala_export.rows.user_rows import read_rows
-from fala_export.training.backbones import TransformerLearner
-from families import BERT_TOKENS, LENGTH, write_model
-from public_data import write_rows
+from studies.perplm.masked import MaskedBatches
+from studies.perplm.model import cache_of
+from studies.perplm.prompts import KINDS, PromptSettings
+from studies.perplm.training import make_encoder
 from writers import writers_rows
 
 FAMILIES = ("bert", "roberta", "electra")
@@ -101,7 +100,7 @@ def test_without_a_prompt_an_embedding_equals_the_backbone_s(family, kind, encod
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_hard_prompt_compiles_to_keys_and_values(family, encoders):
+def test_a_hard_prompt_equals_keys_and_values(family, encoders):
     encoder = encoders[family]
     module, (ids, mask) = make_prompted(encoder, "hard-static"), texts_of(encoder)
     context = torch.randint(5, 60, (6,), generator=torch.Generator().manual_seed(2))

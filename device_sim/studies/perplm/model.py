@@ -10,16 +10,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import DynamicCache, PreTrainedModel
+from transformers import DynamicCache
 
 from fala.cli import progress, with_article
 from fala.examples import CLASSIFICATION
 from fala.model.heads import Head
-from fala_export.errors import ExportError
-from fala_export.families.prompts.inputs import PLAIN, Inputs
-from fala_export.models.sentence_encoder import SentenceEncoder
-from fala_export.training.classifier import BIAS_PACE, cross_entropies
+from fala_export import Encoder, ExportError, cross_entropies
+from studies.perplm.inputs import PLAIN, Inputs
 
+#: How many times as fast as the backbone a writer's bias moves; see ``SoftPrompts``.
+_BIAS_PACE = 300.0
 _HIDDEN = 512  # width of the MLP, as in prefix-tuning (Li and Liang, ACL 2021)
 _DEVIATION = 0.02  # of numbers that go into the backbone directly, as in BERT
 _MORE = 10.0  # factor of the pace for the MLP's input, whose numbers are around 1
@@ -110,13 +110,13 @@ class PrefixShape:
         return 2 * self.layers * self.heads * self.head_dimension
 
 
-def prefix_shape(transformer: PreTrainedModel) -> PrefixShape:
+def prefix_shape(encoder: Encoder) -> PrefixShape:
     """The shape of a backbone's keys and values.
 
     Raises:
         ExportError: Such a backbone takes no prompts.
     """
-    config = transformer.config
+    config = encoder.module.transformer.config
     if config.model_type not in FAMILY:
         raise ExportError(
             f"writers' prompts are for {', '.join(FAMILY)} models, not for "
@@ -151,17 +151,17 @@ class PromptedEncoder(nn.Module):
 
     def __init__(
         self,
-        encoder: SentenceEncoder,
+        encoder: Encoder,
         prompts: SoftPrompts | None = None,
         *,
         every_layer: bool = False,
         both_ways: bool = False,
     ) -> None:
         super().__init__()
-        self.shape = prefix_shape(encoder.transformer)
-        self.encoder, self.prompts = encoder, prompts
+        self.shape = prefix_shape(encoder)
+        self.encoder, self.prompts = encoder.module, prompts
         self._every_layer, self._both_ways = every_layer, both_ways
-        config = encoder.transformer.config
+        config = encoder.module.transformer.config
         after = config.model_type in _AFTER_PADDING
         self._first = int(config.pad_token_id) + 1 if after else 0
 
@@ -219,7 +219,8 @@ class PromptedEncoder(nn.Module):
         """
         if self.prompts is None:
             raise ExportError("prompts of this kind have no keys and values")
-        shape, numbers = self.shape, self.prompts(writers)
+        shape = self.shape
+        numbers: Tensor = self.prompts(writers)
         split = numbers.view(len(writers), -1, shape.layers, 2, shape.heads, shape.head_dimension)
         return split.permute(2, 3, 0, 4, 1, 5)
 
@@ -290,7 +291,7 @@ class PromptedClassifier(nn.Module):
         embeddings = self.prompted(writers=writers, **inputs)
         logits = embeddings @ self.weight.T + self.bias
         if hasattr(self, "own_bias"):
-            logits = logits + BIAS_PACE * self.own_bias[writers.clamp(min=0)]
+            logits = logits + _BIAS_PACE * self.own_bias[writers.clamp(min=0)]
         return logits, embeddings
 
     def forward(self, shares: Tensor, **inputs: Tensor) -> dict[str, Tensor]:
@@ -306,7 +307,7 @@ class PromptedClassifier(nn.Module):
 
     @property
     def head(self) -> Head:
-        """The head in the SDK's form."""
+        """The trained head."""
         parts = (self.weight.detach().numpy().copy(), self.bias.detach().numpy().copy())
         return Head(CLASSIFICATION, self.labels, *parts)
 

@@ -1,9 +1,9 @@
-"""FaLA of one study against the methods of another, on the people of both.
+"""FaLA of one run against the methods of another, on the people of both.
 
-    python recipes/studies.py device_sim/results/layersbase device_sim/results/trained
+    python recipes/runs.py device_sim/results/layersbase device_sim/results/trained
 
 Prints a Markdown table: the other method's mean AUC, and FaLA's minus it, a mean over people with
-its 95 % t interval. Two studies may differ in the backbone; their people and divisions must be the
+its 95 % t interval. Two runs may differ in the backbone; their people and divisions must be the
 same.
 """
 
@@ -25,13 +25,13 @@ _AUC = "scores.auc"
 _OURS = "fala", "fala-all"
 
 
-def rows(study: Path, other: Path) -> Iterator[str]:
+def rows(run: Path, other: Path) -> Iterator[str]:
     """The table's lines."""
-    ours = dict(by_method(_runs(study)))
+    ours = dict(by_method(_replacements(run)))
     names = [title(name, ours[name]) for name in _OURS if name in ours]
     yield f"| | AUC | {' | '.join(f'{name} minus it' for name in names)} |"
     yield f"| --- | {' | '.join(['---:'] * (1 + len(names)))} |"
-    for name, group in by_method(_runs(other)):
+    for name, group in by_method(_replacements(other)):
         mean = mean_over_users(group, _AUC)
         tests = [compare(ours[own], group, _AUC) for own in _OURS if own in ours]
         values = [test.difference for test in tests if test is not None]
@@ -41,18 +41,18 @@ def rows(study: Path, other: Path) -> Iterator[str]:
         yield f"| {title(name, group)} | {mean.mean:.4f} | {' | '.join(cells)} |"
 
 
-def _runs(study: Path) -> pd.DataFrame:
-    records = frame(study)
+def _replacements(run: Path) -> pd.DataFrame:
+    records = frame(run)
     return blends.best_blends(blends.with_blends(of_tasks(records, "replacement"), records))
 
 
 def main() -> None:
-    """Print the table of two studies."""
+    """Print the table of two runs."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("study", type=Path, help="the study of FaLA")
-    parser.add_argument("other", type=Path, help="the study of the other methods")
+    parser.add_argument("run", type=Path, help="the run of FaLA")
+    parser.add_argument("other", type=Path, help="the run of the other methods")
     options = parser.parse_args()
-    print("\n".join(rows(options.study, options.other)))
+    print("\n".join(rows(options.run, options.other)))
 
 
 if __name__ == "__main__":

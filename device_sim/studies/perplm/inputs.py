@@ -12,17 +12,14 @@ import numpy as np
 import torch
 from scipy.sparse import csr_array
 from torch import Tensor
+from torch.nn import functional
 
 from fala import DataError
 from fala.cli import counted
 from fala.text.lexicon import Lexicon
-from fala_export.families.prompts.settings import SOFT, PromptSettings
+from fala_export import EpochPlan, Row, Texts, TransformerLearner, length_batches, pad
 from fala_export.fitting.joint_rows import sparse_array
-from fala_export.models.sentence_encoder import pad
-from fala_export.rows.user_rows import Row
-from fala_export.training.backbones import TransformerLearner
-from fala_export.training.classifier import shares_of
-from fala_export.training.texts import EpochPlan, Texts, length_batches
+from studies.perplm.prompts import SOFT, PromptSettings
 
 UNKNOWN = 0
 """The number of a writer who is not in the training."""
@@ -75,9 +72,8 @@ class Contexts:
     ``[CLS] first text [SEP] second text [SEP] ...``, with the special tokens of the backbone's
     tokenizer, and without the input itself. A static prompt takes the texts in the order of the
     data. A dynamic one takes the most similar to the input first, by the cosine of their n-grams'
-    tf-idf (``Lexicon``), which costs no forward pass and is the same on every device.
-    The last text is truncated to the room left; the input never is. On a device
-    ``OnnxEncoder.context`` returns the same tokens, to compile keys and values.
+    tf-idf (``Lexicon``), which costs no forward pass.
+    The last text is truncated to the room left; the input never is.
 
     Args:
         learner: The backbone.
@@ -271,5 +267,7 @@ class WriterBatches:
         batch: dict[str, Any] = self.inputs.take(chosen, numbers)
         if self._labels is not None:
             labels, count = self._labels
-            batch["shares"] = shares_of(torch.tensor([labels[row] for row in chosen]), count)
+            shares = functional.one_hot(torch.tensor([labels[row] for row in chosen]), count)
+            # Two labels have one logit, the second's.
+            batch["shares"] = shares[:, count == 2 :].to(torch.float32)
         return batch

@@ -1,8 +1,9 @@
-"""The stage before the task: predict masked words of the writers' texts, after their prompts.
+"""Personalized intermediate learning: predict masked words of the texts, after writers' prompts.
 
-As in BERT, 15 % of the tokens are predicted, of which 80 % are masked, 10 % are random tokens and
-10 % stay. The predicting head is new, since sentence encoders have none, and is dropped afterwards:
-a layer over the token's state, and the backbone's table of words.
+It is the stage before the task. As in BERT, 15 % of the tokens are predicted, of which 80 % are
+masked, 10 % are random tokens and 10 % stay. The predicting head is new, since sentence encoders
+have none, and is dropped afterwards: a layer over the token's state, and the backbone's table of
+words.
 """
 
 from __future__ import annotations
@@ -14,10 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from fala_export.errors import ExportError
-from fala_export.families.prompts.inputs import WriterBatches
-from fala_export.families.prompts.model import PromptedEncoder
-from fala_export.training.backbones import TransformerLearner
+from fala_export import ExportError, TransformerLearner
+from studies.perplm.inputs import WriterBatches
+from studies.perplm.model import PromptedEncoder
 
 _SHARE, _MASKED, _OTHER = 0.15, 0.8, 0.9
 _NAMES = ("[MASK]", "<mask>")
@@ -78,7 +78,7 @@ class MaskedBatches:
         ids = [tokenizer.token_to_id(name) for name in _NAMES]
         self._mask_id = next((number for number in ids if number is not None), None)
         if self._mask_id is None:
-            raise ExportError("--mlm: the model's tokenizer has no token for a masked word")
+            raise ExportError("the model's tokenizer has no token for a masked word")
         self._vocabulary = tokenizer.get_vocab_size(with_added_tokens=False)
         self._special = sorted(
             number for number, token in tokenizer.get_added_tokens_decoder().items()

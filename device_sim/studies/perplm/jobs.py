@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,21 +12,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+import fala_export
 from fala import Bundle
+from fala.bundle.writing import write_release
 from fala.model.heads import Head
+from fala_export import Row
 from fala_export.fitting.device_fit import Block, Inputs, TrainingSet, fit_device, judge
 from fala_sim.encoding import KnownEncoder
 from fala_sim.engine.shelf import local_path
-from fala_sim.experiments.prompts.rows import Group, Written
 from fala_sim.experiments.runner import Made, Records
 from fala_sim.experiments.scoring import rounded
-from fala_sim.experiments.trainings import folder_name, head_of, rows_of, train_once
+from fala_sim.experiments.trainings import folder_name, head_of, rows_of
 from fala_sim.methods.method import Settings
 from fala_sim.methods.registry import find_method
 from fala_sim.metric.quality import figures, positions
 from fala_sim.preparation import exporter
 from fala_sim.records import Key
 from fala_sim.situation import Logits, Release, Situation, User, Vectors
+from studies.perplm.inputs import UNKNOWN
+from studies.perplm.model import predict
+from studies.perplm.prompts import NONE, PromptSettings
+from studies.perplm.rows import Group, Written
+from studies.perplm.training import Model, train_prompts
 
 #: Methods trained for each writer alone, starting from the vendor's model without prompts, with
 #: the settings that validation users of MD-Agreement chose (the table ``search``).
@@ -36,8 +41,6 @@ PEERS: Mapping[str, Settings] = {
     "lora": {"learning_rate": 2e-3, "epochs": 3},
     "adapter": {"learning_rate": 5e-4, "epochs": 2},
 }
-
-_PREDICTIONS = "answers.jsonl"
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ class Writers:
         written: Its rows.
         transformer: The Hugging Face folder of the backbone.
         new: The backbone's name.
-        options: Of every training's command.
+        tokens: Of a text, at most.
         about: Fields of every record about the rows.
         digests: Of the ``"data"``, the ``"new"`` backbone and the selected ``"rows"``.
     """
@@ -62,14 +65,14 @@ class Writers:
     written: Written
     transformer: Path
     new: str
-    options: tuple[str, ...]
+    tokens: int
     about: Mapping[str, Any]
     digests: Mapping[str, str]
 
 
 @dataclass(frozen=True)
-class _Rows:
-    """A model's logits for a writer's rows of a split.
+class Predictions:
+    """A model's predictions for a writer's rows of a split.
 
     Attributes:
         labels: n labels' names.
@@ -90,48 +93,33 @@ def training_key(key: Key) -> Key:
 
 
 def train(
-    task: Writers, key: Key, options: Sequence[str], done: frozenset[Key] = frozenset()
+    task: Writers, key: Key, settings: PromptSettings, done: frozenset[Key] = frozenset()
 ) -> Records:
     """Train writers' prompts, or a baseline, and yield every writer's figures.
 
     Args:
         task: The data set's rows.
         key: Of the writers' records, without the writer.
-        options: Of the exporter's command.
+        settings: The kind of prompts.
         done: Keys that are recorded already.
     """
-    folder, report = _trained(task, key, options)
-    start = time.perf_counter()
-    predictions = folder / _PREDICTIONS
-    if not predictions.is_file():
-        exporter.run(
-            "prompts", str(folder / "training" / "model"), "--embeddings",
-            "--evaluate", str(task.written.evaluation), "--out", str(predictions),
-            label=f"{task.data} {folder.name}: ", only=("answering",),
-        )  # fmt: skip
-    head = head_of(Bundle.open(folder / "prompts.fala"))
-    training = report["training"]
-    length = training["recipe"]["prompts_length"]
+    folder, start = task.folder / folder_name(key), time.perf_counter()
+    model = _trained(task, key, settings)
+    with exporter.labelled(_label(task, key), only=("predicting",)):
+        predictions = predict_rows(model, rows_of(task.written.evaluation))
     for user, group in task.written.writers.items():
         user_key = replace(key, user=user)
         if user_key not in done:
-            rows = _read_predictions(predictions, user)
-            content = _about(task, group, rows) | _scored(head, rows)
-            yield Made(user_key, content | {"length": length})
-    content = {
-        **_task_fields(task),
-        "parameters": training["parameters"],
-        "writers": training["recipe"]["writers"],
-        "trained_rows": training["data"]["training"]["rows"],
-        "figures": training["figures"],
-        "history": training["history"],
-        "recipe": training["recipe"],
-        "versions": training["versions"],
-        "seconds": report["seconds"] + time.perf_counter() - start,
-    }
-    # Peers start from the training without prompts, so its folder stays.
-    is_base = (key.method, key.variant) == ("none", "")
-    yield Made(training_key(key), content, spent=(predictions if is_base else folder,))
+            content = _about(task, group, predictions[user])
+            content |= scored(model.module.head, predictions[user])
+            yield Made(user_key, content | {"length": settings.tokens})
+    spent = [folder]
+    if (key.method, key.variant) == (NONE, ""):  # peers start from it
+        _save_base(task, folder, model)
+        spent = [folder / stage for stage in ("mlm", "task")]
+    seconds = time.perf_counter() - start
+    content = {**_task_fields(task), **model.about, "seconds": seconds}
+    yield Made(training_key(key), content, spent=tuple(spent))
 
 
 def compare(task: Writers, key: Key, base: Key, done: frozenset[Key] = frozenset()) -> Records:
@@ -143,9 +131,10 @@ def compare(task: Writers, key: Key, base: Key, done: frozenset[Key] = frozenset
         base: Key of the training without prompts; it is repeated if its folder is missing.
         done: Keys that are recorded already.
     """
-    folder, _ = _trained(task, base, ())
-    start = time.perf_counter()
-    bundle, transformer = folder / "prompts.fala", folder / "training" / "model"
+    folder, start = task.folder / folder_name(base), time.perf_counter()
+    bundle, transformer = folder / "base.fala", folder / "model"
+    if not bundle.is_file():
+        _save_base(task, folder, _trained(task, base, PromptSettings(NONE)))
     head = head_of(Bundle.open(bundle))
     release = Release(task.new, bundle, head, {}, {})
     rows = rows_of(task.written.evaluation)
@@ -189,6 +178,65 @@ def compare(task: Writers, key: Key, base: Key, done: frozenset[Key] = frozenset
     yield Made(training_key(key), content)
 
 
+def predict_rows(model: Model, rows: Sequence[Row]) -> dict[str, dict[str, Predictions]]:
+    """A model's predictions by writer and split.
+
+    A writer of the training is known. Any other writer has the unknown writer's prompt, or a hard
+    prompt of the texts of their train rows.
+
+    Args:
+        model: A trained model.
+        rows: Train and test rows of writers.
+    """
+    own_texts: dict[str, list[str]] = {}
+    for row in rows:
+        if row.split == "train":
+            own_texts.setdefault(str(row.user), []).append(str(row.example))
+    # In one call, so that rows of one text share the unknown writer's pass.
+    inputs = model.inputs([*rows, *rows], own_texts)
+    unknown = [UNKNOWN] * len(rows)
+    numbers = unknown if model.settings.kind == NONE else inputs.numbers[: len(rows)]
+    logits, embeddings = predict(model.module, inputs, [*numbers, *unknown], "predicting")
+    chosen: dict[tuple[str, str], list[int]] = {}
+    for position, row in enumerate(rows):
+        chosen.setdefault((str(row.user), row.split), []).append(position)
+    predictions: dict[str, dict[str, Predictions]] = {}
+    for (user, split), part in chosen.items():
+        at = np.array(part)
+        predictions.setdefault(user, {})[split] = Predictions(
+            [str(rows[position].label) for position in part],
+            logits[at].astype(np.float64),
+            logits[at + len(rows)].astype(np.float64),
+            embeddings[at],
+        )
+    return predictions
+
+
+def scored(head: Head, rows: Mapping[str, Predictions]) -> dict[str, Any]:
+    """A writer's figures: with the own prompt, with the unknown one, with a personal head."""
+    test, train = rows["test"], rows.get("train")
+    truth = positions(test.labels, head.labels)
+    content: dict[str, Any] = {
+        "scores": figures(test.logits, truth),
+        "unknown": figures(test.unknown_logits, truth),
+        "logits": rounded(test.logits),
+        "unknown_logits": rounded(test.unknown_logits),
+        "truth": truth.tolist(),
+        "labels": dict(Counter(test.labels)),
+    }
+    if train is not None:
+        # The bias that the writer's prompt adds to the embedding's logits, if any.
+        bias = (test.logits - test.embeddings @ head.weight.T.astype(np.float64)).mean(axis=0)
+        weight, personal_bias, trust = personal_head(head, bias, train.embeddings, train.labels)
+        personal = test.embeddings.astype(np.float64) @ weight.T + personal_bias
+        content |= {
+            "personal": figures(personal, truth),
+            "personal_logits": rounded(personal),
+            "trust": trust,
+        }
+    return content
+
+
 def personal_head(
     head: Head, bias: NDArray[np.floating], embeddings: Vectors, labels: Sequence[str]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
@@ -211,42 +259,31 @@ def personal_head(
     return chosen.weights[0], chosen.bias, float(np.max(verdict.trust))
 
 
-def _trained(task: Writers, key: Key, options: Sequence[str]) -> tuple[Path, dict[str, Any]]:
-    """The folder of a training and the command's summary; an earlier run's training is reused."""
-    folder = task.folder / folder_name(key)
-    bundle, work = folder / "prompts.fala", folder / "training"
-
-    words = [
-        "prompts", local_path(task.transformer), "--data", task.written.training, "--work", work,
-        "--out", bundle, "--name", task.new, "--kind", key.method, "--seed", key.seed,
-        # Only prompts are measured: no words, no int8.
-        "--resume", "--quantize", "none", "--no-lexical", *task.options, *options,
-    ]  # fmt: skip
-    needed = [bundle, work / "model" / "config.json"]
-    label, stale = f"{task.data} {folder.name}: ", [folder / _PREDICTIONS]
-    report = train_once(folder, needed, words, label, stale)
-    for stage in ("mlm", "task"):  # three times the model's size; the training is done
-        shutil.rmtree(work / stage, ignore_errors=True)
-    return folder, report
+def _trained(task: Writers, key: Key, settings: PromptSettings) -> Model:
+    """A training's model; one that was killed continues from its last checkpoint."""
+    label = _label(task, key)
+    with exporter.labelled(label, only=("loss", "accuracy", "continuing")):
+        return train_prompts(
+            fala_export.load_encoder(str(local_path(task.transformer))),
+            fala_export.PublicRows.of(rows_of(task.written.training)),
+            settings, key.seed, task.folder / folder_name(key), task.tokens,
+        )  # fmt: skip
 
 
-def _read_predictions(path: Path, user: str) -> dict[str, _Rows]:
-    """A writer's rows by split."""
-    by_split: dict[str, list[dict[str, Any]]] = {"train": [], "test": []}
-    with path.open(encoding="utf-8") as lines:
-        for line in lines:
-            row = json.loads(line)
-            if row["user"] == user:
-                by_split[row["split"]].append(row)
-    return {
-        split: _Rows(
-            [str(row["label"]) for row in rows],
-            np.array([row["logits"] for row in rows], dtype=np.float64),
-            np.array([row["unknown"] for row in rows], dtype=np.float64),
-            np.array([row["embedding"] for row in rows], dtype=np.float32),
-        )
-        for split, rows in by_split.items()
-    }
+def _save_base(task: Writers, folder: Path, model: Model) -> None:
+    """Write the model without prompts, from which peers start, as a folder and as a release."""
+    transformer, backbone = folder / "model", folder / "backbone.fala"
+    fala_export.save_model(model.learner.encoder, transformer)
+    exporter.run(
+        "backbone", str(transformer), "--out", str(backbone), "--name", task.new,
+        "--quantize", "none", "--max-length", str(task.tokens), only=(),
+    )  # fmt: skip
+    write_release(folder / "base.fala", Bundle.open(backbone), model.module.head, {})
+    backbone.unlink()
+
+
+def _label(task: Writers, key: Key) -> str:
+    return f"{task.data} {folder_name(key)}: "
 
 
 def _task_fields(task: Writers) -> dict[str, Any]:
@@ -256,31 +293,6 @@ def _task_fields(task: Writers) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _about(task: Writers, group: Group, rows: Mapping[str, _Rows]) -> dict[str, Any]:
-    counts = {split: len(part.labels) for split, part in rows.items()}
+def _about(task: Writers, group: Group, rows: Mapping[str, Predictions]) -> dict[str, Any]:
+    counts = {split: len(rows[split].labels) if split in rows else 0 for split in ("train", "test")}
     return {**_task_fields(task), "group": group, **counts}
-
-
-def _scored(head: Head, rows: Mapping[str, _Rows]) -> dict[str, Any]:
-    """A writer's figures: with the own prompt, with the unknown one, with a personal head."""
-    test, train = rows["test"], rows["train"]
-    truth = positions(test.labels, head.labels)
-    content: dict[str, Any] = {
-        "scores": figures(test.logits, truth),
-        "unknown": figures(test.unknown_logits, truth),
-        "logits": rounded(test.logits),
-        "unknown_logits": rounded(test.unknown_logits),
-        "truth": truth.tolist(),
-        "labels": dict(Counter(test.labels)),
-    }
-    if train.labels:
-        # The bias that the writer's prompt adds to the embedding's logits, if any.
-        bias = (test.logits - test.embeddings @ head.weight.T.astype(np.float64)).mean(axis=0)
-        weight, personal_bias, trust = personal_head(head, bias, train.embeddings, train.labels)
-        personal = test.embeddings.astype(np.float64) @ weight.T + personal_bias
-        content |= {
-            "personal": figures(personal, truth),
-            "personal_logits": rounded(personal),
-            "trust": trust,
-        }
-    return content

@@ -9,31 +9,25 @@ paper's recommendation of hashtags is left out for lack of data.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from fala import DataError
 from fala_sim.data.location import find_location, is_benchmark
 from fala_sim.digests import digest_of, file_digest
 from fala_sim.engine.task import Engine, Log, Task
-from fala_sim.experiments.families import PROMPTS
-from fala_sim.experiments.plan import Plan
-from fala_sim.experiments.prompts import jobs
-from fala_sim.experiments.prompts.jobs import PEERS, Writers
-from fala_sim.experiments.prompts.rows import ELSEWHERE, EXTENTS, is_reviews, write_rows
 from fala_sim.experiments.runner import Records, prepare_all, run_tasks
-from fala_sim.experiments.trainings import (
-    Trial,
-    check_records,
-    training_task,
-)
+from fala_sim.experiments.trainings import check_records, training_task
 from fala_sim.preparation.sources import SHORT, Source, find_source
 from fala_sim.records import Key, Kind, Store
+from studies.perplm import jobs
+from studies.perplm.jobs import PEERS, Writers
+from studies.perplm.prompts import HARD, KINDS, NONE, SOFT, SOFT_ALL, USER_BIAS, PromptSettings
+from studies.perplm.rows import ELSEWHERE, EXTENTS, is_reviews, write_rows
+from studies.perplm.study import STUDY, WritersPlan
 
-PLAIN = ("none", "user-bias")
-SOFT, HARD = ("soft-one", "soft-all"), ("hard-static", "hard-dynamic")
-#: Lengths of the comparison, and the other lengths: vectors of soft prompts, tokens of hard ones.
-USUAL = dict.fromkeys(SOFT, 8) | dict.fromkeys(HARD, 64)
+#: Lengths beside those of the comparison: vectors of soft prompts, tokens of hard ones.
 LENGTHS = dict.fromkeys(SOFT, (1, 32)) | dict.fromkeys(HARD, (16, 256))
 
 #: Why reviews have no hard prompts.
@@ -46,33 +40,59 @@ NO_ROOM = (
 _FORM = 1
 
 
-def trials(kinds: Sequence[Kind], *, hard: bool = True) -> list[Trial]:
+@dataclass(frozen=True)
+class Trial:
+    """One training.
+
+    Attributes:
+        kind: Of its record.
+        settings: The kind of prompts.
+        variant: Distinguishes trainings of the same kind of prompts.
+    """
+
+    kind: Kind
+    settings: PromptSettings
+    variant: str = ""
+
+    def key(self, data: str, seed: int) -> Key:
+        """The key of its record."""
+        return Key(self.kind, data, self.settings.kind, "all", seed, self.variant)
+
+
+def trials(kinds: Sequence[Kind], *, hard: bool = True, mlm_epochs: int = 2) -> list[Trial]:
     """The trainings of some kinds of record, the most useful first.
 
     Args:
         kinds: Kinds of record.
         hard: Whether there is room for hard prompts.
+        mlm_epochs: Most passes of the stage of masked words.
     """
     prompts = (*SOFT, *HARD) if hard else SOFT
-    trials_of = [_trial("prompt", "none"), *(_trial("prompt", kind) for kind in prompts)]
+
+    def variants(name: str, of: Sequence[str], **options: Any) -> list[Trial]:  # noqa: ANN401
+        return [Trial("prompt", PromptSettings(kind, **options), name) for kind in of]
+
+    trials_of = variants("", (NONE, *prompts))
     if "prompt" in kinds:
-        trials_of.append(_trial("prompt", "user-bias"))
-        every = (*PLAIN, *prompts)
-        variants = [_trial("prompt", kind, "fixed", "--fixed-backbone") for kind in every]
-        variants += [_trial("prompt", kind, "mlm", "--mlm") for kind in ("none", *prompts)]
-        variants += [_trial("prompt", kind, "no-mlp", "--no-mlp") for kind in SOFT]
-        # First the kind that releases contain, and none.
-        trials_of += sorted(variants, key=lambda trial: trial.method not in ("none", "soft-all"))
+        trials_of += variants("", (USER_BIAS,))
+        others = [
+            *variants("fixed", [kind for kind in KINDS if hard or kind not in HARD], fixed=True),
+            *variants("mlm", (NONE, *prompts), mlm=True, mlm_epochs=mlm_epochs),
+            *variants("no-mlp", SOFT, mlp=False),
+            *variants("both-ways", HARD if hard else (), both_ways=True),
+        ]
+        # First the strongest kind, and none.
+        trials_of += sorted(others, key=lambda trial: trial.settings.kind not in (NONE, SOFT_ALL))
     if "prompt-length" in kinds:
-        for kind in prompts:
-            for length in LENGTHS[kind]:
-                trials_of.append(
-                    _trial("prompt-length", kind, f"length-{length}", "--length", str(length))
-                )
+        trials_of += [
+            Trial("prompt-length", PromptSettings(kind, length), f"length-{length}")
+            for kind in prompts
+            for length in LENGTHS[kind]
+        ]
     return trials_of
 
 
-def run(plan: Plan, kinds: Sequence[Kind], engine: Engine, log: Log) -> list[str]:
+def run(plan: WritersPlan, kinds: Sequence[Kind], engine: Engine, log: Log) -> list[str]:
     """Run the missing trainings of some kinds of record on a plan's data sets.
 
     Args:
@@ -110,27 +130,25 @@ def run(plan: Plan, kinds: Sequence[Kind], engine: Engine, log: Log) -> list[str
     return list(dict.fromkeys(failures))
 
 
-def _trial(kind: Kind, method: str, variant: str = "", *options: str) -> Trial:
-    return Trial(kind, method, variant, options)
-
-
 def _trainings(
-    plan: Plan, store: Store, tasks: Sequence[Writers], kinds: Sequence[Kind], *, variants: bool
+    plan: WritersPlan,
+    store: Store,
+    tasks: Sequence[Writers],
+    kinds: Sequence[Kind],
+    *,
+    variants: bool,
 ) -> Iterator[Task]:
+    epochs = EXTENTS[plan.extent].mlm_epochs
     for task in tasks:
-        for trial in trials(kinds, hard=not task.about["no_hard"]):
-            if bool(trial.variant) != variants:
-                continue
-            options = trial.options
-            if "--mlm" in options:
-                options += ("--mlm-epochs", str(EXTENTS[plan.extent].mlm_epochs))
-            key = trial.key(task.data, task.seed)
-            yield _task(store, task, key, partial(jobs.train, task, key, options))
+        for trial in trials(kinds, hard=not task.about["no_hard"], mlm_epochs=epochs):
+            if bool(trial.variant) == variants:
+                key = trial.key(task.data, task.seed)
+                yield _task(store, task, key, partial(jobs.train, task, key, trial.settings))
 
 
 def _peers(store: Store, tasks: Sequence[Writers]) -> Iterator[Task]:
     for task in tasks:
-        base = Key("prompt", task.data, "none", "all", task.seed)
+        base = Key("prompt", task.data, NONE, "all", task.seed)
         for method in PEERS:
             key = replace(base, method=method)
             yield _task(store, task, key, partial(jobs.compare, task, key, base))
@@ -143,13 +161,13 @@ def _task(store: Store, task: Writers, key: Key, job: partial[Records]) -> Task:
     return training_task(store, key, job, folders, keys, jobs.training_key(key))
 
 
-def _prepare(plan: Plan, name: str, *, store: Store, model: Source, seed: int) -> Writers:
+def _prepare(plan: WritersPlan, name: str, *, store: Store, model: Source, seed: int) -> Writers:
     """The rows of a data set, in a folder of the run's work."""
     extent = EXTENTS[plan.extent]
     data = find_location(name, plan.data_dir)
     reviews = is_reviews(data)
     digests = {"data": data.digest(), "new": model.digest, "plan": digest_of((extent, plan.users))}
-    check_records(store, PROMPTS.kinds, name, digests)
+    check_records(store, STUDY.family.kinds, name, digests)
     digest = digest_of((_FORM, seed, *digests.values()))[:SHORT]
     folder = plan.work() / f"prompts-{digest}"
     written = write_rows(name, plan.data_dir, folder, extent, users=plan.users, seed=seed)
@@ -163,6 +181,13 @@ def _prepare(plan: Plan, name: str, *, store: Store, model: Source, seed: int) -
         "rows": {kind: file_digest(path) for kind, path in files.items()},
     }
     return Writers(
-        name, seed, folder, written, model.trained_folder(), model.name,
-        ("--max-length", str(tokens)), about, digests,
-    )  # fmt: skip
+        name,
+        seed,
+        folder,
+        written,
+        model.trained_folder(),
+        model.name,
+        tokens,
+        about,
+        digests,
+    )

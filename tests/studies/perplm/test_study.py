@@ -1,4 +1,4 @@
-"""Writers' prompts, as the laboratory plans, runs, records and shows them."""
+"""The study of writers' prompts: its rows, its jobs, its records and its tables."""
 
 import json
 
@@ -7,32 +7,27 @@ import pytest
 
 pytest.importorskip("torch")
 
-
-import pytest
-
-import public_data
-from bundles import DIMENSION, make_head, write_word_vector_release, write_word_vectors
-from driver import write
+from bundles import make_head, write_word_vector_release, write_word_vectors
+from driver import InProcess
 from fala import Bundle
-from fala_export.commands.prompts import prompts as exporters_command
-from fala_export.families.prompts.settings import PromptedRelease
-from fala_export.options import Options
 from fala_sim import frame
 from fala_sim.convert.conversion import folded
-from fala_sim.experiments.families import PROMPTS
-from fala_sim.experiments.prompts import jobs
-from fala_sim.experiments.prompts.jobs import Writers, personal_head
-from fala_sim.experiments.prompts.plan import trials
-from fala_sim.experiments.prompts.rows import Extent, Written, write_rows
 from fala_sim.experiments.runner import OtherPlanError
 from fala_sim.experiments.trainings import check_records
 from fala_sim.records import Key, Store, read_records
 from fala_sim.report.table import NOT_RUN
+from families import write_model
 from laboratory import write_data
-from prompt_records import write_prompts
 from sim_command import fails, run
-from sim_tables import TABLES, cell, column
+from sim_tables import cell, column
+from studies.perplm.jobs import personal_head
+from studies.perplm.plan import run as run_plan
+from studies.perplm.plan import trials
+from studies.perplm.rows import EXTENTS, Extent, write_rows
+from studies.perplm.study import STUDY, WritersPlan
+from writers_records import write_prompts
 
+TABLES = STUDY.tables()
 SMALL = Extent("small", 12, 6, (4, 4), False, (48, 128), 1)
 ALL = Extent("all", None, None, (None, None), True, (48, 128), 1)
 
@@ -89,78 +84,73 @@ def test_writers_of_another_data_set_are_only_evaluated(tmp_path):
     assert set(alone.writers.values()) == {"known", "new"}
 
 
-# --- a training and its records --------------------------------------------------------------
+# --- a run --------------------------------------------------------------------------------
 
 
-def answer_line(user, split, label, logits, embedding, unknown_logits=None):
-    return {"line": 1, "user": user, "split": split, "label": label, "known": user != "new",
-            "logits": logits, "unknown": logits if unknown_logits is None else unknown_logits,
-            "embedding": embedding}  # fmt: skip
+def run_small(folder):
+    """A run on a tiny model, with less data than that of the command; returns its trainings."""
+    plan = WritersPlan(
+        results=folder / "results", data=(data_of(folder),), users=3, new=str(folder / "tiny"),
+        extent="small",
+    )  # fmt: skip
+    engine, log = InProcess(), []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(EXTENTS, "small", Extent("small", 40, 20, (4, 4), False, (24, 24), 1))
+        assert run_plan(plan, ("prompt",), engine, log.append) == []
+    return engine.labels, log
 
 
-@pytest.fixture
-def task(tmp_path):
-    """Trainings that were finished and evaluated before the run was killed."""
-    rng = np.random.default_rng(0)
-    written = Written(tmp_path / "training.jsonl", tmp_path / "asked.jsonl",
-                      {"w": "known", "new": "new"})  # fmt: skip
-    description = {"extent": "quick", "tokens": 48, "no_hard": "", "elsewhere": ""}
-    prepared = Writers("md-agreement", 0, tmp_path / "work", written, tmp_path / "tiny", "tiny",
-                        (), description, {"data": "d", "new": "n", "plan": "p"})  # fmt: skip
-    head = make_head()
-    lines = []
-    for user in written.writers:
-        for split, count in (("train", 40), ("test", 20)):
-            vectors = rng.normal(size=(count, DIMENSION)).astype(np.float32)
-            for vector in vectors:
-                logit = float(head.weight[0] @ vector + head.bias[0])
-                # The label depends on a direction that the vendor's head ignores.
-                label = int(vector[0] * head.weight[0, 1] > vector[1] * head.weight[0, 0])
-                unknown = [logit + 0.5] if user == "w" else [logit]
-                lines.append(answer_line(user, split, label, [logit], vector.tolist(), unknown))
-    for method in ("none", "soft-all"):
-        folder = prepared.folder / f"prompt-{method}-0"
-        (folder / "training" / "model").mkdir(parents=True)
-        (folder / "training" / "model" / "config.json").write_text("{}")
-        (folder / "training" / "task" / "checkpoint-9").mkdir(parents=True)
-        write_word_vector_release(folder / "prompts.fala", head)
-        public_data.write_rows(folder / "answers.jsonl", lines)
-        training = {
-            "parameters": {"all": 1000, "trained": 100},
-            "recipe": {"writers": 2, "prompts_length": 8},
-            "data": {"training": {"rows": 30}},
-            "figures": {},
-            "history": {"task": {"steps": 9, "best_step": 9}},
-            "versions": {"torch": "2"},
-        }
-        (folder / "said.json").write_text(json.dumps({"training": training, "seconds": 5.0}))
-    return prepared
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """Records of a small run, with a prompt of each writer of a tiny model."""
+    folder = tmp_path_factory.mktemp("run")
+    write_data(folder / "small")
+    write_model(folder / "tiny")
+    labels, _ = run_small(folder)
+    assert len(labels) == len(trials(("prompt",))) + 2
+    return folder / "results"
 
 
-def test_every_writer_is_recorded_and_the_peers_model_is_kept(task, tmp_path):
-    results = tmp_path / "results"
-    for method in ("none", "soft-all"):
-        key = Key("prompt", "md-agreement", method, "all", 0)
-        *_, last = entries = list(jobs.train(task, key, ()))
-        training = jobs.training_key(key)
-        # The training's record is the last; its files are removed after it only.
-        assert last.key == training and last.spent
-        assert not any(entry.spent for entry in entries[:-1])
-        write(results, entries)
-    by_writer = {(r["method"], r["user"]): r for r in read_records(results, "prompt")}
-    assert set(by_writer) == {(m, u) for m in ("none", "soft-all") for u in ("w", "new")}
-    record = by_writer["soft-all", "w"]
-    assert (record["group"], record["train"], record["test"]) == ("known", 40, 20)
-    assert record["unknown_logits"] != record["logits"]
-    assert record["unknown"]["auc"] == record["scores"]["auc"]  # both are higher by the same 0.5
-    assert record["personal"]["auc"] > record["scores"]["auc"] + 0.1
-    assert by_writer["soft-all", "new"]["unknown_logits"] == by_writer["soft-all", "new"]["logits"]
-    summary = Store(results).get(Key("prompt-training", "md-agreement", "soft-all", "all", 0))
-    assert summary["parameters"]["trained"] == 100 and summary["seconds"] > 5
-    assert str(tmp_path) not in json.dumps([record, summary])
-    assert (task.folder / "prompt-none-0" / "training" / "model").is_dir()
-    assert not (task.folder / "prompt-none-0" / "training" / "task").exists()
-    assert not (task.folder / "prompt-soft-all-0").exists()
+def data_of(folder):
+    return f"lewidi:{(folder / 'small').resolve()}"
+
+
+@pytest.mark.slow
+def test_a_run_records_every_training_and_none_again(results):
+    name = data_of(results.parent)
+    records = read_records(results, "prompt")
+    planned = {(trial.settings.kind, trial.variant) for trial in trials(("prompt",))}
+    assert {(r["method"], r["variant"]) for r in records} == planned | {
+        ("lora", ""),
+        ("adapter", ""),
+    }
+    writers = {"a0": "known", "a1": "known", "a2": "known", "a3": "new"}
+    for method in ("none", "soft-all", "lora"):
+        of_method = [r for r in records if (r["method"], r["variant"]) == (method, "")]
+        assert {r["user"]: r["group"] for r in of_method} == writers
+    for method, user, equal in (("soft-all", "a3", True), ("hard-static", "a3", False)):
+        record = Store(results).get(Key("prompt", name, method, user, 0))
+        assert (record["unknown_logits"] == record["logits"]) == equal
+        assert "personal" in record and str(results) not in json.dumps(record)
+    summary = Store(results).get(Key("prompt-training", name, "soft-all", "all", 0))
+    assert summary["parameters"]["trained"] > 1000 and summary["recipe"]["prompts_length"] == 8
+    # Only the model that peers start from is left, without its checkpoints.
+    (work,) = (results / "work").glob("prompts-*")
+    (left,) = [path for path in work.iterdir() if path.is_dir()]
+    assert left.name == "prompt-none-0"
+    assert sorted(path.name for path in left.iterdir()) == ["base.fala", "model"]
+    labels, log = run_small(results.parent)
+    assert labels == [] and all("are recorded already" in line for line in log)
+    assert read_records(results, "prompt") == records
+
+
+@pytest.mark.slow
+def test_records_of_another_plan_are_rejected(results):
+    data = data_of(results.parent)
+    digests = read_records(results, "prompt")[0]["digests"]
+    check_records(Store(results), STUDY.family.kinds, data, digests)
+    with pytest.raises(OtherPlanError, match="another folder with --results"):
+        check_records(Store(results), STUDY.family.kinds, data, {**digests, "plan": "whole"})
 
 
 def test_a_personal_head_equals_a_devices_model(tmp_path):
@@ -187,18 +177,16 @@ def test_a_personal_head_equals_a_devices_model(tmp_path):
 # --- plans and errors ------------------------------------------------------------------------
 
 
-def test_the_exporters_command_takes_every_trial():
-    needed = ("model", "--data", "d", "--work", "w", "--resume", "--out", "o", "--name", "n")
-    planned = trials(PROMPTS.kinds)
-    assert len({(trial.method, trial.variant) for trial in planned}) == len(planned)
+def test_every_trial_is_another_training():
+    planned = trials(STUDY.family.kinds)
+    assert len({(trial.settings.kind, trial.variant) for trial in planned}) == len(planned)
+    assert len({trial.settings for trial in planned}) == len(planned)
     for trial in planned:
-        common = ("--quantize", "none", "--seed", "0", "--max-length", "48", "--json")
-        arguments = [*needed, "--kind", trial.method, *trial.options, *common]
-        params = exporters_command.make_context("prompts", arguments).params
-        assert Options(PromptedRelease).build(params).prompts.mistake() is None
-        assert params["fixed_backbone"] == (trial.variant == "fixed")
-        assert params["mlm"] == (trial.variant == "mlm")
-    assert not any("hard" in trial.method for trial in trials(PROMPTS.kinds, hard=False))
+        assert trial.settings.fixed == (trial.variant == "fixed")
+        assert trial.settings.mlm == (trial.variant == "mlm")
+    assert not any(
+        "hard" in trial.settings.kind for trial in trials(STUDY.family.kinds, hard=False)
+    )
     lengths = [trial for trial in trials(["prompt-length"]) if trial.kind == "prompt-length"]
     assert sorted({trial.variant for trial in lengths}) == [
         "length-1", "length-16", "length-256", "length-32",
@@ -206,21 +194,11 @@ def test_the_exporters_command_takes_every_trial():
 
 
 def test_unsupported_backbones_and_data_are_rejected(tmp_path):
-    common = ("table", "prompts", "--run", "--results", tmp_path / "results")
+    common = ("study", "perplm", "prompts", "--run", "--results", tmp_path / "results")
     write_word_vectors(tmp_path / "x.fala")
     fails(run(*common, "--new", tmp_path / "x.fala"), "only a graph")
     fails(run(*common, "--data", "cola"), "use --data md-agreement")
     assert not list(tmp_path.rglob("*.json"))
-
-
-def test_records_of_another_plan_are_rejected(task, tmp_path):
-    results = tmp_path / "results"
-    key = Key("prompt", "md-agreement", "none", "all", 0)
-    write(results, jobs.train(task, key, ()))
-    check_records(Store(results), PROMPTS.kinds, "md-agreement", task.digests)
-    with pytest.raises(OtherPlanError, match="another folder with --results"):
-        digests = {**task.digests, "plan": "whole"}
-        check_records(Store(results), PROMPTS.kinds, "md-agreement", digests)
 
 
 # --- tables ----------------------------------------------------------------------------------
