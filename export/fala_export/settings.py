@@ -23,9 +23,7 @@ from fala_export.options import (
     Share,
 )
 
-#: How the states of a text's tokens become its embedding.
-Pooling: TypeAlias = Literal["mean", "cls"]
-#: Several layers are pooled where the backbone is not trained.
+#: How the states of a text's tokens become its embedding, where the backbone is not trained.
 FrozenPooling: TypeAlias = Literal["mean", "cls", "layers"]
 #: Attention is learned, so only a training offers it.
 AnyPooling: TypeAlias = Literal["mean", "cls", "layers", "attention"]

@@ -122,23 +122,16 @@ class Sides:
         return Correlation(float((old * new).sum() / norm), len(old), real) if norm else None
 
 
-def compare(
-    task: Task,
-    old: OpenSlot,
-    new: Refit,
-    only: Container[int] | None = None,
-) -> Comparison:
+def compare(task: Task, old: OpenSlot, new: Refit) -> Comparison:
     """Compare an old and a new model on the labelled examples that both backbones have encoded.
 
     Args:
         task: The task.
         old: The slot of the old model.
         new: The new model.
-        only: Ids of the examples to compare on; None for all.
     """
     sides = Sides(task, old, new)
-    judges = sides.encoded() & sides.labelled()
-    return sides.compare([row for row in judges if only is None or row in only])
+    return sides.compare(sides.encoded() & sides.labelled())
 
 
 def compare_with_previous(task: Task, last: Refit) -> Comparison | None:

@@ -8,10 +8,12 @@ import pytest
 pytest.importorskip("torch")
 
 from bundles import make_head, write_word_vector_release, write_word_vectors
+from checkout import real_data
 from driver import InProcess
 from fala import Bundle
 from fala_sim import frame
 from fala_sim.convert.conversion import folded
+from fala_sim.digests import file_digest
 from fala_sim.experiments.runner import OtherPlanError
 from fala_sim.experiments.trainings import check_records
 from fala_sim.records import Key, Store, read_records
@@ -82,6 +84,19 @@ def test_writers_of_another_data_set_are_only_evaluated(tmp_path):
     rows = tmp_path / "rows-alone"
     alone = write_rows("md-agreement", tmp_path / "alone", rows, SMALL, users=3, seed=0)
     assert set(alone.writers.values()) == {"known", "new"}
+
+
+def test_the_recorded_rows_are_made_again_from_real_data(tmp_path):
+    """The trainings are those of the records; they take hours."""
+    data = real_data("md-agreement").parent
+    real_data("hs-brexit")
+    written = write_rows("md-agreement", data, tmp_path, EXTENTS["quick"], users=12, seed=0)
+    (rows,) = {
+        tuple(record["rows"].values())
+        for record in read_records(STUDY.results, "prompt")
+        if record["data"] == "md-agreement"
+    }
+    assert rows == (file_digest(written.training), file_digest(written.evaluation))
 
 
 # --- a run --------------------------------------------------------------------------------
