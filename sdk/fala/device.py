@@ -44,7 +44,7 @@ from fala.model.links import Label, Tags
 from fala.personal.adapters import LoadedAdapters, load
 from fala.personal.budget import Budget, Progress
 from fala.personal.compare import Accept, compare_with_previous
-from fala.personal.learn import Learner
+from fala.personal.learn import Learner, fit_all
 from fala.personal.preview import preview
 from fala.personal.prompts import Prompts, try_prompt
 from fala.personal.refine import refine
@@ -221,10 +221,12 @@ class Device:
     ) -> RepairReport:
         """Repair a damaged folder, with all of its examples that can be read.
 
-        The other slot replaces a damaged one. All that can be read of a damaged store is written to
-        a new one; the damaged file stays in the folder under another name, until an example is
-        forgotten. If no slot is whole the personal model is fitted again, on a release of the
-        folder. Close the device first, in every process.
+        What can be read of a damaged store is written to a new one: texts, labels, embeddings,
+        settings, and which release is active. The personal models are fitted again. The release
+        that was active stays active, and the previous one stays the previous one, if their files
+        are whole; another takes the place of one that cannot be read. The damaged store stays in
+        the folder under another name, until an example is forgotten. Close the device first, in
+        every process.
 
         Args:
             path: The folder.
@@ -243,11 +245,7 @@ class Device:
         """
         folder = folder_of(path)
         release = None if bundle is None else path_of(bundle, "bundle")
-        report = repair(folder, release, codec_of(key))
-        if report.fit or report.fit_adapters:
-            with cls.open(folder, key=key) as device:
-                for adapter in ([None] if report.fit else []) + [*report.fit_adapters]:
-                    device.fit(adapter=adapter)
+        report = repair(folder, release, codec_of(key), fit_all)
         _log.info("%s: %s", folder, "; ".join(report.actions) or "nothing to repair")
         return report
 

@@ -18,8 +18,9 @@ from fala.personal.refit import Refit, refit_active, until_committed
 from fala.report import Forgotten, LearnReport
 from fala.slots.bundles import Change
 from fala.slots.erasing import drop_copies
+from fala.slots.folder import Folder
 from fala.slots.open_slot import OpenSlot
-from fala.slots.task import Task
+from fala.slots.task import Task, further_tasks
 from fala.solver.fit import LARGEST, Resumed, State, resume
 from fala.solver.judge import Decision, public_threshold
 from fala.solver.training import personal_of
@@ -242,6 +243,12 @@ class Learner:
             count, with_label, state.fitted + state.further, cast(Decision, record.decision),
             last.reason, False, record.scales, active.record.loss,
         )  # fmt: skip
+
+
+def fit_all(folder: Folder) -> None:
+    """Fit the models of all tasks of a folder."""
+    for task in (Task(folder), *further_tasks(folder)):
+        Learner(task).fit()
 
 
 def _last_fit(active: OpenSlot, result: Refit) -> LastFit | None:

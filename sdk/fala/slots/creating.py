@@ -11,12 +11,12 @@ from fala.bundle.signature import Trust
 from fala.errors import BundleError, DeviceError
 from fala.files import device_errors, keep_private
 from fala.slots.bundles import BUNDLES, install, open_release, vendor_record
-from fala.slots.erasing import finish_erasing, tidy
-from fala.slots.folder import Folder
-from fala.slots.health import REBUILT, STORE, check_access
+from fala.slots.erasing import REBUILT, finish_erasing, tidy
+from fala.slots.folder import STORE, Folder
 from fala.slots.task import Task
 from fala.slots.validation import validate
 from fala.slots.versions import note_version
+from fala.store.access import check_access
 from fala.store.database import doctor
 from fala.store.encryption import Codec
 from fala.store.slots import SLOTS
@@ -125,7 +125,7 @@ def _opened(path: Path, store: Store, encoders: Encoders) -> Folder:
     try:
         _ = Task(folder).active
     except BundleError as error:
-        check_access(error, path / BUNDLES)
+        check_access(error)
         raise type(error)(f"{error}; {doctor(path)}") from error
     return folder
 

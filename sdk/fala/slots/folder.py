@@ -10,6 +10,9 @@ from fala.slots.open_slot import OpenSlot
 from fala.slots.trial import Trials
 from fala.store.store import Store
 
+#: The store's file in a device's folder.
+STORE = "store.sqlite3"
+
 
 class Folder:
     """A device's folder, open.

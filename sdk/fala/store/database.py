@@ -14,6 +14,7 @@ from fala.errors import DeviceError
 from fala.files import device_errors, keep_private
 from fala.forks import keep_in_forks
 from fala.store.access import access_error, is_access
+from fala.store.columns import DAMAGE
 from fala.store.digests import Digests
 from fala.store.encryption import PLAIN, Codec
 from fala.store.schema import create_tables
@@ -39,7 +40,7 @@ class Database:
         path: The file; its folder exists.
         create: Make the file if there is none.
         codec: Reads and writes its records.
-        copy: A connection to a copy of the store in memory, which takes the file's place.
+        connection: A connection that takes the file's place: to a damaged store, or to memory.
 
     Attributes:
         path: See above.
@@ -56,7 +57,7 @@ class Database:
         *,
         create: bool = False,
         codec: Codec = PLAIN,
-        copy: sqlite3.Connection | None = None,
+        connection: sqlite3.Connection | None = None,
     ) -> None:
         self.path = path
         self.codec = codec
@@ -71,10 +72,9 @@ class Database:
         self._closed_message = ""
         keep_in_forks(self, Database._forked)
         self._mark: object = None
-        if copy is not None:
-            self._writer = self._reader = copy
-            self.digests = Digests(copy)
-            self._file = _identity(path)
+        if connection is not None:
+            self._writer = self._reader = connection
+            self.digests = Digests(connection)
             return
         with device_errors(path):
             check_regular(path)
@@ -203,7 +203,7 @@ class Database:
         with self.snapshot() as db:
             try:
                 yield db
-            except (TypeError, ValueError, LookupError, OverflowError, RecursionError) as error:
+            except DAMAGE as error:
                 reason = str(error) if type(error) is ValueError else type(error).__name__
                 raise DeviceError(damaged(self.path, f"{message}: {reason}")) from error
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from fala.errors import DataError
 from fala.examples import as_text
-from fala.store.columns import blob, bytes_of, floats, rows_in, text, whole
+from fala.store.columns import bytes_of, floats, rows_in, text, whole
 from fala.store.database import Database
 from fala.store.texts import Texts
 
@@ -44,12 +44,10 @@ class Embeddings:
                 half = _half(vector)
                 # A text that was forgotten while it was encoded leaves nothing behind.
                 if name in ids:
-                    row, size = ids[name], len(half)
+                    row = ids[name]
                     context = ("embeddings", row, backbone, codec.lookup(name))
                     rows.append((row, backbone, codec.encode(half.tobytes(), *context)))
             db.executemany("INSERT OR REPLACE INTO embeddings VALUES (?, ?, ?)", rows)
-            if rows:
-                db.execute("INSERT OR REPLACE INTO backbones VALUES (?, ?)", (backbone, size))
 
     def get(
         self, backbone: str, texts: Sequence[str] | None = None
@@ -67,8 +65,6 @@ class Embeddings:
                 rows = db.execute(_EMBEDDINGS, (backbone,)).fetchall()
             else:
                 rows = rows_in(db, f"{_EMBEDDINGS} AND text.text", [*by_name], backbone)
-            cursor = db.execute("SELECT dimension FROM backbones WHERE digest = ?", (backbone,))
-            size = cursor.fetchone()
             vectors = [
                 codec.decode(value, "embeddings", row, backbone, name) for row, name, value in rows
             ]
@@ -79,8 +75,7 @@ class Embeddings:
                 names = [by_name[name] for _, name, _ in rows]
             else:
                 names = [as_text(text(name)) for _, name, _ in rows]
-            dimension = None if size is None else whole(size[0])
-            return dict(zip(names, vectors_of(vectors, dimension), strict=True))
+            return dict(zip(names, vectors_of(vectors), strict=True))
 
     def has(self, backbone: str) -> bool:
         """Whether there is an embedding of a backbone."""
@@ -137,24 +132,22 @@ class Logits:
             )
 
 
-def vectors_of(blobs: Sequence[object], dimension: int | None) -> NDArray[np.float32]:
+def vectors_of(blobs: Sequence[bytes]) -> NDArray[np.float32]:
     """Embeddings of their columns, shape (n, d).
 
     Args:
         blobs: n embeddings in float16.
-        dimension: d; None takes that of the first.
 
     Raises:
         ValueError: One is damaged.
     """
     if not blobs:
-        return np.empty((0, dimension or 0), dtype=np.float32)
-    # In one array: an array for each would cost more than reading them.
-    parts = [blob(value) for value in blobs]
-    length = len(parts[0]) if dimension is None else 2 * dimension
-    if not length or any(len(part) != length for part in parts):
+        return np.empty((0, 0), dtype=np.float32)
+    length = len(blobs[0])
+    if not length or any(len(part) != length for part in blobs):
         raise ValueError("an embedding of another length")
-    half = np.frombuffer(b"".join(parts), "<f2").reshape(len(parts), -1)
+    # In one array: an array for each would cost more than reading them.
+    half = np.frombuffer(b"".join(blobs), "<f2").reshape(len(blobs), -1)
     vectors = half.astype(np.float32)
     if not np.isfinite(vectors).all():
         raise ValueError("an embedding that is not finite")

@@ -13,6 +13,8 @@ from dataclasses import replace
 from fala.examples import MATCHING, Example, Match, as_text, texts_of, unique_texts
 from fala.store.columns import (
     adapter_named,
+    change_count,
+    number,
     optional_number,
     optional_text,
     rows_in,
@@ -80,10 +82,30 @@ class Examples:
             prune_labels(db, self._adapter)
         return rows
 
+    def restore(self, examples: Iterable[StoredExample]) -> None:
+        """Write examples with their ids, labels and times. In a transaction, into an empty store.
+
+        The order of their changes is not kept: all of them count as one change.
+        """
+        codec, rows = self._db.codec, [*examples]
+        with self._db.writer() as db:
+            ids = self._texts.add(unique_texts(row.known for row in rows))
+            for row in rows:
+                document, history = columns_of_example(row.known, ids)
+                context = label_context(row.id, document, history, row.labelled, self._adapter)
+                label = None if row.label is None else codec.encode_text(row.label, *context)
+                db.execute(
+                    "INSERT OR IGNORE INTO examples VALUES (?, ?, ?, ?, ?, ?, ?, 1, ?)",
+                    (
+                        row.id, document, history, label, row.added, row.labelled, self._adapter,
+                        None if label is None else 1,
+                    ),
+                )  # fmt: skip
+
     def _label(self, db: sqlite3.Connection, row: int, label: str, now: float, data: int) -> None:
         """Write an example's label; keep the earlier one as long as a model needs it."""
         codec = self._db.codec
-        query = f"SELECT {EXAMPLE_COLUMNS}, coalesce(labelled_data, 0) FROM examples WHERE id = ?"
+        query = f"SELECT {EXAMPLE_COLUMNS}, labelled_data FROM examples WHERE id = ?"
         *before, since = db.execute(query, (row,)).fetchone()
         _, document, history, *_ = before
         earlier = None
@@ -159,8 +181,8 @@ class Examples:
             data: The task's count; infinity returns the present state.
         """
         with self._db.rows("its examples are damaged") as db:
-            added = {row for row, count in self._added(db) if count <= data}
-            query = f"{_IDS} AND coalesce(labelled_data, 0) > ?"
+            added = {row for row, since in self._added(db) if since <= data}
+            query = f"{_IDS} AND labelled_data > ?"
             later = {row for (row,) in db.execute(query, (self._adapter, data))}
             rows = db.execute(f"{EARLIER_LABELS} WHERE since <= ? AND ? < until", (data, data))
             labels = {row[0]: earlier_label_of(self._db.codec, row) for row in rows}
@@ -173,7 +195,7 @@ class Examples:
     def first_added(self, ids: Collection[int]) -> int:
         """The count of data changes when the first of some examples was added."""
         with self._db.rows("its examples are damaged") as db:
-            return min((count for row, count in self._added(db) if row in ids), default=0)
+            return min((since for row, since in self._added(db) if row in ids), default=0)
 
     def ids(self, examples: Sequence[Example]) -> list[int]:
         """The ids of those examples that the table has."""
@@ -207,9 +229,9 @@ class Examples:
 
     def _added(self, db: sqlite3.Connection) -> list[tuple[int, int]]:
         """Every example's id, and the count of data changes when it was added."""
-        query = "SELECT id, coalesce(added_data, 0) FROM examples WHERE +adapter = ?"
+        query = "SELECT id, added_data FROM examples WHERE +adapter = ?"
         rows = db.execute(query, (self._adapter,))
-        return [(whole(row), whole(count)) for row, count in rows]
+        return [(whole(row), change_count(data)) for row, data in rows]
 
     def _count_change(self, db: sqlite3.Connection) -> int:
         """Count a change of examples or labels; returns the task's count."""
@@ -217,7 +239,7 @@ class Examples:
         query = "SELECT data FROM active WHERE adapter = ?"
         with self._db.rows("its count of changes is damaged"):
             row = db.execute(query, (self._adapter,)).fetchone()
-            return 0 if row is None else whole(row[0])
+            return 0 if row is None else change_count(row[0])
 
 
 def prune_labels(db: sqlite3.Connection, adapter: str) -> None:
@@ -261,7 +283,7 @@ def example_of(
         whole(identity),
         example,
         optional_text(label),
-        optional_number(added),
+        number(added),
         optional_number(labelled),
         adapter_named(adapter),
     )

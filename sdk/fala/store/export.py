@@ -69,8 +69,9 @@ def _lines(rows: Sequence[StoredExample], labels: Sequence[str] | None, user: st
             fields["text"] = row.known
         if row.label is not None:
             fields["label"] = json.loads(row.label) if numbers else row.label
-        times = {"added": row.added, "labelled": row.labelled}
-        fields |= {name: moment for name, moment in times.items() if moment is not None}
+        fields["added"] = row.added
+        if row.labelled is not None:
+            fields["labelled"] = row.labelled
         yield json.dumps(fields, ensure_ascii=False) + "\n"
 
 

@@ -136,15 +136,15 @@ class StoredExample:
         id: Its number in the store.
         example: A text, or a ``Match``; None on a device that keeps no texts.
         label: Its label, None without one; of tags a list in JSON.
-        added: When it was first stored, in seconds since 1970 (UTC); None where a repair lost it.
-        labelled: When its label was stored; None without one, or where a repair lost it.
+        added: When it was first stored, in seconds since 1970 (UTC).
+        labelled: When its label was stored; None without one.
         adapter: Its task, by the adapter; empty for the device's own.
     """
 
     id: int
     example: Example | None
     label: str | None
-    added: float | None = None
+    added: float
     labelled: float | None = None
     adapter: str = ""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fala.store.columns import optional_text, text, whole
+from fala.store.columns import text, whole
 from fala.store.database import Database
 from fala.store.records import Trial
 
@@ -47,9 +47,9 @@ class Settings:
         )  # fmt: skip
 
     def fell_back(self) -> str | None:
-        """Why the device fell back from its last release; None if it did not."""
-        with self._db.rows("its settings are damaged"):
-            return optional_text(self._get("fell_back"))
+        """Why the device fell back from its last release; None if it did not, or if damaged."""
+        reason = self._get("fell_back")
+        return reason if isinstance(reason, str) else None
 
     def set_fell_back(self, reason: str | None) -> None:
         """Write why the device fell back. In a transaction."""

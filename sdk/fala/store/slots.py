@@ -31,8 +31,8 @@ from fala.store.records import FitRecord, LexicalRecord, Replacement, SlotRecord
 
 #: The names of the device's own slots; those of a further task have its adapter's before them.
 SLOTS = ("a", "b")
-#: The columns that ``slot_of`` takes, in this order.
-SLOT_COLUMNS = (
+#: The columns that ``_slot_of`` takes, in this order.
+_SLOT_COLUMNS = (
     "name", "bundle", "backbone", "weight", "bias", "model", "teacher", "teacher_vendor",
     "threshold", "labels", "buckets", "lexical", "loss",
 )  # fmt: skip
@@ -106,6 +106,8 @@ class Slots:
     def activate(self, slot: str, previous: str | None) -> None:
         """Make a slot active, and delete all but the previous one. In a transaction.
 
+        Their releases are written twice, in different pages of the file: a repair needs one.
+
         Args:
             slot: The slot.
             previous: The one to roll back to; None leaves none.
@@ -123,12 +125,20 @@ class Slots:
                 "DELETE FROM slots WHERE adapter = ? AND name <> ? AND name IS NOT ?",
                 (self._adapter, slot, previous),
             )
+            db.execute("INSERT OR IGNORE INTO tasks (adapter) VALUES (?)", (self._adapter,))
+            row = "(SELECT bundle, labels FROM slots WHERE name = ?)"
+            db.execute(
+                f"UPDATE tasks SET (bundle, labels) = {row},"
+                f" (previous_bundle, previous_labels) = {row} WHERE adapter = ?",
+                (slot, previous, self._adapter),
+            )
 
     def deactivate(self) -> None:
         """Leave the task, whose examples stay, without a slot. In a transaction."""
         with self._db.writer() as db:
             for table in ("active", "slots"):
                 db.execute(f"DELETE FROM {table} WHERE adapter = ?", (self._adapter,))
+        self._set_task(bundle=None, labels=None, previous_bundle=None, previous_labels=None)
 
     def adapters(self) -> list[str]:
         """The device's further tasks, by their adapters' names."""
@@ -168,11 +178,11 @@ class Slots:
         """
         codec = self._db.codec
         with self._db.rows(f"slot {name:.60} is damaged") as db:
-            query = f"SELECT {', '.join(SLOT_COLUMNS)} FROM slots WHERE name = ?"
+            query = f"SELECT {', '.join(_SLOT_COLUMNS)} FROM slots WHERE name = ?"
             row = db.execute(query, (name,)).fetchone()
             if row is None:
                 raise DeviceError(f"{self._db.path}: slot {name:.60} is empty")
-            record = slot_of(row, codec)
+            record = _slot_of(row, codec)
             query = "SELECT compiled FROM prompts WHERE backbone = ?"
             prompt = db.execute(query, (record.backbone,)).fetchone()
             if prompt is None:
@@ -268,7 +278,7 @@ class Slots:
         with self._db.writer() as db:
             query = (
                 "SELECT 1 FROM examples WHERE +adapter = ? AND"
-                " (coalesce(added_data, 0) > ? OR coalesce(labelled_data, 0) > ?) LIMIT 1"
+                " (added_data > ? OR labelled_data > ?) LIMIT 1"
             )
             row = db.execute(query, (self._adapter, left_at, left_at)).fetchone()
         return row is not None
@@ -358,22 +368,19 @@ def slots_of(adapter: str) -> tuple[str, ...]:
     return tuple(f"{adapter}/{name}" if adapter else name for name in SLOTS)
 
 
-def slot_of(row: tuple[object, ...], codec: Codec) -> SlotRecord:
-    """The slot of a row; see ``SLOT_COLUMNS``.
+def _slot_of(row: tuple[object, ...], codec: Codec) -> SlotRecord:
+    """The slot of a row; see ``_SLOT_COLUMNS``.
 
     Raises:
         ValueError: It is damaged.
     """
-    cells = dict(zip(SLOT_COLUMNS, row, strict=True))
+    cells = dict(zip(_SLOT_COLUMNS, row, strict=True))
     name = text(cells["name"])
     weights = {
         column: codec.decode(cells[column], *_context(cells, column))
         for column in _ENCRYPTED
         if cells[column] is not None
     }
-    labels = json.loads(text(cells["labels"]))
-    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
-        raise ValueError("labels that are no list of names")
     bias = floats(weights.get("bias"))
     teacher, vendor = optional_text(cells["teacher"]), optional_text(cells["teacher_vendor"])
     return SlotRecord(
@@ -385,10 +392,22 @@ def slot_of(row: tuple[object, ...], codec: Codec) -> SlotRecord:
         model=text(cells["model"]),
         teachers=None if teacher is None or vendor is None else (teacher, vendor),
         threshold=per_tag(cells["threshold"]),
-        labels=tuple(labels),
+        labels=labels_of(cells["labels"]),
         lexical=_lexical(weights.get("buckets"), weights.get("lexical"), len(bias)),
         loss=optional_number(cells["loss"]),
     )
+
+
+def labels_of(value: object) -> tuple[str, ...]:
+    """The labels of a slot's column.
+
+    Raises:
+        ValueError: They are damaged.
+    """
+    labels = json.loads(text(value))
+    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+        raise ValueError("labels that are no list of names")
+    return tuple(labels)
 
 
 def _columns_of_slot(record: SlotRecord) -> dict[str, object]:
@@ -406,7 +425,7 @@ def _columns_of_slot(record: SlotRecord) -> dict[str, object]:
         "lexical": None if lexical is None else bytes_of(lexical.weight),
         "loss": None if record.loss is None else float(record.loss),
     }
-    same = (name for name in SLOT_COLUMNS if name not in changed)
+    same = (name for name in _SLOT_COLUMNS if name not in changed)
     return {name: getattr(record, name) for name in same} | changed
 
 

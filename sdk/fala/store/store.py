@@ -8,6 +8,8 @@ reopens with the old model or the new one, complete.
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -106,6 +108,12 @@ class Store:
         """Close the file; see ``Database.close``."""
         self._db.close(message)
 
+    def write(self, file: Path) -> None:
+        """Write a copy to another file, for its user alone."""
+        file.touch(mode=0o600)
+        with self._db.writer() as db, contextlib.closing(sqlite3.connect(file)) as target:
+            db.backup(target)
+
     def delete_all(self, begin: Callable[[], None]) -> None:
         """Delete all that is in the file.
 
@@ -135,19 +143,12 @@ class Store:
 
     def rotate(self, codec: Codec) -> None:
         """Write all records anew under another key."""
-        self._write_anew(codec.renewed())
-        self.scrub()
-
-    def renew(self) -> None:
-        """Write all records anew under the same key, where there is one."""
-        if self._db.codec.encrypted:
-            self._write_anew(self._db.codec.renewed())
-
-    def _write_anew(self, after: Codec) -> None:
+        after = codec.renewed()
         with self.transaction(), self._db.rows("a record is damaged") as db:
             rotate(db, self._db.codec, after)
             self.write_mark(after)
             self._db.note_deletion()
+        self.scrub()
 
     def _verify(self) -> None:
         """Compare all rows with their digests.

@@ -154,29 +154,18 @@ def write_prompt(folder, data):
     ],
     ids=["gone", "another", "infinite", "cut", "type", "shape", "text"],
 )
-def test_a_damaged_prompt_activates_the_previous_slot(compiled, prompt_trial, change, why):
+def test_a_repair_drops_a_damaged_prompt(compiled, prompt_trial, change, why):
     (data,) = prompts_of(compiled)
     with Device.open(compiled) as device:
         device.confirm()
     write_prompt(compiled, change(data))
-    report = Device.examine(compiled)
-    assert not report.whole
+    assert not Device.examine(compiled).whole
     with pytest.raises(DeviceError, match=r"slot b is damaged.*fala-device doctor") as caught:
         Device.open(compiled)
-    assert why in str(caught.value) or why in report.slots["b"]
-    assert Device.repair(compiled).answers == "a"
-    with Device.open(compiled) as device:
-        np.testing.assert_array_equal(device.predict_proba(TEXTS), prompt_trial[1])
-
-
-def test_a_rebuilt_store_keeps_the_prompt(compiled, prompt_trial):
-    with Device.open(compiled) as device:
-        device.confirm()
-    sql(compiled, "PRAGMA user_version = -1")
-    report = Device.repair(compiled)
-    assert report.whole and report.aside and not report.fit
-    with Device.open(compiled) as device:
-        np.testing.assert_array_equal(device.predict_proba(TEXTS), prompt_trial[2])
+    assert why in str(caught.value) or "its checksum differs" in str(caught.value)
+    assert Device.repair(compiled).whole
+    with Device.open(compiled) as device:  # the release without a prompt
+        np.testing.assert_allclose(device.predict_proba(TEXTS), prompt_trial[1], atol=1e-5)
 
 
 def test_devices_and_releases_that_cannot_have_a_prompt(tmp_path, release, labels):
