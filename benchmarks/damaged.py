@@ -12,7 +12,8 @@ that the device had (after the operations: finite probabilities). A copy of the 
 repaired: it must open, predict and be fitted, and if examples have changed, the report must name a
 problem. No process may die, take more than 5 s of processor time a step, or more than 1 GB. Any
 other result is printed, and the command fails. ``repaired`` is the share of folders that could be
-repaired, ``rescued`` the share of their examples that are kept.
+repaired, ``rescued`` the share of their examples that are kept, ``active`` the share of damaged
+stores whose active release stays.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def use_store(folder: Path, name: str, states: list[str], seed: str, say: Say) -
     """
     draw = random.Random(seed)
     with fala.Device.open(folder / name) as device:
-        examples = set(examples_of(device))
+        examples, active = set(examples_of(device)), device.backbone
     with tempfile.TemporaryDirectory(prefix="fala-", dir=folder) as temporary:
         path = Path(shutil.copytree(folder / name, Path(temporary, "device")))
         if draw.random() < 0.6:
@@ -81,7 +82,7 @@ def use_store(folder: Path, name: str, states: list[str], seed: str, say: Say) -
         copy = Path(shutil.copytree(path, Path(temporary, "copy")))
         use(path, folder, states, draw, outcome)
         if "user_version" not in damage:  # a newer version is not repaired
-            repair(copy, folder, examples, damage, outcome)
+            repair(copy, folder, (examples, active), damage, outcome)
         outcome.send(say)
 
 
@@ -123,9 +124,19 @@ def use(path: Path, folder: Path, states: list[str], draw: random.Random, outcom
         outcome.step("close", device.close)
 
 
-def repair(path: Path, folder: Path, examples: set[str], damage: str, outcome: Outcome) -> None:
-    """Repair a damaged folder, and use it."""
-    result = outcome.result
+def repair(
+    path: Path, folder: Path, before: tuple[set[str], str], damage: str, outcome: Outcome
+) -> None:
+    """Repair a damaged folder, and use it.
+
+    Args:
+        path: The folder.
+        folder: The folder of the releases.
+        before: The examples, and the active release, before the damage.
+        damage: The damage, in words.
+        outcome: The outcome of the try.
+    """
+    result, (examples, active) = outcome.result, before
     reports: list[fala.RepairReport] = []
     repaired = outcome.step(
         "repair", lambda: reports.append(fala.Device.repair(path, folder / "bert.fala"))
@@ -136,6 +147,8 @@ def repair(path: Path, folder: Path, examples: set[str], damage: str, outcome: O
         with fala.Device.open(path) as device:
             rescued = set(examples_of(device))
             outcome.shares = {"repaired": 1.0, "rescued": len(rescued & examples) / len(examples)}
+            if damage.startswith("store.sqlite3"):
+                outcome.shares["active"] = float(device.backbone == active)
             if not np.isfinite(device.predict_proba(PROBES)).all():
                 raise ArithmeticError("a prediction is not finite after a repair")
             if not reports[0].problems and rescued != examples and not damage.startswith(UNSEEN):

@@ -26,8 +26,6 @@ from support.measuring import REPEATS, benchmark, in_turns
 
 import fala
 
-_MODELS = {"onnx": ("backbone/model.onnx", "ONNX"), "ort": ("backbone/model.ort", "ORT")}
-
 
 class Bare:
     """A session and a tokenizer, sorted and padded by hand."""
@@ -37,16 +35,15 @@ class Bare:
         from tokenizers import Tokenizer
 
         manifest = bundle.manifest
-        if manifest.kind not in _MODELS:
+        if manifest.kind != "onnx":
             raise click.UsageError(f"{bundle.path}: not a transformer; give one with --bundle")
-        name, form = _MODELS[manifest.kind]
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
-        options.add_session_config_entry("session.load_model_format", form)
+        options.add_session_config_entry("session.load_model_format", "ONNX")
         if hasattr(os, "sched_getaffinity"):
             options.intra_op_num_threads = len(os.sched_getaffinity(0))
         self._session: Any = onnxruntime.InferenceSession(
-            bundle.read(name), options, providers=["CPUExecutionProvider"]
+            bundle.read("backbone/model.onnx"), options, providers=["CPUExecutionProvider"]
         )
         self._types = "token_type_ids" in [each.name for each in self._session.get_inputs()]
         self._tokenizer = Tokenizer.from_str(bundle.read("backbone/tokenizer.json").decode())

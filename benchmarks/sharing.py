@@ -2,13 +2,15 @@
 
     python benchmarks/sharing.py --rounds 20 --processes 4 --seconds 30
     python benchmarks/sharing.py --processes 2 --kills 5
+    python benchmarks/sharing.py --rounds 1 --processes 6 --seconds 60 --only learn
 
 In every round some processes open one folder. Each calls an app's methods at random for some
 seconds: learn, remember, replace, refine, roll back, confirm, forget, predict. Each logs what the
 device acknowledged. With --kills processes are killed at random instants and started again. At the
 end of a round the folder must open and predict, roll back and predict, and contain every
 acknowledged example. The only error that a process may raise is fala.DeviceChangedError. The
-command fails if a round fails.
+command fails if a round fails. It prints the slowest call of each method in seconds, and the fewest
+calls of a process: writers take turns, so that none waits long.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -39,24 +42,28 @@ WEIGHTS = {
 }  # fmt: skip
 
 
-def work(folder: Path, releases: list[Path], until: float, seed: int, journal: Path) -> None:
+def work(
+    folder: Path, releases: list[Path], only: str, until: float, seed: int, journal: Path
+) -> None:
     """One process's part of a round; its journal has a line for each acknowledgement."""
     draw = random.Random(seed)
+    weights = {only: 1} if only else WEIGHTS
     with journal.open("a", encoding="utf-8") as lines:
 
-        def log(kind: str, message: str) -> None:
-            print(json.dumps([kind, message]), file=lines, flush=True)
+        def log(kind: str, message: str, seconds: float = 0.0) -> None:
+            print(json.dumps([kind, message, seconds]), file=lines, flush=True)
 
         try:
             with fala.Device.open(folder) as device:
                 log("done", "open")
                 turn = 0
                 while time.time() < until:
-                    (method,) = draw.choices(list(WEIGHTS), list(WEIGHTS.values()))
+                    (method,) = draw.choices(list(weights), list(weights.values()))
                     turn += 1
                     try:
+                        started = time.perf_counter()
                         do(device, method, draw, f"process {seed} turn {turn}", releases, log)
-                        log("done", method)
+                        log("done", method, time.perf_counter() - started)
                     except fala.DeviceChangedError:
                         log("done", f"{method}: another was faster")
         except BaseException:
@@ -93,10 +100,43 @@ def do(
         raise ValueError("a prediction is not finite")
 
 
+@dataclass
+class Round:
+    """The result of a round, or of several.
+
+    Attributes:
+        counts: Calls, by name.
+        slowest: The slowest call in seconds, by method.
+        fewest: The fewest calls of a process that was not killed.
+        wrong: Failures.
+    """
+
+    counts: Counter[str] = field(default_factory=Counter)
+    slowest: dict[str, float] = field(default_factory=dict)
+    fewest: int = 1_000_000
+    wrong: list[str] = field(default_factory=list)
+
+    def add(self, other: Round) -> None:
+        """Add another round."""
+        self.counts += other.counts
+        self.slowest |= {
+            method: max(seconds, self.slowest.get(method, 0.0))
+            for method, seconds in other.slowest.items()
+        }
+        self.fewest = min(self.fewest, other.fewest)
+        self.wrong += other.wrong
+
+
 def run_round(
-    folder: Path, releases: list[Path], processes: int, seconds: float, kills: int, seed: int
-) -> tuple[Counter[str], list[str]]:
-    """Let processes share a folder; returns counts of calls, and failures."""
+    folder: Path,
+    releases: list[Path],
+    only: str,
+    processes: int,
+    seconds: float,
+    kills: int,
+    seed: int,
+) -> Round:
+    """Let processes share a folder."""
     draw = random.Random(seed)
     with fala.Device.create(folder / "device", releases[0]) as device:
         learned = draw.sample(texts(), 40)
@@ -106,15 +146,14 @@ def run_round(
 
     def begin() -> BaseProcess:
         journals.append(folder / f"{len(journals)}.jsonl")
-        arguments = (
-            folder / "device", releases, until, 1_000_000 * seed + len(journals), journals[-1],
-        )  # fmt: skip
+        number = 1_000_000 * seed + len(journals)
+        arguments = folder / "device", releases, only, until, number, journals[-1]
         process = context.Process(target=work, args=arguments)
         process.start()
         return process
 
     running = [begin() for _ in range(processes)]
-    counts: Counter[str] = Counter()
+    result = Round()
     for _ in range(kills * processes):
         time.sleep(draw.uniform(0, seconds / (kills * processes)))
         if time.time() > until:
@@ -123,25 +162,31 @@ def run_round(
         running[victim].kill()
         running[victim].join()
         running[victim] = begin()
-        counts["killed"] += 1
+        result.counts["killed"] += 1
     for process in running:
         process.join()
-    return counts, check(folder / "device", journals, counts)
+    check(folder / "device", journals, result)
+    return result
 
 
-def check(folder: Path, journals: list[Path], counts: Counter[str]) -> list[str]:
-    """Compare a folder with its processes' journals; returns failures, and counts calls."""
-    wrong: list[str] = []
+def check(folder: Path, journals: list[Path], result: Round) -> None:
+    """Compare a folder with its processes' journals, and count their calls."""
+    counts, wrong = result.counts, result.wrong
     acknowledged: set[str] = set()
     for journal in journals:
         lines = journal.read_text(encoding="utf-8").splitlines() if journal.is_file() else []
-        for kind, message in map(json.loads, lines):
+        calls = 0
+        for kind, message, seconds in map(json.loads, lines):
             if kind == "kept":
                 acknowledged.add(message)
             elif kind == "failed":
                 wrong.append(message)
             else:
+                calls += 1
                 counts[message] += 1
+                result.slowest[message] = max(seconds, result.slowest.get(message, 0.0))
+        if not counts["killed"]:
+            result.fewest = min(result.fewest, calls)
     counts["acknowledged"] += len(acknowledged)
     try:
         with fala.Device.open(folder) as device:
@@ -156,7 +201,6 @@ def check(folder: Path, journals: list[Path], counts: Counter[str]) -> list[str]
                     device.rollback()
     except Exception:
         wrong.append(f"the folder does not open:\n{traceback.format_exc()}")
-    return wrong
 
 
 @benchmark
@@ -164,24 +208,32 @@ def check(folder: Path, journals: list[Path], counts: Counter[str]) -> list[str]
 @click.option("--processes", default=2, show_default=True)
 @click.option("--seconds", default=10.0, show_default=True, help="Of each round.")
 @click.option("--kills", default=0, show_default=True, help="Of each process, a round.")
-def main(rounds: int, processes: int, seconds: float, kills: int, seed: int) -> dict[str, Any]:
+@click.option("--only", default="", help="Call this method alone.")
+def main(
+    rounds: int, processes: int, seconds: float, kills: int, only: str, seed: int
+) -> dict[str, Any]:
     """Let processes share a folder, round after round."""
-    total: Counter[str] = Counter()
+    total = Round()
     failed = 0
     with tempfile.TemporaryDirectory(prefix="fala-") as temporary:
         folder = Path(temporary)
         releases = [write_releases(folder)[name] for name in ("glove", "bert")]
         for number in range(rounds):
             (folder / "round").mkdir()
-            counts, wrong = run_round(
-                folder / "round", releases, processes, seconds, kills, seed * rounds + number
-            )
+            result = run_round(
+                folder / "round", releases, only, processes, seconds, kills,
+                seed * rounds + number,
+            )  # fmt: skip
             shutil.rmtree(folder / "round")
-            total += counts
-            failed += bool(wrong)
-            for text in wrong:
+            total.add(result)
+            failed += bool(result.wrong)
+            for text in result.wrong:
                 click.echo(f"round {number + 1}: {text}", err=True)
-    return {"rounds": rounds, "wrong": failed, "whole_share": 1 - failed / rounds, **total}
+    return {
+        "rounds": rounds, "wrong": failed, "whole_share": 1 - failed / rounds, **total.counts,
+        "slowest_seconds": {name: round(value, 3) for name, value in total.slowest.items()},
+        "fewest_calls": total.fewest,
+    }  # fmt: skip
 
 
 if __name__ == "__main__":

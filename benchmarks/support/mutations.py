@@ -20,7 +20,7 @@ from fala.testing.hostile import KINDS, Changes, repack, write_hostile
 
 # The graphs of a hostile vendor are the tests'.
 sys.path.append(str(Path(__file__).parents[2] / "tests" / "support"))
-from hostile_graphs import GRAPHS, write_hostile_graph
+from hostile_graphs import GRAPHS, ONLY_RUN, write_hostile_graph
 
 _PAGE = 4096
 _BYTES = (
@@ -170,7 +170,12 @@ def damaged_rows(draw: random.Random, texts: list[str]) -> bytes:
 
 
 def write_damaged_bundle(
-    path: Path, releases: Mapping[str, Path], earlier: Path, draw: random.Random
+    path: Path,
+    releases: Mapping[str, Path],
+    earlier: Path,
+    draw: random.Random,
+    *,
+    alone: bool = False,
 ) -> str:
     """Write a damaged or hostile bundle, with right digests; returns a description.
 
@@ -179,10 +184,11 @@ def write_damaged_bundle(
         releases: Sound releases to change; ``"onnx"`` is one with an ONNX backbone.
         earlier: The release that the device has.
         draw: The random generator.
+        alone: Whether no process tries a bundle first, so that some kinds are not found.
     """
     if draw.random() < 0.05:
-        kind = draw.choice([*KINDS, *GRAPHS])
-        if kind in GRAPHS:
+        kind = draw.choice([*KINDS, *GRAPHS, *(() if alone else ONLY_RUN)])
+        if kind not in KINDS:
             write_hostile_graph(kind, releases["onnx"], path)
         else:
             write_hostile(kind, releases["onnx"], path, earlier=earlier)

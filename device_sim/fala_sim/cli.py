@@ -22,9 +22,17 @@ from fala_sim.experiments.families import (
     family_of,
 )
 from fala_sim.experiments.fleet.commands import fleet_command
-from fala_sim.experiments.plan import Plan
 from fala_sim.models.commands import models_group
-from fala_sim.options import ENGINE, JSON, RESULTS, Option, failed, log, with_options
+from fala_sim.options import (
+    ENGINE,
+    JSON,
+    RESULTS,
+    Option,
+    failed,
+    log,
+    results_option,
+    with_options,
+)
 from fala_sim.records import Kind, Store
 
 if TYPE_CHECKING:
@@ -64,7 +72,7 @@ def _run(
     plan_options = dict(options)
     jobs, engine, address = (plan_options.pop(name) for name in ("jobs", "engine", "address"))
     opened = open_engine(engine, jobs=jobs, address=address)
-    return family.run(Plan(results=results, **plan_options), kinds, opened, log)
+    return family.run(family.plan(results=results, **plan_options), kinds, opened, log)
 
 
 class _Entries(Group):
@@ -104,10 +112,13 @@ class _Entries(Group):
 
 
 def _entry_command(
-    entry: Entry[Any], options_of_show: Sequence[Option], show: Callable[..., None]
+    entry: Entry[Any],
+    family: Family,
+    options_of_show: Sequence[Option],
+    show: Callable[..., None],
+    results_option: Option = RESULTS,
 ) -> click.Command:
     """The command of a table or a figure."""
-    family = family_of(entry.needs)
 
     def command(results: Path, with_run: bool, **options: Any) -> None:  # noqa: ANN401
         context = click.get_current_context()
@@ -131,18 +142,19 @@ def _entry_command(
         if failures:
             raise failed(failures)
 
-    options: tuple[Option, ...] = (*options_of_show, _RUN, *family.options, *ENGINE, RESULTS)
+    options: tuple[Option, ...] = (*options_of_show, _RUN, *family.options, *ENGINE, results_option)
     about = entry.about[0].upper() + entry.about[1:] + "."
     return click.command(entry.name, cls=Command, help=about, short_help=entry.about)(
         with_options(*options)(command)
     )
 
 
-def _table(entry: Entry[Any]) -> click.Command:
-    def show(table: Any, _results: Path, *, as_json: bool) -> None:  # noqa: ANN401
-        click.echo(json.dumps(table.to_dict(), allow_nan=False) if as_json else table.text())
+def _show_table(table: Any, _results: Path, *, as_json: bool) -> None:  # noqa: ANN401
+    click.echo(json.dumps(table.to_dict(), allow_nan=False) if as_json else table.text())
 
-    return _entry_command(entry, (JSON,), show)
+
+def _table(entry: Entry[Any]) -> click.Command:
+    return _entry_command(entry, family_of(entry.needs), (JSON,), _show_table)
 
 
 def _figure(entry: Entry[Any]) -> click.Command:
@@ -160,16 +172,42 @@ def _figure(entry: Entry[Any]) -> click.Command:
             path.write_bytes(plot.png())
             click.echo(path)
 
-    return _entry_command(entry, (_OUT,), show)
+    return _entry_command(entry, family_of(entry.needs), (_OUT,), show)
+
+
+class _Studies(Group):
+    """A group of tables for each study beside the laboratory."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The studies' names."""
+        from fala_sim.study import studies
+
+        return list(studies())
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The group of a study's tables; None if there is no such study."""
+        from fala_sim.study import find_study, studies
+
+        questions = studies()
+        if cmd_name not in questions:
+            self.commands = {name: click.Command(name, help=questions[name]) for name in questions}
+            return None  # click suggests one of these
+        study = find_study(cmd_name)
+        results = results_option(study.results, "the study's own")
+
+        def table_of(entry: Entry[Any]) -> click.Command:
+            return _entry_command(entry, study.family, (JSON,), _show_table, results)
+
+        question = questions[cmd_name]
+        return _Entries(cmd_name, help=question, entries=study.tables, command_of=table_of)
 
 
 def _all_command(results: Path, **options: Any) -> None:  # noqa: ANN401
     """Run everything on people, then write all tables, figures and the report.
 
-    Adapters and writers' prompts have their own data and options: run them with `fala-sim table
-    adapters --run` and `fala-sim table prompts --run`; their records are shown here, too.
-    Recorded jobs are not run again: after Ctrl-C, or a power cut, the same command resumes. If a
-    job fails, the others still run; failures are listed at the end.
+    Adapters have their own data and options: run them with `fala-sim table adapters --run`; their
+    records are shown here, too. Recorded jobs are not run again: after Ctrl-C, or a power cut, the
+    same command resumes. If a job fails, the others still run; failures are listed at the end.
     """
     engine = {name: options[name] for name in ("jobs", "engine", "address")}
     failures = _run(FLOPS, FLOPS.kinds, results, engine)
@@ -265,16 +303,23 @@ def _figures() -> Mapping[str, Entry[Any]]:
 _TABLES = """Print a table of the records in --results.
 
 Nothing is run or written, except with --run, which runs the missing jobs. Left out for lack of
-data: the 17 additional tasks and SQuAD (adapters), the recommendation of hashtags (prompts).
+data: the 17 additional tasks and SQuAD (adapters).
 """
 _FIGURES = """Describe a figure of the records in --results in words and numbers, or draw it.
 
 Nothing is run without --run, which runs the missing jobs, and nothing is written without --out.
 """
 
+_STUDIES = """Print a table of a study: experiments that answer one question once.
+
+A study is a folder of device_sim/studies in a checkout, with its records and its README. Nothing is
+run or written, except with --run, which runs the missing jobs.
+"""
+
 main.command("all")(with_options(*PEOPLE.options, *ENGINE, RESULTS)(_all_command))
 main.add_command(_Entries("table", help=_TABLES, entries=_tables, command_of=_table))
 main.add_command(_Entries("figure", help=_FIGURES, entries=_figures, command_of=_figure))
+main.add_command(_Studies("study", help=_STUDIES))
 main.add_command(convert_group)
 main.add_command(data_group)
 main.add_command(models_group)

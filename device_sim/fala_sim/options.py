@@ -39,10 +39,21 @@ ENGINE: tuple[Option, ...] = (
     ),
 )  # fmt: skip
 
-RESULTS: Option = click.option(
-    "--results", type=click.Path(path_type=Path), default=Path("fala-results"), show_default=True,
-    help="Folder of the records; what is recorded there is not run again.",
-)  # fmt: skip
+
+def results_option(default: Path, shown: str) -> Option:
+    """The folder of the records.
+
+    Args:
+        default: The folder without the option.
+        shown: Describes it in the help.
+    """
+    return click.option(
+        "--results", type=click.Path(path_type=Path), default=default, show_default=shown,
+        help="Folder of the records; what is recorded there is not run again.",
+    )  # fmt: skip
+
+
+RESULTS = results_option(Path("fala-results"), "fala-results")
 
 
 def count(name: str, default: int | None, about: str, least: int = 1) -> Option:

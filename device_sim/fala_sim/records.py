@@ -17,33 +17,14 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, TypeAlias
 
 from fala import DataError
 from fala_sim.origin import provenance
 
 Record: TypeAlias = "dict[str, Any]"
-Kind: TypeAlias = Literal[
-    "division",
-    "search",
-    "replacement",
-    "frontier",
-    "labels-search",
-    "labels",
-    "ablation",
-    "history",
-    "profile",
-    "flops",
-    "adapter-search",
-    "adapter",
-    "adapter-size",
-    "adapter-init",
-    "adapter-span",
-    "prompt",
-    "prompt-length",
-    "prompt-training",
-]
-KINDS: tuple[Kind, ...] = get_args(Kind)
+#: What was run: a word of the family of experiments that makes the record.
+Kind: TypeAlias = str
 
 #: The file of a run's records, and the file that ``pack`` makes of them.
 DATABASE, PACKED = "records.sqlite", "records.jsonl.gz"

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from fala import Bundle, Match
 from fala.model.heads import Head, PersonalModel
-from fala.model.links import Rating, Tags
 from fala_export.fitting.device_fit import SparseRows
 from fala_sim.meter import Meter
 
@@ -137,7 +136,7 @@ class Situation:
     @property
     def exclusive(self) -> bool:
         """Whether an example has one of several labels, and no rating or tags."""
-        return not isinstance(self.new.head.link, Rating | Tags)
+        return self.new.head.link.kind == "labels"
 
     def label_shares(self) -> NDArray[np.float64]:
         """The train labels as class shares, shape (n, C); C is 1 for two classes."""

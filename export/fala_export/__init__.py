@@ -25,14 +25,19 @@ if TYPE_CHECKING:
     from fala_export.fitting.bridge import fit_bridge
     from fala_export.fitting.heads import fit_head
     from fala_export.fitting.metrics import scores
-    from fala_export.models.encoder import Encoder, load_encoder_of
+    from fala_export.models.encoder import Encoder, load_encoder, load_encoder_of
     from fala_export.models.sentence_encoder import drop_pooler, pad
     from fala_export.population import write_prior, write_scales
     from fala_export.rows.row_files import Columns, load_rows
     from fala_export.rows.user_rows import Row, read_rows
+    from fala_export.training.backbones import TransformerLearner
     from fala_export.training.classifier import cross_entropies
+    from fala_export.training.loop import Training
     from fala_export.training.matcher import user_vectors
-    from fala_export.training.public_rows import PublicRows
+    from fala_export.training.public_rows import PublicRows, divide
+    from fala_export.training.release import save_model
+    from fala_export.training.settings import LoopSettings
+    from fala_export.training.texts import EpochPlan, Texts, length_batches
 
 #: The modules of the names.
 _MODULES = {
@@ -40,26 +45,35 @@ _MODULES = {
     "Columns": "fala_export.rows.row_files",
     "Embedder": "fala_export.embedding",
     "Encoder": "fala_export.models.encoder",
+    "EpochPlan": "fala_export.training.texts",
     "ExportError": "fala_export.errors",
     "Head": "fala.model.heads",
+    "LoopSettings": "fala_export.training.settings",
     "Manifest": "fala.bundle.manifest",
     "PersonalModel": "fala.model.heads",
     "PopulationPrior": "fala.model.prior",
     "PublicRows": "fala_export.training.public_rows",
     "Row": "fala_export.rows.user_rows",
     "RowError": "fala_export.errors",
+    "Texts": "fala_export.training.texts",
+    "Training": "fala_export.training.loop",
+    "TransformerLearner": "fala_export.training.backbones",
     "add_bridge": "fala.bundle.writing",
     "add_prior": "fala.bundle.writing",
     "build_bridge": "fala_export.bridging.building",
     "cross_entropies": "fala_export.training.classifier",
+    "divide": "fala_export.training.public_rows",
     "drop_pooler": "fala_export.models.sentence_encoder",
     "fit_bridge": "fala_export.fitting.bridge",
     "fit_head": "fala_export.fitting.heads",
+    "length_batches": "fala_export.training.texts",
+    "load_encoder": "fala_export.models.encoder",
     "load_encoder_of": "fala_export.models.encoder",
     "load_rows": "fala_export.rows.row_files",
     "pad": "fala_export.models.sentence_encoder",
     "read_rows": "fala_export.rows.user_rows",
     "run": "fala_export.cli",
+    "save_model": "fala_export.training.release",
     "scores": "fala_export.fitting.metrics",
     "user_vectors": "fala_export.training.matcher",
     "write_bundle": "fala.bundle.writing",
@@ -74,26 +88,35 @@ __all__ = [
     "Columns",
     "Embedder",
     "Encoder",
+    "EpochPlan",
     "ExportError",
     "Head",
+    "LoopSettings",
     "Manifest",
     "PersonalModel",
     "PopulationPrior",
     "PublicRows",
     "Row",
     "RowError",
+    "Texts",
+    "Training",
+    "TransformerLearner",
     "add_bridge",
     "add_prior",
     "build_bridge",
     "cross_entropies",
+    "divide",
     "drop_pooler",
     "fit_bridge",
     "fit_head",
+    "length_batches",
+    "load_encoder",
     "load_encoder_of",
     "load_rows",
     "pad",
     "read_rows",
     "run",
+    "save_model",
     "scores",
     "user_vectors",
     "write_bundle",

@@ -12,10 +12,12 @@ import numpy as np
 from onnx import ModelProto
 
 from fala.backbones import OnnxEncoder
-from fala.bundle.format import ONNX, ONNX_MODEL, ORT, TOKENIZER
+from fala.bundle.format import ONNX, ONNX_MODEL, TOKENIZER
 from fala.bundle.manifest import Manifest
+from fala.bundle.reading import audit
 from fala.bundle.writing import write_bundle
 from fala.cli import progress
+from fala.errors import BundleFormatError
 from fala.examples import Example, unique_texts
 from fala.model.heads import Head, Vectors
 from fala_export.embedding import embed
@@ -23,7 +25,6 @@ from fala_export.errors import ExportError
 from fala_export.fitting.probes import expected_answers
 from fala_export.graph.adapter_inputs import add_adapter_inputs
 from fala_export.graph.cost import cost
-from fala_export.graph.ort_format import to_ort
 from fala_export.graph.parity import compare, compare_logits, speed
 from fala_export.graph.quantization.calibration import token_sequences
 from fala_export.graph.quantization.weights import PRECISIONS, quantize
@@ -139,20 +140,21 @@ def pack(
 
     Returns:
         What was written: name, dimension, precision, size in megabytes, parity with the model in
-        float32, and cost.
+        float32, and cost; ``must be signed`` with the reason, if devices ask for that.
 
     Raises:
+        BundleFormatError: A device would reject the model or the tokenizer.
         ExportError: The output cannot be written.
     """
     encoder, options = export.encoder, export.options
-    files = to_ort(export.model) if options.ort else {ONNX_MODEL: export.model}
+    files = {ONNX_MODEL: export.model, TOKENIZER: encoder.tokenizer}
     texts = list(export.exported)
     parity = {
         **compare(
             np.stack([export.exported[text] for text in texts]),
             np.stack([export.reference[text] for text in texts]),
         ),
-        "megabytes": round(sum(map(len, files.values())) / MEGABYTE, 2),
+        "megabytes": round(len(export.model) / MEGABYTE, 2),
         "fp32_megabytes": round(export.float_model.ByteSize() / MEGABYTE, 2),
     }
     if head is not None:
@@ -167,7 +169,7 @@ def pack(
         timing = speed(export.float_model, export.model, passes)
     manifest = Manifest(
         name=options.name,
-        kind=ORT if options.ort else ONNX,
+        kind=ONNX,
         dimension=export.backbone.dimension,
         precision=_NAMES.get(export.precision, export.precision),
         max_length=export.max_length,
@@ -188,8 +190,9 @@ def pack(
             **({} if head is None else {"probes": expected_answers(export.backbone, head)}),
         },
     )
+    note = _signature_note(files, manifest)
     with writing(out):
-        write_bundle(out, manifest, {**files, TOKENIZER: encoder.tokenizer}, head)
+        write_bundle(out, manifest, files, head)
     return {
         "bundle": str(out),
         "name": options.name,
@@ -200,7 +203,22 @@ def pack(
         "megabytes": megabytes(out),
         "parity": {**parity, "speed": timing},
         "cost": manifest.details["cost"],
+        **note,
     }
+
+
+def _signature_note(files: Mapping[str, bytes], manifest: Manifest) -> dict[str, str]:
+    """Why a device will accept the bundle only if it is signed; empty if it will not ask for that.
+
+    Raises:
+        BundleFormatError: A device would reject it, signed or not.
+    """
+    try:
+        audit(files.__getitem__, manifest, signed=False)
+    except BundleFormatError as error:
+        audit(files.__getitem__, manifest, signed=True)
+        return {"must be signed": str(error)}
+    return {}
 
 
 def export_encoder(

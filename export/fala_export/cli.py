@@ -17,7 +17,6 @@ from fala_export.commands.init import init
 from fala_export.commands.inspect import inspect
 from fala_export.commands.keys import key, sign
 from fala_export.commands.prior import prior
-from fala_export.commands.prompts import prompts
 from fala_export.commands.publish import publish, repository
 from fala_export.commands.release import release
 from fala_export.commands.train import train
@@ -35,7 +34,7 @@ def main() -> None:
 
 
 for _command in (
-    init, backbone, word_vectors, train, adapter, release, prompts, distill, bridge, prior, inspect,
+    init, backbone, word_vectors, train, adapter, release, distill, bridge, prior, inspect,
     publish,
     repository, key, sign,
 ):  # fmt: skip

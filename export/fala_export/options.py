@@ -11,7 +11,7 @@ line needs is in the annotation::
     rating: tuple[float, float] | None = None             # --rating FLOAT FLOAT: two values
     from_: File                                           # --from: a keyword of Python
     training: TrainingSettings                            # all options of another dataclass
-    export: Annotated[ExportOptions, Only("name", "ort")] # some of them
+    export: Annotated[ExportOptions, Only("name")] # some of them
 
 Modules of settings import neither NumPy nor PyTorch, for every ``--help`` loads them.
 """
@@ -105,13 +105,10 @@ class Options(Generic[T]):
     Args:
         settings: The dataclass.
         only: The fields to take; None takes all.
-        optional: Whether a command line may omit the whole group.
     """
 
-    def __init__(
-        self, settings: type[T], only: Only | None = None, *, optional: bool = False
-    ) -> None:
-        self._settings, self._optional = settings, optional
+    def __init__(self, settings: type[T], only: Only | None = None) -> None:
+        self._settings = settings
         self._hints = get_type_hints(settings, include_extras=True)
         self._needed: list[str] = []
         self._parts: dict[str, click.Parameter | Options[Any]] = {}
@@ -120,14 +117,14 @@ class Options(Generic[T]):
             name = field.name
             if only is not None and name not in only:
                 continue
-            kind, notes, nullable = _unwrap(self._hints[name])
+            kind, notes = _unwrap(self._hints[name])
             if isinstance(kind, type) and dataclasses.is_dataclass(kind):
                 part = next((note for note in notes if isinstance(note, Only)), None)
-                self._parts[name] = Options(kind, part, optional=nullable)
+                self._parts[name] = Options(kind, part)
                 continue
             if field.default is field.default_factory is MISSING:
                 self._needed.append(name)
-            self._parts[name] = _parameter(field, kind, notes, helps[name], required=not optional)
+            self._parts[name] = _parameter(field, kind, notes, helps[name])
 
     def parameters(self) -> Iterator[click.Parameter]:
         """The options and arguments, in the order of the fields."""
@@ -144,16 +141,12 @@ class Options(Generic[T]):
             values: By the parameters' names, as click passes them.
 
         Raises:
-            click.UsageError: A required option of a group is missing.
+            click.UsageError: A required option is missing.
         """
-        fields: dict[str, Any] = {}
-        for name, part in self._parts.items():
-            if not isinstance(part, Options):
-                fields[name] = values[str(part.name)]
-            elif part._optional and all(values[needed] is None for needed in part._needed):
-                fields[name] = None
-            else:
-                fields[name] = part.build(values)
+        fields = {
+            name: part.build(values) if isinstance(part, Options) else values[str(part.name)]
+            for name, part in self._parts.items()
+        }
         for name in self._needed:
             if fields[name] is None:
                 raise click.UsageError(f"Missing option '--{_key(name)}'.")
@@ -212,13 +205,11 @@ def _parameter(
     kind: Any,  # noqa: ANN401
     notes: list[Any],
     help_text: str,
-    *,
-    required: bool,
 ) -> click.Parameter:
     parts = get_args(kind) if get_origin(kind) is tuple else ()
     several, values = Ellipsis in parts, 1
     if several:
-        kind, item_notes, _ = _unwrap(parts[0])
+        kind, item_notes = _unwrap(parts[0])
         notes = [*notes, *item_notes]
     elif parts:
         kind, values = parts[0], len(parts)
@@ -237,7 +228,7 @@ def _parameter(
         is_flag=True if kind is bool else None,
         multiple=several,
         nargs=values,
-        required=needed and required,
+        required=needed,
         default=default,
         show_default=default is not False and default not in (None, ""),
         help=help_text,
@@ -275,16 +266,14 @@ def described(settings: type) -> dict[str, str]:
     }
 
 
-def _unwrap(hint: Any) -> tuple[Any, list[Any], bool]:  # noqa: ANN401
-    """A type without annotations and None; its annotations; and whether None is allowed."""
+def _unwrap(hint: Any) -> tuple[Any, list[Any]]:  # noqa: ANN401
+    """A type without annotations and None, and its annotations."""
     notes: list[Any] = []
-    optional = False
     while True:
         if get_origin(hint) is Annotated:
             hint, *annotations = get_args(hint)
             notes += annotations
         elif get_origin(hint) in (Union, UnionType):
             (hint,) = (inner for inner in get_args(hint) if inner is not NoneType)
-            optional = True
         else:
-            return hint, notes, optional
+            return hint, notes

@@ -153,7 +153,7 @@ def _annotate(bundle: Bundle, head: Head, public: PublicRows, embedder: Embedder
     if (public.task, type(public.link)) != (head.task, type(head.link)):
         rows_kind = f"{public.task} with {public.link.described(public.labels)}"
         raise BundleMismatchError(
-            f"the rows are for {rows_kind}, the release's head is for {head.asks}"
+            f"the rows are for {rows_kind}, the release's head is for {head.described}"
         )
     _, examples = annotated(public.rows, head)
     texts = unique_texts(examples)

@@ -23,9 +23,7 @@ from fala_export.options import (
     Share,
 )
 
-#: How the states of a text's tokens become its embedding.
-Pooling: TypeAlias = Literal["mean", "cls"]
-#: Several layers are pooled where the backbone is not trained.
+#: How the states of a text's tokens become its embedding, where the backbone is not trained.
 FrozenPooling: TypeAlias = Literal["mean", "cls", "layers"]
 #: Attention is learned, so only a training offers it.
 AnyPooling: TypeAlias = Literal["mean", "cls", "layers", "attention"]
@@ -53,8 +51,6 @@ class ExportOptions:
         precision: How weights are stored.
         min_cosine: Mean cosine to float32 below which nothing is written.
         max_length: Tokens of a text that are read (default: 128, or all it can).
-        ort: Store the model in ONNX Runtime's format, with its operators; fp16 and int4 save
-            little there.
         adapters: Add optional inputs for tasks' adapters, and for the norms after them.
         keep_speed: Whether the manifest has the measured speed, which differs between runs. Without
             it the same settings give the same bytes.
@@ -77,7 +73,6 @@ class ExportOptions:
     ] = "int8"
     min_cosine: Cosine = 0.98
     max_length: int | None = None
-    ort: bool = False
     adapters: bool = False
     keep_speed: bool = False
     details: Mapping[str, Any] = field(default_factory=dict)

@@ -39,7 +39,7 @@ from fala.errors import (
     WorseModelError,
 )
 from fala.examples import Example, Item, Match, Pair
-from fala.personal.budget import Budget, Progress
+from fala.personal.run import Budget, Progress
 from fala.report import (
     AdapterInfo,
     Comparison,
@@ -51,6 +51,7 @@ from fala.report import (
     LearnReport,
     Preview,
     Report,
+    Stopped,
 )
 from fala.slots.repair import RepairReport
 from fala.store.records import StoredExample
@@ -102,6 +103,7 @@ __all__ = [
     "Report",
     "RolledBackError",
     "SlowDownloadError",
+    "Stopped",
     "StoredExample",
     "UnknownAdapterError",
     "UntrustedUpdateError",

@@ -7,10 +7,9 @@ import os
 import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import index
-from typing import SupportsIndex, TypedDict, TypeVar, cast, get_args
+from typing import SupportsIndex, TypeVar, cast, get_args
 
 from fala.bundle.manifest import PRODUCT
-from fala.bundle.signature import Trust
 from fala.errors import (
     BudgetError,
     DataError,
@@ -25,11 +24,13 @@ from fala.errors import (
 from fala.examples import MATCHING, Example, Match, check_examples, fault, items_of, listed
 from fala.files import path_of
 from fala.model.heads import Head
-from fala.model.links import Label, label_name
-from fala.personal.budget import Budget, Progress
+from fala.model.labels import Label, OneLabel, shown_label
 from fala.personal.compare import Accept
 from fala.personal.replace import Terms
-from fala.slots.open_slot import OpenSlot
+from fala.personal.run import Budget, Progress
+from fala.slots.admit import Signed
+from fala.slots.release import Release
+from fala.slots.snapshot import Snapshot
 from fala.store.records import StoredExample
 from fala.updates.limits import UpdateLimits
 
@@ -37,13 +38,6 @@ Item = TypeVar("Item")
 Path = str | os.PathLike[str]
 #: The adapters' files; by task name, where that differs from the bundle's name.
 NewAdapters = Iterable[Path] | Mapping[str, Path]
-
-
-class UpdateTerms(TypedDict, total=False):
-    """The terms of an update's installation; see ``Device.replace``."""
-
-    accept: Accept
-    adapters: NewAdapters
 
 
 def folder_of(value: str | os.PathLike[str]) -> pathlib.Path:
@@ -99,13 +93,7 @@ def progress_of(value: Progress | None) -> Progress | None:
     return value
 
 
-def terms_of(
-    accept: Accept = "always",
-    trust: Trust | None = None,
-    adapters: NewAdapters = (),
-    *,
-    allow_older: bool = False,
-) -> Terms:
+def terms_of(accept: Accept, origin: Signed, adapters: NewAdapters, *, allow_older: bool) -> Terms:
     """The terms of a release's installation.
 
     Raises:
@@ -113,7 +101,7 @@ def terms_of(
     """
     accepted = cast(Accept, word_of(accept, get_args(Accept), "accept"))
     older = flag_of(allow_older, "allow_older")
-    return Terms(accepted, trust, older, adapters_of(adapters))
+    return Terms(accepted, origin, older, adapters_of(adapters))
 
 
 def name_of(value: str, name: str) -> str:
@@ -149,7 +137,7 @@ def adapters_of(values: NewAdapters) -> list[pathlib.Path] | dict[str, pathlib.P
     return [path_of(file, "adapters") for file in listed(values, "adapters", ordered=False)]
 
 
-def check_items(examples: Iterable[Example], active: OpenSlot) -> None:
+def check_items(examples: Iterable[Example], release: Release) -> None:
     """Check that the items among some examples fit the active release.
 
     Raises:
@@ -158,12 +146,12 @@ def check_items(examples: Iterable[Example], active: OpenSlot) -> None:
     items = items_of(examples)
     if not items:
         return
-    bundle, name = active.bundle, active.bundle.manifest.name
+    bundle, name = release.bundle, release.name
     if not bundle.external:
         raise DataError(
             f"{name} reads texts; a fala.Item is for a release with the app's own encoder"
         )
-    if active.model.head.lexical is not None:
+    if release.head.lexical is not None:
         raise DataError(f"{name} has words, which a fala.Item has not")
     encoders = {None, bundle.encoder}
     for item in items:
@@ -172,28 +160,28 @@ def check_items(examples: Iterable[Example], active: OpenSlot) -> None:
 
 
 def labelled_of(
-    active: OpenSlot, examples: Iterable[Example], labels: Iterable[Label] | None
+    snapshot: Snapshot, examples: Iterable[Example], labels: Iterable[Label] | None
 ) -> tuple[list[Example], list[str | None]]:
     """Examples, and their labels as a store keeps them.
 
     Args:
-        active: The task's active slot.
+        snapshot: The task.
         examples: See ``Device.learn``.
         labels: See ``Device.learn``.
 
     Raises:
         DataError: An example or a label cannot be used.
     """
-    head = active.model.head
+    head = snapshot.head
     checked = check_examples(examples, head.task)
-    check_items(checked, active)
+    check_items(checked, snapshot.release)
     values: Sequence[Label] = [None] * len(checked)
     if labels is not None:
         values = listed(labels, "labels")
     if len(values) != len(checked):
         raise DataError(f"{counted(len(checked), 'example')}, but {counted(len(values), 'label')}")
     head.label_shares(values)
-    return checked, [head.link.spelled(label) for label in values]
+    return checked, [head.link.as_stored(label, head.labels) for label in values]
 
 
 def candidates_of(values: Iterable[str], history: Iterable[str], task: str) -> list[Example]:
@@ -215,26 +203,27 @@ def candidates_of(values: Iterable[str], history: Iterable[str], task: str) -> l
     return check_examples(candidates, task)
 
 
-def label_to_rank(value: str | int | None, labels: Sequence[str], positive: str | None) -> int:
+def label_to_rank(value: OneLabel | None, head: Head, positive: str | None) -> int:
     """Position of the label whose probability ranks.
 
     Args:
-        value: The app's argument; None takes ``positive``.
-        labels: The model's.
-        positive: See ``Device.positive``; None where there is more than one logit.
+        value: The app's argument; None takes ``positive``, or the only label.
+        head: The model's head.
+        positive: See ``Device.positive``.
 
     Raises:
-        DataError: It is not one of them, or is missing where there are more than two.
+        DataError: It is not one of the labels, or is missing where none is positive.
     """
-    name = positive if value is None else label_name(value)
-    if name is None:
+    if value is not None:
+        positive = head.label_of(value, "label")
+    elif len(head.labels) == 1:  # a rating, or one tag
+        (positive,) = head.labels
+    if positive is None:
         raise DataError(
             "candidates are ranked by a label's probability: pass label=, one of "
-            f"{', '.join(labels)}"
+            f"{', '.join(head.labels)}"
         )
-    if name not in labels:
-        raise DataError(f"label is one of {', '.join(labels)}, not {name!r:.60}")
-    return labels.index(name)
+    return head.labels.index(positive)
 
 
 def label_to_find(value: Label, head: Head) -> str | None:
@@ -243,13 +232,15 @@ def label_to_find(value: Label, head: Head) -> str | None:
     Raises:
         DataError: The model does not have it.
     """
-    spelled = head.link.spelled(value)
-    if spelled is not None and head.link.usable([spelled], head.labels) == [None]:
+    if value is None:
+        return None
+    stored = head.link.as_stored(value, head.labels)
+    if head.link.usable([stored], head.labels) == [None]:
         raise DataError(
-            f"label {shown(value)} is not of the model, which has "
+            f"the label {shown_label(value)} is not of the model, which has "
             f"{head.link.described(head.labels)}"
         )
-    return spelled
+    return stored
 
 
 def top_of(value: int | None) -> int | None:

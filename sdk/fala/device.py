@@ -8,14 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace as replace_fields
 from pathlib import Path
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import IO, Any, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fala.arguments import (
     NewAdapters,
-    UpdateTerms,
     adapter_name,
     budget_of,
     candidates_of,
@@ -39,32 +38,29 @@ from fala.examples import Example, check_examples, texts_of
 from fala.files import path_of
 from fala.model.active import ActiveModel
 from fala.model.heads import PersonalModel
-from fala.model.links import Label, Tags
+from fala.model.labels import Label, OneLabel
 from fala.personal.adapters import LoadedAdapters, load
-from fala.personal.budget import Budget, Progress
 from fala.personal.compare import Accept, compare_with_previous
-from fala.personal.learn import Learner
+from fala.personal.learn import Learner, fit_all
 from fala.personal.preview import preview
 from fala.personal.refine import refine
 from fala.personal.replace import Terms, replace
 from fala.personal.reporting import refined_report, replaced_report
-from fala.personal.run import Run
+from fala.personal.run import Budget, Progress, Run
 from fala.report import AdapterInfo, Forgotten, LearnReport, Preview, Report
 from fala.slots.creating import create, open_folder
 from fala.slots.erasing import drop_copies, erase
 from fala.slots.folder import Folder
-from fala.slots.installing import delete_adapter, roll_back
 from fala.slots.repair import RepairReport, examine, repair
-from fala.slots.task import Task
+from fala.slots.snapshot import Snapshot
+from fala.slots.switching import confirm, delete_adapter, roll_back
+from fala.slots.using import opened
 from fala.store.encryption import Key, codec_of
 from fala.store.export import write_rows
 from fala.store.records import StoredExample
 from fala.store.texts import KeepText, TextNames, keep_text_of
 from fala.updates import DEFAULT_PRODUCT
 from fala.updates.limits import UpdateLimits
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack  # Python 3.10 has none of its own
 
 _log = logging.getLogger("fala")
 
@@ -109,7 +105,7 @@ class Device:
         path: str | os.PathLike[str],
         bundle: str | os.PathLike[str],
         *,
-        positive: str | int | None = None,
+        positive: OneLabel | None = None,
         trust: Trust | None = None,
         key: Key | None = None,
         keep_text: KeepText = "always",
@@ -122,9 +118,11 @@ class Device:
         Args:
             path: A folder that does not exist, is empty, or was never finished.
             bundle: The release's file; it is copied.
-            positive: Of two labels, the one for whose F1 ``predict`` chooses its threshold; None
-                takes the release's second.
-            trust: The vendor's key, which must have signed the release; see ``replace``.
+            positive: The label that ``rank`` orders by; of two labels also the one for whose F1
+                ``predict`` chooses its threshold. None takes the release's second of two; of more,
+                ``rank`` then needs ``label=``.
+            trust: The vendor's key, which must have signed the release, and every later release and
+                adapter that is passed to this device; see ``replace``. None requires no signature.
             key: Returns 32 bytes. Texts, labels, embeddings, logits and weights are encrypted on
                 the disk under them (see ``fala.store.encryption``). The app keeps them in the
                 system's key store. None does not encrypt. Needs the extra ``encryption``.
@@ -215,18 +213,23 @@ class Device:
         path: str | os.PathLike[str],
         bundle: str | os.PathLike[str] | None = None,
         *,
+        trust: Trust | None = None,
         key: Key | None = None,
     ) -> RepairReport:
         """Repair a damaged folder, with all of its examples that can be read.
 
-        The other slot replaces a damaged one. All that can be read of a damaged store is written to
-        a new one; the damaged file stays in the folder under another name, until an example is
-        forgotten. If no slot is whole the personal model is fitted again, on a release of the
-        folder. Close the device first, in every process.
+        What can be read of a damaged store is written to a new one: texts, labels, embeddings,
+        settings, and which release is active. The personal models are fitted again. The release
+        that was active stays active, and the previous one stays the previous one, if their files
+        are whole; another takes the place of one that cannot be read. The damaged store stays in
+        the folder under another name, until an example is forgotten. Close the device first, in
+        every process.
 
         Args:
             path: The folder.
-            bundle: A release to install where none in the folder is whole.
+            bundle: A release to install where none in the folder is whole. It is audited and
+                validated as by ``replace``.
+            trust: The key that must have signed it; None takes the one of ``create``.
             key: See ``create``.
 
         Raises:
@@ -241,11 +244,7 @@ class Device:
         """
         folder = folder_of(path)
         release = None if bundle is None else path_of(bundle, "bundle")
-        report = repair(folder, release, codec_of(key))
-        if report.fit or report.fit_adapters:
-            with cls.open(folder, key=key) as device:
-                for adapter in ([None] if report.fit else []) + [*report.fit_adapters]:
-                    device.fit(adapter=adapter)
+        report = repair(folder, release, trust, codec_of(key), fit_all)
         _log.info("%s: %s", folder, "; ".join(report.actions) or "nothing to repair")
         return report
 
@@ -297,8 +296,7 @@ class Device:
             ...
             fala.errors.DeviceError: ...
         """
-        with self._folder.work:
-            erase(self._folder.path, self._folder.store)
+        erase(self._folder.path, self._folder.store)
         _log.info("%s: erased", self._folder.path)
 
     def rotate_key(self, key: Key) -> None:
@@ -317,7 +315,7 @@ class Device:
         """
         if key is None:
             raise DataError("rotate_key needs a key")
-        with self._folder.work:
+        with self._folder.store.turn():
             self._folder.store.rotate(codec_of(key))
             with self._folder.store.transaction():
                 drop_copies(self._folder.path)
@@ -336,7 +334,7 @@ class Device:
     @property
     def backbone(self) -> str:
         """The installed backbone's name."""
-        return Task(self._folder).active.bundle.manifest.name
+        return opened(self._folder).release.name
 
     @property
     def task(self) -> str:
@@ -352,50 +350,55 @@ class Device:
         return self.model.head.labels
 
     @property
-    def positive(self) -> str:
-        """Of two labels, the one whose F1 the threshold of ``predict`` maximizes.
+    def positive(self) -> str | None:
+        """The label that ``rank`` orders by; of two, whose F1 the threshold maximizes.
+
+        It is that of ``create(positive=)``, also after replacements and rollbacks. None where there
+        are three labels or more, and none was chosen.
 
         Raises:
             DataError: There are tags, or a rating.
         """
-        self.model.head.check_exclusive("positive")
-        return self.labels[Task(self._folder).positive()]
+        snapshot = opened(self._folder)
+        snapshot.head.check_exclusive("positive")
+        return snapshot.positive
 
     @property
     def model(self) -> PersonalModel:
         """The active personal model."""
-        return Task(self._folder).active.model
+        return opened(self._folder).model
 
     @property
-    def threshold(self) -> float:
-        """The logit above which ``predict`` decides for the second of two labels.
+    def thresholds(self) -> Mapping[str, float]:
+        """The logits above which ``predict`` decides for a label, by label.
+
+        A head's logit of two labels is the second's, so that there is one threshold, the second
+        label's, whichever is ``positive``. Every tag has one. Three labels or more have none: the
+        most probable label is predicted.
 
         Raises:
-            UsageError: There are tags, which have one each, or a rating, which has none.
-        """
-        if isinstance(self.model.head.link, Tags):
-            raise UsageError("tags have a threshold each: Device.thresholds")
-        return [*self.thresholds.values()][-1]
+            UsageError: There is a rating, which has none.
 
-    @property
-    def thresholds(self) -> dict[str, float]:
-        """The logit above which ``predict`` decides for each tag; of two labels for the second."""
-        return Task(self._folder).active.active_model.thresholds()
+        Examples:
+            >>> list(device.thresholds)
+            ['1']
+        """
+        return opened(self._folder).active.active_model.thresholds()
 
     @property
     def can_roll_back(self) -> bool:
         """Whether an earlier model is kept."""
-        return self._folder.store.slots.active()[1] is not None
+        return opened(self._folder).state.previous is not None
 
     @property
     def on_trial(self) -> bool:
         """Whether the active release is still on trial; see ``replace``."""
-        return self._folder.trials.running() is not None
+        return opened(self._folder).trial is not None
 
     @property
     def fell_back(self) -> str | None:
         """Why the device fell back from its last release, which failed its trial; or None."""
-        return self._folder.store.settings.fell_back()
+        return opened(self._folder).fell_back
 
     def predict(self, examples: Iterable[Example], *, adapter: str | None = None) -> NDArray[Any]:
         """The label of every example, by the user's own threshold; or its tags, or a rating.
@@ -451,7 +454,7 @@ class Device:
         *,
         history: Iterable[str] = (),
         top: int | None = None,
-        label: str | int | None = None,
+        label: OneLabel | None = None,
         adapter: str | None = None,
     ) -> list[tuple[str, float]]:
         """Order candidates by a label's probability, or a rating: news to show, films to offer.
@@ -460,7 +463,7 @@ class Device:
             candidates: n texts, or ``Item`` objects.
             history: For a matcher, what the user opened, oldest first.
             top: How many to return, at most; None returns all.
-            label: The label or tag whose probability ranks; None takes ``positive``, of two labels.
+            label: The label or tag whose probability ranks; None takes ``positive``.
             adapter: See ``predict``.
 
         Returns:
@@ -468,7 +471,8 @@ class Device:
             given.
 
         Raises:
-            DataError: A candidate is not a text, or ``top`` or ``label`` is invalid.
+            DataError: A candidate is not a text, ``top`` or ``label`` is invalid, or ``label`` is
+                missing where no label is positive.
             UnknownAdapterError: No adapter of this name is loaded.
 
         Examples:
@@ -476,12 +480,11 @@ class Device:
             >>> [text for text, _ in device.rank(news, label=0, top=2)]
             ['a lovely film', 'buy my coins']
         """
-        task = self._learner(adapter).task
-        head = task.active.model.head
+        snapshot = self._snapshot(adapter)
+        head = snapshot.head
         examples = candidates_of(candidates, history, head.task)
         most = top_of(top)
-        positive = head.labels[task.positive(head)] if len(head.bias) == 1 else None
-        column = label_to_rank(label, head.labels, positive)
+        column = label_to_rank(label, head, snapshot.positive)
         if not examples:
             return []
         z = self._ask(examples, ActiveModel.logits, adapter)
@@ -494,6 +497,7 @@ class Device:
         examples: Iterable[Example],
         labels: Iterable[Label] | None = None,
         *,
+        progress: Progress | None = None,
         adapter: str | None = None,
     ) -> LearnReport:
         """Keep examples with their labels, and fit the personal model to all examples.
@@ -505,9 +509,14 @@ class Device:
 
         Args:
             examples: n texts, or ``Match`` objects. A stored one gets the new label.
-            labels: n labels (names, or integers that spell them; of a rating numbers; of tags sets
-                of names), None for an example without one; None for all. Examples without a label
-                are kept for the next replacement.
+            labels: n labels, in any sequence: names, or what equals them (1, 1.0, NumPy's 1 and
+                True are the label ``"1"``); of a rating numbers; of tags sets of names. None or
+                NaN for an example without a new label, which keeps an earlier one (see
+                ``unlabel``); None for all. Examples without a label are kept for the next
+                replacement.
+            progress: Called with ``"forward"``, the texts encoded and their total. Embeddings are
+                kept as they come. If it returns False no more texts are encoded, and the personal
+                model is fitted to those that are; ``refine`` encodes the others.
             adapter: The task of the examples; see ``predict``.
 
         Raises:
@@ -519,8 +528,9 @@ class Device:
             >>> report.examples, report.labelled
             (5, 5)
         """
-        learner = self._learner(adapter)
-        return learner.learn(*labelled_of(learner.task.active, examples, labels))
+        run, learner = Run(progress=progress_of(progress)), self._learner(adapter)
+        snapshot = self._snapshot(adapter)
+        return learner.learn(snapshot, *labelled_of(snapshot, examples, labels), run)
 
     def remember(
         self,
@@ -548,8 +558,8 @@ class Device:
             >>> device.fit().labelled
             5
         """
-        learner = self._learner(adapter)
-        return learner.remember(*labelled_of(learner.task.active, examples, labels))
+        learner, snapshot = self._learner(adapter), self._snapshot(adapter)
+        return learner.remember(snapshot, *labelled_of(snapshot, examples, labels))
 
     def fit(self, *examples: object, adapter: str | None = None) -> LearnReport:
         """Fit the personal model to all examples, with the scales chosen anew.
@@ -615,13 +625,41 @@ class Device:
                 given; nothing is deleted then.
 
         Examples:
-            >>> deleted = device.forget(where=lambda row: "clown" in row.example)
-            >>> print(deleted, deleted.overwritten)
-            1 True
+            >>> device.forget(where=lambda row: "clown" in row.example)
+            Forgotten(count=1, overwritten=True)
         """
-        learner = self._learner(adapter)
         chosen = ids_where(ids, where, lambda: self.examples(adapter=adapter))
-        return learner.forget(chosen)
+        return self._learner(adapter).forget(chosen)
+
+    def unlabel(self, examples: Iterable[Example], *, adapter: str | None = None) -> LearnReport:
+        """Withdraw the labels of examples, so that the device is as if they never had one.
+
+        The examples are kept, for the next replacement and another label. Their labels, earlier
+        ones too, and the effects of these are deleted and overwritten on the disk, as exactly as by
+        ``forget``, which deletes the examples as well: the active and the previous model are fitted
+        to the other labels, and old logits are written again. Where bytes are left that cannot be
+        overwritten now, ``forget([])`` tries again, and returns whether it is done.
+
+        Args:
+            examples: n texts, ``Match`` or ``Item`` objects. One that the device does not have, or
+                that has no label, is ignored.
+            adapter: The task of the examples; see ``predict``.
+
+        Returns:
+            The result of the fit, as of ``learn``.
+
+        Raises:
+            DataError: An example is not of the task's kind.
+            UnknownAdapterError: No adapter of this name is loaded.
+
+        Examples:
+            >>> device.unlabel(["you absolute clown"]).labelled
+            3
+            >>> [row.label for row in device.examples()]
+            ['1', None, '0', '0']
+        """
+        checked = check_examples(examples, self._snapshot(adapter).head.task)
+        return self._learner(adapter).unlabel(checked)
 
     def examples(
         self,
@@ -649,14 +687,14 @@ class Device:
         """
         if not isinstance(labelled, bool | None):
             raise DataError(f"labelled is True, False or None, not {type_of(labelled)}")
-        task = self._learner(adapter).task
-        store, spelled = task.store, label_to_find(label, task.active.model.head)
+        stored = label_to_find(label, self._snapshot(adapter).head)
+        store = self._learner(adapter).store
         with_text = store.texts.kept
         return (
             row if with_text else replace_fields(row, example=None)
             for row in store.examples.all()
             if (labelled is None or (row.label is not None) == labelled)
-            and (spelled is None or row.label == spelled)
+            and (stored is None or row.label == stored)
         )
 
     def export_data(
@@ -690,10 +728,10 @@ class Device:
         name = name_of(user, "user")
         if not self._folder.store.texts.kept:
             raise DataError("there is no text to write: this device was made to keep none")
-        task = self._learner(adapter).task
-        head = task.active.model.head
-        labels = None if head.link.in_json else head.labels
-        return write_rows(target, task.store.examples.all(), labels, name)
+        head = self._snapshot(adapter).head
+        labels = head.labels if head.link.kind == "labels" else None
+        examples = self._learner(adapter).store.examples.all()
+        return write_rows(target, examples, labels, name)
 
     def preview(
         self,
@@ -727,7 +765,7 @@ class Device:
             ('bert', 'personal', None)
         """
         path, run = path_of(bundle, "bundle"), Run(budget_of(budget))
-        return preview(self._folder, path, run, trust)
+        return preview(self._folder, path, run, self._folder.signed(trust))
 
     def replace(
         self,
@@ -775,7 +813,7 @@ class Device:
                 ``Report.worse`` reports it in any case, and ``preview`` beforehand.
             trust: The vendor's Ed25519 public key, as its 32 bytes, as PEM, or as a file of
                 either: the release must have its signature beside it, as ``fala-export sign``
-                writes it. None requires no signature.
+                writes it. None takes the key of ``create``, where there was one.
             allow_older: True accepts a release whose version is below one that this device has
                 had, or that is of another product. A release without a version is always accepted.
             progress: Called with a stage's name, the units done and their total. If it returns
@@ -811,7 +849,8 @@ class Device:
             (True, True)
         """
         path = path_of(bundle, "bundle")
-        terms = terms_of(accept, trust, adapters, allow_older=allow_older)
+        origin = self._folder.signed(trust)
+        terms = terms_of(accept, origin, adapters, allow_older=allow_older)
         return self._replace(path, terms, Run(budget_of(budget), progress_of(progress)))
 
     def _replace(self, path: Path, terms: Terms, run: Run) -> Report:
@@ -830,8 +869,9 @@ class Device:
         product: str | None = None,
         limits: UpdateLimits | None = None,
         budget: Budget | None = None,
+        accept: Accept = "always",
         progress: Progress | None = None,
-        **terms: Unpack[UpdateTerms],
+        adapters: NewAdapters = (),
     ) -> Report | None:
         """Install the newest release of the vendor's repository, if this device never had it.
 
@@ -850,8 +890,9 @@ class Device:
             product: Whose releases; None takes the installed release's product.
             limits: Time and size limits of the download; None is ``UpdateLimits()``.
             budget: See ``replace``.
+            accept: See ``replace``.
             progress: See ``replace``; during ``"download"`` it counts bytes.
-            terms: ``accept`` and ``adapters``; see ``replace``.
+            adapters: See ``replace``.
 
         Returns:
             The report of ``replace``; None if no release is newer.
@@ -873,10 +914,11 @@ class Device:
                 f"pip install 'fala-sdk[ota]' for signed updates ({error})"
             ) from error
         download, budget = limits_of(limits), budget_of(budget)
-        active = Task(self._folder).active.bundle.manifest
+        active = opened(self._folder).release.bundle.manifest
         product_name = product_of(product) or active.product or DEFAULT_PRODUCT
         # Checked before any download. A product that was passed by name may be another one.
-        checked = terms_of(**terms, allow_older=product_name != active.product)
+        origin = replace_fields(self._folder.signed(None), verified=True)
+        terms = terms_of(accept, origin, adapters, allow_older=product_name != active.product)
         run, settings = Run(budget, progress_of(progress)), self._folder.store.settings
         source = Source(
             repository_url(url), trusted_root(root), product_name,
@@ -885,7 +927,7 @@ class Device:
         with newer_release(self._folder.path, source, download, run.check) as release:
             if release is None:
                 return None
-            return self._replace(release, checked, Run(budget, progress))
+            return self._replace(release, terms, Run(budget, progress))
 
     def refine(
         self,
@@ -921,12 +963,13 @@ class Device:
             3
         """
         run = Run(budget_of(budget), progress_of(progress))
-        learner = self._learner(adapter)
+        learner, folder = self._learner(adapter), self._folder
         learner.ready()
-        refined = refine(learner.task, run, run.budget.passes(bridged=True))
+        refined = refine(folder, learner.adapter, run, run.budget.passes(bridged=True))
+        snapshot = self._snapshot(adapter)
         with run.stage("compare"):
-            comparison = compare_with_previous(learner.task, refined.last)
-        return refined_report(refined, learner.task.active, run, comparison)
+            comparison = compare_with_previous(folder, snapshot, refined.last)
+        return refined_report(refined, snapshot, run, comparison)
 
     def confirm(self) -> None:
         """End the trial of the active release; see ``replace``.
@@ -942,7 +985,7 @@ class Device:
             >>> device.on_trial
             False
         """
-        self._folder.trials.confirm()
+        confirm(self._folder)
 
     def rollback(self) -> None:
         """Make the model before the last replacement active; a second call undoes the first.
@@ -960,8 +1003,10 @@ class Device:
             >>> device.backbone
             'glove'
         """
-        for task in roll_back(self._folder):
-            self._learner(task.adapter or None).fit()
+        roll_back(self._folder)
+        for adapter in (None, *self.adapters):
+            if self._snapshot(adapter).state.to_fit:
+                self._learner(adapter).fit()
         _log.info("rolled back to %s", self.backbone)
 
     @property
@@ -977,7 +1022,7 @@ class Device:
         path: str | os.PathLike[str],
         *,
         name: str | None = None,
-        positive: str | int | None = None,
+        positive: OneLabel | None = None,
         trust: Trust | None = None,
     ) -> str:
         """Load a further task: an adapter in the installed release's backbone, with its head.
@@ -1004,11 +1049,12 @@ class Device:
         file = path_of(path, "path")
         name = None if name is None else adapter_name(name)
         self._learner().ready()
-        task = load(self._folder, file, name, positive, trust)
-        if task.store.examples.counts()[0]:  # a repair has kept them
-            self._learner(task.adapter).fit()
-        _log.info("%s: adapter %s loaded", task.folder.path, task.adapter)
-        return task.adapter
+        name = load(self._folder, file, name, positive, self._folder.signed(trust))
+        learner = self._learner(name)
+        if learner.store.examples.counts()[0]:  # a repair has kept them
+            learner.fit()
+        _log.info("%s: adapter %s loaded", self._folder.path, name)
+        return name
 
     def delete_adapter(self, name: str) -> None:
         """Delete a task: its adapter, examples and labels, embeddings and logits.
@@ -1026,18 +1072,24 @@ class Device:
         self._folder.store.scrub()
         _log.info("%s: adapter %s deleted", self._folder.path, name)
 
-    def _learner(self, adapter: str | None = None) -> Learner:
-        """The learner of a task.
+    def _snapshot(self, adapter: str | None) -> Snapshot:
+        """A task as it is now.
 
         Raises:
+            DataError: The name of the adapter is invalid.
             UnknownAdapterError: No adapter of this name is loaded.
         """
+        return opened(self._folder, "" if adapter is None else adapter_name(adapter))
+
+    def _learner(self, adapter: str | None = None) -> Learner:
+        """The learner of a task; see ``_snapshot``."""
         name = "" if adapter is None else adapter_name(adapter)
-        task = Task(self._folder, name)
-        if name:
-            task.store.slots.version()  # raises if there is none
-        # Two threads get the same learner, even in simultaneous first calls.
-        return self._learners.setdefault(name, Learner(task))
+        if name not in self._learners:
+            if name:
+                self._snapshot(name)  # raises if there is none
+            # Two threads get the same learner, even in simultaneous first calls.
+            self._learners.setdefault(name, Learner(self._folder, name))
+        return self._learners[name]
 
     def _ask(
         self,
@@ -1045,10 +1097,8 @@ class Device:
         question: Callable[[ActiveModel, Sequence[Example]], Result],
         adapter: str | None,
     ) -> Result:
-        """Ask a task's active model; again after a fall back, once it has the newer labels."""
-        learner = self._learner(adapter)
-        active = learner.task.active
-        checked = check_examples(examples, active.model.head.task)
-        check_items(checked, active)
-        result = learner.task.ask(checked, question)
-        return learner.task.ask(checked, question) if learner.catch_up() else result
+        """Ask a task's active model."""
+        snapshot = self._snapshot(adapter)
+        checked = check_examples(examples, snapshot.head.task)
+        check_items(checked, snapshot.release)
+        return self._learner(adapter).ask(snapshot, checked, question)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
+from enum import Enum
 from html import escape
-from typing import Any
+from typing import Any, ClassVar
 
 from fala.errors import be, counted
-from fala.model.links import PerTag
+from fala.solver.forms import Work
 from fala.solver.judge import MIN_LABELLED, Decision
-from fala.solver.newton import Work
+from fala.store.texts import NOT_KEPT
 
 #: Encoded examples needed before two releases that do not agree count as unrelated.
 MIN_REAL = 20
@@ -23,8 +24,44 @@ NORMAL_95 = 1.6449
 _LARGEST = 1 - 1e-12
 
 
-class _InNotebooks:
-    """Reports are tables in a notebook."""
+class Stopped(str, Enum):
+    """Why no more texts were encoded, as a value and in words: a member is its text, too.
+
+    Attributes:
+        BUDGET: All forward passes of the budget are spent.
+        TIME: Its seconds are over.
+        CANCELLED: The app's progress function returned False.
+        ALL_ENCODED: No text is left.
+        SETTLED: The last batch of texts changed the model next to nothing.
+        NO_LABEL: There is neither a label nor a text that waits.
+        NOT_KEPT: The device keeps no texts, so that none can be encoded again.
+        MODEL_CHANGED: Another release is active meanwhile.
+    """
+
+    BUDGET = "the budget is spent"
+    TIME = "the time is over"
+    CANCELLED = "cancelled"
+    ALL_ENCODED = "all texts are encoded"
+    SETTLED = "the last texts changed next to nothing"
+    NO_LABEL = "there is no label to fit to"
+    NOT_KEPT = NOT_KEPT
+    MODEL_CHANGED = "another model is active now"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Plain:
+    """What all reports have: plain values for JSON, and a table in a notebook."""
+
+    #: Properties that are among the plain values, beside the fields.
+    _derived: ClassVar[tuple[str, ...]] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain values, for JSON."""
+        names = (*(each.name for each in fields(self)), *self._derived)
+        return {name: plain(getattr(self, name)) for name in names}
 
     def _repr_html_(self) -> str:
         cells = "".join(
@@ -34,8 +71,23 @@ class _InNotebooks:
         return f"<table>{cells}</table>"
 
 
+def plain(value: object) -> Any:  # noqa: ANN401 - any of JSON's values
+    """A value of a report as JSON has it."""
+    if isinstance(value, Plain):
+        return value.to_dict()
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, Mapping):
+        return {name: plain(each) for name, each in value.items()}
+    if isinstance(value, tuple | list):
+        return [plain(each) for each in value]
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
+    return value
+
+
 @dataclass(frozen=True)
-class Counts:
+class Counts(Plain):
     """The detailed costs of an operation, for laboratories.
 
     Attributes:
@@ -65,14 +117,14 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class InstantReport(_InNotebooks):
+class InstantReport(Plain):
     """The personal model that was installed before any forward pass.
 
     Attributes:
         decision: See ``Report``.
         reason: Why, in words.
         losses: See ``Report``.
-        threshold: See ``Report``.
+        thresholds: See ``Report``.
         seconds: Wall time from reading the store to the checked model.
         counts: The detailed costs.
     """
@@ -80,35 +132,27 @@ class InstantReport(_InNotebooks):
     decision: Decision
     reason: str
     losses: Mapping[str, float]
-    threshold: PerTag
+    thresholds: Mapping[str, float]
     seconds: float
     counts: Counts
 
 
-class Forgotten(int):
-    """The number of examples that ``Device.forget`` has deleted, with an attribute.
+@dataclass(frozen=True)
+class Forgotten(Plain):
+    """What ``Device.forget`` has deleted.
 
     Attributes:
+        count: How many examples were deleted.
         overwritten: Whether no byte of what was ever deleted is left in the folder. False while
             another process reads the store, or where the disk is full.
     """
 
+    count: int
     overwritten: bool
-
-    def __new__(cls, count: int, *, overwritten: bool = True) -> Forgotten:
-        """See the class.
-
-        Args:
-            count: How many examples were deleted.
-            overwritten: See above.
-        """
-        number = super().__new__(cls, count)
-        number.overwritten = overwritten
-        return number
 
 
 @dataclass(frozen=True)
-class Report(_InNotebooks):
+class Report(Plain):
     """The result and the cost of a replacement, or of its refinement.
 
     Attributes:
@@ -127,11 +171,10 @@ class Report(_InNotebooks):
         comparison: The new model and the one before the replacement, on the same examples; None
             where there is none to compare with.
         bridged: Examples whose input was estimated over a bridge, in the first model.
-        threshold: Logit above which ``Device.predict`` decides for the second of two labels; of
-            tags one each.
+        thresholds: See ``Device.thresholds``; empty of a rating.
         scores: Of ratings, ``"rmse"`` and ``"rank_correlation"`` (Spearman's) of the active model
             on the user's labels, each left out; empty of labels.
-        stopped: Why no more texts were encoded.
+        stopped: Why no more texts were encoded; None where none were to be.
         seconds: Wall time by stage, and ``"total"``.
         instant: The model that was installed before any forward pass; None without a bridge or
             words.
@@ -151,13 +194,15 @@ class Report(_InNotebooks):
     losses: Mapping[str, float] = field(default_factory=dict)
     comparison: Comparison | None = None
     bridged: int = 0
-    threshold: PerTag = 0.0
+    thresholds: Mapping[str, float] = field(default_factory=dict)
     scores: Mapping[str, float] = field(default_factory=dict)
-    stopped: str = ""
+    stopped: Stopped | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)
     instant: InstantReport | None = None
     adapters: Mapping[str, Report] = field(default_factory=dict)
     counts: Counts = field(default_factory=Counts)
+
+    _derived = "worse", "old_loss", "sentence"
 
     @property
     def old_loss(self) -> float | None:
@@ -195,15 +240,9 @@ class Report(_InNotebooks):
         advice = "; Device.rollback goes back" if self.worse else ""
         return f"{result} {self.verdict}{advice}."
 
-    def to_dict(self) -> dict[str, Any]:
-        """The report as plain values, for JSON."""
-        adapters = {name: report.to_dict() for name, report in self.adapters.items()}
-        verdict = {"worse": self.worse, "old_loss": self.old_loss, "sentence": self.sentence}
-        return {**asdict(self), "adapters": adapters, **verdict}
-
 
 @dataclass(frozen=True)
-class Difference:
+class Difference(Plain):
     """How much larger one model's losses are than another's, by pairs of the same example.
 
     Attributes:
@@ -244,7 +283,7 @@ def _student95(freedom: int) -> float:
 
 
 @dataclass(frozen=True)
-class Correlation:
+class Correlation(Plain):
     """The correlation of two releases' vendor models on the same examples.
 
     Attributes:
@@ -285,7 +324,7 @@ class Correlation:
 
 
 @dataclass(frozen=True)
-class Comparison(_InNotebooks):
+class Comparison(Plain):
     """Losses of three models on the same labelled examples, each left out.
 
     Only examples that both backbones have encoded count: in use every text has its real embedding,
@@ -356,16 +395,15 @@ class Comparison(_InNotebooks):
 
 
 @dataclass(frozen=True)
-class AdapterInfo:
+class AdapterInfo(Plain):
     """A task that an adapter was loaded for.
 
     Attributes:
         name: The adapter's name.
         task: ``"classification"`` or ``"matching"``.
         labels: The labels' names, in the order of the probabilities.
-        positive: Of two labels, the one whose F1 the threshold of ``predict`` maximizes.
-        threshold: The logit above which ``predict`` decides for the second of two labels; of tags
-            one each.
+        positive: See ``Device.positive``; None of tags and of a rating.
+        thresholds: See ``Device.thresholds``; empty of a rating.
         examples: How many examples the task has.
         labelled: How many of them have a label.
         is_vendor: Whether the vendor's model is active.
@@ -374,15 +412,15 @@ class AdapterInfo:
     name: str
     task: str
     labels: tuple[str, ...]
-    positive: str
-    threshold: PerTag
+    positive: str | None
+    thresholds: Mapping[str, float]
     examples: int
     labelled: int
     is_vendor: bool
 
 
 @dataclass(frozen=True)
-class Preview(_InNotebooks):
+class Preview(Plain):
     """The estimated worth of a replacement to this user, and its cost; nothing was changed.
 
     Attributes:
@@ -408,6 +446,8 @@ class Preview(_InNotebooks):
     megabytes: float
     disk_megabytes: float
     forward_passes: int
+
+    _derived = "worse", "sentence"
 
     @property
     def worse(self) -> bool | None:
@@ -436,13 +476,9 @@ class Preview(_InNotebooks):
             verdict += "; more labels are needed to know"
         return f"{verdict}. {cost}."
 
-    def to_dict(self) -> dict[str, Any]:
-        """The preview as plain values, for JSON."""
-        return {**asdict(self), "worse": self.worse, "sentence": self.sentence}
-
 
 @dataclass(frozen=True)
-class LearnReport(_InNotebooks):
+class LearnReport(Plain):
     """The result of learning.
 
     Attributes:
@@ -451,6 +487,8 @@ class LearnReport(_InNotebooks):
         fitted: Examples that the personal model was fitted to; 0 where there was nothing to fit.
         decision: Which model is active; see ``Report``.
         reason: Why, in words.
+        waiting: Examples whose texts are not encoded yet, as after a cancellation; ``refine``
+            encodes them.
         exact: Whether everything was fitted anew; False if the examples were added to the last fit
             (``Device.fit`` then fits everything).
         scales: See ``Counts``.
@@ -463,6 +501,7 @@ class LearnReport(_InNotebooks):
     fitted: int
     decision: Decision
     reason: str
+    waiting: int = 0
     exact: bool = True
     scales: tuple[float, ...] = ()
     loss: float | None = None

@@ -1,5 +1,6 @@
 """Wrong arguments are rejected by name, before anything changes."""
 
+import inspect
 import math
 
 import numpy as np
@@ -10,7 +11,7 @@ import fala_export
 import fala_sim
 from bridged import TEXTS
 from devices import same, state
-from fala import Budget, BudgetError, DataError, Device, DeviceError, Match
+from fala import Budget, BudgetError, DataError, Device, DeviceError, Match, Stopped
 from fala.errors import be, counted, type_of
 from fala.selection.representatives import select
 from fala.solver.fit import fit_personal
@@ -57,7 +58,7 @@ def test_unusable_paths_raise_device_errors(releases, tmp_path):
             Device.repair(path)
 
 
-@pytest.mark.parametrize("positive", ["2", 2, HUGE, True, Dumb(), ["1"]], ids=named)
+@pytest.mark.parametrize("positive", ["2", 2, HUGE, 0.5, math.nan, Dumb(), ["1"]], ids=named)
 def test_a_wrong_positive_label_is_rejected(positive, releases, tmp_path):
     with pytest.raises(DataError, match="positive is one of 0, 1"):
         Device.create(tmp_path / "new", releases["old"], positive=positive)
@@ -96,7 +97,7 @@ def test_budget_rejects_wrong_limits(budget):
 def test_budgets_may_be_unlimited(budget, device, releases):
     report = device.replace(releases["mid"], Budget(*budget))
     assert report.forward_passes > 0
-    assert device.refine(Budget(*budget)).stopped
+    assert isinstance(device.refine(Budget(*budget)).stopped, Stopped)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +116,14 @@ def test_wrong_examples_are_rejected(examples, device):
 
 @pytest.mark.parametrize(
     "wrong",
-    [5, "1", HUGE, [], ["0", "1"], *([one] for one in (HUGE, -HUGE, "2", Dumb(), ["1"], math.nan))],
+    [
+        5,
+        "1",
+        HUGE,
+        [],
+        ["0", "1"],
+        *([one] for one in (HUGE, -HUGE, "2", Dumb(), ["1"], 0.5, "1.0")),
+    ],
     ids=named,
 )
 def test_wrong_labels_are_rejected(wrong, device):
@@ -144,13 +152,13 @@ def test_forget_takes_stored_examples_and_quotes_no_text(device):
         with pytest.raises(DataError) as caught:
             device.forget(wrong)
         assert not any(text in str(caught.value) for text in TEXTS)
-    assert device.forget(rows[:2]) == 2
+    assert device.forget(rows[:2]).count == 2
     assert [*device.examples()] == rows[2:]
     with pytest.raises(DataError, match="ids are a sequence, not a StoredExample"):
         device.forget(rows[2])
 
 
-@pytest.mark.parametrize("label", [HUGE, "2", Dumb(), ["1"], True], ids=named)
+@pytest.mark.parametrize("label", [HUGE, "2", Dumb(), ["1"], 0.5, math.nan], ids=named)
 def test_examples_of_a_label_that_the_model_lacks_are_rejected(device, label):
     with pytest.raises(DataError, match="is not of the model, which has labels 0, 1"):
         device.examples(label=label)
@@ -159,8 +167,9 @@ def test_examples_of_a_label_that_the_model_lacks_are_rejected(device, label):
 def test_unknown_ids_match_nothing(device):
     assert len([*device.examples(label=None)]) == len(TEXTS)
     assert [*device.examples(label=1)] == [*device.examples(label="1")] != []
-    assert device.forget([HUGE, -HUGE, 2**63, -(2**63), 0, -1, 999]) == 0
-    assert device.forget(np.array([1, 2])) == 2 and len([*device.examples()]) == len(TEXTS) - 2
+    assert device.forget([HUGE, -HUGE, 2**63, -(2**63), 0, -1, 999]).count == 0
+    assert device.forget(np.array([1, 2])).count == 2
+    assert len([*device.examples()]) == len(TEXTS) - 2
 
 
 @pytest.mark.parametrize("wrong", [5, "yes", HUGE, Dumb(), [], np.array([1, 2])], ids=named)
@@ -232,7 +241,9 @@ def test_vendor_functions_reject_wrong_arguments(wrong, releases):
 
 
 def test_a_text_as_a_label_is_not_quoted(device):
-    with pytest.raises(DataError, match=r"label of .* characters of example 0") as caught:
+    with pytest.raises(
+        DataError, match=r"label of example 0 is a text of \d+ characters"
+    ) as caught:
         device.learn(["1"], TEXTS[:1])
     assert TEXTS[0][:10] not in str(caught.value)
 
@@ -254,3 +265,19 @@ def test_wrong_histories_are_rejected(history):
 def test_select_rejects_wrong_options(options):
     with pytest.raises(fala.FalaError):
         select(np.eye(30), None, **{"count": 5, **options})
+
+
+def test_every_argument_is_in_its_methods_signature():
+    """Editors complete them, and those of ``update`` are the ones of ``replace``."""
+    for name, method in inspect.getmembers(Device, inspect.isfunction):
+        kinds = {parameter.kind for parameter in inspect.signature(method).parameters.values()}
+        assert name.startswith("_") or inspect.Parameter.VAR_KEYWORD not in kinds
+    update, replace = (
+        inspect.signature(method).parameters for method in (Device.update, Device.replace)
+    )
+    own = {"self", "url", "root", "product", "limits"}
+    for name in update.keys() - own:
+        assert update[name].default == replace[name].default
+        assert update[name].annotation == replace[name].annotation
+    # One pinned root replaces the key, and a repository decides what is older.
+    assert replace.keys() - update.keys() == {"bundle", "trust", "allow_older"}

@@ -23,7 +23,7 @@ from fala.errors import (
     FalaError,
 )
 from fala.examples import Match, unique_texts
-from fala.personal.budget import Budget
+from fala.personal.run import Budget
 from fala.testing import counted, failing_disk
 
 
@@ -114,10 +114,10 @@ def test_learn_with_no_some_and_changed_labels(device):
 @pytest.mark.parametrize(
     ("examples", "labels", "message"),
     [
-        (["good", "bad"], ["1", "2"], "label '2' of example 1"),
+        (["good", "bad"], ["1", "2"], "label of example 1 is '2'"),
         (["good", Match((), "bad")], None, "example 1 is a Match"),
         (["good", "bad"], ["1"], "2 examples, but 1 label$"),
-        (["good"], [True], "label 'True'"),
+        (["good"], [0.5], "label of example 0 is 0.5"),
         ({"good", "bad"}, ["0", "1"], "examples are a sequence, not a set"),
         (["good", "bad"], {"0", "1"}, "labels are a sequence, not a set"),
         (["good"], frozenset({"0"}), "labels are a sequence, not a frozenset"),
@@ -334,3 +334,4 @@ def test_a_damaged_count_of_changes_is_named(tmp_path, releases):
         with pytest.raises(DeviceError, match="its count of changes is damaged"):
             device.remember(["bad film"])
         assert len([*device.examples()]) == 1
+    assert Device.repair(tmp_path / "device").examples == 1

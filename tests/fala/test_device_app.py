@@ -18,7 +18,7 @@ from fala.device import Device
 from fala.errors import BundleFormatError, BundleMismatchError, DeviceError
 from fala.model.heads import Head
 from fala.model.links import Labels
-from fala.personal.budget import Budget
+from fala.personal.run import Budget
 from fala.solver.judge import expected_f1
 
 
@@ -183,7 +183,7 @@ def test_thresholds_depend_on_the_positive_label(tmp_path, releases):
             assert device.positive == ("0" if positive == "0" else "1")
             report = device.learn(TEXTS, bridged.planted_labels(releases["old"], TEXTS))
             assert report.decision == "personal"
-            thresholds[positive] = device.threshold
+            thresholds[positive] = device.thresholds["1"]
         with Device.open(folder) as again:
             assert again.positive == ("0" if positive == "0" else "1")
     assert thresholds[None] == thresholds["1"] == thresholds[1] < 0 < thresholds["0"]
@@ -203,21 +203,21 @@ def test_thresholds_without_labels_come_from_public_logits(tmp_path, releases):
     positive, negative = math.log(of_1 / (2 - of_1)), math.log((2 - of_0) / of_0)
     assert positive < 0 < negative
     with Device.create(tmp_path / "other", paths["old"], positive="0") as device:
-        assert device.threshold == pytest.approx(negative)
+        assert device.thresholds["1"] == pytest.approx(negative)
     with Device.create(tmp_path / "device", paths["old"]) as device:
-        assert device.threshold == pytest.approx(positive)
+        assert device.thresholds["1"] == pytest.approx(positive)
         values = device.predict_proba(TEXTS)[:, 1]
         above = values > 1 / (1 + np.exp(-positive))
         assert device.predict(TEXTS).tolist() == [str(int(each)) for each in above]
         ids = device.remember(TEXTS[:6], bridged.planted_labels(releases["old"], TEXTS[:6]))
         device.fit()
-        assert device.threshold != pytest.approx(positive)
+        assert device.thresholds["1"] != pytest.approx(positive)
         device.forget(ids)
-        assert device.threshold == pytest.approx(positive)
+        assert device.thresholds["1"] == pytest.approx(positive)
         device.replace(paths["mid"])
-        assert device.threshold == pytest.approx(positive)
+        assert device.thresholds["1"] == pytest.approx(positive)
     with Device.open(tmp_path / "device") as device:
-        assert device.threshold == pytest.approx(positive)
+        assert device.thresholds["1"] == pytest.approx(positive)
 
 
 @pytest.mark.parametrize("bridge", [True, False])
@@ -235,7 +235,8 @@ def test_the_order_of_a_releases_labels_changes_no_prediction(tmp_path, bridge, 
             device.learn(TEXTS, labels)
             device.replace(release, Budget(30))
             assert device.labels == ("0", "1") and device.positive == "1"
-            results.append((device.predict_proba(PROBES), device.predict(PROBES), device.threshold))
+            threshold = device.thresholds["1"]
+            results.append((device.predict_proba(PROBES), device.predict(PROBES), threshold))
             device.learn(["good film"], ["1"])
             learned = device.predict_proba(PROBES)
         with Device.open(tmp_path / release.stem) as device:

@@ -12,7 +12,7 @@ from bridged import PROBES, TEXTS
 from devices import everything, halved, live, same, sql, state
 from fala.device import Device
 from fala.errors import DataError, DeviceError, FalaError
-from fala.personal.budget import Budget
+from fala.personal.run import Budget
 
 pytestmark = pytest.mark.slow
 
@@ -189,7 +189,7 @@ def test_a_rotation_that_fails_changes_nothing(folder, monkeypatch):
 def test_an_encrypted_device_forgets_exports_and_erases(folder, tmp_path):
     with Device.open(folder, key=key) as device:
         sealed = dict(sql(folder, "SELECT id, sealed FROM texts"))
-        assert device.forget([1, 2]) == 2
+        assert device.forget([1, 2]).count == 2
         rows = {row for (row,) in sql(folder, "SELECT id FROM texts")}
         data = everything(folder)
         assert not any(value in data for row, value in sealed.items() if row not in rows)

@@ -174,7 +174,7 @@ def test_items_need_no_encoder(tmp_path, external, functions, labels):
         device.learn(items, labels)
         np.testing.assert_allclose(device.predict_proba(probes), expected[0], atol=1e-6)
         assert embedded(folder, external["mid"]) == set(TEXTS)
-        assert device.forget(where=lambda row: row.example == TEXTS[0]) == 1
+        assert device.forget(where=lambda row: row.example == TEXTS[0]).count == 1
         with pytest.raises(EncoderError, match=r"^texts and keys .* encoder cloud 1: pass its"):
             device.predict_proba([*probes, *TEXTS[:3]])
     with Device.open(folder) as device:

@@ -10,7 +10,7 @@ from bridged import TEXTS
 from devices import same, sql, state
 from fala.device import Device
 from fala.errors import DeviceError
-from fala.personal.budget import Budget
+from fala.personal.run import Budget
 
 pytestmark = pytest.mark.slow
 
@@ -122,7 +122,8 @@ EDITS = {
     "a label deleted": statement("UPDATE examples SET label = NULL WHERE id = 3"),
     "an example deleted": statement("DELETE FROM examples WHERE id = 60"),
     "an example added": statement(
-        "INSERT INTO examples (document, history, adapter) VALUES (1, '[2]', '')"
+        "INSERT INTO examples (document, history, added, adapter, added_data)"
+        " VALUES (1, '[2]', 1.0, '', 1)"
     ),
     "the task of an example": statement("UPDATE examples SET adapter = 'one' WHERE id = 5"),
     "the time of a label": statement("UPDATE examples SET labelled = labelled + 9 WHERE id = 5"),

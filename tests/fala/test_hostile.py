@@ -13,8 +13,6 @@ from hostile_graphs import GRAPHS, write_hostile_graph
 pytestmark = pytest.mark.slow
 
 TEXTS = ["a good film", "this is bad", "i love it", "i hate it"]
-#: Not found by the audit, but rejected by the child process; see test_first_load.
-HIDDEN = {"size by one length"}
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +30,7 @@ def device(vendor):
         yield device
 
 
-@pytest.mark.parametrize("kind", sorted({*KINDS, *GRAPHS} - HIDDEN))
+@pytest.mark.parametrize("kind", sorted({*KINDS, *GRAPHS}))
 def test_a_hostile_bundle_changes_nothing(kind, vendor, device, tmp_path):
     release, path = vendor / "new.fala", tmp_path / "x.fala"
     if kind in GRAPHS:

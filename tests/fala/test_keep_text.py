@@ -11,7 +11,8 @@ from bridged import PROBES, TEXTS
 from devices import live, loss, same, sql, state, vendor_of
 from fala.device import Device
 from fala.errors import DataError, DeviceError
-from fala.personal.budget import Budget
+from fala.personal.run import Budget
+from fala.report import Stopped
 from fala.store.texts import NOT_KEPT
 
 pytestmark = pytest.mark.slow
@@ -103,7 +104,7 @@ def test_a_replacement_without_a_bridge_reports_missing_texts(tmp_path, unbridge
         assert (report.decision, preview.decision) == ("vendor", "vendor")
         assert report.forward_passes == preview.forward_passes == 0
         assert NOT_KEPT in report.sentence and "a bridge" in report.sentence
-        assert report.waiting == len(TEXTS) and report.stopped == NOT_KEPT
+        assert report.waiting == len(TEXTS) and report.stopped is Stopped.NOT_KEPT
         assert same([device.predict_proba(PROBES)], [vendor_of(unbridged["mid"])])
         refined = device.refine(Budget(50))
         assert refined.forward_passes == 0 and NOT_KEPT in refined.sentence
@@ -154,8 +155,8 @@ def test_examples_have_no_text(silent, labels):
     opposite = "1" if labels[0] == "0" else "0"
     silent.learn(TEXTS[:1], [opposite])
     assert [row.label for row in silent.examples()] == [opposite, *labels[1:]]
-    assert silent.forget([1, 2, 3]) == 3
-    assert silent.forget(where=lambda row: row.label == "1" or row.example is not None)
+    assert silent.forget([1, 2, 3]).count == 3
+    assert silent.forget(where=lambda row: row.label == "1" or row.example is not None).count
     assert {row.label for row in silent.examples()} == {"0"}
     target = io.StringIO()
     with pytest.raises(DataError, match="no text to write"):
@@ -191,11 +192,12 @@ def test_a_repair_keeps_the_setting(tmp_path, releases, labels, keep_text, lost)
 
 @pytest.mark.parametrize("change", ["text_key = NULL", "text_key = x'00'", "keep_text = 'lost'"])
 def test_a_damaged_setting_is_an_error(silent, change):
+    silent.close()
     sql(folder_of(silent), f"UPDATE device SET {change}")
-    with pytest.raises(DeviceError, match="settings are damaged"):
-        silent.learn(["one more text"], ["1"])
-    with pytest.raises(DeviceError, match="settings are damaged"):
-        silent.remember(["one more text"])
+    with Device.open(folder_of(silent)) as device:
+        for call in (device.learn, device.remember):
+            with pytest.raises(DeviceError, match="settings are damaged"):
+                call(["one more text"], ["1"])
     assert_no_text(folder_of(silent), ["one more text"])
 
 

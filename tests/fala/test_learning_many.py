@@ -9,7 +9,7 @@ import bridged
 import word_releases
 from devices import loss, sql
 from fala.device import Device
-from fala.personal.budget import Budget
+from fala.personal.run import Budget
 from word_releases import PERSONAL, PROBES, SHARED, TRUTH
 
 pytestmark = pytest.mark.slow
@@ -27,7 +27,7 @@ LABELS = word_releases.labels_of(MANY, SHARED, PERSONAL)
 @pytest.fixture(scope="module", autouse=True)
 def low_limits():
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("solver.fit", "personal.learn"):
+        for module in ("solver.fit", "solver.forms"):
             patch.setattr(f"fala.{module}.LARGEST", KEPT)
         yield
 
@@ -82,11 +82,23 @@ def test_a_label_changed_and_restored_after_opening_has_no_effect(path):
         assert np.abs(device.predict_proba(MANY) - before).max() < moved.max() / 5
 
 
-def test_remembered_examples_cause_a_full_fit(path):
+def test_remembered_examples_are_added_with_the_next(path):
+    """Also those of another process; one that is not encoded waits."""
+    with Device.open(path) as device, Device.open(path) as other:
+        device.learn([MANY[COUNT]], [LABELS[COUNT]])
+        other.remember([MANY[COUNT + 1]], [LABELS[COUNT + 1]])
+        added = device.learn([MANY[COUNT + 2]], [LABELS[COUNT + 2]])
+        encoded = 3 - added.waiting
+        assert (added.exact, added.labelled, added.fitted) == (False, COUNT + 3, COUNT + encoded)
+        # Encoded now, with the same label.
+        added = device.learn([MANY[COUNT + 1]], [LABELS[COUNT + 1]])
+        assert (added.exact, added.waiting, added.fitted) == (False, 0, COUNT + 3)
     with Device.open(path) as device:
-        device.remember([MANY[COUNT]], [LABELS[COUNT]])
-    with Device.open(path) as device:
-        assert device.learn([MANY[COUNT + 1]], [LABELS[COUNT + 1]]).exact
+        device.remember([MANY[COUNT]], ["1" if LABELS[COUNT] == "0" else "0"])
+        before = device.predict_proba(MANY)
+        assert not device.learn([MANY[COUNT + 3]], [LABELS[COUNT + 3]]).exact
+        moved = np.abs(device.predict_proba(MANY) - before)
+        assert moved[COUNT].max() > max(1e-3, 3 * np.median(moved))
 
 
 def test_a_damaged_fit_record_causes_a_full_fit(path):

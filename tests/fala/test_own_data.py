@@ -14,7 +14,7 @@ from devices import sql
 from fala.device import Device
 from fala.errors import DataError, DeviceError, FalaError
 from fala.examples import Match
-from fala.personal.budget import Budget
+from fala.personal.run import Budget
 from fala.testing import PowerCuts
 from fala_export.rows.user_rows import read_rows
 

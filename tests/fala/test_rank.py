@@ -5,7 +5,8 @@ import pytest
 
 import bridged
 from bridged import PROBES, TEXTS
-from fala import DataError, Device, Match
+from devices import sql
+from fala import Budget, DataError, Device, Match
 
 
 def test_a_classifier_ranks_by_probability(device):
@@ -37,13 +38,66 @@ def test_a_matcher_ranks_for_a_history(tmp_path):
         assert other_history != ranked
 
 
-def test_rank_needs_a_label_of_three(tmp_path):
-    releases = bridged.write_releases(tmp_path, labels=("a", "b", "c"))
-    with Device.create(tmp_path / "device", releases["old"]) as device:
+# The positive label
+
+
+@pytest.fixture(scope="module")
+def three(tmp_path_factory):
+    return bridged.write_releases(tmp_path_factory.mktemp("three"), labels=("a", "b", "c"))
+
+
+def assert_ranked_by(device, positive, **options):
+    """Without a label, candidates are ranked by the positive one, and by no other."""
+    ranked = device.rank(PROBES, **options)
+    for label in device.labels:
+        same = ranked == device.rank(PROBES, label=label, **options)
+        assert same == (label == positive)
+
+
+def test_rank_needs_a_label_of_three_or_a_positive_one(tmp_path, three):
+    with Device.create(tmp_path / "device", three["old"]) as device:
+        assert device.positive is None
         with pytest.raises(DataError, match="pass label=, one of a, b, c"):
             device.rank(PROBES)
         p = device.predict_proba(PROBES)[:, 2]
         assert device.rank(PROBES, label="c")[0] == (PROBES[p.argmax()], p.max())
+
+
+def test_the_positive_label_of_three_lasts(tmp_path, three):
+    """Through labels, replacements, rollbacks, another process and a repair."""
+    labels = bridged.planted_labels(three["old"], TEXTS)
+    with Device.create(tmp_path / "device", three["old"], positive="b") as device:
+        assert_ranked_by(device, "b")
+        device.learn(TEXTS, labels)
+        decided = np.array(device.labels)[device.predict_proba(PROBES).argmax(axis=1)]
+        assert device.predict(PROBES).tolist() == decided.tolist()  # it changes no decision
+        device.replace(three["mid"], Budget(10))
+        assert_ranked_by(device, "b")
+        device.rollback()
+        assert_ranked_by(device, "b")
+    with Device.open(tmp_path / "device") as device:
+        assert device.positive == "b"
+        assert_ranked_by(device, "b")
+    sql(tmp_path / "device", "UPDATE slots SET weight = x'00'")
+    assert Device.repair(tmp_path / "device").actions
+    with Device.open(tmp_path / "device") as device:
+        assert device.positive == "b"
+        assert_ranked_by(device, "b")
+
+
+@pytest.mark.parametrize(("chosen", "positive"), [(None, "y"), ("x", "x")])
+def test_the_positive_label_of_two_stays_where_a_release_adds_one(tmp_path, chosen, positive):
+    two = bridged.write_releases(tmp_path, labels=("x", "y"))
+    (tmp_path / "more").mkdir()
+    more = bridged.write_releases(tmp_path / "more", labels=("x", "y", "z"))
+    with Device.create(tmp_path / "device", two["old"], positive=chosen) as device:
+        assert_ranked_by(device, positive)
+        device.replace(more["mid"])
+        assert device.labels == ("x", "y", "z") and device.positive == positive
+        assert_ranked_by(device, positive)
+        device.rollback()
+        assert device.labels == ("x", "y") and device.positive == positive
+        assert_ranked_by(device, positive)
 
 
 @pytest.mark.parametrize(

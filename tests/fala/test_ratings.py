@@ -85,8 +85,8 @@ def test_rows_of_the_same_example_are_averaged():
 @pytest.mark.parametrize(
     ("numbers", "rating", "error", "words"),
     [
-        ([1, 2, 9], RANGE, DataError, "label '9' of example 2 is not a number from 1 to 5"),
-        ([1, np.nan, 2], RANGE, DataError, "label 'nan' of example 1"),
+        ([1, 2, 9], RANGE, DataError, "label of example 2 is 9, not a number from 1 to 5"),
+        ([1, np.nan, 2], RANGE, DataError, "a number in each row"),
         ([1, 2, None], RANGE, DataError, "a number in each row"),
         ([3, 3, 3], RANGE, DataError, "two different ones"),
         ([1, 2, 3], (5, 1), BundleFormatError, "from a lower to a higher"),
@@ -202,15 +202,14 @@ class Silent:
 @pytest.mark.parametrize(
     ("label", "words"),
     [
-        (float("nan"), "'nan'"), (float("inf"), "'inf'"), (0.99, "'0.99'"), (5.01, "'5.01'"),
-        ("good", "'good'"), (True, "'True'"), ("a text of the user", "of 18 characters"),
-        ([1], "'\\[1\\]'"), (10**400, "of 401 characters"), (np.True_, "'True'"),
-        (Silent(), "'silent'"),
+        (float("inf"), "inf"), (0.99, "0.99"), (np.float32(5.5), "5.5"), ("good", "'good'"),
+        (False, "False"), ("a text of the user", "a text of 18 characters"), ([1], "\\[1\\]"),
+        (10**400, "an int"), (np.zeros(3), "an ndarray"), (Silent(), "a Silent"),
     ],
 )  # fmt: skip
 def test_other_labels_are_rejected(device, label, words):
     count = len(list(device.examples()))
-    with pytest.raises(DataError, match=f"label {words} of example 1 is not a number from 1 to 5"):
+    with pytest.raises(DataError, match=f"label of example 1 is {words}, not a number from 1 to 5"):
         device.learn(["a", "b"], [3, label])
     assert len(list(device.examples())) == count
 
@@ -218,9 +217,8 @@ def test_other_labels_are_rejected(device, label, words):
 def test_ratings_have_no_probabilities_and_thresholds(device):
     with pytest.raises(UsageError, match="predict returns its values"):
         device.predict_proba(PROBES)
-    for attribute in ("threshold", "thresholds"):
-        with pytest.raises(UsageError, match="a rating has no threshold"):
-            getattr(device, attribute)
+    with pytest.raises(UsageError, match="a rating has no threshold"):
+        device.thresholds  # noqa: B018
     with pytest.raises(DataError, match="not for the rating"):
         device.positive  # noqa: B018
 

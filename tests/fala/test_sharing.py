@@ -16,8 +16,9 @@ from devices import embedded, refine_all, same, state
 from fala.bundle.reading import Bundle
 from fala.device import Device
 from fala.errors import DeviceChangedError, DeviceError
-from fala.personal.budget import Budget
 from fala.personal.refit import refit
+from fala.personal.run import Budget
+from fala.report import Stopped
 from fala.testing import PowerCuts
 
 
@@ -43,7 +44,7 @@ def test_a_rollback_ends_a_running_refinement(device, path, releases, other, sta
     report = device.refine(Budget(75), progress=progress)
     # The running batch is kept; no further batch begins.
     passes = 25 if stage == "forward" else 50
-    assert (report.stopped, report.forward_passes) == ("another model is active now", passes)
+    assert (report.stopped, report.forward_passes) == (Stopped.MODEL_CHANGED, passes)
     assert device.backbone == other.backbone == "old"
     assert same(state(device), old) and same(state(other), old)
     # Computed embeddings are kept; the refinement resumes there.
@@ -234,33 +235,53 @@ def test_one_of_several_concurrent_creations_succeeds(tmp_path, releases):
 # Deleted files
 
 
-@pytest.mark.parametrize("operation", ["predict", "learn", "fit", "refine", "replace", "preview"])
+@pytest.mark.parametrize("operation", ["predict", "learn", "backbone"])
 def test_a_call_notices_the_deletion_of_its_release(device, path, releases, monkeypatch, operation):
     """Two replacements happen between reading the active slot and opening its file."""
-    device.replace(releases["mid"], Budget(20))
-    device.confirm()  # a release on trial reads its files for probes
-    examples, deleted, opened = {row.example for row in device.examples()}, [], []
-    method = {"predict": "backbone", "learn": "backbone"}.get(operation, "bridges")
+    examples, deleted = {row.example for row in device.examples()}, []
+    method = "bridges" if operation == "backbone" else "backbone"
     original = getattr(Bundle, method)
 
     def delete_release(self, *arguments):
-        if opened and not deleted and self.manifest.name == "mid":
+        if not deleted and self.manifest.name == "mid" and self.path.parent.name == "bundles":
             deleted.append(self.manifest.name)
             writer.replace(releases["new"], Budget(0))
             writer.replace(releases["old"], Budget(0))
             assert not self.path.exists()
         return original(self, *arguments)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Bundle, method, delete_release)
-        with Device.open(path) as reader, Device.open(path) as writer:
-            opened.append(reader)
-            if operation in ("replace", "preview"):
-                with pytest.raises(DeviceChangedError):
-                    getattr(reader, operation)(releases["new"])
-            else:
-                arguments = {"predict": (PROBES,), "learn": (["good film"], ["1"])}
-                getattr(reader, operation)(*arguments.get(operation, ()))
-            assert deleted == ["mid"] and reader.backbone == "old"
-            assert np.isfinite(reader.predict_proba(PROBES)).all()
-            assert examples <= {row.example for row in reader.examples()}
+    with Device.open(path) as reader, Device.open(path) as writer:
+        reader.predict(PROBES)
+        device.replace(releases["mid"], Budget(20))
+        device.confirm()  # a release on trial reads its files for probes
+        assert writer.backbone == "mid"
+        monkeypatch.setattr(Bundle, method, delete_release)
+        if operation == "backbone":
+            assert reader.backbone == "old"
+        else:
+            arguments = {"predict": (PROBES,), "learn": (["good film"], ["1"])}
+            getattr(reader, operation)(*arguments[operation])
+        assert deleted == ["mid"] and reader.backbone == "old"
+        assert np.isfinite(reader.predict_proba(PROBES)).all()
+        assert examples <= {row.example for row in reader.examples()}
+
+
+@pytest.mark.parametrize("operation", ["replace", "refine"])
+def test_a_call_notices_the_replacement_of_its_release(device, path, releases, operation):
+    device.replace(releases["mid"], Budget(0))
+    examples, replaced = {row.example for row in device.examples()}, []
+
+    def progress(stage, done, total):
+        if not replaced and stage in {"forward", "solve"}:
+            replaced.append(writer.replace(releases["new"], Budget(0)))
+
+    with Device.open(path) as reader, Device.open(path) as writer:
+        if operation == "replace":
+            with pytest.raises(DeviceChangedError):
+                reader.replace(releases["old"], Budget(4), progress=progress)
+        else:
+            report = reader.refine(Budget(4), progress=progress)
+            assert report.stopped is Stopped.MODEL_CHANGED and report.forward_passes == 4
+        assert replaced and reader.backbone == "new"
+        assert np.isfinite(reader.predict_proba(PROBES)).all()
+        assert examples == {row.example for row in reader.examples()}

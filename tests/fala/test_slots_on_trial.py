@@ -16,7 +16,7 @@ from fala.bundle.reading import Bundle
 from fala.bundle.writing import add_bridge, write_release
 from fala.device import Device
 from fala.errors import BundleFormatError, DeviceError
-from fala.personal.budget import Budget
+from fala.personal.run import Budget
 from fala.slots.trial import PREDICTIONS, TRIES
 from fala.slots.validation import FEW_EDGE_CASES, FIRST_EXAMPLES
 from fala.store.store import Store
@@ -213,8 +213,8 @@ def test_predictions_confirm_a_release_and_are_counted_in_memory(replaced):
         wal = (replaced / "store.sqlite3-wal").read_bytes()
         device.predict(PROBES[:20])
         assert (replaced / "store.sqlite3-wal").read_bytes() == wal
-        assert stored_trial(replaced).answered == 0
-    assert stored_trial(replaced).answered == 50
+        assert stored_trial(replaced).predictions == 0
+    assert stored_trial(replaced).predictions == 50
     with Device.open(replaced) as device:
         for _ in range(PREDICTIONS - 50):
             assert device.on_trial
@@ -272,7 +272,7 @@ def test_a_locked_store_does_not_stop_predictions_on_trial(replaced, monkeypatch
     db.close()
 
 
-@pytest.mark.parametrize("column", ["slot", "began", "tries", "answered"])
+@pytest.mark.parametrize("column", ["slot", "began", "tries", "predictions"])
 def test_a_damaged_trial_record_is_ignored(replaced, column):
     sql(replaced, f"UPDATE device SET trial_{column} = x'00'")
     with Device.open(replaced) as device:

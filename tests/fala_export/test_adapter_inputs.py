@@ -9,13 +9,10 @@ from adapter_inputs import constant, random_inputs
 from bundles import onnx_model
 from export_command import works
 from fala import Bundle, BundleFormatError
-from fala.audit.model import audit_model
 from fala.backbones import AdapterWeights, OnnxEncoder
-from fala.bundle.format import ORT_MODEL
 from fala_export.errors import ExportError
 from fala_export.families.adapters.model import insert, set_inputs
 from fala_export.graph.adapter_inputs import add_adapter_inputs
-from fala_export.graph.ort_format import to_ort
 from fala_export.graph.quantization.calibration import token_sequences
 from fala_export.graph.quantization.weights import quantize
 from fala_export.models.encoder import load_encoder
@@ -118,16 +115,6 @@ def test_sites_may_differ_in_size_and_be_left_out(backbone):
     # A bottleneck without columns has no effect.
     empty = {name: part for name, part in random_inputs(shapes, 0).items() if not part.size}
     np.testing.assert_array_equal(backbone.encode(TEXTS, AdapterWeights({**empty, **span})), alone)
-
-
-def test_onnxruntimes_own_format_keeps_them(models, backbones, encoder):
-    converted = to_ort(models["int8"].SerializeToString())[ORT_MODEL]
-    stored = encoder_of(converted, encoder.tokenizer, ort_format=True)
-    assert stored.optional_inputs == backbones["int8"].optional_inputs
-    audit_model(converted, LENGTH, ort_format=True)
-    for adapter in (None, AdapterWeights(random_inputs(stored.optional_inputs))):
-        expected = backbones["int8"].encode(TEXTS, adapter)
-        np.testing.assert_allclose(stored.encode(TEXTS, adapter), expected, atol=1e-5)
 
 
 def test_an_adapter_for_another_backbone_is_refused(backbone, graphs, encoder):

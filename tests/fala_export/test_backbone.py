@@ -1,5 +1,7 @@
+import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -7,7 +9,7 @@ import torch
 
 from encoders import DIMENSION, POSITIONS, TEXTS, make_encoder, write_encoder
 from export_command import done, failed
-from fala import Bundle
+from fala import Bundle, BundleFormatError
 from fala_export.backbone import export_encoder
 from fala_export.commands.command import name_of
 from fala_export.errors import ExportError
@@ -45,6 +47,27 @@ def test_float32_export_agrees_with_torch(tiny, tmp_path):
     assert details["parity"]["speed"]["milliseconds"] > 0
     assert set(details["cost"]["flops"]) == {"16", "64"}
     assert (bundle.manifest.precision, bundle.manifest.max_length) == ("fp32", 48)
+
+
+def test_the_export_says_what_a_device_asks_of_its_tokenizer(tiny, tmp_path):
+    encoder = load_encoder(str(tiny))
+    options, out = ExportOptions(name="tiny", precision="none"), tmp_path / "x.fala"
+    assert "must be signed" not in export_encoder(encoder, out, options)
+    part = {"type": "Split", "behavior": "Isolated", "invert": False}
+
+    def split_by(pattern):
+        tokenizer = json.loads(encoder.tokenizer)
+        tokenizer["pre_tokenizer"] = {**part, "pattern": pattern}
+        other = replace(encoder, tokenizer=json.dumps(tokenizer).encode())
+        return export_encoder(other, tmp_path / "y.fala", options)
+
+    summary = split_by({"Regex": r"\p{L}+(?=ing)|\S"})
+    assert "of no known tokenizer family" in summary["must be signed"]
+    assert Bundle.open(tmp_path / "y.fala").backbone().encode(["going"]).any()
+    (tmp_path / "y.fala").unlink()
+    with pytest.raises(BundleFormatError, match="a pattern is not a text of 1 to 2000"):
+        split_by({"String": "a" * 3_000})
+    assert not (tmp_path / "y.fala").exists()
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ class Settings:
     words: Annotated[bool, "--words/--no-words"] = True
     share: Share = 0.5
     pace: Annotated[Pace, Only("rate", "batch")]
-    model: Model | None
+    model: Model
 
 
 GIVEN = []
@@ -76,8 +76,10 @@ PROGRAM = Program(work, "work")
 
 
 def test_a_command_line_becomes_settings():
-    assert PROGRAM.run("a").stdout == "done: True\n"
-    assert GIVEN[-1] == Settings(source="a", pace=Pace(), model=None)
+    small = ("a", "--folder", "f", "--kind", "small")
+    assert PROGRAM.run(*small).stdout == "done: True\n"
+    model = Model(folder=Path("f"), kind="small")
+    assert GIVEN[-1] == Settings(source="a", pace=Pace(), model=model)
     options = ("--no-words", "--texts", "1", "--texts", "2", "--rate", "0.5", "--batch-size", "4")
     assert PROGRAM.done("a", *options, "--folder", "f", "--kind", "large") == {"done": True}
     assert GIVEN[-1] == Settings(

@@ -7,7 +7,7 @@ import pytest
 import export_command
 from encoders import make_encoder, write_encoder
 from fala import Bundle
-from fala.bundle.format import ORT
+from fala.bundle.format import ONNX
 from public_data import text_rows, write_rows
 from vector_files import FIVE_WORDS
 
@@ -95,10 +95,10 @@ def test_a_recipe_without_training_fits_the_head_in_closed_form(kitchen):
 
 def test_a_recipe_without_data_gives_a_backbone(kitchen):
     path = recipe(kitchen, 'name = "b"\n[backbone]\nsource = "tiny"\nmax_length = 32\n'
-                           'min_cosine = 0.5\nort = true\nadapters = true\n', "bare")  # fmt: skip
+                           'min_cosine = 0.5\nadapters = true\n', "bare")  # fmt: skip
     done(path)
     bundle = Bundle.open(kitchen / "bare.fala")
-    assert (bundle.manifest.kind, bundle.manifest.task) == (ORT, None)
+    assert (bundle.manifest.kind, bundle.manifest.task) == (ONNX, None)
     assert bundle.manifest.details["optional_inputs"] == ["adapters"]
     assert bundle.manifest.details["recipe"]["backbone"]["adapters"] is True
     assert len(bundle.backbone().optional_inputs) == 24  # 12 a layer

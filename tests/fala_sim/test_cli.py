@@ -88,15 +88,14 @@ def test_help_describes_every_table_and_figure():
 
 
 def test_a_table_has_the_options_of_its_experiments():
-    """Tables of benchmarks and writers have no option for users or methods."""
+    """Tables of benchmarks have no option for users or methods."""
     takes = {
-        name: {word for word in ("--users", "--methods", "--extent", "--old", "--seeds")
+        name: {word for word in ("--users", "--methods", "--old", "--seeds")
                if word in run("table", name, "-h").stdout}
-        for name in ("1", "headline", "adapters", "prompts")
+        for name in ("1", "headline", "adapters")
     }  # fmt: skip
     assert takes == {
         "1": set(),
         "headline": {"--users", "--methods", "--old", "--seeds"},
         "adapters": {"--seeds"},
-        "prompts": {"--users", "--extent", "--seeds"},
     }

@@ -5,7 +5,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModel
 
-from fala import Counts, Report
+from fala import Counts, Report, Stopped
 from fala.model.heads import Head, PersonalModel
 from fala_export.fitting.device_fit import Work
 from fala_export.models.encoder import FAMILY
@@ -234,7 +234,7 @@ def test_a_report_includes_the_refinements_of_its_replacement():
     )  # fmt: skip
     more = Report(
         "bert", "bert", "personal", "better", forward_passes=3, losses={"personal": 0.5},
-        threshold=0.3, stopped="all", seconds={"solve": 0.5, "commit": 0.1},
+        thresholds={"1": 0.3}, stopped=Stopped.BUDGET, seconds={"solve": 0.5, "commit": 0.1},
         counts=Counts(representatives=8, scales=(2.0,), fits=(FIT, FIT),
                       peak_memory={"solve": 12}),
     )  # fmt: skip
@@ -243,8 +243,9 @@ def test_a_report_includes_the_refinements_of_its_replacement():
     assert whole.forward_passes == 8
     counts = whole.counts
     assert counts.fits == (FIT, FIT, FIT)
-    assert (whole.decision, whole.losses, whole.threshold) == ("personal", {"personal": 0.5}, 0.3)
-    assert (counts.representatives, counts.scales, whole.stopped) == (8, (2.0,), "all")
+    assert (whole.decision, whole.losses) == ("personal", {"personal": 0.5})
+    assert whole.thresholds == {"1": 0.3}
+    assert (counts.representatives, counts.scales, whole.stopped) == (8, (2.0,), Stopped.BUDGET)
     assert whole.seconds == {"solve": 1.5, "commit": 0.1}
     assert counts.peak_memory == {"solve": 12, "load": 5}
     assert first.seconds == {"solve": 1.0}

@@ -42,7 +42,7 @@ def where():
 
 def replacement(threshold):
     """A replacement that has only a threshold and a report."""
-    return Replaced(None, None, SimpleNamespace(to_dict=dict, threshold=threshold))
+    return Replaced(None, None, SimpleNamespace(to_dict=dict, thresholds={"1": threshold}))
 
 
 @pytest.mark.parametrize("threshold", [0.8, -0.8])

@@ -30,7 +30,7 @@ def test_figures_are_means_over_the_tags(results):
         assert record["flips"] == {}
         assert record["own_threshold"]["auc"] == pytest.approx(record["scores"]["auc"])
     device = records["fala-instant"]
-    assert len(device["report"]["threshold"]) == 2
+    assert len(device["report"]["thresholds"]) == 2
     assert set(device["decided"]) >= {"f1", "accuracy"}
     assert "decided" not in records["top"]
 

@@ -95,8 +95,6 @@ NEEDY = {
     "export train model --data rows.jsonl --out x.fala --frozen": "export",
     "export distill model --text texts --work work --out x.fala": "export",
     "export adapter --base b --model m --data rows.jsonl --task t --out x.fala --work w": "export",
-    "export prompts model --data rows.jsonl --kind none --out x.fala --work work": "export",
-    "export prompts model --evaluate rows.jsonl --out x": "export",
     "export key key.pem": "ota",
     "export sign x.fala --key key.pem": "ota",
     "export publish repository x.fala": "ota",
@@ -109,6 +107,7 @@ NEEDY = {
     "sim data get mind": "sim",
     "sim models list": "sim",
     "sim models get mpnet": "sim",
+    "sim study perplm prompts": "sim",
 }
 
 

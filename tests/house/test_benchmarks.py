@@ -20,6 +20,7 @@ BENCHMARKS = ROOT / "benchmarks"
 #: Options that make a benchmark small, and the ratio (or the count) that each is for.
 SMALL = {
     "scale.py": ("ratio", "--examples", 300, "--dimension", 16),
+    "costs.py": ("ratio", "--examples", 220, "--repeats", 1),
     "damaged.py": ("tries", "--count", 2),
     "encoding.py": ("ratio", "--texts", 20, "--repeats", 1),
     "faults.py": ("tries", "--count", 2, "--only", "learn"),

@@ -19,6 +19,7 @@ from imports import (
 DEVICE = ROOT / "sdk" / "fala"
 EXPORTER = ROOT / "export" / "fala_export"
 LABORATORY = ROOT / "device_sim" / "fala_sim"
+STUDIES = ROOT / "device_sim" / "studies"
 
 #: Rooms, and modules, that the other packages may import; pyproject.toml forbids the others.
 PUBLIC = {
@@ -106,12 +107,17 @@ def test_only_device_update_imports_the_network():
 
 
 def test_other_packages_use_only_public_names():
-    users = EXPORTER, LABORATORY, *(ROOT / name for name in ("benchmarks", "examples", "recipes"))
+    users = (
+        EXPORTER,
+        LABORATORY,
+        STUDIES,
+        *(ROOT / name for name in ("benchmarks", "examples", "recipes")),
+    )
     assert [used for file in files_of(*users) for used in private_names_in(file)] == []
 
 
 def test_the_laboratory_uses_only_public_names_of_the_exporter():
-    for file in files_of(LABORATORY):
+    for file in files_of(LABORATORY, STUDIES):
         for used in imports_of(file):
             assert (
                 used.package != "fala_export"
@@ -119,6 +125,16 @@ def test_the_laboratory_uses_only_public_names_of_the_exporter():
                 or room_of(used.module) in VENDOR
             ), str(used)
         assert set(attributes_of(file, "fala_export")) <= set(fala_export.__all__)
+
+
+def test_no_package_imports_a_study():
+    """The laboratory finds studies by their folders, and each study imports no other."""
+    for file in files_of(EXPORTER, LABORATORY):
+        assert imported_from(file, "studies") == []
+    for file in files_of(STUDIES):
+        own = f"studies.{file.relative_to(STUDIES).parts[0]}"
+        others = [used for used in imports_of(file) if used.package == "studies"]
+        assert [str(used) for used in others if not f"{used.module}.".startswith(f"{own}.")] == []
 
 
 def test_importing_a_package_loads_no_heavy_library():
@@ -166,10 +182,10 @@ def test_imports_are_found_in_functions_types_and_attributes(tmp_path):
         "from typing import TYPE_CHECKING\n"
         "import fala\n"
         "if TYPE_CHECKING:\n    from fala.store import store\n"
-        "def run():\n    import fala.slots.task\n    return fala.personal, fala.Device\n"
+        "def run():\n    import fala.slots.folder\n    return fala.personal, fala.Device\n"
     )
     assert private_names_in(file) == [
         f"{file}:4: from fala.store import store",
-        f"{file}:6: import fala.slots.task",
+        f"{file}:6: import fala.slots.folder",
         "fala.personal",
     ]

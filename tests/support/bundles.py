@@ -163,6 +163,17 @@ def write_onnx_release(path, head=None, **fields):
     return Bundle.open(path)
 
 
+def with_pattern(release, path, expression):
+    """Write a release again whose tokenizer splits texts by a regular expression."""
+    from fala.testing.hostile import Changes, repack
+
+    tokenizer = json.loads(Bundle.open(release).read(layout.TOKENIZER))
+    tokenizer["pre_tokenizer"] = {
+        "type": "Split", "pattern": {"Regex": expression}, "behavior": "Isolated", "invert": False,
+    }  # fmt: skip
+    return repack(release, path, Changes({layout.TOKENIZER: json.dumps(tokenizer).encode()}))
+
+
 def archive_of(entries, compression=zipfile.ZIP_STORED):
     """A zip's bytes from (name, data) pairs; nothing is checked."""
     buffer = io.BytesIO()

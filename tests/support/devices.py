@@ -6,10 +6,13 @@ import numpy as np
 
 from bridged import PROBES, TEXTS
 from fala.bundle.reading import Bundle
-from fala.personal.budget import Budget
+from fala.personal.run import Budget
 from fala.solver.fit import fit
 from fala.solver.judge import judge
 from fala.solver.training import Inputs, TrainingSet, blocks_of, personal_of
+
+#: Probabilities of two devices of which one has forgotten what the other never had: as documented.
+TOLERANCE = 1e-6
 
 
 def sql(path, statement, *values):
@@ -51,10 +54,16 @@ def loss(device, truth, probes=PROBES):
 def state(device):
     """All that answers."""
     model = device.model
-    parts = [device.predict_proba(PROBES), model.weight, model.bias, [device.threshold]]
+    parts = [device.predict_proba(PROBES), model.weight, model.bias, [*device.thresholds.values()]]
     if model.lexical is not None:
         parts.append(model.lexical)
     return [np.asarray(part) for part in parts]
+
+
+def assert_alike(device, reference):
+    """Two devices answer the same, where one has forgotten what the other never had."""
+    for values, expected in zip(state(device), state(reference), strict=True):
+        np.testing.assert_allclose(values, expected, atol=TOLERANCE)
 
 
 def live(device, releases, labels, passes):

@@ -70,7 +70,7 @@ _COSTLY: dict[str, tuple[Sequence[str], Mapping[str, Any]]] = {
          "h = Expand (h_one, h_size)"],
         {"h_one": np.ones(1), "h_many": np.array([1 << 20])},
     ),
-    # Large for texts of two tokens only, which an audit of the graph does not find.
+    # Large for texts of two tokens only.
     "size by one length": (
         ["h_shape = Shape (input_ids)", "h_length = Gather (h_shape, h_second)",
          "h_is = Equal (h_length, h_two)", "h_size = Where (h_is, h_many, h_second)",
@@ -97,6 +97,8 @@ _COSTLY: dict[str, tuple[Sequence[str], Mapping[str, Any]]] = {
 
 #: Operators that turn the sound embedding, ``sound``, into ``embedding``, and their constants.
 _APPENDED: dict[str, tuple[Sequence[str], Mapping[str, Any]]] = {
+    "cycle": (["h0 = Neg (h1)", "h1 = Neg (h0)", "embedding = Add (sound, h1)"], {}),
+    "defined twice": (["h = Neg (sound)", "h = Abs (sound)", "embedding = Add (sound, h)"], {}),
     "not a number": (["h = Sub (sound, sound)", "embedding = Div (h, h)"], {}),
     # NaN for a text of special tokens alone: the mean of nothing.
     "silent on blanks": (
@@ -173,6 +175,15 @@ def _functions(bundle: Bundle) -> Changes:
     return Changes({layout.ONNX_MODEL: model.SerializeToString()})
 
 
+def _escapes(bundle: Bundle) -> Changes:
+    """A name that a terminal would act on, and that is defined nowhere."""
+    onnx, model = hostile_onnx(), _model(bundle)
+    _rename_output(model, "sound")
+    output = model.graph.output[0].name
+    model.graph.node.append(onnx.helper.make_node("Add", ["sound", "\x1b]0;owned\x07"], [output]))
+    return Changes({layout.ONNX_MODEL: model.SerializeToString()})
+
+
 def _huge_constant(bundle: Bundle) -> Changes:
     """A constant with a shape of 4 GiB and no content."""
     model = _model(bundle)
@@ -196,6 +207,29 @@ def _short_table(bundle: Bundle) -> Changes:
     return Changes({layout.ONNX_MODEL: model.SerializeToString()})
 
 
+#: Operators by lengths of tensors that were made by lengths: the audit finds nothing, as it follows
+#: no sizes. 60,000 numbers for each token.
+_SIZED = (
+    "h_shape = Shape (input_ids)", "h_length = Gather (h_shape, h_second)",
+    "h_size = Mul (h_length, h_some)", "h0 = Expand (h_one, h_size)",
+)  # fmt: skip
+_SIZES = {
+    "h_second": np.array([1]), "h_some": np.array([60_000]), "h_one": np.ones(1, np.float32),
+}  # fmt: skip
+
+#: The same for kinds that only a child process finds, by its limits of memory and time.
+ONLY_RUN: dict[str, Callable[[Bundle], Changes]] = {
+    "size by a size": partial(
+        _costly,
+        [*_SIZED, "h_shape2 = Shape (h0)", "h_size2 = Mul (h_shape2, h_some)",
+         "h = Expand (h_one, h_size2)"],
+        _SIZES,
+    ),
+    "work by a size": partial(
+        _costly, [*_SIZED, *(f"h{i + 1} = Erf (h{i})" for i in range(15_000))], _SIZES
+    ),
+}  # fmt: skip
+
 #: Makers of the changes to a release with a hostile graph, by the name of the kind.
 GRAPHS: dict[str, Callable[[Bundle], Changes]] = {
     **{kind: partial(_costly, *added) for kind, added in _COSTLY.items()},
@@ -203,6 +237,7 @@ GRAPHS: dict[str, Callable[[Bundle], Changes]] = {
     "nested branches": _nested_branches,
     "functions": _functions,
     "huge constant": _huge_constant,
+    "names with escapes": _escapes,
     "short table": _short_table,
 }
 
@@ -213,8 +248,8 @@ def write_hostile_graph(
     """Write a release with a hostile graph.
 
     Args:
-        kind: One of ``GRAPHS``.
+        kind: One of ``GRAPHS``, or of ``ONLY_RUN``.
         release: A sound release with an ONNX backbone.
         path: The new file.
     """
-    return repack(release, path, GRAPHS[kind](Bundle.open(release)))
+    return repack(release, path, {**GRAPHS, **ONLY_RUN}[kind](Bundle.open(release)))

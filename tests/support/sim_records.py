@@ -3,7 +3,6 @@
 import sim_tables
 from adapter_records import write_adapters
 from fala_sim.records import Key, Store
-from prompt_records import write_prompts
 
 #: A user may be named anything.
 EVIL = "<script>alert('x')</script>"
@@ -90,4 +89,3 @@ def write_run(results):
         }
         write("profile", "tweets", "fala", "Ann", content, profile)
     write_adapters(results)
-    write_prompts(results)

@@ -25,7 +25,6 @@ PRELOADED = [
     "fala_export.backbone",
     "fala_export.training.release",
     "fala_export.families.adapters.release",
-    "fala_export.families.prompts.release",
     "fala_export.models.onnx_graph",
     "transformers.models.bert.modeling_bert",
     "transformers.trainer",

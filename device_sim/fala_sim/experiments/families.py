@@ -1,6 +1,7 @@
 """The experiments by family: the records of each, and its options on the command line.
 
-A family's modules are imported when it runs, so that a command with a mistake fails at once.
+A family's modules are imported when it runs, so that a command with a mistake fails at once. A
+study has a family of its own; see ``fala_sim.study``.
 """
 
 from __future__ import annotations
@@ -8,20 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import click
 
-from fala.cli import Described, Named
+from fala.cli import Named
 from fala_sim.data.commands import data_sets
 from fala_sim.engine.task import Engine, Log
 from fala_sim.experiments.plan import Plan
 from fala_sim.options import DATA_DIR, Option, count
 from fala_sim.playground.releases import BUILT_IN
-from fala_sim.records import KINDS, Kind
+from fala_sim.records import Kind
 
-#: Makes the missing records of some kinds; returns a line for each failure.
-Run: TypeAlias = "Callable[[Plan, Sequence[Kind], Engine, Log], list[str]]"
+#: Makes the missing records of some kinds by a family's plan; returns a line for each failure.
+Run: TypeAlias = "Callable[[Any, Sequence[Kind], Engine, Log], list[str]]"
 
 
 @dataclass(frozen=True)
@@ -32,11 +33,13 @@ class Family:
         kinds: Of its records, in the order in which they are made.
         options: On the command line; each is a field of the plan.
         run: Makes the records.
+        plan: Holds the options.
     """
 
     kinds: tuple[Kind, ...]
     options: tuple[Option, ...]
     run: Run
+    plan: type[Plan] = Plan
 
 
 def _methods() -> dict[str, str]:
@@ -75,31 +78,36 @@ def _data_names(context: click.Context, option: click.Parameter, value: str) -> 
     return tuple(map(full_name, names_of(context, option, value)))
 
 
-def _data(default: str, about: str) -> Option:
+def data_option(default: str, about: str) -> Option:
+    """The data sets of a run."""
     return click.option(
         "--data", default=default, show_default=True, callback=_data_names,
         type=Named(data_sets, several=True), help=about,
     )  # fmt: skip
 
 
-def _users(default: int, note: str = "") -> Option:
+def users_option(default: int, note: str = "") -> Option:
+    """The number of people of a run."""
     about = f"The busiest people of each data set, whose models are compared{note}."
     return count("--users", default, about)
 
 
-def _seeds(default: int, note: str = "") -> Option:
+def seeds_option(default: int, note: str = "") -> Option:
+    """The number of seeds of a run."""
     about = f"How often everything is run, with another seed of divisions and trainings.{note}"
     return count("--seeds", default, about)
 
 
-def _new(about: str) -> Option:
+def new_option(about: str) -> Option:
+    """The new backbone of a run, or the one to train."""
     return click.option(
         "--new", default="minilm", show_default=True, help=about,
         type=Named(_new_backbones, files=True),
     )  # fmt: skip
 
 
-_TO_TRAIN = "The backbone to train: minilm, mpnet, or a Hugging Face folder."
+#: The help of ``new_option`` where the backbone is trained.
+TO_TRAIN = "The backbone to train: minilm, mpnet, or a Hugging Face folder."
 
 
 def _people(plan: Plan, kinds: Sequence[Kind], engine: Engine, log: Log) -> list[str]:
@@ -114,12 +122,11 @@ def _people(plan: Plan, kinds: Sequence[Kind], engine: Engine, log: Log) -> list
     return run(plan, [each for each in experiments if each.kind in kinds], engine, log)
 
 
-def _module(name: str) -> Run:
-    """The ``run`` of a module of ``fala_sim.experiments``."""
+def run_of(module: str) -> Run:
+    """The ``run`` of a module, which is imported when it is called."""
 
     def run(plan: Plan, kinds: Sequence[Kind], engine: Engine, log: Log) -> list[str]:
-        module = import_module(f"fala_sim.experiments.{name}")
-        failures: list[str] = module.run(plan, kinds, engine, log)
+        failures: list[str] = import_module(module).run(plan, kinds, engine, log)
         return failures
 
     return run
@@ -129,49 +136,32 @@ ADAPTERS = Family(
     # Rates are searched first; spans reuse the comparison's trainings; then come the curves.
     ("adapter-search", "adapter", "adapter-span", "adapter-size", "adapter-init"),
     (
-        _data("cola,mrpc", "Benchmarks, by name (`fala-sim data list`)."),
+        data_option("cola,mrpc", "Benchmarks, by name (`fala-sim data list`)."),
         DATA_DIR,
-        _seeds(3),
-        _new(_TO_TRAIN),
+        seeds_option(3),
+        new_option(TO_TRAIN),
     ),
-    _module("adapters.plan"),
+    run_of("fala_sim.experiments.adapters.plan"),
 )
-PROMPTS = Family(
-    ("prompt", "prompt-length", "prompt-training"),
-    (
-        _data("md-agreement", "Data sets of people, by name, as FORMAT:DIR or rows:FILE."),
-        DATA_DIR,
-        _users(12, "; half as many are new, without a prompt"),
-        _seeds(1),
-        _new(_TO_TRAIN),
-        click.option(
-            "--extent", default="quick", show_default=True, help="How much of the data.",
-            type=Described({
-                "quick": "a slice of the data, for two cores and an hour or two",
-                "whole": "all of it",
-            }),
-        ),
-    ),
-    _module("prompts.plan"),
-)  # fmt: skip
-FLOPS = Family(("flops",), (), _module("replacement.jobs"))
+FLOPS = Family(("flops",), (), run_of("fala_sim.experiments.replacement.jobs"))
 PEOPLE = Family(
-    tuple(
-        kind for kind in KINDS if kind not in ADAPTERS.kinds + PROMPTS.kinds + FLOPS.kinds
+    (
+        "division", "search", "replacement", "frontier", "labels-search", "labels", "ablation",
+        "history", "profile",
     ),
     (
-        _data(
+        data_option(
             "md-agreement,hs-brexit,movielens",
             "Data sets, by name (`fala-sim data list`), as FORMAT:DIR or rows:FILE.",
         ),
         DATA_DIR,
-        _users(5),
-        _seeds(1, " Methods that train a transformer run on the first only."),
+        users_option(5),
+        seeds_option(1, " Methods that train a transformer run on the first only."),
         click.option(
             "--old", default="glove", show_default=True, help="The backbone that devices have.",
             type=Named(_old_backbones, files=True),
         ),
-        _new(
+        new_option(
             "The new backbone: a name, a Hugging Face folder, or a bundle. A bundle and minilm-l3 "
             "cannot be trained. tuned:NAME, or tuned:FOLDER, is first trained on each data "
             "set's public rows; layers:NAME, or layers:FOLDER, pools three layers."
@@ -184,7 +174,7 @@ PEOPLE = Family(
     _people,
 )  # fmt: skip
 
-FAMILIES = (PEOPLE, FLOPS, ADAPTERS, PROMPTS)
+FAMILIES = (PEOPLE, FLOPS, ADAPTERS)
 
 
 def family_of(kinds: Sequence[Kind]) -> Family:

@@ -14,7 +14,7 @@ class Plan:
         results: The run's folder: records, tables, and a work folder that may be deleted.
         data: Data sets.
         data_dir: Their folder; None uses the default.
-        users: Test users of each data set; for prompts, the writers who have one.
+        users: Test users of each data set.
         seeds: Number of divisions of the data, or of trainings of a benchmark. Methods that train
             a transformer run on the first division only, as do ablations; where people take
             turns, on each.
@@ -22,7 +22,6 @@ class Plan:
         new: The new backbone, or the one to train; after ``tuned:``, first trained on each data
             set's public rows.
         methods: The methods; empty for all.
-        extent: How much of the data; a name of ``prompts.rows.EXTENTS``.
     """
 
     results: Path
@@ -33,7 +32,6 @@ class Plan:
     old: str = ""
     new: str = ""
     methods: tuple[str, ...] = ()
-    extent: str = ""
 
     def work(self) -> Path:
         """The folder of a run's intermediate files; it may be deleted."""

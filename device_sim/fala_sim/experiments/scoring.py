@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from fala.model.links import Rating
 from fala_sim.methods.fala_shipped import Replaced
 from fala_sim.methods.frozen import shipped_scores, vendor_scores
 from fala_sim.methods.method import Scores
@@ -66,12 +65,12 @@ def outcome(
         vendor = shipped_scores(situation)(situation.user.test)
         content["report"] = scores.report.to_dict()
         content["vendor"] = _figures(situation, vendor)
-    if isinstance(situation.new.head.link, Rating):
+    if situation.new.head.link.kind == "rating":
         return content
     expected = own_threshold(logits, exclusive=situation.exclusive)
     content["own_threshold"] = _figures(situation, expected)
     if isinstance(scores, Replaced):
-        decided = logits - np.asarray(scores.report.threshold)
+        decided = logits - np.array([*scores.report.thresholds.values()] or 0.0)
         flips = _flips(situation, decided, words=True)
         content["decided"] = _figures(situation, decided) | {"flips": flips}
     return content

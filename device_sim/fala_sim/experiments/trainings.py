@@ -1,4 +1,4 @@
-"""Trainings by the exporter, shared by the experiments on adapters and on writers' prompts."""
+"""Trainings of a backbone on public rows, shared by the experiments that train one."""
 
 from __future__ import annotations
 
@@ -95,11 +95,7 @@ def folder_name(key: Key) -> str:
 
 
 def train_once(
-    folder: Path,
-    needed: Iterable[Path],
-    words: Sequence[object],
-    label: str,
-    stale: Iterable[Path] = (),
+    folder: Path, needed: Iterable[Path], words: Sequence[object], label: str
 ) -> dict[str, Any]:
     """Train by the exporter, unless an earlier run has done it.
 
@@ -108,7 +104,6 @@ def train_once(
         needed: Files that the training writes.
         words: The exporter's command.
         label: Before each line of its progress.
-        stale: Files of an earlier training, removed before another.
 
     Returns:
         The command's summary, and its ``seconds``.
@@ -116,8 +111,6 @@ def train_once(
     path = folder / "said.json"
     if not (path.is_file() and all(file.is_file() for file in needed)):
         folder.mkdir(parents=True, exist_ok=True)
-        for file in stale:
-            file.unlink(missing_ok=True)
         start = time.perf_counter()
         only = ("loss", "accuracy", "continuing")
         summary = exporter.run(*map(str, words), label=label, only=only)

@@ -149,7 +149,7 @@ def joined(report: Report, later: Report) -> Report:
         reason=later.reason,
         forward_passes=report.forward_passes + later.forward_passes,
         losses=later.losses,
-        threshold=later.threshold,
+        thresholds=later.thresholds,
         stopped=later.stopped,
         seconds=seconds,
         counts=counts,

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.model.heads import Head
-from fala.model.links import Rating, Tags
 from fala.solver.judge import f1_threshold
 from fala_export.fitting import metrics
 from fala_sim.situation import Logits, UserLabel
@@ -27,9 +26,9 @@ def figures_of(head: Head, logits: Logits, truth: Sequence[UserLabel]) -> Figure
         logits: Shape (n, C).
         truth: n labels.
     """
-    if isinstance(head.link, Rating):
+    if head.link.kind == "rating":
         return dict(head.link.scores(head.label_shares(truth), logits))
-    if isinstance(head.link, Tags):
+    if head.link.kind == "tags":
         shares = head.label_shares(truth).astype(np.int64)
         return metrics.averaged(
             figures(logits[:, [tag]], shares[:, tag]) for tag in range(len(head.labels))

@@ -1,12 +1,11 @@
-"""Labels and old logits in one objective, solved by iteratively reweighted least squares.
+"""Labels and old logits in one objective: the paper's ridge, and its cross-entropy term.
 
     J(theta, b) = 1/n [ sum_i t_i |z_i - z_hat_i|^2  +  sum_i s_i CE(y_i, z_i) ]
                   + lambda (theta - theta0)' P (theta - theta0)
 
 The first sum is the paper's (equation 1), the second its cross-entropy term (Table 5); n counts
-the examples with an old logit or a label. Each step replaces the cross-entropy by its second-order
-expansion at the current logits, which makes J the weighted ridge problem of
-``fala_sim.paper.ridge``. There is no learning rate.
+the examples with an old logit or a label. Without labels J is the ridge problem of
+``fala_sim.paper.ridge``; with them it is minimized by ``fala.solver.newton``.
 """
 
 from __future__ import annotations
@@ -20,7 +19,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from fala.errors import DataError
 from fala.model.losses import Floats, cross_entropy, probabilities
-from fala.solver.design import product
+from fala.solver import newton
+from fala.solver.design import LogitRows, product
+from fala.solver.factors import Solve, cholesky
 from fala_sim.paper.ridge import Problem, Solution
 
 # The grids of lambdas, as multiples of the features' mean squared length. The grid for labels is
@@ -28,15 +29,11 @@ from fala_sim.paper.ridge import Problem, Solution
 _LOGIT_GRID = np.logspace(-6, 2, 33)
 _LABEL_GRID = np.logspace(-4, 2, 13)
 
-_MAX_STEPS = 50
-_MAX_HALVINGS = 40
-# Newton's method squares the error: after a step of this share of the logits it has converged.
-_TOLERANCE = 1e-5
+# Standard deviation of a bias that is as good as free.
+_FREE = 1e5
 # The curvature vanishes for an example of probability 0 or 1, and for the sum of logits under a
 # softmax; this share of the example's weight is added. It slows steps; the minimum is the same.
 _DAMPING = 1e-6
-# Armijo's rule: the least share of the expected descent.
-_DESCENT = 1e-4
 
 
 @dataclass(frozen=True)
@@ -258,60 +255,76 @@ class _Search:
         return self.offset + _products(self.rows, point.theta) + point.bias
 
     def _minimize(self, point: Solution, lambda_: float) -> tuple[Solution, Problem]:
-        """Newton steps to the minimum of J, and the last step's problem."""
-        z = self._logits(point)
-        value = self.evidence.loss(z) + lambda_ * float(np.vdot(point.theta, point.theta))
-        for _ in range(_MAX_STEPS):
-            weights, slope = _expansion(self.evidence, z)
-            # The least squares problem tangent to J at logits z.
-            targets = z - np.linalg.solve(weights, slope[..., None])[..., 0]
-            block = weights[:, 0, 0] if z.shape[1] == 1 else weights
-            problem = self._problem(targets, block, point.bias)
-            minimum = problem.solve(lambda_)
-            step = Solution(minimum.theta - point.theta, minimum.bias - point.bias)
-            change = self._logits(minimum) - z
-            expected = 2 * (
-                float(np.vdot(slope, change)) / len(z)
-                + lambda_ * float(np.vdot(point.theta, step.theta))
+        """The minimum of J by the solver's Newton method, and the ridge problem tangent to it."""
+        n, classes, _ = self.rows.shape
+        root, free = math.sqrt(2 * n * lambda_), 0.0 if self.fixed else _FREE
+        rows, basis = _shortened(self.rows)
+        columns = LogitRows(np.concatenate([rows / root, np.full((n, classes, 1), free)], axis=2))
+        evidence = _in_full(self.evidence)
+        whole = newton.Problem(
+            columns, np.zeros((n, classes)), self.offset + self.bias, evidence
+        )  # fmt: skip
+
+        def precondition(mean: Floats) -> Solve:
+            """The inverse Hessian, by a factor over all logits' columns."""
+            curved = np.einsum(
+                "nab,nbp->nabp", 2 * _half_curvature(self.evidence, mean), columns.matrix
             )
-            # Far from the minimum a full step can overshoot: it is halved until J falls.
-            share = 1.0
-            for _ in range(_MAX_HALVINGS):
-                theta = point.theta + share * step.theta
-                lower = self.evidence.loss(z + share * change)
-                lower += lambda_ * float(np.vdot(theta, theta))
-                if lower <= value + _DESCENT * share * expected:
-                    break
-                share /= 2
-            else:  # J only changes by rounding
-                return point, problem
-            point = Solution(theta, point.bias + share * step.bias)
-            z, value = z + share * change, lower
-            if share * float(np.abs(change).max()) <= _TOLERANCE * (1 + float(np.abs(z).max())):
-                break
-        return point, problem
+            hessian = np.einsum("nap,nabq->apbq", columns.matrix, curved, optimize=True)
+            size = classes * columns.size
+            factor = cholesky(hessian.reshape(size, size) + np.eye(size))
+
+            def solve(gradient: Floats) -> Floats:
+                parts = factor.solve_both(gradient[:, :-1].ravel()).reshape(classes, -1)
+                return np.hstack([parts, gradient[:, -1:]])
+
+            return solve
+
+        start = whole.start
+        start[:, :-2] = root * np.einsum("cd,cdr->cr", point.theta, basis)
+        if free:
+            start[:, -2] = (point.bias - self.bias) / free
+        steps = newton.newton(whole, start, precondition, exact=True)
+        theta = np.einsum("cdr,cr->cd", basis, steps.point[:, :-2]) / root
+        bias = self.bias + free * steps.point[:, -2]
+        # The least squares problem tangent to J at these logits.
+        weights = _half_curvature(self.evidence, probabilities(steps.z))
+        slope = evidence.gradient_at(steps.z) / 2
+        targets = steps.z - np.linalg.solve(weights, slope[..., None])[..., 0]
+        block = weights[:, 0, 0] if classes == 1 else weights
+        return Solution(theta, bias), self._problem(targets, block, bias)
 
 
-def _expansion(evidence: Evidence, z: Floats) -> tuple[Floats, Floats]:
-    """Half the curvature (n, C, C) and half the gradient (n, C) of n times the data terms.
+def _shortened(rows: Floats) -> tuple[Floats, Floats]:
+    """Rows (n, C, d) in n coordinates where n is below d, and their bases, (C, d, r)."""
+    n, classes, d = rows.shape
+    if n >= d:
+        return rows, np.broadcast_to(np.eye(d), (classes, d, d))
+    basis, triangle = np.linalg.qr(np.transpose(rows, (1, 2, 0)))
+    return np.transpose(triangle, (2, 0, 1)), basis
 
-    Half, because J has squares without a factor 1/2: the targets z - curvature^-1 gradient with
-    these weights make the least squares problem of the same gradient and curvature.
+
+def _in_full(evidence: Evidence) -> newton.Evidence:
+    """The evidence as the solver takes it, with zeros where there is none."""
+    n, classes, _ = evidence.features.shape
+    zeros = np.zeros((n, classes))
+    labels = zeros if evidence.labels is None else evidence.labels
+    logits = zeros if evidence.logits is None else evidence.logits
+    return newton.Evidence(labels, evidence.label_weights, logits, evidence.logit_weights)
+
+
+def _half_curvature(evidence: Evidence, p: Floats) -> Floats:
+    """Half the curvature (n, C, C) of n times the data terms at probabilities p, (n, C).
+
+    Half, because J has squares without a factor 1/2: with these weights the least squares problem
+    of the targets z - curvature^-1 gradient has the same gradient and curvature.
     """
-    n, classes = z.shape
-    weight = evidence.label_weights / 2
+    classes = p.shape[1]
     damping = _DAMPING * (evidence.label_weights + evidence.logit_weights)
     weights = (evidence.logit_weights + damping)[:, None, None] * np.eye(classes)
-    slope = np.zeros((n, classes))
-    if evidence.labels is not None:
-        p = probabilities(z)
-        curvature = -p[:, :, None] * p[:, None, :]
-        curvature[:, range(classes), range(classes)] += p
-        weights += weight[:, None, None] * curvature
-        slope += weight[:, None] * (p - evidence.labels)
-    if evidence.logits is not None:
-        slope += evidence.logit_weights[:, None] * (z - evidence.logits)
-    return weights, slope
+    curvature = -p[:, :, None] * p[:, None, :]
+    curvature[:, range(classes), range(classes)] += p
+    return np.asarray(weights + evidence.label_weights[:, None, None] / 2 * curvature)
 
 
 def _products(features: Floats, theta: Floats) -> Floats:

@@ -17,8 +17,8 @@ from pathlib import Path
 from fala.bundle.reading import Bundle
 from fala.examples import Example, unique_texts
 from fala.model.heads import Head, PersonalModel
-from fala.selection.affordable import affordable
 from fala.selection.graph import UNLABELLED
+from fala.selection.next_texts import affordable
 from fala.selection.representatives import select
 from fala_sim.paper.matrix import fit_matrix
 

@@ -20,7 +20,7 @@ import numpy as np
 from fala.errors import DataError
 from fala.model.losses import Floats
 from fala.solver.design import product
-from fala.solver.triangles import Triangle, cholesky
+from fala.solver.factors import Triangle, cholesky
 
 # Rows from which the bias is removed at a time, so that the data fit the processor's cache.
 _BLOCK = 128

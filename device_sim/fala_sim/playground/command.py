@@ -23,7 +23,7 @@ from fala.cli import (
 )
 from fala.errors import counted
 from fala.files import temporary_folder
-from fala.model.links import LABELS, TAGS, Link, Rating, rating_of
+from fala.model.links import LABELS, TAGS, Link, rating_of
 from fala_export.fitting.played import run_user
 from fala_export.rows.row_files import Columns, load_rows
 from fala_export.rows.user_rows import Rows, numbers_as_classes
@@ -275,11 +275,10 @@ def _replace_on_device(options: Options, path: Path) -> None:
         except KeyboardInterrupt:
             click.echo(_interrupted(device, path, changed=device.model is not previous), err=True)
             raise
-        labels = device.labels
     if options.as_json:
         click.echo(json.dumps(report.to_dict(), allow_nan=False))
     else:
-        click.echo(tables.summary(report, labels))
+        click.echo(tables.summary(report))
 
 
 def _interrupted(device: Device, path: Path, *, changed: bool) -> str:
@@ -315,7 +314,7 @@ def _rows(options: Options, bundles: Sequence[Bundle]) -> Rows:
         users = 8 if options.users is None else options.users
         return sample_rows(users=users, seed=options.seed)
     links = [bundle.manifest.link for bundle in bundles]
-    link: Link = next((link for link in links if isinstance(link, Rating)), LABELS)
+    link: Link = next((link for link in links if link.kind == "rating"), LABELS)
     if TAGS in links:
         raise DataError("fala-replace simulates devices of labels or of ratings, not of tags")
     if options.rating is not None:

@@ -72,8 +72,8 @@ def table(users: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join([*lines, "", legend, *_conclusion(users)])
 
 
-def summary(report: Report, labels: Sequence[str]) -> str:
-    """The result of a replacement, or of its refinement, on a device with some labels."""
+def summary(report: Report) -> str:
+    """The result of a replacement, or of its refinement."""
     title = report.new if report.old == report.new else f"{report.old} -> {report.new}"
     counts = f"{report.examples} ({report.labelled} labelled), {report.counts.representatives} "
     if report.counts.clusters:
@@ -91,12 +91,10 @@ def summary(report: Report, labels: Sequence[str]) -> str:
     lines.append(f"forward passes   {report.forward_passes}; backward passes 0")
     if report.stopped:
         lines.append(f"stopped          {report.stopped}")
-    if isinstance(report.threshold, tuple):
-        each = zip(labels, report.threshold, strict=True)
-        above = ", ".join(f"{tag} above logit {number:.3f}" for tag, number in each)
+    if report.thresholds:
+        each = report.thresholds.items()
+        above = ", ".join(f"{label} above logit {number:.3f}" for label, number in each)
         lines.append(f"thresholds       {above}")
-    elif len(labels) == 2:
-        lines.append(f"threshold        {labels[1]} above logit {report.threshold:.3f}")
     if report.scores:
         scores = ", ".join(f"{_TITLES[name]} {value:.3f}" for name, value in report.scores.items())
         lines.append(f"scores           {scores}, each example left out")

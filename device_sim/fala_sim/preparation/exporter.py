@@ -8,7 +8,7 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import redirect_stderr
+from contextlib import contextmanager, redirect_stderr
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -44,11 +44,23 @@ def run(*words: str, label: str = "", only: Sequence[str] = ("",)) -> dict[str, 
     Raises:
         DataError: If it fails.
     """
-    with redirect_stderr(_Lines(sys.stderr, label, only)):
+    with labelled(label, only):
         try:
             return _portable(fala_export.run(*words))
         except click.ClickException as error:
             raise DataError(error.format_message().removeprefix("fala-export: ")) from error
+
+
+@contextmanager
+def labelled(label: str, only: Sequence[str] = ("",)) -> Iterator[None]:
+    """Show progress of the exporter that is written within, behind a label.
+
+    Args:
+        label: Before each line.
+        only: Lines are shown if they contain one of these words.
+    """
+    with redirect_stderr(_Lines(sys.stderr, label, only)):
+        yield
 
 
 def run_apart(*words: str) -> dict[str, Any]:

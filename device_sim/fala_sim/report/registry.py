@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from fala import DataError
 from fala_sim.data_frame import read_frame
@@ -29,8 +29,7 @@ Make: TypeAlias = "Callable[[pd.DataFrame], Shown]"
 
 #: Modules of ``fala_sim.experiments`` that register tables, in the order of the lists.
 _TABLES = ("replacement.tables", "replacement.cost", "ablation.tables",
-           "labels.tables", "history.tables", "adapters.tables", "prompts.tables",
-           "profiles.tables")  # fmt: skip
+           "labels.tables", "history.tables", "adapters.tables", "profiles.tables")  # fmt: skip
 
 #: And figures.
 _FIGURES = ("replacement.plots", "labels.plots")
@@ -47,7 +46,6 @@ SECTIONS = {
     "devices": "Classes of real devices",
     "search": "How settings were chosen",
     "adapters": "Many tasks on one backbone",
-    "prompts": "Writers' prompts",
 }
 
 
@@ -56,16 +54,16 @@ class Entry(Generic[Shown]):
     """A registered table or figure.
 
     Attributes:
-        what: ``"table"`` or ``"figure"``.
+        what: ``"table"`` or ``"figure"``; of a study its name, too: the words before the table's.
         name: On the command line.
-        section: Its section of the report.
+        section: Its section of the report; of a study none.
         about: One line.
         make: Makes it from the records' frame.
         needs: Kinds of record that it needs.
         reads: Optional kinds of record.
     """
 
-    what: Literal["table", "figure"]
+    what: str
     name: str
     section: str
     about: str
@@ -125,15 +123,28 @@ def table(
     """
 
     def register(make: Make[Table]) -> Make[Table]:
-        file = f"table-{name}" if name.isdigit() else name
-
-        def titled(records: pd.DataFrame) -> Table:
-            return replace(make(records), name=file, title=title, about=_caption(make))
-
-        TABLES[name] = Entry("table", name, section, _about(make, title), titled, needs, reads)
+        TABLES[name] = entry_of("table", name, title, section, make, needs, reads)
         return make
 
     return register
+
+
+def entry_of(
+    what: str,
+    name: str,
+    title: str,
+    section: str,
+    make: Make[Table],
+    needs: tuple[Kind, ...],
+    reads: tuple[Kind, ...],
+) -> Entry[Table]:
+    """The entry of a function that makes a table; see ``Entry`` and ``table``."""
+    file = f"table-{name}" if name.isdigit() else name
+
+    def titled(records: pd.DataFrame) -> Table:
+        return replace(make(records), name=file, title=title, about=_caption(make))
+
+    return Entry(what, name, section, _about(make, title), titled, needs, reads)
 
 
 def figure(name: str, section: str, *needs: Kind) -> Callable[[Make[list[Plot]]], Make[list[Plot]]]:

@@ -19,7 +19,6 @@ import fala_export
 from fala import Match
 from fala.examples import document_of
 from fala.model.heads import Head, PersonalModel
-from fala.model.links import Rating, Tags
 from fala_export import Encoder
 from fala_sim.situation import Example, Logits, Situation, distinct_texts
 from fala_sim.training.torch_flops import BATCH, TOKENS, batch_flops
@@ -189,9 +188,10 @@ class Training:
     def _losses(self, logits: Tensor, shares: Tensor) -> Tensor:
         """The loss of each example in nats, as on the device: squared errors, or sums over tags."""
         link = self._situation.new.head.link
-        if isinstance(link, Rating):
-            return ((logits - shares) / link.noise).square().sum(dim=1) / 2
-        if isinstance(link, Tags):
+        if link.kind == "rating":
+            noise = 2 * link.spread  # of a rating
+            return ((logits - shares) / noise).square().sum(dim=1) / 2
+        if link.kind == "tags":
             losses = nn.functional.binary_cross_entropy_with_logits
             return losses(logits, shares, reduction="none").sum(dim=1)
         return fala_export.cross_entropies(logits, shares)

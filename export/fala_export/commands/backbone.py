@@ -28,7 +28,7 @@ class Backbone:
     model: ModelSource
     out: File
     export: Annotated[
-        ExportOptions, Only("name", "precision", "min_cosine", "max_length", "ort", "adapters")
+        ExportOptions, Only("name", "precision", "min_cosine", "max_length", "adapters")
     ]
     pooling: FrozenPooling | None = None
     tokenizer: File | None = None

@@ -21,7 +21,7 @@ from fala_export.training.settings import LabelSettings, Lexical, TrainingSettin
 if TYPE_CHECKING:
     from fala_export.models.encoder import Encoder
 
-_FOR_MODELS = ("pooling", "revision", "max_length", "quantize", "min_cosine", "ort")
+_FOR_MODELS = ("pooling", "revision", "max_length", "quantize", "min_cosine")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class Train:
     resume: bool = False
     training: TrainingSettings
     pooling: AnyPooling | None = None
-    export: Annotated[ExportOptions, Only("name", "precision", "min_cosine", "max_length", "ort")]
+    export: Annotated[ExportOptions, Only("name", "precision", "min_cosine", "max_length")]
     lexical: Lexical = True
 
 

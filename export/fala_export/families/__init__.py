@@ -1,4 +1,4 @@
-"""Three ways to train other than the whole model: adapters, prompts, distillation.
+"""Two ways to train other than the whole model: adapters and distillation.
 
 Each has ``settings``, ``model``, ``training`` and ``release``.
 """

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from fala.model.links import LABELS
 from fala.model.losses import Floats
-from fala.solver.inverses import Solve
+from fala.solver.design import LogitRows
+from fala.solver.factors import Solve
 from fala.solver.newton import TOLERANCE, Evidence, Problem, newton
 
 # The penalty to scales of 1, by row; it only matters if all rows are equal.
@@ -30,44 +29,21 @@ def scales_and_biases(features: Floats, shares: Floats) -> tuple[Floats, Floats]
     n, classes, count = features.shape
     deviation = 1 / np.sqrt(2 * n * _CALIBRATION)
     ones = np.full((n, classes, 1), _FREE)
-    rows = _LogitRows(np.concatenate([deviation * features, ones], axis=2))
+    rows = LogitRows(np.concatenate([deviation * features, ones], axis=2))
     none = np.zeros_like(shares)
     evidence = Evidence(shares, np.ones(n), none, np.zeros(n), LABELS)
     problem = Problem(rows, none, features.sum(axis=2), evidence)
-    point = newton(problem, problem.start, rows.precondition, tolerance=TOLERANCE).point
-    return 1 + deviation * point[:, :count], _FREE * point[:, count]
 
-
-@dataclass(frozen=True, eq=False)
-class _LogitRows:
-    """Rows of a few columns, which differ for each logit.
-
-    Attributes:
-        matrix: Shape (n, C, p).
-    """
-
-    matrix: Floats
-
-    @property
-    def size(self) -> int:
-        return int(self.matrix.shape[2])
-
-    def __len__(self) -> int:
-        return len(self.matrix)
-
-    def times(self, delta: Floats) -> Floats:
-        return np.asarray(np.einsum("ncp,cp->nc", self.matrix, delta))
-
-    def gather(self, numbers: Floats) -> Floats:
-        return np.asarray(np.einsum("nc,ncp->cp", numbers, self.matrix))
-
-    def precondition(self, weights: Floats) -> Solve:
-        """The inverse Hessian of each logit by itself, for curvatures (n,)."""
-        hessian = np.einsum("n,ncp,ncq->cpq", weights, self.matrix, self.matrix)
-        inverse = np.linalg.inv(hessian + np.eye(self.size))
+    def precondition(mean: Floats) -> Solve:
+        """The inverse Hessian of each logit by itself."""
+        weights = evidence.curvature(mean)
+        hessian = np.einsum("n,ncp,ncq->cpq", weights, rows.matrix, rows.matrix)
+        inverse = np.linalg.inv(hessian + np.eye(rows.size))
 
         def solve(point: Floats) -> Floats:
-            solved = np.einsum("cpq,cq->cp", inverse, point[:, :-1])
-            return np.hstack([solved, point[:, -1:]])
+            return np.hstack([np.einsum("cpq,cq->cp", inverse, point[:, :-1]), point[:, -1:]])
 
         return solve
+
+    point = newton(problem, problem.start, precondition, tolerance=TOLERANCE).point
+    return 1 + deviation * point[:, :count], _FREE * point[:, count]

@@ -17,9 +17,10 @@ from fala.solver.fit import (
     default_scales,
 )
 from fala.solver.fit import fit as fit_device
+from fala.solver.forms import ExampleForm, Work, minimize
 from fala.solver.gaussian import SLOPE_DEVIATION, evidence_of, gaussian_around, whiten
 from fala.solver.judge import judge
-from fala.solver.newton import Problem, Work, minimize_by_gram
+from fala.solver.newton import Problem
 from fala.solver.threads import one_blas_thread
 from fala.solver.training import Block, Inputs, TrainingSet, blocks_of
 from fala.text.sparse_rows import SparseRows
@@ -82,6 +83,6 @@ class LeftOut:
                 gram += scale * block
         problem = self.problem.over(GramRows(gram))
         scaled = replace(problem, slope_column=np.sqrt(slope_scale) * problem.slope_column)
-        minimum = minimize_by_gram(scaled, near)
+        minimum = minimize(ExampleForm(scaled, scaled.rows.gram), near)
         losses = problem.evidence.link.losses(problem.evidence.labels, minimum.left_out)
-        return float(losses.sum()), minimum.point
+        return float(losses.sum()), minimum.start

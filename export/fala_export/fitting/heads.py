@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import SupportsIndex, TypedDict, cast
+from typing import TypedDict, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,23 +25,14 @@ from fala.examples import (
     unique_texts,
 )
 from fala.model.heads import Head, Vectors, example_inputs
+from fala.model.labels import Label, OneLabel, integer_of, is_missing, label_name, tags_of
 from fala.model.lexical import Lexical
-from fala.model.links import (
-    LABELS,
-    LEAST_NOISE,
-    TAGS,
-    Label,
-    Link,
-    Rating,
-    Tags,
-    label_name,
-    rating_of,
-    tags_of,
-)
+from fala.model.links import LABELS, LEAST_NOISE, TAGS, Link, Rating, rating_of
 from fala.model.losses import Floats, check_arrays
-from fala.solver.design import DenseRows, Rows
-from fala.solver.inverses import over_blocks
-from fala.solver.newton import Evidence, Problem, apart, minimize, update
+from fala.solver.design import DenseRows, FeatureRows
+from fala.solver.factors import over_blocks
+from fala.solver.forms import apart, form_of, minimize
+from fala.solver.newton import Evidence, Problem, newton
 from fala.solver.threads import one_blas_thread
 from fala.text.lexicon import Lexicon
 from fala.text.ngrams import BUCKETS
@@ -71,16 +62,16 @@ class Kind(TypedDict):
 
 def kind_of(link: Link) -> Kind:
     """The arguments of ``fit_head`` for labels of a link."""
-    rating = (link.low, link.high) if isinstance(link, Rating) else None
-    return {"rating": rating, "exclusive": not isinstance(link, Tags)}
+    rating = (link.low, link.high) if link.kind == "rating" else None
+    return {"rating": rating, "exclusive": link.kind != "tags"}
 
 
 def fit_head(
     backbone: Backbone | Vectors,
-    examples: Sequence[Example] | Sequence[Label],
-    labels: Sequence[Label] | None = None,
+    examples: Iterable[Example] | Iterable[Label],
+    labels: Iterable[Label] | None = None,
     *,
-    label_names: Sequence[str] | None = None,
+    label_names: Iterable[OneLabel] | None = None,
     embeddings: Mapping[str, Vectors] | None = None,
     lexical: bool = True,
     rating: tuple[float, float] | None = None,
@@ -108,7 +99,8 @@ def fit_head(
     Args:
         backbone: The backbone that embeds the texts.
         examples: n texts, or n ``Match`` objects.
-        labels: n labels (names, or integers that spell them), numbers of a rating, or sets of tags.
+        labels: n labels, in any sequence: names, or what equals them (1, 1.0, NumPy's 1 and True
+            are the label ``"1"``); numbers of a rating; or sets of tags.
         label_names: The labels in the head's order; None for those of the rows, sorted, as numbers
             if all are. For a rating its one name; None is ``"rating"``.
         embeddings: Embeddings by text, if available.
@@ -129,7 +121,7 @@ def fit_head(
     if isinstance(backbone, np.ndarray):
         if labels is not None:
             raise DataError("with vectors, call fit_head(vectors, labels)")
-        vectors, labels = backbone, cast("Sequence[Label]", examples)
+        vectors, labels = backbone, cast("Iterable[Label]", examples)
         backbone, examples, embeddings = _documents(vectors)
         lexical = False
     elif labels is None:
@@ -139,7 +131,7 @@ def fit_head(
         )
     lexical = flag_of(lexical, "lexical")
     rows = PublicRows.of(
-        backbone, cast("Sequence[Example]", examples), labels, label_names=label_names,
+        backbone, cast("Iterable[Example]", examples), labels, label_names=label_names,
         embeddings=embeddings, rating=rating, exclusive=exclusive,
     )  # fmt: skip
     if lexical:
@@ -251,10 +243,10 @@ class PublicRows:
     def of(
         cls,
         backbone: Backbone,
-        examples: Sequence[Example],
-        labels: Sequence[Label],
+        examples: Iterable[Example],
+        labels: Iterable[Label],
         *,
-        label_names: Sequence[str] | None = None,
+        label_names: Iterable[OneLabel] | None = None,
         embeddings: Mapping[str, Vectors] | None = None,
         rating: tuple[float, float] | None = None,
         exclusive: bool = True,
@@ -290,7 +282,9 @@ class PublicRows:
         elif exclusive:
             names = _names(labels, names, task)
         else:
-            tags = {tag for label in labels if label is not None for tag in tags_of(label)}
+            if any(map(is_missing, labels)):
+                raise DataError("a row without tags has an empty set, not None")
+            tags = {tag for label in labels for tag in tags_of(label)}
             names, link = names or in_order(tags), TAGS
         check_count(names)
         if embeddings is None:
@@ -404,20 +398,21 @@ def _fit(
     folds = np.array_split(np.random.default_rng(0).permutation(n), min(_FOLDS, n))
     one_by_one = zeros.shape[1] == 1 and rows.numbers is None
 
-    def problem(lambda_: float) -> Problem[Rows]:
+    def problem(lambda_: float) -> Problem[FeatureRows]:
         """J, with |delta|^2 / 2 = n lambda |theta|^2 and a practically free bias."""
         columns = np.hstack([x / math.sqrt(2 * n * lambda_), np.full((n, 1), _FREE)])
         return Problem(DenseRows(columns), zeros, offset, evidence)
 
-    def minimum(problem: Problem[Rows]) -> Floats:
+    def minimum(problem: Problem[FeatureRows]) -> Floats:
         """The minimum of J, by one factor for all logits, as none is left out here."""
         weights = problem.evidence.curvature_at(problem.offset)
         inverse = over_blocks(problem.rows, weights)
-        return update(problem, problem.start, apart(problem, weights, inverse), _TOLERANCE)
+        solve = apart(problem, weights, inverse)
+        return newton(problem, problem.start, lambda _: solve, tolerance=_TOLERANCE).point
 
-    def left_out(whole: Problem[Rows]) -> Floats:
+    def left_out(whole: Problem[FeatureRows]) -> Floats:
         if one_by_one:
-            return minimize(whole).left_out
+            return minimize(form_of(whole)).left_out
         z = zeros.copy()
         for fold in folds:
             training = np.setdiff1d(np.arange(n), fold)
@@ -440,17 +435,14 @@ def _fit(
 
 def _names(labels: Sequence[Label], names: list[str] | None, task: str) -> list[str]:
     """The names of exclusive labels, as given or sorted."""
-    # Once for each type: a protocol's check is slow.
-    kinds = set(map(type, labels))
-    wrong = {kind for kind in kinds if not issubclass(kind, str | SupportsIndex)}
-    if wrong:
-        position = next(at for at, label in enumerate(labels) if type(label) in wrong)
-        raise DataError(
-            f"a label is a name, or an integer that spells it, and that of example {position} is "
-            f"{shown(labels[position])}; other numbers are ratings (rating=), sets of names are "
-            "tags (exclusive=False)"
-        )
-    present = {label_name(label) for label in labels}
+    for position, label in enumerate(labels):
+        if not isinstance(label, str) and integer_of(label) is None:
+            raise DataError(
+                f"a label is a name, or a whole number that equals it, and that of example "
+                f"{position} is {shown(label)}; other numbers are ratings (rating=), sets of names "
+                "are tags (exclusive=False)"
+            )
+    present = {label_name(label, names or ()) for label in labels}
     names = in_order(present) if names is None else names
     if len(names) < 2 or len(present) < 2:
         raise DataError("a head needs rows of two labels or more")
@@ -483,8 +475,6 @@ def _scaled(
 def _tagged(labels: Sequence[Label], names: Sequence[str]) -> Floats:
     """Rows' tags, 0 or 1, (n, C)."""
     values = TAGS.numbers(labels, names)
-    if np.isnan(values).any():
-        raise DataError("a row without tags has an empty set, not None")
     for name, share in zip(names, values.mean(axis=0), strict=True):
         if not 0 < share < 1:
             raise DataError(

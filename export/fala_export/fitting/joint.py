@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.errors import DataError
-from fala.model.links import Link, Rating
+from fala.model.links import Link
 from fala.model.losses import Floats
 from fala.solver.threads import one_blas_thread
 from fala_export.fitting.joint_rows import JointExamples, JointProblem
@@ -70,7 +70,7 @@ class Joint:
         """The fit's record in a manifest."""
         losses = {"with_words": self.loss, "without_words": self.loss_without}
         measure = self.link.measure
-        if isinstance(self.link, Rating):  # the fit is in units of their deviation
+        if self.link.kind == "rating":  # the fit is in units of their deviation
             measure = "half the squared error, by the ratings' variance,"
         return {
             "buckets": self.buckets,

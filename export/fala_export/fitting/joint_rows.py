@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from fala.model.links import LABELS, Link
 from fala.model.losses import Floats
-from fala.solver.design import CentredRows, DenseRows, JointRows, Rows
-from fala.solver.newton import Evidence, Problem, update
+from fala.solver.design import CentredRows, DenseRows, FeatureRows, JointRows
+from fala.solver.newton import Evidence, Problem, newton
 from fala.text.sparse_rows import SparseRows
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class JointProblem:
         self.kappas = [float(square.sum()) / len(words) or 1.0 for square in squares]
         self._sizes = [len(square) for square in squares]
         self._squares = np.concatenate(squares)
-        self._parts: tuple[Rows, ...] = (*map(DenseRows, dense), self._words)
+        self._parts: tuple[FeatureRows, ...] = (*map(DenseRows, dense), self._words)
 
     def minimize(
         self, scales: Sequence[float], weights: Floats, start: Floats | None, tolerance: float
@@ -121,7 +121,8 @@ class JointProblem:
         for near in tolerances:
             curvature = evidence.curvature_at(problem.logits(point)).mean()
             diagonal = 1.0 + np.append(curvature * squares, 0.0)
-            point = update(problem, point, partial(np.multiply, 1.0 / diagonal), near)
+            solve = partial(np.multiply, 1.0 / diagonal)
+            point = newton(problem, point, lambda _: solve, tolerance=near).point  # noqa: B023
         return roots * point[:, :-1], problem.logits(point)
 
     def weights(self, point: Floats) -> tuple[Floats, Floats, Floats]:

@@ -8,7 +8,7 @@ once before any forward pass, and once after the budget.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,7 +17,7 @@ import numpy as np
 from fala import Budget, Device, Example, Report
 from fala.files import temporary_folder
 from fala.model.heads import Head, PersonalModel, Vectors
-from fala.model.links import Label, Rating, Tags
+from fala.model.labels import Label
 from fala.model.losses import Floats, label_probabilities
 from fala.solver.judge import f1_threshold
 from fala.text.sparse_rows import SparseRows
@@ -56,7 +56,7 @@ class Side:
 
 def fits(head: Head, rows: Rows) -> bool:
     """Whether a head is for the rows' task and labels; a rating's name does not matter."""
-    names = head.labels if isinstance(rows.link, Rating) else rows.labels
+    names = head.labels if rows.link.kind == "rating" else rows.labels
     same = (head.task, head.labels) == (rows.task, names)
     return same and head.link.continues(rows.link, head.labels, names)
 
@@ -169,7 +169,7 @@ class Truth:
         self, device: Device, inputs: tuple[Vectors, SparseRows | None]
     ) -> dict[str, float | None]:
         """Score a device's model at its own thresholds, by n examples' inputs and words."""
-        is_rating = isinstance(self.head.link, Rating)
+        is_rating = self.head.link.kind == "rating"
         thresholds = None if is_rating else [*device.thresholds.values()]
         return self.scores(device.model.logits(*inputs), thresholds)
 
@@ -189,9 +189,9 @@ class Truth:
         """
         link, z = self.head.link, logits.astype(np.float64)
         shares = self.head.label_shares(self.labels)
-        if isinstance(link, Rating):
+        if link.kind == "rating":
             return {"rmse": None, "rank_correlation": None, **link.scores(shares, z)}
-        if z.shape[1] > 1 and not isinstance(link, Tags):
+        if z.shape[1] > 1 and link.kind != "tags":
             figures = scores(shares.argmax(axis=1), link.values(z))
         else:
             if thresholds is None:
@@ -243,9 +243,9 @@ def _costs(reports: Sequence[Report]) -> dict[str, Any]:
         "decision": last.decision,
         "reason": last.reason,
         "worse": reports[-1].worse,
-        "stopped": last.stopped,
-        "threshold": last.threshold,
-        "instant": None if first.instant is None else asdict(first.instant),
+        "stopped": None if last.stopped is None else last.stopped.value,
+        "thresholds": dict(last.thresholds),
+        "instant": None if first.instant is None else first.instant.to_dict(),
         "seconds": seconds,
     }
 

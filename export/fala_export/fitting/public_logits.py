@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
-from fala.model.links import Labels, Link, Rating
+from fala.model.links import Link
 from fala.model.losses import Floats
 
 _QUANTILES = 32
@@ -20,7 +18,7 @@ def with_public(link: Link, logits: Floats, counts: Floats | None = None) -> Lin
         logits: The head's logits, shape (m, C).
         counts: Number of rows of each example, shape (m,); None is one.
     """
-    if isinstance(link, Rating) or (isinstance(link, Labels) and logits.shape[1] > 1):
+    if link.kind == "rating" or (link.kind == "labels" and logits.shape[1] > 1):
         return link
     counts = np.ones(len(logits)) if counts is None else counts
     levels = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
@@ -30,4 +28,4 @@ def with_public(link: Link, logits: Floats, counts: Floats | None = None) -> Lin
         middle = (np.cumsum(counts[order]) - counts[order] / 2) / counts.sum()
         quantiles = np.interp(levels, middle, column[order])
         columns.append(tuple(round(float(value), 4) for value in quantiles))
-    return replace(link, public_logits=tuple(columns))
+    return link.with_public_logits(tuple(columns))

@@ -12,7 +12,7 @@ from scipy.special import stdtrit
 from fala import Budget, Bundle, DataError
 from fala.cli import progress
 from fala.examples import unique_texts
-from fala.model.links import LABELS, Link, Rating
+from fala.model.links import LABELS, Link
 from fala_export.embedding import Embedder
 from fala_export.errors import ExportError
 from fala_export.fitting.played import Side, fits, mean, run_user
@@ -99,7 +99,7 @@ def verdict(users: Sequence[Mapping[str, Any]], link: Link = LABELS) -> dict[str
     Raises:
         DataError: There is no such device.
     """
-    rated = isinstance(link, Rating)
+    rated = link.kind == "rating"
     metrics, sign = (("rmse", "rank_correlation"), -1) if rated else (("auc",), 1)
     metric = metrics[0]
     scored = [user for user in users if user[metric]["fala"] is not None]
@@ -117,7 +117,7 @@ def verdict(users: Sequence[Mapping[str, Any]], link: Link = LABELS) -> dict[str
         "metric": metric,
         "gain": _rounded(gains.mean()),
         "interval": interval,
-        "worse": _rounded((gains < -WORSE * link.width).mean()),
+        "worse": _rounded((gains < -WORSE * (link.high - link.low)).mean()),
     }
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from fala import Bundle, DataError
 from fala.cli import be, counted
 from fala.examples import CLASSIFICATION, unique_texts
-from fala.model.links import LABELS, Link, Tags, rating_of
+from fala.model.links import LABELS, Link, rating_of
 from fala_export.bridging.learning import least_documents
 from fala_export.embedding import open_earlier
 from fala_export.errors import ExportError
@@ -223,7 +223,7 @@ def _letters(text: str) -> str:
 def _tables(public: PublicRows, out: Path, earlier: Path | None, repository: Path | None) -> str:
     """The tables about devices; commented out where the vendor has to decide."""
     # A prior needs one logit and one weight a dimension; a matcher also has weights of candidates.
-    one_logit = public.link.count(public.labels) == 1 and not isinstance(public.link, Tags)
+    one_logit = public.link.count(public.labels) == 1 and public.link.kind != "tags"
     has_prior = one_logit and public.task == CLASSIFICATION
     least = annotators.LEAST_ROWS if has_prior else scales.LEAST_ROWS
     count = len(annotators.rows_by_name([row.user for row in public.rows], least))

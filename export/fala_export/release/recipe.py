@@ -30,7 +30,7 @@ from fala_export.settings import (
 from fala_export.training.settings import LabelSettings, TrainingSettings
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-_EXPORT = Only("precision", "min_cosine", "max_length", "ort", "adapters")
+_EXPORT = Only("precision", "min_cosine", "max_length", "adapters")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,7 +24,7 @@ import numpy as np
 
 from fala.errors import DataError, MissingExtraError, counted
 from fala.examples import document_of
-from fala.model.links import LABELS, Link, Tags
+from fala.model.links import LABELS, Link
 from fala_export.errors import RowError
 from fala_export.rows.user_rows import (
     Row,
@@ -141,7 +141,7 @@ def undivided_rows(
         The rows, and whether the file has splits; if not, ``divide`` makes them.
     """
     name, splits = fspath(path), set[bool]()
-    if columns.tags and not isinstance(link, Tags):
+    if columns.tags and link.kind != "tags":
         raise DataError("several columns of labels need tags (--tags)")
 
     def parsed() -> Iterator[Row]:
@@ -436,7 +436,7 @@ def _by_field(values: Mapping[str, object], renamed: Mapping[str, str]) -> dict[
 
 
 def _row(line: int, values: Mapping[str, object], columns: Columns, link: Link) -> Row:
-    if isinstance(link, Tags):
+    if link.kind == "tags":
         values = {**values, "label": _tags(line, values, columns)}
     elif values.get("label") == "":
         values = {**values, "label": None}

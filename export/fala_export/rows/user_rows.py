@@ -37,7 +37,8 @@ from typing import Literal, TypeAlias, cast, get_args
 from fala.bundle.format import MAX_LABELS
 from fala.errors import DataError
 from fala.examples import Example, Match, Pair, fault
-from fala.model.links import LABELS, Link, Rating, Tags, number_of
+from fala.model.labels import number_of
+from fala.model.links import LABELS, Link
 from fala_export.errors import RowError
 
 Task: TypeAlias = Literal["classification", "matching"]
@@ -182,7 +183,7 @@ def gather_rows(rows: Iterable[Row], source: str, link: Link = LABELS) -> Rows:
         if not user_rows.train or not user_rows.test:
             missing = "test" if user_rows.train else "train"
             raise DataError(f"user {user!r:.60} has no {missing} rows; every user needs both")
-    labels = ("rating",) if isinstance(link, Rating) else label_names(classes)
+    labels = ("rating",) if link.kind == "rating" else label_names(classes)
     return Rows(_task(rows[0]), labels, public, users, source, link)
 
 
@@ -374,7 +375,7 @@ def _label(
                 f"a {split} row needs a label; only train rows, which name a user, can lack one",
             )
         return None
-    if isinstance(link, Rating):
+    if link.kind == "rating":
         value = number_of(label)
         if not link.low <= value <= link.high:
             raise RowError(
@@ -382,7 +383,7 @@ def _label(
                 f"label must be a number from {link.low:g} to {link.high:g}; got {_show(label)}",
             )
         return value
-    if isinstance(link, Tags):
+    if link.kind == "tags":
         if not isinstance(label, list):
             raise RowError(number, f"label must be a list of tags; got {_show(label)}")
         return frozenset(_text(number, "label", tag) for tag in label)

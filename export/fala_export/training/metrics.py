@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.model.heads import Head, Vectors
-from fala.model.links import LABELS, Rating
+from fala.model.links import LABELS
 from fala_export.fitting.metrics import averaged, scores
 from fala_export.rows.user_rows import Row
 
@@ -38,7 +38,7 @@ def measure(head: Head, rows: Sequence[Row], embeddings: Mapping[str, Vectors]) 
 
     def score(positions: list[int]) -> Mapping[str, float | None]:
         y, logits = truth[positions], z[positions]
-        if isinstance(link, Rating):
+        if link.kind == "rating":
             return link.scores(y, logits)
         shares = link.values(logits)
         return averaged(

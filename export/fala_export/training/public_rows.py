@@ -12,7 +12,7 @@ from pathlib import Path
 from fala import Bundle, DataError, Match
 from fala.cli import be, counted
 from fala.examples import CLASSIFICATION, MATCHING, document_of
-from fala.model.links import LABELS, Link, Rating
+from fala.model.links import LABELS, Link
 from fala_export.errors import ExportError
 from fala_export.rows.row_files import Columns, file_rows
 from fala_export.rows.user_rows import Row, label_names
@@ -55,7 +55,7 @@ class PublicRows:
         if len(labels) < 2:
             raise DataError(f"all public rows have the label {public[0].label!r}; two are needed")
         task = MATCHING if isinstance(public[0].example, Match) else CLASSIFICATION
-        names = ("rating",) if isinstance(link, Rating) else label_names(labels)
+        names = ("rating",) if link.kind == "rating" else label_names(labels)
         if task == MATCHING and link == LABELS and len(names) != 2:
             raise DataError(f"matching has two labels, opened or not; these rows have {len(names)}")
         return cls(task, names, public, link)

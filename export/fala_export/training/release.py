@@ -142,21 +142,17 @@ def _release(out: Path, bundle: Bundle, trained: Trained) -> dict[str, Any]:
     }
 
 
-def save_model(encoder: Encoder, folder: Path, extra: Mapping[str, bytes] | None = None) -> None:
+def save_model(encoder: Encoder, folder: Path) -> None:
     """Write a model folder, whole or not at all; an existing folder is replaced.
 
     Args:
         encoder: The model.
         folder: The folder.
-        extra: More files, by their paths in the folder.
     """
     part = folder.with_name(f".{folder.name}.part")
     with writing(folder):
         shutil.rmtree(part, ignore_errors=True)
         save_encoder(encoder, part)
-        for name, data in (extra or {}).items():
-            (part / name).parent.mkdir(exist_ok=True)
-            (part / name).write_bytes(data)
         if folder.exists():
             shutil.rmtree(folder)
         part.replace(folder)

@@ -1,4 +1,4 @@
-"""A model's graph, independent of its file format.
+"""A model's graph.
 
 A graph may have optional inputs: constants that are also inputs, so that a run may omit them. They
 are those of a task's adapter: ``adapter.{l}.{attention,output}.{down,up,norm}.{weight,bias}`` for a
@@ -29,8 +29,6 @@ BITS = {
     **{kind: 8 * np.dtype(dtype).itemsize for kind, dtype in DTYPES.items()},
     16: 16, 17: 8, 18: 8, 19: 8, 20: 8, 21: 4, 22: 4,
 }  # fmt: skip
-
-_FLOAT = 1  # of the types
 
 _ADAPTER = re.compile(r"(adapter\.\d{1,3}\.(?:attention|output))\.(down|up|norm)\.(weight|bias)")
 
@@ -104,27 +102,12 @@ class Node:
         inputs: Names of its inputs; empty for an omitted one.
         outputs: Names of its outputs.
         attributes: Its attributes by name.
-        needed: Names that it uses, its branches included; set when its graph is sorted.
     """
 
     operator: str = ""
     inputs: list[str] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
     attributes: dict[str, Any] = field(default_factory=dict)
-    needed: set[str] = field(default_factory=set)
-
-
-@dataclass(frozen=True, slots=True)
-class Declared:
-    """The declared type and shape of a graph's input.
-
-    Attributes:
-        kind: Type of its numbers, one of ``BITS``; 0 if it is no tensor.
-        shape: Its lengths, None for a free one; None if it has no shape, or several.
-    """
-
-    kind: int
-    shape: tuple[int | None, ...] | None
 
 
 @dataclass(slots=True)
@@ -135,25 +118,25 @@ class Size:
         nodes: Number of operators.
         arguments: Number of their inputs, outputs and attributes.
         constants: Number of constants.
+        numbers: Number of their numbers.
     """
 
     nodes: int = 0
     arguments: int = 0
     constants: int = 0
+    numbers: int = 0
 
 
 @dataclass(slots=True)
 class Graph:
-    """Operators and constants, within the same bounds for both readers.
+    """Operators and constants, within bounds.
 
     Attributes:
         nodes: The operators.
         constants: The constants by name.
         inputs: Names of its required inputs.
         outputs: Names of its outputs.
-        declared: The declared types and shapes of its inputs, by name.
-        optional: Names of its optional inputs, with the largest shape of each; see
-            ``split_inputs``.
+        optional: Names of its optional inputs; see ``split_inputs``.
         depth: Number of graphs around it.
         size: Size of the whole model.
     """
@@ -162,8 +145,7 @@ class Graph:
     constants: dict[str, Tensor] = field(default_factory=dict)
     inputs: list[str] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
-    declared: dict[str, Declared] = field(default_factory=dict)
-    optional: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    optional: set[str] = field(default_factory=set)
     depth: int = 0
     size: Size = field(default_factory=Size)
 
@@ -207,32 +189,24 @@ class Graph:
             raise UnsoundError(f"the model has more than {GRAPH.constants} constants")
         if name in self.constants:
             raise UnsoundError("a constant is defined twice")
-        tensor.check(f"the constant {name!r:.60}")
+        self.check_tensor(tensor, f"the constant {name!r:.60}")
         self.constants[name] = tensor
 
-    def split_inputs(self) -> None:
-        """Split required inputs from optional ones: constants that are also inputs.
+    def check_tensor(self, tensor: Tensor, title: str) -> None:
+        """Check a constant, and count its numbers.
 
         Raises:
-            UnsoundError: An adapter's input has a wrong type or shape.
+            UnsoundError: It does not hold the numbers of its shape.
         """
+        tensor.check(title)
+        self.size.numbers += math.prod(tensor.dims)
+
+    def split_inputs(self) -> None:
+        """Split required inputs from constants that are also inputs: some of them are optional."""
         # Before ONNX's fourth version all constants were inputs too.
-        self.inputs = [name for name in self.inputs if name not in self.constants]
-        for name, declared in self.declared.items():
-            form = form_of(name)
-            default = self.constants.get(name)
-            if form is None or default is None:
-                continue
-            largest = None if declared.shape is None else form.largest(declared.shape)
-            if {declared.kind, default.kind} != {_FLOAT} or largest is None:
-                raise UnsoundError(f"the optional input {name!r} has another type or shape")
-            smallest = [0 if axis == form.free else size for axis, size in enumerate(largest)]
-            if len(default.dims) != len(largest) or not all(
-                low <= size <= high
-                for low, size, high in zip(smallest, default.dims, largest, strict=True)
-            ):
-                raise UnsoundError(f"the optional input {name!r} has another default")
-            self.optional[name] = largest
+        also_constants = self.constants.keys() & set(self.inputs)
+        self.inputs = [name for name in self.inputs if name not in also_constants]
+        self.optional = {name for name in also_constants if form_of(name) is not None}
 
     def branches(self) -> Iterable[Graph]:
         """The graphs inside its operators."""
@@ -243,8 +217,8 @@ class Graph:
 
 
 @dataclass(frozen=True)
-class Form:
-    """The form of an optional input.
+class OptionalInput:
+    """The shape of an optional input.
 
     Attributes:
         group: Inputs of one group have the same length along their free axes.
@@ -258,27 +232,11 @@ class Form:
     free: int | None
     most: int
 
-    def largest(self, shape: Sequence[int | None]) -> tuple[int, ...] | None:
-        """The largest permitted shape.
 
-        Args:
-            shape: The declared shape; None for a free length.
-
-        Returns:
-            None if the declared shape is not of this form.
-        """
-        if len(shape) != self.axes:
-            return None
-        for axis, length in enumerate(shape):
-            if (length is None) != (axis == self.free) or (length is not None and length < 1):
-                return None
-        return tuple(self.most if length is None else length for length in shape)
-
-
-def form_of(name: str) -> Form | None:
+def form_of(name: str) -> OptionalInput | None:
     """The form of the optional input with a name; None for any other name."""
     match = _ADAPTER.fullmatch(name)
     if match is None:
         return None
     axes, free = _PARTS[match[2], match[3]]
-    return Form(match[1], axes, free, ADAPTER.bottleneck)
+    return OptionalInput(match[1], axes, free, ADAPTER.bottleneck)

@@ -16,11 +16,14 @@ class GraphLimits:
         arguments: Inputs, outputs and attributes of one operator.
         all_arguments: Those of all operators.
         dimensions: Dimensions of a constant.
-        elements: Numbers in the largest tensor of one run of usual size (256 MB in float32).
-        long_elements: The same for a text of the release's maximum length.
-        work: Multiplications a token (BERT-large: 3e8).
-        small: Numbers of a tensor whose values are computed, such as a shape.
-        followed: Numbers of all such tensors in one run.
+        small: Numbers of a list that is read: in an attribute, or of a small constant.
+        elements: Numbers of a tensor whose size constants state (64 MB in float32).
+        factor: By what factor constants may make a computed size larger than lengths do.
+        computed: Numbers that are computed from constants alone, while the model is loaded (ALBERT
+            in four bits, whose layers decode the same weights: 1.4e8).
+        copies: The same, for each number of the constants: two for weights that are decoded.
+        work: Numbers of constants that all products read (BERT-large: 3e8).
+        reads: The same, for each number of the constants, as layers may share theirs.
     """
 
     nodes: int = 20_000
@@ -29,11 +32,13 @@ class GraphLimits:
     arguments: int = 2_000
     all_arguments: int = 100_000
     dimensions: int = 8
-    elements: int = 1 << 26
-    long_elements: int = 1 << 28
-    work: int = 1 << 30
     small: int = 1 << 12
-    followed: int = 1 << 22
+    elements: int = 1 << 24
+    factor: int = 1 << 16
+    computed: int = 1 << 28
+    copies: int = 4
+    work: int = 1 << 30
+    reads: int = 8
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from fala.audit.graph import Declared, Graph, Node, Tensor, UnsoundError
+from fala.audit.graph import Graph, Node, Tensor, UnsoundError
 from fala.audit.limits import GRAPH
 from fala.errors import ExternalDataError
 
@@ -29,8 +29,8 @@ _LISTS = {
     4: (_FIXED32, 4), 5: (_VARINT, None), 7: (_VARINT, None), 10: (_FIXED64, 8),
     11: (_VARINT, None),
 }  # fmt: skip
-# Types of an attribute: f, i, s, t, g, floats, ints, strings.
-_FLOAT, _INT, _STRING, _TENSOR, _SUBGRAPH, _FLOATS, _INTS, _STRINGS = range(1, 9)
+# Types of an attribute: f, i, (s), t, g, floats, ints.
+_FLOAT, _INT, _TENSOR, _SUBGRAPH, _FLOATS, _INTS = 1, 2, 4, 5, 6, 7
 
 Field = tuple[int, int, "int | memoryview"]
 
@@ -51,7 +51,10 @@ def read_onnx(model: bytes) -> Graph:
     for number, wire, value in reader.fields(memoryview(model)):
         if number in (_TRAINING, _FUNCTIONS):
             # The runtime inlines functions, so that their size can grow exponentially.
-            raise UnsoundError("the model defines functions or training of its own")
+            raise UnsoundError(
+                "the model defines functions or training of its own; inline functions before the "
+                "export (onnx.inliner)"
+            )
         if number == _GRAPH and wire == _BYTES and isinstance(value, memoryview):
             graphs.append(value)
     if len(graphs) != 1:
@@ -87,9 +90,7 @@ class _Reader:
             elif number == 5:
                 graph.add_constant(*self._tensor(value))
             elif number == 11:
-                name = self._name(value)
-                graph.inputs.append(name)
-                graph.declared[name] = self._declared(value)
+                graph.inputs.append(self._name(value))
             elif number == 12:
                 graph.outputs.append(self._name(value))
             elif number == 15:
@@ -101,35 +102,9 @@ class _Reader:
             if wire == _BYTES and isinstance(value, memoryview):
                 yield number, value
 
-    def _inner(self, messages: Sequence[memoryview], field: int) -> list[memoryview]:
-        """The messages in a field of several messages."""
-        return [
-            value for data in messages for number, value in self._messages(data) if number == field
-        ]
-
     def _name(self, data: memoryview) -> str:
-        names = self._inner([data], 1)
+        names = [value for number, value in self._messages(data) if number == 1]
         return _text(names[-1]) if names else ""
-
-    def _declared(self, data: memoryview) -> Declared:
-        """The type and shape of an input: messages in messages."""
-        kinds, shapes = [], []
-        for tensor in self._inner(self._inner([data], 2), 1):
-            for number, _, value in self.fields(tensor):
-                if number == 1 and isinstance(value, int):
-                    kinds.append(value)
-                elif number == 2 and isinstance(value, memoryview):
-                    shapes.append(value)
-        if len(kinds) != 1 or len(shapes) != 1:  # other readers merge several
-            return Declared(0, None)
-        lengths: list[int | None] = []
-        for axis in self._inner(shapes, 1):
-            length = None
-            for number, _, value in self.fields(axis):
-                if number in (1, 2):  # a number or a name
-                    length = _signed(value) if number == 1 and isinstance(value, int) else None
-            lengths.append(length)
-        return Declared(kinds[0], tuple(lengths))
 
     def _node(self, data: memoryview, graph: Graph) -> Node:
         node, domain = Node(), ""
@@ -152,10 +127,9 @@ class _Reader:
         return node
 
     def _attribute(self, data: memoryview, graph: Graph) -> tuple[str, Any]:
-        """An attribute's name and value, which is the field of its type."""
+        """An attribute's name and value, which is the field of its type; None of texts."""
         name, kind = "", 0
-        values: dict[int, Any] = {_FLOAT: 0.0, _INT: 0, _STRING: b"", _STRINGS: []}
-        values |= {_FLOATS: [], _INTS: []}
+        values: dict[int, Any] = {_FLOAT: 0.0, _INT: 0, _FLOATS: [], _INTS: []}
         for number, wire, value in self.fields(data):
             if isinstance(value, int):
                 if number == 20:
@@ -173,11 +147,9 @@ class _Reader:
                 continue
             elif number == 1:
                 name = _text(value)
-            elif number == 4:
-                values[_STRING] = bytes(value)
             elif number == 5 and _TENSOR not in values:
                 values[_TENSOR] = self._tensor(value)[1]
-                values[_TENSOR].check(f"the attribute {name!r:.60}")
+                graph.check_tensor(values[_TENSOR], f"the attribute {name!r:.60}")
             elif number == 6 and _SUBGRAPH not in values:
                 values[_SUBGRAPH] = graph.branch()
                 self.read(value, values[_SUBGRAPH])

@@ -1,8 +1,8 @@
 """The audit of a tokenizer: it decides from the JSON whether the tokenizer may be loaded.
 
 The library that reads it builds any part that the JSON names. So every part must be one that
-encoders have, with settings in bounds. Every regular expression must be one of a known family,
-since others can take exponential time on some texts. Every id must be in the model's table.
+encoders have, with settings in bounds. A regular expression can take exponential time on some
+texts. So it must be one of a known family, or of a release that the vendor signed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _PARTS = {
 }
 _MOST_IDS = 1 << 24
 
-#: The permitted regular expressions of tokenizers: those of known families, compared as texts.
+#: The regular expressions that any release may have: those of known families, compared as texts.
 #: For others it is hard to decide whether some text takes exponential time. They are in the syntax
 #: of Oniguruma, as in the families' ``tokenizer.json``.
 PATTERNS = frozenset(
@@ -90,17 +90,18 @@ PATTERNS = frozenset(
 )
 
 
-def audit_tokenizer(data: bytes, rows: int | None, pad_id: int) -> None:
+def audit_tokenizer(data: bytes, pad_id: int, *, signed: bool) -> None:
     """Check every part of a tokenizer.
 
     Args:
         data: Its JSON.
-        rows: Rows of the model's token table; None if the model's audit finds none.
         pad_id: The padding token's id.
+        signed: Whether its release is signed by the key that the device trusts, so that it may
+            have a regular expression of no known family. A child process tries it under its limit
+            of time.
 
     Raises:
-        BundleFormatError: It is no tokenizer, a part is not permitted or out of bounds, or an id
-            is not in the table.
+        BundleFormatError: It is no tokenizer, or a part is not permitted or out of bounds.
     """
     try:
         if len(data) > TOKENIZER.bytes:
@@ -110,16 +111,34 @@ def audit_tokenizer(data: bytes, rows: int | None, pad_id: int) -> None:
         tokenizer = json.loads(data.decode(), object_pairs_hook=distinct_keys)
         if not isinstance(tokenizer, dict):
             raise UnsoundError("it is not a JSON object")
-        highest = max(_Audit().highest_id(tokenizer), pad_id)
-        if rows is not None and highest >= rows:
-            token = "the padding token" if highest == pad_id else "a token"
-            raise UnsoundError(f"{token} has the id {highest}; the model's table has {rows} rows")
+        highest = max(_Audit(signed=signed).highest_id(tokenizer), pad_id)
         if highest >= _MOST_IDS:
-            raise UnsoundError(f"a token has the id {highest}")
+            token = "the padding token" if highest == pad_id else "a token"
+            raise UnsoundError(f"{token} has the id {highest}, which no table has")
     except RecursionError as error:
         raise BundleFormatError("the tokenizer cannot be loaded: nested too deeply") from error
     except ValueError as error:
         raise BundleFormatError(f"the tokenizer cannot be loaded: {safe_line(error)}") from error
+
+
+def unknown_patterns(data: bytes) -> list[str]:
+    """The regular expressions of no known family in an audited tokenizer.
+
+    Args:
+        data: Its JSON.
+    """
+    tokenizer = json.loads(data)
+    pending, found = [tokenizer.get(kind) for kind in _PARTS], []
+    while pending:  # not recursive: other values may be nested deeply
+        value = pending.pop()
+        if isinstance(value, dict):
+            expression = value.get("Regex")
+            if isinstance(expression, str) and expression not in PATTERNS:
+                found.append(expression)
+            pending += value.values()
+        elif isinstance(value, list):
+            pending += value
+    return found
 
 
 def distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -135,9 +154,14 @@ def distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 class _Audit:
-    """The audit of one tokenizer: counts its parts, and how much they lengthen a text."""
+    """The audit of one tokenizer: counts its parts, and how much they lengthen a text.
 
-    def __init__(self) -> None:
+    Args:
+        signed: Whether any regular expression is permitted.
+    """
+
+    def __init__(self, *, signed: bool) -> None:
+        self._signed = signed
         self._parts = 0
         self._growth = 1
 
@@ -165,7 +189,7 @@ class _Audit:
             for inner in _list(entry.get(key), f"a sequence of no {kind}", TOKENIZER.parts):
                 self._check_part(inner, kind, depth + 1)
         elif name == "Replace":
-            shortest = _matcher(entry.get("pattern"))
+            shortest = self._shortest_match(entry.get("pattern"))
             content = _text(entry.get("content"), "a replacement", 0, TOKENIZER.text)
             self._growth *= max(1, -(-len(content) // shortest))
             if self._growth > TOKENIZER.growth:
@@ -177,9 +201,23 @@ class _Audit:
         elif name == "Precompiled":
             check_charsmap(entry.get("precompiled_charsmap"))
         elif name == "Split":
-            _matcher(entry.get("pattern"))
+            self._shortest_match(entry.get("pattern"))
         elif name == "TemplateProcessing":
             _check_template(entry)
+
+    def _shortest_match(self, pattern: object) -> int:
+        """Check a pattern; returns the fewest characters of a match."""
+        entry = _object(pattern, "pattern")
+        if "Regex" not in entry:
+            return len(_text(entry.get("String"), "a pattern", 1, TOKENIZER.pattern))
+        expression = _text(entry["Regex"], "a regular expression", 1, TOKENIZER.pattern)
+        if expression not in PATTERNS and not self._signed:
+            raise UnsoundError(
+                f"the regular expression {safe_line(expression, 60)!r} is of no known tokenizer "
+                "family; only a release that is signed by the key that the device trusts (trust=) "
+                "may have it"
+            )
+        return 1
 
 
 def _model(model: Mapping[str, Any]) -> int:
@@ -255,20 +293,6 @@ def _numbers(value: object) -> Iterator[int]:
     elif isinstance(value, dict | list):
         for item in value.values() if isinstance(value, dict) else value:
             yield from _numbers(item)
-
-
-def _matcher(pattern: object) -> int:
-    """Check a pattern; returns the fewest characters of a match."""
-    entry = _object(pattern, "pattern")
-    if "Regex" in entry:
-        expression = entry["Regex"]
-        if not isinstance(expression, str) or expression not in PATTERNS:
-            raise UnsoundError(
-                f"the regular expression {safe_line(expression, 60)!r} is of no known tokenizer "
-                "family; use one of fala.audit.tokenizer.PATTERNS, or a plain string"
-            )
-        return 1
-    return len(_text(entry.get("String"), "a pattern", 1, TOKENIZER.pattern))
 
 
 def check_charsmap(encoded: object) -> None:

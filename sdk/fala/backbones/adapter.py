@@ -84,13 +84,21 @@ def optional_shapes(entries: Sequence[Any]) -> dict[str, Shape]:
     """The inputs for an adapter, among the optional inputs of a graph.
 
     Args:
-        entries: onnxruntime's, with a name and a shape; the audit of a model checks both.
+        entries: onnxruntime's, with a name and a shape, whose fixed lengths are the default's.
+
+    Raises:
+        BundleFormatError: One has other free lengths than an adapter's or a prompt's.
     """
-    return {
-        entry.name: tuple(length if isinstance(length, int) else None for length in entry.shape)
-        for entry in entries
-        if form_of(entry.name) is not None  # else another constant
-    }
+    shapes: dict[str, Shape] = {}
+    for entry in entries:
+        if (form := form_of(entry.name)) is None:
+            continue  # another constant
+        shape = tuple(length if isinstance(length, int) else None for length in entry.shape)
+        free = {axis for axis, length in enumerate(shape) if length is None}
+        if len(shape) != form.axes or free != {form.free} - {None}:
+            raise BundleFormatError(f"the optional input {entry.name} has another shape")
+        shapes[entry.name] = shape
+    return shapes
 
 
 def check_inputs(adapter: AdapterWeights, shapes: Mapping[str, Shape]) -> None:

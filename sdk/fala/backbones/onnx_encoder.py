@@ -13,6 +13,7 @@ from weakref import WeakSet
 import numpy as np
 from numpy.typing import NDArray
 
+from fala.audit.graph import form_of
 from fala.backbones.adapter import (
     AdapterWeights,
     Shape,
@@ -56,7 +57,6 @@ class OnnxEncoder:
         tokenizer: The tokenizer's JSON (of the ``tokenizers`` library).
         max_length: Tokens of a text that are read; None reads all.
         pad_id: The padding token's id.
-        ort_format: The model is in ONNX Runtime's own format, which cannot name other files.
 
     Raises:
         BundleFormatError: The model or the tokenizer cannot be loaded, or is not of this form.
@@ -72,7 +72,6 @@ class OnnxEncoder:
         *,
         max_length: int | None = None,
         pad_id: int = 0,
-        ort_format: bool = False,
     ) -> None:
         # Imported here to keep `import fala` fast.
         # Without this variable some builds of onnxruntime log each use in the user's home.
@@ -87,10 +86,8 @@ class OnnxEncoder:
             # onnxruntime counts all of the machine's cores.
             options.intra_op_num_threads = cores
         self._threads: int = options.intra_op_num_threads or cores
-        # The manifest decides the format, not the bytes.
-        options.add_session_config_entry(
-            "session.load_model_format", "ORT" if ort_format else "ONNX"
-        )
+        # The audit reads no other format.
+        options.add_session_config_entry("session.load_model_format", "ONNX")
         # Threads that spin between runs take the cores from the app.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         with _library_errors("onnxruntime cannot load the model"):
@@ -217,6 +214,38 @@ class OnnxEncoder:
                 pass
         return result
 
+    @property
+    def vocabulary(self) -> list[int]:
+        """The tokens' ids, in rising order."""
+        return sorted(self._tokenizer.get_vocab(with_added_tokens=True).values())
+
+    def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
+        """The token ids of texts, as ``encode`` reads them.
+
+        Raises:
+            DataError: An item is not a text.
+            BundleFormatError: The tokenizer fails on one.
+        """
+        return self._tokenized(check_texts(texts))[0]
+
+    def try_ids(self, ids: Sequence[Sequence[int]], *, optional: bool = False) -> None:
+        """Run token ids, whether a text has them or not, to see that the model does not fail.
+
+        Args:
+            ids: The ids of n texts of the same length, for one run.
+            optional: Whether the optional inputs are as large as they may be, and zero.
+
+        Raises:
+            BundleFormatError: The model fails.
+        """
+        largest = {
+            name: np.zeros([_most(name) if length is None else length for length in shape], "f4")
+            for name, shape in self._optional.items()
+        }
+        feeds = self._feeds([list(row) for row in ids], [], largest if optional else {})
+        with _library_errors("the model fails"):
+            self._session.run(None, feeds)
+
     def _tokenized(self, texts: Sequence[str]) -> tuple[list[list[int]], list[list[int]]]:
         """Token ids of every text, and token types of every pair."""
         ids: list[list[int]] = []
@@ -292,6 +321,12 @@ def _parts(texts: Sequence[tuple[str, ...]]) -> Iterator[Sequence[tuple[str, ...
             start, characters = position, 0
         characters += size
     yield texts[start:]
+
+
+def _most(name: str) -> int:
+    """The largest free length of an optional input."""
+    form = form_of(name)
+    return 1 if form is None else form.most
 
 
 def _cores() -> int:

@@ -13,8 +13,6 @@ FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
 BACKBONE = "backbone/"
 ONNX_MODEL = "backbone/model.onnx"
-ORT_MODEL = "backbone/model.ort"
-ORT_OPERATORS = "backbone/operators.config"
 TOKENIZER = "backbone/tokenizer.json"
 #: Name and version of the app's own encoder; the inputs of its probes, and their embeddings.
 ENCODER = "backbone/encoder.json"
@@ -54,7 +52,6 @@ PUBLIC_LOGITS = "public_logits"
 MOST_QUANTILES = 64
 
 ONNX = "onnx"
-ORT = "ort"
 WORD_VECTORS = "word-vectors"
 
 #: The kind of a release for the app's own encoder, without a model.
@@ -86,7 +83,6 @@ ADAPTER_FILES = (
 #: Files that a bundle of each kind must have.
 BACKBONE_FILES = {
     ONNX: (ONNX_MODEL, TOKENIZER),
-    ORT: (ORT_MODEL, TOKENIZER),
     WORD_VECTORS: (VOCABULARY, VECTORS),
     EXTERNAL: (ENCODER, ENCODER_INPUTS, ENCODER_EMBEDDINGS),
     ADAPTER: ADAPTER_FILES,
@@ -99,9 +95,10 @@ MAX_BOTTLENECK = 256
 #: Bytes of the largest manifest that is read: real ones are a few kilobytes.
 MAX_MANIFEST_BYTES = 1 << 20
 
-#: The longest embedding and the longest text in tokens that a manifest may claim.
+#: The longest embedding and the longest text in tokens that a manifest may claim. Attention takes
+#: the square of the tokens: .8 GB at the most in BERT-base.
 MAX_DIMENSION = 1 << 16
-MAX_TOKENS = 1 << 20
+MAX_TOKENS = 1 << 12
 
 #: The most labels of a head, and the most words of a vocabulary (the largest GloVe: 2.2 million).
 MAX_LABELS = 1 << 10

@@ -37,13 +37,12 @@ class Manifest:
 
     Attributes:
         name: The vendor's name of the backbone, for people.
-        kind: ``"onnx"``, ``"ort"`` (ONNX Runtime's own format), ``"word-vectors"``, or
-            ``"external"`` (the app's own encoder); or ``"adapter"``, a task's on the backbone of
-            another bundle.
+        kind: ``"onnx"``, ``"word-vectors"``, or ``"external"`` (the app's own encoder); or
+            ``"adapter"``, a task's on the backbone of another bundle.
         dimension: Length of an embedding.
         precision: How weights are stored: ``"fp32"``, ``"fp16"``, ``"int8"`` or ``"int4"`` for a
             graph, ``"float16"`` or ``"int8"`` for word vectors.
-        max_length: Tokens of a text that are read (None: all).
+        max_length: Tokens of a text that are read; None for kinds without tokens.
         task: ``"classification"`` or ``"matching"``; None for a backbone without a head.
         labels: The classes' or tags' names in the order of the logits; two for a binary head and a
             matcher, whose one logit is the second's; a rating's name. Empty for a backbone without
@@ -210,6 +209,7 @@ def _problems(raw: Mapping[str, Any]) -> list[str]:
          printable_name(raw.get("precision"))),
         (f"max_length is neither null nor a whole number from 1 to {layout.MAX_TOKENS}",
          max_length is None or _whole(max_length, 1, layout.MAX_TOKENS)),
+        ("a transformer without max_length", raw.get("kind") != layout.ONNX or max_length),
         ("task is unknown", task in [None, CLASSIFICATION, MATCHING]),
         (f"labels are not a list of texts of up to {_LONGEST_LABEL} characters, without control "
          "characters",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -17,7 +17,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.audit.model import Model, audit_model, check_onnx
+from fala.audit.model import audit_model, check_onnx
 from fala.audit.tokenizer import audit_tokenizer
 from fala.backbones import AdapterWeights, Backbone, OnnxEncoder, WordVectors
 from fala.backbones.allocator import give_back
@@ -72,7 +72,7 @@ class Bundle:
         self.path = path
         self.manifest = manifest
         self._held: Mapping[str, bytes] = {} if held is None else held
-        self._audited: Model | None = None
+        self._audited = False
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], *, hold: bool = False) -> Bundle:
@@ -192,10 +192,10 @@ class Bundle:
                 )
             if self.external:
                 backbone: Backbone = self._external(Encoders() if encoders is None else encoders)
-            elif self._model_file is None:
+            elif self.manifest.kind == layout.WORD_VECTORS:
                 backbone = self._word_vectors()
             else:
-                backbone = self._encoder(self._model_file)
+                backbone = self._encoder()
             if backbone.dimension != self.manifest.dimension:
                 raise DimensionError(
                     f"the backbone's embeddings have {counted(backbone.dimension, 'dimension')}, "
@@ -234,16 +234,19 @@ class Bundle:
                     "adapter to this one"
                 )
 
-    def examine(self) -> None:
-        """Audit the backbone's files without loading them.
+    def audit(self, *, signed: bool) -> None:
+        """Audit the backbone's files without loading them; see ``audit``.
+
+        Args:
+            signed: Whether the release is signed by the key that the device trusts.
 
         Raises:
-            BundleFormatError: They are invalid, or would cost more than any encoder's.
+            BundleFormatError: They are invalid, or have what no encoder needs.
             BundleError: The bundle changed since it was opened, or is gone.
         """
-        if self._model_file is not None:
-            with named_errors(self.path):
-                self._audit(self._model_file)
+        with named_errors(self.path):
+            audit(self._read, self.manifest, signed=signed)
+        self._audited = True
 
     def head(self) -> Head | None:
         """Load the vendor's head, or None if the bundle is a backbone only.
@@ -428,28 +431,14 @@ class Bundle:
         encoder.check(*read_probes(self.manifest.dimension, self._read))
         return encoder
 
-    @property
-    def _model_file(self) -> str | None:
-        """The name of the transformer's file; None for other backbones."""
-        files = {layout.ONNX: layout.ONNX_MODEL, layout.ORT: layout.ORT_MODEL}
-        return files.get(self.manifest.kind)
-
-    def _audit(self, model_file: str) -> Model:
-        """Audit the model and the tokenizer, once for each object."""
-        if self._audited is None:
-            manifest = self.manifest
-            ort_format = manifest.kind == layout.ORT
-            model = audit_model(self._read(model_file), manifest.max_length, ort_format=ort_format)
-            audit_tokenizer(self._read(layout.TOKENIZER), model.rows, manifest.pad_id)
-            self._audited = model
-        return self._audited
-
-    def _encoder(self, model_file: str) -> OnnxEncoder:
+    def _encoder(self) -> OnnxEncoder:
+        if not self._audited:
+            # A vendor loads a release that is not signed yet; a device admits it before (slots).
+            audit(self._read, self.manifest, signed=True)
         return OnnxEncoder(
-            self._read(model_file),
+            self._read(layout.ONNX_MODEL),
             self._read(layout.TOKENIZER),
-            ort_format=self.manifest.kind == layout.ORT,
-            max_length=self._audit(model_file).tokens,
+            max_length=self.manifest.max_length,
             pad_id=self.manifest.pad_id,
         )
 
@@ -464,6 +453,23 @@ class Bundle:
         has_scales = layout.SCALES in self.manifest.files
         scales = self._array(layout.SCALES) if has_scales else None
         return WordVectors(vocabulary, self._array(layout.VECTORS), scales)
+
+
+def audit(read: Callable[[str], bytes], manifest: Manifest, *, signed: bool) -> None:
+    """Audit a transformer's files: no other library has read them. Other backbones are arrays.
+
+    Args:
+        read: Returns a file's verified bytes.
+        manifest: The bundle's manifest.
+        signed: Whether the release is signed by the key that the device trusts, and may have a
+            tokenizer's regular expression of no known family.
+
+    Raises:
+        BundleFormatError: They are invalid, or have what no encoder needs.
+    """
+    if manifest.kind == layout.ONNX:
+        audit_model(read(layout.ONNX_MODEL))
+        audit_tokenizer(read(layout.TOKENIZER), manifest.pad_id, signed=signed)
 
 
 def read_manifest(stream: BinaryIO, index: Mapping[str, Entry]) -> bytes:

@@ -129,6 +129,11 @@ def public_key_of(trust: Trust) -> Ed25519PublicKey:
     return key
 
 
+def key_bytes(trust: Trust) -> bytes:
+    """A key's 32 bytes; see ``public_key_of``."""
+    return public_key_of(trust).public_bytes_raw()
+
+
 def _key_bytes(trust: Trust) -> bytes:
     if isinstance(trust, str) and trust.lstrip().startswith(_PEM):
         return trust.lstrip().encode(errors="replace")

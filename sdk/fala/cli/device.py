@@ -15,8 +15,8 @@ from fala.cli.options import BUDGET, JSON, SECONDS
 from fala.cli.progress_bars import device_progress
 from fala.device import Device
 from fala.errors import DataError, printable
-from fala.personal.budget import Budget
 from fala.personal.compare import Accept
+from fala.personal.run import Budget
 from fala.report import Preview, Report
 from fala.slots.repair import RepairReport
 
@@ -33,7 +33,7 @@ def command() -> None:
 @_FOLDER
 @click.option("--repair", is_flag=True, help="Repair it; a damaged file is renamed.")
 @click.option(
-    "--bundle", type=click.Path(), help="With --repair: a release, if none is installed undamaged."
+    "--bundle", type=click.Path(), help="With --repair: a release, if none in the folder is whole."
 )
 @click.option(
     "--key-file", type=click.Path(path_type=Path), help="The 32-byte key of an encrypted device."
@@ -50,8 +50,8 @@ def doctor(
 ) -> None:
     """Check a device's FOLDER: its store, slots, bundles and examples.
 
-    With --repair a damaged slot is replaced by the other one, and all that can be read of a damaged
-    store is copied to a new one; the damaged file stays in the folder under another name. Without
+    With --repair all that can be read of a damaged store is written to a new one, and the personal
+    models are fitted again; the damaged file stays in the folder under another name. Without
     --repair nothing is repaired. Close the app first. The exit status is 1 while something is
     damaged.
     """
@@ -103,8 +103,8 @@ def update(
         previous = device.backbone
         try:
             report = device.update(
-                url, root=root, product=product, budget=Budget(budget, seconds), progress=progress,
-                accept=accept,
+                url, root=root, product=product, budget=Budget(budget, seconds), accept=accept,
+                progress=progress,
             )  # fmt: skip
         except KeyboardInterrupt:
             click.echo(
@@ -169,15 +169,12 @@ def _print(as_json: bool, values: Mapping[str, Any] | None, lines: Iterable[str]
 def _repair_lines(report: RepairReport) -> list[str]:
     lost = f", {report.lost} lost" if report.lost else ""
     lines = [f"examples: {report.examples}, {report.labelled} with a label{lost}"]
-    active = {report.answers, *report.adapters.values()}
-    for name, state in report.slots.items():
-        lines.append(f"slot {name}{' (active)' if name in active else ''}: {state}")
+    lines.append(f"active: {report.active or 'no release is whole'}")
+    lines += [] if report.previous is None else [f"previous: {report.previous}"]
     lines += [
-        f"adapter {name}: load it again; its examples are kept"
-        for name, slot in report.adapters.items()
-        if slot is None
+        f"adapter {name}: {release or 'load it again; its examples are kept'}"
+        for name, release in report.adapters.items()
     ]
-    lines += [f"bundle {name}: {state}" for name, state in report.bundles.items()]
     lines += [f"problem: {problem}" for problem in report.problems]
     done = "done" if report.whole and report.problems else "to do"
     lines += [f"{done}: {action}" for action in report.actions]

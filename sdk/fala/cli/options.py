@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from fala.personal.budget import BRIDGED_PASSES, PASSES
+from fala.personal.run import BRIDGED_PASSES, PASSES
 
 BUDGET = click.option(
     "--budget",

@@ -13,7 +13,7 @@ from fala.backbones import LazyBackbone
 from fala.errors import BundleFormatError, UsageError
 from fala.examples import MATCHING, Example, Match, unique_texts
 from fala.model.heads import PersonalModel, Vectors
-from fala.model.links import PerTag, Rating
+from fala.model.links import PerTag
 from fala.model.losses import Floats
 
 
@@ -71,21 +71,20 @@ class ActiveModel:
             UsageError: There is a rating, which has none.
         """
         link = self.model.head.link
-        if isinstance(link, Rating):
+        if link.kind == "rating":
             raise UsageError("a rating has no probabilities; predict returns its values")
         return link.values(self.logits(examples))
 
     def thresholds(self) -> dict[str, float]:
-        """The thresholds by tag; of two labels that of the second.
+        """The thresholds by label; see ``Link.thresholds``.
 
         Raises:
             UsageError: There is a rating, which has none.
         """
         head = self.model.head
-        if isinstance(head.link, Rating):
+        if head.link.kind == "rating":
             raise UsageError("a rating has no threshold; predict returns its value")
-        values = np.broadcast_to(np.array(self.threshold), head.bias.shape)
-        return dict(zip(head.labels[-len(values) :], values.tolist(), strict=True))
+        return head.link.thresholds(head.labels, self.threshold)
 
     def changed(self, model: PersonalModel, threshold: PerTag) -> ActiveModel:
         """Another personal model on the same backbone."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,9 @@ from numpy.typing import NDArray
 
 from fala.errors import BundleFormatError, DataError, DimensionError, UsageError, counted, type_of
 from fala.examples import MATCHING, Example, Match, listed, texts_of
+from fala.model.labels import Label, OneLabel, label_name, shown_label
 from fala.model.lexical import Lexical
-from fala.model.links import LABELS, Label, Labels, Link, LogitColumns, Rating, label_name
+from fala.model.links import LABELS, Link, LogitColumns
 from fala.model.losses import check_arrays, softmax
 from fala.text.lexicon import CachedRows
 from fala.text.sparse_rows import SparseRows
@@ -138,7 +138,7 @@ class Head:
         return PersonalModel(self, self.weight, self.bias)
 
     @property
-    def asks(self) -> str:
+    def described(self) -> str:
         """Its task and its labels, in words."""
         return f"{self.task} with {self.link.described(self.labels)}"
 
@@ -177,9 +177,7 @@ class Head:
         lexical: Lexical | None,
         public: LogitColumns,
     ) -> Head:
-        link = self.link
-        if not isinstance(link, Rating):
-            link = replace(link, public_logits=public)
+        link = self.link.with_public_logits(public)
         return Head(self.task, labels, weight, bias, self.query, lexical, self.dimension, link)
 
     def __eq__(self, other: object) -> bool:
@@ -206,34 +204,57 @@ class Head:
         Raises:
             DataError: They do not, or are ratings.
         """
-        if not isinstance(self.link, Labels):
+        if self.link.kind != "labels":
             of = self.link.described(self.labels)
             raise DataError(f"{what} is for labels that exclude one another, not for {of}")
 
-    def positive(self, label: str | int | None) -> str | None:
-        """The name of the label, of two, whose F1 a threshold is for; None stays None.
+    def label_of(self, value: OneLabel, what: str) -> str:
+        """The name of one of the labels; see ``label_name``.
+
+        Args:
+            value: An argument of the caller's.
+            what: Names it, for the error.
 
         Raises:
             DataError: It is not one of them.
         """
-        if label is None:
-            return None
-        self.check_exclusive("positive")
-        if (name := label_name(label)) not in self.labels:
-            raise DataError(f"positive is one of {', '.join(self.labels)}, not {name!r:.60}")
+        if (name := label_name(value, self.labels)) not in self.labels:
+            raise DataError(f"{what} is one of {', '.join(self.labels)}, not {shown_label(value)}")
         return name
+
+    def positive(self, label: OneLabel | None) -> str | None:
+        """The name of the label that a ranking, and of two labels the threshold, is about.
+
+        Args:
+            label: The app's choice; None takes the second of two labels, and none of others.
+
+        Raises:
+            DataError: It is not one of the labels, or they do not exclude one another.
+        """
+        if label is None:
+            of_two = self.link.kind == "labels" and len(self.labels) == 2
+            return self.labels[1] if of_two else None
+        self.check_exclusive("positive")
+        return self.label_of(label, "positive")
+
+    def kept_positive(self, chosen: str | None) -> str | None:
+        """See ``positive``, for a choice that was made for another head of the same task."""
+        return chosen if chosen in self.labels else self.positive(None)
 
     def position(self, positive: str | None) -> int:
         """Position of the label whose F1 thresholds are for; the last one if the head lacks it."""
         return self.labels.index(positive) if positive in self.labels else len(self.labels) - 1
 
-    def label_shares(self, labels: Sequence[Label]) -> NDArray[np.float64]:
-        """Labels as class shares, tags, or a rating's numbers, (n, C); NaN where a label is None.
+    def label_shares(self, labels: Iterable[Label]) -> NDArray[np.float64]:
+        """Labels as class shares, tags, or a rating's numbers, (n, C); NaN where there is none.
+
+        Args:
+            labels: n labels, in any sequence; None and NaN are no label.
 
         Raises:
             DataError: If a label is not one of the head's; names its position.
         """
-        return self.link.numbers(labels, self.labels)
+        return self.link.numbers(listed(labels, "labels"), self.labels)
 
 
 class PersonalModel:

@@ -7,15 +7,23 @@ label and its curvature, and the labels and predictions of an app.
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, SupportsFloat, TypeAlias
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.errors import BundleFormatError, DataError, shown, type_of
+from fala.errors import BundleFormatError, DataError
+from fala.model.labels import (
+    Label,
+    is_missing,
+    label_name,
+    number_of,
+    shown_label,
+    stored_tags,
+    tags_of,
+)
 from fala.model.losses import (
     Floats,
     binary_cross_entropy,
@@ -25,42 +33,51 @@ from fala.model.losses import (
     probabilities,
 )
 
-#: A label of an app: a name, a number, or a set of tags; None is no label.
-Label = str | int | float | Collection[str | int] | None
+#: The kinds of labels.
+LinkKind: TypeAlias = Literal["labels", "tags", "rating"]
 #: Columns of logits, one for each logit of a head.
 LogitColumns: TypeAlias = "tuple[tuple[float, ...], ...]"
 #: A number for a head, or, of tags, one each.
 PerTag: TypeAlias = float | tuple[float, ...]
 
-# Characters of a wrong label that an error may show: a longer one may be a text of the user.
-_LONGEST_SHOWN = 12
 #: The largest end of a rating's range: beyond it, float32 loses precision.
 LARGEST_RATING = 1e6
 #: The least and the largest noise of a rating, as shares of its range.
 LEAST_NOISE, LARGEST_NOISE = 1e-2, 10.0
 
 
-@dataclass(frozen=True)
-class Labels:
-    """Labels that exclude one another: the logistic function for two, else the softmax.
+class Link(Protocol):
+    """The meaning of a head's logits: ``Labels``, ``Tags`` or a ``Rating``.
 
     Its methods take logits z (n, C), and labels as numbers y (n, C).
-
-    Attributes:
-        public_logits: Of two labels quantiles of the head's own logits of public rows, in one
-            column; empty if the vendor has not declared them.
-        spread: Standard deviation of people's logits from the vendor's, before any evidence.
-        width: The range of the means.
-        in_json: Whether a store has the labels as JSON, not as names.
-        measure: The kind of loss, in words.
     """
 
-    public_logits: LogitColumns = field(default=(), compare=False)
+    @property
+    def kind(self) -> LinkKind:
+        """The kind of labels: ``"labels"`` exclude one another, ``"tags"`` do not."""
 
-    spread: ClassVar[float] = 1.0
-    width: ClassVar[float] = 1.0
-    in_json: ClassVar[bool] = False
-    measure: ClassVar[str] = "cross-entropy"
+    @property
+    def public_logits(self) -> LogitColumns:
+        """Quantiles of the head's own logits of public rows, of two labels or by tag.
+
+        Empty if the vendor has not declared them.
+        """
+
+    @property
+    def low(self) -> float:
+        """The least mean of a label."""
+
+    @property
+    def high(self) -> float:
+        """The largest."""
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of people's logits from the vendor's, before any evidence."""
+
+    @property
+    def measure(self) -> str:
+        """The kind of loss, in words."""
 
     def count(self, labels: Sequence[str]) -> int:
         """C, for a head with these labels.
@@ -68,102 +85,12 @@ class Labels:
         Raises:
             BundleFormatError: No head has such labels.
         """
-        if len(labels) < 2 or len(set(labels)) != len(labels):
-            raise BundleFormatError(f"a head has two or more distinct labels, not {tuple(labels)}")
-        return 1 if len(labels) == 2 else len(labels)
-
-    def centred(self, z: Floats) -> Floats:
-        """Logits (n, C) without the part that no mean depends on."""
-        return z - z.mean(axis=1, keepdims=True) if z.shape[1] > 1 else z
 
     def described(self, labels: Sequence[str]) -> str:
         """The labels in words."""
-        return f"labels {', '.join(labels)}"
 
-    def mean(self, z: NDArray[np.floating]) -> Floats:
-        """The mean of a label by logits, (n, C)."""
-        return probabilities(z)
-
-    def losses(self, y: Floats, z: Floats) -> Floats:
-        """Minus the log-likelihood of labels by logits, in nats, (n,)."""
-        return cross_entropy(y, z)
-
-    def residual(self, mean: Floats, y: Floats) -> Floats:
-        """The losses' derivative by the logits, (n, C)."""
-        return mean - y
-
-    def curved(self, mean: Floats, change: Floats) -> Floats:
-        """Their second derivative, times a change of the logits (n, C)."""
-        centre = mean * change
-        if mean.shape[1] > 1:
-            centre = np.einsum("nc,nc->n", mean, change)[:, None]
-        return np.asarray(mean * (change - centre))
-
-    def curvature(self, mean: Floats) -> Floats:
-        """One curvature an example for all of its logits, (n,); see ``Evidence.curvature``."""
-        return np.asarray((mean * (1 - mean)).sum(axis=1) / max(1, mean.shape[1] - 1))
-
-    def varied(self, y: Floats, least: int) -> bool:
-        """Whether labels differ enough to judge by: two have ``least`` examples or more."""
-        ones = y.sum(axis=0)
-        counts = np.append(ones, len(y) - ones) if y.shape[1] == 1 else ones
-        return int((counts >= least).sum()) >= 2
-
-    def certainty(self, z: Floats) -> Floats:
-        """The difference of an example's two largest logits, (n,)."""
-        # One logit is compared with a second one of 0.
-        ordered = np.sort(z if z.shape[1] > 1 else np.hstack([z, np.zeros_like(z)]), axis=1)
-        return np.asarray(ordered[:, -1] - ordered[:, -2])
-
-    def classes(self, z: NDArray[np.floating]) -> NDArray[np.int64]:
-        """Class numbers, equal where logits (n, C) mean the same, (n,)."""
-        return (z[:, 0] > 0).astype(np.int64) if z.shape[1] == 1 else z.argmax(axis=1)
-
-    def scores(self, y: Floats, z: Floats) -> Mapping[str, float]:
-        """Further scores of logits against labels, by name."""
-        return {}
-
-    def values(self, z: NDArray[np.floating]) -> Floats:
-        """Probabilities of labels or tags, or values of a rating, (n, number of labels)."""
-        return label_probabilities(z)
-
-    def order(self, z: NDArray[np.floating]) -> Floats:
-        """The keys that candidates are ranked by, (n, number of labels)."""
-        return label_probabilities(z)
-
-    def predict(
-        self, z: NDArray[np.floating], labels: Sequence[str], threshold: PerTag
-    ) -> NDArray[Any]:
-        """The label of every example, or its set of tags or value, (n,)."""
-        with np.errstate(over="ignore"):  # a threshold beyond float32 decides as infinity does
-            decided = z[:, 0] > threshold if z.shape[1] == 1 else z.argmax(axis=1)
-        return np.array(labels)[decided.astype(np.int64)]
-
-    def numbers(self, given: Sequence[Label], labels: Sequence[str]) -> Floats:
-        """Labels as numbers (n, C), NaN where a label is None.
-
-        Raises:
-            DataError: One is not the head's; names its position.
-        """
-        index = {label: position for position, label in enumerate(labels)}
-        shares = np.zeros((len(given), len(labels)))
-        for position, label in enumerate(given):
-            if label is None:
-                shares[position] = np.nan
-            elif (name := label_name(label)) not in index:
-                raise _wrong_label(label, position, f"one of {', '.join(labels)}")
-            else:
-                shares[position, index[name]] = 1.0
-        return shares[:, 1:] if len(labels) == 2 else shares
-
-    def spelled(self, label: Label) -> str | None:
-        """A label as it is stored."""
-        return None if label is None else label_name(label)
-
-    def usable(self, stored: Sequence[str | None], labels: Sequence[str]) -> Sequence[Label]:
-        """Stored labels, with None for those that a head lacks."""
-        names = set(labels)
-        return [label if label in names else None for label in stored]
+    def with_public_logits(self, public_logits: LogitColumns) -> Link:
+        """The same link with other logits of public rows; a rating has none."""
 
     def continues(self, other: Link, labels: Sequence[str], before: Sequence[str]) -> bool:
         """Whether all labels of an earlier link are labels of this one.
@@ -173,7 +100,193 @@ class Labels:
             labels: This head's labels.
             before: The labels of the head before.
         """
+
+    # A fit's losses
+
+    def centred(self, z: Floats) -> Floats:
+        """Logits (n, C) without the part that no mean depends on."""
+
+    def mean(self, z: NDArray[np.floating]) -> Floats:
+        """The mean of a label by logits, (n, C)."""
+
+    def losses(self, y: Floats, z: Floats) -> Floats:
+        """Minus the log-likelihood of labels by logits, in nats, (n,)."""
+
+    def residual(self, mean: Floats, y: Floats) -> Floats:
+        """The losses' derivative by the logits, (n, C)."""
+
+    def curved(self, mean: Floats, change: Floats) -> Floats:
+        """Their second derivative, times a change of the logits (n, C)."""
+
+    def curvature(self, mean: Floats) -> Floats:
+        """One curvature an example for all of its logits, (n,); see ``Evidence.curvature``."""
+
+    def varied(self, y: Floats, least: int) -> bool:
+        """Whether labels differ enough to judge by: two have ``least`` examples or more."""
+
+    def certainty(self, z: Floats) -> Floats:
+        """How far an example's logits are from another decision, (n,)."""
+
+    def classes(self, z: NDArray[np.floating]) -> NDArray[np.int64]:
+        """Class numbers, equal where logits (n, C) mean the same, (n,)."""
+
+    def scores(self, y: Floats, z: Floats) -> Mapping[str, float]:
+        """Further scores of logits against labels, by name."""
+
+    # Predictions
+
+    def values(self, z: NDArray[np.floating]) -> Floats:
+        """Probabilities of labels or tags, or values of a rating, (n, number of labels)."""
+
+    def order(self, z: NDArray[np.floating]) -> Floats:
+        """The keys that candidates are ranked by, (n, number of labels)."""
+
+    def predict(
+        self, z: NDArray[np.floating], labels: Sequence[str], threshold: PerTag
+    ) -> NDArray[Any]:
+        """The label of every example, or its set of tags or value, (n,)."""
+
+    def thresholds(self, labels: Sequence[str], threshold: PerTag) -> dict[str, float]:
+        """The thresholds by label: of the second of two labels, or of every tag; else none."""
+
+    # An app's labels
+
+    def numbers(self, given: Sequence[Label], labels: Sequence[str]) -> Floats:
+        """Labels as numbers (n, C), NaN where there is none.
+
+        Raises:
+            DataError: One is not the head's; names its position.
+        """
+
+    def as_stored(self, label: Label, labels: Sequence[str]) -> str | None:
+        """The text of one of the labels in a store; None for no label."""
+
+    def usable(self, stored: Sequence[str | None], labels: Sequence[str]) -> Sequence[Label]:
+        """Stored labels, with None for those that a head lacks."""
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Labels that exclude one another: the logistic function for two, else the softmax.
+
+    Attributes:
+        public_logits: See ``Link``.
+    """
+
+    public_logits: LogitColumns = field(default=(), compare=False)
+
+    kind: ClassVar[LinkKind] = "labels"
+    low: ClassVar[float] = 0.0
+    high: ClassVar[float] = 1.0
+    spread: ClassVar[float] = 1.0
+    measure: ClassVar[str] = "cross-entropy"
+
+    def count(self, labels: Sequence[str]) -> int:
+        """See ``Link``."""
+        if len(labels) < 2 or len(set(labels)) != len(labels):
+            raise BundleFormatError(f"a head has two or more distinct labels, not {tuple(labels)}")
+        return 1 if len(labels) == 2 else len(labels)
+
+    def centred(self, z: Floats) -> Floats:
+        """See ``Link``."""
+        return z - z.mean(axis=1, keepdims=True) if z.shape[1] > 1 else z
+
+    def described(self, labels: Sequence[str]) -> str:
+        """See ``Link``."""
+        return f"labels {', '.join(labels)}"
+
+    def with_public_logits(self, public_logits: LogitColumns) -> Link:
+        """See ``Link``."""
+        return replace(self, public_logits=public_logits)
+
+    def continues(self, other: Link, labels: Sequence[str], before: Sequence[str]) -> bool:
+        """See ``Link``."""
         return isinstance(other, Labels) and set(before) <= set(labels)
+
+    def mean(self, z: NDArray[np.floating]) -> Floats:
+        """See ``Link``."""
+        return probabilities(z)
+
+    def losses(self, y: Floats, z: Floats) -> Floats:
+        """See ``Link``."""
+        return cross_entropy(y, z)
+
+    def residual(self, mean: Floats, y: Floats) -> Floats:
+        """See ``Link``."""
+        return mean - y
+
+    def curved(self, mean: Floats, change: Floats) -> Floats:
+        """See ``Link``."""
+        centre = mean * change
+        if mean.shape[1] > 1:
+            centre = np.einsum("nc,nc->n", mean, change)[:, None]
+        return np.asarray(mean * (change - centre))
+
+    def curvature(self, mean: Floats) -> Floats:
+        """See ``Link``."""
+        return np.asarray((mean * (1 - mean)).sum(axis=1) / max(1, mean.shape[1] - 1))
+
+    def varied(self, y: Floats, least: int) -> bool:
+        """See ``Link``."""
+        ones = y.sum(axis=0)
+        counts = np.append(ones, len(y) - ones) if y.shape[1] == 1 else ones
+        return int((counts >= least).sum()) >= 2
+
+    def certainty(self, z: Floats) -> Floats:
+        """See ``Link``: the difference of its two largest logits."""
+        # One logit is compared with a second one of 0.
+        ordered = np.sort(z if z.shape[1] > 1 else np.hstack([z, np.zeros_like(z)]), axis=1)
+        return np.asarray(ordered[:, -1] - ordered[:, -2])
+
+    def classes(self, z: NDArray[np.floating]) -> NDArray[np.int64]:
+        """See ``Link``."""
+        return (z[:, 0] > 0).astype(np.int64) if z.shape[1] == 1 else z.argmax(axis=1)
+
+    def scores(self, y: Floats, z: Floats) -> Mapping[str, float]:
+        """See ``Link``."""
+        return {}
+
+    def values(self, z: NDArray[np.floating]) -> Floats:
+        """See ``Link``."""
+        return label_probabilities(z)
+
+    def order(self, z: NDArray[np.floating]) -> Floats:
+        """See ``Link``."""
+        return label_probabilities(z)
+
+    def predict(
+        self, z: NDArray[np.floating], labels: Sequence[str], threshold: PerTag
+    ) -> NDArray[Any]:
+        """See ``Link``."""
+        with np.errstate(over="ignore"):  # a threshold beyond float32 decides as infinity does
+            decided = z[:, 0] > threshold if z.shape[1] == 1 else z.argmax(axis=1)
+        return np.array(labels)[decided.astype(np.int64)]
+
+    def thresholds(self, labels: Sequence[str], threshold: PerTag) -> dict[str, float]:
+        """See ``Link``: three labels and more have none."""
+        return {labels[1]: float(np.squeeze(threshold))} if len(labels) == 2 else {}
+
+    def numbers(self, given: Sequence[Label], labels: Sequence[str]) -> Floats:
+        """See ``Link``."""
+        index = {label: position for position, label in enumerate(labels)}
+        shares = np.zeros((len(given), len(labels)))
+        for position, label in enumerate(given):
+            if is_missing(label):
+                shares[position] = np.nan
+            elif (name := label_name(label, labels)) not in index:
+                raise _wrong_label(label, position, f"one of {', '.join(labels)}")
+            else:
+                shares[position, index[name]] = 1.0
+        return shares[:, 1:] if len(labels) == 2 else shares
+
+    def as_stored(self, label: Label, labels: Sequence[str]) -> str | None:
+        """See ``Link``."""
+        return None if is_missing(label) else label_name(label, labels)
+
+    def usable(self, stored: Sequence[str | None], labels: Sequence[str]) -> Sequence[Label]:
+        """See ``Link``."""
+        names = set(labels)
+        return [label if label in names else None for label in stored]
 
 
 LABELS = Labels()
@@ -186,115 +299,123 @@ class Tags:
     A label is the set of an example's tags. The losses are sums over the tags.
 
     Attributes:
-        public_logits: See ``Labels``; one column per tag.
-        spread: See ``Labels``.
-        width: See ``Labels``.
-        in_json: See ``Labels``.
-        measure: See ``Labels``.
+        public_logits: See ``Link``.
     """
 
     public_logits: LogitColumns = field(default=(), compare=False)
 
+    kind: ClassVar[LinkKind] = "tags"
+    low: ClassVar[float] = 0.0
+    high: ClassVar[float] = 1.0
     spread: ClassVar[float] = 1.0
-    width: ClassVar[float] = 1.0
-    in_json: ClassVar[bool] = True
     measure: ClassVar[str] = "cross-entropy, summed over the tags,"
 
     def count(self, labels: Sequence[str]) -> int:
-        """See ``Labels``."""
+        """See ``Link``."""
         if not labels or len(set(labels)) != len(labels):
             raise BundleFormatError(f"a head has one or more distinct tags, not {tuple(labels)}")
         return len(labels)
 
     def centred(self, z: Floats) -> Floats:
-        """See ``Labels``."""
+        """See ``Link``."""
         return z
 
     def described(self, labels: Sequence[str]) -> str:
-        """See ``Labels``."""
+        """See ``Link``."""
         return f"tags {', '.join(labels)}"
 
+    def with_public_logits(self, public_logits: LogitColumns) -> Link:
+        """See ``Link``."""
+        return replace(self, public_logits=public_logits)
+
+    def continues(self, other: Link, labels: Sequence[str], before: Sequence[str]) -> bool:
+        """See ``Link``: a set of tags has no label for a further tag."""
+        return isinstance(other, Tags) and set(before) == set(labels)
+
     def mean(self, z: NDArray[np.floating]) -> Floats:
-        """See ``Labels``."""
+        """See ``Link``."""
         return logistic(z)
 
     def losses(self, y: Floats, z: Floats) -> Floats:
-        """See ``Labels``."""
+        """See ``Link``."""
         return np.asarray(binary_cross_entropy(y, z).sum(axis=1))
 
     def residual(self, mean: Floats, y: Floats) -> Floats:
-        """See ``Labels``."""
+        """See ``Link``."""
         return mean - y
 
     def curved(self, mean: Floats, change: Floats) -> Floats:
-        """See ``Labels``."""
+        """See ``Link``."""
         return mean * (1 - mean) * change
 
     def curvature(self, mean: Floats) -> Floats:
-        """See ``Labels``: the tags' mean, exact for one tag."""
+        """See ``Link``: the tags' mean, exact for one tag."""
         return np.asarray((mean * (1 - mean)).mean(axis=1))
 
     def varied(self, y: Floats, least: int) -> bool:
-        """See ``Labels``: whether the labels of one tag differ enough."""
+        """See ``Link``: whether the labels of one tag differ enough."""
         ones = y.sum(axis=0)
         return bool((np.minimum(ones, len(y) - ones) >= least).any())
 
     def certainty(self, z: Floats) -> Floats:
-        """See ``Labels``: that of the least certain tag."""
+        """See ``Link``: that of the least certain tag."""
         return np.asarray(np.abs(z).min(axis=1))
 
     def classes(self, z: NDArray[np.floating]) -> NDArray[np.int64]:
-        """See ``Labels``: a hash of the set of tags."""
+        """See ``Link``: a hash of the set of tags."""
         bits = np.random.default_rng(0).integers(2**62, size=z.shape[1])
         return np.asarray((z > 0) @ bits, dtype=np.int64)
 
     def scores(self, y: Floats, z: Floats) -> Mapping[str, float]:
-        """See ``Labels``."""
+        """See ``Link``."""
         return {}
 
     def values(self, z: NDArray[np.floating]) -> Floats:
-        """See ``Labels``: they do not sum to 1."""
+        """See ``Link``: they do not sum to 1."""
         return logistic(z.astype(np.float64))
 
     def order(self, z: NDArray[np.floating]) -> Floats:
-        """See ``Labels``."""
+        """See ``Link``."""
         return self.values(z)
 
     def predict(
         self, z: NDArray[np.floating], labels: Sequence[str], threshold: PerTag
     ) -> NDArray[Any]:
-        """See ``Labels``: frozensets."""
+        """See ``Link``: frozensets."""
         names = np.array(labels, dtype=object)
         sets = np.empty(len(z), dtype=object)
         sets[:] = [frozenset(names[row]) for row in z > np.asarray(threshold)]
         return sets
 
+    def thresholds(self, labels: Sequence[str], threshold: PerTag) -> dict[str, float]:
+        """See ``Link``."""
+        each = np.broadcast_to(threshold, len(labels))
+        return dict(zip(labels, each.tolist(), strict=True))
+
     def numbers(self, given: Sequence[Label], labels: Sequence[str]) -> Floats:
-        """See ``Labels``: 1 where an example has a tag, else 0."""
+        """See ``Link``: 1 where an example has a tag, else 0."""
         index = {label: position for position, label in enumerate(labels)}
         shares = np.zeros((len(given), len(labels)))
         for position, label in enumerate(given):
-            if label is None:
+            if is_missing(label):
                 shares[position] = np.nan
                 continue
-            for name in tags_of(label, f" of example {position}"):
+            for name in tags_of(label, labels, f" of example {position}"):
                 if name not in index:
                     raise _wrong_label(name, position, f"one of {', '.join(labels)}")
                 shares[position, index[name]] = 1.0
         return shares
 
-    def spelled(self, label: Label) -> str | None:
-        """See ``Labels``: a JSON list, in order."""
-        return None if label is None else json.dumps(sorted(tags_of(label)), ensure_ascii=False)
+    def as_stored(self, label: Label, labels: Sequence[str]) -> str | None:
+        """See ``Link``: a JSON list, in order."""
+        if is_missing(label):
+            return None
+        return json.dumps(sorted(tags_of(label, labels)), ensure_ascii=False)
 
     def usable(self, stored: Sequence[str | None], labels: Sequence[str]) -> Sequence[Label]:
-        """See ``Labels``."""
+        """See ``Link``."""
         sets = (None if label is None else stored_tags(label) for label in stored)
         return [tags if tags is not None and tags <= set(labels) else None for tags in sets]
-
-    def continues(self, other: Link, labels: Sequence[str], before: Sequence[str]) -> bool:
-        """See ``Labels``: a set of tags has no label for a further tag."""
-        return isinstance(other, Tags) and set(before) == set(labels)
 
 
 TAGS = Tags()
@@ -319,8 +440,8 @@ class Rating:
     low: float
     high: float
     noise: float
+    kind: ClassVar[LinkKind] = "rating"
     public_logits: ClassVar[LogitColumns] = ()
-    in_json: ClassVar[bool] = True
     measure: ClassVar[str] = "squared error in nats"
 
     def __post_init__(self) -> None:
@@ -332,69 +453,73 @@ class Rating:
                 f"a rating's range is from a lower to a higher number, within "
                 f"{LARGEST_RATING:g}, not from {self.low!r:.40} to {self.high!r:.40}"
             )
-        if not LEAST_NOISE <= self.noise / self.width <= LARGEST_NOISE:
+        if not LEAST_NOISE <= self.noise / (self.high - self.low) <= LARGEST_NOISE:
             raise BundleFormatError(
                 f"a rating's noise is from {LEAST_NOISE:g} to {LARGEST_NOISE:g} times its range"
             )
 
     @property
     def spread(self) -> float:
-        """See ``Labels``."""
+        """See ``Link``."""
         return self.noise / 2
 
-    @property
-    def width(self) -> float:
-        """See ``Labels``."""
-        return self.high - self.low
-
     def count(self, labels: Sequence[str]) -> int:
-        """See ``Labels``."""
+        """See ``Link``."""
         if len(labels) != 1:
             raise BundleFormatError(f"a rating has one name, not {tuple(labels)}")
         return 1
 
     def centred(self, z: Floats) -> Floats:
-        """See ``Labels``."""
+        """See ``Link``."""
         return z
 
     def described(self, labels: Sequence[str]) -> str:
-        """See ``Labels``."""
+        """See ``Link``."""
         return f"the rating {labels[0]!r} from {self.low:g} to {self.high:g}"
 
+    def with_public_logits(self, public_logits: LogitColumns) -> Link:
+        """See ``Link``."""
+        return self
+
+    def continues(self, other: Link, labels: Sequence[str], before: Sequence[str]) -> bool:
+        """See ``Link``."""
+        within = isinstance(other, Rating) and self.low <= other.low and other.high <= self.high
+        return within and set(before) == set(labels)
+
     def mean(self, z: NDArray[np.floating]) -> Floats:
-        """See ``Labels``."""
+        """See ``Link``."""
         return np.asarray(z, dtype=np.float64)
 
     def losses(self, y: Floats, z: Floats) -> Floats:
-        """See ``Labels``: half the squared error, by the noise's square."""
+        """See ``Link``: half the squared error, by the noise's square."""
         return np.asarray((((y - z) / self.noise) ** 2).sum(axis=1) / 2)
 
     def residual(self, mean: Floats, y: Floats) -> Floats:
-        """See ``Labels``."""
+        """See ``Link``."""
         return (mean - y) / self.noise**2
 
     def curved(self, mean: Floats, change: Floats) -> Floats:
-        """See ``Labels``."""
+        """See ``Link``."""
         return change / self.noise**2
 
     def curvature(self, mean: Floats) -> Floats:
-        """See ``Labels``."""
+        """See ``Link``."""
         return np.full(len(mean), 1 / self.noise**2)
 
     def varied(self, y: Floats, least: int) -> bool:
-        """See ``Labels``."""
+        """See ``Link``."""
         return len(y) > 0 and bool(np.ptp(y) > 0)
 
     def certainty(self, z: Floats) -> Floats:
-        """See ``Labels``: all are equally uncertain, and the newest come first."""
+        """See ``Link``: all are equally uncertain, and the newest come first."""
         return -np.arange(len(z), dtype=np.float64)
 
     def classes(self, z: NDArray[np.floating]) -> NDArray[np.int64]:
-        """See ``Labels``: steps of the noise within the range."""
+        """See ``Link``: steps of the noise within the range."""
         return np.rint((self.values(z)[:, 0] - self.low) / self.noise).astype(np.int64)
 
     def scores(self, y: Floats, z: Floats) -> Mapping[str, float]:
-        """See ``Labels``: the root of the mean squared error, and Spearman's rank correlation."""
+        """See ``Link``: the root of the mean squared error, and Spearman's rank correlation."""
         if not len(y):
             return {}
         values, truth = self.values(z)[:, 0], y[:, 0]
@@ -406,24 +531,28 @@ class Rating:
         return scores
 
     def values(self, z: NDArray[np.floating]) -> Floats:
-        """See ``Labels``."""
+        """See ``Link``."""
         return np.clip(z.astype(np.float64), self.low, self.high)
 
     def order(self, z: NDArray[np.floating]) -> Floats:
-        """See ``Labels``: values beyond the range differ, too."""
+        """See ``Link``: values beyond the range differ, too."""
         return z.astype(np.float64)
 
     def predict(
         self, z: NDArray[np.floating], labels: Sequence[str], threshold: PerTag
     ) -> NDArray[Any]:
-        """See ``Labels``."""
+        """See ``Link``."""
         return self.values(z)[:, 0]
 
+    def thresholds(self, labels: Sequence[str], threshold: PerTag) -> dict[str, float]:
+        """See ``Link``: it has none."""
+        return {}
+
     def numbers(self, given: Sequence[Label], labels: Sequence[str]) -> Floats:
-        """See ``Labels``."""
+        """See ``Link``."""
         values = np.full((len(given), 1), np.nan)
         for position, label in enumerate(given):
-            if label is None:
+            if is_missing(label):
                 continue
             value = number_of(label)
             if not self.low <= value <= self.high:
@@ -431,25 +560,16 @@ class Rating:
             values[position] = value
         return values
 
-    def spelled(self, label: Label) -> str | None:
-        """See ``Labels``: the shortest text of the number."""
-        return None if label is None else repr(number_of(label)).removesuffix(".0")
+    def as_stored(self, label: Label, labels: Sequence[str]) -> str | None:
+        """See ``Link``: the shortest text of the number."""
+        return None if is_missing(label) else repr(number_of(label)).removesuffix(".0")
 
     def usable(self, stored: Sequence[str | None], labels: Sequence[str]) -> Sequence[Label]:
-        """See ``Labels``."""
+        """See ``Link``."""
         return [
             label if label is not None and self.low <= number_of(label) <= self.high else None
             for label in stored
         ]
-
-    def continues(self, other: Link, labels: Sequence[str], before: Sequence[str]) -> bool:
-        """See ``Labels``."""
-        within = isinstance(other, Rating) and self.low <= other.low and other.high <= self.high
-        return within and set(before) == set(labels)
-
-
-#: The meaning of logits.
-Link: TypeAlias = Labels | Tags | Rating
 
 
 def rating_of(low: float, high: float) -> Rating:
@@ -464,58 +584,8 @@ def rating_of(low: float, high: float) -> Rating:
         raise BundleFormatError("a rating's range is two numbers") from error
 
 
-def label_name(label: object) -> str:
-    """A label's name: the name itself, or an integer's digits."""
-    try:
-        return str(label)
-    except ValueError:  # an integer of thousands of digits
-        return "a number of thousands of digits"
-    except Exception:  # an object without a string form is no label
-        return shown(label)
-
-
-def stored_tags(label: str) -> frozenset[str] | None:
-    """The set of tags of a stored label; None if it is not one."""
-    try:
-        tags = json.loads(label)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
-        return None
-    return frozenset(tags)
-
-
-def tags_of(label: object, where: str = "") -> frozenset[str]:
-    """The names of a set of tags.
-
-    Args:
-        label: The set, or another collection.
-        where: Names the example, for the error.
-
-    Raises:
-        DataError: It is no set; nor are a text's characters, or a mapping's keys.
-    """
-    if isinstance(label, Collection) and not isinstance(label, str | bytes | Mapping):
-        return frozenset(label_name(tag) for tag in label)
-    raise DataError(
-        f"a label is a set of tags, as {{'a', 'b'}}, or None; that{where} is {type_of(label)}"
-    )
-
-
-def number_of(label: object) -> float:
-    """The number of a rating; NaN if it is none."""
-    if isinstance(label, bool | np.bool_) or not isinstance(label, str | SupportsFloat):
-        return math.nan
-    try:
-        return float(label)
-    except Exception:  # an object may raise anything
-        return math.nan
-
-
 def _wrong_label(label: object, position: int, expected: str) -> DataError:
-    name = label_name(label)
-    value = repr(name) if len(name) <= _LONGEST_SHOWN else f"of {len(name)} characters"
-    return DataError(f"label {value} of example {position} is not {expected}")
+    return DataError(f"the label of example {position} is {shown_label(label)}, not {expected}")
 
 
 def ranks(values: Floats) -> Floats:

@@ -7,35 +7,32 @@ from pathlib import Path
 
 from fala.bundle.manifest import PRODUCT
 from fala.bundle.reading import Bundle
-from fala.bundle.signature import Trust
 from fala.errors import DataError, MissingAdapterError, UnknownAdapterError, safe_line
 from fala.model.active import ActiveModel
-from fala.model.heads import Head
+from fala.model.labels import OneLabel
 from fala.personal.prepare import Part, part_for
 from fala.report import AdapterInfo
-from fala.slots.bundles import open_adapter
+from fala.slots.admit import Signed, admit_adapter
 from fala.slots.folder import Folder
-from fala.slots.installing import load_adapter
-from fala.slots.open_slot import adapted_backbone
-from fala.slots.task import Task, further_tasks
+from fala.slots.release import Release
+from fala.slots.switching import load_adapter
+from fala.slots.using import opened
 from fala.slots.validation import FEW_EDGE_CASES, PROBES, check_own_texts
 
 #: The adapters' files; by task name, where that differs from the bundle's name.
 Adapters = Sequence[Path] | Mapping[str, Path]
 
 
-def adapter_parts(
-    folder: Folder, own_part: Part, paths: Adapters, trust: Trust | None
-) -> list[Part]:
+def adapter_parts(folder: Folder, own: Part, paths: Adapters, origin: Signed) -> list[Part]:
     """Open an adapter for every further task of a device.
 
     A task keeps its adapter if that is made for the release's backbone.
 
     Args:
         folder: The device's folder.
-        own_part: The part of the device's own task, with the release to install.
+        own: The part of the device's own task, with the release to install.
         paths: The adapters' files.
-        trust: See ``Device.replace``.
+        origin: How their origin is known.
 
     Returns:
         The tasks' parts, in the order of their names.
@@ -47,64 +44,61 @@ def adapter_parts(
         BundleMismatchError: An adapter was made for another backbone, or lacks a label.
         BundleError: An adapter cannot be trusted.
     """
-    release, tasks = own_part.bundle, further_tasks(folder)
-    adapters = _by_name(paths, trust)
-    for name, (bundle, _) in adapters.items():
-        if name not in {task.adapter for task in tasks}:
+    release, names = own.release, folder.store.slots.adapters()
+    adapters = _by_name(paths, origin, release)
+    for name, adapter in adapters.items():
+        if name not in names:
             raise UnknownAdapterError(
-                f"{bundle.path}: this device has no adapter {name} to replace; load it after the "
-                "replacement with Device.load_adapter"
+                f"{adapter.bundle.path}: this device has no adapter {name} to replace; load it "
+                "after the replacement with Device.load_adapter"
             )
-    parts: list[Part] = []
-    missing: list[str] = []
-    for task in tasks:
-        active = task.active
-        if task.adapter not in adapters:
-            if active.bundle.base != release.backbone_digest:
-                missing.append(task.adapter)
-                continue
-            adapters[task.adapter] = open_adapter(active.bundle.path, hold=True)
-        bundle, head = adapters[task.adapter]
-        backbone = adapted_backbone(bundle, release, own_part.backbone)
-        parts.append(part_for(task, active, bundle, head, backbone))
-    if missing:
+    before = {name: opened(folder, name) for name in names}
+    for name in names:
+        bundle = before[name].release.bundle
+        if name not in adapters and bundle.base == release.bundle.backbone_digest:
+            held = Bundle.open(bundle.path, hold=True)
+            adapters[name] = Release.of_adapter(held, release)
+    if missing := [name for name in names if name not in adapters]:
         raise MissingAdapterError(
-            f"{release.path}: no adapter for {', '.join(missing)}; pass the vendor's for "
+            f"{release.bundle.path}: no adapter for {', '.join(missing)}; pass the vendor's for "
             "this release (adapters=[...]), or delete it first with Device.delete_adapter"
         )
-    return parts
+    return [part_for(folder, before[name], adapters[name]) for name in names]
 
 
 def load(
     folder: Folder,
     path: Path,
     name: str | None,
-    positive: str | int | None,
-    trust: Trust | None,
-) -> Task:
+    positive: OneLabel | None,
+    origin: Signed,
+) -> str:
     """Load an adapter beside the active release; see ``Device.load_adapter``.
 
     Args:
         folder: The device's folder.
         path: The adapter's file.
         name: The task's name; None takes the bundle's own.
-        positive: The label, of two, whose F1 thresholds are for.
-        trust: See ``Device.replace``.
+        positive: See ``Device.load_adapter``.
+        origin: How its origin is known.
+
+    Returns:
+        The task's name.
     """
-    bundle, head = open_adapter(path, hold=True, trust=trust)
-    name = bundle.manifest.name if name is None else name
+    base = opened(folder)
+    adapter = admit_adapter(path, origin, base.release)
+    name = adapter.name if name is None else name
     if not PRODUCT.fullmatch(name):
         raise DataError(
-            f"{bundle.path}: its name {safe_line(name, 80)} is not made of a-z, 0-9, - and _; "
-            "pass another with name="
+            f"{adapter.bundle.path}: its name {safe_line(name, 80)} is not made of a-z, 0-9, - and "
+            "_; pass another with name="
         )
-    label = head.positive(positive)
-    active = Task(folder).active
-    backbone = adapted_backbone(bundle, active.bundle, active.active_model.backbone)
+    label = None if positive is None else adapter.head.positive(positive)
     texts = folder.store.texts.newest(PROBES)
-    model = ActiveModel(head.vendor_model(), backbone)
-    check_own_texts(model, bundle, [*FEW_EDGE_CASES, *texts])
-    return load_adapter(folder, bundle, head, name, label)
+    model = ActiveModel(adapter.head.vendor_model(), adapter.backbone)
+    check_own_texts(model, adapter.bundle, [*FEW_EDGE_CASES, *texts])
+    load_adapter(folder, base, adapter, name, label)
+    return name
 
 
 class LoadedAdapters(Mapping[str, AdapterInfo]):
@@ -120,12 +114,13 @@ class LoadedAdapters(Mapping[str, AdapterInfo]):
     def __getitem__(self, name: str) -> AdapterInfo:
         if name not in self._names():
             raise KeyError(name)
-        task = Task(self._folder, name)
-        active, (count, labelled) = task.active, task.store.examples.counts()
-        head = active.model.head
+        snapshot = opened(self._folder, name)
+        count, labelled = self._folder.store_of(name).examples.counts()
+        head, active = snapshot.head, snapshot.active.active_model
         return AdapterInfo(
-            name, head.task, head.labels, head.labels[task.positive()],
-            active.active_model.threshold, count, labelled, active.model.is_vendor,
+            name, head.task, head.labels, snapshot.positive,
+            head.link.thresholds(head.labels, active.threshold), count, labelled,
+            snapshot.model.is_vendor,
         )  # fmt: skip
 
     def __iter__(self) -> Iterator[str]:
@@ -138,13 +133,13 @@ class LoadedAdapters(Mapping[str, AdapterInfo]):
         return self._folder.store.slots.adapters()
 
 
-def _by_name(paths: Adapters, trust: Trust | None) -> dict[str, tuple[Bundle, Head]]:
+def _by_name(paths: Adapters, origin: Signed, release: Release) -> dict[str, Release]:
     pairs = [*paths.items()] if isinstance(paths, Mapping) else [(None, path) for path in paths]
-    adapters: dict[str, tuple[Bundle, Head]] = {}
+    adapters: dict[str, Release] = {}
     for name, path in pairs:
-        bundle, head = open_adapter(path, hold=True, trust=trust)
-        name = bundle.manifest.name if name is None else name
+        adapter = admit_adapter(path, origin, release)
+        name = adapter.name if name is None else name
         if name in adapters:
             raise DataError(f"{path}: a second adapter for {name}")
-        adapters[name] = bundle, head
+        adapters[name] = adapter
     return adapters

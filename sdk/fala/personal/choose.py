@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from fala.examples import Match
 from fala.model.losses import Floats
 from fala.personal.gather import OldLogits, Rows
-from fala.selection.affordable import affordable
-from fala.selection.next_texts import by_chance, most_undecided
+from fala.selection.next_texts import affordable, by_chance, most_undecided
 from fala.selection.representatives import select
 from fala.solver.threads import one_blas_thread
 from fala.store.records import StoredExample
@@ -61,7 +60,7 @@ def choose(
             returns None, the newest come first.
     """
     pending = rows.pending
-    examples = [*rows.examples, *(row.known for row in pending)]
+    examples = [*rows.examples, *(row.stored for row in pending)]
     if any(isinstance(example, Match) for example in examples):
         ids = [*rows.ids, *(row.id for row in pending)]
         missing = [*rows.missing, *rows.pending_missing]
@@ -116,10 +115,10 @@ def _representatives(
 ) -> tuple[list[int], int, int]:
     """Positions of documents, the most important first; clusters and queries."""
     newest = list(range(len(pending)))[::-1]
-    embedded = [p for p in newest[::-1] if old and str(pending[p].known) in old.embeddings]
+    embedded = [p for p in newest[::-1] if old and str(pending[p].stored) in old.embeddings]
     if old is None or not embedded or count >= len(pending):
         return newest, 0, 0
-    inputs = np.stack([old.embeddings[str(pending[p].known)] for p in embedded])
+    inputs = np.stack([old.embeddings[str(pending[p].stored)] for p in embedded])
     classes = _classes([pending[p] for p in embedded], old)
     with one_blas_thread():
         selection = select(inputs, classes, count=count, seed=0)

@@ -9,13 +9,13 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from fala.errors import BundleError, DeviceChangedError, WorseModelError
+from fala.errors import WorseModelError
 from fala.model.losses import Floats
 from fala.personal.gather import Rows, Space, gather
 from fala.personal.refit import Refit, fit_rows
 from fala.report import MIN_REAL, Comparison, Correlation, Difference
-from fala.slots.open_slot import OpenSlot
-from fala.slots.task import Task
+from fala.slots.folder import Folder
+from fala.slots.snapshot import OpenSlot, Snapshot
 from fala.solver.judge import can_judge
 
 #: The model that a new one must not be proven worse than, to be installed.
@@ -43,16 +43,14 @@ class Sides:
     """A user's examples as rows of the old and of the new model.
 
     Args:
-        task: The task.
         old: The slot of the old model.
         new: The new model.
     """
 
-    def __init__(self, task: Task, old: OpenSlot, new: Refit) -> None:
+    def __init__(self, old: OpenSlot, new: Refit) -> None:
         self._old, self._new = old, new
-        with task.expecting(old):
-            space = Space.of_slot(task.store, old, None)
-        self._rows = gather(new.rows.snapshot, space)
+        reading = new.rows.reading
+        self._rows = gather(reading, Space.of_slot(reading.store, old, None))
 
     def labelled(self) -> set[int]:
         """Ids of the labelled examples that have a row on both backbones."""
@@ -122,50 +120,36 @@ class Sides:
         return Correlation(float((old * new).sum() / norm), len(old), real) if norm else None
 
 
-def compare(
-    task: Task,
-    old: OpenSlot,
-    new: Refit,
-    only: Container[int] | None = None,
-) -> Comparison:
+def compare(old: OpenSlot, new: Refit) -> Comparison:
     """Compare an old and a new model on the labelled examples that both backbones have encoded.
 
     Args:
-        task: The task.
         old: The slot of the old model.
         new: The new model.
-        only: Ids of the examples to compare on; None for all.
     """
-    sides = Sides(task, old, new)
-    judges = sides.encoded() & sides.labelled()
-    return sides.compare([row for row in judges if only is None or row in only])
+    sides = Sides(old, new)
+    return sides.compare(sides.encoded() & sides.labelled())
 
 
-def compare_with_previous(task: Task, last: Refit) -> Comparison | None:
+def compare_with_previous(folder: Folder, snapshot: Snapshot, last: Refit) -> Comparison | None:
     """Compare the active model with the one before the last replacement.
 
     None if there was no replacement, nothing is fitted, or the old release is deleted.
 
     Args:
-        task: The task.
+        folder: The device's folder.
+        snapshot: The task.
         last: The active model, as it was fitted.
     """
-    previous, replacements = task.previous, task.store.slots.replacements()
-    replacement = replacements.get(task.active.record.name)
+    previous = folder.previous(snapshot)
+    replacements = folder.store_of(snapshot.adapter).slots.replacements()
+    replacement = replacements.get(snapshot.active.record.name)
     if previous is None or last.fit is None or replacement is None:
         return None
     earlier = replacements.get(previous.record.name)
     if earlier is not None and earlier.generation > replacement.generation:
         return None
-    return compare_or_none(task, previous, last)
-
-
-def compare_or_none(task: Task, old: OpenSlot, new: Refit) -> Comparison | None:
-    """See ``compare``; None if another replacement has deleted the old release."""
-    try:
-        return compare(task, old, new)
-    except (BundleError, DeviceChangedError):
-        return None
+    return compare(previous, last)
 
 
 def refuse_worse(comparison: Comparison, accept: Accept, release: object) -> None:

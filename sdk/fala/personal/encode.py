@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 
-from fala.backbones import Backbone
 from fala.examples import Example, items_of, unique_texts
 from fala.model.heads import Vectors
-from fala.personal.gather import Snapshot
+from fala.personal.gather import Reading
 from fala.personal.run import Run
-from fala.slots.open_slot import OpenSlot
-from fala.slots.task import Task
-from fala.store.store import Store
+from fala.slots.folder import Folder
+from fala.slots.snapshot import Snapshot
 
 #: Texts encoded between two checks of the clock: enough runs of the encoder for every core.
 CHUNK = 256
+#: Those of ``learn``: a second of a phone's time, after which they are stored.
+KEPT_CHUNK = 64
+
+Encoded = dict[str, Vectors]
 
 
 def forward(
@@ -24,7 +26,9 @@ def forward(
     run: Run,
     *,
     free: bool = False,
-) -> dict[str, Vectors]:
+    chunk: int = CHUNK,
+    keep: Callable[[Encoded], object] | None = None,
+) -> Encoded:
     """Encode texts until the run's deadline, or until the app cancels.
 
     Args:
@@ -32,6 +36,8 @@ def forward(
         encode: Returns the embeddings of n texts, (n, d).
         run: Has the deadline; progress is reported to it, as ``"forward"``.
         free: Whether encoding costs no forward pass: then there is no deadline.
+        chunk: Texts encoded at once, at most.
+        keep: Called with the embeddings of each chunk but the last.
 
     Returns:
         The embeddings of those that were encoded.
@@ -39,8 +45,8 @@ def forward(
     deadline = None if free else run.deadline
     # With a deadline the first batch is small, to measure the pace. Encoding stops before a batch
     # that would exceed the deadline at the slowest pace so far.
-    chunk = CHUNK if deadline is None else 8
-    embeddings: dict[str, Vectors] = {}
+    size = chunk if deadline is None else 8
+    embeddings: Encoded = {}
     pace = 0.0
     done = 0
     while done < len(texts) and not run.cancelled:
@@ -50,57 +56,81 @@ def forward(
             if remaining <= 0:
                 break
             if pace:
-                chunk = int(min(CHUNK, remaining / pace))
-                if chunk < 1:
+                size = int(min(chunk, remaining / pace))
+                if size < 1:
                     break
-        part = texts[done : done + chunk]
-        embeddings.update(zip(part, encode(part), strict=True))
+        part = texts[done : done + size]
+        encoded = dict(zip(part, encode(part), strict=True))
         pace = max(pace, (time.perf_counter() - start) / len(part))
         done += len(part)
+        embeddings.update(encoded)
+        if keep is not None and done < len(texts):
+            keep(encoded)
         run.report("forward", done, len(texts))
     return embeddings
 
 
 def encode_missing(
-    store: Store, digest: str, backbone: Backbone, texts: Sequence[str]
-) -> dict[str, Vectors]:
-    """Encode the texts without a stored embedding of this backbone; by the store's names."""
+    folder: Folder,
+    snapshot: Snapshot,
+    examples: Sequence[Example],
+    new: Container[str],
+    run: Run,
+) -> Encoded:
+    """Encode the texts without a stored embedding of the active backbone.
+
+    They are stored as they come, except the last few.
+
+    Args:
+        folder: The device's folder.
+        snapshot: The task.
+        examples: Examples with these texts.
+        new: Names of texts that have no embedding yet.
+        run: Reports progress, and can be cancelled.
+
+    Returns:
+        All that were encoded, by the store's names.
+    """
+    store, digest = folder.store_of(snapshot.adapter), snapshot.backbone
+    texts = unique_texts(examples)
     by_name = dict(zip(store.texts.names(texts), texts, strict=True))
-    stored = store.embeddings.get(digest, list(by_name))
-    missing = [name for name in by_name if name not in stored]
-    if not missing:
-        return {}
-    return dict(zip(missing, backbone.encode([by_name[name] for name in missing]), strict=True))
+    stored = store.embeddings.get(digest, [name for name in by_name if name not in new])
+    backbone = snapshot.active.active_model.backbone
+    return forward(
+        [name for name in by_name if name not in stored],
+        lambda names: backbone.encode([by_name[name] for name in names]),
+        run, free=not backbone.is_transformer, chunk=KEPT_CHUNK,
+        keep=lambda encoded: folder.keep_embeddings(digest, encoded),
+    )  # fmt: skip
 
 
-def item_vectors(store: Store, slot: OpenSlot, examples: Sequence[Example]) -> dict[str, Vectors]:
-    """Vectors of items, by a slot's encoder, that the store lacks; by the store's names.
+def item_vectors(folder: Folder, snapshot: Snapshot, examples: Sequence[Example]) -> Encoded:
+    """Vectors of items, by the active release's encoder, that the store lacks; by its names.
 
     Raises:
         DataError: A vector has another length.
     """
-    items = items_of(examples)
-    if not items or not slot.bundle.external:
+    items, bundle = items_of(examples), snapshot.release.bundle
+    if not items or not bundle.external:
         return {}
-    encoder = slot.bundle.encoder
-    items = [item for item in items if item.encoder in {None, encoder}]
+    items = [item for item in items if item.encoder in {None, bundle.encoder}]
     for item in items:
-        item.check(slot.bundle.manifest.dimension)
+        item.check(bundle.manifest.dimension)
+    store = folder.store_of(snapshot.adapter)
     by_name = dict(zip(store.texts.names(items), items, strict=True))
-    stored = store.embeddings.get(slot.record.backbone, list(by_name))
+    stored = store.embeddings.get(snapshot.backbone, list(by_name))
     return {name: item.vector for name, item in by_name.items() if name not in stored}
 
 
-def encode_free(task: Task, slot: OpenSlot, snapshot: Snapshot) -> None:
+def encode_free(folder: Folder, snapshot: Snapshot, reading: Reading) -> None:
     """Encode and store all texts if that costs no forward pass, as with word vectors."""
-    backbone, digest = slot.active_model.backbone, slot.record.backbone
-    if backbone.is_transformer or not task.store.texts.kept:
+    if not snapshot.release.static or not reading.store.texts.kept:
         return
-    encoded = snapshot.embeddings(digest)
-    texts = unique_texts(row.known for row in snapshot.examples())
+    encoded = reading.embeddings(snapshot.backbone)
+    texts = unique_texts(row.stored for row in reading.examples())
     missing = [text for text in texts if text not in encoded]
-    if not missing:
-        return
-    fresh = forward(missing, backbone.encode, Run(), free=True)
-    task.keep_embeddings(digest, fresh)
-    snapshot.add(digest, fresh)
+    if missing:
+        encode = snapshot.active.active_model.backbone.encode
+        fresh = forward(missing, encode, Run(), free=True)
+        folder.keep_embeddings(snapshot.backbone, fresh)
+        reading.add(snapshot.backbone, fresh)

@@ -1,114 +1,187 @@
-"""Forget exactly: afterwards a device is as if it never had the examples.
+"""Forget exactly: afterwards a device is as if it never had the examples, or their labels.
 
-Everything that depends on an example changes with it. The active model is fitted again. The
-previous slot's model is fitted again to the rest of its own training examples. Its old logits, the
-evidence of examples without a label, are written again if it was active before the last
+Everything that depends on an example, or a label, changes with it. The active model is fitted
+again. The previous slot's model is fitted again to the rest of its own training examples. Its old
+logits, the evidence of examples without a label, are written again if it was active before the last
 replacement, by the model as it was then. Old logits of a backbone that is gone cannot be computed
 again: they are deleted if their model was fitted to the example, and that evidence with them.
 Examples, labels and replacements are ordered by the task's count of changes, never by a clock.
+
+All of it is one transaction: if the process is killed everything is deleted, or nothing.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Collection
+from dataclasses import replace
 
-from fala.personal.gather import Snapshot, Space, old_logits
-from fala.personal.refit import refit
+from fala.personal.encode import encode_free
+from fala.personal.gather import Reading, Space, old_logits
+from fala.personal.refit import Refit, refit
 from fala.slots.bundles import Change
-from fala.slots.open_slot import OpenSlot
-from fala.slots.task import Task, changed_record, never_fitted, prune
+from fala.slots.erasing import drop_copies
+from fala.slots.folder import Folder, changed_record
+from fala.slots.snapshot import OpenSlot, Snapshot
+from fala.slots.switching import prune
+from fala.slots.using import opened
 from fala.store.records import Replacement
+from fala.store.store import Store
 
 
-def forget(task: Task, ids: Iterable[int]) -> int:
-    """Delete examples, and everything that depends on them except the active model.
-
-    In ``Task.changing``: the caller fits the active model again in the same transaction.
+def forget(folder: Folder, adapter: str, ids: Collection[int]) -> int:
+    """Delete examples of a task, and everything that depends on them.
 
     Returns:
         The number of deleted examples.
     """
-    store = task.store
-    deleted = {row.id for row in store.examples.all()} & set(ids)
-    if not deleted:
-        return 0
-    first = store.examples.first_added(deleted)
-    store.examples.forget(deleted)
-    if task.previous is None:  # a damaged one is deleted
-        store.slots.activate(task.active.record.name, None)
-    slots, replacement = _by_age(task)
-    for slot in slots if replacement is None else slots[:1]:
-        _drop_teacher(task, slot, first)
+    examples = folder.store_of(adapter).examples
+    with folder.store.turn():
+        snapshot = opened(folder, adapter)
+        previous = folder.previous(snapshot)
+        with folder.store.transaction():
+            first = examples.first_added(ids)
+            if first is None:
+                return 0
+            count = examples.forget(ids)
+            _fit_rest(folder, snapshot, previous, first)
+    return count
+
+
+def unlabel(folder: Folder, adapter: str, ids: Collection[int]) -> tuple[Snapshot, Refit] | None:
+    """Delete the labels of examples, and everything that depends on them.
+
+    Returns:
+        The task then, and its fit; None where none of them has a label.
+    """
+    examples = folder.store_of(adapter).examples
+    with folder.store.turn():
+        snapshot = opened(folder, adapter)
+        previous = folder.previous(snapshot)
+        with folder.store.transaction():
+            first = examples.first_labelled(ids)
+            if first is None:
+                return None
+            examples.unlabel(ids)
+            return _fit_rest(folder, snapshot, previous, first)
+
+
+def _fit_rest(
+    folder: Folder, snapshot: Snapshot, previous: OpenSlot | None, first: int
+) -> tuple[Snapshot, Refit]:
+    """Fit the slots to what is left, and write the old logits again. In a transaction.
+
+    Args:
+        folder: The device's folder.
+        snapshot: The task, before the deletion.
+        previous: Its previous slot; None where there is none, or it is damaged.
+        first: The count of data changes when the first of what is deleted was added.
+
+    Returns:
+        The task then, and its fit: the vendor's own model where nothing is left.
+    """
+    store, active = folder.store_of(snapshot.adapter), snapshot.active
+    if previous is None:  # a damaged one is deleted
+        store.slots.activate(active.record.name, None)
+    reading = Reading(store, snapshot.state)
+    encode_free(folder, snapshot, reading)
+    slots = {slot.record.name: slot for slot in (active, previous) if slot is not None}
+    names, replacement = _by_age(store, slots)
+    for name in names if replacement is None else names[:1]:
+        slots[name] = _without_teachers(store, slots[name], first)
+    fits = _Fits(reading, slots[names[0]])
     if replacement is not None and first <= replacement.data:
-        (older, newer), _ = _by_age(task)  # their rows may have changed
-        _write_teacher(task, older, newer, replacement)
-    slots, replacement = _by_age(task)
-    earlier = None
-    for slot in slots:
-        if slot.record.name != task.active.record.name:
-            _refit(task, slot, earlier, first)
-        earlier = None if replacement is None else slot
-    prune(task.folder)
-    return len(deleted)
+        slots[names[1]] = _write_teachers(fits, slots[names[1]], replacement)
+    if previous is not None:
+        name = previous.record.name
+        if replacement is not None and name == names[1]:
+            fits = _Fits(reading, slots[name], slots[names[0]])
+        slots[name] = _refit(fits, first)
+        if slots[name] is not previous:
+            store.slots.put(slots[name].record)
+    active = slots[active.record.name]
+    other = None if previous is None else slots[previous.record.name]
+    result = refit(reading, Space.of_slot(store, active, other))
+    fitted = folder.commit(replace(snapshot, active=active), result.change({}))
+    prune(folder)
+    drop_copies(folder.path)
+    return fitted, result
 
 
-def _by_age(task: Task) -> tuple[list[OpenSlot], Replacement | None]:
-    """The slots that can be opened, and the replacement of the first by the second.
+def _by_age(store: Store, slots: Collection[str]) -> tuple[list[str], Replacement | None]:
+    """The names of slots, and the replacement of the first by the second.
 
     None if there is one slot, or the record of the replacement is damaged.
     """
-    slots = {slot.record.name: slot for slot in (task.active, task.previous) if slot}
-    installed = task.store.slots.replacements()
+    installed = store.slots.replacements()
     names = sorted(slots, key=lambda name: installed[name].generation if name in installed else -1)
-    replacement = installed.get(names[-1]) if len(names) > 1 else None
-    return [slots[name] for name in names], replacement
+    return names, installed.get(names[-1]) if len(names) > 1 else None
 
 
-def _drop_teacher(task: Task, slot: OpenSlot, first: int) -> None:
-    """Delete a slot's references to old logits if their model had the forgotten examples.
+def _without_teachers(store: Store, slot: OpenSlot, first: int) -> OpenSlot:
+    """A slot without its references to old logits, if their model had what is deleted."""
+    installed = store.slots.replacements().get(slot.record.name, Replacement())
+    if slot.record.teachers is None or first > installed.data:
+        return slot
+    return slot.changed(replace(slot.record, teachers=None), slot.model)
+
+
+class _Fits:
+    """Fits of a slot to its examples as they were at some counts of data changes.
 
     Args:
-        task: The task.
-        slot: One of its slots.
-        first: The count of data changes when the first of these examples was added.
+        reading: The examples.
+        slot: The slot.
+        older: The slot before it; None without one.
+
+    Attributes:
+        reading: See above.
+        slot: See above.
     """
-    installed = task.store.slots.replacements().get(slot.record.name, Replacement())
-    if slot.record.teachers is not None and first <= installed.data:
-        task.rewrite(dataclasses.replace(slot.record, teachers=None))
+
+    def __init__(self, reading: Reading, slot: OpenSlot, older: OpenSlot | None = None) -> None:
+        self.reading, self.slot = reading, slot
+        self._space = Space.of_slot(reading.store, slot, older)
+        self._fits: dict[float, Refit] = {}
+
+    def at(self, data: float) -> Refit:
+        """The fit at a count of data changes."""
+        if data not in self._fits:
+            self._fits[data] = refit(self.reading.at(data), self._space)
+        return self._fits[data]
 
 
-def _write_teacher(task: Task, older: OpenSlot, newer: OpenSlot, replacement: Replacement) -> None:
-    """Write the old logits of the older model as it was at the replacement."""
-    store = task.store
-    if never_fitted(older):
-        return
+def _write_teachers(fits: _Fits, newer: OpenSlot, replacement: Replacement) -> OpenSlot:
+    """Write the old logits of the older model as it was at the replacement.
+
+    Returns:
+        The newer slot, which refers to them.
+    """
+    reading, older, store = fits.reading, fits.slot, fits.reading.store
+    if older.never_fitted:
+        return newer
     fitted_to = replacement.data if replacement.fit_data is None else replacement.fit_data
-    snapshot = Snapshot(store, only=store.examples.at(fitted_to))
-    model = refit(snapshot, Space.of_slot(store, older, None)).model
+    model = fits.at(fitted_to).model
     teachers = None
     same_labels = older.model.head.labels == newer.model.head.labels
     if same_labels and replacement.fit_data is not None and not model.is_vendor:
-        snapshot = Snapshot(store, only=store.examples.at(replacement.data))
-        before = older.changed(older.generation, changed_record(older, Change(model)), model)
-        old, teachers = old_logits(snapshot, before), before.teachers
+        before = older.changed(changed_record(older, Change(model)), model)
+        old, teachers = old_logits(reading.at(replacement.data), before), before.teachers
         if newer.record.teachers is not None:
             store.logits.forget(newer.record.teachers[0])
         for digest, logits in zip(teachers, (old.logits, old.vendor), strict=True):
             store.logits.add(digest, logits)
-    task.rewrite(dataclasses.replace(newer.record, teachers=teachers))
+    return newer.changed(replace(newer.record, teachers=teachers), newer.model)
 
 
-def _refit(task: Task, slot: OpenSlot, earlier: OpenSlot | None, first: int) -> None:
+def _refit(fits: _Fits, first: int) -> OpenSlot:
     """Fit an idle slot again to the rest of its training examples."""
-    store = task.store
-    fit = store.slots.fit(slot.record.name)
+    slot = fits.slot
+    fit = slot.record.fit
     data = math.inf if fit is None else fit.data
-    if never_fitted(slot) or first > data:
-        return
-    snapshot = Snapshot(store, only=store.examples.at(data))
-    result = refit(snapshot, Space.of_slot(store, slot, earlier))
-    change = Change(result.model, result.verdict.threshold, result.loss)
-    task.rewrite(changed_record(slot, change))
-    store.slots.set_fit(slot.record.name, None if fit is None else result.record(fit.data))
+    if slot.never_fitted or first > data:
+        return slot
+    result = fits.at(data)
+    record = None if fit is None else result.record(fit.data)
+    change = Change(result.model, result.verdict.threshold, result.loss, fit=record)
+    return slot.changed(changed_record(slot, change), result.model)

@@ -3,75 +3,93 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fala.examples import CLASSIFICATION, Example, texts_of, unique_texts
 from fala.model.bridge import Bridge, reachable
-from fala.model.heads import Head, Vectors
+from fala.model.heads import Head, PersonalModel, Vectors
 from fala.model.losses import Floats
 from fala.model.prior import PopulationPrior
 from fala.personal.run import Run
-from fala.slots.open_slot import OpenSlot
+from fala.slots.snapshot import OpenSlot
 from fala.solver.training import Inputs, TrainingSet, blocks_of
 from fala.store.embeddings import as_stored
-from fala.store.records import StoredExample
+from fala.store.records import StoredExample, TaskState
 from fala.store.store import Store
 
 Embeddings = Mapping[str, Vectors]
 
 
-class Snapshot:
+class Reading:
     """A task's part of the store, each table read once for one operation.
 
     Args:
         store: The task's store.
+        state: The task's, read before its examples.
         run: The operation; None for one that is neither limited nor reported.
-        ids: Ids of the examples to read; None reads all.
-        only: The examples, if they are read already.
+        only: The examples, if they are read already; None reads all.
 
     Attributes:
         store: See above.
         run: See above.
-        ngrams: Rows of the n-grams of its texts.
+        positive: The label that was chosen for the task's thresholds; None without a choice.
         data: The store's count of changes of examples and labels.
+        ngrams: Rows of the n-grams of its texts.
     """
 
     def __init__(
         self,
         store: Store,
+        state: TaskState,
         run: Run | None = None,
-        ids: Sequence[int] | None = None,
         only: list[StoredExample] | None = None,
     ) -> None:
         self.store = store
-        self.data = store.slots.version().data
         self.run = Run() if run is None else run
+        self.positive, self.data = state.positive, state.version.data
         self.ngrams = self.run.ngrams(store)
-        self._ids = ids
+        self._some = only is not None
         self._examples = only
         self._embeddings: dict[str, dict[str, Vectors]] = {}
+        self._read: set[str] = set()  # the backbones whose stored embeddings are among these
+
+    def at(self, data: float) -> Reading:
+        """The examples with their labels as they were at a count of data changes.
+
+        Args:
+            data: The count; infinity takes the present labels.
+        """
+        earlier = copy(self)
+        earlier._examples = self.store.examples.at(data, self.examples())
+        return earlier
 
     def examples(self) -> list[StoredExample]:
         """All examples."""
         if self._examples is None:
-            self._examples = self.store.examples.all(self._ids)
+            self._examples = self.store.examples.all()
         return self._examples
 
     def embeddings(self, backbone: str) -> dict[str, Vectors]:
         """A backbone's embeddings of the examples' texts, by text."""
-        if backbone not in self._embeddings:
-            texts = None
-            if self._ids is not None:
-                texts = unique_texts(row.known for row in self.examples())
-            self._embeddings[backbone] = self.store.embeddings.get(backbone, texts)
-        return self._embeddings[backbone]
+        embeddings = self._embeddings.setdefault(backbone, {})
+        if backbone not in self._read:
+            texts = [text for text in self.texts() if text not in embeddings]
+            stored = self.store.embeddings.get(backbone, texts if self._some else None)
+            embeddings |= {name: stored[name] for name in stored.keys() - embeddings.keys()}
+            self._read.add(backbone)
+        return embeddings
+
+    def texts(self) -> list[str]:
+        """The examples' texts, none twice."""
+        return unique_texts(row.stored for row in self.examples())
 
     def add(self, backbone: str, embeddings: Embeddings) -> None:
         """Add embeddings before they are stored, rounded as in the store: later fits agree."""
-        self.embeddings(backbone).update(as_stored(embeddings))
+        self._embeddings.setdefault(backbone, {}).update(as_stored(embeddings))
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,23 +115,15 @@ class Space:
     @classmethod
     def of_slot(cls, store: Store, slot: OpenSlot, earlier: OpenSlot | None) -> Space:
         """A slot's space; bridges may pass through the backbone of an earlier slot."""
-        return cls(
-            slot.model.head, slot.record.backbone, slot.prior(), cls._bridges(slot, earlier),
-            slot.bundle.scales, old_differences(store, slot),
-        )  # fmt: skip
-
-    @classmethod
-    def of_model(cls, slot: OpenSlot, earlier: OpenSlot | None, scales: tuple[float, ...]) -> Space:
-        """A slot's space around its personal model, which is the start of the next fit."""
-        head = slot.model.as_head()
-        return cls(head, slot.record.backbone, None, cls._bridges(slot, earlier), scales, {})
-
-    @staticmethod
-    def _bridges(slot: OpenSlot, earlier: OpenSlot | None) -> list[Bridge]:
-        bridges = slot.bundle.bridges()
+        bridges, release = slot.release.bridges, slot.release
         if earlier is None:
-            return reachable(bridges, {}, "")
-        return reachable(bridges, earlier.bundle.bridges(), earlier.bundle.backbone_digest)
+            reached = reachable(bridges, {}, "")
+        else:
+            reached = reachable(bridges, earlier.release.bridges, earlier.record.backbone)
+        return cls(
+            slot.model.head, slot.record.backbone, slot.prior, reached, release.bundle.scales,
+            old_differences(store, slot),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +131,7 @@ class Rows:
     """All examples of a task, in one backbone's space.
 
     Attributes:
-        snapshot: The data of the store.
+        reading: The data of the store.
         space: The space.
         ids: Ids of the m examples with a real or estimated input, one a row of ``training``.
         examples: The m examples.
@@ -131,7 +141,7 @@ class Rows:
         pending_missing: The texts of each pending example without an embedding.
     """
 
-    snapshot: Snapshot
+    reading: Reading
     space: Space
     ids: Sequence[int]
     examples: Sequence[Example]
@@ -148,12 +158,21 @@ class Rows:
     @property
     def positive(self) -> int:
         """Position of the label, of two, whose F1 the threshold is for."""
-        return self.space.head.position(self.snapshot.store.slots.positive())
+        return self.space.head.position(self.reading.positive)
 
     @property
     def has_evidence(self) -> bool:
         """Whether a row has a label or an old logit."""
         return bool(self.training.used.any())
+
+    def logits(self, model: PersonalModel) -> Floats:
+        """The logits of a model of the space's head, shape (n, C)."""
+        weights = [model.weight[:, part] for part in model.head.parts]
+        if model.lexical is not None:
+            weights.append(model.lexical)
+        blocks = zip(self.training.blocks, weights, strict=True)
+        parts = [replace(block, weight=weight).logits() for block, weight in blocks]
+        return np.asarray(sum(parts) + model.bias, dtype=np.float64)
 
     def labelled(self) -> list[int]:
         """Ids of the labelled examples, in the order of the rows."""
@@ -178,25 +197,27 @@ class Rows:
         return list(dict.fromkeys(text for texts in lists for text in texts))
 
 
-def gather(snapshot: Snapshot, space: Space) -> Rows:
+def gather(reading: Reading, space: Space) -> Rows:
     """Gather rows from real embeddings where there are any, else from mapped ones.
 
     An example has a row if each of its texts has an embedding that is real or can be mapped. With
     an n-gram block every example with stored n-grams has a row: the mean of the other embeddings
     replaces a missing one, and only its n-grams distinguish it.
     """
-    real = snapshot.embeddings(space.backbone)
-    sources = [(bridge, snapshot.embeddings(bridge.source)) for bridge in space.bridges]
-    sources = [(bridge, embeddings) for bridge, embeddings in sources if embeddings]
+    real = reading.embeddings(space.backbone)
+    sources: list[tuple[Bridge, Embeddings]] = []
+    if any(text not in real for text in reading.texts()):
+        every = ((bridge, reading.embeddings(bridge.source)) for bridge in space.bridges)
+        sources = [(bridge, embeddings) for bridge, embeddings in every if embeddings]
     encoded = set(real).union(*(embeddings for _, embeddings in sources))
     head = space.head
-    by_ngrams = head.lexical is not None and snapshot.store.texts.ngrams_kept
+    by_ngrams = head.lexical is not None and reading.store.texts.ngrams_kept
     rows: list[StoredExample] = []
     pending: list[StoredExample] = []
-    for row in snapshot.examples():
-        complete = all(text in encoded for text in texts_of(row.known))
+    for row in reading.examples():
+        complete = all(text in encoded for text in texts_of(row.stored))
         (rows if complete or by_ngrams else pending).append(row)
-    examples = [row.known for row in rows]
+    examples = [row.stored for row in rows]
     # After a rollback some labels may exist only in a later release: they are not used.
     usable = head.link.usable([row.label for row in rows], head.labels)
     labels = head.label_shares(usable)
@@ -205,18 +226,18 @@ def gather(snapshot: Snapshot, space: Space) -> Rows:
         if row.id in space.differences:
             differences[position] = space.differences[row.id]
     inputs = _inputs(examples, head, real, sources)
-    ngrams = head.words(examples, snapshot.ngrams)
+    ngrams = head.words(examples, reading.ngrams)
     blocks = blocks_of(head, inputs, ngrams, space.prior)
     vendor = sum(block.logits() for block in blocks) + head.bias
     return Rows(
-        snapshot,
+        reading,
         space,
         [row.id for row in rows],
         examples,
         TrainingSet(blocks, head.bias, labels, vendor + differences, head.link),
         [_missing(real, example) for example in examples],
         pending,
-        [_missing(real, row.known) for row in pending],
+        [_missing(real, row.stored) for row in pending],
     )
 
 
@@ -241,25 +262,25 @@ class OldLogits:
         return {row: value - self.vendor[row] for row, value in self.logits.items()}
 
 
-def old_logits(snapshot: Snapshot, slot: OpenSlot) -> OldLogits:
+def old_logits(reading: Reading, slot: OpenSlot) -> OldLogits:
     """The old logits of every example; see ``OldLogits``.
 
     For an example that the old backbone has not encoded, the difference of still older logits is
     passed on.
     """
-    embeddings = snapshot.embeddings(slot.record.backbone)
+    embeddings = reading.embeddings(slot.record.backbone)
     rows = [
         row
-        for row in snapshot.examples()
-        if all(text in embeddings for text in texts_of(row.known))
+        for row in reading.examples()
+        if all(text in embeddings for text in texts_of(row.stored))
     ]
     head = slot.model.head
-    examples = [row.known for row in rows]
-    inputs, ngrams = head.inputs(examples, embeddings), head.words(examples, snapshot.ngrams)
+    examples = [row.stored for row in rows]
+    inputs, ngrams = head.inputs(examples, embeddings), head.words(examples, reading.ngrams)
     ids = [row.id for row in rows]
     logits = dict(zip(ids, slot.model.logits(inputs, ngrams), strict=True))
     vendor = dict(zip(ids, head.vendor_model().logits(inputs, ngrams), strict=True))
-    for row, difference in old_differences(snapshot.store, slot).items():
+    for row, difference in old_differences(reading.store, slot).items():
         if row not in logits and difference.shape == head.bias.shape:
             logits[row], vendor[row] = difference, np.zeros_like(difference)
     return OldLogits(logits, vendor, embeddings, head)

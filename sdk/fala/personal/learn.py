@@ -3,57 +3,61 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import TypeVar, cast
 
 import numpy as np
 
-from fala.errors import BundleError, DeviceChangedError, DeviceError
-from fala.examples import Example, unique_texts
-from fala.personal.encode import encode_free, encode_missing, item_vectors
-from fala.personal.forget import forget
-from fala.personal.gather import Snapshot, Space, gather
-from fala.personal.refit import Refit, refit_active, until_committed
+from fala.errors import DeviceError
+from fala.examples import Example
+from fala.model.active import ActiveModel
+from fala.personal.encode import Encoded, encode_free, encode_missing, item_vectors
+from fala.personal.forget import forget, unlabel
+from fala.personal.gather import Reading, Rows, Space, gather
+from fala.personal.refit import Refit, refit_active, space_of
+from fala.personal.run import Run
 from fala.report import Forgotten, LearnReport
 from fala.slots.bundles import Change
-from fala.slots.erasing import drop_copies
-from fala.slots.open_slot import OpenSlot
-from fala.slots.task import Task
-from fala.solver.fit import LARGEST, Resumed, State, resume
-from fala.solver.judge import Decision, public_threshold
+from fala.slots.folder import Folder
+from fala.slots.snapshot import Snapshot
+from fala.slots.using import opened, use
+from fala.solver.fit import State
+from fala.solver.judge import Decision
 from fala.solver.training import personal_of
-from fala.store.records import FitRecord, Version
+from fala.store.records import FitRecord, Remembered, StoredExample
 from fala.store.texts import NOT_KEPT
 
 _log = logging.getLogger("fala.learn")
 
 #: Below this number of examples a full fit costs next to nothing.
 SMALL = 200
-#: Growth of a fit by added examples, as a share of its size, before a full fit.
+#: Growth of a fit by added or relabelled examples, as a share of its size, before a full fit.
 LARGEST_GROWTH = 0.25
-# Labelled examples, sampled, from which a fit of very many resumes.
-_SAMPLE = 500
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, eq=False)
 class LastFit:
-    """The last fit, to which further examples can be added.
+    """A fit, to which further examples can be added.
 
     Attributes:
-        version: The store's version after its commit.
+        generation: The task's, after its commit.
+        record: Its record in the store.
         state: The fit.
         space: The space of its rows.
-        positions: Positions of its rows, by example; of a resumed fit those of the sample.
-        record: Its record in the store.
+        positions: Positions of its rows in the state, by example.
+        waiting: The examples that have no row before their texts are encoded.
         reason: Why the active model was chosen.
     """
 
-    version: Version
-    state: State | Resumed
+    generation: int
+    record: FitRecord
+    state: State
     space: Space
     positions: dict[int, int]
-    record: FitRecord
+    waiting: frozenset[int]
     reason: str
 
 
@@ -61,200 +65,273 @@ class Learner:
     """Fits a task's model to its examples, and holds the last fit.
 
     Args:
-        task: The device's own task, or a further one.
+        folder: The device's folder.
+        adapter: The task's adapter; empty for the device's own.
+
+    Attributes:
+        adapter: See above.
+        store: The task's part of the store.
     """
 
-    def __init__(self, task: Task) -> None:
-        self.task = task
+    def __init__(self, folder: Folder, adapter: str) -> None:
+        self._folder, self.adapter = folder, adapter
+        self.store = folder.store_of(adapter)
         self._last: LastFit | None = None
+        #: The generation at which labels after a fall back could not be fitted.
+        self._failed: int | None = None
 
-    def catch_up(self) -> bool:
-        """Fit to newer labels after a fall back; returns whether there was one."""
-        if not self.task.take_behind():
-            return False
-        try:
-            self.fit()
-        except DeviceError as error:  # a full disk must not stop predictions
-            _log.warning("labels since the replacement are not fitted yet: %s", error)
-        return True
+    def ask(
+        self,
+        snapshot: Snapshot,
+        examples: Sequence[Example],
+        question: Callable[[ActiveModel, Sequence[Example]], Result],
+    ) -> Result:
+        """Ask the active model; again after a fall back, once it has the newer labels.
+
+        Raises:
+            BundleError: It cannot predict, and there is nothing to fall back to.
+        """
+
+        def predict(snapshot: Snapshot) -> tuple[Snapshot, Result]:
+            result = question(snapshot.active.active_model, examples)
+            self._folder.trials.count_predictions(len(examples))
+            return snapshot, result
+
+        snapshot, result = use(self._folder, self.adapter, predict, examples, snapshot)
+        if snapshot.state.to_fit and self._catch_up(snapshot):
+            _, result = use(self._folder, self.adapter, predict, examples)
+        return result
 
     def ready(self) -> None:
-        """Probe a slot on trial first; if it fails, the previous slot becomes active."""
-        self.task.ready()
-        self.catch_up()
+        """Probe a release on trial first; if it fails, the previous one becomes active."""
+        snapshot = use(self._folder, self.adapter, lambda snapshot: snapshot)
+        if snapshot.state.to_fit:
+            self._catch_up(snapshot)
 
-    def remember(self, examples: Sequence[Example], labels: Sequence[str | None]) -> list[int]:
+    def _catch_up(self, snapshot: Snapshot) -> bool:
+        """Fit to newer labels after a fall back, unless others write; returns whether it did."""
+        if snapshot.generation == self._failed:
+            return False
+        try:
+            with self.store.turn(wait=False):
+                self.fit()
+        except DeviceError as error:  # a full disk must not stop predictions
+            self._failed = snapshot.generation
+            _log.warning("labels since the replacement are not fitted yet: %s", error)
+            return False
+        return True
+
+    def remember(
+        self, snapshot: Snapshot, examples: Sequence[Example], labels: Sequence[str | None]
+    ) -> list[int]:
         """Store examples and labels, on the disk when it returns; returns their ids."""
-        ids = self._keep(examples, labels)
-        if not self.task.store.texts.kept:  # they cannot be encoded later
-            self._encode(examples)
-        return ids
+        kept = self._keep(snapshot, examples, labels)
+        if not self.store.texts.kept:  # they cannot be encoded later
+            encoded = self._encode(snapshot, examples, kept.new_texts, Run())
+            self._folder.keep_embeddings(*encoded)
+        return kept.ids
 
-    def learn(self, examples: Sequence[Example], labels: Sequence[str | None]) -> LearnReport:
-        """Keep, encode, fit; see ``Device.learn``."""
-        task = self.task
-        with task.folder.work:
-            active, last = task.active, self._last
-            before = task.store.slots.version()
-            named = task.store.texts.named(examples)
-            if last is None or last.version != before:
-                try:
-                    last = self._resumed(active, before, named)
-                except BundleError:  # a fault of the release must not lose an example
-                    last = None
-            # Stored before any computation: a failure there loses no user data.
-            ids = self._keep(examples, labels)
-            active = self._encode(examples)
-            after = Version(before.generation, before.data + 1)
-            unchanged = task.store.slots.version() == after and task.active is active
-            if last is not None and unchanged:
-                report = self._add(active, last, ids, labels)
-                if report is not None:
-                    return report
-            return self.fit()
+    def learn(
+        self,
+        snapshot: Snapshot,
+        examples: Sequence[Example],
+        labels: Sequence[str | None],
+        run: Run,
+    ) -> LearnReport:
+        """Keep, encode, fit; see ``Device.learn``.
+
+        Args:
+            snapshot: The task, by which the examples and labels were checked.
+            examples: The examples.
+            labels: Their labels, as stored.
+            run: Reports progress, and can be cancelled.
+        """
+        # Stored before any computation: a failure there loses no user data.
+        kept = self._keep(snapshot, examples, labels)
+        backbone, encoded = self._encode(snapshot, examples, kept.new_texts, run)
+        with self.store.turn():
+            snapshot = opened(self._folder, self.adapter)
+            if snapshot.backbone != backbone:
+                self._folder.keep_embeddings(backbone, encoded)
+                encoded = {}
+            report = self._add(snapshot, kept.ids, encoded)
+            return self._fit(snapshot, encoded) if report is None else report
 
     def fit(self) -> LearnReport:
         """Fit to all labels and old logits, and commit the model; see ``Device.fit``."""
-        task = self.task
+        with self.store.turn():
+            return self._fit(opened(self._folder, self.adapter), {})
 
-        def attempt(slots: Sequence[OpenSlot]) -> tuple[OpenSlot, Refit]:
-            (active,) = slots
-            snapshot = Snapshot(task.store)
-            encode_free(task, active, snapshot)
-            return refit_active(task, active, task.previous, snapshot)
+    def forget(self, ids: Iterable[int]) -> Forgotten:
+        """Delete examples, and fit to the others; see ``Device.forget``."""
+        count = forget(self._folder, self.adapter, set(ids))
+        return Forgotten(count, self.store.scrub())
 
-        with task.folder.work:
-            active, result = until_committed([task], attempt)
-            self._last = _last_fit(active, result)
+    def unlabel(self, examples: Sequence[Example]) -> LearnReport:
+        """Withdraw labels, and fit to the others; see ``Device.unlabel``."""
+        ids = self.store.examples.ids(self.store.texts.named(examples))
+        deleted = unlabel(self._folder, self.adapter, set(ids))
+        if deleted is None:
+            return self.fit()
+        self.store.scrub()
+        return self._report(*deleted)
+
+    def _keep(
+        self, snapshot: Snapshot, examples: Sequence[Example], labels: Sequence[str | None]
+    ) -> Remembered:
+        """Store examples with their labels, and the vectors of items."""
+        store = self.store
+        vectors = item_vectors(self._folder, snapshot, examples)
+        named = store.texts.named(examples)
+        with store.transaction():
+            kept = store.examples.remember(named, labels)
+            if vectors:
+                store.embeddings.add(snapshot.backbone, vectors)
+                return Remembered(kept.ids, ())
+        return kept
+
+    def _encode(
+        self, snapshot: Snapshot, examples: Sequence[Example], new: Collection[str], run: Run
+    ) -> tuple[str, Encoded]:
+        """Encode texts without an embedding; returns the backbone's digest, and the embeddings."""
+
+        def encode(snapshot: Snapshot) -> tuple[str, Encoded]:
+            encoded = encode_missing(self._folder, snapshot, examples, new, run)
+            return snapshot.backbone, encoded
+
+        return use(self._folder, self.adapter, encode, examples, snapshot)
+
+    def _fit(self, snapshot: Snapshot, encoded: Encoded) -> LearnReport:
+        """Fit to everything. With the turn to write."""
+        reading = Reading(self.store, snapshot.state)
+        reading.add(snapshot.backbone, encoded)
+        encode_free(self._folder, snapshot, reading)
+        fitted, result = refit_active(self._folder, snapshot, reading, encoded)
+        self._last = _last_fit(fitted, result)
+        return self._report(fitted, result)
+
+    def _report(self, snapshot: Snapshot, result: Refit) -> LearnReport:
+        """The report of a full fit."""
         rows, verdict = result.rows, result.verdict
-        count, labelled = task.store.examples.counts()
+        count, labelled = self.store.examples.counts()
+        waiting = len(rows.pending)
         if result.fit is None:
-            decision: Decision = "vendor" if active.model.is_vendor else "personal"
+            decision: Decision = "vendor" if snapshot.model.is_vendor else "personal"
             reason = verdict.reason
-            if rows.pending and not task.store.texts.kept:
+            if rows.pending and not self.store.texts.kept:
                 reason = f"{NOT_KEPT}: no example with a label has an embedding of this backbone"
-            return LearnReport(count, labelled, 0, decision, reason)
+            return LearnReport(count, labelled, 0, decision, reason, waiting=waiting)
         fitted = int(rows.training.used.sum())
         _log.info("fitted to %d examples: %s", fitted, verdict.reason)
         return LearnReport(
-            count, labelled, fitted, verdict.decision, verdict.reason, True, result.scales,
-            result.loss, verdict.scores,
+            count, labelled, fitted, verdict.decision, verdict.reason, waiting=waiting,
+            scales=result.scales, loss=result.loss, scores=verdict.scores,
         )  # fmt: skip
 
-    def forget(self, ids: Iterable[int]) -> Forgotten:
-        """Delete examples, and fit to the others; see ``Device.forget``.
+    def _add(self, snapshot: Snapshot, ids: Sequence[int], encoded: Encoded) -> LearnReport | None:
+        """Add the examples since the last fit to it, at its scales; None if it needs a full fit.
 
-        One transaction: if the process is killed, either all examples are deleted or none.
+        With the turn to write.
+
+        Args:
+            snapshot: The task.
+            ids: Examples that may have been encoded since.
+            encoded: New embeddings, by text.
         """
-        task = self.task
-        with task.folder.work:
-            self._last = None
-            with task.changing():
-                count = forget(task, ids)
-                if count and not self.fit().fitted:
-                    # No personal evidence is left.
-                    head = task.active.model.head
-                    threshold = public_threshold(head.link, task.positive(head))
-                    vendor = Change(head.vendor_model(), threshold)
-                    task.commit(task.active, vendor)
-                if count:
-                    drop_copies(task.folder.path)
-            return Forgotten(count, overwritten=task.store.scrub())
+        last = self._last
+        if last is not None and last.generation != snapshot.generation:
+            last = None  # another process has fitted
+        record = snapshot.active.record.fit if last is None else last.record
+        if record is None:
+            return None
+        changed = self.store.examples.since(record.data)
+        further = record.further + len(changed)
+        if not SMALL <= record.fitted + further <= (1 + LARGEST_GROWTH) * record.fitted:
+            return None
+        known = {row.id for row in changed}
+        changed += self.store.examples.all([row for row in ids if row not in known])
+        if last is None:
+            last = self._resumed(snapshot, record, encoded)
+        else:
+            last = self._more(snapshot, last, changed, encoded)
+        if last is None:
+            return None
+        model, active = snapshot.model, snapshot.active.record
+        if record.decision != "vendor":  # the vendor's model stays until the next check
+            blended = last.state.model(record.trust)
+            model = personal_of(snapshot.head, blended.weights, blended.bias)
+        record = replace(last.record, further=further)
+        change = Change(model, active.threshold, active.loss, encoded, record)
+        committed = self._folder.commit(snapshot, change)
+        self._last = replace(last, generation=committed.generation, record=record)
+        count, labelled = self.store.examples.counts()
+        return LearnReport(
+            count, labelled, len(last.positions), cast(Decision, record.decision), last.reason,
+            waiting=len(last.waiting), exact=False, scales=record.scales, loss=active.loss,
+        )  # fmt: skip
 
-    def _keep(self, examples: Sequence[Example], labels: Sequence[str | None]) -> list[int]:
-        """Store examples with their labels, and the vectors of items."""
-        active, store = self.task.active, self.task.store
-        vectors, named = item_vectors(store, active, examples), store.texts.named(examples)
-        with store.transaction():
-            ids = store.examples.remember(named, labels)
-            store.embeddings.add(active.record.backbone, vectors)
-        return ids
-
-    def _encode(self, examples: Sequence[Example]) -> OpenSlot:
-        """Encode texts without an embedding, and store the result; returns the active slot."""
-        task, texts = self.task, unique_texts(examples)
-
-        def encode(active: OpenSlot) -> OpenSlot:
-            digest, backbone = active.record.backbone, active.active_model.backbone
-            fresh = encode_missing(task.store, digest, backbone, texts)
-            task.keep_embeddings(digest, fresh)
-            return active
-
-        return task.using(encode, examples)
-
-    def _resumed(
-        self, active: OpenSlot, before: Version, examples: Sequence[Example]
+    def _more(
+        self, snapshot: Snapshot, last: LastFit, changed: list[StoredExample], encoded: Encoded
     ) -> LastFit | None:
-        """Resume the last fit of very many examples from a sample; None if it needs a full fit.
+        """The last fit with the labelled ones among some examples; None if one cannot be used."""
+        labelled = [row for row in changed if row.label is not None]
+        reading = Reading(self.store, snapshot.state, only=labelled)
+        reading.add(snapshot.backbone, encoded)
+        rows = gather(reading, last.space)
+        if not rows.training.used.all():
+            return None
+        state, positions = last.state, dict(last.positions)
+        if rows.ids:
+            replaced = [positions[row] for row in rows.ids if row in positions]
+            state = state.more(rows.training, replaced)
+            positions |= {row: last.state.count + at for at, row in enumerate(rows.ids)}
+        waiting = last.waiting | {row.id for row in changed}
+        record = replace(last.record, data=reading.data)
+        return replace(
+            last, record=record, state=state, positions=positions,
+            waiting=waiting.difference(rows.ids),
+        )  # fmt: skip
+
+    def _resumed(self, snapshot: Snapshot, record: FitRecord, encoded: Encoded) -> LastFit | None:
+        """The active model's fit with all present examples; None if that needs a full fit.
 
         An opened device has only the fit's model, not its state.
         """
-        store = self.task.store
-        record = store.slots.fit(active.record.name)
-        if record is None or record.data != before.data or record.fitted <= LARGEST:
+        if record.decision == "vendor":
             return None
-        # With the new examples' earlier rows: they are removed if the label changed.
-        ids = sorted({*store.examples.some_labelled(_SAMPLE), *store.examples.ids(examples)})
-        previous = self.task.previous if active.bundle.bridges() else None
-        space = Space.of_model(active, previous, record.scales)
-        rows = gather(Snapshot(store, ids=ids), space)
-        training = rows.training
-        if not training.labelled.any():
+        reading = Reading(self.store, snapshot.state)
+        reading.add(snapshot.backbone, encoded)
+        rows = gather(reading, space_of(self._folder, snapshot))
+        if not rows.training.labelled.any():
             return None
-        state = resume(training, record.scales, record.fitted, record.further)
-        positions = {row: position for position, row in enumerate(rows.ids)}
-        return LastFit(before, state, space, positions, record, "added to the last fit")
-
-    def _add(
-        self,
-        active: OpenSlot,
-        last: LastFit,
-        ids: Sequence[int],
-        labels: Sequence[str | None],
-    ) -> LearnReport | None:
-        """Add labelled examples to the last fit, at its scales; None if it needs a full fit."""
-        task, state, record = self.task, last.state, last.record
-        total = state.fitted + state.further + len(ids)
-        if total < SMALL or total > (1 + LARGEST_GROWTH) * state.fitted:
-            return None
-        labelled = {row for row, label in zip(ids, labels, strict=True) if label is not None}
-        positions = dict(last.positions)
-        if labelled:
-            new = gather(Snapshot(task.store, ids=sorted(labelled)), last.space)
-            replaced = {at: positions[row] for at, row in enumerate(new.ids) if row in positions}
-            positions |= {row: state.count + at for at, row in enumerate(new.ids)}
-            state = state.more(new.training, replaced)
-        data = task.store.slots.version().data
-        record = replace(record, data=data, further=state.further)
-        if record.decision != "vendor":  # the vendor's model stays until the next check
-            full, calibrated = state.candidates()
-            blended = calibrated.towards(full, record.trust)
-            model = personal_of(active.model.head, blended.weights, blended.bias)
-            change = Change(model, active.record.threshold, active.record.loss, fit=record)
-            try:
-                active = task.commit(active, change)
-            except DeviceChangedError:
-                return None
-        version = Version(active.generation, data)
-        self._last = replace(last, version=version, state=state, positions=positions, record=record)
-        count, with_label = task.store.examples.counts()
-        return LearnReport(
-            count, with_label, state.fitted + state.further, cast(Decision, record.decision),
-            last.reason, False, record.scales, active.record.loss,
-        )  # fmt: skip
+        state = State.of_model(
+            rows.training, record.scales, rows.logits(snapshot.model), record.trust
+        )
+        return _fit_of(snapshot, rows, record, state, "added to the last fit")
 
 
-def _last_fit(active: OpenSlot, result: Refit) -> LastFit | None:
-    """The fit that further examples can be added to; None without one."""
-    rows, data = result.rows, result.rows.snapshot.data
-    record = result.record(data)
+def fit_all(folder: Folder) -> None:
+    """Fit the models of all tasks of a folder."""
+    for adapter in ("", *folder.store.slots.adapters()):
+        Learner(folder, adapter).fit()
+
+
+def _last_fit(snapshot: Snapshot, result: Refit) -> LastFit | None:
+    """A full fit that further examples can be added to; None without one."""
+    rows, record = result.rows, snapshot.active.record.fit
     if record is None or result.fit is None or result.fit.state is None:
         return None
     if not rows.training.labelled.any():
         return None
+    return _fit_of(snapshot, rows, record, result.fit.state, result.verdict.reason)
+
+
+def _fit_of(
+    snapshot: Snapshot, rows: Rows, record: FitRecord, state: State, reason: str
+) -> LastFit:
     used = np.flatnonzero(rows.training.used).tolist()
-    positions = {rows.ids[position]: at for at, position in enumerate(used)}
     return LastFit(
-        Version(active.generation, data), result.fit.state, rows.space, positions, record,
-        result.verdict.reason,
+        snapshot.generation, replace(record, data=rows.reading.data), state, rows.space,
+        {rows.ids[position]: at for at, position in enumerate(used)},
+        frozenset(row.id for row in rows.pending), reason,
     )  # fmt: skip

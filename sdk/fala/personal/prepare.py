@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -11,10 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from fala.backbones import LazyBackbone
 from fala.backbones.external import ExternalEncoder
+from fala.bundle.manifest import Manifest
 from fala.bundle.reading import Bundle
-from fala.bundle.signature import Trust
 from fala.errors import (
     BundleFormatError,
     BundleMismatchError,
@@ -25,18 +24,18 @@ from fala.errors import (
 from fala.examples import unique_texts
 from fala.model.active import ActiveModel
 from fala.model.bridge import Bridge, reachable
-from fala.model.heads import Head, Vectors
+from fala.model.heads import Head
 from fala.personal.choose import Choice, choose, choose_by_chance
-from fala.personal.encode import forward
-from fala.personal.gather import OldLogits, Rows, Snapshot, Space, gather, old_logits
+from fala.personal.encode import Encoded, forward
+from fala.personal.gather import OldLogits, Reading, Rows, Space, gather, old_logits
 from fala.personal.refit import Refit, fit_rows
 from fala.personal.run import Run
-from fala.slots.bundles import open_release
+from fala.slots.admit import Signed, admit
 from fala.slots.folder import Folder
-from fala.slots.open_slot import OpenSlot, lazy_backbone, prior_of
-from fala.slots.task import Task
-from fala.slots.validation import PROBES, check_own_texts, validate
-from fala.slots.versions import check_version
+from fala.slots.release import Release
+from fala.slots.snapshot import Snapshot
+from fala.slots.using import opened
+from fala.slots.validation import PROBES, check_own_texts
 from fala.store.texts import NOT_KEPT
 
 
@@ -45,18 +44,16 @@ class Part:
     """A task's part in a replacement: a new release, or an adapter, opened for it.
 
     Attributes:
-        task: The task.
-        bundle: The bundle to be installed for it.
+        before: The task meanwhile.
+        release: The release, or the adapter, to be installed for it.
         head: Its head, with the labels in the device's order, and new ones after them.
         bridges: The bridges to its backbone from those that the device has used, the worst first.
-        backbone: Its backbone.
     """
 
-    task: Task
-    bundle: Bundle
+    before: Snapshot
+    release: Release
     head: Head
     bridges: Sequence[Bridge]
-    backbone: LazyBackbone
 
     @property
     def instant(self) -> bool:
@@ -66,7 +63,7 @@ class Part:
     @property
     def static(self) -> bool:
         """Whether encoding costs no forward pass."""
-        return not self.backbone.is_transformer
+        return self.release.static
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +72,6 @@ class Prepared:
 
     Attributes:
         part: The task's part.
-        active: The slot that was active meanwhile.
         old: The old logits; None if the labels differ.
         model: The new model.
         choice: The texts chosen for the new backbone to encode; none over a bridge.
@@ -84,11 +80,10 @@ class Prepared:
     """
 
     part: Part
-    active: OpenSlot
     old: OldLogits | None
     model: Refit
     choice: Choice
-    embeddings: Mapping[str, Vectors]
+    embeddings: Encoded
     seconds: float
 
     @property
@@ -99,7 +94,7 @@ class Prepared:
 
 @contextmanager
 def opening(
-    folder: Folder, path: Path, run: Run, *, trust: Trust | None, allow_older: bool
+    folder: Folder, path: Path, run: Run, origin: Signed, *, allow_older: bool
 ) -> Iterator[Part]:
     """Open a release, and load its backbone while the store is read and texts are chosen.
 
@@ -107,90 +102,76 @@ def opening(
         folder: The device's folder.
         path: The release's file.
         run: Times the stages.
-        trust: See ``Device.replace``.
+        origin: How its origin is known.
         allow_older: See ``Device.replace``.
 
     Raises:
         OlderReleaseError: It is older than an installed one, without ``allow_older``.
         BundleMismatchError: It is for another task, or lacks a label of the device's.
         BundleError: It cannot be trusted.
-        DeviceChangedError: Another one was installed meanwhile.
     """
     run.check("open")
     with run.stage("open"):
-        active = Task(folder).active
-        bundle, head = open_release(path, hold=True, trust=trust)
+        before = opened(folder)
+        release = admit(path, origin, folder.encoders, folder.store.slots.bundles())
         if not allow_older:
-            try:
-                check_version(folder.store, active.bundle.manifest, bundle.manifest)
-            except OlderReleaseError as error:
-                raise OlderReleaseError(f"{bundle.path}: {error}") from error
+            _check_version(folder, before.release.bundle.manifest, release.bundle)
+        part = part_for(folder, before, release)
     with ThreadPoolExecutor(max_workers=1) as loader:
-        backbone = lazy_backbone(bundle, lambda: loading.result())
-        part = part_for(Task(folder), active, bundle, head, backbone)
-        # A release that was installed before has been validated.
-        installed_before = bundle.digest in folder.store.slots.bundles()
-        loading = loader.submit(validate, bundle, folder.encoders, installed=installed_before)
-        yield part
+        yield replace(part, release=release.loading(loader))
 
 
-def part_for(
-    task: Task, active: OpenSlot, bundle: Bundle, head: Head, backbone: LazyBackbone
-) -> Part:
+def part_for(folder: Folder, before: Snapshot, release: Release) -> Part:
     """A task's part in a replacement by a release, or an adapter.
 
     Args:
-        task: The task.
-        active: Its active slot.
-        bundle: The bundle.
-        head: Its head.
-        backbone: Its backbone.
+        folder: The device's folder.
+        before: The task.
+        release: The release.
 
     Raises:
         BundleMismatchError: It is for another task, or lacks a label of the device's.
         BundleError: It cannot be trusted.
-        DeviceChangedError: Another one was installed meanwhile.
     """
-    labels = active.model.head.labels
-    before = active.model.head
-    continues = head.link.continues(before.link, head.labels, labels)
-    if head.task != before.task or not continues:
-        raise BundleMismatchError(f"{bundle.path}: for {head.asks}; this device does {before.asks}")
-    added = [label for label in head.labels if label not in labels]
-    with task.expecting(active):
-        earlier = active.bundle.bridges()
-    bridges = bundle.bridges()
-    digest = active.bundle.backbone_digest
-    direct = bridges.get(digest)
-    if direct is not None and len(direct.matrix) != active.bundle.manifest.dimension:
+    head, old, bundle = release.head, before.head, release.bundle
+    continues = head.link.continues(old.link, head.labels, old.labels)
+    if head.task != old.task or not continues:
+        raise BundleMismatchError(
+            f"{bundle.path}: for {head.described}; this device does {old.described}"
+        )
+    added = [label for label in head.labels if label not in old.labels]
+    dimension = before.release.bundle.manifest.dimension
+    direct = release.bridges.get(before.backbone)
+    if direct is not None and len(direct.matrix) != dimension:
         raise DimensionError(
             f"{bundle.path}: its bridge starts from {counted(len(direct.matrix), 'dimension')}; "
-            f"this device's backbone has {active.bundle.manifest.dimension}"
+            f"this device's backbone has {dimension}"
         )
+    embeddings = folder.store_of(before.adapter).embeddings
     # A bridge from a backbone that this device never used maps nothing.
     usable = [
         bridge
-        for bridge in reachable(bridges, earlier, digest)
-        if bridge.source == active.record.backbone or task.store.embeddings.has(bridge.source)
+        for bridge in reachable(release.bridges, before.release.bridges, before.backbone)
+        if bridge.source == before.backbone or embeddings.has(bridge.source)
     ]
-    return Part(task, bundle, head.in_order([*labels, *added]), usable, backbone)
+    return Part(before, release, head.in_order([*old.labels, *added]), usable)
 
 
 def prepare(
+    folder: Folder,
     part: Part,
-    active: OpenSlot,
     run: Run,
     limit: int,
     *,
     evidence: int,
     earlier: Prepared | None = None,
-    shared: Mapping[str, Vectors] | None = None,
+    shared: Encoded | None = None,
 ) -> Prepared:
     """Fit a personal model on a release.
 
     Args:
+        folder: The device's folder.
         part: The task's part.
-        active: Its active slot.
         run: Times the stages.
         limit: Forward passes, at most.
         evidence: Forward passes, at most, to compare the model with the active one.
@@ -201,48 +182,77 @@ def prepare(
         CancelledError: The app cancelled.
         BundleFormatError: The release's numbers are too large or too small for a fit.
     """
-    task, bundle, head = part.task, part.bundle, part.head
+    before, release, head = part.before, part.release, part.head
+    store = folder.store_of(before.adapter)
     started = time.perf_counter()
     run.check("read")
     with run.stage("read"):
-        snapshot = Snapshot(task.store, run)
-        old = old_logits(snapshot, active) if active.model.head.labels == head.labels else None
+        reading = Reading(store, before.state, run)
+        old = old_logits(reading, before.active) if before.head.labels == head.labels else None
         space = Space(
-            head, bundle.backbone_digest, prior_of(bundle, head.labels), part.bridges,
-            bundle.scales,
+            head, release.bundle.backbone_digest, release.prior_for(head.labels), part.bridges,
+            release.bundle.scales,
             # A vendor's model has no personal part to pass on.
-            {} if old is None or active.model.is_vendor else old.differences(),
+            {} if old is None or before.model.is_vendor else old.differences(),
         )  # fmt: skip
-        snapshot.add(space.backbone, shared or {})
+        reading.add(space.backbone, shared or {})
         if earlier is not None:
-            snapshot.add(space.backbone, earlier.embeddings)
-        rows = gather(snapshot, space)
+            reading.add(space.backbone, earlier.embeddings)
+        rows = gather(reading, space)
     if earlier is not None:
         choice, embeddings = earlier.choice, earlier.embeddings
     else:
         choice = _choice(
-            rows, part, run, limit, evidence, lambda: old or old_logits(snapshot, active)
+            rows, part, run, limit, evidence, lambda: old or old_logits(reading, before.active)
         )
         with run.stage("forward"):
-            embeddings = forward(choice.texts, part.backbone.encode, run, free=part.static)
+            embeddings = forward(choice.texts, release.backbone.encode, run, free=part.static)
         if embeddings:
             with run.stage("read"):
-                snapshot.add(space.backbone, embeddings)
-                rows = gather(snapshot, space)
+                reading.add(space.backbone, embeddings)
+                rows = gather(reading, space)
     run.check("solve")
     try:
         with run.stage("solve"):
             model = fit_rows(rows)
     except (np.linalg.LinAlgError, ArithmeticError) as error:
         raise BundleFormatError(
-            f"{bundle.path}: the numbers of its head, prior and bridges are too "
+            f"{release.bundle.path}: the numbers of its head, prior and bridges are too "
             f"large or too small for a fit ({error}); nothing was installed"
         ) from error
     if model.fit is None:
-        reason = _vendor_reason(active, model.rows, texts=task.store.texts.kept)
+        reason = _vendor_reason(before, model.rows)
         model = replace(model, verdict=replace(model.verdict, reason=reason))
     seconds = time.perf_counter() - started
-    return Prepared(part, active, old, model, choice, embeddings, seconds)
+    return Prepared(part, old, model, choice, embeddings, seconds)
+
+
+def _check_version(folder: Folder, active: Manifest, bundle: Bundle) -> None:
+    """Refuse a release that is older than one that this device has had, or of another product.
+
+    A release without a version, or without a product, is not compared.
+
+    Args:
+        folder: The device's folder.
+        active: The active release.
+        bundle: The new one.
+
+    Raises:
+        OlderReleaseError: It is older, or of another product.
+    """
+    new, path = bundle.manifest, bundle.path
+    hint = "with allow_older=True it is installed all the same"
+    if new.product is not None and active.product is not None and new.product != active.product:
+        raise OlderReleaseError(
+            f"{path}: a release of {new.product}, and this device has one of {active.product}; "
+            f"{hint}"
+        )
+    newest = folder.store.settings.newest_version(new.product)
+    if new.version is not None and newest is not None and new.version < newest:
+        raise OlderReleaseError(
+            f"{path}: version {new.version}, and this device has had version {newest} already; "
+            f"rollback goes back to the release before the last, and {hint}"
+        )
 
 
 def check(prepared: Prepared, run: Run) -> int:
@@ -255,22 +265,23 @@ def check(prepared: Prepared, run: Run) -> int:
         BundleError: It cannot be loaded, or fails on a text.
         CancelledError: The app cancelled.
     """
-    part, model = prepared.part, prepared.model
+    release, model = prepared.part.release, prepared.model
+    reading = model.rows.reading
     with run.stage("load"):
-        backbone = part.backbone.loaded  # one that does not load must not be installed
+        backbone = release.backbone.loaded  # one that does not load must not be installed
     run.check("check")
     with run.stage("check"):
         texts: list[str] = []
-        if part.task.store.texts.kept:
-            newest = model.rows.snapshot.examples()[-PROBES:]
-            texts = unique_texts(row.known for row in newest)
+        if reading.store.texts.kept:
+            newest = reading.examples()[-PROBES:]
+            texts = unique_texts(row.stored for row in newest)
         if isinstance(backbone, ExternalEncoder):
             # The vendor's probes have passed; without a function it cannot encode texts.
             cannot_encode = not backbone.has_function and run.budget.forward_passes == 0
             if cannot_encode or not texts:
                 return 0
-        active_model = ActiveModel(model.model, part.backbone, model.verdict.threshold)
-        return check_own_texts(active_model, part.bundle, texts[:PROBES])
+        active_model = ActiveModel(model.model, release.backbone, model.verdict.threshold)
+        return check_own_texts(active_model, release.bundle, texts[:PROBES])
 
 
 def _choice(
@@ -286,7 +297,7 @@ def _choice(
     All of them if that costs no pass; over a bridge, or with n-grams, those to compare the models
     by; else representatives.
     """
-    if not part.task.store.texts.kept:
+    if not rows.reading.store.texts.kept:
         return Choice([])
     if part.static:
         return Choice(rows.pending_texts())
@@ -298,11 +309,11 @@ def _choice(
         return choose(rows, np.empty((0, 1)), limit, limit, old)
 
 
-def _vendor_reason(active: OpenSlot, rows: Rows, *, texts: bool) -> str:
+def _vendor_reason(before: Snapshot, rows: Rows) -> str:
     """Why the vendor's own model is installed."""
     if not rows.ids and not rows.pending:
         return "the device has no examples yet"
-    if not rows.ids and not texts:
+    if not rows.ids and not rows.reading.store.texts.kept:
         return (
             f"{NOT_KEPT}, so that none of "
             f"{counted(len(rows.pending), 'example')} has an embedding; a "
@@ -310,6 +321,6 @@ def _vendor_reason(active: OpenSlot, rows: Rows, *, texts: bool) -> str:
         )
     if not rows.ids:
         return "the budget allows no representative"
-    if active.model.is_vendor:
+    if before.model.is_vendor:
         return "there is no personal model and no label yet"
     return "there is neither a label nor an old logit to fit to"

@@ -7,11 +7,11 @@ import time
 from pathlib import Path
 
 from fala.bundle.reading import named_errors
-from fala.bundle.signature import Trust
 from fala.personal.compare import Sides
 from fala.personal.prepare import Prepared, check, opening, prepare
 from fala.personal.run import Run
 from fala.report import MATTERS, MIN_REAL, NORMAL_95, Preview
+from fala.slots.admit import Signed
 from fala.slots.bundles import bundle_path
 from fala.slots.folder import Folder
 from fala.solver.judge import MIN_LABELLED
@@ -19,24 +19,23 @@ from fala.solver.judge import MIN_LABELLED
 _MEGABYTE = 1e6
 
 
-def preview(folder: Folder, path: Path, run: Run, trust: Trust | None) -> Preview:
+def preview(folder: Folder, path: Path, run: Run, origin: Signed) -> Preview:
     """Prepare a replacement, compare, and discard it.
 
     Args:
         folder: The device's folder.
         path: The release's file.
         run: Has the budget of the replacement.
-        trust: See ``Device.replace``.
+        origin: How the release's origin is known.
     """
     budget = run.budget
     # A preview of an older release does no harm.
-    with opening(folder, path, run, trust=trust, allow_older=True) as part:
-        active = part.task.active
+    with opening(folder, path, run, origin, allow_older=True) as part:
         limit = budget.passes(bridged=bool(part.bridges))
-        prepared = prepare(part, active, run, limit, evidence=MIN_REAL)
+        prepared = prepare(folder, part, run, limit, evidence=MIN_REAL)
         probes = check(prepared, run)
         spent = time.perf_counter() - run.started
-        sides = Sides(part.task, active, prepared.model)
+        sides = Sides(part.before.active, prepared.model)
         judges = sides.encoded() & sides.labelled()
         comparison = sides.compare(judges)
         passes = _passes_to_know(sides, prepared, len(judges))
@@ -47,12 +46,12 @@ def preview(folder: Folder, path: Path, run: Run, trust: Trust | None) -> Previe
     seconds = spent + further * pace
     if budget.seconds is not None:  # no more texts are encoded after it
         seconds = min(seconds, max(spent, budget.seconds))
-    bundle = part.bundle
+    bundle = part.release.bundle
     with named_errors(bundle.path):
         size = bundle.path.stat().st_size
     return Preview(
-        old=active.bundle.manifest.name,
-        new=bundle.manifest.name,
+        old=part.before.release.name,
+        new=part.release.name,
         decision=prepared.model.verdict.decision,
         comparison=comparison,
         passes_to_know=passes if comparison.worse is None else 0,
@@ -88,20 +87,20 @@ def _passes_to_know(sides: Sides, prepared: Prepared, judged: int) -> int | None
 
 def _further(prepared: Prepared, run: Run) -> int:
     """Texts that a refinement would encode after the first model, at most."""
-    part = prepared.part
-    if part.static or not part.instant or not part.task.store.texts.kept:
+    part, rows = prepared.part, prepared.model.rows
+    if part.static or not part.instant or not rows.reading.store.texts.kept:
         return 0
-    pending = prepared.model.rows.pending_texts()
+    pending = rows.pending_texts()
     remaining = run.budget.passes(bool(part.bridges)) - len(prepared.embeddings)
     return min(remaining, len(pending))
 
 
 def _growth(folder: Folder, prepared: Prepared, size: int, texts: int) -> int:
     """Bytes by which the device's folder would grow."""
-    bundle = prepared.part.bundle
+    bundle = prepared.part.release.bundle
     in_use = folder.store.slots.bundles()
     # The idle slot is overwritten, and the bundle that only it uses is deleted.
-    idle = in_use - {prepared.active.record.bundle, bundle.digest}
+    idle = in_use - {prepared.part.before.active.record.bundle, bundle.digest}
     files = [bundle_path(folder.path, digest) for digest in idle]
     deleted = sum(file.stat().st_size for file in files if file.is_file())
     embeddings = 2 * bundle.manifest.dimension * texts  # float16

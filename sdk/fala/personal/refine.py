@@ -8,24 +8,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fala.errors import BundleError, DeviceChangedError
-from fala.model.heads import Vectors
+from fala.errors import BundleError
 from fala.model.losses import Floats
 from fala.personal.choose import choose
-from fala.personal.encode import encode_free, forward
-from fala.personal.gather import OldLogits, Snapshot, Space, gather, old_logits
-from fala.personal.refit import Refit, fit_rows, refit_active, until_committed, without_fit
+from fala.personal.encode import Encoded, encode_free, forward
+from fala.personal.gather import OldLogits, Reading, gather, old_logits
+from fala.personal.refit import Refit, fit_rows, refit_active, space_of, without_fit
 from fala.personal.run import Run
+from fala.report import Stopped
 from fala.selection.next_texts import BATCH, LARGEST_BATCH, LEAST_MOVE, move
-from fala.slots.open_slot import OpenSlot
-from fala.slots.task import Task
+from fala.slots.folder import Folder
+from fala.slots.snapshot import Snapshot
+from fala.slots.using import give_up, opened
 from fala.solver.fit import Fit
-from fala.store.texts import NOT_KEPT
 
 _log = logging.getLogger("fala.refine")
-
-_MODEL_CHANGED = "another model is active now"
-_ALL_ENCODED = "all texts are encoded"
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,158 +43,140 @@ class Refined:
     fits: Sequence[Fit]
     clusters: int
     queries: int
-    stopped: str
+    stopped: Stopped
 
 
 def refine(
-    task: Task,
-    run: Run,
-    passes: int,
-    start: Refit | None = None,
+    folder: Folder, adapter: str, run: Run, passes: int, start: Refit | None = None
 ) -> Refined:
     """Encode batches of texts, each followed by a fit that is committed with them.
 
     Args:
-        task: The task.
+        folder: The device's folder.
+        adapter: The task's.
         run: Has the deadline, and reports progress.
         passes: Forward passes, at most.
         start: A fit by which the first texts are chosen; None fits first.
     """
-    return _Refinement(task, run, passes).run(start)
+    return _Refinement(folder, adapter, run, passes).run(start)
 
 
 class _Refinement:
     """A running refinement; see ``refine``."""
 
-    def __init__(self, task: Task, run: Run, passes: int) -> None:
-        self._task, self._run, self._allowed = task, run, passes
+    def __init__(self, folder: Folder, adapter: str, run: Run, passes: int) -> None:
+        self._folder, self._adapter, self._run = folder, adapter, run
+        self._store = folder.store_of(adapter)
+        self._remaining = max(0, passes)
         self._passes = self._clusters = self._queries = 0
         self._fits: list[Fit] = []
 
     def run(self, start: Refit | None) -> Refined:
-        while True:
-            active = self._task.active
-            try:
-                with self._task.expecting(active):
-                    return self._batches(active, start)
-            except DeviceChangedError:  # its files were deleted: another was installed
-                if start is not None:
-                    return self._refined(start, _MODEL_CHANGED)
-
-    def _batches(self, active: OpenSlot, start: Refit | None) -> Refined:
-        task, previous = self._task, self._task.previous
-        remaining = max(0, self._allowed - self._passes)
-        stopped = "the budget is spent"
-        last = self._gathered(active, previous) if start is None else start
-        if last.rows.pending_texts() and not task.store.texts.kept:
-            remaining, stopped = 0, NOT_KEPT
-        if not last.rows.has_evidence and (stopped == NOT_KEPT or not last.rows.pending):
-            reason = NOT_KEPT if last.rows.pending else "there is no label to fit to"
-            return self._refined(last, reason)
-        if not active.active_model.backbone.is_transformer and last.rows.has_evidence:
-            committed = self._commit(active, previous, {}, last)
-            if committed is None:
-                return self._refined(last, _MODEL_CHANGED)
-            return self._refined(committed[1], stopped if stopped == NOT_KEPT else _ALL_ENCODED)
-        if remaining and start is None:  # a first fit, by which the first texts are chosen
-            with self._run.stage("solve"):
-                last = self._counted(fit_rows(last.rows))
-        while remaining:
-            texts = self._choose(last, remaining, previous)
-            if not texts:
-                stopped = _ALL_ENCODED
-                break
-            try:
-                with self._run.stage("forward"):
-                    encoded = forward(texts, active.active_model.backbone.encode, self._run)
-            except BundleError as error:
-                task.fell_back(active, error)
-                raise
-            self._passes += len(encoded)
-            remaining -= len(encoded)
-            before = last
-            if encoded:
-                committed = self._commit(active, previous, encoded, last)
-                if committed is None:
-                    stopped = _MODEL_CHANGED
-                    break
-                active, last = committed
-                self._run.report("refine", self._passes, self._passes + remaining)
-            if self._run.cancelled:
-                stopped = "cancelled"
-                break
-            if len(encoded) < len(texts):
-                stopped = "the time is over"
-                break
-            if remaining and not last.rows.pending and _moved(before, last) < LEAST_MOVE:
-                stopped = "the last texts changed next to nothing"
-                break
-        return self._refined(last, stopped)
-
-    def _refined(self, last: Refit, stopped: str) -> Refined:
-        name = self._task.active.bundle.manifest.name
-        _log.info("%s: %d forward passes, %s", name, self._passes, stopped)
+        snapshot = opened(self._folder, self._adapter)
+        last = self._gathered(snapshot) if start is None else start
+        last, stopped = self._batches(snapshot, last, fitted=start is not None)
+        _log.info("%s: %d forward passes, %s", snapshot.release.name, self._passes, stopped)
         return Refined(last, self._passes, self._fits, self._clusters, self._queries, stopped)
 
-    def _gathered(self, active: OpenSlot, previous: OpenSlot | None) -> Refit:
+    def _batches(self, snapshot: Snapshot, last: Refit, *, fitted: bool) -> tuple[Refit, Stopped]:
+        """The last fit, and why no more texts were encoded."""
+        stopped = Stopped.BUDGET
+        if last.rows.pending_texts() and not self._store.texts.kept:
+            self._remaining, stopped = 0, Stopped.NOT_KEPT
+        if not last.rows.has_evidence and (stopped is Stopped.NOT_KEPT or not last.rows.pending):
+            return last, Stopped.NOT_KEPT if last.rows.pending else Stopped.NO_LABEL
+        if snapshot.release.static and last.rows.has_evidence:
+            committed = self._commit(snapshot, {}, last)
+            if committed is None:
+                return last, Stopped.MODEL_CHANGED
+            return committed, stopped if stopped is Stopped.NOT_KEPT else Stopped.ALL_ENCODED
+        if self._remaining and not fitted:  # a first fit, by which the first texts are chosen
+            with self._run.stage("solve"):
+                last = self._counted(fit_rows(last.rows))
+        while self._remaining:
+            texts = self._choose(snapshot, last)
+            if not texts:
+                return last, Stopped.ALL_ENCODED
+            encoded = self._encoded(snapshot, texts)
+            if encoded is None:
+                return last, Stopped.MODEL_CHANGED
+            before = last
+            if encoded:
+                committed = self._commit(snapshot, encoded, last)
+                if committed is None:
+                    return last, Stopped.MODEL_CHANGED
+                last = committed
+                self._run.report("refine", self._passes, self._passes + self._remaining)
+            if self._run.cancelled:
+                return last, Stopped.CANCELLED
+            if len(encoded) < len(texts):
+                return last, Stopped.TIME
+            if self._remaining and not last.rows.pending and _moved(before, last) < LEAST_MOVE:
+                return last, Stopped.SETTLED
+        return last, stopped
+
+    def _gathered(self, snapshot: Snapshot) -> Refit:
         with self._run.stage("read"):
-            snapshot = Snapshot(self._task.store, self._run)
-            encode_free(self._task, active, snapshot)
-            space = Space.of_slot(self._task.store, active, previous)
-            return without_fit(gather(snapshot, space))
+            reading = Reading(self._store, snapshot.state, self._run)
+            encode_free(self._folder, snapshot, reading)
+            return without_fit(gather(reading, space_of(self._folder, snapshot)))
 
     def _counted(self, result: Refit) -> Refit:
         if result.fit is not None:
             self._fits.append(result.fit)
         return result
 
-    def _choose(self, last: Refit, limit: int, previous: OpenSlot | None) -> Sequence[str]:
+    def _choose(self, snapshot: Snapshot, last: Refit) -> Sequence[str]:
         def old() -> OldLogits | None:
-            return None if previous is None else old_logits(last.rows.snapshot, previous)
+            previous = self._folder.previous(snapshot)
+            return None if previous is None else old_logits(last.rows.reading, previous)
 
         with self._run.stage("select"):
             # As many as so far: a long refinement spends its time on texts, not on fits.
             size = min(max(BATCH, self._passes), LARGEST_BATCH)
-            choice = choose(last.rows, last.left_out, limit, size, old)
+            choice = choose(last.rows, last.left_out, self._remaining, size, old)
         self._clusters += choice.clusters
         self._queries += choice.queries
         return choice.texts
 
-    def _commit(
-        self,
-        initial: OpenSlot,
-        previous: OpenSlot | None,
-        encoded: dict[str, Vectors],
-        last: Refit,
-    ) -> tuple[OpenSlot, Refit] | None:
+    def _encoded(self, snapshot: Snapshot, texts: Sequence[str]) -> Encoded | None:
+        """Embeddings of some texts; None where another release is active.
+
+        Raises:
+            BundleError: The release fails; one on trial gives way to the previous one.
+        """
+        try:
+            with self._run.stage("forward"):
+                encoded = forward(texts, snapshot.active.active_model.backbone.encode, self._run)
+        except BundleError as error:
+            if not opened(self._folder, self._adapter).is_of_release(snapshot):
+                return None  # another process has deleted its file
+            give_up(self._folder, error)
+            raise
+        self._passes += len(encoded)
+        self._remaining -= len(encoded)
+        return encoded
+
+    def _commit(self, initial: Snapshot, encoded: Encoded, last: Refit) -> Refit | None:
         """Fit to the current labels, and commit the model with the new embeddings.
 
         Args:
-            initial: The slot that is refined.
-            previous: The slot before it.
+            initial: The task, with the release that is refined.
             encoded: New embeddings; stored in any case, so that none is computed twice.
             last: The fit before, from which a long one starts.
 
         Returns:
-            The active slot and its fit; None where another release is active.
+            The fit; None where another release is active.
         """
-        task = self._task
-
-        def attempt(slots: Sequence[OpenSlot]) -> tuple[OpenSlot, Refit]:
-            (active,) = slots
-            with self._run.stage("read"):
-                snapshot = Snapshot(task.store, self._run)
-            active, result = refit_active(
-                task, active, previous, snapshot, encoded=encoded, near=last.fit
-            )
-            return active, self._counted(result)
-
-        with task.folder.work:
-            try:
-                return until_committed([task], attempt, [initial])
-            except DeviceChangedError:
-                task.keep_embeddings(initial.record.backbone, encoded)
+        with self._store.turn():
+            snapshot = opened(self._folder, self._adapter)
+            if not snapshot.is_of_release(initial):
+                self._folder.keep_embeddings(initial.backbone, encoded)
                 return None
+            with self._run.stage("read"):
+                reading = Reading(self._store, snapshot.state, self._run)
+            _, result = refit_active(self._folder, snapshot, reading, encoded, last.fit)
+            return self._counted(result)
 
 
 def _moved(before: Refit, after: Refit) -> float:

@@ -9,18 +9,19 @@ from pathlib import Path
 
 import numpy as np
 
-from fala.bundle.signature import Trust
-from fala.model.heads import Vectors
+from fala.errors import DeviceChangedError, model_changed
 from fala.personal.adapters import Adapters, adapter_parts
-from fala.personal.compare import Accept, compare, compare_or_none, refuse_worse
+from fala.personal.compare import Accept, compare, refuse_worse
+from fala.personal.encode import Encoded
 from fala.personal.prepare import Part, Prepared, check, opening, prepare
 from fala.personal.refine import Refined, refine
-from fala.personal.refit import Refit, until_committed
+from fala.personal.refit import Refit
 from fala.personal.run import Run
 from fala.report import MIN_REAL, Comparison
+from fala.slots.admit import Signed
 from fala.slots.folder import Folder
-from fala.slots.installing import Move, install_release
-from fala.slots.open_slot import OpenSlot
+from fala.slots.switching import Move, install_release
+from fala.slots.using import opened
 
 
 @dataclass(frozen=True)
@@ -29,13 +30,13 @@ class Terms:
 
     Attributes:
         accept: The model that it must not be proven worse than.
-        trust: The key that must have signed it.
+        origin: How its origin is known, and that of the adapters.
         allow_older: Whether an older one is accepted.
         adapters: The further tasks' adapters for it.
     """
 
     accept: Accept = "always"
-    trust: Trust | None = None
+    origin: Signed = field(default_factory=Signed)
     allow_older: bool = False
     adapters: Adapters = ()
 
@@ -48,7 +49,7 @@ class Replaced:
         prepared: The first personal model on the new release.
         probes: Texts that the new release was checked on.
         refined: The refinement; None without a budget for it.
-        comparison: The final model compared with the old one; None if that is deleted.
+        comparison: The final model compared with the old one.
         adapters: The results for the further tasks, by their adapters' names.
     """
 
@@ -98,49 +99,57 @@ def replace(folder: Folder, path: Path, run: Run, terms: Terms) -> Replaced:
         run: The budget, for all tasks together, and the app's progress.
         terms: See above.
     """
-    with opening(folder, path, run, trust=terms.trust, allow_older=terms.allow_older) as first:
+    with opening(folder, path, run, terms.origin, allow_older=terms.allow_older) as first:
         with run.stage("open"):
-            parts = [first, *adapter_parts(folder, first, terms.adapters, terms.trust)]
-        initial = [part.task.active for part in parts]
+            # A repository verifies the release alone.
+            origin = dataclasses.replace(terms.origin, verified=False)
+            parts = [first, *adapter_parts(folder, first, terms.adapters, origin)]
         earlier: dict[str, Prepared] = {}
+        try:
+            replaced = _install(folder, parts, run, terms.accept, earlier)
+        except DeviceChangedError:  # someone has learned, or forgotten, meanwhile
+            with folder.store.turn():
+                current = [_again(folder, part) for part in parts]
+                replaced = _install(folder, current, run, terms.accept, earlier)
+    return _refine(folder, replaced, run)
 
-        def attempt(slots: Sequence[OpenSlot]) -> list[Replaced]:
-            return _install(folder, parts, slots, run, terms.accept, earlier)
 
-        replaced = until_committed([part.task for part in parts], attempt, initial)
-    return _refine(replaced, run)
+def _again(folder: Folder, part: Part) -> Part:
+    """The same part, beside the task as it is now.
+
+    Raises:
+        DeviceChangedError: Another release is active.
+    """
+    snapshot = opened(folder, part.before.adapter)
+    if not snapshot.is_of_release(part.before):
+        raise model_changed(folder.path)
+    return dataclasses.replace(part, before=snapshot)
 
 
 def _install(
-    folder: Folder,
-    parts: Sequence[Part],
-    slots: Sequence[OpenSlot],
-    run: Run,
-    accept: Accept,
-    earlier: dict[str, Prepared],
+    folder: Folder, parts: Sequence[Part], run: Run, accept: Accept, earlier: dict[str, Prepared]
 ) -> list[Replaced]:
     """Fit, compare, check and install, every task.
 
     Args:
         folder: The device's folder.
         parts: The tasks' parts, the device's own first.
-        slots: Their active slots.
         run: See ``replace``.
         accept: See ``Device.replace``.
-        earlier: Results of earlier attempts, by adapter; this one is added.
+        earlier: Results of an earlier attempt, by adapter; these are added.
 
     Raises:
         DeviceChangedError: An active model was changed meanwhile.
     """
     prepared: list[Prepared] = []
-    encoded: dict[str, dict[str, Vectors]] = {}
-    for position, (part, slot) in enumerate(zip(parts, slots, strict=True)):
-        adapter = part.task.adapter
+    encoded: dict[str, Encoded] = {}
+    for position, part in enumerate(parts):
+        adapter = part.before.adapter
         spent = sum(len(first.embeddings) for name, first in earlier.items() if name != adapter)
         limit = _share(run.budget.passes(bridged=False) - spent, len(parts) - position)
-        shared = encoded.setdefault(part.bundle.backbone_digest, {})
+        shared = encoded.setdefault(part.release.bundle.backbone_digest, {})
         first = prepare(
-            part, slot, run, limit, earlier=earlier.get(adapter), shared=shared,
+            folder, part, run, limit, earlier=earlier.get(adapter), shared=shared,
             evidence=0 if accept == "always" else MIN_REAL,
         )  # fmt: skip
         earlier[adapter] = first
@@ -148,25 +157,26 @@ def _install(
         prepared.append(first)
         if accept != "always":
             with run.stage("compare"):
-                refuse_worse(compare(part.task, slot, first.model), accept, part.bundle.path)
+                comparison = compare(part.before.active, first.model)
+                refuse_worse(comparison, accept, part.release.bundle.path)
     probes = [check(first, run) for first in prepared]
     run.check("commit")
-    moves: list[Move] = []
-    for first in prepared:
-        old, bundle, model = first.old, first.part.bundle, first.model
-        logits = None
-        if old is not None and not first.active.model.is_vendor:
-            logits = old.logits, old.vendor
-        change = model.change(encoded[bundle.backbone_digest])
-        data = model.rows.snapshot.data
-        moves.append(Move(first.part.task, first.active, bundle, change, logits, data))
     with run.stage("commit"):
-        install_release(folder, moves, parts[0].backbone)
+        install_release(folder, [_move(first, encoded) for first in prepared])
     run.report("commit", 1, 1)
     return [Replaced(first, count) for first, count in zip(prepared, probes, strict=True)]
 
 
-def _refine(replaced: Sequence[Replaced], run: Run) -> Replaced:
+def _move(prepared: Prepared, encoded: Mapping[str, Encoded]) -> Move:
+    old, model, part = prepared.old, prepared.model, prepared.part
+    logits = None
+    if old is not None and not part.before.model.is_vendor:
+        logits = old.logits, old.vendor
+    change = model.change(encoded[part.release.bundle.backbone_digest])
+    return Move(part.before, part.release, change, logits, model.rows.reading.data)
+
+
+def _refine(folder: Folder, replaced: Sequence[Replaced], run: Run) -> Replaced:
     """Spend the rest of the budget on every task in turn."""
     remaining = run.budget.passes(bool(replaced[0].prepared.part.bridges))
     remaining -= sum(result.passes for result in replaced)
@@ -174,21 +184,21 @@ def _refine(replaced: Sequence[Replaced], run: Run) -> Replaced:
     for position, result in enumerate(replaced):
         part = result.prepared.part
         # Without a bridge or n-grams the budget has bought the first model.
-        refinable = part.instant or not part.task.store.texts.kept
+        refinable = part.instant or not folder.store.texts.kept
         if refinable and not part.static and run.budget.forward_passes != 0:
             share = _share(remaining, len(replaced) - position)
-            refined = refine(part.task, run, share, result.prepared.model)
+            refined = refine(folder, part.before.adapter, run, share, result.prepared.model)
             remaining -= refined.forward_passes
             result = dataclasses.replace(result, refined=refined)
         results.append(result)
-
-    def compared(result: Replaced) -> Replaced:
-        task, active = result.prepared.part.task, result.prepared.active
-        return dataclasses.replace(result, comparison=compare_or_none(task, active, result.last))
-
     with run.stage("compare"):
-        own, *further = map(compared, results)
-    adapters = {result.prepared.part.task.adapter: result for result in further}
+        own, *further = (
+            dataclasses.replace(
+                result, comparison=compare(result.prepared.part.before.active, result.last)
+            )
+            for result in results
+        )
+    adapters = {result.prepared.part.before.adapter: result for result in further}
     return dataclasses.replace(own, adapters=adapters)
 
 

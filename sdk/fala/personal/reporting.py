@@ -10,10 +10,10 @@ from fala.personal.refine import Refined
 from fala.personal.refit import Refit
 from fala.personal.replace import Replaced
 from fala.personal.run import Run
-from fala.report import Comparison, Counts, InstantReport, Report
-from fala.slots.open_slot import OpenSlot
+from fala.report import Comparison, Counts, InstantReport, Report, Stopped
+from fala.slots.snapshot import Snapshot
 from fala.solver.fit import Fit
-from fala.solver.newton import Work
+from fala.solver.forms import Work
 
 
 def replaced_report(old: str, replaced: Replaced, run: Run) -> Report:
@@ -24,7 +24,7 @@ def replaced_report(old: str, replaced: Replaced, run: Run) -> Report:
         replaced: The result of ``replace``.
         run: Its timings.
     """
-    new = replaced.prepared.part.bundle.manifest.name
+    new = replaced.prepared.part.release.name
     report = _replaced(old, new, replaced, run)
     adapters = {
         name: _replaced(f"{name} on {old}", f"{name} on {new}", result, run)
@@ -36,15 +36,15 @@ def replaced_report(old: str, replaced: Replaced, run: Run) -> Report:
 def _replaced(old: str, new: str, replaced: Replaced, run: Run) -> Report:
     prepared, refined = replaced.prepared, replaced.refined
     part, first = prepared.part, prepared.model
-    stopped = "" if refined is None else refined.stopped
+    stopped = None if refined is None else refined.stopped
     if refined is None and not part.static and run.budget.forward_passes != 0:
         bought = len(prepared.choice.texts)
-        stopped = "the time is over" if prepared.encoded < bought else "the budget is spent"
+        stopped = Stopped.TIME if prepared.encoded < bought else Stopped.BUDGET
     instant = None
     if part.instant and not part.static and not prepared.encoded:
         verdict = first.verdict
         instant = InstantReport(
-            verdict.decision, verdict.reason, verdict.losses, verdict.threshold, prepared.seconds,
+            verdict.decision, verdict.reason, verdict.losses, first.thresholds, prepared.seconds,
             Counts(measure=verdict.measure, scales=first.scales, fits=_works([first.fit])),
         )  # fmt: skip
     counts = Counts(
@@ -60,17 +60,17 @@ def _replaced(old: str, new: str, replaced: Replaced, run: Run) -> Report:
 
 
 def refined_report(
-    refined: Refined, active: OpenSlot, run: Run, comparison: Comparison | None
+    refined: Refined, snapshot: Snapshot, run: Run, comparison: Comparison | None
 ) -> Report:
     """Report a refinement, or the unchanged active model if nothing was fitted.
 
     Args:
         refined: The result of ``refine``.
-        active: The active slot.
+        snapshot: The task.
         run: Its timings.
         comparison: With the model before the replacement; None without one.
     """
-    name, last = active.bundle.manifest.name, refined.last
+    name, last = snapshot.release.name, refined.last
     counts = Counts(
         clusters=refined.clusters, queries=refined.queries, fits=_works(refined.fits)
     )  # fmt: skip
@@ -79,9 +79,11 @@ def refined_report(
         comparison=comparison, stopped=refined.stopped,
     )  # fmt: skip
     if last.fit is None:
+        head = snapshot.head
         report = replace(
-            report, decision="vendor" if active.model.is_vendor else "personal",
-            reason="nothing was fitted", threshold=active.active_model.threshold,
+            report, decision="vendor" if snapshot.model.is_vendor else "personal",
+            reason="nothing was fitted",
+            thresholds=head.link.thresholds(head.labels, snapshot.active.record.threshold),
         )  # fmt: skip
     return report
 
@@ -109,7 +111,7 @@ def _report(
         labelled=int(rows.training.labelled.sum()),
         waiting=len(rows.pending),
         losses=verdict.losses,
-        threshold=verdict.threshold,
+        thresholds=last.thresholds,
         scores=verdict.scores,
         seconds=run.total(),
         counts=counts,

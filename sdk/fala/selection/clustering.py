@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from fala.errors import BudgetError
 from fala.selection.graph import (
-    Graph,
     Indices,
+    SimilarityGraph,
     Vectors,
     edge_keys,
     nearest_neighbours,
@@ -51,7 +51,7 @@ class Oracle:
     Every strong query of KwikBucks goes through this object, so no step can exceed the budget.
     """
 
-    def __init__(self, graph: Graph, budget: int) -> None:
+    def __init__(self, graph: SimilarityGraph, budget: int) -> None:
         self._graph = graph
         self._budget = budget
         self.queries = 0
@@ -82,7 +82,7 @@ class Oracle:
         return -1
 
 
-def cluster_graph(graph: Graph, *, budget: int, seed: int) -> Clustering:
+def cluster_graph(graph: SimilarityGraph, *, budget: int, seed: int) -> Clustering:
     """Cluster a graph by KwikBucks (Silwal et al. 2023) within a hard budget of strong queries.
 
     1. Vertices are drawn in random order until half of the budget is spent; one with no ``+`` to
@@ -153,7 +153,7 @@ class _Answers:
 
 
 def _choose_pivots(
-    graph: Graph, oracle: Oracle, order: Indices, attempts: int, allowance: int
+    graph: SimilarityGraph, oracle: Oracle, order: Indices, attempts: int, allowance: int
 ) -> tuple[Indices, _Answers]:
     """Step 1: keep the drawn vertices that have no ``+`` to an earlier kept one."""
     total = len(graph)
@@ -183,7 +183,7 @@ def _choose_pivots(
 
 
 def _join_pivots(
-    graph: Graph, oracle: Oracle, pivots: Indices, answers: _Answers, attempts: int
+    graph: SimilarityGraph, oracle: Oracle, pivots: Indices, answers: _Answers, attempts: int
 ) -> tuple[Indices, Indices]:
     """Step 2: every other vertex joins a pivot, or becomes a cluster of its own."""
     assignment = np.full(len(graph), -1, dtype=np.int64)
@@ -216,7 +216,7 @@ def _join_pivots(
 
 
 def _merge_clusters(
-    graph: Graph,
+    graph: SimilarityGraph,
     oracle: Oracle,
     assignment: Indices,
     pivots: Indices,

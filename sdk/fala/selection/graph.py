@@ -28,7 +28,7 @@ _BLOCK_ENTRIES = 1 << 20  # similarities held at a time, 4 MB as float32
 
 
 @dataclass(frozen=True, eq=False)
-class Graph:
+class SimilarityGraph:
     """Both signals on the pairs of n examples.
 
     Attributes:
@@ -151,7 +151,7 @@ def _near_pairs(unit: Vectors, used: Indices) -> Iterator[tuple[Indices, Indices
 
 def build_graph(
     embeddings: npt.ArrayLike, labels: npt.ArrayLike | None, *, neighbours: int
-) -> Graph:
+) -> SimilarityGraph:
     """Build both signals (the paper's equations 2 and 3) in O(n (dim + k)) memory.
 
     Args:
@@ -177,7 +177,7 @@ def build_graph(
         left, right = left[same], right[same]
     keys = edge_keys(left, right, len(unit))
     keys.sort()  # NumPy's unique of millions of numbers takes four times as long
-    return Graph(unit, lists, keys[np.append(True, keys[1:] > keys[:-1])[: len(keys)]])
+    return SimilarityGraph(unit, lists, keys[np.append(True, keys[1:] > keys[:-1])[: len(keys)]])
 
 
 def classes_of(labels: npt.ArrayLike, total: int) -> Indices:
@@ -193,7 +193,7 @@ def classes_of(labels: npt.ArrayLike, total: int) -> Indices:
     return classes
 
 
-def disagreements(assignment: Indices, graph: Graph) -> int:
+def disagreements(assignment: Indices, graph: SimilarityGraph) -> int:
     """Count ``+`` pairs between clusters and ``-`` pairs inside them, from the ``+`` pairs alone.
 
     Args:

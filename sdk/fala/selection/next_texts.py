@@ -1,7 +1,9 @@
-"""The order in which texts are encoded, and when to stop."""
+"""Which texts are encoded next, and when to stop."""
 
 from __future__ import annotations
 
+import heapq
+from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
@@ -49,4 +51,43 @@ def move(before: Floats, after: Floats, link: Link = LABELS) -> float:
     """
     if not len(before):
         return 0.0
-    return float(np.abs(link.mean(after) - link.mean(before)).mean() / link.width)
+    return float(np.abs(link.mean(after) - link.mean(before)).mean() / (link.high - link.low))
+
+
+def affordable(missing: Sequence[Sequence[str]], limit: int) -> list[str]:
+    """Choose texts to encode, the cheapest example's first.
+
+    In each step the example with the fewest missing texts is chosen: after one match of a user,
+    others with the same history lack a text or two. Of equally cheap examples the more important
+    is first, so documents are chosen by importance alone.
+
+    Args:
+        missing: The missing texts of each of n examples, the most important example first; no
+            duplicates in an example.
+        limit: Most texts.
+
+    Returns:
+        Texts in the order in which to encode them, without duplicates.
+    """
+    lacking = [set(texts) for texts in missing]
+    examples_of: defaultdict[str, list[int]] = defaultdict(list)
+    for example, texts in enumerate(missing):
+        for text in texts:
+            examples_of[text].append(example)
+    queue = [(len(texts), example) for example, texts in enumerate(lacking)]
+    heapq.heapify(queue)
+    chosen: list[str] = []
+    while queue:
+        cost, example = heapq.heappop(queue)
+        if cost != len(lacking[example]):
+            continue  # it is cheaper now, and in the queue again
+        if cost > limit - len(chosen):
+            break  # all others cost as much
+        for text in missing[example]:
+            if text in lacking[example]:
+                chosen.append(text)
+                for affected in examples_of[text]:
+                    lacking[affected].discard(text)
+                    if lacking[affected]:
+                        heapq.heappush(queue, (len(lacking[affected]), affected))
+    return chosen

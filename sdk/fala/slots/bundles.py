@@ -12,10 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.bundle.archive import write_archive
-from fala.bundle.format import MANIFEST
 from fala.bundle.reading import Bundle
-from fala.bundle.signature import Trust, check_signature
-from fala.errors import BundleError, BundleMismatchError, BundleSignatureError, DataError, counted
+from fala.errors import BundleError, DataError, counted
 from fala.files import keep_private, write_atomically
 from fala.model.heads import Head, PersonalModel, Vectors
 from fala.model.links import PerTag
@@ -24,69 +22,6 @@ from fala.store.records import FitRecord, LexicalRecord, SlotRecord
 
 #: The folder of a device that holds its bundles.
 BUNDLES = "bundles"
-
-
-def open_release(
-    path: Path, *, hold: bool = False, trust: Trust | None = None
-) -> tuple[Bundle, Head]:
-    """Open a bundle that must have a head.
-
-    Args:
-        path: The bundle's file.
-        hold: See ``Bundle.open``.
-        trust: The key that must have signed it; None requires no signature.
-
-    Raises:
-        BundleSignatureError: It was not signed by the key.
-        BundleMismatchError: It is a backbone only, or an adapter.
-        BundleError: It cannot be trusted.
-    """
-    bundle, head = open_any(path, hold=hold, trust=trust)
-    if bundle.base is not None:
-        raise BundleMismatchError(
-            f"{bundle.path}: an adapter for the backbone {bundle.base[:12]}, not a release; load "
-            "it beside a release with that backbone (Device.load_adapter)"
-        )
-    return bundle, head
-
-
-def open_adapter(
-    path: Path, *, hold: bool = False, trust: Trust | None = None
-) -> tuple[Bundle, Head]:
-    """Open an adapter's bundle; see ``open_release``.
-
-    Raises:
-        BundleSignatureError: It was not signed by the key.
-        BundleMismatchError: It is no adapter.
-        BundleError: It cannot be trusted.
-    """
-    try:
-        bundle, head = open_any(path, hold=hold, trust=trust)
-    except BundleError as error:
-        if isinstance(error.__cause__, FileNotFoundError):  # a sample release is no adapter
-            raise BundleError(f"{path}: no such file") from error.__cause__
-        raise
-    if bundle.base is None:
-        raise BundleMismatchError(
-            f"{bundle.path}: a release, not an adapter; install it with Device.replace"
-        )
-    return bundle, head
-
-
-def open_any(path: Path, *, hold: bool = False, trust: Trust | None = None) -> tuple[Bundle, Head]:
-    """Open a release, or an adapter; see ``open_release``."""
-    # First, so that an unsigned file is not read further.
-    signed = None if trust is None else check_signature(path, trust)
-    bundle = Bundle.open(path, hold=hold)
-    if signed is not None and bundle.contents()[MANIFEST] != signed:
-        raise BundleSignatureError(f"{bundle.path}: it was changed while it was read")
-    head = bundle.head()
-    if head is None:
-        raise BundleMismatchError(
-            f"{bundle.path}: a backbone without a head; a device needs a release "
-            "(fit a head with fala_export.fit_head and write it with fala_export.write_release)"
-        )
-    return bundle, head
 
 
 def bundle_path(device: Path, digest: str) -> Path:
@@ -185,6 +120,7 @@ def slot_record(
         labels=model.head.labels,
         lexical=lexical_record(model),
         loss=change.loss,
+        fit=change.fit,
     )
 
 

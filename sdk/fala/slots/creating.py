@@ -7,16 +7,16 @@ import shutil
 from pathlib import Path
 
 from fala.backbones.external import Encoders
-from fala.bundle.signature import Trust
+from fala.bundle.signature import Trust, key_bytes
 from fala.errors import BundleError, DeviceError
 from fala.files import device_errors, keep_private
-from fala.slots.bundles import BUNDLES, install, open_release, vendor_record
-from fala.slots.erasing import finish_erasing, tidy
-from fala.slots.folder import Folder
-from fala.slots.health import REBUILT, STORE, check_access
-from fala.slots.task import Task
-from fala.slots.validation import validate
-from fala.slots.versions import note_version
+from fala.model.labels import OneLabel
+from fala.slots.admit import Signed, admit
+from fala.slots.bundles import BUNDLES, install, vendor_record
+from fala.slots.erasing import REBUILT, finish_erasing, tidy
+from fala.slots.folder import STORE, Folder
+from fala.slots.using import check_tries, opened
+from fala.store.access import check_access
 from fala.store.database import doctor
 from fala.store.encryption import Codec
 from fala.store.slots import SLOTS
@@ -28,7 +28,7 @@ def create(
     path: Path,
     bundle: Path,
     *,
-    positive: str | int | None,
+    positive: OneLabel | None,
     trust: Trust | None,
     codec: Codec,
     names: TextNames,
@@ -50,10 +50,9 @@ def create(
         DataError: ``positive`` is not one of its labels.
         DeviceError: The folder is in use, or cannot be written.
     """
-    release, head = open_release(bundle, hold=True, trust=trust)
-    label = head.positive(positive)
-    # A model that does not load, or predict, must not be installed.
-    validate(release, encoders)
+    release = admit(bundle, Signed(trust), encoders)
+    label = release.head.positive(positive)
+    _ = release.backbone.loaded  # one that does not load, or predict, must not be installed
     with contextlib.ExitStack() as undo, device_errors(path):
         finish_erasing(path)
         remove = not path.exists()
@@ -75,13 +74,17 @@ def create(
             shutil.rmtree(path / BUNDLES, ignore_errors=True)
             (path / BUNDLES).mkdir()
             keep_private(path / BUNDLES)
-            install(release, path)
-            store.slots.put(vendor_record(SLOTS[0], release, head, label))
+            installed = release.installed(install(release.bundle, path))
+            store.slots.put(vendor_record(SLOTS[0], installed.bundle, release.head, label))
             store.slots.activate(SLOTS[0], None)
-            note_version(store, release.manifest)
+            manifest = release.bundle.manifest
+            store.settings.note_version(manifest.product, manifest.version)
             if label is not None:
                 store.slots.set_positive(label)
-        folder = _opened(path, store, encoders)
+            if trust is not None:
+                store.settings.set_trust(key_bytes(trust))
+        folder = Folder(path, store, encoders)
+        folder.hold(installed)
         undo.pop_all()
     return folder
 
@@ -108,26 +111,17 @@ def open_folder(path: Path, codec: Codec, encoders: Encoders) -> Folder:
         if not store.is_complete:
             raise DeviceError(f"{path}: its creation was never finished; call Device.create again")
         tidy(path, store)
-        return _opened(path, store, encoders)
+        folder = Folder(path, store, encoders)
+        check_tries(folder)
+        opened(folder)
+        return folder
+    except BundleError as error:
+        store.close()
+        check_access(error)
+        raise type(error)(f"{error}; {doctor(path)}") from error
     except BaseException:
         store.close()
         raise
-
-
-def _opened(path: Path, store: Store, encoders: Encoders) -> Folder:
-    """A folder whose active release is not damaged.
-
-    Raises:
-        BundleError: It is.
-        DeviceError: The store is damaged, or the release may not be read.
-    """
-    folder = Folder(path, store, encoders)
-    try:
-        _ = Task(folder).active
-    except BundleError as error:
-        check_access(error, path / BUNDLES)
-        raise type(error)(f"{error}; {doctor(path)}") from error
-    return folder
 
 
 def _is_device_file(file: Path) -> bool:

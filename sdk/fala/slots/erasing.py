@@ -11,9 +11,13 @@ from pathlib import Path
 from fala.errors import DeviceError
 from fala.files import device_errors, failure, sync_directory
 from fala.slots.bundles import BUNDLES
-from fala.slots.health import ERASING, REBUILT, STORE
+from fala.slots.folder import STORE
 from fala.store.store import Store
 
+#: Marks a folder whose erasure has begun; deleted last.
+ERASING = f"erasing-{STORE}"
+#: The store that a repair writes, before it replaces the damaged one.
+REBUILT = f"rebuilt-{STORE}"
 #: Prefix of the damaged files that a repair keeps.
 ASIDE = "damaged-"
 #: A device's folders; updates keep their metadata in the second.

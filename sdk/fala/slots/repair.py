@@ -1,37 +1,53 @@
-"""Repair a device's folder: readable data is kept, and the damaged store is set aside."""
+"""Examine a device's folder, and repair it: what is the user's is written into a new store.
+
+Kept are, as far as they can be read, texts, labels, times, embeddings and old logits, the settings,
+and which release is active and which one previous. The personal models are fitted again. The
+damaged store is set aside.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
-from fala.errors import DeviceError, counted
+from fala.backbones.external import Encoders
+from fala.bundle.reading import Bundle
+from fala.bundle.signature import Trust
+from fala.errors import BundleError, DeviceError, FalaError, printable
 from fala.files import FAILING_DISK, device_errors, keep_private, sync_directory, write_atomically
-from fala.slots.bundles import BUNDLES, install, open_release
-from fala.slots.erasing import ASIDE
-from fala.slots.health import (
-    ERASING,
-    REBUILT,
-    STORE,
-    Health,
-    UsableSlot,
-    choose_adapters,
-    diagnose,
-)
-from fala.store.access import access_error, is_access
-from fala.store.database import BUSY_TIMEOUT_MS, check_regular
+from fala.model.heads import Head
+from fala.report import Plain
+from fala.slots.admit import Signed, admit
+from fala.slots.bundles import BUNDLES, install, vendor_record
+from fala.slots.erasing import ASIDE, ERASING, REBUILT
+from fala.slots.folder import STORE, Folder
+from fala.slots.release import Release, head_of
+from fala.store.access import access_error, check_access, is_access
+from fala.store.columns import change_count
+from fala.store.database import BUSY_TIMEOUT_MS, Database, check_regular
 from fala.store.encryption import PLAIN, Codec
+from fala.store.rescue import DamagedStore, Rescued, codec_of_store, opened, rescue
+from fala.store.schema import create_tables
 from fala.store.slots import slots_of
+from fala.store.store import Store
+
+_log = logging.getLogger("fala.store")
+
+#: The active release and the previous one of every task after a repair, by adapter: their bundles,
+#: and heads with the labels in the device's order.
+_Plan = Mapping[str, list[tuple[Bundle, Head]]]
+_Fit = Callable[[Folder], None]
+_Known = Iterable[tuple[str, tuple[str, ...]]]
 
 
 @dataclass(frozen=True)
-class RepairReport:
+class RepairReport(Plain):
     """The state of a device's folder, and what a repair did about it.
 
     Attributes:
@@ -39,17 +55,14 @@ class RepairReport:
         whole: Whether there is no problem, or none after the repair.
         problems: The problems, in words.
         actions: What a repair did; without one, what ``--repair`` would do.
-        slots: By name ``"whole"``, or the problem.
-        bundles: By file name ``"whole"``, or the problem.
         examples: Examples that can be read.
         labelled: How many of them have a label.
         lost: Examples that can be read in part, but cannot be kept. The contents of a damaged page
             are unknown, so there may have been more.
-        answers: The slot that is active after a repair; None if none is usable.
-        fit: Whether its personal model is lost, and fitted again to the readable examples.
-        adapters: By adapter the slot of a further task that is active after a repair; None if none
-            is usable: its examples stay, until its adapter is loaded again.
-        fit_adapters: The adapters whose personal model is lost, and fitted again.
+        active: The name of the release that is active after a repair; None if none is whole.
+        previous: The name of the one to roll back to; None if there is none.
+        adapters: By adapter the name of a further task's release after a repair; None if none is
+            whole: its examples stay, until its adapter is loaded again.
         aside: Name of the earlier store, set aside in the folder; None where it did not change.
     """
 
@@ -57,20 +70,13 @@ class RepairReport:
     whole: bool
     problems: tuple[str, ...] = ()
     actions: tuple[str, ...] = ()
-    slots: Mapping[str, str] = field(default_factory=dict)
-    bundles: Mapping[str, str] = field(default_factory=dict)
     examples: int = 0
     labelled: int = 0
     lost: int = 0
-    answers: str | None = None
-    fit: bool = False
-    aside: str | None = None
+    active: str | None = None
+    previous: str | None = None
     adapters: Mapping[str, str | None] = field(default_factory=dict)
-    fit_adapters: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """The report as plain values, for JSON."""
-        return asdict(self)
+    aside: str | None = None
 
 
 def examine(folder: Path, codec: Codec = PLAIN) -> RepairReport:
@@ -79,60 +85,73 @@ def examine(folder: Path, codec: Codec = PLAIN) -> RepairReport:
     Raises:
         DeviceError: It is no device's, or has another version or key.
     """
-    with device_errors(folder), _opened(folder) as source:
-        return _report(diagnose(folder, source, codec), repaired=False)
+    with device_errors(folder), _connected(folder) as connection, _empty(folder, codec) as target:
+        return _examined(folder, connection, codec, target)[0]
 
 
-def repair(folder: Path, release: Path | None = None, codec: Codec = PLAIN) -> RepairReport:
-    """Repair a folder; see ``Device.repair``."""
-    with device_errors(folder), _opened(folder, exclusive=True) as source:
-        health = diagnose(folder, source, codec)
-        if release is not None and not health.usable and not health.unfinished:
-            _install(health, release)
-        report = _report(health, repaired=True)
-        if health.usable and _needs_change(health):
-            _activate(health)
-            write_atomically(folder / REBUILT, health.rescue.write)
-            if source is not None and os.name == "nt":  # where an open file keeps its name
-                source.close()
-            report = replace(report, aside=_exchange(folder))
-        for name in health.damaged_bundles if health.usable else ():
-            (folder / BUNDLES / name).unlink(missing_ok=True)
-        for file in health.exposed:
+def repair(
+    folder: Path, release: Path | None, trust: Trust | None, codec: Codec, fit: _Fit
+) -> RepairReport:
+    """Repair a folder; see ``Device.repair``.
+
+    Args:
+        folder: See ``Device.repair``.
+        release: See ``Device.repair``.
+        trust: See ``Device.repair``.
+        codec: Reads the store's records, and writes those of the new one.
+        fit: Fits the personal models of all tasks.
+    """
+    with (
+        device_errors(folder),
+        _connected(folder, exclusive=True) as connection,
+        _empty(folder, codec) as target,
+    ):
+        report, damaged, is_new = _examined(folder, connection, codec, target, release, trust)
+        if report.active is not None:
+            report = replace(report, whole=True)
+            if is_new:
+                try:
+                    fit(Folder(folder, target, Encoders()))
+                except (FalaError, ArithmeticError, ValueError) as error:
+                    _log.warning("the personal models are not fitted yet: %s", error)
+                write_atomically(folder / REBUILT, target.write)
+                if os.name == "nt":  # where an open file keeps its name
+                    connection.close()
+                report = replace(report, aside=_exchange(folder))
+            for file in damaged:
+                file.unlink(missing_ok=True)
+        for file in _exposed(folder):
             with contextlib.suppress(FileNotFoundError):  # the last connection deletes the log
                 keep_private(file)
         return report
 
 
 @contextlib.contextmanager
-def _opened(folder: Path, *, exclusive: bool = False) -> Iterator[sqlite3.Connection | None]:
-    """A connection to a folder's store; None where a repair was interrupted.
+def _connected(folder: Path, *, exclusive: bool = False) -> Iterator[sqlite3.Connection]:
+    """A connection to a folder's store.
 
     Args:
         folder: The folder.
-        exclusive: Finish such a repair, and lock the store against other writers.
+        exclusive: Finish a repair that was interrupted, and lock the store against other writers.
 
     Raises:
         DeviceError: It is no device's, cannot be read, or cannot be written.
         OSError: Its files cannot be examined.
     """
-    store = folder / STORE
+    if (folder / ERASING).exists():
+        raise DeviceError(f"{folder}: its erasure was interrupted; Device.open finishes it")
+    if exclusive:
+        _finish(folder)
+    store = _store_of(folder)
+    check_regular(store)
+    if not store.is_file():
+        raise DeviceError(f"{folder}: not a device folder; make one with Device.create")
     try:
-        if (folder / ERASING).exists():
-            raise DeviceError(f"{folder}: its erasure was interrupted; Device.open finishes it")
-        if exclusive:
-            _finish(folder)
-        if not any(file.exists() for file in (store, folder / REBUILT)):
-            raise DeviceError(f"{folder}: not a device folder; make one with Device.create")
-        check_regular(store)
-        if not store.is_file():
-            yield None
-            return
-        with contextlib.closing(sqlite3.connect(store, isolation_level=None)) as source:
-            source.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+        with contextlib.closing(sqlite3.connect(store, isolation_level=None)) as connection:
+            connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
             if exclusive:
-                _lock(source)
-            yield source
+                _lock(connection)
+            yield connection
     except sqlite3.Error as error:
         if is_access(error):
             raise access_error(store, error) from error
@@ -141,96 +160,223 @@ def _opened(folder: Path, *, exclusive: bool = False) -> Iterator[sqlite3.Connec
         raise DeviceError(f"{store}: there is not enough memory to read it") from error
 
 
-def _needs_change(health: Health) -> bool:
-    """Whether a repair changes the store or a slot."""
-    return (
-        bool(health.store)
-        or any(health.slots.values())
-        or any(
-            health.active(adapter) is not None and not health.stays(adapter, usable)
-            for adapter, usable in health.tasks().items()
-        )
-    )
+def _store_of(folder: Path) -> Path:
+    """The store's file; the new one where a repair was interrupted."""
+    store, rebuilt = folder / STORE, folder / REBUILT
+    return rebuilt if rebuilt.exists() and not store.exists() else store
 
 
-def _report(health: Health, *, repaired: bool) -> RepairReport:
-    best, adapters = health.tasks()[""], sorted(health.adapters.items())
-    counts = [
-        health.rescue.store.of(adapter).examples.counts()
-        for adapter in ("", *health.rescue.adapters())
-    ]
-    problems = tuple(health.problems)
-    return RepairReport(
-        path=str(health.folder),
-        whole=not problems or (repaired and best is not None),
-        problems=problems,
-        actions=tuple(_actions(health)),
-        slots={name: problem or "whole" for name, problem in sorted(health.slots.items())},
-        bundles={name: problem or "whole" for name, problem in health.bundles.items()},
+@contextlib.contextmanager
+def _empty(folder: Path, codec: Codec) -> Iterator[Store]:
+    """An empty store in memory."""
+    memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+    with contextlib.closing(memory):
+        create_tables(memory, STORE)
+        yield Store(Database(folder / STORE, codec=codec, connection=memory))
+
+
+def _examined(
+    folder: Path,
+    connection: sqlite3.Connection,
+    codec: Codec,
+    target: Store,
+    release: Path | None = None,
+    trust: Trust | None = None,
+) -> tuple[RepairReport, Iterable[Path], bool]:
+    """Find the problems of a folder, and write what a repair keeps.
+
+    Args:
+        folder: The folder.
+        connection: A connection to its store.
+        codec: The app's.
+        target: The empty store that takes the place of a damaged one.
+        release: A release to install where none is whole; else the folder stays as it is.
+        trust: The key that must have signed it; None takes the device's.
+
+    Returns:
+        The report; the files of bundles that are damaged; and whether the store is.
+    """
+    with opened(_store_of(folder), connection) as store:
+        query = "SELECT name FROM slots UNION ALL SELECT slot FROM active"
+        if not store.select("slots", query) and not store.problems:
+            problem = "its creation was never finished; call Device.create again"
+            return RepairReport(str(folder), whole=False, problems=(problem,)), (), False
+        if store.path.name == REBUILT:
+            store.note(STORE, "a repair was interrupted")
+        store_codec, problems = codec_of_store(store, codec), store.problems
+        with target.transaction():
+            # Under another salt: no record of the earlier store is valid.
+            target.write_mark(codec.renewed())
+            rescued = rescue(store, store_codec, target)
+        _open_slots(folder, store, store_codec, rescued)
+    whole, damaged = _bundles(folder)
+    plan = _planned(rescued, whole)
+    if release is not None and not plan[""]:
+        _take(release, folder, Signed(target.settings.trust() if trust is None else trust))
+        whole, _ = _bundles(folder)
+        plan = _planned(rescued, whole)
+    actions = [*_actions(rescued, plan)] if problems or not plan[""] else []
+    actions += ["delete the bundles that are damaged"] if damaged and plan[""] else []
+    exposed = _exposed(folder)
+    _activate(target, rescued, plan)
+    actions += ["keep the files from other users"] if exposed else []
+    counts = [target.of(adapter).examples.counts() for adapter in plan]
+    names = {
+        adapter: (*(bundle.manifest.name for bundle, _ in chosen), None, None)
+        for adapter, chosen in plan.items()
+    }
+    report = RepairReport(
+        path=str(folder),
+        whole=not (problems or damaged or exposed),
+        problems=(
+            *problems,
+            *(f"{BUNDLES}/{file.name}: {fault}" for file, fault in damaged.items()),
+            *(f"{file.name}: other users may read it" for file in exposed),
+        ),
+        actions=tuple(actions),
         examples=sum(count for count, _ in counts),
         labelled=sum(labelled for _, labelled in counts),
-        lost=health.rescue.lost,
-        answers=None if best is None else best.name,
-        fit=best is not None and best.opened is None,
-        adapters={name: None if usable is None else usable.name for name, usable in adapters},
-        fit_adapters=tuple(
-            name for name, usable in adapters if usable is not None and usable.opened is None
-        ),
+        lost=rescued.lost,
+        active=names[""][0],
+        previous=names.pop("")[1],
+        adapters={adapter: active for adapter, (active, *_) in names.items()},
     )
+    return report, [file for file in damaged if file.stem not in whole], bool(problems)
 
 
-def _actions(health: Health) -> Iterator[str]:
-    """The steps of a repair, in words."""
-    if not health.usable and not health.unfinished:
+def _open_slots(path: Path, store: DamagedStore, codec: Codec, rescued: Rescued) -> None:
+    """Open the slots of all tasks as the device does, and note what fails."""
+    database = Database(store.path, codec=codec, connection=store.connection)
+    folder = Folder(path, Store(database), Encoders())
+    bases: list[Release | None] = [None, None]
+    for adapter in sorted({"", *(adapter for adapter, had in rescued.releases.items() if had)}):
+        state = store.value("active", folder.store_of(adapter).slots.state)
+        if state is not None:
+            for count in (state.version.generation, state.version.data):
+                store.value("active", change_count, count)
+        names = () if state is None else (state.slot, state.previous)
+        opened_slots = [
+            store.value(f"slot {name}", folder.open_slot, adapter, name, base)
+            for name, base in zip(names, bases, strict=False)
+            if name is not None
+        ]
+        if not adapter:
+            releases = [None if slot is None else slot.release for slot in opened_slots]
+            bases = [*releases, None, None][:2]
+
+
+def _bundles(folder: Path) -> tuple[dict[str, tuple[Bundle, Head]], dict[Path, str]]:
+    """The whole bundles by digest, the newest first, and the problems of the others by file.
+
+    Raises:
+        DeviceError: They cannot be listed; ``Path.glob`` would return none.
+    """
+    whole: dict[str, tuple[Bundle, Head]] = {}
+    damaged: dict[Path, str] = {}
+    files: list[Path] = []
+    with device_errors(folder / BUNDLES), contextlib.suppress(FileNotFoundError):
+        files = [file for file in (folder / BUNDLES).iterdir() if file.suffix == ".fala"]
+    for file in sorted(files, key=lambda file: -file.stat().st_mtime):
+        try:
+            bundle = Bundle.open(file)
+            head = head_of(bundle)
+        except BundleError as error:
+            check_access(error)
+            damaged[file] = str(error).removeprefix(printable(f"{file}: "))
+            continue
+        if bundle.digest == file.stem:
+            whole[bundle.digest] = bundle, head
+        else:
+            damaged[file] = "not the bundle that was installed"
+    return whole, damaged
+
+
+def _planned(rescued: Rescued, whole: Mapping[str, tuple[Bundle, Head]]) -> _Plan:
+    """Choose every task's active release, and the previous one.
+
+    They stay what they were if their bundles are whole. The newest other takes the place of a
+    release that was active and cannot be read.
+
+    Args:
+        rescued: What can be read of the store.
+        whole: The whole bundles by digest, the newest first.
+    """
+
+    def usable(releases: _Known, base: str | None = None) -> list[tuple[Bundle, Head]]:
+        """Those whose bundles are whole; of an adapter's, those for a release's backbone."""
+        return [
+            (bundle, head.in_order(labels) if sorted(labels) == sorted(head.labels) else head)
+            for digest, labels in releases
+            for bundle, head in ([whole[digest]] if digest in whole else [])
+            if bundle.base == base
+        ]
+
+    had = rescued.releases[""]
+    own = usable(had)
+    if not own or own[0][0].digest != had[0][0]:
+        labels, digests = had[0][1] if had else (), [digest for digest, _ in had]
+        own += usable([(digest, labels) for digest in whole if digest not in digests])
+    plan = {"": own[:2]}
+    for adapter in sorted(rescued.releases.keys() - {""}):
+        had = rescued.releases[adapter]
+        pairs = zip(own[:2], (had, had[::-1]), strict=False)
+        found = [usable(known, base.backbone_digest)[:1] for (base, _), known in pairs]
+        plan[adapter] = [each for fitting in found for each in fitting] if any(found[:1]) else []
+    return plan
+
+
+def _take(path: Path, folder: Path, origin: Signed) -> None:
+    """Install a release where none in the folder is whole."""
+    release = admit(path, origin, Encoders())
+    _ = release.backbone.loaded  # one that does not load, or predict, must not be installed
+    (folder / BUNDLES).mkdir(exist_ok=True)
+    install(release.bundle, folder)
+
+
+def _actions(rescued: Rescued, plan: _Plan) -> Iterator[str]:
+    """What a repair does with the store, in words."""
+    if not plan[""]:
         yield (
-            "no release in the folder is whole: repair with one (--bundle FILE), and all that "
-            "can be read comes with it"
+            "no release in the folder is whole: repair with one (--bundle FILE), and all that can "
+            "be read comes with it"
         )
-    elif health.usable and _needs_change(health):
-        yield f"write {STORE} anew from what can be read; the earlier file stays aside"
-        for adapter, usable in health.tasks().items():
-            suffix = f" of the adapter {adapter}" if adapter else ""
-            if usable is None:
-                count, _ = health.rescue.store.of(adapter).examples.counts()
-                yield f"keep {counted(count, 'example')}{suffix}, which is to be loaded again"
-            elif usable.opened is None:
-                yield f"fit the personal model{suffix} again, on {usable.bundle.manifest.name}"
-            elif not health.stays(adapter, usable):
-                yield f"fall back to slot {usable.name}, {usable.bundle.manifest.name}"
-        if any(health.slots.values()):
-            yield "empty the slots that are damaged"
-    if health.damaged_bundles:
-        yield "delete the bundles that are damaged"
-    if health.exposed:
-        yield "keep the files from other users"
+        return
+    yield f"write {STORE} anew from what can be read; the earlier file stays aside"
+    for adapter, chosen in plan.items():
+        of = f" of the adapter {adapter}" if adapter else ""
+        had = [digest for digest, _ in rescued.releases[adapter]]
+        digests = [bundle.digest for bundle, _ in chosen]
+        if not chosen:
+            yield f"keep the examples{of}, which is to be loaded again"
+            continue
+        name = chosen[0][0].manifest.name
+        if digests[:1] != had[:1]:
+            yield f"make {name} active{of}: the release that was active cannot be read"
+        if {*had[1:]} - {*digests}:
+            yield f"drop the previous release{of}, which cannot be read"
+        yield f"fit the personal model{of} again, on {name}"
 
 
-def _install(health: Health, release: Path) -> None:
-    """Install a release where none in the folder is whole; its model is fitted later."""
-    bundle, head = open_release(release, hold=True)
-    bundle.backbone()  # a model that does not load must not be installed
-    installed = install(bundle, health.folder)
-    health.bundles[installed.path.name] = ""
-    health.usable = [UsableSlot(slots_of("")[0], installed, head)]
-    choose_adapters(health)
+def _activate(target: Store, rescued: Rescued, plan: _Plan) -> None:
+    """Write the slots of all tasks, with the vendors' models."""
+    with target.transaction():
+        for adapter, chosen in plan.items():
+            slots, names = target.of(adapter).slots, slots_of(adapter)
+            for name, (bundle, head) in zip(names, chosen, strict=False):
+                record = vendor_record(name, bundle, head, slots.positive())
+                slots.put(replace(record, teachers=rescued.teachers.get(bundle.digest)))
+                if not adapter:
+                    target.settings.note_version(bundle.manifest.product, bundle.manifest.version)
+            if chosen:
+                slots.activate(names[0], names[1] if len(chosen) > 1 else None)
 
 
-def _activate(health: Health) -> None:
-    """Activate the best usable slot of every task, and drop those that are damaged."""
-    store = health.rescue.store
-    with store.transaction():
-        for adapter, usable in health.tasks().items():
-            slots = store.of(adapter).slots
-            if usable is None:
-                slots.deactivate()
-                continue
-            if usable.opened is None:
-                slots.put(usable.vendor_record(slots.positive()))
-                slots.set_fit(usable.name, None)
-            idle = [name for name in slots_of(adapter) if name != usable.name]
-            previous = next((name for name in idle if health.slots.get(name) == ""), None)
-            slots.activate(usable.name, previous)
-            slots.advance(slots.version().generation)
+def _exposed(folder: Path) -> list[Path]:
+    """The device's files that other users may read."""
+    if os.name == "nt":
+        return []
+    files = [folder, folder / BUNDLES, *(folder / BUNDLES).glob("*"), *folder.glob(f"*{STORE}*")]
+    return [file for file in files if file.exists() and file.stat().st_mode & 0o077]
 
 
 def _lock(connection: sqlite3.Connection) -> None:
@@ -243,7 +389,7 @@ def _lock(connection: sqlite3.Connection) -> None:
 
 
 def _exchange(folder: Path) -> str:
-    """Give the rebuilt store the earlier one's name, and set the earlier one aside.
+    """Give the new store the earlier one's name, and set the earlier one aside.
 
     After a kill the next repair finishes it: until then there is no store to write to.
     """

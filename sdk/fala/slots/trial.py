@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-import os
 import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,6 +20,7 @@ from threading import Lock
 from fala.errors import DeviceError
 from fala.store.records import Trial
 from fala.store.store import Store
+from fala.store.turns import FileLock
 
 _log = logging.getLogger("fala.store")
 
@@ -45,15 +45,16 @@ class Trials:
     def __init__(self, path: Path, store: Store) -> None:
         self._path, self._store = path, store
         self._lock = Lock()
+        self._counting = FileLock(path / _LOCK)
         #: The trial whose slot passed its probes in this process last.
         self._began: int | None = None
         #: Its predictions that are not written yet, and how many of them end it.
         self._fresh, self._needed = 0, math.inf
 
     def running(self) -> Trial | None:
-        """The trial of the active slot; None where that is not on trial."""
+        """The trial of the active slot, as it is on the disk; None where that is not on trial."""
         trial = self._store.settings.trial()
-        return trial if trial is not None and trial.slot == self._store.slots.active()[0] else None
+        return trial if trial is not None and trial.slot == self._store.slots.state().slot else None
 
     def begin(self, slot: str, generation: int) -> None:
         """Put a slot on trial that passed in this process. In a transaction."""
@@ -61,24 +62,12 @@ class Trials:
         self._store.settings.set_fell_back(None)
         self.passed(generation, 0)
 
-    def resume(self, slot: str, generation: int) -> int | None:
-        """Note that a slot is active again; a trial of it starts anew. In a transaction.
-
-        Returns:
-            The generation at which it begins; None where the slot is not on trial.
-        """
+    def resume(self, slot: str, generation: int) -> None:
+        """Note that a slot is active again; a trial of it starts anew. In a transaction."""
         self._store.settings.set_fell_back(None)
         trial = self._store.settings.trial()
-        if trial is None or trial.slot != slot:
-            return None
-        self._store.settings.set_trial(Trial(slot, generation))
-        return generation
-
-    def confirm(self) -> None:
-        """End the trial of the active slot, if that is on trial."""
-        with self._store.transaction():
-            if self.running() is not None:
-                self.end()
+        if trial is not None and trial.slot == slot:
+            self._store.settings.set_trial(Trial(slot, generation))
 
     def end(self, reason: str | None = None) -> None:
         """End the trial: well, or with the reason of a fall back. In a transaction."""
@@ -90,10 +79,10 @@ class Trials:
         """Whether a trial's slot has passed in this process."""
         return began == self._began
 
-    def passed(self, began: int, answered: int) -> None:
+    def passed(self, began: int, predictions: int) -> None:
         """Note that a trial's slot has passed in this process."""
         with self._lock:
-            self._began, self._fresh, self._needed = began, 0, PREDICTIONS - answered
+            self._began, self._fresh, self._needed = began, 0, PREDICTIONS - predictions
 
     @contextlib.contextmanager
     def exclusive(self) -> Iterator[bool]:
@@ -102,24 +91,15 @@ class Trials:
         Concurrent tries would count each other as failed. A try that is not counted is no loss:
         the same failure ends the process that counts.
         """
-        file = self._path / _LOCK
-        with contextlib.suppress(OSError):
-            os.close(os.open(file, os.O_CREAT | os.O_EXCL, 0o600))
         try:
-            lock = sqlite3.connect(file, timeout=0, isolation_level=None, check_same_thread=False)
-        except sqlite3.Error:
-            yield True
-            return
+            taken = self._counting.take()
+        except OSError:  # a disk that cannot be written
+            taken = True
         try:
-            # SQLite's locks work on every platform, and end with their process.
-            acquired = True
-            try:
-                lock.execute("BEGIN EXCLUSIVE")
-            except sqlite3.Error as error:
-                acquired = "locked" not in str(error)
-            yield acquired
+            yield taken
         finally:
-            lock.close()
+            if taken:
+                self._counting.free()
 
     @contextlib.contextmanager
     def counted(self, trial: Trial) -> Iterator[None]:
@@ -132,38 +112,53 @@ class Trials:
             raise
         self._count(trial.began, 0)
 
-    def answered(self, began: int, count: int) -> None:
-        """Count predictions, in memory; written at once when they are enough."""
+    def count_predictions(self, count: int) -> None:
+        """Count predictions, in memory; written when they are enough, once no one else writes."""
         with self._lock:
-            if began == self._began and self._needed < math.inf:
+            if self._needed < math.inf:
                 self._fresh += count
             enough = self._fresh >= self._needed
         if enough:
-            self.flush()
+            self.flush(wait=False)
 
-    def flush(self) -> None:
-        """Write the predictions counted so far; the trial ends if they are enough."""
+    def flush(self, *, wait: bool = True) -> None:
+        """Write the predictions counted so far; the trial ends if they are enough.
+
+        Args:
+            wait: Wait for other writers; else they stay counted in memory.
+        """
         with self._lock:
-            began, fresh, self._fresh = self._began, self._fresh, 0
+            began, fresh = self._began, self._fresh
         if not fresh:
             return
         needed = math.inf  # if the trial is over
         try:
-            with self._store.transaction():
+            with self._store.turn(wait=wait), self._store.transaction():
                 trial = self._store.settings.trial()
                 if trial is not None and trial.began == began:
-                    needed = PREDICTIONS - trial.answered - fresh
-                    self._store.settings.set_trial(
-                        replace(trial, answered=trial.answered + fresh) if needed > 0 else None
-                    )
+                    needed = PREDICTIONS - trial.predictions - fresh
+                    if needed > 0:
+                        self._store.settings.set_trial(
+                            replace(trial, predictions=trial.predictions + fresh)
+                        )
+                    else:
+                        self.end()
+                        slots = self._store.slots
+                        slots.advance(slots.version().generation, to_fit=None)
         except DeviceError as error:  # the trial lasts longer
-            _log.warning("predictions of the slot on trial are not counted: %s", error)
+            if wait:
+                _log.warning("predictions of the slot on trial are not counted: %s", error)
             return
         if needed <= 0:
             _log.info("%s: the trial of the release ended well", self._path)
         with self._lock:
             if self._began == began:
+                self._fresh -= fresh
                 self._needed = needed if needed > 0 else math.inf
+
+    def close(self) -> None:
+        """Close the lock's file."""
+        self._counting.close()
 
     def _count(self, began: int, tries: int) -> None:
         """Write the count of tries that have not ended."""

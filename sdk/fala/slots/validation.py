@@ -10,19 +10,24 @@ import json
 import logging
 import math
 import os
+import re
+import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
 from fala import errors
-from fala.backbones import Backbone, LazyBackbone
+from fala.audit.tokenizer import unknown_patterns
+from fala.backbones import Backbone, LazyBackbone, OnnxEncoder
 from fala.backbones.external import Encoders
-from fala.bundle.format import WORD_VECTORS
-from fala.bundle.reading import Bundle
-from fala.errors import BundleError, BundleFormatError, BundleMismatchError, counted
+from fala.backbones.onnx_encoder import RUN_TOKENS
+from fala.bundle.format import TOKENIZER, WORD_VECTORS
+from fala.bundle.reading import Bundle, named_errors
+from fala.errors import BundleError, BundleFormatError, BundleMismatchError, counted, safe_line
 from fala.examples import Example
 from fala.model.active import ActiveModel
 from fala.model.heads import Head, Vectors
@@ -42,6 +47,19 @@ EDGE_CASES = (
     "\u0301\u0301\u0323", "\ufdfa\ufb03", "\ufffd\ufffe", "[CLS] [SEP] [MASK] <s> </s> <pad> <unk>",
     "A text.", "x" * 5_000, "A long text. " * 1_000,
 )  # fmt: skip
+#: Runs of these, and of the letters and words in a tokenizer's regular expression, are read by an
+#: expression of no known family: on such texts it takes the longest.
+RUNS = (*" a'1A!", "\r\n", "\n ", "( ", "a1", "aA ", "\u00e9\u0301", "\u01c5", "\u4e00")
+#: Characters of such a run: of those above, and of those in the expression, which are many.
+LONG_RUN, SHORT_RUN = 1 << 15, 2_000
+
+#: Every length of a text, in tokens, up to this one is run; then some up to the longest.
+EVERY_LENGTH = 32
+# Lengths at which all that fit in a run of the device are run together, too.
+_TOGETHER = (1, 3, 24)
+# Lengths at which the first and the last token alone are run, too.
+_FEW = 3
+
 #: Those of the probes at every first use of a release on trial.
 FEW_EDGE_CASES = ("", _EMOJI)
 #: The number of the device's newest texts that a new release is run on before it is installed.
@@ -61,7 +79,7 @@ FORBIDDEN = "FALA_NO_CHILD_PROCESS"
 #: The first output line of the process that loads a new release.
 READY = "ready"
 #: Its limit of processor time in seconds: for any release, and for each megabyte of it.
-SECONDS, SECONDS_A_MEGABYTE = 4.0, 0.25
+SECONDS, SECONDS_A_MEGABYTE = 2.5, 0.25
 
 # Systems on which an app cannot start processes.
 _SINGLE = {"ios", "tvos", "watchos", "visionos", "android", "emscripten", "wasi"}
@@ -82,23 +100,29 @@ _PATIENCE = 3.0
 _WAIT = 20.0  # seconds, for any process to start
 
 
-#: The digests of the releases that are validated already in this process.
+#: The digests of the releases that are validated already in this process; see ``validate``.
 VALIDATED: set[str] = set()
 
 
 def validate(
-    bundle: Bundle, encoders: Encoders | None = None, *, installed: bool = False
+    bundle: Bundle,
+    encoders: Encoders | None = None,
+    *,
+    signed: bool = False,
+    installed: bool = False,
 ) -> Backbone:
     """Load a release's backbone, and check that it loads and predicts.
 
-    A release that is not validated yet is loaded in a process of its own first, and run on edge
-    cases there. If no process can be started, this happens here, with a line in the log. Word
-    vectors are numbers that no other library reads: they are loaded here. An external release has
-    no model: the app's encoder embeds its probes.
+    A release that is not validated yet is audited. Then it is loaded in a process of its own, and
+    run on edge cases there, up to the longest text. If no process can be started, this happens
+    here, with a line in the log. Word vectors are numbers that no other library reads: they are
+    loaded here. An external release has no model: the app's encoder embeds its probes.
 
     Args:
         bundle: The release, opened to be held.
         encoders: The app's own encoders; None has none.
+        signed: Whether the signature by the key that the device trusts was verified; see
+            ``fala.bundle.reading.audit``.
         installed: Whether it has been installed on this device before.
 
     Returns:
@@ -111,14 +135,16 @@ def validate(
     """
     if bundle.external:
         return bundle.backbone(encoders)
-    validated = installed or bundle.digest in VALIDATED
+    # With a signature more is permitted than without.
+    mark = f"signed {bundle.digest}"
+    validated = installed or bundle.digest in VALIDATED or (signed and mark in VALIDATED)
     if not validated and bundle.manifest.kind != WORD_VECTORS:
-        bundle.examine()  # first, as it costs least
+        bundle.audit(signed=signed)  # first, as it costs least
         validated = _validate_in_child(bundle)
     backbone = bundle.backbone()
     if not validated:
         check_edge_cases(bundle, backbone)
-    VALIDATED.add(bundle.digest)
+    VALIDATED.add(mark if signed else bundle.digest)
     return backbone
 
 
@@ -127,12 +153,15 @@ def seconds(size: int) -> float:
     return SECONDS + SECONDS_A_MEGABYTE * size / 1e6
 
 
-def check_edge_cases(bundle: Bundle, backbone: Backbone) -> None:
+def check_edge_cases(
+    bundle: Bundle, backbone: Backbone, step: Callable[[str], None] = lambda _: None
+) -> None:
     """Run a release on edge cases, and on the texts whose logits its vendor measured.
 
     Args:
         bundle: The release.
         backbone: Its backbone, loaded.
+        step: Called with the name of each step before it.
 
     Raises:
         BundleMismatchError: It has no head.
@@ -144,6 +173,11 @@ def check_edge_cases(bundle: Bundle, backbone: Backbone) -> None:
     lazy = LazyBackbone(lambda: backbone, transformer=backbone.is_transformer)
     model = ActiveModel(head.vendor_model(), lazy)
     edge_cases = "edge cases, such as an empty text"
+    if isinstance(backbone, OnnxEncoder):
+        with named_errors(bundle.path):
+            _try_tokenizer(backbone, bundle.read(TOKENIZER), step)
+            _try_model(backbone, bundle.manifest.max_length or EVERY_LENGTH, step)
+    step("it read edge cases")
     _checked_logits(model, bundle, EDGE_CASES, edge_cases)
     # Alone, too: in a batch, padding may hide that a text has no tokens.
     for text in EDGE_CASES[:3]:
@@ -156,6 +190,65 @@ def check_edge_cases(bundle: Bundle, backbone: Backbone) -> None:
                 f"{bundle.path}: on this machine its logits differ by {largest:.3g} from those "
                 f"that the vendor measured; up to {tolerance:g} is expected"
             )
+
+
+def _try_tokenizer(encoder: OnnxEncoder, tokenizer: bytes, step: Callable[[str], None]) -> None:
+    """Let regular expressions of no known family read long runs of characters.
+
+    Args:
+        encoder: The transformer.
+        tokenizer: Its tokenizer's JSON.
+        step: See ``check_edge_cases``.
+
+    Raises:
+        BundleFormatError: It fails.
+    """
+    for expression in unknown_patterns(tokenizer):
+        step("the tokenizer's regular expression read long runs of characters")
+        pairs = map("".join, pairwise(expression))
+        units = {*expression, *pairs, *re.findall(r"\w+", expression)}
+        encoder.tokenize([
+            f"{unit * (length // len(unit))}{end}"
+            for length, some in ((SHORT_RUN, sorted(units)), (LONG_RUN, RUNS))
+            for unit in some
+            # A search fails at once in a text without a letter that every match has.
+            for end in ("x", f"\0{expression}")
+        ])  # fmt: skip
+
+
+def _try_model(encoder: OnnxEncoder, longest: int, step: Callable[[str], None]) -> None:
+    """Run a model on texts of every size.
+
+    Args:
+        encoder: The transformer.
+        longest: Tokens of its longest text.
+        step: See ``check_edge_cases``.
+
+    Raises:
+        BundleFormatError: It fails.
+    """
+    ids = encoder.vocabulary or [0]
+    mixed: list[int] = []
+    for length in lengths_up_to(longest):
+        step(f"it read texts of {counted(length, 'token')}")
+        # From the first token to the last, as far as there is room.
+        mixed = [ids[position * (len(ids) - 1) // max(length - 1, 1)] for position in range(length)]
+        few = [[ids[0]] * length, [ids[-1]] * length] if length <= _FEW else []
+        for row in (mixed, *few):
+            encoder.try_ids([row])
+        if length in _TOGETHER:
+            encoder.try_ids([mixed] * (RUN_TOKENS // length))
+    if encoder.optional_inputs:
+        step("it read the longest text with the largest adapter")
+        encoder.try_ids([mixed], optional=True)
+
+
+def lengths_up_to(longest: int) -> list[int]:
+    """Lengths to try: the short ones, then ever wider apart, and the longest."""
+    lengths = [*range(1, min(EVERY_LENGTH, longest) + 1)]
+    while lengths[-1] < longest:
+        lengths.append(min(lengths[-1] * 4 // 3, longest))
+    return lengths
 
 
 def check_own_texts(model: ActiveModel, bundle: Bundle, texts: Sequence[str]) -> int:
@@ -272,7 +365,8 @@ def _validate_in_child(bundle: Bundle) -> bool:
             output, _ = process.communicate()
             if output.startswith(READY.encode()):
                 raise BundleError(
-                    f"{bundle.path}: not installed: it was not loaded within {limit:.0f} s"
+                    f"{bundle.path}: not installed: after {limit:.0f} s it had not ended, while "
+                    f"{_last_step(output.decode('utf-8', 'replace'))}"
                 ) from None
         except BaseException:
             process.kill()
@@ -289,11 +383,11 @@ def _verdict(bundle: Bundle, output: bytes, code: int) -> bool:
         )  # fmt: skip
         return False
     try:
-        verdict = json.loads(rest)
+        verdict = json.loads(rest.rpartition("\n")[2])
     except ValueError:
         raise BundleFormatError(
-            f"{bundle.path}: not installed: the process that loaded and ran it ended "
-            f"{_exit_status(code)}"
+            f"{bundle.path}: not installed: the process that loaded and ran it "
+            f"{_exit_status(code)}, while {_last_step(rest)}"
         ) from None
     if refused := verdict.get("refused"):
         kind = getattr(errors, str(verdict.get("kind")), BundleFormatError)
@@ -303,10 +397,18 @@ def _verdict(bundle: Bundle, output: bytes, code: int) -> bool:
     return True
 
 
+def _last_step(output: str) -> str:
+    """The last step that a child process announced."""
+    *_, last = output.strip().splitlines() or [""]
+    return safe_line(last, 80) if last not in ("", READY) else "it was loaded"
+
+
 def _exit_status(code: int) -> str:
+    if code == -getattr(signal, "SIGXCPU", 0):
+        return "took more processor time than its size explains"
     if code < 0:
-        return f"by signal {-code} (the limits of time and memory are among the reasons)"
-    return f"with code {code}"
+        return f"was ended by signal {-code} (the limit of memory is among the reasons)"
+    return f"ended with code {code}"
 
 
 def _forbidden() -> str | None:

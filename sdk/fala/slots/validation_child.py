@@ -18,7 +18,9 @@ _ROOM, _ROOM_A_BYTE = 1 << 30, 6
 
 
 def main(job: Mapping[str, Any]) -> None:
-    """Load a release and run it on edge cases, under limits; write the outcome to stdout.
+    """Load a release and run it on edge cases, under limits.
+
+    It writes a line before each step to stdout, and the outcome in JSON at the end.
 
     Args:
         job: ``bundle``, the release's path, for errors; ``files``, the lengths of its files by
@@ -45,12 +47,12 @@ def main(job: Mapping[str, Any]) -> None:
     try:
         _limit(size, seconds(size))
         bundle = Bundle(Path(job["bundle"]), Manifest.from_json(contents[MANIFEST]), contents)
-        check_edge_cases(bundle, bundle.backbone())
+        check_edge_cases(bundle, bundle.backbone(), lambda step: print(step, flush=True))
     except FalaError as error:
         verdict = {"refused": str(error)[:2_000], "kind": type(error).__name__}
     except MemoryError:
         verdict = {"refused": "it takes more memory than its size explains"}
-    sys.stdout.write(json.dumps(verdict) + "\n")
+    sys.stdout.write(json.dumps(verdict))
     sys.stdout.flush()
     # Without waiting for the libraries' threads, which may hang.
     os._exit(0)
@@ -64,11 +66,14 @@ def _limit(size: int, seconds: float) -> None:
     # Counted from here: on a slow machine the imports alone take seconds.
     end = int(time.process_time() + seconds) + 1
     memory = _address_space() + _ROOM + _ROOM_A_BYTE * size
-    for limit, value in (
-        (resource.RLIMIT_CPU, end), (resource.RLIMIT_AS, memory), (resource.RLIMIT_CORE, 0),
-    ):  # fmt: skip
+    for limit, value, hard in (
+        # At the soft limit the signal names the reason.
+        (resource.RLIMIT_CPU, end, end + 1),
+        (resource.RLIMIT_AS, memory, memory),
+        (resource.RLIMIT_CORE, 0, 0),
+    ):
         with contextlib.suppress(ValueError, OSError):  # a limit that is lower already
-            resource.setrlimit(limit, (value, value))
+            resource.setrlimit(limit, (value, hard))
 
 
 def _address_space() -> int:

@@ -14,14 +14,13 @@ two (``fala.solver.judge``).
 With theta = omega / w an isotropic Gaussian is the paper's ridge (equation 1) with a multiple of
 the penalty P = diag(w^2), around theta = 1 instead of 0.
 
-Further examples are added to a fit by Newton's method from its minimum (``State``). Of more than
-``LARGEST`` examples a sample represents all: it is fitted alone for the leave-one-out logits, and
-gives J's curvature for later additions (``Resumed``).
+Further examples are added to a fit by Newton's method from its minimum (``State``), to the minimum
+of all. Of more than ``LARGEST`` examples a sample is fitted alone for the leave-one-out logits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -32,31 +31,25 @@ from fala.model.heads import Head, PersonalModel, Vectors
 from fala.model.links import PerTag
 from fala.model.losses import Floats, check_arrays
 from fala.model.prior import PopulationPrior
-from fala.solver.design import GramRows, Rows
-from fala.solver.gaussian import Candidate, Gaussian, calibrate, evidence_of, gaussian_around
-from fala.solver.inverses import OverColumns, OverExamples, Solve
-from fala.solver.newton import (
-    SINGLE,
-    Evidence,
-    Problem,
+from fala.solver.forms import (
+    LARGEST,
+    UPDATE_TOLERANCE,
+    BlockForm,
+    Form,
+    Minimum,
     Work,
-    add,
+    form_of,
     minimize,
-    minimize_many,
-    over_columns,
-    update,
 )
+from fala.solver.gaussian import Candidate, Gaussian, calibrate, evidence_of, gaussian_around
 from fala.solver.threads import one_blas_thread
 from fala.solver.training import Block, Inputs, TrainingSet, blocks_of, personal_of
 from fala.text.sparse_rows import SparseRows
 
 #: Default scales: of a dense block, of n-grams, and of the slope.
 DENSE_SCALE, LEXICAL_SCALE, SLOPE_SCALE = 1.0, 3.0, 1.0
-#: The largest number of examples for a matrix over the examples.
-LARGEST = 2000
-
-# Examples that are added to a resumed fit at once.
-_BATCH = 32
+# The least trust by which a model's distance from the calibrated one is divided.
+_LEAST_TRUST = 0.25
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,8 +63,8 @@ class Fit:
         count: Examples with a label or a target.
         scales: Every block's scale, and the slope's; empty without evidence.
         work: The cost of the full fit; None without evidence.
-        state: The state that further examples are added to; None for more than ``LARGEST`` (see
-            ``resume``), and where features have a basis, which further ones do not.
+        state: The state that further examples are added to; None where features have a basis, which
+            further ones do not.
         point: The minimum of (1), in the Gaussian's coordinates; None without evidence.
     """
 
@@ -117,17 +110,19 @@ def fit(
         vendor_model = Candidate(prior.weights, prior.bias, vendor)
         return Fit(prior.full(every.start, every.offset), vendor_model, vendor)
     problem = every if used.all() else every.take(chosen)
-    if len(chosen) > LARGEST and not over_columns(problem.rows):
+    form = form_of(problem)
+    if isinstance(form, BlockForm):
         sample = np.sort(np.random.default_rng(0).permutation(len(chosen))[:LARGEST])
-        sampled = minimize(problem.take(sample))  # for the leave-one-out logits
+        sampled = minimize(form_of(problem.take(sample)))  # for the leave-one-out logits
         left_out = every.logits(sampled.point)
         left_out[chosen[sample]] = sampled.left_out
         minimum = sampled
         if not left_out_only:
             start = None if near is None else near.point
-            minimum = minimize_many(problem, sampled, len(sample), start)
+            fits = start is not None and start.shape == sampled.point.shape
+            minimum = minimize(form, start if fits else sampled.point)
     else:
-        minimum = minimize(problem)
+        minimum = minimize(form)
         left_out = minimum.left_out
         if len(chosen) < len(training):
             left_out = every.logits(minimum.point)
@@ -137,8 +132,8 @@ def fit(
     plain_left_out[used] = plain.left_out
     state = None
     has_basis = any(getattr(block.inputs, "basis", None) is not None for block in training.blocks)
-    if len(chosen) <= LARGEST and not has_basis:
-        state = State(prior, problem, vendor[used], minimum.point, minimum.solve, len(chosen))
+    if not has_basis and not (left_out_only and isinstance(form, BlockForm)):
+        state = State(prior, form, vendor[used], minimum, plain.point)
     return Fit(
         prior.full(minimum.point, left_out),
         prior.calibrated(plain.point, plain_left_out),
@@ -168,148 +163,75 @@ class State:
 
     Attributes:
         gaussian: The prior.
-        problem: The problem.
+        form: J of all examples.
         vendor: The vendor's logits of the same examples.
-        point: Its minimum.
-        solve: The inverse of the Hessian at the last fit.
-        fitted: How many examples that fit had.
-        further: How many were added since.
+        minimum: Its minimum.
+        plain: The calibrated model's minimum.
     """
 
     gaussian: Gaussian
-    problem: Problem[Rows]
+    form: Form
     vendor: Floats
-    point: Floats
-    solve: Solve
-    fitted: int
-    further: int = 0
+    minimum: Minimum
+    plain: Floats
 
-    @property
-    def count(self) -> int:
-        """The number of rows, replaced ones included: positions count all of them."""
-        return len(self.problem.offset)
+    @classmethod
+    @one_blas_thread()
+    def of_model(
+        cls, training: TrainingSet, scales: Sequence[float], logits: Floats, trust: PerTag
+    ) -> State:
+        """The state of a model that was fitted earlier, found from its logits.
 
-    def more(self, training: TrainingSet, replaced: Mapping[int, int] | None = None) -> State:
+        At the minimum delta = -R' times the gradient of the data terms by the logits, which is
+        where this minimization starts.
+
+        Args:
+            training: The examples of that fit, and perhaps a few others.
+            scales: Its scales.
+            logits: The model's logits of the examples, shape (n, C).
+            trust: Its share of the full fit; see ``Fit.personal``.
+        """
+        chosen = np.flatnonzero(training.used)
+        vendor = training.vendor_logits()
+        gaussian = gaussian_around(training, vendor, scales)
+        evidence = evidence_of(training, beside_labels=bool(training.labelled.any()))
+        problem = gaussian.problem(training, vendor, evidence).take(chosen)
+        plain = calibrate(gaussian, vendor[chosen], problem.evidence)
+        shares = np.asarray(trust, dtype=np.float64)
+        # The model is between the calibrated one and the full fit.
+        full = plain.z + (logits[chosen] - plain.z) / np.maximum(shares, _LEAST_TRUST)
+        form = form_of(problem)
+        minimum = minimize(form, form.start_at(full), tolerance=UPDATE_TOLERANCE)
+        return cls(gaussian, form, vendor[chosen], minimum, plain.point)
+
+    def more(self, training: TrainingSet, replaced: Sequence[int] = ()) -> State:
         """The state with further examples, in the same coordinates.
 
         Args:
             training: The further examples; each has a label or a target.
-            replaced: Earlier rows of these examples, by position in ``training``; they no longer
-                count.
+            replaced: Positions of earlier rows of these examples, which no longer count.
         """
         vendor = training.vendor_logits()
         new = self.gaussian.problem(training, vendor, evidence_of(training, beside_labels=True))
-        evidence = self.problem.evidence.without([*(replaced or {}).values()])
-        larger = replace(self.problem, evidence=evidence).stack(new)
         with one_blas_thread():
-            point = update(larger, self.point, self.solve)
-        return replace(
-            self, problem=larger, vendor=np.vstack([self.vendor, vendor]), point=point,
-            further=self.further + len(training),
-        )  # fmt: skip
-
-    def candidates(self) -> tuple[Candidate, Candidate]:
-        """The full model and the calibrated one; their logits are plain ones."""
-        prior, problem = self.gaussian, self.problem
-        with one_blas_thread():
-            plain = calibrate(prior, self.vendor, problem.evidence)
-        full = prior.full(self.point, problem.logits(self.point))
-        return full, prior.calibrated(plain.point, plain.z)
-
-
-@dataclass(frozen=True, eq=False)
-class Resumed:
-    """A model that was fitted to very many examples, with J's curvature there by a sample.
-
-    Adding an example reads an amount of data that does not grow with the examples.
-
-    Attributes:
-        gaussian: The prior, around the model.
-        evidence: The evidence of the sample and of further examples.
-        point: The minimum.
-        inverses: (R'WR + 1)^-1 there; of tags one each.
-        plain: The calibrated model's minimum.
-        plain_inverses: The inverses there.
-        fitted: How many examples the model was fitted to.
-        further: How many were added since.
-    """
-
-    gaussian: Gaussian
-    evidence: Evidence
-    point: Floats
-    inverses: Sequence[Solve]
-    plain: Floats
-    plain_inverses: Sequence[Solve]
-    fitted: int
-    further: int
+            form = self.form.without(replaced).stack(new)
+            minimum = minimize(form, self.minimum.start, self.minimum.solve, UPDATE_TOLERANCE)
+            every = np.vstack([self.vendor, vendor])
+            plain = calibrate(self.gaussian, every, form.problem.evidence, self.plain)
+        return replace(self, form=form, vendor=every, minimum=minimum, plain=plain.point)
 
     @property
     def count(self) -> int:
-        """See ``State.count``."""
-        return len(self.evidence.labels)
+        """The number of rows, replaced ones included: positions count all of them."""
+        return len(self.vendor)
 
-    def more(self, training: TrainingSet, replaced: Mapping[int, int] | None = None) -> Resumed:
-        """See ``State.more``."""
-        prior, point, plain = self.gaussian, self.point, self.plain
-        vendor, new = training.vendor_logits(), evidence_of(training, beside_labels=True)
-        problem: Problem[Rows] = prior.problem(training, vendor, new)
-        calibration: Problem[Rows] = prior.calibration(vendor, new)
-        if replaced:
-            replacing = np.array(list(replaced))
-            removed = self.evidence.take(np.array(list(replaced.values()))).negative()
-            problem = replace(problem.take(replacing), evidence=removed).stack(problem)
-            calibration = replace(calibration.take(replacing), evidence=removed).stack(calibration)
-        positions = np.arange(len(problem.rows))
-        with one_blas_thread():
-            for start in range(0, len(positions), _BATCH):
-                part = positions[start : start + _BATCH]
-                point = add(problem.take(part), point, self.inverses)
-                plain = add(calibration.take(part), plain, self.plain_inverses)
-        return replace(
-            self, evidence=self.evidence.stack(new), point=point, plain=plain,
-            further=self.further + len(training),
-        )  # fmt: skip
-
-    def candidates(self) -> tuple[Candidate, Candidate]:
-        """The full model and the calibrated one, without logits."""
-        no_logits = np.empty((0, len(self.point)))
-        return (
-            self.gaussian.full(self.point, no_logits),
-            self.gaussian.calibrated(self.plain, no_logits),
-        )
-
-
-def resume(training: TrainingSet, scales: Sequence[float], fitted: int, further: int) -> Resumed:
-    """Restore the state of a model that was fitted to many examples, from a sample of them.
-
-    Args:
-        training: A sample of the examples. The blocks' weights and the bias are the model's, not
-            the vendor's.
-        scales: The scales of that fit.
-        fitted: How many examples it was fitted to.
-        further: How many were added since.
-    """
-    blocks = tuple(
-        replace(block, inputs=block.inputs.features())
-        if isinstance(block.inputs, Inputs)
-        else block
-        for block in training.blocks
-    )
-    training = replace(training, blocks=blocks)
-    with one_blas_thread():
-        z = training.vendor_logits()
-        prior = gaussian_around(training, z, [*scales[:-1], 0.0])
-        evidence = evidence_of(training, beside_labels=True)
-        few, plain = prior.problem(training, z, evidence), prior.calibration(z, evidence)
-        factor = (fitted + further) / len(training)
-        weights = [factor * tag.evidence.curvature_at(tag.offset) for tag in plain.separate()]
-        gram, rows = GramRows(few.rows.gram(single=len(z) > SINGLE)), few.rows.single()
-        return Resumed(
-            prior, evidence, few.start,
-            [replace(OverExamples.of(gram, of_tag), rows=rows).solve for of_tag in weights],
-            plain.start, [OverColumns(plain.rows, of_tag).solve for of_tag in weights],
-            fitted, further,
-        )  # fmt: skip
+    @one_blas_thread()
+    def model(self, trust: PerTag) -> Candidate:
+        """The interpolation from the calibrated model to the full one; its logits are plain."""
+        prior, plain = self.gaussian, self.plain
+        z = prior.calibration(self.vendor, self.form.problem.evidence).logits(plain)
+        full = prior.full(self.minimum.point, self.minimum.z)
+        return prior.calibrated(plain, z).towards(full, trust)
 
 
 def default_scales(blocks: Sequence[Block]) -> tuple[float, ...]:

@@ -17,10 +17,11 @@ import numpy as np
 
 from fala.model.links import PerTag
 from fala.model.losses import Floats
-from fala.solver.design import CentredRows, DenseRows, JointRows, Rows
-from fala.solver.newton import Evidence, Minimum, Problem, minimize
+from fala.solver.design import CentredRows, DenseRows, FeatureRows, JointRows
+from fala.solver.factors import Triangle
+from fala.solver.forms import ColumnForm, Minimum, minimize
+from fala.solver.newton import Evidence, Problem
 from fala.solver.training import Block, Features, Inputs, TrainingSet
-from fala.solver.triangles import Triangle
 from fala.text.sparse_rows import SparseRows
 
 #: Standard deviation of the slope a before any evidence.
@@ -50,7 +51,7 @@ class Whitened(Protocol):
     def size(self) -> int:
         """How many coordinates."""
 
-    def rows(self, inputs: Features) -> Rows:
+    def rows(self, inputs: Features) -> FeatureRows:
         """Rows of n examples."""
 
     def offset(self, inputs: Features) -> Floats:
@@ -335,17 +336,26 @@ def gaussian_around(training: TrainingSet, vendor: Floats, scales: Sequence[floa
     )
 
 
-def calibrate(prior: Gaussian, vendor: Floats, evidence: Evidence) -> Minimum:
-    """The minimum over a bias and a slope alone, which keeps the vendor's ranking."""
+def calibrate(
+    prior: Gaussian, vendor: Floats, evidence: Evidence, start: Floats | None = None
+) -> Minimum:
+    """The minimum over a bias and a slope alone, which keeps the vendor's ranking.
+
+    Args:
+        prior: The prior.
+        vendor: The vendor's logits, shape (n, C).
+        evidence: The labels and old logits.
+        start: The minimum of fewer examples; None starts at 0.
+    """
     problem = prior.calibration(vendor, evidence)
-    free = minimize(problem)
+    free = minimize(ColumnForm(problem), start)
     clipped = 1 + prior.slope * free.point[:, 1] < LEAST_SLOPE
     if not clipped.any():
         return free
     least = np.where(clipped, (LEAST_SLOPE - 1) / prior.slope, 0.0)
     column = problem.slope_column
     held = Problem(problem.rows, np.where(clipped, 0.0, column), vendor + column * least, evidence)
-    minimum = minimize(held)
+    minimum = minimize(ColumnForm(held))
     slopes = np.where(clipped, least, minimum.point[:, 1])
     return replace(minimum, point=np.column_stack([minimum.point[:, 0], slopes]))
 

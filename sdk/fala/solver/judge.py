@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from fala.errors import be, counted
-from fala.model.links import LABELS, Labels, Link, PerTag, Tags
+from fala.model.links import LABELS, Link, PerTag
 from fala.model.losses import Floats, probabilities
 
 #: Labelled examples, and examples of each label, that are needed to judge a model.
@@ -102,7 +102,7 @@ def judge(
         public: The calibrated model's logits of public examples, (m, C); None if the release
             has none.
     """
-    if isinstance(link, Tags):
+    if link.kind == "tags":
         verdicts = []
         for tag in range(labels.shape[1]):
             column = slice(tag, tag + 1)
@@ -143,7 +143,7 @@ def judge(
     return Verdict(decision, reason, trust, measure, by_candidate, threshold, scores)
 
 
-def _join(tags: Sequence[Verdict], link: Tags) -> Verdict:
+def _join(tags: Sequence[Verdict], link: Link) -> Verdict:
     """The verdict on all tags together; the losses are sums over those that can be judged."""
     judged = [verdict for verdict in tags if verdict.losses]
     losses = {name: sum(verdict.losses[name] for verdict in judged) for name in _WORDS if judged}
@@ -240,7 +240,7 @@ def _threshold(
     published figure F1 at 5 labels was .591 and .440, near 1/2 .534 and .329, and that of the
     vendor's own model .594 and .433 (``docs/tried.md``).
     """
-    if not isinstance(link, Labels) or logits.shape[1] > 1:
+    if link.kind != "labels" or logits.shape[1] > 1:
         return 0.0
     count = float((labels if positive else 1 - labels).sum())
     if public is not None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fala.errors import DeviceError
-from fala.files import FAILING_DISK, FULL_DISK, NO_PERMISSION
+from fala.files import FAILING_DISK, FULL_DISK, NO_PERMISSION, device_errors
 
 _IN_USE = "another process uses it; try again"
 #: The errors, by SQLite's messages, and what to do. See https://www.sqlite.org/rescode.html; Python
@@ -34,6 +34,24 @@ _CORRUPT = 11
 def is_access(error: BaseException) -> bool:
     """Whether an error says that a store cannot be read or written, and nothing of its content."""
     return isinstance(error, sqlite3.Error) and str(error) in _ADVICE
+
+
+def check_access(error: BaseException) -> None:
+    """Raise an error of access to a store or a bundle: what cannot be read is not damaged.
+
+    Raises:
+        DeviceError: It is one of access.
+        sqlite3.Error: It is SQLite's.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        missing = isinstance(cause, FileNotFoundError | IsADirectoryError)
+        if is_access(cause):
+            raise error
+        if isinstance(cause, OSError) and not missing:
+            with device_errors(Path(cause.filename)):
+                raise cause
+        cause = cause.__cause__
 
 
 def integrity(database: sqlite3.Connection, argument: object) -> Sequence[str]:

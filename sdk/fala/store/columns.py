@@ -18,6 +18,11 @@ from fala.bundle.manifest import PRODUCT
 from fala.errors import type_of
 from fala.model.links import PerTag
 
+#: The errors of reading a damaged value.
+DAMAGE = (TypeError, ValueError, LookupError, OverflowError, RecursionError)
+
+#: More changes than a device can have had.
+_MOST_CHANGES = 2**53
 # SQLite's oldest limit on variables in a statement is 999.
 _VARIABLES = 900
 
@@ -41,6 +46,13 @@ def whole(value: object) -> int:
     if not isinstance(value, int):
         raise ValueError(f"a whole number expected, not {type_of(value)}")
     return value
+
+
+def change_count(value: object) -> int:
+    """A count of changes."""
+    if not 0 <= whole(value) < _MOST_CHANGES:
+        raise ValueError("a count of changes that cannot be")
+    return whole(value)
 
 
 def number(value: object) -> float:

@@ -5,22 +5,24 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import RLock, get_ident
+from threading import RLock
 
 from fala.errors import DeviceError
 from fala.files import device_errors, keep_private
 from fala.forks import keep_in_forks
 from fala.store.access import access_error, is_access
+from fala.store.columns import DAMAGE
 from fala.store.digests import Digests
 from fala.store.encryption import PLAIN, Codec
 from fala.store.schema import create_tables
+from fala.store.turns import Turns
 
 _log = logging.getLogger("fala.store")
 
-#: Milliseconds that a writer waits for another process to finish; one may be copying a release.
+#: Milliseconds that a writer waits for others to finish; one may be copying a release.
 BUSY_TIMEOUT_MS = 30_000
 #: Milliseconds that scrubbing waits for other processes to end their reads.
 SCRUB_TIMEOUT_MS = 5_000
@@ -32,18 +34,19 @@ _MARK = "SELECT key_mark FROM device"
 class Database:
     """The device's SQLite file.
 
-    One connection writes, under a lock, so that no thread sees half of another's transaction. A
-    second one reads what is committed, so that a check for changes never waits for a writer.
+    Writers take turns (``Turns``). One connection writes, so that no thread sees half of another's
+    transaction. A second one reads the version, and a third one rows: what is committed, without
+    waiting for a writer.
 
     Args:
         path: The file; its folder exists.
         create: Make the file if there is none.
         codec: Reads and writes its records.
-        copy: A connection to a copy of the store in memory, which takes the file's place.
+        connection: A connection that takes the file's place: to a damaged store, or to memory.
 
     Attributes:
         path: See above.
-        codec: See above; tables read it at every use, since ``use`` changes it.
+        turns: The turns of those who write.
         digests: The digests of its rows, where it is encrypted.
 
     Raises:
@@ -56,14 +59,15 @@ class Database:
         *,
         create: bool = False,
         codec: Codec = PLAIN,
-        copy: sqlite3.Connection | None = None,
+        connection: sqlite3.Connection | None = None,
     ) -> None:
         self.path = path
-        self.codec = codec
-        self._lock = RLock()
-        self._reading = RLock()
-        self._depth = 0
-        self._owner: int | None = None
+        self._codec = self._next_codec = codec
+        self.turns = Turns(path if connection is None else None, BUSY_TIMEOUT_MS / 1000)
+        self._checking, self._reading = RLock(), RLock()
+        self._in_transaction = False
+        #: Called once the transaction is committed.
+        self._committed: list[Callable[[], None]] = []
         self._file: tuple[int, int] | None = None
         #: Whether deleted rows are to be overwritten when a transaction ends, or at ``close``.
         self._scrub_later = False
@@ -71,10 +75,9 @@ class Database:
         self._closed_message = ""
         keep_in_forks(self, Database._forked)
         self._mark: object = None
-        if copy is not None:
-            self._writer = self._reader = copy
-            self.digests = Digests(copy)
-            self._file = _identity(path)
+        if connection is not None:
+            self._writer = self._checker = self._reader = connection
+            self.digests = Digests(connection)
             return
         with device_errors(path):
             check_regular(path)
@@ -92,7 +95,9 @@ class Database:
                 self._writer.execute("PRAGMA foreign_keys = ON")
                 self.digests = Digests(self._writer)
                 create_tables(self._writer, str(path))
-                self._reader = self._connect()
+                self._checker, self._reader = self._connect(), self._connect()
+                for connection in (self._checker, self._reader):
+                    connection.execute("PRAGMA query_only = ON")
                 self._file = _identity(path)
             except BaseException:
                 self._writer.close()
@@ -104,16 +109,27 @@ class Database:
         Args:
             message: The error of every later use.
         """
-        with self._lock, self._reading:
+        with self.turns.threads, self._checking, self._reading:
             if not self._closed_message:
                 if self._scrub_later:
                     self.scrub(wait=False)
                 self._closed_message = message
-                self._reader.close()
-                self._writer.close()
+                for connection in (self._checker, self._reader, self._writer):
+                    connection.close()
+                self.turns.close()
+
+    @property
+    def codec(self) -> Codec:
+        """The codec of its records; tables read it at every use, since ``use`` changes it."""
+        return self._next_codec if self._is_writing else self._codec
+
+    @property
+    def _is_writing(self) -> bool:
+        """Whether this thread is in a transaction."""
+        return self._in_transaction and self.turns.mine
 
     def use(self, codec: Codec) -> None:
-        """Read and write its records with another codec; a transaction that fails undoes it.
+        """Read and write its records with another codec; for others from the commit on.
 
         Args:
             codec: The codec that they are written with.
@@ -121,78 +137,101 @@ class Database:
         Raises:
             DeviceError: The store is damaged.
         """
-        with self.writer() as db:
-            self.codec = codec
+        self._next_codec = codec
+        if not self._is_writing:
+            self._codec = codec
+        with self.named_errors():
             self.digests.use(codec)
-            row = db.execute(_MARK).fetchone()
+            row = self._writer.execute(_MARK).fetchone()
         if row is None:
             raise DeviceError(damaged(self.path, "is damaged: its settings are missing"))
         (self._mark,) = row
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Commit all that is written inside, or nothing; an inner one is a part of the outer."""
-        with self._lock, self.named_errors():
-            if self._depth:
-                yield
-                return
-            codec = self.codec
-            self._writer.execute("BEGIN IMMEDIATE")
-            self._depth += 1
+        """Commit all that is written inside, or nothing; an inner one is a part of the outer.
+
+        Raises:
+            DeviceError: Other processes write for too long.
+        """
+        if self._is_writing:
+            yield
+            return
+        with self.turns.turn(), self.named_errors():
             try:
-                self._owner = get_ident()
+                # Inside, as an interrupt may come when it has begun.
+                self._writer.execute("BEGIN IMMEDIATE")
+                self._in_transaction = True
                 self._check_current()
                 yield
-                with self.rows("its digests are damaged"):
-                    self.digests.write()
-                self._writer.execute("COMMIT")
+                if self._next_codec.encrypted:
+                    with self.rows("its digests are damaged"):
+                        self.digests.write()
+                self._commit()
             except BaseException:
+                self._committed.clear()
                 self.digests.discard()
                 if self._writer.in_transaction:
                     self._writer.execute("ROLLBACK")
-                if self.codec is not codec:
-                    self.use(codec)
+                self._in_transaction = False
+                if self._next_codec is not self._codec:
+                    self.use(self._codec)
                 raise
-            finally:
-                self._depth -= 1
-                self._owner = None
+            self._in_transaction = False
+            committed, self._committed = self._committed, []
+            for call in committed:
+                call()
             if self._scrub_later:
                 self.scrub(wait=False)
 
+    def _commit(self) -> None:
+        if self._next_codec is self._codec:
+            self._writer.execute("COMMIT")
+            return
+        with self._checking, self._reading:  # no one reads new records with the old codec
+            self._writer.execute("COMMIT")
+            self._codec = self._next_codec
+
+    def after_commit(self, call: Callable[[], None]) -> None:
+        """Call a function once the transaction is committed. In a transaction."""
+        self._committed.append(call)
+
     @contextmanager
-    def writer(self) -> Iterator[sqlite3.Connection]:
-        """The connection of transactions; reads through it see what an open one has written."""
-        with self._lock, self.named_errors():
+    def checker(self) -> Iterator[sqlite3.Connection]:
+        """A connection for a short read of what is committed; in a transaction the writer's."""
+        if self._is_writing:
             yield self._writer
+            return
+        with self._checking, self.named_errors():
+            yield self._checker
 
     @contextmanager
-    def snapshot(self) -> Iterator[sqlite3.Connection]:
-        """A connection for several reads of one state, whatever other processes write."""
-        with self._lock, self.named_errors():
-            if self._writer.in_transaction:
+    def connection(self) -> Iterator[sqlite3.Connection]:
+        """A connection to read with, which waits for no writer; in a transaction the writer's."""
+        if self._is_writing:
+            with self.named_errors():
                 yield self._writer
-                return
-            self._writer.execute("BEGIN")
-            try:
-                yield self._writer
-            finally:
-                self._writer.execute("ROLLBACK")
-
-    @contextmanager
-    def reader(self) -> Iterator[sqlite3.Connection]:
-        """A connection that sees what is committed, and never waits for a writer.
-
-        In a transaction it is the writer's, which sees its own changes.
-        """
-        if self._owner == get_ident():
-            yield self._writer
             return
         with self._reading, self.named_errors():
             yield self._reader
 
     @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """A connection for several reads of one state, whatever others write meanwhile."""
+        with self.connection() as db:
+            if db.in_transaction or self.turns.mine:  # no one else writes
+                yield db
+                return
+            try:
+                db.execute("BEGIN")
+                yield db
+            finally:
+                if db.in_transaction:
+                    db.execute("ROLLBACK")
+
+    @contextmanager
     def rows(self, message: str) -> Iterator[sqlite3.Connection]:
-        """A snapshot to read rows from, which may be damaged.
+        """A connection to read rows with, which may be damaged.
 
         Args:
             message: The error's, for damaged rows.
@@ -200,10 +239,10 @@ class Database:
         Raises:
             DeviceError: The rows are damaged: reading them raised another error.
         """
-        with self.snapshot() as db:
+        with self.connection() as db:
             try:
                 yield db
-            except (TypeError, ValueError, LookupError, OverflowError, RecursionError) as error:
+            except DAMAGE as error:
                 reason = str(error) if type(error) is ValueError else type(error).__name__
                 raise DeviceError(damaged(self.path, f"{message}: {reason}")) from error
 
@@ -248,19 +287,25 @@ class Database:
             Whether no trace is left. False while another process reads or writes, or where the disk
             is full.
         """
-        with self._lock:
-            self._scrub_later = False  # else the transaction inside would scrub again
-            overwritten = False
-            try:
-                with self.named_errors():
+        if self._is_overwritten():
+            return True
+        overwritten = False
+        try:
+            with self.turns.turn(wait=wait), self.named_errors():
+                self._scrub_later = False  # else the transaction inside would scrub again
+                try:
                     self._writer.execute(f"PRAGMA busy_timeout = {SCRUB_TIMEOUT_MS if wait else 0}")
                     overwritten = self._overwrite()
-            except DeviceError as error:
-                _log.warning("not all deleted rows are overwritten: %s", error)
-            finally:
-                self._scrub_later = not overwritten
-                self._writer.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
-            return overwritten
+                finally:
+                    self._writer.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+        except DeviceError as error:
+            _log.warning("not all deleted rows are overwritten: %s", error)
+        self._scrub_later = not overwritten
+        return overwritten
+
+    def _is_overwritten(self) -> bool:
+        with self.checker() as db:
+            return bool(db.execute("SELECT overwrites FROM device").fetchone() == (1,))
 
     def _overwrite(self) -> bool:
         """See ``scrub``."""
@@ -284,7 +329,8 @@ class Database:
 
     def _forked(self) -> None:
         """Leave the file to the parent process, with locks that other threads may hold there."""
-        self._lock, self._reading = RLock(), RLock()
+        self._checking, self._reading = RLock(), RLock()
+        self.turns.forked()
         self._closed_message = (
             "the device was opened by the process that this one was forked from; open it here "
             "with Device.open"
@@ -300,7 +346,7 @@ class Database:
         return connection
 
     def _check_current(self) -> None:
-        """Refuse to write to a file that is the device's no more: it was mended, or erased.
+        """Refuse to write to a file that is the device's no more: it was repaired, or erased.
 
         So is one that was encrypted meanwhile, for the first time or under another key.
         """

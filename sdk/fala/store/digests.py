@@ -77,7 +77,7 @@ class Digests:
             ValueError: They are damaged.
         """
         if any(self._changes.values()):
-            digests = self.read()
+            digests = self.read(self._db)
             digests.update(self._changes)
             self._put(digests)
         self._changes.clear()
@@ -85,46 +85,52 @@ class Digests:
     def write_all(self) -> None:
         """Write the digests of all present rows. In a transaction."""
         if self._codec.encrypted:
-            self._put(Counter({table: self._of_rows(table) for table in COUNTED}))
+            self._put(Counter({table: self._of_rows(self._db, table) for table in COUNTED}))
         self._changes.clear()
 
     def discard(self) -> None:
         """Forget the changes of a transaction that is rolled back."""
         self._changes.clear()
 
-    def edited(self) -> list[str]:
+    def edited(self, db: sqlite3.Connection) -> list[str]:
         """The tables whose rows differ from those that were written.
+
+        Args:
+            db: A connection that reads one state.
 
         Raises:
             ValueError: The digests are damaged.
         """
         if not self._codec.encrypted:
             return []
-        digests = self.read()
-        return [table for table in COUNTED if not self._is_unchanged(table, digests[table])]
+        digests = self.read(db)
+        return [table for table in COUNTED if not self._is_unchanged(db, table, digests[table])]
 
-    def _is_unchanged(self, table: str, digest: int) -> bool:
+    def _is_unchanged(self, db: sqlite3.Connection, table: str, digest: int) -> bool:
         """Whether the rows of a table have this digest, and its indexes fit them."""
         try:
             # Indexes, too, are pages of the file.
-            return not integrity(self._db, table) and self._of_rows(table) == digest
+            return not integrity(db, table) and self._of_rows(db, table) == digest
         except sqlite3.Error as error:
             if is_access(error):
                 raise
             return False  # a damaged page
 
-    def _of_rows(self, table: str) -> int:
+    def _of_rows(self, db: sqlite3.Connection, table: str) -> int:
         """The digest of the rows of a table."""
-        rows = self._db.execute(COUNTED[table])
+        rows = db.execute(COUNTED[table])
         return sum(self._codec.digest((table, *row)) for row in rows) % _MODULUS
 
-    def read(self) -> Counter[str]:
+    def read(self, db: sqlite3.Connection) -> Counter[str]:
         """The digests that were written, by table.
+
+        Args:
+            db: A connection to the store.
 
         Raises:
             ValueError: They are damaged.
         """
-        row = self._db.execute("SELECT sealed FROM digests").fetchone()
+        row = db.execute("SELECT sealed FROM digests").fetchone()
         if row is None:
             raise ValueError("the digests of its rows are missing")
         sealed = row[0][len(self._codec.salt) :] if isinstance(row[0], bytes) else row[0]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fala.errors import DataError
 from fala.examples import as_text
-from fala.store.columns import blob, bytes_of, floats, rows_in, text, whole
+from fala.store.columns import bytes_of, floats, rows_in, text, whole
 from fala.store.database import Database
 from fala.store.texts import Texts
 
@@ -30,6 +31,8 @@ class Embeddings:
 
     def __init__(self, database: Database, texts: Texts) -> None:
         self._db, self._texts = database, texts
+        #: Dimensions that are in the table already.
+        self._dimensions: dict[str, int] = {}
 
     def add(self, backbone: str, embeddings: Mapping[str, NDArray[np.float32]]) -> None:
         """Store embeddings, by text; only those of texts in the store. In a transaction.
@@ -37,19 +40,17 @@ class Embeddings:
         Raises:
             DataError: If a number does not fit float16.
         """
-        with self._db.writer() as db:
+        with self._db.connection() as db:
             ids, codec = self._texts.ids(list(embeddings)), self._db.codec
             rows = []
             for name, vector in embeddings.items():
                 half = _half(vector)
                 # A text that was forgotten while it was encoded leaves nothing behind.
                 if name in ids:
-                    row, size = ids[name], len(half)
+                    row = ids[name]
                     context = ("embeddings", row, backbone, codec.lookup(name))
                     rows.append((row, backbone, codec.encode(half.tobytes(), *context)))
             db.executemany("INSERT OR REPLACE INTO embeddings VALUES (?, ?, ?)", rows)
-            if rows:
-                db.execute("INSERT OR REPLACE INTO backbones VALUES (?, ?)", (backbone, size))
 
     def get(
         self, backbone: str, texts: Sequence[str] | None = None
@@ -60,15 +61,16 @@ class Embeddings:
             backbone: Its digest.
             texts: The texts; None for all.
         """
-        with self._db.rows("its embeddings are damaged") as db:
+        if texts is not None and not texts:
+            return {}
+        reading = self._db.reading() if texts is None else nullcontext()
+        with reading, self._db.rows("its embeddings are damaged") as db:
             codec = self._db.codec
             by_name = {codec.lookup(name): name for name in texts or ()}
             if texts is None:
                 rows = db.execute(_EMBEDDINGS, (backbone,)).fetchall()
             else:
                 rows = rows_in(db, f"{_EMBEDDINGS} AND text.text", [*by_name], backbone)
-            cursor = db.execute("SELECT dimension FROM backbones WHERE digest = ?", (backbone,))
-            size = cursor.fetchone()
             vectors = [
                 codec.decode(value, "embeddings", row, backbone, name) for row, name, value in rows
             ]
@@ -79,12 +81,11 @@ class Embeddings:
                 names = [by_name[name] for _, name, _ in rows]
             else:
                 names = [as_text(text(name)) for _, name, _ in rows]
-            dimension = None if size is None else whole(size[0])
-            return dict(zip(names, vectors_of(vectors, dimension), strict=True))
+            return dict(zip(names, vectors_of(vectors), strict=True))
 
     def has(self, backbone: str) -> bool:
         """Whether there is an embedding of a backbone."""
-        with self._db.writer() as db:
+        with self._db.connection() as db:
             query = "SELECT 1 FROM embeddings WHERE backbone = ? LIMIT 1"
             return db.execute(query, (backbone,)).fetchone() is not None
 
@@ -102,7 +103,7 @@ class Logits:
 
     def add(self, model: str, logits: Mapping[int, NDArray[np.float32]]) -> None:
         """Store a model's logits (C,), by example. In a transaction."""
-        with self._db.writer() as db:
+        with self._db.connection() as db:
             codec, rows = self._db.codec, []
             for row, *texts in db.execute(_EXAMPLES, (self._adapter,)).fetchall():
                 if row in logits:
@@ -129,7 +130,7 @@ class Logits:
 
     def forget(self, model: str) -> None:
         """Delete a model's logits. In a transaction."""
-        with self._db.writer() as db:
+        with self._db.connection() as db:
             db.execute(
                 "DELETE FROM logits WHERE model = ?"
                 " AND example IN (SELECT id FROM examples WHERE adapter = ?)",
@@ -137,24 +138,22 @@ class Logits:
             )
 
 
-def vectors_of(blobs: Sequence[object], dimension: int | None) -> NDArray[np.float32]:
+def vectors_of(blobs: Sequence[bytes]) -> NDArray[np.float32]:
     """Embeddings of their columns, shape (n, d).
 
     Args:
         blobs: n embeddings in float16.
-        dimension: d; None takes that of the first.
 
     Raises:
         ValueError: One is damaged.
     """
     if not blobs:
-        return np.empty((0, dimension or 0), dtype=np.float32)
-    # In one array: an array for each would cost more than reading them.
-    parts = [blob(value) for value in blobs]
-    length = len(parts[0]) if dimension is None else 2 * dimension
-    if not length or any(len(part) != length for part in parts):
+        return np.empty((0, 0), dtype=np.float32)
+    length = len(blobs[0])
+    if not length or any(len(part) != length for part in blobs):
         raise ValueError("an embedding of another length")
-    half = np.frombuffer(b"".join(parts), "<f2").reshape(len(parts), -1)
+    # In one array: an array for each would cost more than reading them.
+    half = np.frombuffer(b"".join(blobs), "<f2").reshape(len(blobs), -1)
     vectors = half.astype(np.float32)
     if not np.isfinite(vectors).all():
         raise ValueError("an embedding that is not finite")

@@ -28,6 +28,7 @@ import hmac
 import os
 import secrets
 import sqlite3
+import zlib
 from collections.abc import Callable
 
 from fala.errors import DataError, DeviceError, MissingExtraError, type_of
@@ -59,6 +60,7 @@ _RECORDS = (
 )
 
 _BYTES = 32
+_CHECKSUM = 4
 _SALT = 16
 _NONCE = 12
 _CHECK = b"fala"
@@ -67,7 +69,7 @@ _MARK = ("device", "one", "key_mark")
 
 
 class Codec:
-    """Writes the records of a store without encryption, unchanged."""
+    """Writes the records of a store without encryption: bytes with a checksum, CRC-32."""
 
     encrypted = False
     salt = b""
@@ -87,7 +89,7 @@ class Codec:
             data: The data.
             context: The record's table, row and column, and the other data that it is bound to.
         """
-        return data
+        return data + zlib.crc32(data).to_bytes(_CHECKSUM, "big")
 
     def decode(self, value: object, *context: object) -> bytes:
         """A record's data from what was written.
@@ -95,7 +97,10 @@ class Codec:
         Raises:
             ValueError: It is damaged, has another context, or another key.
         """
-        return blob(value)
+        data = blob(value)[:-_CHECKSUM]
+        if value != self.encode(data):
+            raise ValueError("a record that is damaged: its checksum differs")
+        return data
 
     def encode_text(self, data: str, *context: object) -> str | bytes:
         """A text as it is written."""

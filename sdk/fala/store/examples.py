@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import json
-import random
+import math
 import sqlite3
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from fala.examples import MATCHING, Example, Match, as_text, texts_of, unique_texts
 from fala.store.columns import (
     adapter_named,
+    change_count,
+    number,
     optional_number,
     optional_text,
     rows_in,
@@ -21,8 +24,8 @@ from fala.store.columns import (
 )
 from fala.store.database import Database
 from fala.store.encryption import Codec
-from fala.store.records import StoredExample
-from fala.store.texts import Texts
+from fala.store.records import Remembered, StoredExample
+from fala.store.texts import LARGEST_ID, Texts
 
 #: The columns that ``example_of`` takes, in this order.
 EXAMPLE_COLUMNS = "id, document, history, label, added, labelled, adapter"
@@ -33,6 +36,8 @@ EARLIER_LABELS = (
     " JOIN examples ON id = example"
 )
 
+# The plus makes SQLite read the table in order, without an index.
+_EXAMPLES = f"SELECT {EXAMPLE_COLUMNS} FROM examples WHERE +adapter = ?"
 _IDS = "SELECT id FROM examples WHERE adapter = ?"
 _ID = f"{_IDS} AND document = ? AND history = ?"
 
@@ -54,53 +59,93 @@ class Examples:
         self._db, self._texts, self._adapter = database, texts, adapter
         self.task: str | None = None
 
-    def remember(self, examples: Sequence[Example], labels: Sequence[str | None]) -> list[int]:
-        """Store examples; a label replaces an earlier one, None keeps it. In a transaction.
-
-        Returns:
-            The examples' ids.
-        """
+    def remember(self, examples: Sequence[Example], labels: Sequence[str | None]) -> Remembered:
+        """Store examples; a label replaces an earlier one, None keeps it. In a transaction."""
         now = time.time()
-        rows: list[int] = []
-        with self._db.writer() as db:
-            data = self._count_change(db)
-            ids = self._texts.add(unique_texts(examples))
-            for example, label in zip(examples, labels, strict=True):
-                document, history = columns_of_example(example, ids)
-                db.execute(
-                    "INSERT INTO examples (document, history, added, adapter, added_data)"
-                    " VALUES (?, ?, ?, ?, ?)"
-                    " ON CONFLICT (adapter, document, history) DO NOTHING",
-                    (document, history, now, self._adapter, data),
-                )
-                (row,) = db.execute(_ID, (self._adapter, document, history)).fetchone()
-                rows.append(row)
-                if label is not None:
-                    self._label(db, row, label, now, data)
-            prune_labels(db, self._adapter)
-        return rows
+        with self._db.rows("its examples are damaged") as db:
+            data, last, last_text = self._count_change(db)
+            texts, new_texts = self._texts.add(unique_texts(examples), last_text)
+            keys = [columns_of_example(example, texts) for example in examples]
+            query = (
+                f"SELECT {EXAMPLE_COLUMNS}, coalesce(labelled_data, 0) FROM examples"
+                " WHERE adapter = ? AND document"
+            )
+            documents = list({document for document, _ in keys} - {*new_texts.values()})
+            before = {(row[1], row[2]): row for row in rows_in(db, query, documents, self._adapter)}
+            given: dict[tuple[int, str], str | None] = {}  # the last label of each counts
+            for key, label in zip(keys, labels, strict=True):
+                given[key] = given.get(key) if label is None else label
+            new = [key for key in given if key not in before]
+            ids = {key: row[0] for key, row in before.items()}
+            ids |= {key: last + 1 + position for position, key in enumerate(new)}
+            if last >= LARGEST_ID - len(new):
+                raise ValueError("an example has an id that none can have")
+            db.executemany(
+                "INSERT INTO examples (id, document, history, label, added, labelled, adapter,"
+                " added_data, labelled_data) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (self._new_row(ids[key], key, given[key], now, data) for key in new),
+            )
+            changed = [key for key in before if given.get(key) is not None]
+            for key in changed:
+                self._relabel(db, before[key], str(given[key]), now, data)
+            if changed:
+                prune_labels(db, self._adapter)
+        return Remembered([ids[key] for key in keys], new_texts.keys())
 
-    def _label(self, db: sqlite3.Connection, row: int, label: str, now: float, data: int) -> None:
+    def restore(self, examples: Sequence[StoredExample]) -> None:
+        """Write examples with their ids, labels and times. In a transaction, into an empty store.
+
+        The order of their changes is not kept: all of them count as one change.
+        """
+        codec = self._db.codec
+        with self._db.connection() as db:
+            last = db.execute("SELECT coalesce(max(id), 0) FROM texts").fetchone()[0]
+            texts, _ = self._texts.add(unique_texts(row.stored for row in examples), last)
+            for row in examples:
+                document, history = columns_of_example(row.stored, texts)
+                context = label_context(row.id, document, history, row.labelled, self._adapter)
+                label = None if row.label is None else codec.encode_text(row.label, *context)
+                db.execute(
+                    "INSERT OR IGNORE INTO examples VALUES (?, ?, ?, ?, ?, ?, ?, 1, ?)",
+                    (
+                        row.id, document, history, label, row.added, row.labelled, self._adapter,
+                        None if label is None else 1,
+                    ),
+                )  # fmt: skip
+
+    def _new_row(
+        self, row: int, key: tuple[int, str], label: str | None, now: float, data: int
+    ) -> tuple[object, ...]:
+        """The columns of a new example."""
+        if label is None:
+            return (row, *key, None, now, None, self._adapter, data, None)
+        encoded = self._db.codec.encode_text(label, *label_context(row, *key, now, self._adapter))
+        return (row, *key, encoded, now, now, self._adapter, data, data)
+
+    def _relabel(
+        self, db: sqlite3.Connection, before: Sequence[Any], label: str, now: float, data: int
+    ) -> None:
         """Write an example's label; keep the earlier one as long as a model needs it."""
         codec = self._db.codec
-        query = f"SELECT {EXAMPLE_COLUMNS}, coalesce(labelled_data, 0) FROM examples WHERE id = ?"
-        *before, since = db.execute(query, (row,)).fetchone()
-        _, document, history, *_ = before
+        *row, since = before
+        identity, document, history, *_ = row
         earlier = None
         with contextlib.suppress(ValueError):  # a damaged one cannot be kept
-            earlier = label_of(codec, before)
+            earlier = label_of(codec, row)
         if earlier is not None and earlier != label:
-            context = ("earlier_labels", row, since, "label", document, history)
+            context = ("earlier_labels", identity, since, "label", document, history)
             db.execute(
                 "INSERT OR REPLACE INTO earlier_labels VALUES (?, ?, ?, ?)",
-                (row, since, data, codec.encode_text(earlier, *context)),
+                (identity, since, data, codec.encode_text(earlier, *context)),
             )
+        if earlier != label:
+            since = data
         encoded = codec.encode_text(
-            label, *label_context(row, document, history, now, self._adapter)
+            label, *label_context(identity, document, history, now, self._adapter)
         )
         db.execute(
             "UPDATE examples SET label = ?, labelled = ?, labelled_data = ? WHERE id = ?",
-            (encoded, now, since if earlier == label else data, row),
+            (encoded, now, since, identity),
         )
 
     def forget(self, ids: Iterable[int]) -> int:
@@ -129,95 +174,142 @@ class Examples:
             self._count_change(db)
         return len(rows)
 
+    def unlabel(self, ids: Iterable[int]) -> int:
+        """Delete the labels of examples, as if they never had one. In a transaction.
+
+        Returns:
+            The number of deleted labels.
+        """
+        with self._db.rows("its examples are damaged") as db:
+            rows = [(row,) for row in ids]
+            db.executemany("DELETE FROM earlier_labels WHERE example = ?", rows)
+            changed = db.executemany(
+                "UPDATE examples SET label = NULL, labelled = NULL, labelled_data = NULL"
+                " WHERE id = ? AND label IS NOT NULL",
+                rows,
+            )
+            self._db.note_deletion()
+            self._count_change(db)
+        return changed.rowcount
+
     def all(self, ids: Iterable[int] | None = None) -> list[StoredExample]:
         """Examples, in the order in which they were added.
 
         Args:
             ids: Their ids; None for all.
         """
-        with self._db.rows("its examples are damaged") as db:
+        with self._db.reading(), self._db.rows("its examples are damaged") as db:
             if ids is None:
                 texts = self._texts.by_id()
-                # The plus makes SQLite read the table in order, without an index.
-                query = f"SELECT {EXAMPLE_COLUMNS} FROM examples WHERE +adapter = ? ORDER BY id"
-                rows = db.execute(query, (self._adapter,)).fetchall()
-            else:
-                query = f"SELECT {EXAMPLE_COLUMNS} FROM examples WHERE +adapter = ? AND id"
-                rows = sorted(rows_in(db, query, [*set(ids)], self._adapter))
-                used = {document for _, document, *_ in rows}
-                used.update(identity for row in rows for identity in history_of(row[2]))
-                texts = self._texts.by_id(list(used))
-            codec = self._db.codec
-            if codec.encrypted:
-                rows = [(*row[:3], label_of(codec, row), *row[4:]) for row in rows]
-            return [example_of(row, texts, self.task) for row in rows]
+                rows = db.execute(f"{_EXAMPLES} ORDER BY id", (self._adapter,)).fetchall()
+                return self._examples_of(rows, texts)
+            return self._examples_of(
+                sorted(rows_in(db, f"{_EXAMPLES} AND id", [*set(ids)], self._adapter))
+            )
 
-    def at(self, data: float) -> list[StoredExample]:
+    def _examples_of(
+        self, rows: Sequence[tuple[object, ...]], texts: Mapping[int, object] | None = None
+    ) -> list[StoredExample]:
+        """The examples of some rows.
+
+        Args:
+            rows: The rows; see ``EXAMPLE_COLUMNS``.
+            texts: All texts, by id; None reads those of the rows.
+        """
+        if texts is None:
+            used = {whole(text) for row in rows for text in (row[1], *history_of(row[2]))}
+            texts = self._texts.by_id([*used])
+        codec = self._db.codec
+        if codec.encrypted:
+            rows = [(*row[:3], label_of(codec, row), *row[4:]) for row in rows]
+        return [example_of(row, texts, self.task) for row in rows]
+
+    def since(self, data: int) -> list[StoredExample]:
+        """Examples that were added, or whose labels changed, after a count of data changes."""
+        with self._db.reading(), self._db.rows("its examples are damaged") as db:
+            changed = "coalesce(added_data, 0) > ? OR coalesce(labelled_data, 0) > ?"
+            query = f"{_EXAMPLES} AND ({changed}) ORDER BY id"
+            return self._examples_of(db.execute(query, (self._adapter, data, data)).fetchall())
+
+    def at(self, data: float, present: Sequence[StoredExample]) -> list[StoredExample]:
         """Examples with their labels as they were at a count of data changes.
 
         Args:
             data: The task's count; infinity returns the present state.
+            present: All examples as they are now.
         """
-        with self._db.rows("its examples are damaged") as db:
+        if data == math.inf:
+            return list(present)
+        with self._db.reading(), self._db.rows("its examples are damaged") as db:
             added = {row for row, count in self._added(db) if count <= data}
-            query = f"{_IDS} AND coalesce(labelled_data, 0) > ?"
+            query = f"{_IDS} AND labelled_data > ?"
             later = {row for (row,) in db.execute(query, (self._adapter, data))}
             rows = db.execute(f"{EARLIER_LABELS} WHERE since <= ? AND ? < until", (data, data))
             labels = {row[0]: earlier_label_of(self._db.codec, row) for row in rows}
             return [
                 replace(row, label=labels.get(row.id)) if row.id in later else row
-                for row in self.all()
+                for row in present
                 if row.id in added
             ]
 
-    def first_added(self, ids: Collection[int]) -> int:
-        """The count of data changes when the first of some examples was added."""
+    def first_added(self, ids: Collection[int]) -> int | None:
+        """The count of data changes when the first of some examples was added.
+
+        None if none of them is an example of the task.
+        """
         with self._db.rows("its examples are damaged") as db:
-            return min((count for row, count in self._added(db) if row in ids), default=0)
+            return min((count for row, count in self._added(db) if row in ids), default=None)
+
+    def first_labelled(self, ids: Collection[int]) -> int | None:
+        """The count of data changes when the first of some examples had a label; None without.
+
+        As far as labels are kept that some slot's model was fitted to.
+        """
+        with self._db.reading(), self._db.rows("its examples are damaged") as db:
+            query = "SELECT id, labelled_data FROM examples WHERE label IS NOT NULL"
+            counts = [change_count(count) for row, count in db.execute(query) if row in ids]
+            query = "SELECT example, since FROM earlier_labels"
+            counts += [change_count(count) for row, count in db.execute(query) if row in ids]
+        return min(counts, default=None)
 
     def ids(self, examples: Sequence[Example]) -> list[int]:
         """The ids of those examples that the table has."""
         ids = self._texts.ids(unique_texts(examples))
         rows: list[int] = []
-        with self._db.rows("its examples are damaged") as db:
+        with self._db.reading(), self._db.rows("its examples are damaged") as db:
             for example in examples:
                 if all(text in ids for text in texts_of(example)):
                     columns = (self._adapter, *columns_of_example(example, ids))
                     rows += [row for (row,) in db.execute(_ID, columns)]
         return rows
 
-    def some_labelled(self, count: int) -> list[int]:
-        """Ids of about ``count`` labelled examples, a random sample with a fixed seed."""
-        with self._db.rows("its examples are damaged") as db:
-            query = "SELECT count(label), max(id) FROM examples WHERE +adapter = ?"
-            total, last = db.execute(query, (self._adapter,)).fetchone()
-            if total <= count:
-                labelled = db.execute(f"{_IDS} AND label IS NOT NULL", (self._adapter,))
-                return [whole(row) for (row,) in labelled]
-            sample = random.Random(0).sample(range(1, last + 1), min(last, last * count // total))
-            query = "SELECT id FROM examples WHERE +adapter = ? AND label IS NOT NULL AND id"
-            return [whole(row) for (row,) in rows_in(db, query, sample, self._adapter)]
-
     def counts(self) -> tuple[int, int]:
         """How many examples there are, and how many of them have a label."""
-        with self._db.writer() as db:
+        with self._db.connection() as db:
             query = "SELECT count(*), count(label) FROM examples WHERE +adapter = ?"
             row = db.execute(query, (self._adapter,)).fetchone()
         return int(row[0]), int(row[1])
 
     def _added(self, db: sqlite3.Connection) -> list[tuple[int, int]]:
         """Every example's id, and the count of data changes when it was added."""
-        query = "SELECT id, coalesce(added_data, 0) FROM examples WHERE +adapter = ?"
+        query = "SELECT id, added_data FROM examples WHERE +adapter = ?"
         rows = db.execute(query, (self._adapter,))
-        return [(whole(row), whole(count)) for row, count in rows]
+        return [(whole(row), change_count(data)) for row, data in rows]
 
-    def _count_change(self, db: sqlite3.Connection) -> int:
-        """Count a change of examples or labels; returns the task's count."""
+    def _count_change(self, db: sqlite3.Connection) -> tuple[int, int, int]:
+        """Count a change of examples or labels.
+
+        Returns:
+            The task's count, and the last ids of an example and of a text.
+        """
         db.execute("UPDATE active SET data = data + 1 WHERE adapter = ?", (self._adapter,))
-        query = "SELECT data FROM active WHERE adapter = ?"
+        query = (
+            "SELECT (SELECT data FROM active WHERE adapter = ?),"
+            " (SELECT coalesce(max(id), 0) FROM examples), (SELECT coalesce(max(id), 0) FROM texts)"
+        )
         with self._db.rows("its count of changes is damaged"):
-            row = db.execute(query, (self._adapter,)).fetchone()
-            return 0 if row is None else whole(row[0])
+            data, *last = db.execute(query, (self._adapter,)).fetchone()
+            return 0 if data is None else change_count(data), whole(last[0]), whole(last[1])
 
 
 def prune_labels(db: sqlite3.Connection, adapter: str) -> None:
@@ -261,7 +353,7 @@ def example_of(
         whole(identity),
         example,
         optional_text(label),
-        optional_number(added),
+        number(added),
         optional_number(labelled),
         adapter_named(adapter),
     )

@@ -58,19 +58,20 @@ def _lines(rows: Sequence[StoredExample], labels: Sequence[str] | None, user: st
     names = {*(labels or ()), *(row.label for row in rows if row.label is not None)}
     numbers = labels is None or all(_is_number(name) for name in names)
     for row in rows:
-        if not all(part.strip() for text in texts_of(row.known) for part in segments(text)):
+        if not all(part.strip() for text in texts_of(row.stored) for part in segments(text)):
             continue  # an empty text is not a valid row
         fields: dict[str, Any] = {"user": user, "split": "train"}
-        if isinstance(row.known, Match):
-            fields |= {"history": list(row.known.history), "candidate": row.known.candidate}
-        elif isinstance(row.known, Pair):
-            fields["pair"] = [row.known.a, row.known.b]
+        if isinstance(row.stored, Match):
+            fields |= {"history": list(row.stored.history), "candidate": row.stored.candidate}
+        elif isinstance(row.stored, Pair):
+            fields["pair"] = [row.stored.a, row.stored.b]
         else:
-            fields["text"] = row.known
+            fields["text"] = row.stored
         if row.label is not None:
             fields["label"] = json.loads(row.label) if numbers else row.label
-        times = {"added": row.added, "labelled": row.labelled}
-        fields |= {name: moment for name, moment in times.items() if moment is not None}
+        fields["added"] = row.added
+        if row.labelled is not None:
+            fields["labelled"] = row.labelled
         yield json.dumps(fields, ensure_ascii=False) + "\n"
 
 

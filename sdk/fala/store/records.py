@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +11,8 @@ from numpy.typing import NDArray
 
 from fala.errors import DataError
 from fala.examples import Example
-from fala.model.links import PerTag, stored_tags
+from fala.model.labels import stored_tags
+from fala.model.links import PerTag
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,25 @@ class Version:
 
     generation: int
     data: int
+
+
+@dataclass(frozen=True)
+class TaskState:
+    """Which slots a task has.
+
+    Attributes:
+        version: The task's version.
+        slot: The name of the active slot.
+        previous: The one to roll back to; None without one.
+        to_fit: Whether the active model is to be fitted to labels that are newer than its fit.
+        positive: The label that ranking and thresholds are about; None is the release's.
+    """
+
+    version: Version
+    slot: str
+    previous: str | None
+    to_fit: bool
+    positive: str | None
 
 
 @dataclass(frozen=True)
@@ -49,13 +70,13 @@ class Trial:
         slot: The slot. The trial pauses while the other slot is active.
         began: The generation that it was installed at, which identifies the trial.
         tries: Tries in a row that did not end.
-        answered: Predictions so far, except those that open devices still hold in memory.
+        predictions: Predictions so far, except those that open devices still hold in memory.
     """
 
     slot: str
     began: int
     tries: int = 0
-    answered: int = 0
+    predictions: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,38 +90,6 @@ class LexicalRecord:
 
     buckets: NDArray[np.uint16]
     weight: NDArray[np.float32]
-
-
-@dataclass(frozen=True, eq=False)
-class SlotRecord:
-    """A slot's personal model.
-
-    Attributes:
-        name: The slot.
-        bundle: SHA-256 of the bundle's manifest.
-        backbone: The digest of its backbone, the provenance of its embeddings.
-        weight: Its weights omega, float32, shape (C, d).
-        bias: Shape (C,).
-        model: Digest of backbone, head and weights, the provenance of logits.
-        teachers: Digests of the personal model whose stored logits it was fitted to, and of that
-            one's vendor model, whose logits are stored beside them; None without any.
-        threshold: Logit above which the second of two labels is decided; of tags one each.
-        labels: The labels, in the device's order.
-        lexical: The user's own weights of n-grams; None where the head has no lexical view.
-        loss: Its leave-one-out cross-entropy on the labelled examples; None if unknown.
-    """
-
-    name: str
-    bundle: str
-    backbone: str
-    weight: NDArray[np.float32]
-    bias: NDArray[np.float32]
-    model: str
-    labels: tuple[str, ...]
-    teachers: tuple[str, str] | None = None
-    threshold: PerTag = 0.0
-    lexical: LexicalRecord | None = None
-    loss: float | None = None
 
 
 @dataclass(frozen=True)
@@ -124,6 +113,53 @@ class FitRecord:
     scales: tuple[float, ...]
 
 
+@dataclass(frozen=True, eq=False)
+class SlotRecord:
+    """A slot's personal model.
+
+    Attributes:
+        name: The slot.
+        bundle: SHA-256 of the bundle's manifest.
+        backbone: The digest of its backbone, the provenance of its embeddings.
+        weight: Its weights omega, float32, shape (C, d).
+        bias: Shape (C,).
+        model: Digest of backbone, head and weights, the provenance of logits.
+        teachers: Digests of the personal model whose stored logits it was fitted to, and of that
+            one's vendor model, whose logits are stored beside them; None without any.
+        threshold: Logit above which the second of two labels is decided; of tags one each.
+        labels: The labels, in the device's order.
+        lexical: The user's own weights of n-grams; None where the head has no lexical view.
+        loss: Its leave-one-out cross-entropy on the labelled examples; None if unknown.
+        fit: The record of its fit; None if it is unknown.
+    """
+
+    name: str
+    bundle: str
+    backbone: str
+    weight: NDArray[np.float32]
+    bias: NDArray[np.float32]
+    model: str
+    labels: tuple[str, ...]
+    teachers: tuple[str, str] | None = None
+    threshold: PerTag = 0.0
+    lexical: LexicalRecord | None = None
+    loss: float | None = None
+    fit: FitRecord | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Remembered:
+    """What was stored.
+
+    Attributes:
+        ids: The examples' ids.
+        new_texts: The names of texts that the store did not have.
+    """
+
+    ids: list[int]
+    new_texts: Collection[str]
+
+
 @dataclass(frozen=True, slots=True)
 class StoredExample:
     """An example that a device keeps.
@@ -132,15 +168,15 @@ class StoredExample:
         id: Its number in the store.
         example: A text, or a ``Match``; None on a device that keeps no texts.
         label: Its label, None without one; of tags a list in JSON.
-        added: When it was first stored, in seconds since 1970 (UTC); None where a repair lost it.
-        labelled: When its label was stored; None without one, or where a repair lost it.
+        added: When it was first stored, in seconds since 1970 (UTC).
+        labelled: When its label was stored; None without one.
         adapter: Its task, by the adapter; empty for the device's own.
     """
 
     id: int
     example: Example | None
     label: str | None
-    added: float | None = None
+    added: float
     labelled: float | None = None
     adapter: str = ""
 
@@ -150,7 +186,7 @@ class StoredExample:
         return None if self.label is None else stored_tags(self.label)
 
     @property
-    def known(self) -> Example:
+    def stored(self) -> Example:
         """The example as stored: with names for texts where texts are not kept."""
         if self.example is None:
             raise DataError(f"the texts of example {self.id} are not kept")

@@ -10,14 +10,15 @@ from fala.errors import DeviceError
 VERSION = 1
 
 #: Larger versions are damage.
-_LARGEST_VERSION = 1_000
+_LARGEST_VERSION = 100
 
 #: All tables, those that refer to others first.
 TABLES = (
-    "logits", "earlier_labels", "embeddings", "backbones", "examples", "texts", "active", "tasks",
-    "slots", "versions", "device", "digests",
+    "logits", "earlier_labels", "embeddings", "examples", "texts", "active", "tasks", "slots",
+    "versions", "device", "digests",
 )  # fmt: skip
 
+# No query needs the last two indexes: with them texts and examples are in two places of the file.
 _SCHEMA = """
     CREATE TABLE device (
         one INTEGER PRIMARY KEY CHECK (one = 1),
@@ -25,11 +26,12 @@ _SCHEMA = """
         key_mark BLOB,
         keep_text TEXT NOT NULL DEFAULT 'always',
         text_key BLOB,
+        trust BLOB,
         fell_back TEXT,
         trial_slot TEXT,
         trial_began INTEGER,
         trial_tries INTEGER,
-        trial_answered INTEGER
+        trial_predictions INTEGER
     );
     CREATE TABLE versions (
         product TEXT PRIMARY KEY,
@@ -45,10 +47,10 @@ _SCHEMA = """
         document INTEGER NOT NULL REFERENCES texts (id),
         history TEXT NOT NULL,
         label TEXT,
-        added REAL,
+        added REAL NOT NULL,
         labelled REAL,
-        adapter TEXT NOT NULL DEFAULT '',
-        added_data INTEGER,
+        adapter TEXT NOT NULL,
+        added_data INTEGER NOT NULL,
         labelled_data INTEGER,
         UNIQUE (adapter, document, history)
     );
@@ -58,10 +60,6 @@ _SCHEMA = """
         until INTEGER NOT NULL,
         label TEXT NOT NULL,
         PRIMARY KEY (example, since)
-    ) WITHOUT ROWID;
-    CREATE TABLE backbones (
-        digest TEXT PRIMARY KEY,
-        dimension INTEGER NOT NULL
     ) WITHOUT ROWID;
     CREATE TABLE embeddings (
         text INTEGER NOT NULL REFERENCES texts (id),
@@ -105,17 +103,23 @@ _SCHEMA = """
         slot TEXT NOT NULL REFERENCES slots (name),
         previous TEXT REFERENCES slots (name),
         generation INTEGER NOT NULL,
-        data INTEGER NOT NULL
+        data INTEGER NOT NULL,
+        to_fit INTEGER NOT NULL DEFAULT 0
     );
     CREATE TABLE tasks (
         adapter TEXT PRIMARY KEY,
         positive TEXT,
-        left_at INTEGER
+        bundle TEXT,
+        labels TEXT,
+        previous_bundle TEXT,
+        previous_labels TEXT
     ) WITHOUT ROWID;
     CREATE TABLE digests (
         one INTEGER PRIMARY KEY CHECK (one = 1),
         sealed BLOB NOT NULL
     );
+    CREATE INDEX labels ON examples (label, added, labelled);
+    CREATE INDEX sealed ON texts (sealed) WHERE sealed IS NOT NULL;
     INSERT INTO device (one) VALUES (1)
 """
 
@@ -130,13 +134,16 @@ def create_tables(database: sqlite3.Connection, name: str) -> None:
     Raises:
         DeviceError: It has another version.
     """
-    if is_current(database, name):
+    if is_current(version_of(database), name):
         return
     database.execute("BEGIN IMMEDIATE")
     try:
-        if not is_current(database, name):  # again: another process may have been the first
+        if not is_current(
+            version_of(database), name
+        ):  # again: another process may have been the first
+            # In few characters: the schema fits in the first page, which a repair writes again.
             for statement in _SCHEMA.split(";"):
-                database.execute(statement)
+                database.execute(" ".join(statement.split()))
             database.execute(f"PRAGMA user_version = {VERSION}")
         database.execute("COMMIT")
     except BaseException:
@@ -145,20 +152,28 @@ def create_tables(database: sqlite3.Connection, name: str) -> None:
         raise
 
 
-def is_current(database: sqlite3.Connection, name: str) -> bool:
-    """Whether a store has this version; False of an empty one.
-
-    Args:
-        database: The store's connection.
-        name: Its file, for errors.
+def version_of(database: sqlite3.Connection) -> int:
+    """The version of a store; 0 of an empty one.
 
     Raises:
-        DeviceError: It has another version.
-        sqlite3.DatabaseError: The version is damaged.
+        sqlite3.DatabaseError: It is damaged.
     """
     version = int(database.execute("PRAGMA user_version").fetchone()[0])
     if not 0 <= version <= _LARGEST_VERSION:
         raise sqlite3.DatabaseError(f"a schema of version {version}")
+    return version
+
+
+def is_current(version: int, name: str) -> bool:
+    """Whether a version is this one; False of an empty store's.
+
+    Args:
+        version: The version.
+        name: The store's file, for errors.
+
+    Raises:
+        DeviceError: It is another one.
+    """
     if version not in (0, VERSION):
         raise DeviceError(
             f"{name}: schema version {version}, and this FaLA reads version {VERSION}; update "

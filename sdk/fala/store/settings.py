@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fala.store.columns import optional_text, text, whole
+from fala.store.columns import blob, text, whole
 from fala.store.database import Database
 from fala.store.records import Trial
 
@@ -27,8 +27,8 @@ class Settings:
 
     def trial(self) -> Trial | None:
         """The trial of a release, in either slot; None without one, or if it is damaged."""
-        columns = "trial_slot, trial_began, trial_tries, trial_answered"
-        with self._db.writer() as db:
+        columns = "trial_slot, trial_began, trial_tries, trial_predictions"
+        with self._db.connection() as db:
             row = db.execute(f"SELECT {columns} FROM device").fetchone()
         try:
             slot, *counts = row or (None,)
@@ -39,17 +39,27 @@ class Settings:
     def set_trial(self, trial: Trial | None) -> None:
         """Write the trial; None ends it. In a transaction."""
         if trial is None:
-            self._set(trial_slot=None, trial_began=None, trial_tries=None, trial_answered=None)
+            self._set(trial_slot=None, trial_began=None, trial_tries=None, trial_predictions=None)
             return
         self._set(
             trial_slot=trial.slot, trial_began=trial.began, trial_tries=trial.tries,
-            trial_answered=trial.answered,
+            trial_predictions=trial.predictions,
         )  # fmt: skip
 
-    def fell_back(self) -> str | None:
-        """Why the device fell back from its last release; None if it did not."""
+    def trust(self) -> bytes | None:
+        """The key that must have signed every release, 32 bytes; None requires no signature."""
         with self._db.rows("its settings are damaged"):
-            return optional_text(self._get("fell_back"))
+            value = self._get("trust")
+            return None if value is None else blob(value)
+
+    def set_trust(self, key: bytes) -> None:
+        """Write the key that must have signed every release. In a transaction."""
+        self._set(trust=key)
+
+    def fell_back(self) -> str | None:
+        """Why the device fell back from its last release; None if it did not, or if damaged."""
+        reason = self._get("fell_back")
+        return reason if isinstance(reason, str) else None
 
     def set_fell_back(self, reason: str | None) -> None:
         """Write why the device fell back. In a transaction."""
@@ -61,22 +71,25 @@ class Settings:
         Args:
             product: The product; None for releases that name none.
         """
-        with self._db.writer() as db:
+        with self._db.connection() as db:
             query = "SELECT newest FROM versions WHERE product = ?"
             row = db.execute(query, (product or "",)).fetchone()
         return row[0] if row is not None and isinstance(row[0], int) else None
 
-    def set_newest_version(self, product: str | None, version: int) -> None:
-        """Write the newest version of a product that was ever installed. In a transaction."""
-        with self._db.writer() as db:
-            db.execute("INSERT OR REPLACE INTO versions VALUES (?, ?)", (product or "", version))
+    def note_version(self, product: str | None, version: int | None) -> None:
+        """Note that a version of a product is installed. In a transaction."""
+        if version is None:
+            return
+        newest = max(version, self.newest_version(product) or version)
+        with self._db.connection() as db:
+            db.execute("INSERT OR REPLACE INTO versions VALUES (?, ?)", (product or "", newest))
 
     def _get(self, column: str) -> object:
-        with self._db.writer() as db:
+        with self._db.connection() as db:
             row = db.execute(f"SELECT {column} FROM device").fetchone()
         return None if row is None else row[0]
 
     def _set(self, **values: object) -> None:
         changes = ", ".join(f"{name} = ?" for name in values)
-        with self._db.writer() as db:
+        with self._db.connection() as db:
             db.execute(f"UPDATE device SET {changes}", tuple(values.values()))

@@ -6,6 +6,8 @@ import contextlib
 import json
 import secrets
 import sqlite3
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -25,17 +27,27 @@ from fala.store.columns import (
 from fala.store.database import Database, damaged
 from fala.store.encryption import BOUND_SLOT_COLUMNS, Codec
 from fala.store.examples import prune_labels
-from fala.store.records import FitRecord, LexicalRecord, Replacement, SlotRecord, Version
+from fala.store.records import (
+    FitRecord,
+    LexicalRecord,
+    Replacement,
+    SlotRecord,
+    TaskState,
+    Version,
+)
 
 #: The names of the device's own slots; those of a further task have its adapter's before them.
 SLOTS = ("a", "b")
-#: The columns that ``slot_of`` takes, in this order.
-SLOT_COLUMNS = (
+#: The columns that ``_slot_of`` takes, in this order.
+_SLOT_COLUMNS = (
     "name", "bundle", "backbone", "weight", "bias", "model", "teacher", "teacher_vendor",
     "threshold", "labels", "buckets", "lexical", "loss",
 )  # fmt: skip
 _ENCRYPTED = ("weight", "bias", "buckets", "lexical")
-_FIT_COLUMNS = "fit_data, fit_examples, fit_further, fit_decision, fit_trust, fit_scales"
+#: The columns of a slot's fit.
+FIT_COLUMNS = (
+    "fit_data", "fit_examples", "fit_further", "fit_decision", "fit_trust", "fit_scales",
+)  # fmt: skip
 
 
 class Slots:
@@ -58,18 +70,45 @@ class Slots:
             DeviceError: If no model was ever installed.
             UnknownAdapterError: No adapter of the task's name is installed.
         """
-        with self._db.reader() as db:
+        with self._db.checker() as db:
             query = "SELECT generation, data FROM active WHERE adapter = ?"
             row = db.execute(query, (self._adapter,)).fetchone()
         if row is None:
             raise self._not_installed()
-        generation, data = row
+        return self._version(*row)
+
+    def state(self) -> TaskState:
+        """Which slots the task has.
+
+        Raises:
+            DeviceError: If no model was ever installed.
+            UnknownAdapterError: No adapter of the task's name is installed.
+        """
+        with self._db.rows("its active slot is damaged") as db:
+            row = db.execute(
+                "SELECT generation, data, slot, previous, to_fit, positive"
+                " FROM active LEFT JOIN tasks USING (adapter) WHERE adapter = ?",
+                (self._adapter,),
+            ).fetchone()
+            if row is None:
+                raise self._not_installed()
+            generation, data, slot, previous, to_fit, positive = row
+            return TaskState(
+                self._version(generation, data), text(slot), optional_text(previous),
+                bool(whole(to_fit)), optional_text(positive),
+            )  # fmt: skip
+
+    def _version(self, generation: object, data: object) -> Version:
         if not isinstance(generation, int) or not isinstance(data, int):
             raise DeviceError(damaged(self._db.path, "its counts of changes are damaged"))
         return Version(generation, data)
 
-    def advance(self, expected: int) -> int:
+    def advance(self, expected: int, *, to_fit: bool | None = False) -> int:
         """Count a change of the active model. In a transaction.
+
+        Args:
+            expected: The generation before.
+            to_fit: Whether the model is to be fitted to newer labels; None keeps it.
 
         Returns:
             The new generation.
@@ -77,32 +116,20 @@ class Slots:
         Raises:
             DeviceChangedError: The generation differs: another thread or process was first.
         """
-        with self._db.writer() as db:
+        with self._db.connection() as db:
             changed = db.execute(
-                "UPDATE active SET generation = generation + 1"
+                "UPDATE active SET generation = generation + 1, to_fit = coalesce(?, to_fit)"
                 " WHERE adapter = ? AND generation = ?",
-                (self._adapter, expected),
+                (to_fit, self._adapter, expected),
             )
         if changed.rowcount != 1:
             raise model_changed(self._db.path)
         return expected + 1
 
-    def active(self) -> tuple[str, str | None]:
-        """The active slot, and the one to roll back to.
-
-        Raises:
-            DeviceError: If no model was ever installed.
-            UnknownAdapterError: No adapter of the task's name is installed.
-        """
-        with self._db.rows("its active slot is damaged") as db:
-            query = "SELECT slot, previous FROM active WHERE adapter = ?"
-            row = db.execute(query, (self._adapter,)).fetchone()
-            if row is None:
-                raise self._not_installed()
-            return text(row[0]), optional_text(row[1])
-
     def activate(self, slot: str, previous: str | None) -> None:
         """Make a slot active, and delete all but the previous one. In a transaction.
+
+        Their releases are written twice, in different pages of the file: a repair needs one.
 
         Args:
             slot: The slot.
@@ -110,7 +137,7 @@ class Slots:
         """
         # Random, so that an adapter that is loaded again has another generation.
         first = secrets.randbits(40) if self._adapter else 0
-        with self._db.writer() as db:
+        with self._db.connection() as db:
             db.execute(
                 "INSERT INTO active (adapter, slot, previous, generation, data)"
                 " VALUES (?, ?, ?, ?, ?) ON CONFLICT (adapter)"
@@ -121,12 +148,24 @@ class Slots:
                 "DELETE FROM slots WHERE adapter = ? AND name <> ? AND name IS NOT ?",
                 (self._adapter, slot, previous),
             )
+            db.execute("INSERT OR IGNORE INTO tasks (adapter) VALUES (?)", (self._adapter,))
+            row = "(SELECT bundle, labels FROM slots WHERE name = ?)"
+            db.execute(
+                f"UPDATE tasks SET (bundle, labels) = {row},"
+                f" (previous_bundle, previous_labels) = {row} WHERE adapter = ?",
+                (slot, previous, self._adapter),
+            )
 
     def deactivate(self) -> None:
         """Leave the task, whose examples stay, without a slot. In a transaction."""
-        with self._db.writer() as db:
+        with self._db.connection() as db:
             for table in ("active", "slots"):
                 db.execute(f"DELETE FROM {table} WHERE adapter = ?", (self._adapter,))
+            db.execute(
+                "UPDATE tasks SET bundle = NULL, labels = NULL, previous_bundle = NULL,"
+                " previous_labels = NULL WHERE adapter = ?",
+                (self._adapter,),
+            )
 
     def adapters(self) -> list[str]:
         """The device's further tasks, by their adapters' names."""
@@ -145,14 +184,16 @@ class Slots:
             if column in _ENCRYPTED and isinstance(value, bytes)
             else value
             for column, value in cells.items()
-        } | {"adapter": self._adapter}
+        } | {"adapter": self._adapter, **dict(zip(FIT_COLUMNS, _cells_of_fit(record), strict=True))}
         marks = ", ".join(f":{name}" for name in row)
         changes = ", ".join(f"{name} = excluded.{name}" for name in row)
-        with self._db.writer() as db:
+        with self._db.connection() as db:
             db.execute(
                 f"INSERT INTO slots ({', '.join(row)}) VALUES ({marks})"
                 f" ON CONFLICT (name) DO UPDATE SET {changes}", row
             )  # fmt: skip
+            if record.fit is None or not record.fit.further:
+                prune_labels(db, self._adapter)
 
     def get(self, name: str) -> SlotRecord:
         """Read a slot's personal model.
@@ -160,13 +201,14 @@ class Slots:
         Raises:
             DeviceError: If the slot was never written, or is damaged.
         """
-        codec = self._db.codec
         with self._db.rows(f"slot {name:.60} is damaged") as db:
-            query = f"SELECT {', '.join(SLOT_COLUMNS)} FROM slots WHERE name = ?"
-            row = db.execute(query, (name,)).fetchone()
+            codec = self._db.codec
+            columns = ", ".join((*_SLOT_COLUMNS, *FIT_COLUMNS))
+            row = db.execute(f"SELECT {columns} FROM slots WHERE name = ?", (name,)).fetchone()
             if row is None:
                 raise DeviceError(f"{self._db.path}: slot {name:.60} is empty")
-            return slot_of(row, codec)
+            record = _slot_of(row[: len(_SLOT_COLUMNS)], codec)
+            return replace(record, fit=_fit_of(row[len(_SLOT_COLUMNS) :]))
 
     def bundle(self, name: str) -> str:
         """The digest of a slot's bundle, even where its personal model is damaged."""
@@ -186,31 +228,6 @@ class Slots:
         with self._db.rows("its slots are damaged") as db:
             return {text(digest) for (digest,) in db.execute("SELECT bundle FROM slots")}
 
-    def fit(self, name: str) -> FitRecord | None:
-        """The record of a slot's fit; None if it is unknown, or damaged."""
-        with self._db.writer() as db:
-            query = f"SELECT {_FIT_COLUMNS} FROM slots WHERE name = ?"
-            row = db.execute(query, (name,)).fetchone()
-        try:
-            return None if row is None else _fit_of(row)
-        except ValueError:
-            return None
-
-    def set_fit(self, name: str, record: FitRecord | None) -> None:
-        """Write the record of a slot's fit; None deletes it. In a transaction."""
-        values: list[object] = [None] * 6
-        if record is not None:
-            scales = np.array(record.scales, "<f8").tobytes()
-            values = [
-                record.data, record.fitted, record.further, record.decision,
-                cell_of(record.trust), scales,
-            ]  # fmt: skip
-        marks = ", ".join("?" * len(values))
-        with self._db.writer() as db:
-            query = f"UPDATE slots SET ({_FIT_COLUMNS}) = ({marks}) WHERE name = ?"
-            db.execute(query, (*values, name))
-            prune_labels(db, self._adapter)
-
     # Their replacements
 
     def note_replacement(self, name: str, generation: int, data: int, before: str) -> None:
@@ -222,7 +239,7 @@ class Slots:
             data: The task's count of data changes at which the old logits were computed.
             before: The slot that it replaces.
         """
-        with self._db.writer() as db:
+        with self._db.connection() as db:
             db.execute(
                 "UPDATE slots SET replaced_at = ?, replaced_data = ?, replaced_fit_data ="
                 " (SELECT fit_data FROM slots WHERE name = ?) WHERE name = ?",
@@ -232,7 +249,7 @@ class Slots:
 
     def replacements(self) -> dict[str, Replacement]:
         """The replacements that installed the task's slots, by name; without damaged ones."""
-        with self._db.writer() as db:
+        with self._db.connection() as db:
             rows = db.execute(
                 "SELECT name, replaced_at, replaced_data, replaced_fit_data"
                 " FROM slots WHERE adapter = ?",
@@ -245,33 +262,34 @@ class Slots:
                 replacements[text(name)] = Replacement(whole(generation), whole(data), fitted)
         return replacements
 
-    def note_data(self) -> None:
-        """Note the count of data changes at a switch of slots. In a transaction."""
-        self._set_task(left_at=self.version().data)
-
-    def data_changed(self) -> bool:
-        """Whether an example or label was added since the last switch of slots."""
-        (left_at,) = self._task("left_at")
-        if not isinstance(left_at, int):
-            return True
-        with self._db.writer() as db:
+    def has_newer_data(self, record: SlotRecord) -> bool:
+        """Whether an example or a label was added since a slot's fit."""
+        since = -1 if record.fit is None else record.fit.data
+        with self._db.connection() as db:
             query = (
                 "SELECT 1 FROM examples WHERE +adapter = ? AND"
-                " (coalesce(added_data, 0) > ? OR coalesce(labelled_data, 0) > ?) LIMIT 1"
+                " (added_data > ? OR labelled_data > ?) LIMIT 1"
             )
-            row = db.execute(query, (self._adapter, left_at, left_at)).fetchone()
+            row = db.execute(query, (self._adapter, since, since)).fetchone()
         return row is not None
 
     # What belongs to the task
 
     def positive(self) -> str | None:
-        """The label, of two, whose F1 thresholds are for; None is the release's second."""
-        with self._db.rows("its settings are damaged"):
-            return optional_text(self._task("positive")[0])
+        """The label that was chosen for rankings and thresholds; None without a choice."""
+        with self._db.rows("its settings are damaged") as db:
+            query = "SELECT positive FROM tasks WHERE adapter = ?"
+            row = db.execute(query, (self._adapter,)).fetchone()
+            return None if row is None else optional_text(row[0])
 
     def set_positive(self, label: str) -> None:
-        """Write the label whose F1 thresholds are for. In a transaction."""
-        self._set_task(positive=label)
+        """Write the label that rankings and thresholds are about. In a transaction."""
+        with self._db.connection() as db:
+            db.execute(
+                "INSERT INTO tasks (adapter, positive) VALUES (?, ?)"
+                " ON CONFLICT (adapter) DO UPDATE SET positive = excluded.positive",
+                (self._adapter, label),
+            )
 
     def _last_count(self, db: sqlite3.Connection) -> int:
         """The largest count of data changes in the task's rows; 0 without any."""
@@ -282,19 +300,6 @@ class Slots:
             (self._adapter, self._adapter),
         ).fetchone()
         return 0 if row is None or not isinstance(row[0], int) else row[0]
-
-    def _task(self, columns: str) -> tuple[object, ...]:
-        with self._db.writer() as db:
-            query = f"SELECT {columns} FROM tasks WHERE adapter = ?"
-            row = db.execute(query, (self._adapter,)).fetchone()
-        return (None,) * len(columns.split(", ")) if row is None else tuple(row)
-
-    def _set_task(self, **values: object) -> None:
-        changes = ", ".join(f"{name} = ?" for name in values)
-        with self._db.writer() as db:
-            db.execute("INSERT OR IGNORE INTO tasks (adapter) VALUES (?)", (self._adapter,))
-            query = f"UPDATE tasks SET {changes} WHERE adapter = ?"
-            db.execute(query, (*values.values(), self._adapter))
 
     def _not_installed(self) -> DeviceError:
         if not self._adapter:
@@ -310,22 +315,19 @@ def slots_of(adapter: str) -> tuple[str, ...]:
     return tuple(f"{adapter}/{name}" if adapter else name for name in SLOTS)
 
 
-def slot_of(row: tuple[object, ...], codec: Codec) -> SlotRecord:
-    """The slot of a row; see ``SLOT_COLUMNS``.
+def _slot_of(row: tuple[object, ...], codec: Codec) -> SlotRecord:
+    """The slot of a row; see ``_SLOT_COLUMNS``.
 
     Raises:
         ValueError: It is damaged.
     """
-    cells = dict(zip(SLOT_COLUMNS, row, strict=True))
+    cells = dict(zip(_SLOT_COLUMNS, row, strict=True))
     name = text(cells["name"])
     weights = {
         column: codec.decode(cells[column], *_context(cells, column))
         for column in _ENCRYPTED
         if cells[column] is not None
     }
-    labels = json.loads(text(cells["labels"]))
-    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
-        raise ValueError("labels that are no list of names")
     bias = floats(weights.get("bias"))
     teacher, vendor = optional_text(cells["teacher"]), optional_text(cells["teacher_vendor"])
     return SlotRecord(
@@ -337,10 +339,22 @@ def slot_of(row: tuple[object, ...], codec: Codec) -> SlotRecord:
         model=text(cells["model"]),
         teachers=None if teacher is None or vendor is None else (teacher, vendor),
         threshold=per_tag(cells["threshold"]),
-        labels=tuple(labels),
+        labels=labels_of(cells["labels"]),
         lexical=_lexical(weights.get("buckets"), weights.get("lexical"), len(bias)),
         loss=optional_number(cells["loss"]),
     )
+
+
+def labels_of(value: object) -> tuple[str, ...]:
+    """The labels of a slot's column.
+
+    Raises:
+        ValueError: They are damaged.
+    """
+    labels = json.loads(text(value))
+    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+        raise ValueError("labels that are no list of names")
+    return tuple(labels)
 
 
 def _columns_of_slot(record: SlotRecord) -> dict[str, object]:
@@ -358,7 +372,7 @@ def _columns_of_slot(record: SlotRecord) -> dict[str, object]:
         "lexical": None if lexical is None else bytes_of(lexical.weight),
         "loss": None if record.loss is None else float(record.loss),
     }
-    same = (name for name in SLOT_COLUMNS if name not in changed)
+    same = (name for name in _SLOT_COLUMNS if name not in changed)
     return {name: getattr(record, name) for name in same} | changed
 
 
@@ -377,16 +391,24 @@ def _lexical(buckets: bytes | None, weight: bytes | None, logits: int) -> Lexica
     return LexicalRecord(touched, values)
 
 
-def _fit_of(row: tuple[object, ...]) -> FitRecord:
-    """The record of a slot's fit, from its columns.
+def _cells_of_fit(record: SlotRecord) -> Sequence[object]:
+    """The cells of a slot's fit; see ``FIT_COLUMNS``."""
+    fit = record.fit
+    if fit is None:
+        return (None,) * len(FIT_COLUMNS)
+    scales = np.array(fit.scales, "<f8").tobytes()
+    return fit.data, fit.fitted, fit.further, fit.decision, cell_of(fit.trust), scales
 
-    Raises:
-        ValueError: It is damaged, or missing.
-    """
+
+def _fit_of(row: Sequence[object]) -> FitRecord | None:
+    """The record of a slot's fit, from its columns; None if it is missing or damaged."""
     data, fitted, further, decision, trust, scales = row
-    counts = whole(data), whole(fitted), whole(further)
-    values = tuple(number(scale) for scale in np.frombuffer(blob(scales), "<f8").tolist())
-    shares = per_tag(trust)
-    if min(counts) < 0 or not 0 <= np.min(shares) <= np.max(shares) <= 1:
-        raise ValueError("a fit that cannot be")
-    return FitRecord(*counts, text(decision), shares, values)
+    try:
+        counts = whole(data), whole(fitted), whole(further)
+        values = tuple(number(scale) for scale in np.frombuffer(blob(scales), "<f8").tolist())
+        shares = per_tag(trust)
+        if min(counts) < 0 or not 0 <= np.min(shares) <= np.max(shares) <= 1:
+            return None
+        return FitRecord(*counts, text(decision), shares, values)
+    except ValueError:
+        return None

@@ -8,6 +8,8 @@ reopens with the old model or the new one, complete.
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
 from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -31,6 +33,7 @@ class Store:
     Args:
         database: The file, open.
         adapter: The task's adapter; empty for the device's own task.
+        own: The store of the device's own task, whose tables this one shares.
 
     Attributes:
         adapter: See above.
@@ -42,12 +45,14 @@ class Store:
         slots: The task's slots, which of them is active, and its counts of changes.
     """
 
-    def __init__(self, database: Database, adapter: str = "") -> None:
+    def __init__(self, database: Database, adapter: str = "", own: Store | None = None) -> None:
         self._db, self.adapter = database, adapter
-        self.settings = Settings(database)
-        self.texts = Texts(database)
+        self.settings: Settings = Settings(database) if own is None else own.settings
+        self.texts: Texts = Texts(database) if own is None else own.texts
+        self.embeddings: Embeddings = (
+            Embeddings(database, self.texts) if own is None else own.embeddings
+        )
         self.examples = Examples(database, self.texts, adapter)
-        self.embeddings = Embeddings(database, self.texts)
         self.logits = Logits(database, adapter)
         self.slots = Slots(database, adapter)
 
@@ -85,7 +90,7 @@ class Store:
         Args:
             adapter: The task's adapter; empty for the device's own.
         """
-        return Store(self._db, adapter)
+        return Store(self._db, adapter, self)
 
     @property
     def path(self) -> Path:
@@ -95,16 +100,41 @@ class Store:
     @property
     def is_complete(self) -> bool:
         """Whether a model was ever installed; if not, the device's creation was not finished."""
-        with self._db.writer() as db:
+        with self._db.connection() as db:
             return db.execute("SELECT 1 FROM active").fetchone() is not None
 
     def transaction(self) -> AbstractContextManager[None]:
         """Commit all that is written inside, or nothing."""
         return self._db.transaction()
 
+    def turn(self, *, wait: bool = True) -> AbstractContextManager[None]:
+        """Have the turn to write, for several transactions and what is computed between them.
+
+        Args:
+            wait: Wait for other processes, and other threads.
+
+        Raises:
+            DeviceError: Others write for too long.
+        """
+        return self._db.turns.turn(wait=wait)
+
+    def reading(self) -> AbstractContextManager[object]:
+        """Read one state of all tables, whatever others write meanwhile."""
+        return self._db.reading()
+
+    def after_commit(self, call: Callable[[], None]) -> None:
+        """Call a function once the transaction is committed. In a transaction."""
+        self._db.after_commit(call)
+
     def close(self, message: str = CLOSED) -> None:
         """Close the file; see ``Database.close``."""
         self._db.close(message)
+
+    def write(self, file: Path) -> None:
+        """Write a copy to another file, for its user alone."""
+        file.touch(mode=0o600)
+        with self._db.connection() as db, contextlib.closing(sqlite3.connect(file)) as target:
+            db.backup(target)
 
     def delete_all(self, begin: Callable[[], None]) -> None:
         """Delete all that is in the file.
@@ -112,7 +142,7 @@ class Store:
         Args:
             begin: Called first, in the same transaction.
         """
-        with self.transaction(), self._db.writer() as db:
+        with self.transaction(), self._db.connection() as db:
             begin()
             for table in TABLES:
                 db.execute(f"DELETE FROM {table}")
@@ -135,19 +165,12 @@ class Store:
 
     def rotate(self, codec: Codec) -> None:
         """Write all records anew under another key."""
-        self._write_anew(codec.renewed())
-        self.scrub()
-
-    def renew(self) -> None:
-        """Write all records anew under the same key, where there is one."""
-        if self._db.codec.encrypted:
-            self._write_anew(self._db.codec.renewed())
-
-    def _write_anew(self, after: Codec) -> None:
+        after = codec.renewed()
         with self.transaction(), self._db.rows("a record is damaged") as db:
             rotate(db, self._db.codec, after)
             self.write_mark(after)
             self._db.note_deletion()
+        self.scrub()
 
     def _verify(self) -> None:
         """Compare all rows with their digests.
@@ -155,8 +178,8 @@ class Store:
         Raises:
             DeviceError: They differ.
         """
-        with self._db.rows("its digests are damaged"):
-            edited = self._db.digests.edited()
+        with self._db.reading(), self._db.rows("its digests are damaged") as db:
+            edited = self._db.digests.edited(db)
         if edited:
             tables = ", ".join(edited)
             problem = f"is damaged, or was edited: {tables}: not the rows that were written"
@@ -164,7 +187,7 @@ class Store:
 
     def delete_task(self) -> None:
         """Delete the task: its examples, slots and settings. In a transaction."""
-        with self._db.writer() as db:
+        with self._db.connection() as db:
             query = "SELECT id FROM examples WHERE adapter = ?"
             self.examples.forget(row for (row,) in db.execute(query, (self.adapter,)).fetchall())
             self.slots.deactivate()
@@ -178,7 +201,7 @@ class Store:
                 bridges of slots' bundles.
         """
         marks = ",".join("?" * len(sources))
-        with self._db.writer() as db:
+        with self._db.connection() as db:
             db.execute(
                 "DELETE FROM embeddings WHERE backbone NOT IN"
                 " (SELECT backbone FROM slots)"

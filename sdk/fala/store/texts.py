@@ -37,7 +37,8 @@ KeepText: TypeAlias = Literal["always", "ngrams", "never"]
 NOT_KEPT = "texts are not kept, and cannot be encoded again"
 
 _KEY = 32
-_LARGEST_ID = 2**63 - 1  # of SQLite
+#: SQLite's largest id.
+LARGEST_ID = 2**63 - 1
 #: A text's name where texts are not kept.
 NAME = re.compile(r"hmac:[0-9a-f]{64}(:[A-Za-z0-9+/=]*)?")
 
@@ -148,15 +149,18 @@ class Texts:
 
     def __init__(self, database: Database) -> None:
         self._db = database
+        self._names: TextNames | None = None
 
     @property
     def stored_names(self) -> TextNames:
-        """How texts are kept."""
-        with self._db.rows("its settings are damaged") as db:
-            row = db.execute("SELECT keep_text, text_key FROM device").fetchone()
-            if row is None:
-                raise ValueError("the row of the device is missing")
-            return TextNames.read(*row)
+        """How texts are kept, which never changes."""
+        if self._names is None:
+            with self._db.rows("its settings are damaged") as db:
+                row = db.execute("SELECT keep_text, text_key FROM device").fetchone()
+                if row is None:
+                    raise ValueError("the row of the device is missing")
+                self._names = TextNames.read(*row)
+        return self._names
 
     @property
     def kept(self) -> bool:
@@ -170,9 +174,10 @@ class Texts:
 
     def set_names(self, names: TextNames) -> None:
         """Write how texts are kept, before the first text. In a transaction."""
-        with self._db.writer() as db:
+        with self._db.connection() as db:
             key = None if names.has_texts else names.key
             db.execute("UPDATE device SET keep_text = ?, text_key = ?", (names.mode, key))
+        self._names = names
 
     def names(self, texts: Sequence[str]) -> list[str]:
         """The names of some texts in the store."""
@@ -214,25 +219,32 @@ class Texts:
 
     def ids(self, texts: Sequence[str]) -> dict[str, int]:
         """The ids of those texts that the table has."""
-        by_name = {self._db.codec.lookup(text): text for text in texts}
-        with self._db.writer() as db:
+        with self._db.connection() as db:
+            by_name = {self._db.codec.lookup(text): text for text in texts}
             rows = rows_in(db, "SELECT text, id FROM texts WHERE text", [*by_name])
         return {by_name[name]: row for name, row in rows}
 
-    def add(self, texts: Sequence[str]) -> dict[str, int]:
-        """The ids of texts; those that the table lacks are written. In a transaction."""
-        with self._db.writer() as db:
+    def add(self, texts: Sequence[str], last: int) -> tuple[dict[str, int], dict[str, int]]:
+        """Write texts that the table lacks. In a transaction.
+
+        Args:
+            texts: The texts.
+            last: The last id in the table.
+
+        Returns:
+            The ids of all of them, and of those that are new.
+        """
+        with self._db.connection() as db:
             ids = self.ids(texts)
-            free = int(db.execute("SELECT coalesce(max(id), 0) FROM texts").fetchone()[0]) + 1
             missing = [text for text in texts if text not in ids]
-            if free > _LARGEST_ID - len(missing):
+            if last >= LARGEST_ID - len(missing):
                 raise DeviceError(damaged(self._db.path, "a text has an id that none can have"))
-            new = {text: free + position for position, text in enumerate(missing)}
+            new = {text: last + 1 + position for position, text in enumerate(missing)}
             db.executemany(
                 "INSERT INTO texts (id, text, sealed) VALUES (?, ?, ?)",
                 (text_columns(self._db.codec, row, text) for text, row in new.items()),
             )
-        return ids | new
+        return ids | new, new
 
     def by_id(self, ids: Sequence[int] | None = None) -> dict[int, object]:
         """Texts by id, as they were written; None for all.
@@ -240,8 +252,9 @@ class Texts:
         Raises:
             ValueError: One cannot be decrypted.
         """
-        query, codec = "SELECT id, text, sealed FROM texts", self._db.codec
-        with self._db.writer() as db:
+        query = "SELECT id, text, sealed FROM texts"
+        with self._db.connection() as db:
+            codec = self._db.codec
             if ids is None:
                 rows = db.execute(query).fetchall()
             else:

@@ -47,7 +47,7 @@ _TIMESTAMP_BYTES = 16_384
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 #: Called with a stage's name, the units done and their total; it may raise to stop.
-Progress = Callable[[str, int, int], None]
+Check = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Source:
 
 @contextmanager
 def newer_release(
-    device: Path, source: Source, limits: UpdateLimits, progress: Progress
+    device: Path, source: Source, limits: UpdateLimits, progress: Check
 ) -> Iterator[Path | None]:
     """Download and verify the newest release of a product, if the device has never had it.
 
@@ -80,7 +80,7 @@ def newer_release(
         device: The device's folder.
         source: The source of the release.
         limits: Limits of time and size.
-        progress: See ``Progress``.
+        progress: See ``Check``.
 
     Yields:
         The release's file, which is deleted when the block ends without an error; None if no
@@ -148,7 +148,7 @@ def trusted_root(root: object) -> bytes:
     return data
 
 
-def _newer(folder: Path, source: Source, limits: UpdateLimits, progress: Progress) -> Path | None:
+def _newer(folder: Path, source: Source, limits: UpdateLimits, progress: Check) -> Path | None:
     fetcher = Fetcher(source.url, limits)
     progress("look", 0, 1)
     with _repository_errors(source.url):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 #: Called with the number of bytes received, and the file's length; it may raise to stop.
-Progress = Callable[[int, int], None]
+BytesReceived = Callable[[int, int], None]
 
 _CHUNK = 1 << 16
 # Status lines, headers, and the marks between chunks.
@@ -59,14 +59,14 @@ class Fetcher(FetcherInterface):
             response = self._request(url, limit)
         return _content(response, url)
 
-    def resume(self, url: str, file: Path, length: int, progress: Progress) -> None:
+    def resume(self, url: str, file: Path, length: int, progress: BytesReceived) -> None:
         """Download the rest of a file; its present bytes are not checked.
 
         Args:
             url: The address of the whole file.
             file: It need not exist. It keeps the received bytes, even after an error.
             length: Of the whole file, in bytes.
-            progress: See ``Progress``.
+            progress: See ``BytesReceived``.
 
         Raises:
             DownloadLengthMismatchError: The server sends more than the length.
@@ -89,7 +89,7 @@ class Fetcher(FetcherInterface):
                         raise
             progress(length, length)
 
-    def _append(self, url: str, stream: BinaryIO, length: int, progress: Progress) -> None:
+    def _append(self, url: str, stream: BinaryIO, length: int, progress: BytesReceived) -> None:
         """Write the content of one response."""
         response = self._request(url, length, stream.tell())
         if response.status == 200:  # the whole file, even if a part was requested

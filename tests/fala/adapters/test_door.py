@@ -17,6 +17,7 @@ from adapter_releases import (
     equal,
     labels_of,
     learned_device,
+    write_adapter_for,
 )
 from bundles import repacked, write_word_vector_release
 from devices import sql
@@ -205,13 +206,13 @@ def test_every_task_has_its_own_examples(device, folder, tmp_path):
     count = len(list(device.examples()))
     rows = list(device.examples(adapter="one"))
     assert len(rows) == 40 and {row.adapter for row in rows} == {"one"}
-    assert device.forget([row.id for row in rows]) == 0  # of another task
+    assert device.forget([row.id for row in rows]).count == 0  # of another task
     before = answers(device)
     target = tmp_path / "one.jsonl"
     assert device.export_data(target, adapter="one") == 40
     first = json.loads(target.read_text().splitlines()[0])
     assert (first["text"], first["label"]) == (TEXTS[1], int(labels_of("one")[1]))
-    assert device.forget(where=lambda row: row.example == TEXTS[5], adapter="one") == 1
+    assert device.forget(where=lambda row: row.example == TEXTS[5], adapter="one").count == 1
     after = answers(device)
     assert [name for name in before if not np.array_equal(before[name], after[name])] == ["one"]
     assert len(list(device.examples())) == count
@@ -227,6 +228,31 @@ def test_a_task_forgets_as_if_it_never_learned(folder, device, releases, tmp_pat
     np.testing.assert_allclose(device.predict_proba(PROBES, adapter="one"), expected, atol=1e-6)
     device.forget(where=lambda row: True, adapter="one")
     assert device.adapters["one"].is_vendor
+
+
+@pytest.mark.parametrize(("chosen", "positive"), [(None, None), ("b", "b"), ("a", "a")])
+def test_a_task_of_three_labels_ranks_by_its_positive_one(tmp_path, releases, chosen, positive):
+    names, paths = ("a", "b", "c"), {}
+    for age in ("old", "new"):
+        paths[age] = tmp_path / f"{age}.fala"
+        write_adapter_for(paths[age], Bundle.open(releases[age]), "kinds", labels=names)
+    with Device.create(tmp_path / "device", releases["old"]) as device:
+        device.load_adapter(paths["old"], positive=chosen)
+        for change in (
+            lambda: device.learn(TEXTS[:3], names, adapter="kinds"),
+            lambda: device.replace(releases["new"], adapters=[paths["new"]]),
+            lambda: device.rollback(),
+        ):
+            change()
+            assert device.adapters["kinds"].positive == positive
+            assert device.adapters["kinds"].thresholds == {}
+            if positive is None:
+                with pytest.raises(DataError, match="pass label="):
+                    device.rank(PROBES, adapter="kinds")
+            else:
+                ranked = device.rank(PROBES, adapter="kinds")
+                assert ranked == device.rank(PROBES, label=positive, adapter="kinds")
+        assert device.positive == "1"
 
 
 def test_deleting_a_task_deletes_its_data(folder, releases):
@@ -281,3 +307,18 @@ def test_extreme_weights_raise_no_warning(number, tmp_path, releases):
             assert (
                 number == 1e30 and np.isfinite(device.predict_proba(TEXTS, adapter="extreme")).all()
             )
+
+
+def test_labels_of_one_task_are_withdrawn(device):
+    """The tasks share texts, and not their labels."""
+    before = answers(device)
+    counts = {name: info.labelled for name, info in device.adapters.items()}
+    (row, *_) = device.examples(labelled=True, adapter="one")
+    report = device.unlabel([row.example], adapter="one")
+    assert report.labelled == counts["one"] - 1
+    after = answers(device)
+    assert not equal({"one": after.pop("one")}, {"one": before.pop("one")})
+    assert equal(after, before)
+    assert {name: info.labelled for name, info in device.adapters.items()} == {
+        **counts, "one": counts["one"] - 1,
+    }  # fmt: skip

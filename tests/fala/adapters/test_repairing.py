@@ -4,10 +4,11 @@ import sqlite3
 from contextlib import closing
 
 import numpy as np
+import pytest
 
 from adapter_releases import NAMES, PROBES, answers, equal
 from device_command import run
-from fala import Bundle, Device
+from fala import Budget, Bundle, Device
 
 
 def repaired(folder):
@@ -16,21 +17,68 @@ def repaired(folder):
     return report, Device.open(folder)
 
 
-def test_a_damaged_slot_falls_back_or_is_fitted_again(folder):
+def close(first, second, tolerance=1e-5):
+    return first.keys() == second.keys() and all(
+        np.abs(first[name] - second[name]).max() < tolerance for name in first
+    )
+
+
+def execute(folder, *statements):
+    with closing(sqlite3.connect(folder / "store.sqlite3")) as db, db:
+        for statement in statements:
+            db.execute(statement)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE slots SET weight = x'00' WHERE name = 'one/a'", "UPDATE slots SET weight = x'00'",
+        "DELETE FROM slots WHERE name = 'one/a'", "DELETE FROM active WHERE adapter = 'one'",
+        "DELETE FROM tasks WHERE adapter = 'one'",
+    ],
+)  # fmt: skip
+def test_the_models_of_damaged_tasks_are_fitted_again(folder, statement):
     with Device.open(folder) as device:
         before = answers(device)
-    db = sqlite3.connect(folder / "store.sqlite3")
-    with db:
-        db.execute("UPDATE slots SET weight = x'00' WHERE name = 'one/a'")
-    db.close()
-    assert Device.examine(folder).slots["one/a"] != "whole"
+    execute(folder, "PRAGMA foreign_keys = OFF", statement)
+    if "tasks" not in statement:
+        assert not Device.examine(folder).whole
+    else:
+        execute(folder, "UPDATE slots SET weight = x'00' WHERE name = 'two/a'")
     report, device = repaired(folder)
     with device:
-        assert (report.fit, report.fit_adapters) == (False, ("one",))
-        assert report.adapters["one"] == "one/a"
-        after = answers(device)
-        np.testing.assert_allclose(after.pop("one"), before.pop("one"), atol=1e-5)
-        assert equal(after, before)
+        assert report.adapters.keys() == NAMES.keys() and None not in report.adapters.values()
+        assert close(answers(device), before)
+
+
+def test_every_task_goes_back_with_the_release_that_was_active(folder, releases):
+    """After a rollback of all tasks; and forth again."""
+    with Device.open(folder) as device:
+        old = answers(device)
+        device.replace(releases["new"], Budget(0), adapters=releases["new adapters"])
+        new = answers(device)
+        device.rollback()
+    execute(folder, "UPDATE slots SET weight = x'00'")
+    report, device = repaired(folder)
+    with device:
+        assert (report.active, report.previous) == ("old encoder", "new encoder")
+        assert close(answers(device), old) and not close(answers(device), new)
+        device.rollback()
+        assert device.backbone == "new encoder"
+        assert close(answers(device), new, 0.05)
+
+
+def test_a_lost_release_takes_its_adapters_with_it(folder, releases):
+    with Device.open(folder) as device:
+        old = answers(device)
+        device.replace(releases["new"], Budget(0), adapters=releases["new adapters"])
+        device.confirm()
+    digest = Bundle.open(releases["new"]).digest
+    (folder / "bundles" / f"{digest}.fala").unlink()
+    report, device = repaired(folder)
+    with device:
+        assert (report.active, report.previous) == ("old encoder", None)
+        assert close(answers(device), old, 0.05) and not device.can_roll_back
 
 
 def test_examples_of_a_missing_adapter_are_kept(folder, releases):
@@ -44,10 +92,10 @@ def test_examples_of_a_missing_adapter_are_kept(folder, releases):
     report, device = repaired(folder)
     output = run("doctor", folder).output
     assert "adapter one: load it again; its examples are kept" in output
-    assert "slot three/a (active): whole" in output
+    assert "adapter three: " in output and "adapter three: load" not in output
     with device:
         assert report.adapters["one"] is None and tuple(device.adapters) == ("three", "two")
-        assert equal(answers(device), {n: before[n] for n in before if n != "one"})
+        assert close(answers(device), {n: before[n] for n in before if n != "one"})
         device.load_adapter(releases["old adapters"][0])
         assert device.adapters["one"].examples == 40
         np.testing.assert_allclose(
@@ -87,4 +135,4 @@ def test_a_damaged_task_name_is_repaired(folder):
             tuple(sorted(NAMES)),
         )
         assert gone not in [row.id for row in device.examples(adapter="three")]
-        assert equal(answers(device), before)  # the models change at the next fit
+        assert close(answers(device), before, 0.2)  # a label of "three" is lost

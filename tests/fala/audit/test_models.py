@@ -1,33 +1,33 @@
-"""The audit of an encoder's graph: operators, shapes and cost, without loading it."""
+"""The audit of an encoder's graph: structure, operators and stated sizes, without loading it."""
 
 import re
 import time
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
 pytest.importorskip("onnx")
 
-import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from bundles import onnx_model
-from fala.audit.graph import UnsoundError
-from fala.audit.model import Cost, audit_model, follow, follow_graph, sort_nodes
-from fala.audit.onnx_file import read_onnx
-from fala.audit.operators import stand_in
+from fala.audit.limits import GRAPH
+from fala.audit.model import audit_model
+from fala.audit.operators import OPERATORS
 from fala.errors import BundleFormatError
+from optional_graphs import DOWN, UP, optional_model
 
 ENCODER = onnx_model().SerializeToString()
 
 
-def model_of(nodes, constants=None, output="y", shape=("n", 8)):
+def model_of(nodes, constants=None, output="y"):
     """A graph from token ids to ``y``."""
     inputs = [
         helper.make_tensor_value_info(name, TensorProto.INT64, ["n", "length"])
         for name in ("input_ids", "attention_mask")
     ]
-    outputs = [helper.make_tensor_value_info(output, TensorProto.FLOAT, shape)]
+    outputs = [helper.make_tensor_value_info(output, TensorProto.FLOAT, ("n", 8))]
     weights = [
         numpy_helper.from_array(np.asarray(value), name)
         for name, value in (constants or {}).items()
@@ -37,153 +37,215 @@ def model_of(nodes, constants=None, output="y", shape=("n", 8)):
     return helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
 
 
-def shapes_of(model, texts, length):
-    """Shapes of all values that onnxruntime computes, by name."""
-    import onnxruntime
-
-    loaded = onnx.load_from_string(model)
-    names = [name for node in loaded.graph.node for name in node.output]
-    del loaded.graph.output[:]
-    loaded.graph.output.extend(helper.ValueInfoProto(name=name) for name in names)
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(
-        loaded.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-    ids = np.arange(texts * length).reshape(texts, length) % 20
-    feeds = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
-    inputs = {item.name for item in session.get_inputs()}
-    values = session.run(names, {name: value for name, value in feeds.items() if name in inputs})
-    return {name: np.shape(value) for name, value in zip(names, values, strict=True)}
-
-
-def followed(model, texts, length):
-    graph = read_onnx(model)
-    sort_nodes(graph)
-    inputs = {name: stand_in((texts, length)) for name in graph.inputs}
-    values = follow_graph(graph, inputs, Cost(1 << 40))
-    return {name: value.shape for name, value in values.items()}
-
-
 def node(operator, inputs, *outputs, **settings):
     return helper.make_node(operator, inputs, list(outputs) or ["y"], **settings)
 
 
+def constant(values, name):
+    return node("Constant", [], name, value=numpy_helper.from_array(np.array(values), "value"))
+
+
 CONSTANTS = {
-    "table": np.ones((30, 8), np.float32), "zero": np.array(0), "one": np.array(1),
-    "axes": np.array([1]), "twice": np.array([2, 2]), "two": np.array([0, 1]),
-    "minus": np.array([-1, 4]), "none": np.array([0, -1]), "starts": np.array([1]),
-    "ends": np.array([np.iinfo(np.int64).max]), "far": np.array([-(1 << 62)]),
-    "back": np.array([-1]), "parts": np.array([3, 5]), "wide": np.array([-1, 8]),
-    "pads": np.array([0, 0, 1, 0, 0, 2]), "depth": np.array([9]),
-    "values": np.array([0.0, 1.0], np.float32), "k": np.array([2]), "stop": np.array(7),
-    "qkv": np.ones((8, 24), np.float32), "bias": np.ones(24, np.float32),
+    "zero": np.array(0), "one": np.array(1), "minus": np.array([-1]), "first": np.array([0]),
+    "heads": np.array(12), "width": np.array([64]), "mask": np.array([1, 1, 512, 512]),
+    "half": np.array(0.5), "nan": np.array(np.nan), "table": np.ones((30, 8), np.float32),
+    "many": np.array(1 << 20), "huge": np.array([1 << 13, 1 << 13]), "filled": np.ones(1),
+    "ones": np.ones(4, np.int64), "infinite": np.array(np.inf), "end": np.array(512),
 }  # fmt: skip
-WORDS = node("Gather", ["table", "input_ids"], "words")
+SHAPE = node("Shape", ["input_ids"], "shape")
+LENGTH = node("Gather", ["shape", "one"], "length")
+LONG = node("Unsqueeze", ["length", "first"], "long")
+FULL = [SHAPE, LENGTH, LONG]
+
+
+def audit(nodes, constants=None):
+    audit_model(model_of(nodes, constants or CONSTANTS))
+
+
+@pytest.mark.parametrize("model", [ENCODER, optional_model()], ids=["plain", "optional"])
+def test_an_encoder_is_accepted(model):
+    audit_model(model)
 
 
 @pytest.mark.parametrize(
     "nodes",
     [
-        [],  # a whole encoder
-        [node("ReduceMean", ["words"], axes=[1], keepdims=0)],
-        [node("ReduceSum", ["words", "axes"], keepdims=1)],
-        [node("ReduceMax", ["words"], keepdims=0)],
-        [node("ArgMax", ["words"], axis=-1, keepdims=0)],
-        [node("Transpose", ["words"], perm=[2, 0, 1])],
-        [node("Transpose", ["words"], "t", perm=[0, 2, 1]), node("MatMul", ["words", "t"])],
-        [node("Reshape", ["words", "minus"])],
-        [node("Reshape", ["words", "none"])],
-        [node("Flatten", ["words"], axis=2)],
-        [node("Unsqueeze", ["words", "axes"], "u"), node("Squeeze", ["u", "axes"])],
-        [node("Concat", ["words", "words"], axis=-1)],
-        [node("Split", ["words", "parts"], "y", "z", axis=2)],
-        [node("Slice", ["words", "starts", "ends", "axes"])],
-        [node("Slice", ["words", "back", "far", "axes", "back"])],
-        [node("Shape", ["words"], "s"), node("ConstantOfShape", ["s"])],
-        [node("Shape", ["words"], "s"), node("Gather", ["s", "one"], "l"),
-         node("Range", ["zero", "l", "one"])],
-        [node("Shape", ["words"], "s"), node("Expand", ["one", "s"])],
-        [node("Tile", ["input_ids", "twice"])],
-        [node("Pad", ["words", "pads"])],
-        [node("OneHot", ["input_ids", "depth", "values"])],
-        [node("TopK", ["words", "k"], "y", "z")],
-        [node("Einsum", ["words", "words"], equation="bid,bjd->bij")],
-        [node("Gather", ["words", "zero"], axis=1)],
-        [node("Size", ["words"])],
-        [node("GatherND", ["words", "two"])],
-        [node("CumSum", ["input_ids", "one"])],
-        [node("Trilu", ["words"])],
-        [node("Equal", ["input_ids", "one"], "e"), node("Where", ["e", "input_ids", "one"])],
-        [node("Range", ["zero", "stop", "one"])],
-        [node("Reshape", ["words", "wide"], "f"), node("Gemm", ["f", "table"], transB=1)],
-        [node("Softmax", ["words"])],
-        [node("DynamicQuantizeLinear", ["words"], "y", "scale", "point")],
-        [node("FusedMatMul", ["words", "words"], transB=1, domain="com.microsoft")],
-        [node("MultiHeadAttention", ["words"] * 3, num_heads=2, domain="com.microsoft")],
-        [node("Attention", ["words", "qkv", "bias"], num_heads=2, domain="com.microsoft")],
+        [SHAPE, node("ConstantOfShape", ["shape"])],
+        [SHAPE, node("Expand", ["one", "shape"])],
+        [node("Expand", ["one", "mask"])],
+        [constant([1, 12, 64, 64], "own"), node("Expand", ["one", "own"])],
+        [node("Range", ["zero", "end", "one"])],
+        [SHAPE, LENGTH, node("Range", ["zero", "length", "one"])],
+        [SHAPE, LENGTH, node("Cast", ["length"], "float", to=1),
+         node("Range", ["zero", "float", "one"])],
+        # By which the tracing exporter fills in the lengths that are -1.
+        [*FULL, node("Concat", ["minus", "long", "width"], "sizes", axis=0),
+         node("Shape", ["sizes"], "rank"), node("ConstantOfShape", ["rank"], "whole"),
+         node("Mul", ["whole", "minus"], "open"), node("Equal", ["sizes", "open"], "is"),
+         node("Where", ["is", "whole", "sizes"], "target"), node("Expand", ["one", "target"])],
+        # Heads of all texts, one after another; and halves of a length.
+        [SHAPE, node("Gather", ["shape", "zero"], "n"), node("Mul", ["n", "heads"], "times"),
+         node("Unsqueeze", ["times", "first"], "long"), node("Concat", ["long", "width"], "sizes"),
+         node("Expand", ["one", "sizes"])],
+        [*FULL, node("Div", ["long", "heads"], "part"), node("Concat", ["part", "minus"], "times"),
+         node("Tile", ["input_ids", "times"])],
+        [*FULL, node("Slice", ["shape", "first", "huge"], "part"), node("Expand", ["one", "part"])],
     ],
-    ids=lambda nodes: "-".join(one.op_type for one in nodes) or "encoder",
+    ids=lambda nodes: "-".join(each.op_type for each in nodes),
 )  # fmt: skip
-def test_shapes_equal_those_of_onnxruntime(nodes):
-    model = model_of([WORDS, *nodes], CONSTANTS, shape=None) if nodes else ENCODER
-    for texts, length in ((1, 3), (2, 5)) if nodes else ((1, 1), (1, 2), (3, 11)):
-        expected = shapes_of(model, texts, length)
-        shapes = followed(model, texts, length)
-        assert {name: shapes[name] for name in expected} == expected
+def test_sizes_that_exporters_state_are_accepted(nodes):
+    audit(nodes)
 
 
-def test_the_longest_text_of_a_model_without_a_limit_is_bounded_by_cost():
-    assert audit_model(ENCODER, 16).rows == 30
-    assert audit_model(ENCODER, None).tokens == 1 << 17
-    scores = [WORDS, node("Transpose", ["words"], "t", perm=[0, 2, 1]),
-              node("MatMul", ["words", "t"], "s"), node("MatMul", ["s", "words"], "w"),
-              node("ReduceMean", ["w"], axes=[1], keepdims=0)]  # fmt: skip
-    attention = model_of(scores, {"table": CONSTANTS["table"]})
-    assert audit_model(attention, None).tokens == 1 << 13
-    assert audit_model(attention, 1 << 14).tokens == 1 << 14
-    with pytest.raises(BundleFormatError, match="makes a tensor of 1x131072x131072"):
-        audit_model(attention, 1 << 17)
+BRANCH = helper.make_graph(
+    [node("Expand", ["one", "shape"], "b")], "branch", [],
+    [helper.make_tensor_value_info("b", TensorProto.INT64, None)],
+)  # fmt: skip
+
+
+def test_a_branch_may_use_sizes_from_around_it():
+    nodes = [SHAPE, constant(True, "go"),
+             node("If", ["go"], then_branch=BRANCH, else_branch=BRANCH)]  # fmt: skip
+    audit(nodes)
+    nodes[0] = node("ReduceMax", ["input_ids"], "shape", keepdims=0)
+    with pytest.raises(BundleFormatError, match="'Expand': its memory has no bound"):
+        audit(nodes)
+
+
+UNBOUND, TOO_LARGE = "its memory has no bound", f"a tensor of more than {GRAPH.elements} numbers"
+BY_WORDS = node("ReduceMax", ["input_ids"], "most", keepdims=0)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "match"),
+    [
+        ([node("Expand", ["one", "huge"])], TOO_LARGE),
+        ([node("ConstantOfShape", ["huge"])], TOO_LARGE),
+        ([node("Tile", ["table", "many"])], TOO_LARGE),
+        ([node("Range", ["zero", "far", "one"])], TOO_LARGE),
+        ([node("OneHot", ["input_ids", "far", "ones"])], TOO_LARGE),
+        ([node("Pad", ["table", "huge"])], TOO_LARGE),
+        ([node("Pad", ["table"], pads=[0, 0, 1 << 13, 1 << 13])], "margins that no encoder has"),
+        ([node("Conv", ["table", "table"], pads=[1 << 30])], "margins that no encoder has"),
+        ([constant([1 << 40], "own"), node("Expand", ["one", "own"])], TOO_LARGE),
+        # By the words of a text.
+        ([BY_WORDS, node("Expand", ["one", "most"])], UNBOUND),
+        ([BY_WORDS, node("Mul", ["most", "many"], "size"), node("Expand", ["one", "size"])],
+         UNBOUND),
+        ([BY_WORDS, node("Range", ["zero", "most", "one"])], UNBOUND),
+        ([*FULL, node("Equal", ["input_ids", "one"], "is"),
+          node("Where", ["is", "long", "long"], "size"), node("Expand", ["one", "size"])], UNBOUND),
+        # By more than lengths.
+        ([*FULL, node("Mul", ["long", "many"], "size"), node("Expand", ["one", "size"])], UNBOUND),
+        ([*FULL, node("Where", ["is", "many", "long"], "size"), constant(True, "is"),
+          node("Expand", ["one", "size"])], UNBOUND),
+        ([*FULL, node("Concat", ["long", "many", "many"], "size"),
+          node("Expand", ["one", "size"])], UNBOUND),
+        ([*FULL, node("Pow", ["long", "heads"], "size"), node("Expand", ["one", "size"])], UNBOUND),
+        ([*FULL, node("Div", ["long", "half"], "part"), node("Mul", ["part", "half"], "size"),
+          node("Expand", ["one", "size"])], UNBOUND),
+        ([SHAPE, node("ConstantOfShape", ["shape"], "size",
+                      value=numpy_helper.from_array(np.array([1 << 20]), "v")),
+          node("Expand", ["one", "size"])], UNBOUND),
+        # By constants, in a way that no exporter leaves.
+        ([node("Identity", ["huge"], "size"), node("Expand", ["one", "size"])], UNBOUND),
+        ([node("Range", ["zero", "end", "half"])], UNBOUND),
+        ([node("Range", ["zero", "infinite", "one"])], UNBOUND),
+        ([node("Range", ["zero", "nan", "one"])], UNBOUND),
+        ([node("Expand", ["one", "table"])], UNBOUND),
+    ],
+    ids=range(24),
+)  # fmt: skip
+def test_other_sizes_are_rejected(nodes, match):
+    with pytest.raises(BundleFormatError, match=match):
+        audit(nodes, CONSTANTS | {"far": np.array(1 << 30), "many": np.array([1 << 20])})
+
+
+COLUMN = {"column": np.zeros((4096, 1)), "row": np.zeros((1, 4096))}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "constants", "match"),
+    [
+        ([node("Clip", ["column", "row"], f"c{i}") for i in range(20)], COLUMN, "are computed"),
+        ([node("MatMul", ["column", "row"], f"c{i}") for i in range(20)], COLUMN, "are computed"),
+        ([node("Concat", [f"c{i}", f"c{i}"], f"c{i + 1}", axis=0) for i in range(30)],
+         {"c0": np.ones(1)}, "are computed"),
+        ([node("Identity", ["eye"], "other"),
+          *(node("MatMul", ["input_ids", "other"], f"c{i}") for i in range(5_000))],
+         {"eye": np.eye(512)}, "read the constants too often"),
+    ],
+    ids=["wide numbers", "outer product", "doubling", "much work"],
+)  # fmt: skip
+def test_constants_are_computed_and_read_within_bounds(nodes, constants, match):
+    with pytest.raises(BundleFormatError, match=match):
+        audit([*nodes, node("Neg", ["input_ids"])], constants)
+
+
+def test_weights_may_be_decoded_and_shared():
+    """A table and weights of half precision become float32; layers share theirs (ALBERT)."""
+    large = {"half": np.zeros((8_192, 4_096), np.float16)}
+    layers = [
+        each
+        for layer in range(6)
+        for each in (
+            node("Cast", ["half"], f"whole{layer}", to=1),
+            node("MatMul", ["input_ids", f"whole{layer}"], f"c{layer}"),
+        )
+    ]
+    audit([*layers, node("Neg", ["input_ids"])], large)
 
 
 @pytest.mark.parametrize(
     "operator",
     ["Loop", "Scan", "RandomNormal", "SequenceConstruct", "StringNormalizer", "NonZero", "Resize",
-     "evil.Add"],
+     "evil.Add", "com.microsoft.Loop"],
 )  # fmt: skip
 def test_other_operators_are_rejected(operator):
+    assert operator not in OPERATORS
     domain, _, name = operator.rpartition(".")
     with pytest.raises(BundleFormatError, match=f"'{operator}': an operator that no encoder needs"):
-        audit_model(model_of([node(name, ["input_ids"] * 2, domain=domain)]), 16)
+        audit([node(name, ["input_ids"] * 2, domain=domain)])
 
 
 @pytest.mark.parametrize(
     ("nodes", "match"),
     [
         ([node("Neg", ["y"])], "takes its own output"),
+        ([node("Neg", ["b"], "a"), node("Neg", ["a"], "b"), node("Neg", ["b"])],
+         "takes its own output"),
         ([node("Neg", ["nowhere"])], "'nowhere' is used and defined nowhere"),
+        ([node("Neg", ["\x1b]0;owned\x07"])], r"'\\x1b\]0;owned\\x07' is used"),
         ([node("Neg", ["input_ids"]), node("Abs", ["input_ids"])], "'y' is defined twice"),
+        ([node("Neg", ["input_ids"], "zero")], "'zero' is defined twice"),
         ([node("Neg", ["input_ids"], "z")], "'y' is an output and defined nowhere"),
-        ([node("Neg", [])], "lacks an input"),
+        ([node("Constant", [], value_string="y")], "a constant of a kind"),
+        ([node("Constant", [])], "a constant of a kind"),
+        ([node("Neg", ["input_ids"] * 3_000)], "more than 2000 inputs and outputs"),
     ],
-)
+)  # fmt: skip
 def test_inconsistent_graphs_are_rejected(nodes, match):
-    with pytest.raises(BundleFormatError, match=match):
-        audit_model(model_of(nodes), 16)
+    with pytest.raises(BundleFormatError, match=match) as caught:
+        audit(nodes)
+    assert str(caught.value).isprintable()
 
 
-def test_branches_are_followed_with_outer_values():
-    info = helper.make_tensor_value_info("b", TensorProto.INT64, None)
-    then = helper.make_graph([node("Neg", ["input_ids"], "b")], "then", [], [info])
-    otherwise = helper.make_graph([node("Tile", ["input_ids", "twice"], "b")], "else", [], [info])
-    nodes = [node("ReduceMax", ["input_ids"], "m", keepdims=0), node("Cast", ["m"], "go", to=9),
-             node("If", ["go"], "y", then_branch=then, else_branch=otherwise)]  # fmt: skip
-    model = model_of(nodes, {"twice": CONSTANTS["twice"]})
-    assert followed(model, 2, 5)["y"] == (4, 10)  # the larger of the two
+def test_the_order_of_the_operators_does_not_matter():
+    nodes = [node("Neg", [f"c{number}"], f"c{number + 1}") for number in range(3_000)]
+    audit([*nodes[::-1], node("Neg", ["c3000"])], {"c0": np.ones(1)})
 
 
-COLUMN = {"column": np.zeros((4096, 1)), "row": np.zeros((1, 4096))}
-MANY = {"half": np.ones(1), "go": np.array(True), **{f"k{i}": np.ones(1) for i in range(6_000)}}
+def test_optional_inputs_are_no_constants():
+    """A run may replace them; constants with other names stay constants."""
+    names = [DOWN, *(f"c{number}" for number in range(5))]
+    nodes = [node("Concat", [a] * 64, b, axis=1) for a, b in pairwise(names)]
+    nodes.append(node("ReduceSum", ["c4"], "extra", keepdims=0))
+    audit_model(optional_model(nodes))
+    with pytest.raises(BundleFormatError, match="constants are computed"):
+        audit_model(optional_model(nodes, renamed={DOWN: "weight", UP: "other"}))
+
+
+MANY = {"go": np.array(True), **{f"k{i}": np.ones(1) for i in range(6_000)}}
 
 
 def negated(name):
@@ -197,7 +259,7 @@ def audited(nodes, constants, output="y"):
     model, error = model_of(nodes, constants, output), None
     started = time.process_time()
     try:
-        audit_model(model, None)
+        audit_model(model)
     except BundleFormatError as refusal:
         error = refusal
     return time.process_time() - started, error
@@ -215,23 +277,24 @@ def harmless():
 @pytest.mark.parametrize(
     ("nodes", "constants"),
     [
-        ([node("Clip", ["column", "row"], f"c{i}") for i in range(200)], COLUMN),
-        ([node("If", ["go"], f"c{i}", then_branch=negated("half"), else_branch=negated("half"))
+        ([node("If", ["go"], f"c{i}", then_branch=negated("k1"), else_branch=negated("k2"))
           for i in range(2_000)], MANY),
         ([node("Exp", ["range"], f"c{i}") for i in range(9_000)], {"range": np.arange(4096.0)}),
         ([node("Split", ["range"], *(f"c{i}-{j}" for j in range(100)), axis=0)
-          for i in range(1_500)], {"range": np.arange(4096.0)}),
-        ([node("Einsum", ["input_ids"], "e", equation=1 << 40)], {}),
-        ([node("Einsum", ["input_ids"], "e", equation="bi->z")], {}),
-        ([node("Gather", ["row", "nan"], "g")], {**COLUMN, "nan": np.array([np.nan])}),
+          for i in range(900)], {"range": np.arange(4096.0)}),
+        ([node("Mul", [f"s{i}", f"s{i}"], f"s{i + 1}") for i in range(9_000)],
+         {"s0": np.full(8, 1 << 62)}),
+        ([node("Concat", [f"s{i}"] * 3, f"s{i + 1}") for i in range(9_000)],
+         {"s0": np.full(8, (1 << 63) - 1)}),
+        ([node("Shape", ["input_ids"], "s0"),
+          *(node("Mul", [f"s{i}", "s0"], f"s{i + 1}") for i in range(9_000))], {}),
     ],
-    ids=["wide numbers", "many branches", "many numbers", "many parts", "a number for a text",
-         "an unnamed letter", "no index"],
+    ids=["many branches", "many numbers", "many parts", "squares", "large sizes", "lengths"],
 )  # fmt: skip
 @pytest.mark.filterwarnings("error")
 def test_hostile_graphs_are_audited_quickly(nodes, constants, harmless):
     seconds, error = audited([*nodes, node("Neg", ["input_ids"])], constants)
-    assert error is None or re.search("cannot be followed|no encoder|more than", str(error))
+    assert error is None or re.search("more than|are computed|no bound", str(error))
     assert seconds < 4 * harmless
 
 
@@ -253,19 +316,14 @@ def test_long_lists_of_numbers_are_not_read(fields, harmless):
         content = message(number, content)
     started = time.process_time()
     with pytest.raises(BundleFormatError, match=r"too many dimensions|list of numbers is too long"):
-        audit_model(content, 16)
+        audit_model(content)
     assert time.process_time() - started < harmless
 
 
-def test_a_constant_may_be_as_large_as_its_file():
-    """A large vocabulary in half precision becomes float32 as a whole."""
-    model = model_of(
-        [node("Cast", ["half"], "table", to=1), node("Gather", ["table", "input_ids"], "w"),
-         node("ReduceMean", ["w"], axes=[1], keepdims=0)],
-        {"half": np.zeros((64, 64), np.float16)},
-    )  # fmt: skip
-    graph = read_onnx(model)
-    sort_nodes(graph)
-    assert follow(graph, 1, 2, 1000).rows == 64
-    with pytest.raises(UnsoundError, match="makes a tensor of 1x999x64"):
-        follow(graph, 1, 999, 1000)
+def test_messages_nested_without_end_are_rejected():
+    """Branches in branches: fewer are read than Python can call functions."""
+    content = b""
+    for _ in range(5_000):
+        content = message(1, message(5, message(6, content)))
+    with pytest.raises(BundleFormatError, match="nested too deeply"):
+        audit_model(message(7, content))

@@ -122,7 +122,7 @@ def test_missing_and_malformed_signatures_are_rejected(tmp_path, signed, keys, c
 
 
 def test_a_bundle_that_changes_during_reading_is_rejected(tmp_path, signed, keys, monkeypatch):
-    from fala.slots import bundles as slots
+    from fala.slots import admit as slots
 
     check = slots.check_signature
 
@@ -152,6 +152,34 @@ def test_a_replacement_checks_the_signature(tmp_path, signed, keys):
         assert device.backbone == "tiny vectors"
         sign_file(new, keys / "vendor.pem")
         assert device.replace(new, trust=keys / "vendor.pub").new == "tiny encoder"
+
+
+def test_the_key_of_the_creation_is_required_from_then_on(tmp_path, signed, keys):
+    """A later call that forgets the key installs nothing that is unsigned."""
+    folder, new, other = tmp_path / "device", tmp_path / "new.fala", tmp_path / "other.fala"
+    write_onnx_release(new)
+    write_onnx_release(other)
+    sign_file(other, keys / "other.pem")
+    with Device.create(folder, signed, trust=keys / "vendor.pub") as device:
+        for call in (device.replace, device.preview):
+            with pytest.raises(BundleSignatureError, match="not signed"):
+                call(new)
+    (keys / "vendor.pub").rename(keys / "moved.pub")  # the device has the key itself
+    with Device.open(folder) as device:
+        with pytest.raises(BundleSignatureError, match="not signed"):
+            device.replace(new)
+        with pytest.raises(BundleSignatureError, match="signed by another key"):
+            device.replace(other)
+        with pytest.raises(BundleSignatureError, match="not signed"):
+            device.load_adapter(new)
+        assert device.backbone == "tiny vectors"
+        assert device.replace(other, trust=keys / "other.pub").new == "tiny encoder"  # another key
+        sign_file(new, keys / "vendor.pem")
+        assert device.replace(new).new == "tiny encoder"
+    (keys / "moved.pub").rename(keys / "vendor.pub")
+    with Device.create(tmp_path / "any", signed) as device:
+        new.with_name("new.fala.sig").unlink()
+        assert device.replace(new).new == "tiny encoder"
 
 
 def test_verifying_needs_the_extra(tmp_path, signed, keys, monkeypatch):

@@ -12,7 +12,7 @@ from fala.device import Device
 def test_doctor_examines_and_repairs(path):
     result = works("doctor", path)
     assert result.output.splitlines()[0] == "examples: 90, 90 with a label"
-    assert result.output.endswith("\nwhole\n") and "slot a (active): whole" in result.output
+    assert result.output.endswith("\nwhole\n") and "\nactive: old\n" in result.output
     sql(path, "UPDATE examples SET label = x'ff' WHERE id = 1")
     result = run("doctor", path)
     assert result.exit_code == 1 and "to do: write store.sqlite3 anew" in result.output
@@ -44,7 +44,7 @@ def test_output_contains_no_terminal_escapes(path):
     (path / "bundles" / "two\nlines\x07.fala").touch()
     result = run("doctor", path)
     assert result.exit_code == 1 and "\x1b" not in result.output and "?" not in result.output
-    assert "bundle two lines\\x07.fala: not a bundle" in result.output
+    assert "problem: bundles/two lines\\x07.fala: not a bundle" in result.output
     message = failed("doctor", path / "\x1b[31mred")
     assert "\x1b" not in message and "\\x1b[31mred" in message
 

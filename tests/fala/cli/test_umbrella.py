@@ -96,7 +96,7 @@ def test_completions_are_commands_and_names():
     assert completions("replace", "--old", "")[:2] == [*BUILT_IN]
     assert completions("sim", "table", "head") == ["headline"]
     assert completions("sim", "all", "--methods", "old,lo") == ["old,lora", "old,logistic"]
-    assert "soft-all" in completions("export", "prompts", "--kind", "")
+    assert "int8" in completions("export", "backbone", "--quantize", "")
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -10,7 +10,8 @@ from fala.backbones import OnnxEncoder
 from fala.device import Device
 from fala.errors import CancelledError
 from fala.examples import Match, unique_texts
-from fala.personal.budget import Budget
+from fala.personal.run import Budget
+from fala.report import Stopped
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +88,8 @@ def test_without_passes_or_time_the_vendors_model_is_installed(tmp_path, unbridg
         report = device.replace(unbridged["mid"], budget)
         assert (report.decision, report.forward_passes) == ("vendor", 0)
         assert report.reason == "the budget allows no representative"
-        assert (report.waiting, report.counts.scales, report.threshold) == (len(TEXTS), (), 0.0)
+        assert (report.waiting, report.counts.scales) == (len(TEXTS), ())
+        assert report.thresholds == {"1": 0.0}
         assert embedded(tmp_path / "device", unbridged["mid"]) == set()
         np.testing.assert_array_equal(device.predict_proba(PROBES), vendor_of(unbridged["mid"]))
         # Pending texts are encoded when there is time.
@@ -113,10 +115,10 @@ def test_cancelling_a_refinement_keeps_computed_embeddings(device, path, release
     report = device.replace(
         releases["mid"], Budget(75), progress=lambda name, done, total: name != "forward"
     )
-    assert (report.stopped, report.forward_passes) == ("cancelled", 25)
+    assert (report.stopped, report.forward_passes) == (Stopped.CANCELLED, 25)
     assert len(embedded(path, releases["mid"])) == 25
     report = device.refine(Budget(50), progress=lambda name, done, total: name != "refine")
-    assert (report.stopped, report.counts.representatives) == ("cancelled", 50)
+    assert (report.stopped, report.counts.representatives) == (Stopped.CANCELLED, 50)
 
 
 def test_an_error_of_the_encoder_is_raised_and_changes_nothing(tmp_path, unbridged, monkeypatch):

@@ -9,7 +9,7 @@ from bridged import TEXTS
 from devices import embedded, fitted, halved, loss, refine_all, same, sql, state
 from fala.bundle.reading import Bundle
 from fala.device import Device
-from fala.personal.budget import Budget
+from fala.personal.run import Budget
 from fala.selection.next_texts import BATCH
 
 HALF = 45
@@ -35,7 +35,7 @@ def test_learning_continues_after_a_replacement(tmp_path, releases, labels, trut
         for values, expected in zip(state(device), before, strict=True):
             np.testing.assert_allclose(values, expected, atol=1e-5)
     with Device.open(path) as again:
-        assert again.threshold == before[3][0]
+        assert again.thresholds["1"] == before[3][0]
 
 
 def test_rollbacks_restore_both_models(device, path, releases):
@@ -43,7 +43,7 @@ def test_rollbacks_restore_both_models(device, path, releases):
     device.replace(releases["mid"], Budget(20))
     mid = state(device)
     device.rollback()
-    assert same(state(device), old) and device.threshold != 0
+    assert same(state(device), old) and device.thresholds["1"] != 0
     with Device.open(path) as again:
         assert same(state(again), old)
     device.rollback()

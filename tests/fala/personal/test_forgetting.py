@@ -9,22 +9,26 @@ import pytest
 
 import bridged
 from bridged import PROBES, TEXTS
-from devices import embedded, left_of, refine_all, same, sql, state, vendor_of
+from devices import (
+    TOLERANCE,
+    assert_alike,
+    embedded,
+    left_of,
+    refine_all,
+    same,
+    sql,
+    state,
+    vendor_of,
+)
 from fala.device import Device
 from fala.errors import DataError, DeviceError
 from fala.examples import Match
-from fala.personal.budget import Budget
+from fala.personal.run import Budget
+from fala.report import Forgotten
 from fala.testing import PowerCuts, counted, failing_disk
 
-#: Probabilities of the two devices differ by less.
-TOLERANCE = 1e-6
 GONE = TEXTS[::9]
 LATE = [f"{text} again" for text in TEXTS[:20]]
-
-
-def assert_alike(device, reference):
-    for values, expected in zip(state(device), state(reference), strict=True):
-        np.testing.assert_allclose(values, expected, atol=TOLERANCE)
 
 
 def both(tmp_path, release, act, examples=TEXTS, labels=None, forgotten=GONE):
@@ -37,7 +41,7 @@ def both(tmp_path, release, act, examples=TEXTS, labels=None, forgotten=GONE):
         act(device, lambda texts: texts, label_of)
         act(reference, lambda texts: [text for text in texts if text not in forgotten], label_of)
         ids = [row.id for row in device.examples() if row.example in forgotten]
-        assert device.forget(ids) == len(ids) > 0
+        assert device.forget(ids).count == len(ids) > 0
         reference.fit()
         assert_alike(device, reference)
         yield device, reference
@@ -207,12 +211,12 @@ def test_forget_after_a_chain_drops_old_logits_fitted_to_the_example(tmp_path, r
 
 def test_forgetting_everything_activates_the_vendors_model(device, path, releases):
     device.replace(releases["mid"], Budget(10))
-    assert device.forget([]) == device.forget([10_000]) == 0
-    assert device.forget(where=lambda row: True) == len(TEXTS)
+    assert device.forget([]) == device.forget([10_000]) == Forgotten(0, overwritten=True)
+    assert device.forget(where=lambda row: True).count == len(TEXTS)
     assert [*device.examples()] == [] and embedded(path, releases["mid"]) == set()
     np.testing.assert_array_equal(device.predict_proba(PROBES), vendor_of(releases["mid"]))
     device.rollback()
-    assert device.model.is_vendor and device.threshold == 0
+    assert device.model.is_vendor and device.thresholds["1"] == 0
 
 
 def test_forget_matches(tmp_path):
@@ -232,7 +236,7 @@ def test_forget_matches(tmp_path):
         label_of = dict(zip(matches, labels, strict=True)).get
         act(device, list, label_of)
         act(reference, lambda rows: [row for row in rows if row not in forgotten], label_of)
-        assert device.forget(where=lambda row: row.example in forgotten) == len(forgotten)
+        assert device.forget(where=lambda row: row.example in forgotten).count == len(forgotten)
         reference.fit()
         probes = [Match((TEXTS[0], TEXTS[1]), text) for text in PROBES]
         for _ in range(2):
@@ -272,7 +276,7 @@ def test_forgetting_on_a_full_disk_forgets_nothing(path):
     with Device.open(path) as device:
         assert len([*device.examples()]) == len(TEXTS)
         assert same(state(device), before)
-        assert device.forget([1]) == 1
+        assert device.forget([1]).count == 1
 
 
 @pytest.mark.parametrize("unsynced", ["kept", "lost"])
@@ -281,7 +285,7 @@ def test_a_killed_forget_forgets_all_or_nothing(path, tmp_path, unsynced):
 
     def forget(folder, report):
         with Device.open(folder) as device:
-            report(device.forget(where=lambda row: row.example in forgotten))
+            report(device.forget(where=lambda row: row.example in forgotten).count)
 
     with Device.open(path) as device:
         before = state(device)

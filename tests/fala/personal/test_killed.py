@@ -9,7 +9,7 @@ from bridged import TEXTS
 from devices import embedded, refine_all, same, state
 from fala.backbones import OnnxEncoder
 from fala.device import Device
-from fala.personal.budget import BRIDGED_PASSES, Budget
+from fala.personal.run import BRIDGED_PASSES, Budget
 from kill_replacement import cuts_of, kill_at
 
 

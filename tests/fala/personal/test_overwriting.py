@@ -11,7 +11,8 @@ import pytest
 from bridged import TEXTS
 from devices import everything, left_of, sql
 from fala.device import Device
-from fala.personal.budget import Budget
+from fala.personal.run import Budget
+from fala.report import Forgotten
 from fala.testing import PowerCuts
 
 pytestmark = pytest.mark.slow
@@ -77,8 +78,8 @@ def test_forget_reports_what_a_reader_keeps_and_finishes_later(path, finish, mon
     with Device.open(path) as device:
         assert device.forget([5]).overwritten and device.forget([]).overwritten
         with reading(path):
-            count = device.forget(where=lambda row: row.example == TEXTS[7])
-            assert count == 1 and not count.overwritten
+            gone = device.forget(where=lambda row: row.example == TEXTS[7])
+            assert gone == Forgotten(1, overwritten=False)
             assert not device.forget([]).overwritten
             assert contains(path, TEXTS[7])
         if finish == "learn":

@@ -15,8 +15,8 @@ from fala.bundle.writing import write_release
 from fala.device import Device
 from fala.errors import BudgetError, BundleError, DataError, FalaError, WorseModelError
 from fala.model.heads import Head
-from fala.personal.budget import Budget
 from fala.personal.compare import refuse_worse
+from fala.personal.run import Budget
 from fala.report import MIN_REAL, Comparison, Correlation, Difference
 from fala.slots.validation import PROBES as PROBE_COUNT
 

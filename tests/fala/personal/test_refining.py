@@ -10,7 +10,8 @@ from fala.backbones import OnnxEncoder
 from fala.bundle.reading import Bundle
 from fala.device import Device
 from fala.errors import DataError
-from fala.personal.budget import Budget
+from fala.personal.run import Budget
+from fala.report import Stopped
 from fala.selection.next_texts import BATCH
 from fala.slots.validation import PROBES as PROBE_COUNT
 
@@ -35,7 +36,7 @@ def test_a_refinement_resumes_where_it_stopped(device, path, releases, encoded):
         assert same(state(again), before)
     for _ in range(10):
         report = device.refine(Budget(60))
-        if report.stopped == "there is nothing left to encode":
+        if report.stopped is Stopped.ALL_ENCODED:
             break
     assert embedded(path, releases["mid"]) == set(TEXTS)
     assert report.counts.representatives == report.examples == len(TEXTS)
@@ -90,7 +91,7 @@ def test_a_refinement_stops_when_a_batch_changes_little(tmp_path, encoded):
         device.learn(texts[:100], bridged.planted_labels(releases["old"], texts[:100]))
         encoded.clear()
         report = device.replace(releases["mid"], Budget(90))
-        assert report.stopped == "the last texts changed next to nothing"
+        assert report.stopped is Stopped.SETTLED
         assert report.forward_passes == len(encoded) - report.counts.probes == BATCH
         instant = report.instant.losses["personal"]
         assert report.losses["personal"] == pytest.approx(instant, abs=0.01)
@@ -100,7 +101,7 @@ def test_refining_stops_when_time_is_over(device, releases):
     device.replace(releases["mid"], Budget(0))
     before = state(device)
     report = device.refine(Budget(seconds=0))
-    assert (report.forward_passes, report.stopped) == (0, "the time is over")
+    assert (report.forward_passes, report.stopped) == (0, Stopped.TIME)
     assert same(state(device), before)
 
 

@@ -8,7 +8,7 @@ import bridged
 from bridged import PROBES, TEXTS
 from devices import loss, same, sql, state, vendor_of
 from fala.device import Device
-from fala.personal.budget import Budget
+from fala.personal.run import Budget
 from fala_export.fitting.metrics import auc
 
 

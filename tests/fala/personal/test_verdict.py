@@ -10,7 +10,7 @@ from fala.bundle.writing import add_bridge, write_release
 from fala.device import Device
 from fala.model.bridge import Bridge
 from fala.model.heads import Head
-from fala.personal.budget import Budget
+from fala.personal.run import Budget
 
 
 def with_useless_bridge(folder, release, bias=0.0):

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fala.selection.affordable import affordable
-from fala.selection.next_texts import move
+from fala.selection.next_texts import affordable, move
 
 WORDS = st.lists(st.sampled_from("abcdefghij"), max_size=5, unique=True)
 

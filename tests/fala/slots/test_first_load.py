@@ -12,10 +12,12 @@ pytest.importorskip("onnx")
 
 import bundles
 from fala import BundleError, BundleFormatError, Device
+from fala.backbones import OnnxEncoder
+from fala.backbones.onnx_encoder import RUN_TOKENS
 from fala.bundle.reading import Bundle
 from fala.bundle.writing import write_release
 from fala.slots import validation
-from fala.slots.validation import FORBIDDEN, validate
+from fala.slots.validation import FORBIDDEN, check_edge_cases, lengths_up_to, validate
 from fala.testing.hostile import Changes, repack
 from hostile_graphs import write_hostile_graph
 
@@ -59,11 +61,42 @@ def test_a_held_bundle_ignores_a_changed_file(release, tmp_path, caplog):
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of memory are Linux's")
 @pytest.mark.usefixtures("child_processes")
-def test_a_release_that_exhausts_memory_ends_the_child_process(release, tmp_path):
-    path = write_hostile_graph("size by one length", release, tmp_path / "x.fala")
-    with pytest.raises(BundleError, match=r"alloc|memory|the process that loaded"):
+@pytest.mark.parametrize(
+    ("kind", "match"),
+    [
+        ("size by a size", "the model fails: .*[Aa]lloc"),
+        ("work by a size", r"took more processor time .* while it read texts of \d+ tokens?$"),
+    ],
+)
+def test_a_release_that_exhausts_a_limit_ends_the_child_process(kind, match, release, tmp_path):
+    """The audit finds nothing in it."""
+    path = write_hostile_graph(kind, release, tmp_path / "x.fala")
+    hold(path).audit(signed=False)
+    with pytest.raises(BundleError, match=match) as caught:
         Device.create(tmp_path / "device", path)
     assert not (tmp_path / "device").exists()
+    assert str(caught.value).isprintable()
+
+
+def test_every_short_length_and_the_longest_is_run(release, monkeypatch):
+    monkeypatch.setenv(FORBIDDEN, "1")
+    bundle, rows, steps = hold(release), [], []
+    monkeypatch.setattr(OnnxEncoder, "try_ids", lambda _, ids, **__: rows.append(ids))
+    check_edge_cases(bundle, bundle.backbone(), steps.append)
+    longest = bundle.manifest.max_length
+    assert {len(ids[0]) for ids in rows} == set(range(1, longest + 1))
+    assert {len(ids) * len(ids[0]) for ids in rows if len(ids) > 1} == {RUN_TOKENS}
+    first, last = 0, len(bundles.WORDS) + 2
+    assert [[first] * 3] in rows and [[last] * 3] in rows
+    assert all(ids[0][0] == first and ids[0][-1] == last for ids in rows if len(ids[0]) > 3)
+    assert steps[-2:] == [f"it read texts of {longest} tokens", "it read edge cases"]
+
+
+def test_lengths_grow_up_to_the_longest():
+    assert lengths_up_to(3) == [1, 2, 3]
+    lengths = lengths_up_to(512)
+    assert lengths[:32] == list(range(1, 33)) and lengths[-1] == 512
+    assert lengths == sorted(set(lengths)) and len(lengths) < 50
 
 
 @pytest.mark.usefixtures("child_processes")
@@ -135,3 +168,51 @@ def test_a_backbone_alone_is_rejected(tmp_path):
     with pytest.raises(BundleError, match="without a head"):
         validate(hold(tmp_path / "x.fala"))
     write_release(tmp_path / "y.fala", hold(tmp_path / "x.fala"), bundles.make_head(), {})
+
+
+@pytest.fixture
+def key(tmp_path):
+    pytest.importorskip("cryptography")
+    from fala_export.updates.keys import make_key
+
+    make_key(tmp_path / "vendor.pem")
+    return tmp_path / "vendor.pem"
+
+
+@pytest.mark.usefixtures("child_processes")
+@pytest.mark.parametrize("forbidden", [False, True])
+def test_a_signed_release_may_have_a_new_regular_expression(
+    forbidden, release, tmp_path, key, monkeypatch
+):
+    from fala_export.updates.signing import sign_file
+
+    if forbidden:
+        monkeypatch.setenv(FORBIDDEN, "1")
+    path, trust = tmp_path / "x.fala", key.with_suffix(".pub")
+    bundles.with_pattern(release, path, r"[a-z]+(?=ing)|\p{L}+|\S")
+    sign_file(path, key)
+    with pytest.raises(BundleFormatError, match="only a release that is signed by the key"):
+        Device.create(tmp_path / "unsigned", path)
+    with Device.create(tmp_path / "device", path, trust=trust) as device:
+        expected = device.predict_proba(["a good film"])
+    with Device.open(tmp_path / "device") as device:
+        np.testing.assert_array_equal(device.predict_proba(["a good film"]), expected)
+    with Device.create(tmp_path / "other", release) as device:
+        with pytest.raises(BundleFormatError, match="only a release that is signed by the key"):
+            device.replace(path)
+        device.replace(path, trust=trust)
+    # A vendor fits heads before it signs.
+    assert hold(path).backbone().encode(["a film"]).any()
+
+
+@pytest.mark.usefixtures("child_processes")
+@pytest.mark.parametrize("expression", [r"(e+)+$", r"\s+$|\S", r"(?:film|fil+m?)*!"], ids=repr)
+def test_a_slow_regular_expression_is_rejected(expression, release, tmp_path, key):
+    """The library fails after ten million steps for one match; or the limit of time ends it."""
+    from fala_export.updates.signing import sign_file
+
+    path = bundles.with_pattern(release, tmp_path / "x.fala", expression)
+    sign_file(path, key)
+    with pytest.raises(BundleError, match=r"retry-limit|took more processor time .* expression"):
+        Device.create(tmp_path / "device", path, trust=key.with_suffix(".pub"))
+    assert not (tmp_path / "device").exists()

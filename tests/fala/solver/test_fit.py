@@ -8,7 +8,7 @@ import pytest
 from fala.errors import DataError
 from fala.model import links
 from fala.model.losses import cross_entropy, probabilities
-from fala.solver import gaussian, newton
+from fala.solver import forms, gaussian
 from fala.solver.fit import fit
 from fala.solver.training import Block, Inputs, TrainingSet
 from training_sets import D, answers, brute_force, dense, make_prior, make_training
@@ -104,7 +104,7 @@ def test_a_gram_matrix_in_single_precision_has_the_same_minimum(monkeypatch, cas
     if "prior" in case:
         training = padded(training, 40 * D)
     double = fit(training)
-    monkeypatch.setattr(newton, "SINGLE", 0)
+    monkeypatch.setattr(forms, "SINGLE", 0)
     single = fit(training)
     assert double.work.size == single.work.size == len(training)
     # Logits of old targets alone reach 30 here; the last digits are the processor's own.

@@ -6,9 +6,16 @@ import numpy as np
 import pytest
 
 from fala.model.losses import cross_entropy
-from fala.solver import fit as module
+from fala.solver import fit as fitting
+from fala.solver import forms
 from fala.solver.fit import fit
 from training_sets import answers, make_training
+
+
+def lower(monkeypatch, largest):
+    for module in (forms, fitting):
+        monkeypatch.setattr(module, "LARGEST", largest)
+
 
 WORDS = [{}, {"classes": 3}, {"targets": "some"}, {"classes": 3, "tags": True}]
 
@@ -18,7 +25,7 @@ def test_gradients_find_the_same_minimum_as_a_factor(case, monkeypatch):
     """Many examples are fitted without a matrix over them."""
     training = make_training(n=120, words=40, **case)
     few = fit(training, (1.0, 3.0, 1.0))
-    monkeypatch.setattr(module, "LARGEST", 60)
+    lower(monkeypatch, 60)
     many = fit(training, (1.0, 3.0, 1.0))
     np.testing.assert_allclose(answers(training, many), answers(training, few), atol=1e-6)
     assert np.abs(answers(training, few) - training.vendor_logits()).max() > 0.5
@@ -28,7 +35,7 @@ def test_gradients_find_the_same_minimum_as_a_factor(case, monkeypatch):
 def test_a_fit_can_start_near_another(classes, monkeypatch):
     """The same minimum is found in fewer steps."""
     training = make_training(n=240, words=40, classes=classes)
-    monkeypatch.setattr(module, "LARGEST", 60)
+    lower(monkeypatch, 60)
     labels = training.labels.copy()
     labels[:3] = np.nan
     first = fit(replace(training, labels=labels))
@@ -40,7 +47,7 @@ def test_a_fit_can_start_near_another(classes, monkeypatch):
 def test_several_logits_take_few_directions(monkeypatch):
     """What all logits share is preconditioned: it has no curvature under a softmax."""
     training = make_training(n=600, words=300, classes=3, d=20)
-    monkeypatch.setattr(module, "LARGEST", 200)
+    lower(monkeypatch, 200)
     assert fit(training).work.directions < 100
 
 
@@ -48,7 +55,7 @@ def test_leave_one_out_uses_a_sample_of_many_examples(monkeypatch):
     """The others are left out by the sample's fit, so the loss is that of fewer examples."""
     training = make_training(n=200, words=40)
     few = fit(training, (1.0, 1.0, 1.0))
-    monkeypatch.setattr(module, "LARGEST", 150)
+    lower(monkeypatch, 150)
     many = fit(training, (1.0, 1.0, 1.0))
     z, plain = answers(training, many), many.full.left_out
     labels = training.labels
@@ -60,7 +67,7 @@ def test_leave_one_out_uses_a_sample_of_many_examples(monkeypatch):
 
 def test_left_out_only_gives_equal_logits_at_less_cost(monkeypatch):
     training = make_training(n=200, words=40)
-    monkeypatch.setattr(module, "LARGEST", 60)
+    lower(monkeypatch, 60)
     whole, alone = fit(training), fit(training, left_out_only=True)
     np.testing.assert_array_equal(alone.full.left_out, whole.full.left_out)
     assert alone.work.numbers < whole.work.numbers  # only the sample is read

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fala.model.links import Rating
-from fala.solver.fit import fit, resume
+from fala.solver.fit import fit
 from fala.solver.judge import MANY, judge
 from training_sets import (
     answers,
@@ -104,9 +104,6 @@ def test_further_ratings_are_added_to_a_fit():
     state = fit(part(training, slice(240)), scales).state.more(part(training, slice(240, None)))
     refit = answers(training, fit(training, scales))
     assert np.abs(logits_of(state, training) - refit).max() < 0.02
-    resumed = resume(training, scales, 3000, 0)
-    moved = resumed.more(part(training, slice(1)))
-    assert moved.further == 1
 
 
 @pytest.mark.parametrize("better", [True, False])

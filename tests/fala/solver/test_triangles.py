@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from fala.solver.triangles import Triangle, cholesky
+from fala.solver.factors import Triangle, cholesky
 
 # Around the block sizes of the code and of LAPACK.
 SIZES = [0, 1, 2, 16, 17, 63, 64, 65, 129, 255, 256, 257, 300, 513]

@@ -35,7 +35,7 @@ def tables_of(folder):
     return [name for (name,) in sql(folder, query)]
 
 
-@pytest.mark.parametrize("version", [VERSION + 1, 10, 1_000])
+@pytest.mark.parametrize("version", [VERSION + 1, 10, 100])
 def test_another_version_is_an_error_that_says_so(path, version):
     sql(path, f"PRAGMA user_version = {version}")
     before = (path / STORE).read_bytes()
@@ -51,7 +51,7 @@ def test_another_version_is_an_error_that_says_so(path, version):
     assert Device.examine(path).whole
 
 
-@pytest.mark.parametrize("version", [-1, 1_001, 2**31 - 1])
+@pytest.mark.parametrize("version", [-1, 101, 256, 2**31 - 1])
 def test_a_version_that_cannot_be_is_damage(path, version):
     sql(path, f"PRAGMA user_version = {version}")
     with pytest.raises(DeviceError, match=rf"damaged: a schema of version {version}; .*doctor"):

@@ -3,7 +3,7 @@ import pytest
 from bundles import write_word_vector_release
 from fala.bundle.reading import Bundle
 from fala.errors import BundleDigestError
-from fala.slots.bundles import BUNDLES, install, open_release
+from fala.slots.bundles import BUNDLES, install
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def release(tmp_path):
 
 def test_a_held_bundle_is_installed_as_verified(device, release):
     packed = release.read_bytes()
-    bundle, _ = open_release(release, hold=True)
+    bundle = Bundle.open(release, hold=True)
     release.write_bytes(b"another file by now")
     installed = install(bundle, device)
     assert installed == bundle == Bundle.open(installed.path)
@@ -28,7 +28,7 @@ def test_a_held_bundle_is_installed_as_verified(device, release):
 
 
 def test_another_bundle_is_verified_at_installation(device, release):
-    bundle, _ = open_release(release)
+    bundle = Bundle.open(release)
     packed = release.read_bytes()
     assert install(bundle, device).path.read_bytes() == packed
     write_word_vector_release(release, seed=7)

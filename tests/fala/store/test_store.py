@@ -62,7 +62,7 @@ def test_a_failed_transaction_is_rolled_back(store):
     with pytest.raises(DeviceError, match="is empty"):
         store.slots.get("a")
     with pytest.raises(DeviceError, match="no model was ever installed"):
-        store.slots.active()
+        store.slots.state()
     with store.transaction():
         store.examples.remember(["b"], [None])
     assert [row.example for row in store.examples.all()] == ["b"]
@@ -88,7 +88,7 @@ def test_forgetting_deletes_all_rows_that_are_not_shared(path, store):
     with store.transaction():
         ids = store.examples.remember(
             ["a", "b", shared, Match((), "lonely")], ["1", None, "0", "1"]
-        )
+        ).ids
         texts = ["a", "b", "lonely"]
         store.embeddings.add("one", {text: np.ones(2, np.float32) for text in texts})
         store.logits.add("model", {row: np.ones(1, np.float32) for row in ids})

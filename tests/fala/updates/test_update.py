@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 
 from bridged import PROBES
-from bundles import write_word_vector_release
+from bundles import with_pattern, write_onnx_release, write_word_vector_release
 from devices import same, state
 from fala.device import Device
 from fala.errors import (
     BudgetError,
+    BundleFormatError,
+    BundleSignatureError,
     CancelledError,
     DataError,
     DeviceError,
@@ -23,8 +25,10 @@ from fala.errors import (
     UpdateError,
     WorseModelError,
 )
-from fala.personal.budget import Budget
+from fala.personal.run import Budget
 from fala.updates.limits import UpdateLimits
+from fala_export.updates.keys import make_key
+from fala_export.updates.signing import sign_file
 from fala_sim.playground.releases import sample_release
 from vendors import Threshold, Vendor, target_in
 
@@ -50,6 +54,21 @@ def large_vendor(tmp_path_factory, large):
 
 
 class TestVersions:
+    def test_a_repositorys_releases_need_no_other_signature(
+        self, tmp_path, releases, vendor, server
+    ):
+        """The trusted root of the repository has verified them."""
+        make_key(tmp_path / "key.pem")
+        release = tmp_path / "old.fala"
+        release.write_bytes(releases["old"].read_bytes())
+        sign_file(release, tmp_path / "key.pem")
+        key = tmp_path / "key.pub"
+        with Device.create(tmp_path / "signed", release, trust=key) as device:
+            with pytest.raises(BundleSignatureError, match="not signed"):
+                device.replace(releases["mid"], Budget(0))
+            report = device.update(server.address, root=vendor.root, budget=Budget(0))
+            assert report.new == "mid"
+
     def test_an_update_is_a_replacement(self, device, vendor, server):
         before = device.model
         report = device.update(server.address, root=vendor.root, budget=Budget(7))
@@ -58,6 +77,19 @@ class TestVersions:
         assert report.forward_passes <= 7
         assert not before.is_vendor
         assert not device.model.is_vendor
+
+    def test_what_only_a_signed_release_may_have(self, device, vendor, server, tmp_path):
+        """The repository's keys sign an update as trust= signs a file."""
+        pytest.importorskip("onnx")
+        write_onnx_release(tmp_path / "x.fala")
+        path = with_pattern(tmp_path / "x.fala", tmp_path / "y.fala", r"\p{L}+(?=ing)|\S")
+        with pytest.raises(BundleFormatError, match="only a release that is signed"):
+            device.replace(path, Budget(0))
+        vendor.publish(path)
+        server.files = vendor.files()
+        assert (
+            device.update(server.address, root=vendor.root, budget=Budget(0)).new == "tiny encoder"
+        )
 
     def test_a_second_update_and_a_rollback(self, updated, vendor, server, releases):
         vendor.publish(releases["new"])
@@ -295,7 +327,7 @@ def test_a_failed_replacement_changes_nothing(updated, vendor, server, releases,
         raise OSError(28, os.strerror(28))
 
     with monkeypatch.context() as patched:
-        patched.setattr("fala.slots.installing.install", broken)
+        patched.setattr("fala.slots.switching.install", broken)
         with pytest.raises(DeviceError, match="No space left"):
             updated.update(server.address, root=vendor.root)
     assert same(state(updated), before)

@@ -136,7 +136,7 @@ def test_the_error_of_a_bad_row_names_line_and_reason(bad, words):
 def test_labels_may_be_ratings_or_sets_of_tags():
     stars, rated = Rating(1, 5, 1), (text_row(label=2), text_row(label=4.5), text_row(label="3.5"))
     assert [row_of(1, row, stars).label for row in rated] == [2, 4.5, 3.5]
-    for wrong in (6, "good", [2], True):
+    for wrong in (6, "good", [2], False):
         with pytest.raises(RowError, match="line 7: label must be a number from 1 to 5; got"):
             row_of(7, text_row(label=wrong), stars)
     assert row_of(1, text_row(label=["b", "a", "b"]), TAGS).label == {"a", "b"}

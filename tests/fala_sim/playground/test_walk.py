@@ -179,10 +179,10 @@ def test_scores_equal_those_of_a_devices_decisions(tmp_path, walked):
         check(device, "instant")
         device.refine(fala.Budget(30))
         check(device, "fala")
-        assert device.threshold != 0
+        assert device.thresholds["1"] != 0
     with fala.Device.create(tmp_path / "vendor", sides[1].release) as device:
         check(device, "new_global")
-    assert result["instant"]["threshold"] != result["threshold"]
+    assert result["instant"]["thresholds"] != result["thresholds"]
 
 
 def test_without_forward_passes_the_instant_model_is_kept(walked, folder):
@@ -190,7 +190,7 @@ def test_without_forward_passes_the_instant_model_is_kept(walked, folder):
     result = run(sides, rows, 0)
     assert result["forward_passes"] == 0
     assert result["decision"] == result["instant"]["decision"] == "personal"
-    assert result["threshold"] == result["instant"]["threshold"]
+    assert result["thresholds"] == result["instant"]["thresholds"]
     for metric in ("auc", "f1", "accuracy"):
         assert result[metric]["instant"] == result[metric]["fala"]
     # For new word vectors all texts are encoded before the installation.

@@ -93,7 +93,7 @@ def labels(key: Key, path: Path, settings: Mapping[str, Settings], done: frozens
         content["scores"] = figures_of(head, logits, truth)
         content["own_threshold"] = figures_of(head, own_threshold(logits), truth)
         if isinstance(scores, Replaced):
-            decided = logits - np.asarray(scores.report.threshold)
+            decided = logits - np.array([*scores.report.thresholds.values()] or 0.0)
             content["decided"] = figures_of(head, decided, truth)
             content["decision"] = scores.report.decision
         yield Made(key.of(draw), content)

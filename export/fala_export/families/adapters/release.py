@@ -35,7 +35,6 @@ def write_task(task: Task, base: Base, settings: TaskRelease) -> dict[str, Any]:
             name=name,
             precision="none" if manifest.precision == "fp32" else manifest.precision,
             max_length=manifest.max_length,
-            ort=manifest.kind == "ort",
             details=base_details,
         )
         return write_trained(task.trained, out, options)

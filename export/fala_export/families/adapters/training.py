@@ -17,7 +17,7 @@ from fala import Bundle, Pair
 from fala.backbones import Backbone, OnnxEncoder
 from fala.backbones.adapter import AdapterWeights
 from fala.backbones.backbone import AdaptedBackbone
-from fala.bundle.format import ONNX, ORT, TOKENIZER
+from fala.bundle.format import ONNX, TOKENIZER
 from fala.examples import MATCHING
 from fala.model.heads import Head, Vectors
 from fala_export.errors import ExportError
@@ -75,7 +75,7 @@ def open_base(settings: TaskRelease) -> Base:
     path = settings.base
     bundle = Bundle.open(path)
     manifest = bundle.manifest
-    if manifest.kind not in (ONNX, ORT):
+    if manifest.kind != ONNX:
         raise ExportError(
             f"{path}: a task is trained on a transformer, and this holds {manifest.kind}"
         )

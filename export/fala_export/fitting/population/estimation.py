@@ -11,12 +11,12 @@ import numpy as np
 from fala.model.heads import Vectors
 from fala.model.links import LABELS, Link
 from fala.model.losses import Floats
+from fala.solver.design import GramRows
+from fala.solver.factors import Solve
+from fala.solver.newton import Evidence, Problem, newton
 from fala_export.fitting.population.annotators import Annotator, chunks
 
-_STEPS = 50
-_HALVINGS = 20
-# The least gain of a full step in an annotator's objective: Newton's method squares the error, so
-# that the next step would gain about its square.
+# A mode is found where the next step would move logits by this share.
 _CLOSE = 1e-4
 
 
@@ -36,10 +36,9 @@ class Mode:
 def find_mode(
     kernel: Floats, expected: Floats, labels: Floats, start: Floats | None, link: Link = LABELS
 ) -> Mode:
-    """Newton's method in the space of the annotator's rows.
+    """The mode, by the solver's Newton method over the annotator's rows.
 
-    Rasmussen and Williams, "Gaussian Processes for Machine Learning" (2006), algorithm 3.1, where
-    a step is halved if the objective would fall.
+    Rasmussen and Williams, "Gaussian Processes for Machine Learning" (2006), algorithm 3.1.
 
     Args:
         kernel: K, the covariance of the rows' logits, shape (n, n).
@@ -51,40 +50,27 @@ def find_mode(
     from scipy.linalg import lapack
 
     y = labels[:, None]
+    zeros = np.zeros_like(y)
+    evidence = Evidence(y, np.ones(len(y)), zeros, np.zeros(len(y)), link)
+    problem = Problem(GramRows(kernel), zeros, expected[:, None], evidence)
 
-    def objective(dual: Floats, shift: Floats) -> float:
-        losses = link.losses(y, (expected + shift)[:, None])
-        return -float(losses.sum()) - float(dual @ shift) / 2
-
-    def derivatives(logits: Floats) -> tuple[Floats, Floats]:
-        """Minus the loss's first derivative, and its second, at each row."""
-        mean = link.mean(logits[:, None])
-        return -link.residual(mean, y)[:, 0], link.curvature(mean)
-
-    dual = np.zeros(len(labels)) if start is None else start
-    shift = kernel @ dual
-    value = objective(dual, shift)
-    for _ in range(_STEPS):
-        gradient, curvature = derivatives(expected + shift)
-        root = np.sqrt(curvature)
-        right_side = curvature * shift + gradient
+    def precondition(mean: Floats) -> Solve:
+        root = np.sqrt(link.curvature(mean))
         # LAPACK reads one triangle in Fortran's order; the matrix is symmetric.
-        system = _system(kernel, root).T
-        _, solution, _ = lapack.dposv(system, root * (kernel @ right_side), lower=1, overwrite_a=1)
-        step = right_side - root * solution - dual
-        move = kernel @ step
-        for _ in range(_HALVINGS):
-            new = objective(dual + step, shift + move)
-            if new >= value:
-                break
-            step, move = step / 2, move / 2
-        else:
-            break
-        dual, shift = dual + step, shift + move
-        gain, value = new - value, new
-        if gain < _CLOSE:
-            break
-    return Mode(dual, derivatives(expected + shift)[1])
+        lower, _ = lapack.dpotrf(_system(kernel, root).T, lower=1, overwrite_a=1)
+
+        def solve(point: Floats) -> Floats:
+            parts = point[:, :-1].T
+            inner, _ = lapack.dpotrs(lower, root[:, None] * (kernel @ parts), lower=1)
+            return np.hstack([(parts - root[:, None] * inner).T, point[:, -1:]])
+
+        return solve
+
+    point = problem.start
+    if start is not None:
+        point[0, :-1] = start
+    steps = newton(problem, point, precondition, tolerance=_CLOSE, exact=True)
+    return Mode(steps.point[0, :-1], link.curvature(link.mean(steps.z)))
 
 
 def whiten(kernel: Floats, curvature: Floats, rows: Vectors) -> None:

@@ -14,7 +14,6 @@ from fala.bundle.writing import prior_files, write_again
 from fala.errors import BundleMismatchError
 from fala.examples import Example
 from fala.model.heads import Head, Vectors
-from fala.model.links import Tags
 from fala.model.prior import PopulationPrior
 from fala_export.errors import RowError
 from fala_export.fitting.device_fit import one_blas_thread
@@ -53,8 +52,10 @@ def annotated(rows: Sequence[Row], head: Head) -> tuple[list[Row], list[Example]
     """
     used = [row for row in rows if row.user is not None]
     for row in used:
-        if head.link.usable([head.link.spelled(row.label)], head.labels) == [None]:
-            raise RowError(row.line, f"label {row.label!r} does not fit the head's {head.asks}")
+        if head.link.usable([head.link.as_stored(row.label, head.labels)], head.labels) == [None]:
+            raise RowError(
+                row.line, f"label {row.label!r} does not fit the head's {head.described}"
+            )
     return used, list(dict.fromkeys(row.example for row in used))
 
 
@@ -96,7 +97,7 @@ def check_head(bundle: Bundle, head: Head) -> None:
     Raises:
         BundleMismatchError: It is not.
     """
-    if len(head.bias) != 1 or isinstance(head.link, Tags):
+    if len(head.bias) != 1 or head.link.kind == "tags":
         raise BundleMismatchError(
             f"{bundle.path}: its head has {head.link.described(head.labels)}; a population prior "
             "is for heads of two labels, and of ratings (--scales-only, or scales_only = true in a "

@@ -18,7 +18,7 @@ from fala.bundle.reading import Bundle
 from fala.errors import DataError
 from fala.examples import Example, document_of
 from fala.model.heads import Head, Vectors
-from fala.model.links import Label
+from fala.model.labels import Label
 from fala.model.losses import Floats
 from fala_export.fitting.heads import PublicRows, fit_head, kind_of, left_out_logits
 from fala_export.fitting.joint import MOST_STEPS

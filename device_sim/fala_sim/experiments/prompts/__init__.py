@@ -1,1 +1,0 @@
-"""Writers' prompts compared with none (Oba et al., PerPLM)."""

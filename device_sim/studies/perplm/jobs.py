@@ -1,0 +1,298 @@
+"""Jobs: one training with a record for each writer, or one peer trained for each writer."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import fala_export
+from fala import Bundle
+from fala.bundle.writing import write_release
+from fala.model.heads import Head
+from fala_export import Row
+from fala_export.fitting.device_fit import Block, Inputs, TrainingSet, fit_device, judge
+from fala_sim.encoding import KnownEncoder
+from fala_sim.engine.shelf import local_path
+from fala_sim.experiments.runner import Made, Records
+from fala_sim.experiments.scoring import rounded
+from fala_sim.experiments.trainings import folder_name, head_of, rows_of
+from fala_sim.methods.method import Settings
+from fala_sim.methods.registry import find_method
+from fala_sim.metric.quality import figures, positions
+from fala_sim.preparation import exporter
+from fala_sim.records import Key
+from fala_sim.situation import Logits, Release, Situation, User, Vectors
+from studies.perplm.inputs import UNKNOWN
+from studies.perplm.model import predict
+from studies.perplm.prompts import NONE, PromptSettings
+from studies.perplm.rows import Group, Written
+from studies.perplm.training import Model, train_prompts
+
+#: Methods trained for each writer alone, starting from the vendor's model without prompts, with
+#: the settings that validation users of MD-Agreement chose (the table ``search``).
+PEERS: Mapping[str, Settings] = {
+    "lora": {"learning_rate": 2e-3, "epochs": 3},
+    "adapter": {"learning_rate": 5e-4, "epochs": 2},
+}
+
+
+@dataclass(frozen=True)
+class Writers:
+    """A data set's rows for a backbone.
+
+    Attributes:
+        data: The data set.
+        seed: Of its division and of the trainings.
+        folder: Of the trainings, in the run's work folder.
+        written: Its rows.
+        transformer: The Hugging Face folder of the backbone.
+        new: The backbone's name.
+        tokens: Of a text, at most.
+        about: Fields of every record about the rows.
+        digests: Of the ``"data"``, the ``"new"`` backbone and the selected ``"rows"``.
+    """
+
+    data: str
+    seed: int
+    folder: Path
+    written: Written
+    transformer: Path
+    new: str
+    tokens: int
+    about: Mapping[str, Any]
+    digests: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """A model's predictions for a writer's rows of a split.
+
+    Attributes:
+        labels: n labels' names.
+        logits: With the writer's own prompt, (n, C).
+        unknown_logits: With the unknown writer's prompt, (n, C).
+        embeddings: With the writer's own prompt, (n, d).
+    """
+
+    labels: list[str]
+    logits: Logits
+    unknown_logits: Logits
+    embeddings: Vectors
+
+
+def training_key(key: Key) -> Key:
+    """The key of a training's record, from the key of its writers' records."""
+    return replace(key, kind="prompt-training", user="all")
+
+
+def train(
+    task: Writers, key: Key, settings: PromptSettings, done: frozenset[Key] = frozenset()
+) -> Records:
+    """Train writers' prompts, or a baseline, and yield every writer's figures.
+
+    Args:
+        task: The data set's rows.
+        key: Of the writers' records, without the writer.
+        settings: The kind of prompts.
+        done: Keys that are recorded already.
+    """
+    folder, start = task.folder / folder_name(key), time.perf_counter()
+    model = _trained(task, key, settings)
+    with exporter.labelled(_label(task, key), only=("predicting",)):
+        predictions = predict_rows(model, rows_of(task.written.evaluation))
+    for user, group in task.written.writers.items():
+        user_key = replace(key, user=user)
+        if user_key not in done:
+            content = _about(task, group, predictions[user])
+            content |= scored(model.module.head, predictions[user])
+            yield Made(user_key, content | {"length": settings.tokens})
+    spent = [folder]
+    if (key.method, key.variant) == (NONE, ""):  # peers start from it
+        _save_base(task, folder, model)
+        spent = [folder / stage for stage in ("mlm", "task")]
+    seconds = time.perf_counter() - start
+    content = {**_task_fields(task), **model.about, "seconds": seconds}
+    yield Made(training_key(key), content, spent=tuple(spent))
+
+
+def compare(task: Writers, key: Key, base: Key, done: frozenset[Key] = frozenset()) -> Records:
+    """Train one of ``PEERS`` for every writer, starting from the training without prompts.
+
+    Args:
+        task: The data set's rows.
+        key: Of the writers' records, without the writer.
+        base: Key of the training without prompts; it is repeated if its folder is missing.
+        done: Keys that are recorded already.
+    """
+    folder, start = task.folder / folder_name(base), time.perf_counter()
+    bundle, transformer = folder / "base.fala", folder / "model"
+    if not bundle.is_file():
+        _save_base(task, folder, _trained(task, base, PromptSettings(NONE)))
+    head = head_of(Bundle.open(bundle))
+    release = Release(task.new, bundle, head, {}, {})
+    rows = rows_of(task.written.evaluation)
+    stored = 0
+    for name, group in task.written.writers.items():
+        user_key = replace(key, user=name)
+        if group == "elsewhere" or user_key in done:
+            continue
+        begun = time.perf_counter()
+        parts = {
+            split: [row for row in rows if (row.user, row.split) == (name, split)]
+            for split in ("train", "test")
+        }
+        texts = {split: [row.example for row in part] for split, part in parts.items()}
+        labels = {split: [str(row.label) for row in part] for split, part in parts.items()}
+        user = User(name, texts["train"], labels["train"], texts["test"], labels["test"])
+        situation = Situation(
+            user=user, old=release, new=release, shipped=release, personal=head.vendor_model(),
+            transformer=transformer, encode=KnownEncoder(release), seed=task.seed,
+        )  # fmt: skip
+        scores = find_method(key.method).fit(situation, PEERS[key.method])
+        logits, truth = scores(user.test), positions(user.test_labels, head.labels)
+        stored = situation.meter.stored_bytes
+        content = {
+            **_task_fields(task),
+            "group": group,
+            "train": len(user.train),
+            "test": len(user.test),
+            "settings": dict(PEERS[key.method]),
+            "scores": figures(logits, truth),
+            "logits": rounded(logits),
+            "truth": truth.tolist(),
+            "seconds": time.perf_counter() - begun,
+        }
+        yield Made(user_key, content)
+    content = {
+        **_task_fields(task),
+        "parameters": {"trained": stored // 4},
+        "seconds": time.perf_counter() - start,
+    }
+    yield Made(training_key(key), content)
+
+
+def predict_rows(model: Model, rows: Sequence[Row]) -> dict[str, dict[str, Predictions]]:
+    """A model's predictions by writer and split.
+
+    A writer of the training is known. Any other writer has the unknown writer's prompt, or a hard
+    prompt of the texts of their train rows.
+
+    Args:
+        model: A trained model.
+        rows: Train and test rows of writers.
+    """
+    own_texts: dict[str, list[str]] = {}
+    for row in rows:
+        if row.split == "train":
+            own_texts.setdefault(str(row.user), []).append(str(row.example))
+    # In one call, so that rows of one text share the unknown writer's pass.
+    inputs = model.inputs([*rows, *rows], own_texts)
+    unknown = [UNKNOWN] * len(rows)
+    numbers = unknown if model.settings.kind == NONE else inputs.numbers[: len(rows)]
+    logits, embeddings = predict(model.module, inputs, [*numbers, *unknown], "predicting")
+    chosen: dict[tuple[str, str], list[int]] = {}
+    for position, row in enumerate(rows):
+        chosen.setdefault((str(row.user), row.split), []).append(position)
+    predictions: dict[str, dict[str, Predictions]] = {}
+    for (user, split), part in chosen.items():
+        at = np.array(part)
+        predictions.setdefault(user, {})[split] = Predictions(
+            [str(rows[position].label) for position in part],
+            logits[at].astype(np.float64),
+            logits[at + len(rows)].astype(np.float64),
+            embeddings[at],
+        )
+    return predictions
+
+
+def scored(head: Head, rows: Mapping[str, Predictions]) -> dict[str, Any]:
+    """A writer's figures: with the own prompt, with the unknown one, with a personal head."""
+    test, train = rows["test"], rows.get("train")
+    truth = positions(test.labels, head.labels)
+    content: dict[str, Any] = {
+        "scores": figures(test.logits, truth),
+        "unknown": figures(test.unknown_logits, truth),
+        "logits": rounded(test.logits),
+        "unknown_logits": rounded(test.unknown_logits),
+        "truth": truth.tolist(),
+        "labels": dict(Counter(test.labels)),
+    }
+    if train is not None:
+        # The bias that the writer's prompt adds to the embedding's logits, if any.
+        bias = (test.logits - test.embeddings @ head.weight.T.astype(np.float64)).mean(axis=0)
+        weight, personal_bias, trust = personal_head(head, bias, train.embeddings, train.labels)
+        personal = test.embeddings.astype(np.float64) @ weight.T + personal_bias
+        content |= {
+            "personal": figures(personal, truth),
+            "personal_logits": rounded(personal),
+            "trust": trust,
+        }
+    return content
+
+
+def personal_head(
+    head: Head, bias: NDArray[np.floating], embeddings: Vectors, labels: Sequence[str]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
+    """Fit a writer's personal head on labelled embeddings, as a device does.
+
+    Args:
+        head: The vendor's.
+        bias: The vendor's for this writer, shape (C,).
+        embeddings: n embeddings, shape (n, d).
+        labels: n labels' names.
+
+    Returns:
+        Weights (C, d), bias (C,), and the trust: 0 for the calibrated model, 1 for the full fit.
+    """
+    shares = head.label_shares(labels)
+    block = Block(Inputs(embeddings), head.weight)
+    fits = fit_device(TrainingSet((block,), bias, shares, np.full_like(shares, np.nan)))
+    verdict = judge(shares, fits.full.left_out, fits.calibrated.left_out, fits.vendor)
+    chosen = fits.personal(verdict.trust)
+    return chosen.weights[0], chosen.bias, float(np.max(verdict.trust))
+
+
+def _trained(task: Writers, key: Key, settings: PromptSettings) -> Model:
+    """A training's model; one that was killed continues from its last checkpoint."""
+    label = _label(task, key)
+    with exporter.labelled(label, only=("loss", "accuracy", "continuing")):
+        return train_prompts(
+            fala_export.load_encoder(str(local_path(task.transformer))),
+            fala_export.PublicRows.of(rows_of(task.written.training)),
+            settings, key.seed, task.folder / folder_name(key), task.tokens,
+        )  # fmt: skip
+
+
+def _save_base(task: Writers, folder: Path, model: Model) -> None:
+    """Write the model without prompts, from which peers start, as a folder and as a release."""
+    transformer, backbone = folder / "model", folder / "backbone.fala"
+    fala_export.save_model(model.learner.encoder, transformer)
+    exporter.run(
+        "backbone", str(transformer), "--out", str(backbone), "--name", task.new,
+        "--quantize", "none", "--max-length", str(task.tokens), only=(),
+    )  # fmt: skip
+    write_release(folder / "base.fala", Bundle.open(backbone), model.module.head, {})
+    backbone.unlink()
+
+
+def _label(task: Writers, key: Key) -> str:
+    return f"{task.data} {folder_name(key)}: "
+
+
+def _task_fields(task: Writers) -> dict[str, Any]:
+    return {
+        "task": "classification", "old": "", "new": task.new, **task.about,
+        "digests": dict(task.digests),
+    }  # fmt: skip
+
+
+def _about(task: Writers, group: Group, rows: Mapping[str, Predictions]) -> dict[str, Any]:
+    counts = {split: len(rows[split].labels) if split in rows else 0 for split in ("train", "test")}
+    return {**_task_fields(task), "group": group, **counts}

@@ -1,0 +1,183 @@
+"""The rows of known and new writers.
+
+The busiest writers are known: they are trained on and have a prompt. The next ones are new: they
+are not trained on. Writers of another data set with the same labels may be evaluated, too. A test
+document is in nobody's training rows.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from fala import DataError
+from fala_sim.convert.conversion import TextRow, folded
+from fala_sim.convert.format import Opened
+from fala_sim.convert.formats import FORMATS
+from fala_sim.convert.left_out import LeftOut
+from fala_sim.convert.output import save
+from fala_sim.data.location import Location, find_location
+
+Group: TypeAlias = Literal["known", "new", "elsewhere"]
+
+#: For a data set, another one with similar labels whose writers are evaluated, too.
+ELSEWHERE = {"md-agreement": "hs-brexit"}
+
+#: Known writers per new writer, if a data set has enough people.
+_KNOWN_PER_NEW = 2
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much of a data set is used.
+
+    Attributes:
+        name: On the command line.
+        train: Training rows of a writer, also for the personal head; None for all.
+        test: Test rows of a writer; None for all.
+        elsewhere: The same two numbers for another data set's writers.
+        others: Whether rows of writers who are not evaluated are trained on, too.
+        tokens: Longest text in tokens; longest review.
+        mlm_epochs: Epochs of masked language modelling.
+    """
+
+    name: str
+    train: int | None
+    test: int | None
+    elsewhere: tuple[int | None, int | None]
+    others: bool
+    tokens: tuple[int, int]
+    mlm_epochs: int
+
+    def describe(self) -> str:
+        """The extent in words, for captions."""
+        if self.train is None and self.test is None:
+            return "whole: all rows of all writers"
+        return f"{self.name}: at most {self.train} rows to learn and {self.test} test rows a writer"
+
+
+#: For two cores and about an hour; and all rows.
+EXTENTS = {
+    "quick": Extent("quick", 150, 100, (20, 40), False, (48, 128), 1),
+    "whole": Extent("whole", None, None, (None, None), True, (128, 256), 2),
+}
+
+
+@dataclass(frozen=True)
+class Written:
+    """The rows of a data set, in files.
+
+    Attributes:
+        training: Public rows, to train on.
+        evaluation: Train and test rows of the evaluated writers.
+        writers: Groups of the evaluated writers.
+    """
+
+    training: Path
+    evaluation: Path
+    writers: Mapping[str, Group]
+
+
+def is_reviews(location: Location) -> bool:
+    """Whether a data set has long reviews, which leave no tokens for hard prompts."""
+    return location.format is FORMATS["scale-reviews"]
+
+
+def write_rows(
+    name: str, data_dir: Path | None, folder: Path, extent: Extent, *, users: int, seed: int
+) -> Written:
+    """Divide a data set, and write its rows to a folder, if they are missing.
+
+    Args:
+        name: The data set.
+        data_dir: Folder of the named data sets; None uses the default.
+        folder: Of the files.
+        extent: How many rows.
+        users: Known writers to evaluate, and half as many new ones if there are enough.
+        seed: Of the division.
+
+    Raises:
+        DataError: It cannot be read, has too few writers, or does not consist of single texts.
+    """
+    groups_path = folder / "writers.json"
+    training, evaluation = folder / "training.jsonl", folder / "asked.jsonl"
+    if not groups_path.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        rows, groups = _divided(name, find_location(name, data_dir), extent, users, seed)
+        trained = [row for row in rows if row.split != "test" and groups.get(row.user) != "new"]
+        fields = [row.fields() for row in rows if row.user in groups]
+        if name in ELSEWHERE:
+            trained_texts = {folded(row.text) for row in trained}
+            for row in _elsewhere(ELSEWHERE[name], data_dir, extent, seed):
+                user = f"{ELSEWHERE[name]} {row.user}"  # the name may be another person's here
+                groups[user] = "elsewhere"
+                if folded(row.text) not in trained_texts:
+                    fields.append({**row.fields(), "user": user})
+        save(_lines({**row.fields(), "split": "public"} for row in trained), training)
+        save(_lines(fields), evaluation)
+        save([json.dumps(groups).encode()], groups_path)
+    return Written(training, evaluation, json.loads(groups_path.read_text(encoding="utf-8")))
+
+
+def _divided(
+    name: str, location: Location, extent: Extent, users: int, seed: int
+) -> tuple[list[TextRow], dict[str, Group]]:
+    """The selected rows of a data set, and the evaluated writers, the busiest first."""
+    opened = location.format.open(location.path, LeftOut())
+    people = opened.people()
+    new = users // _KNOWN_PER_NEW
+    known, new = (users, new) if people >= users + new else (min(users, people), 0)
+    others = extent.others and known + new < people
+    rows = _rows(name, opened, known + new, seed, public=None if others else 0)
+    writers = dict.fromkeys(row.user for row in rows if row.split != "public")
+    groups: dict[str, Group] = {
+        user: "known" if position < known else "new" for position, user in enumerate(writers)
+    }
+    return [*_capped(rows, (extent.train, extent.test), seed)], groups
+
+
+def _elsewhere(name: str, data_dir: Path | None, extent: Extent, seed: int) -> Iterator[TextRow]:
+    """The rows of another data set's writers; none if the data set is missing."""
+    try:
+        location = find_location(name, data_dir)
+    except DataError:
+        return
+    opened = location.format.open(location.path, LeftOut())
+    rows = _rows(name, opened, opened.people(), seed, public=0)
+    yield from _capped(rows, extent.elsewhere, seed)
+
+
+def _rows(name: str, opened: Opened, users: int, seed: int, *, public: int | None) -> list[TextRow]:
+    options = {} if public is None else {"public": public}
+    conversion = opened.convert(users=users, seed=seed, **options)
+    rows = [row for row in conversion.rows if isinstance(row, TextRow)]
+    if opened.rating is not None or not opened.exclusive:
+        raise DataError(f"{name}: writers' prompts need classes, not ratings or tags")
+    if len(rows) < len(conversion.rows):
+        raise DataError(f"{name}: writers' prompts need single texts, not offers")
+    return rows
+
+
+def _capped(
+    rows: Sequence[TextRow], most: tuple[int | None, int | None], seed: int
+) -> Iterator[TextRow]:
+    """At most so many rows of each writer to learn and to test, drawn at random, in their order."""
+    by_writer: dict[tuple[str, str], list[int]] = {}
+    for position, row in enumerate(rows):
+        by_writer.setdefault((row.user, row.split), []).append(position)
+    draw = random.Random(f"prompts {seed}")
+    chosen: list[int] = []
+    for (_, split), positions in by_writer.items():
+        count = most[split == "test"]
+        if count is not None and count < len(positions):
+            positions = draw.sample(positions, count)
+        chosen += positions
+    return (rows[position] for position in sorted(chosen))
+
+
+def _lines(fields: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:
+    return (json.dumps(row).encode() + b"\n" for row in fields)

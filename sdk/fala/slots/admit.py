@@ -1,0 +1,96 @@
+"""The one door for a release or an adapter that is new to a device.
+
+In this order: its signature, so that an unsigned file is not read further; the digests of its
+files; the audit of its model and tokenizer; and, in a child process, edge cases and the vendor's
+probes. Only then is it loaded here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from fala.backbones.external import Encoders
+from fala.bundle.format import MANIFEST
+from fala.bundle.reading import Bundle
+from fala.bundle.signature import Trust, check_signature
+from fala.errors import BundleError, BundleMismatchError, BundleSignatureError
+from fala.slots.release import Release
+from fala.slots.validation import validate
+
+
+@dataclass(frozen=True)
+class Signed:
+    """How a release's origin is known.
+
+    Attributes:
+        trust: The key that must have signed it; None requires no signature.
+        verified: Whether it came from a repository that has verified it.
+    """
+
+    trust: Trust | None = None
+    verified: bool = False
+
+
+def admit(
+    path: Path, origin: Signed, encoders: Encoders, installed: Collection[str] = ()
+) -> Release:
+    """Admit a release.
+
+    Args:
+        path: Its file.
+        origin: How its origin is known.
+        encoders: The app's own encoders.
+        installed: Digests of the releases that were installed before, which are validated.
+
+    Returns:
+        The release. It is validated when its backbone is loaded, which raises an error of the last
+        two kinds, too.
+
+    Raises:
+        BundleSignatureError: It was not signed by the key.
+        BundleMismatchError: It is a backbone only, or an adapter.
+        BundleError: It cannot be trusted.
+        EncoderError: The app's encoder is another one, or failed.
+    """
+    bundle, signed = _open(path, origin)
+    if bundle.base is not None:
+        raise BundleMismatchError(
+            f"{bundle.path}: an adapter for the backbone {bundle.base[:12]}, not a release; load "
+            "it beside a release with that backbone (Device.load_adapter)"
+        )
+    known = bundle.digest in installed
+    return Release.of(bundle, lambda: validate(bundle, encoders, signed=signed, installed=known))
+
+
+def admit_adapter(path: Path, origin: Signed, base: Release) -> Release:
+    """Admit an adapter for a release; see ``admit``.
+
+    Raises:
+        BundleSignatureError: It was not signed by the key.
+        BundleMismatchError: It is no adapter, or for another backbone.
+        BundleError: It cannot be trusted.
+    """
+    try:
+        bundle, _ = _open(path, origin)
+    except BundleError as error:
+        if isinstance(error.__cause__, FileNotFoundError):  # a sample release is no adapter
+            raise BundleError(f"{path}: no such file") from error.__cause__
+        raise
+    if bundle.base is None:
+        raise BundleMismatchError(
+            f"{bundle.path}: a release, not an adapter; install it with Device.replace"
+        )
+    return Release.of_adapter(bundle, base)
+
+
+def _open(path: Path, origin: Signed) -> tuple[Bundle, bool]:
+    """A bundle that is held, and whether its origin is known."""
+    manifest = None
+    if origin.trust is not None and not origin.verified:
+        manifest = check_signature(path, origin.trust)
+    bundle = Bundle.open(path, hold=True)
+    if manifest is not None and bundle.contents()[MANIFEST] != manifest:
+        raise BundleSignatureError(f"{bundle.path}: it was changed while it was read")
+    return bundle, manifest is not None or origin.verified

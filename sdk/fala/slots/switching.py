@@ -1,0 +1,317 @@
+"""Which release is active: install, fall back, roll back, load and delete adapters.
+
+Every change of release is here, one transaction each.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fala.errors import BundleError, DataError, DeviceChangedError, DeviceError, model_changed
+from fala.files import device_errors
+from fala.slots.bundles import (
+    BUNDLES,
+    Change,
+    bundle_path,
+    install,
+    slot_record,
+    vendor_record,
+)
+from fala.slots.erasing import drop_copies
+from fala.slots.folder import Folder
+from fala.slots.release import Release
+from fala.slots.snapshot import Snapshot
+from fala.store.records import SlotRecord, Trial
+from fala.store.slots import slots_of
+from fala.store.store import Store
+
+_log = logging.getLogger("fala.store")
+
+Logits = Mapping[int, NDArray[np.float32]]
+
+
+def fall_back(folder: Folder, trial: Trial, reason: str) -> bool:
+    """Make the previous slots active in place of those on trial, which are given up.
+
+    Args:
+        folder: The device's folder.
+        trial: The trial that failed.
+        reason: Why.
+
+    Returns:
+        Whether another slot is active now; False where the previous one fails, too.
+    """
+    store, trials = folder.store, folder.trials
+    try:
+        with store.transaction():
+            running = trials.running()
+            if running is None or running.began != trial.began:
+                return True  # another thread or process was first
+            base = _go_back(folder, give_up=True)
+            trials.end(reason)
+    except (BundleError, DeviceError) as error:
+        _log.warning("the previous slot cannot take over: %s", error)
+        return False
+    _log.warning("%s: fell back to %s: %s", folder.path, base.name, reason)
+    return True
+
+
+def roll_back(folder: Folder) -> None:
+    """Make the slots before the last replacement active again, for every task.
+
+    Raises:
+        DeviceError: If no previous model is kept, or an adapter was loaded since.
+        BundleError: The previous release is damaged; the device stays as it is.
+    """
+    store = folder.store
+    with store.transaction():
+        _go_back(folder)
+        state = store.slots.state()
+        folder.trials.resume(state.slot, state.version.generation)
+
+
+def confirm(folder: Folder) -> None:
+    """End the trial of the active release, if it is on trial."""
+    store = folder.store
+    with store.transaction():
+        if folder.trials.running() is not None:
+            folder.trials.end()
+            store.slots.advance(store.slots.version().generation, to_fit=None)
+
+
+def _go_back(folder: Folder, *, give_up: bool = False) -> Release:
+    """Make the slots before the last replacement active, for every task. In a transaction.
+
+    A task whose examples or labels changed since its slot was fitted is to be fitted.
+
+    Args:
+        folder: The device's folder.
+        give_up: Drop the active slots. A task whose previous slot is damaged has none then: its
+            examples stay, until its adapter is loaded again.
+
+    Returns:
+        The release that is active now.
+
+    Raises:
+        DeviceError: There is no previous slot, or an adapter was loaded since.
+        BundleError: A previous bundle is damaged.
+    """
+    store = folder.store
+    name = store.slots.state().previous
+    if name is None:
+        raise DeviceError(f"{folder.path}: there is no earlier model to go back to")
+    base = folder.open_slot("", name, None, verify=True)  # before it is active
+    for adapter in store.slots.adapters():
+        slots = folder.store_of(adapter).slots
+        previous = slots.state().previous
+        try:
+            if previous is None:
+                raise DeviceError(
+                    f"{folder.path}: the adapter {adapter} was loaded after the last "
+                    "replacement, and has nothing to go back to; delete it first "
+                    "(Device.delete_adapter)"
+                )
+            slot = folder.open_slot(adapter, previous, base.release, verify=True)
+        except (BundleError, DeviceError) as error:
+            if not give_up:
+                raise
+            _log.warning("no slot of the adapter %s is left: %s", adapter, error)
+            slots.deactivate()
+            continue
+        _flip(folder.store_of(adapter), slot.record, give_up=give_up)
+    _flip(store, base.record, give_up=give_up)
+    return base.release
+
+
+def _flip(store: Store, previous: SlotRecord, *, give_up: bool) -> None:
+    """Make a task's previous slot active."""
+    state = store.slots.state()
+    store.slots.activate(previous.name, None if give_up else state.slot)
+    store.slots.advance(state.version.generation, to_fit=store.slots.has_newer_data(previous))
+
+
+@dataclass(frozen=True, eq=False)
+class Move:
+    """A task's part in an installation.
+
+    Attributes:
+        before: The task, as it was during the preparation.
+        release: The release, or the adapter, to install for it, with its backbone loaded.
+        change: Its personal model.
+        old_logits: The old personal and vendor model's logits to store, by example.
+        data: The task's count of data changes at the preparation.
+    """
+
+    before: Snapshot
+    release: Release
+    change: Change
+    old_logits: tuple[Logits, Logits] | None
+    data: int
+
+    @property
+    def sources(self) -> set[str]:
+        """Backbones whose embeddings the task's two releases can use."""
+        return self.release.sources | self.before.release.sources
+
+
+def install_release(folder: Folder, moves: Sequence[Move]) -> None:
+    """Install a release, and an adapter for every further task, in one transaction.
+
+    The idle slot of every task is overwritten and becomes active, on trial. Files are copied
+    inside the transaction, so that no other process deletes them before their rows exist. The slot
+    that was active becomes the previous one. Its own trial, if any, ends: it has passed the probes
+    in this process.
+
+    A release that is active already, as after an app was killed and repeats the call, stays in its
+    slot: the previous slot and the trial stay, too.
+
+    Args:
+        folder: The device's folder.
+        moves: The moves of all tasks, the device's own first.
+
+    Raises:
+        DeviceError: The folder cannot be written.
+        DeviceChangedError: Another model is active by now, or the tasks have changed.
+    """
+    store, own = folder.store, moves[0]
+    names = sorted(move.before.adapter for move in moves[1:])
+    try:
+        with device_errors(folder.path), store.transaction():
+            if store.slots.adapters() != names:
+                raise DeviceChangedError(f"{folder.path}: its adapters changed meanwhile")
+            in_place = all(
+                move.before.state.previous is not None
+                and move.release.bundle.digest == move.before.active.record.bundle
+                for move in moves
+            )
+            installed = [_write(folder, move, in_place=in_place) for move in moves]
+            if not in_place:
+                state = store.slots.state()
+                folder.trials.begin(state.slot, state.version.generation)
+                manifest = own.release.bundle.manifest
+                store.settings.note_version(manifest.product, manifest.version)
+            store.prune(set().union(*(move.sources for move in moves)))
+        base = installed[0]
+        folder.hold(base)
+        for release in installed[1:]:
+            folder.hold(Release.of_adapter(release.bundle, base), base)
+    finally:
+        sweep(folder)
+
+
+def _write(folder: Folder, move: Move, *, in_place: bool) -> Release:
+    """Install a task's release in its idle slot, and make that active. In a transaction.
+
+    Args:
+        folder: The device's folder.
+        move: The task's part.
+        in_place: Whether the release is active already, and stays in its slot.
+
+    Returns:
+        The installed release.
+    """
+    before, change = move.before, move.change
+    store = folder.store_of(before.adapter)
+    slot = before.active.record.name
+    if not in_place:
+        slot = next(name for name in slots_of(before.adapter) if name != slot)
+    teachers = None if move.old_logits is None else before.active.teachers
+    generation = store.slots.advance(before.generation)
+    bundle = install(move.release.bundle, folder.path)
+    record = slot_record(slot, bundle, change, teachers)
+    store.embeddings.add(record.backbone, change.embeddings)
+    for name, values in zip(teachers or (), move.old_logits or (), strict=True):
+        store.logits.add(name, values)
+    store.slots.put(record)
+    if not in_place:
+        store.slots.activate(slot, before.active.record.name)
+        store.slots.note_replacement(slot, generation, move.data, before.active.record.name)
+    return move.release.installed(bundle)
+
+
+def load_adapter(
+    folder: Folder, base: Snapshot, release: Release, name: str, positive: str | None = None
+) -> None:
+    """Install an adapter beside the active release, for a task of its own.
+
+    Stored examples of a damaged adapter of this name are used again. A release on trial is
+    confirmed: after a fall back the task could not predict.
+
+    Args:
+        folder: The device's folder.
+        base: The device's own task, whose release it adapts.
+        release: The adapter.
+        name: The task's name.
+        positive: See ``Device.positive``; None keeps an earlier choice for a task of this name.
+
+    Raises:
+        DataError: There is one of this name already.
+        DeviceError: The folder cannot be written.
+        DeviceChangedError: Another release was installed meanwhile.
+    """
+    store = folder.store_of(name)
+    try:
+        with device_errors(folder.path), store.transaction():
+            if folder.store.slots.version().generation != base.generation:
+                raise model_changed(folder.path)
+            if name in folder.store.slots.adapters():
+                raise DataError(
+                    f"{folder.path}: there is an adapter {name} already; delete it, or pass the "
+                    "new one to Device.replace"
+                )
+            slot = slots_of(name)[0]
+            bundle = install(release.bundle, folder.path)
+            chosen = store.slots.positive() if positive is None else positive
+            label = release.head.kept_positive(chosen)
+            store.slots.put(vendor_record(slot, bundle, release.head, label))
+            store.slots.activate(slot, None)
+            if label is not None:
+                store.slots.set_positive(label)
+            confirm(folder)
+    finally:
+        sweep(folder)
+
+
+def delete_adapter(folder: Folder, name: str) -> None:
+    """Delete a task: its adapter, its examples, and everything computed from them.
+
+    Raises:
+        UnknownAdapterError: There is none of this name, and no example of one.
+    """
+    store = folder.store_of(name)
+    with store.transaction():
+        if name not in store.slots.adapters() and not store.examples.counts()[0]:
+            store.slots.version()  # raises
+        store.delete_task()
+        prune(folder)
+        drop_copies(folder.path)
+    sweep(folder)
+
+
+def prune(folder: Folder) -> None:
+    """Drop the embeddings and logits that no slot of any task can use any more.
+
+    In a transaction.
+    """
+    sources: set[str] = set()
+    for digest in folder.store.slots.bundles():
+        with contextlib.suppress(BundleError):  # a damaged one is never active again
+            sources |= folder.sources_of(digest)
+    folder.store.prune(sources)
+
+
+def sweep(folder: Folder) -> None:
+    """Delete the files of bundles that no slot uses, and the rest of a failed installation."""
+    with contextlib.suppress(DeviceError), folder.store.transaction():
+        used = {bundle_path(folder.path, digest) for digest in folder.store.slots.bundles()}
+        # A file that cannot be deleted now (full or read-only disk, file in use) is the next time.
+        with contextlib.suppress(OSError):
+            for file in (folder.path / BUNDLES).iterdir():
+                if file not in used:
+                    file.unlink(missing_ok=True)

@@ -1,0 +1,299 @@
+"""Cholesky factors on NumPy alone, and the inverses by them.
+
+The factor, the solves with it and its inverse go by blocks (Golub and Van Loan, Matrix
+Computations, 4th edition, 2013, sections 3.1.4 and 4.2.9): NumPy's LAPACK does the blocks of the
+diagonal, and matrix products do the rest, as fast as LAPACK's own routines. A block of the diagonal
+is inverted once and then multiplied with. Where that could lose digits, one step of iterative
+refinement follows each such product, which makes it as accurate as a substitution (Higham,
+Accuracy and Stability of Numerical Algorithms, 2nd edition, 2002, sections 12.1 and 14.2). All but
+the blocks is in the matrix's own precision: numpy.linalg computes in float64 only.
+
+The inverses are (R'WR + 1)^-1 for rows R and a curvature W_i an example: exact, or approximate by
+blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from fala.model.losses import Floats
+from fala.solver.design import (
+    CentredRows,
+    DenseRows,
+    FeatureRows,
+    GramRows,
+    JointRows,
+    Products,
+    product,
+)
+
+# Rows of an inverted block of the diagonal: an inverse costs three times as much as a product.
+_BLOCK = 64
+# Rows that LAPACK factors at once: NumPy copies its arguments, which costs time for larger ones.
+_FACTORED = 256
+# Rows of a block that LAPACK inverts; two of them make one of twice the size.
+_INVERTED = 16
+# From this condition number on, products with an inverted block are refined.
+_CONDITION = 1e3
+
+
+class Triangle:
+    """A lower triangular matrix L, to solve with.
+
+    Args:
+        lower: L, shape (n, n), with zeros above the diagonal.
+        inverses: The inverses of the diagonal's blocks, if they are computed already.
+
+    Attributes:
+        lower: L.
+    """
+
+    def __init__(self, lower: Floats, inverses: Sequence[Floats] = ()) -> None:
+        self.lower = lower
+        self._precomputed = inverses
+
+    @cached_property
+    def inverses(self) -> Sequence[Floats]:
+        """The inverses of the diagonal's blocks.
+
+        Raises:
+            numpy.linalg.LinAlgError: L is singular.
+        """
+        return self._precomputed or _inverses(self.lower)
+
+    @cached_property
+    def _refined(self) -> bool:
+        # NaN counts as large.
+        return not all(
+            _length(self.lower[part, part]) * _length(inverse) < _CONDITION
+            for part, inverse in zip(_parts(len(self)), self.inverses, strict=True)
+        )
+
+    def __len__(self) -> int:
+        return len(self.lower)
+
+    def solve(self, right: Floats) -> Floats:
+        """L^-1 times a vector (n,) or a matrix (n, k)."""
+        lower = self.lower
+        solution = np.array(right, dtype=lower.dtype, order="C")
+        for part, inverse in zip(_parts(len(self)), self.inverses, strict=True):
+            if part.start:
+                solution[part] -= lower[part, : part.start] @ solution[: part.start]
+            self._divide(lower[part, part], inverse, solution[part])
+        return solution
+
+    def solve_transposed(self, right: Floats) -> Floats:
+        """L'^-1 times a vector (n,) or a matrix (n, k)."""
+        lower = self.lower
+        solution = np.array(right, dtype=lower.dtype, order="C")
+        for part, inverse in zip(_parts(len(self))[::-1], self.inverses[::-1], strict=True):
+            if part.stop < len(self):
+                solution[part] -= lower[part.stop :, part].T @ solution[part.stop :]
+            self._divide(lower[part, part].T, inverse.T, solution[part])
+        return solution
+
+    def _divide(self, block: Floats, inverse: Floats, right: Floats) -> None:
+        """Solve with one block of the diagonal, in place."""
+        solution = inverse @ right
+        if self._refined:
+            solution += inverse @ (right - block @ solution)
+        right[...] = solution
+
+    def solve_both(self, right: Floats) -> Floats:
+        """(L L')^-1 times a vector (n,) or a matrix (n, k), in float64."""
+        return np.asarray(self.solve_transposed(self.solve(right)), dtype=np.float64)
+
+    def inverse(self) -> Floats:
+        """L^-1, shape (n, n)."""
+        n = len(self)
+        if n <= _BLOCK:
+            return self.inverses[0] if n else self.lower.copy()
+        edge = _edge(n)
+        count = edge // _BLOCK
+        first = Triangle(self.lower[:edge, :edge], self.inverses[:count])
+        second = Triangle(self.lower[edge:, edge:], self.inverses[count:])
+        inverse = np.zeros_like(self.lower)
+        inverse[:edge, :edge] = first.inverse()
+        inverse[edge:, edge:] = second.inverse()
+        inverse[edge:, :edge] = second.solve(-self.lower[edge:, :edge] @ inverse[:edge, :edge])
+        return inverse
+
+    def inverse_diagonal(self) -> Floats:
+        """Diagonal of (L L')^-1, shape (n,), in float64."""
+        inverse = self.inverse()
+        return np.asarray(np.einsum("ij,ij->j", inverse, inverse), dtype=np.float64)
+
+
+def cholesky(matrix: Floats) -> Triangle:
+    """Lower factor of a symmetric matrix.
+
+    Args:
+        matrix: Shape (n, n), of which the lower half is read; it is overwritten.
+
+    Raises:
+        numpy.linalg.LinAlgError: The matrix is not positive definite.
+    """
+    n = len(matrix)
+    if n <= _FACTORED:
+        matrix[...] = np.linalg.cholesky(matrix)
+        return Triangle(matrix)
+    edge = _edge(n)
+    first = cholesky(matrix[:edge, :edge])
+    matrix[:edge, edge:] = 0.0
+    below = matrix[edge:, :edge]
+    below[...] = first.solve(below.T).T
+    matrix[edge:, edge:] -= below @ below.T
+    second = cholesky(matrix[edge:, edge:])
+    return Triangle(matrix, [*first.inverses, *second.inverses])
+
+
+def _edge(n: int) -> int:
+    """The position where n rows are halved: a block's edge."""
+    return (n // 2 + _BLOCK - 1) // _BLOCK * _BLOCK
+
+
+def _parts(n: int) -> list[slice]:
+    return [slice(start, min(start + _BLOCK, n)) for start in range(0, n, _BLOCK)]
+
+
+def _inverses(lower: Floats) -> list[Floats]:
+    """The inverses of the diagonal's blocks: full-sized ones together, by halves."""
+    count, rest = divmod(len(lower), _BLOCK)
+    inverses: list[Floats] = []
+    if count:
+        blocks = np.stack([lower[part, part] for part in _parts(count * _BLOCK)])
+        width = _INVERTED
+        parts = _upper_inverses(_along(blocks, width, 0))
+        while width < _BLOCK:
+            first, second = parts[:, 0::2], parts[:, 1::2]
+            parts = np.zeros((count, first.shape[1], 2 * width, 2 * width), dtype=blocks.dtype)
+            parts[..., :width, :width], parts[..., width:, width:] = first, second
+            parts[..., width:, :width] = -second @ (_along(blocks, width, 1) @ first)
+            width *= 2
+        inverses = list(parts[:, 0])
+    if rest:
+        inverses.append(_upper_inverses(lower[-rest:, -rest:]))
+    return inverses
+
+
+def _upper_inverses(lower: Floats) -> Floats:
+    # In an upper triangle there is nothing to eliminate: LAPACK only substitutes, exchanges no
+    # row, and the inverse is exactly triangular.
+    try:
+        return np.swapaxes(np.linalg.inv(np.swapaxes(lower, -1, -2)), -1, -2)
+    except np.linalg.LinAlgError:
+        if np.isfinite(lower).all():
+            raise
+        return np.full_like(lower, np.nan)  # some LAPACKs report NaN as singular
+
+
+def _along(blocks: Floats, width: int, below: int) -> Floats:
+    """Squares of some width along the blocks' diagonals, or each second one's left neighbour."""
+    count, size, _ = blocks.shape
+    cut = blocks.reshape(count, size // width, width, size // width, width)
+    columns = np.arange(0, size // width, 1 + below)
+    return np.ascontiguousarray(np.swapaxes(cut[:, columns + below, :, columns], 0, 1))
+
+
+def _length(block: Floats) -> float:
+    return float(np.abs(block).sum(axis=1).max())
+
+
+#: Maps a point, shape (C, p), to another.
+Solve = Callable[[Floats], Floats]
+
+# Below this product of curvature and leverage the difference is rounding.
+_NO_CURVATURE = 1e-8
+
+
+class OverColumns:
+    """The inverse by a factor of R'WR + 1.
+
+    Args:
+        rows: R.
+        weights: W, shape (n,).
+    """
+
+    def __init__(self, rows: DenseRows, weights: Floats) -> None:
+        self._matrix = rows.matrix
+        half = rows.matrix * np.sqrt(weights)[:, None].astype(rows.matrix.dtype)
+        hessian = product(half.T, half)
+        hessian.flat[:: len(hessian) + 1] += 1.0
+        self._lower = cholesky(hessian)
+
+    def solve(self, parts: Floats) -> Floats:
+        """The inverse times numbers (C, p)."""
+        return self._lower.solve_both(parts.T).T
+
+    def leverage(self) -> Floats:
+        """The diagonal of R (R'WR + 1)^-1 R', shape (n,)."""
+        half = self._lower.solve(self._matrix.T)
+        return np.asarray(np.einsum("pn,pn->n", half, half), dtype=np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class OverExamples:
+    """The inverse by a factor of 1 + W^1/2 K W^1/2 and Woodbury's identity.
+
+    Attributes:
+        rows: R, in any form.
+        weights: W, shape (n,).
+        lower: The factor.
+    """
+
+    rows: Products
+    weights: Floats
+    lower: Triangle
+
+    @classmethod
+    def of(cls, rows: GramRows, weights: Floats) -> OverExamples:
+        """The inverse for points over the examples."""
+        roots = np.sqrt(weights).astype(rows.gram.dtype)
+        inner = rows.gram * roots
+        inner *= roots[:, None]
+        inner.flat[:: len(inner) + 1] += 1.0
+        return cls(rows, weights, cholesky(inner))
+
+    def solve(self, parts: Floats) -> Floats:
+        """The inverse times numbers (C, p)."""
+        roots = np.sqrt(self.weights)[:, None]
+        inner = self.lower.solve_both(roots * self.rows.times(parts))
+        return parts - self.rows.gather(roots * inner)
+
+    def leverage(self, diagonal: Floats) -> Floats:
+        """The diagonal of R (R'WR + 1)^-1 R', shape (n,), from that of K."""
+        remaining = self.lower.inverse_diagonal()  # 1 - W_i leverage_i
+        curved = self.weights * diagonal > _NO_CURVATURE
+        return np.where(curved, (1 - remaining) / np.where(curved, self.weights, 1), diagonal)
+
+
+def over_blocks(rows: FeatureRows, weights: Floats) -> Solve:
+    """Approximate inverse: a factor a dense block, and the diagonal of the sparse ones.
+
+    Raises:
+        TypeError: The rows have another type.
+    """
+    if isinstance(rows, DenseRows):
+        return OverColumns(rows, weights).solve
+    if isinstance(rows, CentredRows):
+        diagonal = rows.squares(weights) + 1.0
+        return lambda parts: parts / diagonal
+    if not isinstance(rows, JointRows):
+        raise TypeError("blocks of rows expected")
+    blocks = [
+        over_blocks(part, root**2 * weights)
+        for part, root in zip(rows.parts, rows.roots, strict=True)
+    ]
+    ends = np.cumsum([part.size for part in rows.parts])
+    bias = float(weights.sum()) * rows.bias**2 + 1.0
+
+    def solve(parts: Floats) -> Floats:
+        *split, last = np.split(parts, ends, axis=1)
+        solved = [block(part) for block, part in zip(blocks, split, strict=True)]
+        return np.hstack([*solved, last / bias])
+
+    return solve

@@ -1,0 +1,426 @@
+"""The minimum of J (``fala.solver.newton``) over columns, over examples, or over blocks of columns.
+
+Newton's steps are preconditioned by a Cholesky factor, with one curvature W_i an example for all
+logits:
+
+    R'WR + 1 over the columns,    1 + W^1/2 K W^1/2 over the examples
+
+(Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, algorithm 3.1). For one
+logit this is the Hessian, and one direction is enough. For very many examples with sparse columns
+the factor is of the dense columns, and the preconditioner of the sparse ones is diagonal.
+
+For many examples directions are computed in float32. They only determine a step: the logits and J
+are computed from the rows in float64. Over the examples the only factor is then the one at the
+minimum, for the leave-one-out logits.
+
+Further examples are stacked on a form of J, and ``minimize`` starts at the last minimum, with its
+preconditioner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from typing import Any, Protocol
+
+import numpy as np
+
+from fala.model.losses import Floats
+from fala.solver.design import Counted, DenseRows, FeatureRows, GramRows, JointRows, Products
+from fala.solver.factors import OverColumns, OverExamples, Solve, over_blocks
+from fala.solver.newton import FACTORS, TOLERANCE, Problem, Steps, newton
+
+#: Examples from which on directions are computed in float32.
+SINGLE = 512
+#: The largest number of examples for a matrix over the examples.
+LARGEST = 2000
+
+# For many examples Newton's method ends earlier, and earlier still when examples are added to a
+# fit, as each moves it very little.
+_SINGLE_TOLERANCE, UPDATE_TOLERANCE = 1e-7, 1e-5
+# The sum of squares of dense rows from which on float32 loses the prior's 1.
+_LARGE = 1e6
+# Rows that are written out together to extend a Gram matrix.
+_TOGETHER = 32
+
+
+@dataclass(frozen=True)
+class Work:
+    """The cost of a minimum, in sizes and counts.
+
+    Attributes:
+        size: Rows of the factored matrix: the columns, or the examples.
+        numbers: Numbers of the rows that a product with them reads.
+        gram: Products of two numbers in the Gram matrix; 0 over the columns.
+        logits: C.
+        steps: Newton's steps.
+        directions: Conjugate directions of all of them.
+        factors: Cholesky factors.
+    """
+
+    size: int
+    numbers: int
+    gram: int
+    logits: int
+    steps: int
+    directions: int
+    factors: int
+
+
+class _Factor:
+    """J's inverse Hessian where an example has one curvature, as with one logit.
+
+    Args:
+        problem: J.
+        weights: W, shape (n,).
+        inverse: (R'WR + 1)^-1 times numbers (C, p).
+    """
+
+    def __init__(self, problem: Problem[Products], weights: Floats, inverse: Solve) -> None:
+        self._inverse = inverse
+        # The slopes' columns beside: a Schur complement for each logit.
+        weighted = weights[:, None] * problem.slope_column
+        self._across = problem.rows.gather(weighted)
+        self._shared = inverse(self._across)
+        self._beside = problem.slope_column - problem.rows.times(self._shared)
+        self._schur = 1.0 + (weighted * self._beside).sum(axis=0)
+        if isinstance(problem.rows, GramRows):
+            self._across = problem.rows.times(self._across).T
+
+    def solve(self, point: Floats) -> Floats:
+        """The inverse times a point."""
+        parts = self._inverse(point[:, :-1])
+        eta = ((point[:, -1] - (self._across * parts).sum(axis=1)) / self._schur)[:, None]
+        return np.hstack([parts - self._shared * eta, eta])
+
+    def leverage(self, plain: Floats) -> Floats:
+        """The change of an example's logits by a unit of their gradient, shape (n, C).
+
+        Args:
+            plain: The same without slopes, shape (n,).
+        """
+        return np.asarray(plain[:, None] + self._beside**2 / self._schur)
+
+
+def apart(problem: Problem[Products], weights: Floats, inverse: Solve) -> Solve:
+    """An approximation of J's inverse Hessian, with the slopes separate from the rows.
+
+    Of several logits without old logits, all gradients sum to 0 over the logits, where a softmax
+    has its curvature. An inverse that is the same for all logits keeps them there; slopes that act
+    on the rows would not, and conjugate gradients would be several times as long.
+    """
+    diagonal = 1.0 + (weights[:, None] * problem.slope_column**2).sum(axis=0)[:, None]
+
+    def solve(point: Floats) -> Floats:
+        return np.hstack([inverse(point[:, :-1]), point[:, -1:] / diagonal])
+
+    return solve
+
+
+def _near(problem: Problem[Products], weights: Floats, inverse: Solve) -> Solve:
+    """The preconditioner."""
+    if problem.offset.shape[1] == 1:
+        return _Factor(problem, weights, inverse).solve
+    return apart(problem, weights, inverse)
+
+
+@dataclass(frozen=True, eq=False)
+class Minimum:
+    """The minimum of J.
+
+    Attributes:
+        point: delta and eta, shape (C, p + 1).
+        start: The same in the form's coordinates, from which the next minimization starts.
+        z: Logits, shape (n, C).
+        solve: H^-1 times a point of these coordinates, for J's Hessian H; approximate for several
+            logits.
+        work: Its cost.
+        leave_out: Computes ``left_out``.
+    """
+
+    point: Floats
+    start: Floats
+    z: Floats
+    solve: Solve
+    work: Work
+    leave_out: Callable[[], Floats]
+
+    @cached_property
+    def left_out(self) -> Floats:
+        """Leave-one-out logits, by the usual one step from the minimum, shape (n, C)."""
+        return self.leave_out()
+
+
+class Form(Protocol):
+    """J in one kind of coordinates."""
+
+    def stack(self, problem: Problem[FeatureRows]) -> Form:
+        """J of these examples and of others."""
+
+    def without(self, positions: Sequence[int]) -> Form:
+        """J in which some of the examples no longer count."""
+
+    @property
+    def problem(self) -> Problem[FeatureRows]:
+        """J."""
+
+    def start_at(self, z: Floats) -> Floats:
+        """The point, of these coordinates, whose minimum would have logits z, (n, C).
+
+        At the minimum delta = -R' times the gradient of the data terms by the logits.
+        """
+
+    def separate(self) -> Sequence[Form]:
+        """J of every tag; of labels that exclude one another all of it."""
+
+    def minimum(self, start: Floats | None, solve: Solve | None, tolerance: float) -> Minimum:
+        """See ``minimize``, of labels that exclude one another."""
+
+
+def form_of(problem: Problem[FeatureRows]) -> Form:
+    """J over the columns or over the examples, whichever are fewer; over blocks of very many."""
+    rows = problem.rows
+    dense = rows if isinstance(rows, DenseRows) else None
+    if isinstance(rows, JointRows) and rows.size <= len(rows):
+        dense = rows.written()
+    if dense is not None:
+        return ColumnForm(problem.over(dense))
+    if len(rows) > LARGEST:
+        return BlockForm(problem)
+    return ExampleForm(problem, rows.gram(single=len(rows) > SINGLE))
+
+
+def minimize(
+    form: Form,
+    start: Floats | None = None,
+    solve: Solve | None = None,
+    tolerance: float = TOLERANCE,
+) -> Minimum:
+    """Minimize J.
+
+    Args:
+        form: J.
+        start: The start, in the form's coordinates, as of a minimum of fewer examples; None is 0.
+        solve: The inverse Hessian there, approximate, which saves its factors.
+        tolerance: It ends where the next step would move logits by this share.
+    """
+    parts = form.separate()
+    if len(parts) == 1:
+        return parts[0].minimum(start, solve, tolerance)
+    starts = [None] * len(parts) if start is None else np.split(start, len(parts))
+    pairs = zip(parts, starts, strict=True)
+    return _join([part.minimum(point, None, tolerance) for part, point in pairs])
+
+
+def _join(minima: Sequence[Minimum]) -> Minimum:
+    """The minimum of logits that are minimized by themselves."""
+
+    def solve(point: Floats) -> Floats:
+        points = np.split(point, len(minima))
+        return np.vstack([each.solve(part) for each, part in zip(minima, points, strict=True)])
+
+    works = [minimum.work for minimum in minima]
+    return Minimum(
+        np.vstack([minimum.point for minimum in minima]),
+        np.vstack([minimum.start for minimum in minima]),
+        np.hstack([minimum.z for minimum in minima]),
+        solve,
+        replace(
+            works[0], logits=len(works), steps=sum(work.steps for work in works),
+            directions=sum(work.directions for work in works),
+            factors=sum(work.factors for work in works),
+        ),
+        lambda: np.hstack([minimum.left_out for minimum in minima]),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnForm:
+    """J over the columns of dense rows.
+
+    Attributes:
+        problem: J.
+    """
+
+    problem: Problem[DenseRows]
+
+    def stack(self, problem: Problem[FeatureRows]) -> ColumnForm:
+        """See ``Form``."""
+        rows = problem.rows.written() if isinstance(problem.rows, JointRows) else problem.rows
+        if not isinstance(rows, DenseRows):
+            raise TypeError("dense rows expected")
+        return ColumnForm(self.problem.stack(problem.over(rows)))
+
+    def without(self, positions: Sequence[int]) -> ColumnForm:
+        """See ``Form``."""
+        return ColumnForm(self.problem.without(positions))
+
+    def start_at(self, z: Floats) -> Floats:
+        """See ``Form``."""
+        return -self.problem.gather(self.problem.evidence.gradient_at(z))
+
+    def separate(self) -> Sequence[ColumnForm]:
+        """See ``Form``."""
+        return [ColumnForm(part) for part in self.problem.separate()]
+
+    def minimum(self, start: Floats | None, solve: Solve | None, tolerance: float) -> Minimum:
+        """See ``Form``."""
+        problem = self.problem
+        squares = float(np.vdot(problem.rows.matrix, problem.rows.matrix))
+        single = len(problem.rows) > SINGLE and squares < _LARGE
+        rough = problem.over(problem.rows.single()) if single else problem
+
+        def precondition(mean: Floats) -> Solve:
+            weights = problem.evidence.curvature(mean)
+            return solve or _near(rough, weights, OverColumns(rough.rows, weights).solve)
+
+        steps = newton(
+            problem, problem.start if start is None else start, precondition, rough=rough,
+            tolerance=max(tolerance, _SINGLE_TOLERANCE) if single else tolerance,
+        )  # fmt: skip
+
+        @cache
+        def factor() -> tuple[_Factor, OverColumns]:
+            weights = problem.evidence.curvature_at(steps.z)
+            inverse = OverColumns(problem.rows, weights)
+            return _Factor(problem, weights, inverse.solve), inverse
+
+        def leave_out() -> Floats:
+            slopes, inverse = factor()
+            return _left_out(problem, steps.z, slopes.leverage(inverse.leverage()))
+
+        work = _work(problem, steps, problem.rows.size, 0, min(steps.count, FACTORS) + 1)
+        at_minimum = solve or (lambda point: factor()[0].solve(point))
+        return Minimum(steps.point, steps.point, steps.z, at_minimum, work, leave_out)
+
+
+@dataclass(frozen=True, eq=False)
+class ExampleForm:
+    """J over the examples.
+
+    Attributes:
+        problem: J, with rows in any form.
+        gram: The Gram matrix of its rows, shape (n, n); in float32 for many.
+    """
+
+    problem: Problem[Any]
+    gram: Floats
+
+    def stack(self, problem: Problem[FeatureRows]) -> ExampleForm:
+        """See ``Form``."""
+        rows, further = self.problem.rows, problem.rows
+        larger = self.problem.stack(problem)
+        gram = np.empty((len(larger.rows),) * 2, dtype=self.gram.dtype)
+        gram[: len(rows), : len(rows)] = self.gram
+        units = np.eye(len(further))
+        for first in range(0, len(further), _TOGETHER):  # a row written out is long
+            part = slice(len(rows) + first, len(rows) + first + _TOGETHER)
+            beside = larger.rows.times(further.gather(units[:, first : first + _TOGETHER]))
+            gram[:, part], gram[part] = beside, beside.T
+        return ExampleForm(larger, gram)
+
+    def without(self, positions: Sequence[int]) -> ExampleForm:
+        """See ``Form``."""
+        return ExampleForm(self.problem.without(positions), self.gram)
+
+    def start_at(self, z: Floats) -> Floats:
+        """See ``Form``."""
+        return -self.problem.over(GramRows(self.gram)).gather(self.problem.evidence.gradient_at(z))
+
+    def separate(self) -> Sequence[ExampleForm]:
+        """See ``Form``."""
+        return [ExampleForm(part, self.gram) for part in self.problem.separate()]
+
+    def minimum(self, start: Floats | None, solve: Solve | None, tolerance: float) -> Minimum:
+        """See ``Form``."""
+        problem, gram = self.problem, self.gram
+        small = problem.over(GramRows(gram))
+        single = gram.dtype == np.float32
+
+        def precondition(mean: Floats) -> Solve:
+            if single:  # directions cost less than a factor
+                return np.copy
+            weights = problem.evidence.curvature(mean)
+            return _near(small, weights, OverExamples.of(small.rows, weights).solve)
+
+        def lifted(point: Floats) -> Floats:
+            return np.hstack([problem.rows.gather(point[:, :-1].T), point[:, -1:]])
+
+        point = small.start
+        if start is not None:  # further examples begin at 0
+            point[:, : start.shape[1] - 1], point[:, -1] = start[:, :-1], start[:, -1]
+        exact = single and tolerance < UPDATE_TOLERANCE
+        steps = newton(
+            small, point, precondition,
+            move=(lambda point: problem.move(lifted(point))) if exact else None,
+            tolerance=max(tolerance, _SINGLE_TOLERANCE) if single else tolerance,
+        )  # fmt: skip
+
+        def leave_out() -> Floats:
+            weights = problem.evidence.curvature_at(steps.z)
+            inverse = OverExamples.of(small.rows, weights)
+            slopes = _Factor(small, weights, inverse.solve)
+            return _left_out(problem, steps.z, slopes.leverage(inverse.leverage(np.diagonal(gram))))
+
+        factors = 1 if single else min(steps.count, FACTORS) + 1
+        work = _work(problem, steps, len(gram), problem.rows.gram_products, factors)
+        return Minimum(lifted(steps.point), steps.point, steps.z, np.copy, work, leave_out)
+
+
+@dataclass(frozen=True, eq=False)
+class BlockForm:
+    """J over the columns of very many examples; leave-one-out logits are the plain ones.
+
+    Attributes:
+        problem: J.
+    """
+
+    problem: Problem[FeatureRows]
+
+    def stack(self, problem: Problem[FeatureRows]) -> BlockForm:
+        """See ``Form``."""
+        return BlockForm(self.problem.stack(problem))
+
+    def without(self, positions: Sequence[int]) -> BlockForm:
+        """See ``Form``."""
+        return BlockForm(self.problem.without(positions))
+
+    def start_at(self, z: Floats) -> Floats:
+        """See ``Form``."""
+        return -self.problem.gather(self.problem.evidence.gradient_at(z))
+
+    def separate(self) -> Sequence[BlockForm]:
+        """See ``Form``: the tags' factors would be too many."""
+        return [self]
+
+    def minimum(self, start: Floats | None, solve: Solve | None, tolerance: float) -> Minimum:
+        """See ``Form``."""
+        problem = self.problem
+        start = problem.start if start is None else start
+        rough = problem.over(problem.rows.single())
+        if solve is None:
+            weights = problem.evidence.curvature_at(problem.logits(start))
+            solve = apart(rough, weights, over_blocks(rough.rows, weights))
+        held = solve
+        steps = newton(
+            problem, start, lambda _: held, rough=rough,
+            tolerance=max(tolerance, _SINGLE_TOLERANCE),
+        )  # fmt: skip
+        work = _work(problem, steps, problem.rows.size, 0, 1)
+        return Minimum(steps.point, steps.point, steps.z, held, work, lambda: steps.z)
+
+
+def _left_out(problem: Problem[Products], z: Floats, leverage: Floats) -> Floats:
+    """The leave-one-out logits by one step from the minimum."""
+    mean = problem.evidence.link.mean(z)
+    weights = problem.evidence.curvature(mean)
+    # An example that alone decides its own fit has 1 - W_i leverage_i = 0 up to rounding.
+    remaining = np.maximum(1.0 - weights[:, None] * leverage, np.finfo(np.float64).eps)
+    return np.asarray(z + problem.evidence.gradient(z, mean) * leverage / remaining)
+
+
+def _work(problem: Problem[Counted], steps: Steps, size: int, gram: int, factors: int) -> Work:
+    """The cost of some steps, with so many factors of a matrix of some size."""
+    logits = steps.z.shape[1]
+    return Work(size, problem.rows.numbers, gram, logits, steps.count, steps.directions, factors)

@@ -1,0 +1,195 @@
+"""Turns between processes: a lock on a file, and a queue in front of it.
+
+A lock is the operating system's (``flock``, or ``LockFileEx`` on Windows), so that it ends with its
+process. Where there is neither, an app has one process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from threading import RLock, get_ident
+from typing import Any
+
+from fala.errors import DeviceError
+from fala.files import device_errors, keep_private
+
+fcntl: Any = None
+msvcrt: Any = None
+with contextlib.suppress(ImportError):
+    import fcntl
+if fcntl is None:
+    with contextlib.suppress(ImportError):
+        import msvcrt
+
+#: The errors of a lock that another process holds; msvcrt's is the second.
+_TAKEN = {errno.EWOULDBLOCK, errno.EACCES, errno.EDEADLK}
+# Seconds between two tries of a lock: at first, and at most.
+_FIRST, _LONGEST = 0.0005, 0.01
+
+
+class FileLock:
+    """An exclusive lock between processes, by a file that stays.
+
+    Args:
+        path: The file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor: int | None = None
+
+    def take(self) -> bool:
+        """Take the lock without waiting; returns whether it was free.
+
+        Raises:
+            OSError: The file cannot be opened.
+        """
+        if self._descriptor is None:
+            new = not self._path.exists()
+            self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            if new:
+                keep_private(self._path)
+        try:
+            if fcntl is not None:
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            elif msvcrt is not None:
+                msvcrt.locking(self._descriptor, msvcrt.LK_NBLCK, 1)
+        except OSError as error:
+            # Where the file system has no locks, SQLite's own keep writers apart.
+            return error.errno not in _TAKEN
+        return True
+
+    def wait(self, until: float) -> bool:
+        """Take the lock; False where it is not free before a time by ``time.monotonic``."""
+        pause = _FIRST
+        while not self.take():
+            if time.monotonic() >= until:
+                return False
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST)
+        return True
+
+    def free(self) -> None:
+        """Free the lock."""
+        if self._descriptor is None:
+            return
+        with contextlib.suppress(OSError):  # it was not taken, or there are no locks
+            if fcntl is not None:
+                fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+            elif msvcrt is not None:
+                msvcrt.locking(self._descriptor, msvcrt.LK_UNLCK, 1)
+
+    def close(self) -> None:
+        """Close the file, which frees the lock."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+class Turns:
+    """The turns of those who write in a folder: threads of this process, and other processes.
+
+    Who is next holds a second lock while it waits. So a process that has just had a turn cannot
+    take the next one before it, however often it writes.
+
+    Args:
+        path: The store's file; the locks are beside it. None for a store of this process alone.
+        seconds: How long to wait for a turn.
+
+    Attributes:
+        threads: Held by the thread that has the turn.
+    """
+
+    def __init__(self, path: Path | None, seconds: float) -> None:
+        self._path, self._seconds = path, seconds
+        self._locks = () if path is None else (_beside(path, "turn"), _beside(path, "next"))
+        self.threads = RLock()
+        self._owner: int | None = None
+        self._waiting = 0
+
+    @property
+    def mine(self) -> bool:
+        """Whether this thread has the turn."""
+        return self._owner == get_ident()
+
+    @contextlib.contextmanager
+    def turn(self, *, wait: bool = True) -> Iterator[None]:
+        """Have the turn; inside another it is the same.
+
+        Args:
+            wait: Wait for others.
+
+        Raises:
+            DeviceError: Others wrote for longer than ``seconds``, or a lock cannot be opened.
+        """
+        if self.mine:
+            yield
+            return
+        if not wait:
+            with self._only_if_free():
+                yield
+            return
+        self._waiting += 1
+        with self.threads:
+            self._waiting -= 1
+            with self._taken(self._seconds):
+                yield
+        if self._waiting:  # else this thread would have the next turn, too
+            time.sleep(_FIRST)
+
+    @contextlib.contextmanager
+    def _only_if_free(self) -> Iterator[None]:
+        if not self.threads.acquire(blocking=False):
+            raise self._in_use()
+        try:
+            with self._taken(0.0):
+                yield
+        finally:
+            self.threads.release()
+
+    @contextlib.contextmanager
+    def _taken(self, seconds: float) -> Iterator[None]:
+        """The turn, among processes."""
+        try:
+            self._take(seconds)
+            self._owner = get_ident()
+            yield
+        finally:
+            for lock in self._locks[:1]:
+                lock.free()
+            self._owner = None
+
+    def _take(self, seconds: float) -> None:
+        if self._path is None or not self._locks:
+            return
+        until = time.monotonic() + seconds
+        turn, following = self._locks
+        with device_errors(self._path):
+            try:
+                taken = following.wait(until) and turn.wait(until)
+            finally:
+                following.free()
+        if not taken:
+            raise self._in_use()
+
+    def _in_use(self) -> DeviceError:
+        return DeviceError(f"{self._path}: database is locked; another process uses it; try again")
+
+    def close(self) -> None:
+        """Close the locks' files."""
+        for lock in self._locks:
+            lock.close()
+
+    def forked(self) -> None:
+        """Leave the locks to the parent process."""
+        self.close()
+        self.threads, self._owner, self._waiting = RLock(), None, 0
+
+
+def _beside(path: Path, name: str) -> FileLock:
+    return FileLock(path.with_name(f"{path.name}.{name}"))

@@ -1,0 +1,413 @@
+"""Which release is active after a repair, and which the user can roll back to."""
+
+import json
+import os
+import random
+import shutil
+import sqlite3
+from contextlib import closing
+from itertools import chain
+
+import numpy as np
+import pytest
+
+import bundles
+from bridged import PROBES, TEXTS
+from devices import loss, sql, state
+from fala import Budget, Bundle, Device, Item
+from fala.bundle.writing import add_version, write_external, write_release
+from fala.errors import BundleError, BundleSignatureError, DeviceError, OlderReleaseError
+from fala.slots.repair import repair
+from fala.store.encryption import PLAIN
+from fala.testing import PowerCuts, labels_of, texts, write_releases
+from fala_export.fitting.heads import fit_head
+from fala_export.updates.keys import make_key
+from fala_export.updates.signing import sign_file
+
+STORE = "store.sqlite3"
+KEY = bytes(range(32))
+#: Positions of damage in a store, spread over its file.
+POSITIONS = 60
+DAMAGED = 64
+
+
+@pytest.fixture(scope="module")
+def replaced(tmp_path_factory, learned, releases):
+    """A folder with two slots, and the state of each."""
+    folder = shutil.copytree(learned, tmp_path_factory.mktemp("replaced") / "device")
+    with Device.open(folder) as device:
+        before = state(device)
+        device.replace(releases["mid"], Budget(0))
+        device.confirm()  # on trial the device would fall back by itself
+        return folder, before, state(device)
+
+
+@pytest.fixture
+def folder(tmp_path, replaced):
+    return shutil.copytree(replaced[0], tmp_path / "device")
+
+
+def file_of(folder, release):
+    return folder / "bundles" / f"{Bundle.open(release).digest}.fala"
+
+
+def unchecked(folder, *statements):
+    """Change a store in a way that it does not allow."""
+    with closing(sqlite3.connect(folder / STORE)) as db, db:
+        db.execute("PRAGMA foreign_keys = OFF")
+        for statement in statements:
+            db.execute(statement)
+
+
+def closest(device, before):
+    """The largest change of a probability."""
+    return np.abs(device.predict_proba(PROBES) - before[0]).max()
+
+
+@pytest.fixture(scope="module", params=["plain", "encrypted"])
+def rolled_back(request, tmp_path_factory):
+    """A device with 60 labels after a replacement and a rollback, and its key."""
+    base = tmp_path_factory.mktemp("rolled back")
+    write_releases(base)
+    key = None if request.param == "plain" else lambda: KEY
+    known = texts()[:60]
+    with Device.create(base / "device", base / "glove.fala", key=key) as device:
+        device.learn(known, labels_of(known))
+        device.replace(base / "bert.fala", Budget(0))
+        device.rollback()
+    return base / "device", key
+
+
+def test_the_active_release_stays_wherever_the_store_is_damaged(tmp_path, rolled_back):
+    """The release that the user went back to, with all labels; and the other one is kept, too."""
+    original, key = rolled_back
+    with Device.open(original, key=key) as device:
+        name, labels = device.backbone, {row.example: row.label for row in device.examples()}
+        before = device.predict_proba(list(labels))
+    size = (original / STORE).stat().st_size
+    kept, changes = [], []
+    for number in range(POSITIONS):
+        start = number * (size - DAMAGED) // (POSITIONS - 1)
+        folder = shutil.copytree(original, tmp_path / f"{start}")
+        data = bytearray((folder / STORE).read_bytes())
+        data[start : start + DAMAGED] = random.Random(number).randbytes(DAMAGED)
+        (folder / STORE).write_bytes(data)
+        report = Device.repair(folder, key=key)
+        assert (report.whole, report.active, report.previous) == (True, name, "bert"), start
+        assert Device.examine(folder, key=key).whole
+        with Device.open(folder, key=key) as device:
+            assert (device.backbone, device.on_trial, device.fell_back) == (name, False, None)
+            after = {row.example: row.label for row in device.examples()}
+            kept.append(sum(after.get(text) == label for text, label in labels.items()))
+            changes.append(np.abs(device.predict_proba(list(labels)) - before).max())
+            device.rollback()
+            assert device.backbone == report.previous and not device.model.is_vendor
+            device.rollback()
+            assert device.backbone == name
+        shutil.rmtree(folder)
+    assert set(kept) == {len(labels)}
+    assert np.median(changes) < 1e-5 and max(changes) < 0.05
+
+
+@pytest.mark.parametrize("how", ["gone", "cut", "another"])
+def test_the_previous_release_takes_the_place_of_a_lost_one(folder, replaced, releases, how):
+    file = file_of(folder, releases["mid"])
+    if how == "gone":
+        file.unlink()
+    else:
+        data = releases["new"].read_bytes() if how == "another" else file.read_bytes()[:-100]
+        file.write_bytes(data)
+    with pytest.raises((BundleError, DeviceError), match=r"fala-device doctor .*--repair"):
+        Device.open(folder)
+    report = Device.examine(folder)
+    assert (report.whole, report.active, report.previous) == (False, "old", None)
+    assert "make old active: the release that was active cannot be read" in report.actions
+    with pytest.raises((BundleError, DeviceError)):
+        Device.open(folder)  # examine has changed nothing
+    report = Device.repair(folder)
+    assert report.whole and not file.exists()
+    with Device.open(folder) as device:
+        assert closest(device, replaced[1]) < 1e-3
+        assert not device.can_roll_back and len(list(device.examples())) == 90
+        device.replace(releases["mid"], Budget(0))
+    assert Device.examine(folder).whole
+
+
+def test_a_lost_previous_release_changes_no_other(folder, replaced, releases):
+    file_of(folder, releases["old"]).write_bytes(b"no bundle")
+    report = Device.repair(folder)
+    assert (report.whole, report.active, report.previous) == (True, "mid", None)
+    assert "drop the previous release, which cannot be read" in report.actions
+    with Device.open(folder) as device:
+        assert closest(device, replaced[2]) < 1e-3 and not device.can_roll_back
+        with pytest.raises(DeviceError, match="no earlier model"):
+            device.rollback()
+
+
+def test_after_a_rollback_the_release_of_before_takes_the_place_of_a_lost_one(
+    folder, replaced, releases
+):
+    with Device.open(folder) as device:
+        device.rollback()
+    file_of(folder, releases["old"]).unlink()
+    report = Device.repair(folder)
+    assert (report.active, report.previous) == ("mid", None)
+    with Device.open(folder) as device:
+        assert closest(device, replaced[2]) < 0.05
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        "DELETE FROM slots", "DELETE FROM active", "DELETE FROM tasks",
+        "DELETE FROM slots WHERE name = 'a'", "DELETE FROM slots WHERE name = 'b'",
+        "UPDATE active SET slot = 'c'", "UPDATE active SET slot = x'00', previous = x'ff'",
+        "UPDATE slots SET bundle = 'none'", "UPDATE slots SET labels = '{'",
+        "UPDATE tasks SET bundle = x'00'", "UPDATE tasks SET labels = 'none'",
+        "UPDATE active SET generation = 'none'", "UPDATE active SET data = -1",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("rolled_back", [False, True])
+def test_one_of_two_records_of_the_releases_is_enough(folder, replaced, lost, rolled_back):
+    if rolled_back:
+        with Device.open(folder) as device:
+            device.rollback()
+    unchecked(folder, lost)
+    report = Device.repair(folder)
+    names = ("old", "mid") if rolled_back else ("mid", "old")
+    assert (report.whole, report.active, report.previous) == (True, *names)
+    with Device.open(folder) as device:
+        assert device.backbone == names[0] and device.can_roll_back
+        assert closest(device, replaced[1 if rolled_back else 2]) < 0.05
+        device.rollback()
+        assert device.backbone == names[1] and not device.model.is_vendor
+        assert closest(device, replaced[2 if rolled_back else 1]) < 0.05
+
+
+def test_without_any_record_the_newest_bundle_is_active(folder, releases):
+    unchecked(folder, "DELETE FROM active", "DELETE FROM tasks")
+    os.utime(file_of(folder, releases["old"]), (2**31, 2**31))
+    report = Device.repair(folder)
+    assert (report.active, report.previous) == ("old", "mid")
+    assert "make old active: the release that was active cannot be read" in report.actions
+    with Device.open(folder) as device:
+        assert device.can_roll_back and len(list(device.examples())) == 90
+
+
+@pytest.mark.parametrize(
+    "column", ["weight = zeroblob(length(weight))", "bias = x'0000803f'", "model = 'another'"]
+)
+def test_a_changed_personal_model_is_fitted_again(folder, replaced, column):
+    unchecked(folder, f"UPDATE slots SET {column} WHERE name = 'b'")
+    with pytest.raises(DeviceError, match=r"slot b is damaged.*differs.*doctor"):
+        Device.open(folder)
+    report = Device.repair(folder)
+    assert "differs" in report.problems[0] and report.problems[0].startswith("slot b: ")
+    assert (report.active, report.previous) == ("mid", "old")
+    assert "fit the personal model again, on mid" in report.actions
+    with Device.open(folder) as device:
+        # Nothing else is lost: neither embeddings nor old logits.
+        assert closest(device, replaced[2]) < 1e-5
+        device.rollback()
+        assert closest(device, replaced[1]) < 1e-5
+
+
+def test_damaged_slots_are_fitted_again(folder, replaced):
+    unchecked(folder, "UPDATE slots SET weight = x'00'")
+    assert Device.repair(folder).whole
+    with Device.open(folder) as device:
+        assert closest(device, replaced[2]) < 1e-5
+        assert not device.model.is_vendor and device.can_roll_back
+
+
+def test_a_forgotten_example_leaves_nothing_in_old_logits(folder):
+    """It is unknown what the old model was fitted to."""
+    unchecked(folder, "UPDATE slots SET weight = x'00'")
+    Device.repair(folder)
+    assert sql(folder, "SELECT count(*) FROM logits")[0][0] > 0
+    with Device.open(folder) as device:
+        device.forget([1])
+    assert sql(folder, "SELECT count(*) FROM logits") == [(0,)]
+    assert sql(folder, "SELECT teacher FROM slots") == [(None,), (None,)]
+
+
+def test_a_repair_without_a_release_needs_a_bundle(folder, releases):
+    for file in (folder / "bundles").iterdir():
+        file.write_bytes(b"no bundle")
+    report = Device.repair(folder)
+    assert not report.whole and report.active is None and report.examples == 90
+    assert any("--bundle" in action for action in report.actions)
+    assert len(list((folder / "bundles").iterdir())) == 2
+    report = Device.repair(folder, releases["old"])
+    assert (report.whole, report.active, report.previous) == (True, "old", None)
+    with Device.open(folder) as device:
+        assert len(list(device.examples())) == 90 and device.backbone == "old"
+        assert not device.model.is_vendor
+    assert Device.examine(folder).whole
+
+
+def test_a_bundle_is_taken_only_where_none_is_whole(folder, releases):
+    unchecked(folder, "UPDATE slots SET weight = x'00'")
+    assert Device.repair(folder, releases["new"]).active == "mid"
+    assert len(list((folder / "bundles").iterdir())) == 2
+
+
+@pytest.mark.parametrize("lost", ["slots", "active", "tasks"])
+def test_labels_stay_in_the_devices_order(tmp_path, lost):
+    """Whose columns are those of predictions."""
+    head = bundles.make_head(labels=("0", "1"))
+    first = bundles.write_word_vector_release(tmp_path / "first.fala", head)
+    write_release(tmp_path / "turned.fala", first, head.in_order(["1", "0"]), {})
+    with Device.create(tmp_path / "device", first.path) as device:
+        device.learn(["good film", "bad plot", "good plot"], ["1", "0", "1"])
+        device.replace(tmp_path / "turned.fala", Budget(0))
+        before = device.predict_proba(["good", "bad"])
+        assert device.labels == ("0", "1") != Bundle.open(tmp_path / "turned.fala").head().labels
+    unchecked(tmp_path / "device", f"DELETE FROM {lost}")
+    assert Device.repair(tmp_path / "device").whole
+    with Device.open(tmp_path / "device") as device:
+        assert device.labels == ("0", "1")
+        np.testing.assert_allclose(device.predict_proba(["good", "bad"]), before, atol=1e-5)
+
+
+def test_a_repair_ends_a_trial(folder, releases):
+    with Device.open(folder) as device:
+        device.replace(releases["new"], Budget(0))
+        assert device.on_trial
+    unchecked(folder, "UPDATE slots SET weight = x'00'")
+    assert Device.repair(folder).active == "new"
+    with Device.open(folder) as device:
+        assert not device.on_trial and device.can_roll_back and device.backbone == "new"
+
+
+@pytest.mark.parametrize("lost", ["versions", "slots"])
+def test_an_older_release_is_rejected_after_a_repair(tmp_path, lost):
+    plain = bundles.write_word_vector_release(tmp_path / "plain.fala")
+    for version in (1, 2):
+        add_version(tmp_path / f"{version}.fala", plain, version, "news")
+    Device.create(tmp_path / "device", tmp_path / "2.fala").close()
+    unchecked(tmp_path / "device", f"DELETE FROM {lost}", "UPDATE slots SET weight = x'00'")
+    assert Device.repair(tmp_path / "device").whole
+    with (
+        Device.open(tmp_path / "device") as device,
+        pytest.raises(OlderReleaseError, match="has had version 2"),
+    ):
+        device.replace(tmp_path / "1.fala")
+
+
+def test_the_positive_label_is_kept(tmp_path, releases, labels):
+    with Device.create(tmp_path / "device", releases["old"], positive="0") as device:
+        device.learn(TEXTS, labels)
+        before = device.thresholds
+    unchecked(tmp_path / "device", "UPDATE slots SET weight = x'00'")
+    Device.repair(tmp_path / "device")
+    with Device.open(tmp_path / "device") as device:
+        assert device.thresholds == pytest.approx(before)
+
+
+@pytest.mark.parametrize("keep_text", ["never", "ngrams", "always"])
+def test_what_cannot_be_encoded_again_is_kept(tmp_path, releases, labels, truth, keep_text):
+    """Embeddings of both backbones, and old logits of the one before."""
+    path = tmp_path / "device"
+    with Device.create(path, releases["old"], keep_text=keep_text) as device:
+        device.learn(TEXTS[:60], labels[:60])
+        device.remember(TEXTS[60:])
+        device.replace(releases["mid"], Budget(0))
+        before, expected = loss(device, truth), device.predict_proba(PROBES)
+    unchecked(path, "UPDATE slots SET weight = x'00'")
+    assert Device.repair(path).labelled == 60
+    with Device.open(path) as device:
+        np.testing.assert_allclose(device.predict_proba(PROBES), expected, atol=1e-5)
+        assert loss(device, truth) == pytest.approx(before, abs=1e-4)
+        device.rollback()
+        assert device.fit().fitted == 60
+
+
+def test_lost_embeddings_are_computed_again(folder, replaced, releases):
+    """Those of word vectors at once, those of a transformer by ``refine``."""
+    with Device.open(folder) as device:
+        device.refine(Budget(90))
+    unchecked(folder, "UPDATE embeddings SET vector = x'00'")
+    assert Device.repair(folder).whole
+    with Device.open(folder) as device:
+        assert device.refine(Budget(90)).forward_passes == 90
+        device.rollback()
+        assert closest(device, replaced[1]) < 1e-5
+
+
+def test_the_vectors_of_items_are_kept(tmp_path):
+    """Only the app could make them again."""
+    numbers = np.random.default_rng(0)
+    vectors = numbers.normal(size=(90, 6))
+    answers = (vectors @ numbers.normal(size=6) + numbers.logistic(size=90) > 0).astype(int)
+    write_external(
+        tmp_path / "x.fala", "cloud", "1", fit_head(vectors[:40], answers[:40]), {"a": vectors[0]}
+    )
+    items = [Item(f"photo-{number}", vector) for number, vector in enumerate(vectors)]
+    with Device.create(tmp_path / "device", tmp_path / "x.fala") as device:
+        device.learn(items[40:], answers[40:])
+        before = device.predict_proba(items)
+    unchecked(tmp_path / "device", "UPDATE slots SET weight = x'00'")
+    assert Device.repair(tmp_path / "device").labelled == 50
+    with Device.open(tmp_path / "device") as device:
+        np.testing.assert_allclose(device.predict_proba(items), before, atol=1e-5)
+        assert device.fit().fitted == 50 and not device.model.is_vendor
+
+
+def test_a_failing_fit_loses_no_example(folder):
+    """The vendor's model is active until the next fit."""
+
+    def fit(folder):
+        raise DeviceError("no fit")
+
+    unchecked(folder, "UPDATE slots SET weight = x'00'")
+    assert repair(folder, None, None, PLAIN, fit).whole
+    with Device.open(folder) as device:
+        assert device.model.is_vendor and len(list(device.examples())) == 90
+        device.learn([])
+        assert not device.model.is_vendor
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unsynced", ["kept", "some"])
+def test_a_killed_repair_is_not_done_or_whole(tmp_path, folder, unsynced):
+    """With the personal models: they are fitted before the new store takes its place."""
+    unchecked(folder, "UPDATE slots SET weight = x'00'")
+    cuts = PowerCuts(lambda path, _: Device.repair(path), folder, scratch=tmp_path)
+    ends = cuts.at_operations({"rename", "sync"}, unsynced=unsynced)
+    tried = 0
+    for cut in chain(ends, cuts.at_operations({"write"}, count=5, unsynced=unsynced)):
+        tried += 1
+        if not Device.examine(cut.folder).whole:
+            assert Device.repair(cut.folder).whole
+        with Device.open(cut.folder) as device:
+            assert device.backbone == "mid" and device.can_roll_back
+            assert len(list(device.examples())) == 90 and not device.model.is_vendor
+    assert tried > 8
+
+
+def test_the_report_has_plain_values(folder):
+    unchecked(folder, "UPDATE slots SET weight = x'00'")
+    values = json.loads(json.dumps(Device.examine(folder).to_dict()))
+    assert (values["active"], values["previous"], values["whole"]) == ("mid", "old", False)
+
+
+def test_a_release_of_a_repair_is_admitted_as_any_other(tmp_path, releases, labels):
+    """By the key that the device trusts, and after its validation."""
+    make_key(tmp_path / "key.pem")
+    for name in ("old", "mid"):
+        (tmp_path / f"{name}.fala").write_bytes(releases[name].read_bytes())
+    old, mid = tmp_path / "old.fala", tmp_path / "mid.fala"
+    sign_file(old, tmp_path / "key.pem")
+    with Device.create(tmp_path / "device", old, trust=tmp_path / "key.pub") as device:
+        device.learn(TEXTS, labels)
+    (bundle,) = (tmp_path / "device" / "bundles").iterdir()
+    bundle.write_bytes(b"no bundle")
+    with pytest.raises(BundleSignatureError, match="not signed"):
+        Device.repair(tmp_path / "device", mid)
+    sign_file(mid, tmp_path / "key.pem")
+    assert Device.repair(tmp_path / "device", mid).active == "mid"
+    with Device.open(tmp_path / "device") as device:
+        assert (device.backbone, len(list(device.examples()))) == ("mid", len(TEXTS))
+        with pytest.raises(BundleSignatureError, match="not signed"):
+            device.replace(releases["new"])

@@ -1,0 +1,108 @@
+"""Writers take turns: threads of one process, and processes of one folder."""
+
+import errno
+import fcntl
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from fala.errors import DeviceError
+from fala.store.turns import Turns
+
+
+@pytest.fixture
+def pair(tmp_path):
+    """The turns of two processes."""
+    pair = [Turns(tmp_path / "store", 5) for _ in range(2)]
+    yield pair
+    for turns in pair:
+        turns.close()
+
+
+def refused(turns, wait=False):
+    with (
+        pytest.raises(DeviceError, match="another process uses it; try again"),
+        turns.turn(wait=wait),
+    ):
+        pytest.fail("two have the turn")
+
+
+def test_one_writes_at_a_time(pair):
+    first, second = pair
+    with first.turn():
+        assert first.mine and not second.mine
+        with first.turn():
+            refused(second)
+    with second.turn(wait=False):
+        refused(first)
+    assert not first.mine and not second.mine
+
+
+def test_a_turn_that_does_not_end_is_an_error(tmp_path):
+    first, second = Turns(tmp_path / "store", 5), Turns(tmp_path / "store", 0.1)
+    with first.turn():
+        refused(second, wait=True)
+    with second.turn():
+        assert second.mine
+
+
+@pytest.mark.parametrize("of", ["processes", "threads"])
+def test_who_waits_is_next(pair, of):
+    """However often another one writes."""
+    first, second = pair if of == "processes" else [pair[0]] * 2
+    taken, ended, before = [], threading.Event(), []
+
+    def write_again_and_again():
+        while not ended.is_set():
+            with first.turn():
+                taken.append(None)
+                time.sleep(0.01)
+
+    thread = threading.Thread(target=write_again_and_again)
+    thread.start()
+    try:
+        for _ in range(20):
+            time.sleep(0.005)
+            start = len(taken)
+            with second.turn():
+                before.append(len(taken) - start)
+    finally:
+        ended.set()
+        thread.join()
+    assert sorted(before)[10] <= 1 and max(before) <= 4
+    assert len(taken) >= 20
+
+
+def test_the_turn_of_a_killed_process_ends(tmp_path):
+    script = (
+        "import sys, time; from pathlib import Path; from fala.store.turns import Turns\n"
+        "with Turns(Path(sys.argv[1]), 5).turn():\n    print('taken', flush=True); time.sleep(60)"
+    )
+    command = [sys.executable, "-c", script, tmp_path / "store"]
+    turns = Turns(tmp_path / "store", 5)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "taken\n"
+        refused(turns)
+        process.kill()
+    with turns.turn(wait=False):
+        assert turns.mine
+
+
+def test_a_file_system_without_locks_has_turns_of_threads(pair, monkeypatch):
+    """SQLite's own locks keep processes apart there."""
+
+    def flock(descriptor, operation):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pair[0].turn(), pair[1].turn():
+        assert pair[0].mine and pair[1].mine
+
+
+def test_a_lock_that_cannot_be_opened_is_an_error(tmp_path):
+    with pytest.raises(DeviceError, match="No such"), Turns(tmp_path / "none" / "store", 1).turn():
+        pytest.fail("a turn without a folder")

@@ -1,0 +1,102 @@
+"""Every report is plain values, too: ``to_dict`` is what JSON gives back."""
+
+import json
+import pickle
+
+import pytest
+
+import fala
+import tagged
+from bridged import TEXTS
+from fala import Budget, Device, Forgotten, Stopped
+
+
+def plain_of(report):
+    """A report's plain values, which are those that JSON has, to the type."""
+    values = report.to_dict()
+    assert json.loads(json.dumps(values, allow_nan=False)) == values
+    assert same_types(values)
+    assert "<table>" in report._repr_html_()
+    return values
+
+
+def same_types(value):
+    if type(value) is dict:
+        return all(type(name) is str and same_types(each) for name, each in value.items())
+    if type(value) is list:
+        return all(map(same_types, value))
+    return value is None or type(value) in (str, int, float, bool)
+
+
+def test_every_report_is_plain_values(device, path, releases):
+    learned = device.learn(["one more", "and another"], ["1", None])
+    assert plain_of(learned) == {
+        "examples": 92, "labelled": 91, "fitted": 91, "waiting": 0, "decision": "personal",
+        "reason": learned.reason, "exact": True, "scales": [*learned.scales],
+        "loss": learned.loss, "scores": {},
+    }  # fmt: skip
+    preview = device.preview(releases["mid"], Budget(20))
+    values = plain_of(preview)
+    assert values["worse"] == preview.worse and values["sentence"] == preview.sentence
+    assert values["comparison"]["to_old"]["mean"] == preview.comparison.to_old.mean
+    report = device.replace(releases["mid"], Budget(20))
+    values = plain_of(report)
+    assert values["stopped"] == "the budget is spent"
+    assert values["worse"] == report.worse and values["old_loss"] == report.old_loss
+    assert values["sentence"] == report.sentence
+    assert values["thresholds"] == device.thresholds
+    assert values["counts"]["fits"][0] == plain_of(report.counts)["fits"][0]
+    assert values["instant"] == plain_of(report.instant)
+    assert values["comparison"] == plain_of(report.comparison)
+    assert plain_of(device.refine(Budget(0)))["new"] == "mid"
+    assert plain_of(device.forget([1, 2])) == {"count": 2, "overwritten": True}
+    device.close()
+    examined = Device.examine(path)
+    values = plain_of(examined)
+    assert values["whole"] is True and values["problems"] == []
+    assert (values["active"], values["previous"]) == ("mid", "old")
+
+
+def test_reports_of_tags_are_plain_values(tmp_path):
+    releases = tagged.write_releases(tmp_path / "releases", ages=("old", "mid"))
+    with Device.create(tmp_path / "device", releases["old"]) as device:
+        plain_of(device.learn(tagged.TEXTS[:60], tagged.OWN[:60]))
+        values = plain_of(device.replace(releases["mid"], Budget(10)))
+    assert values["thresholds"].keys() == values["instant"]["thresholds"].keys() == set(tagged.TAGS)
+
+
+def test_forgotten_counts_by_its_field(device):
+    gone = device.forget([1, 2, 999])
+    assert gone == Forgotten(2, overwritten=True) and gone.count == 2
+    assert (gone == 2) is False
+    with pytest.raises(AttributeError):
+        gone.count = 3
+
+
+def test_a_reason_to_stop_is_a_member_and_its_text(device, releases):
+    report = device.replace(releases["mid"], Budget(0))
+    assert report.stopped is None and report.to_dict()["stopped"] is None
+    report = device.refine(Budget(5))
+    assert report.stopped is Stopped.BUDGET == "the budget is spent"
+    assert f"{report.stopped}" == str(report.stopped) == report.stopped.value
+    assert f"was refined: {Stopped.BUDGET}." in report.sentence
+    assert json.dumps(report.stopped) == '"the budget is spent"'
+    assert pickle.loads(pickle.dumps(report)) == report
+    while (report := device.refine(Budget(90))).stopped is not Stopped.ALL_ENCODED:
+        assert report.stopped in (Stopped.BUDGET, Stopped.SETTLED)
+    assert report.counts.representatives == len(TEXTS)
+
+
+def test_a_refinement_of_nothing_says_so(tmp_path, releases):
+    with Device.create(tmp_path / "device", releases["mid"]) as device:
+        assert device.refine().stopped is Stopped.NO_LABEL
+        device.remember(TEXTS)
+        assert device.refine(Budget(2)).stopped is Stopped.BUDGET
+
+
+def test_the_names_of_reports_have_to_dict():
+    reports = (
+        fala.AdapterInfo, fala.Comparison, fala.Counts, fala.Forgotten, fala.InstantReport,
+        fala.LearnReport, fala.Preview, fala.RepairReport, fala.Report,
+    )  # fmt: skip
+    assert all(callable(report.to_dict) for report in reports)

@@ -1,0 +1,281 @@
+"""The study of writers' prompts: its rows, its jobs, its records and its tables."""
+
+import json
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from bundles import make_head, write_word_vector_release, write_word_vectors
+from checkout import real_data
+from driver import InProcess
+from fala import Bundle
+from fala_sim import frame
+from fala_sim.convert.conversion import folded
+from fala_sim.digests import file_digest
+from fala_sim.experiments.runner import OtherPlanError
+from fala_sim.experiments.trainings import check_records
+from fala_sim.records import Key, Store, read_records
+from fala_sim.report.table import NOT_RUN
+from families import write_model
+from laboratory import write_data
+from sim_command import fails, run
+from sim_tables import cell, column
+from studies.perplm.jobs import personal_head
+from studies.perplm.plan import run as run_plan
+from studies.perplm.plan import trials
+from studies.perplm.rows import EXTENTS, Extent, write_rows
+from studies.perplm.study import STUDY, WritersPlan
+from writers_records import write_prompts
+
+TABLES = STUDY.tables()
+SMALL = Extent("small", 12, 6, (4, 4), False, (48, 128), 1)
+ALL = Extent("all", None, None, (None, None), True, (48, 128), 1)
+
+
+def lines_of(path):
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+# --- known and new writers -------------------------------------------------------------------
+
+
+def test_training_rows_have_no_test_documents_and_no_new_writers(tmp_path):
+    data = write_data(tmp_path / "small")
+    written = write_rows(f"lewidi:{data}", None, tmp_path / "rows", SMALL, users=3, seed=0)
+    assert dict(written.writers) == {"a0": "known", "a1": "known", "a2": "known", "a3": "new"}
+    training, evaluation = lines_of(written.training), lines_of(written.evaluation)
+    assert {row["user"] for row in training} == {"a0", "a1", "a2"}
+    assert {row["split"] for row in training} == {"public"}
+    tested = {folded(row["text"]) for row in evaluation if row["split"] == "test"}
+    assert tested and not tested & {folded(row["text"]) for row in training}
+    for user in written.writers:
+        splits = [row["split"] for row in evaluation if row["user"] == user]
+        assert (splits.count("train"), splits.count("test")) == (12, 6)
+    # A known writer's personal head learns the rows of the training.
+    train_rows = [(row["user"], row["text"]) for row in evaluation if row["split"] == "train"]
+    assert {(row["user"], row["text"]) for row in training} <= set(train_rows)
+
+
+def test_extent_all_has_every_row_that_is_not_a_test_document(tmp_path):
+    data = write_data(tmp_path / "small")
+    written = write_rows(f"lewidi:{data}", None, tmp_path / "rows", ALL, users=3, seed=0)
+    training, evaluation = lines_of(written.training), lines_of(written.evaluation)
+    assert {row["user"] for row in training} == {"a0", "a1", "a2", "a4", "a5"}
+    tested = {folded(row["text"]) for row in evaluation if row["split"] == "test"}
+    assert not tested & {folded(row["text"]) for row in training}
+    # Where people are few, all are known.
+    few_writers = write_rows(f"lewidi:{data}", None, tmp_path / "every", ALL, users=12, seed=0)
+    assert list(few_writers.writers.values()) == ["known"] * 6
+
+
+def test_writers_of_another_data_set_are_only_evaluated(tmp_path):
+    write_data(tmp_path / "md-agreement")
+    write_data(tmp_path / "hs-brexit", annotators=2, seed=1)
+    written = write_rows("md-agreement", tmp_path, tmp_path / "rows", SMALL, users=3, seed=0)
+    elsewhere = [user for user, group in written.writers.items() if group == "elsewhere"]
+    assert sorted(elsewhere) == ["hs-brexit a0", "hs-brexit a1"]
+    splits = [row["split"] for row in lines_of(written.evaluation) if row["user"] == "hs-brexit a0"]
+    assert (splits.count("train"), splits.count("test")) == (4, 4)
+    assert not any("brexit" in row["user"] for row in lines_of(written.training))
+    # Without the other data set, its writers are left out.
+    write_data(tmp_path / "alone" / "md-agreement")
+    rows = tmp_path / "rows-alone"
+    alone = write_rows("md-agreement", tmp_path / "alone", rows, SMALL, users=3, seed=0)
+    assert set(alone.writers.values()) == {"known", "new"}
+
+
+def test_the_recorded_rows_are_made_again_from_real_data(tmp_path):
+    """The trainings are those of the records; they take hours."""
+    data = real_data("md-agreement").parent
+    real_data("hs-brexit")
+    written = write_rows("md-agreement", data, tmp_path, EXTENTS["quick"], users=12, seed=0)
+    (rows,) = {
+        tuple(record["rows"].values())
+        for record in read_records(STUDY.results, "prompt")
+        if record["data"] == "md-agreement"
+    }
+    assert rows == (file_digest(written.training), file_digest(written.evaluation))
+
+
+# --- a run --------------------------------------------------------------------------------
+
+
+def run_small(folder):
+    """A run on a tiny model, with less data than that of the command; returns its trainings."""
+    plan = WritersPlan(
+        results=folder / "results", data=(data_of(folder),), users=3, new=str(folder / "tiny"),
+        extent="small",
+    )  # fmt: skip
+    engine, log = InProcess(), []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(EXTENTS, "small", Extent("small", 40, 20, (4, 4), False, (24, 24), 1))
+        assert run_plan(plan, ("prompt",), engine, log.append) == []
+    return engine.labels, log
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """Records of a small run, with a prompt of each writer of a tiny model."""
+    folder = tmp_path_factory.mktemp("run")
+    write_data(folder / "small")
+    write_model(folder / "tiny")
+    labels, _ = run_small(folder)
+    assert len(labels) == len(trials(("prompt",))) + 2
+    return folder / "results"
+
+
+def data_of(folder):
+    return f"lewidi:{(folder / 'small').resolve()}"
+
+
+@pytest.mark.slow
+def test_a_run_records_every_training_and_none_again(results):
+    name = data_of(results.parent)
+    records = read_records(results, "prompt")
+    planned = {(trial.settings.kind, trial.variant) for trial in trials(("prompt",))}
+    assert {(r["method"], r["variant"]) for r in records} == planned | {
+        ("lora", ""),
+        ("adapter", ""),
+    }
+    writers = {"a0": "known", "a1": "known", "a2": "known", "a3": "new"}
+    for method in ("none", "soft-all", "lora"):
+        of_method = [r for r in records if (r["method"], r["variant"]) == (method, "")]
+        assert {r["user"]: r["group"] for r in of_method} == writers
+    for method, user, equal in (("soft-all", "a3", True), ("hard-static", "a3", False)):
+        record = Store(results).get(Key("prompt", name, method, user, 0))
+        assert (record["unknown_logits"] == record["logits"]) == equal
+        assert "personal" in record and str(results) not in json.dumps(record)
+    summary = Store(results).get(Key("prompt-training", name, "soft-all", "all", 0))
+    assert summary["parameters"]["trained"] > 1000 and summary["recipe"]["prompts_length"] == 8
+    # Only the model that peers start from is left, without its checkpoints.
+    (work,) = (results / "work").glob("prompts-*")
+    (left,) = [path for path in work.iterdir() if path.is_dir()]
+    assert left.name == "prompt-none-0"
+    assert sorted(path.name for path in left.iterdir()) == ["base.fala", "model"]
+    labels, log = run_small(results.parent)
+    assert labels == [] and all("are recorded already" in line for line in log)
+    assert read_records(results, "prompt") == records
+
+
+@pytest.mark.slow
+def test_records_of_another_plan_are_rejected(results):
+    data = data_of(results.parent)
+    digests = read_records(results, "prompt")[0]["digests"]
+    check_records(Store(results), STUDY.family.kinds, data, digests)
+    with pytest.raises(OtherPlanError, match="another folder with --results"):
+        check_records(Store(results), STUDY.family.kinds, data, {**digests, "plan": "whole"})
+
+
+def test_a_personal_head_equals_a_devices_model(tmp_path):
+    from fala import Device
+
+    head = make_head()
+    bundle = write_word_vector_release(tmp_path / "x.fala", head)
+    rng = np.random.default_rng(0)
+    words = ["film", "good", "bad", "great", "awful", "boring", "well", "made", "love", "hate"]
+    texts = [" ".join(rng.choice(words, 4)) + f" {n}" for n in range(60)]
+    labels = [str(int(rng.random() < (0.8 if "film" in text else 0.2))) for text in texts]
+    with Device.create(tmp_path / "device", bundle.path) as device:
+        device.learn(texts, labels)
+        expected = device.model
+    vectors = Bundle.open(bundle.path).backbone().encode(texts)
+    vectors = vectors.astype(np.float16).astype(np.float32)  # as a device keeps them
+    weight, bias, trust = personal_head(head, head.bias, vectors, labels)
+    assert trust > 0
+    np.testing.assert_allclose(weight, expected.weight, atol=1e-5)
+    np.testing.assert_allclose(bias, expected.bias, atol=1e-5)
+    assert np.abs(weight - head.weight).max() > 0.01
+
+
+# --- plans and errors ------------------------------------------------------------------------
+
+
+def test_every_trial_is_another_training():
+    planned = trials(STUDY.family.kinds)
+    assert len({(trial.settings.kind, trial.variant) for trial in planned}) == len(planned)
+    assert len({trial.settings for trial in planned}) == len(planned)
+    for trial in planned:
+        assert trial.settings.fixed == (trial.variant == "fixed")
+        assert trial.settings.mlm == (trial.variant == "mlm")
+    assert not any(
+        "hard" in trial.settings.kind for trial in trials(STUDY.family.kinds, hard=False)
+    )
+    lengths = [trial for trial in trials(["prompt-length"]) if trial.kind == "prompt-length"]
+    assert sorted({trial.variant for trial in lengths}) == [
+        "length-1", "length-16", "length-256", "length-32",
+    ]  # fmt: skip
+
+
+def test_unsupported_backbones_and_data_are_rejected(tmp_path):
+    common = ("study", "perplm", "prompts", "--run", "--results", tmp_path / "results")
+    write_word_vectors(tmp_path / "x.fala")
+    fails(run(*common, "--new", tmp_path / "x.fala"), "only a graph")
+    fails(run(*common, "--data", "cola"), "use --data md-agreement")
+    assert not list(tmp_path.rglob("*.json"))
+
+
+# --- tables ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    write_prompts(folder, seeds=(0, 1))
+    return frame(folder)
+
+
+@pytest.fixture(scope="module")
+def table(records):
+    return TABLES["prompts"](records)
+
+
+def test_the_table_compares_prompts_with_none_by_writer(table):
+    where = {"writers": "3 known", "prompts": "soft, all layers"}
+    auc = cell(table, "AUC", **where)
+    # Of each writer two seeds, of which one is 0.01 better: three writers count, not six.
+    assert (auc.mean, auc.n) == (pytest.approx(0.65 + 0.02 + 0.005), 3)
+    assert auc.low < 0.58 and auc.high > 0.77
+    difference = cell(table, "against none", **where)
+    assert difference.mean == pytest.approx(0.02)
+    assert difference.high - difference.low == pytest.approx(0, abs=1e-9)  # paired by writer
+    assert cell(table, "F1", **where) == pytest.approx(auc.mean - 0.1)
+    assert cell(table, "numbers trained", **where) == 1008
+    assert cell(table, "seconds", **where) == 60
+    # Of logits -1, -0.5, 0.2, 0.8 of labels 0, 1, 0, 1: three pairs of four are in order.
+    assert cell(table, "pooled AUC", **where) == pytest.approx(0.75, abs=0.01)
+
+
+def test_the_table_compares_personal_heads_with_none_with_one(table):
+    where = {"writers": "3 new", "prompts": "soft, all layers"}
+    assert cell(table, "AUC with a personal head", **where).mean == pytest.approx(0.795)
+    assert cell(table, "against none with one", **where).mean == pytest.approx(0.01)
+    # LoRA trains on the rows of the personal head, and is compared with it and with none.
+    peer = {"writers": "3 new", "prompts": "none; then LoRA on the writer's rows"}
+    assert cell(table, "against none", **peer).mean == pytest.approx(0.04)
+    assert cell(table, "against none with one", **peer).mean == pytest.approx(0.01)
+    assert cell(table, "AUC with a personal head", **peer) is None
+
+
+def test_trials_that_were_not_run_are_marked_and_other_data_has_no_peers(table):
+    assert cell(table, "numbers trained", writers="3 known", prompts="soft, one layer") == NOT_RUN
+    elsewhere = column(table, "prompts", writers="1 of brexit")
+    assert "soft, all layers" in elsewhere and not any("LoRA" in title for title in elsewhere)
+    # One writer has a mean, and no interval.
+    auc = cell(table, "AUC", writers="1 of brexit", prompts="none")
+    assert (auc.low, auc.n) == (None, 1)
+
+
+def test_the_table_counts_the_writers_of_each_training(records):
+    missing = (records["method"] == "soft-all") & (records["user"] == "Ann")
+    table = TABLES["prompts"](records[~missing])
+    writers = column(table, "writers", prompts="soft, all layers")
+    assert writers == ["2 known", "3 new", "1 of brexit"]
+    assert column(table, "writers", prompts="none")[0] == "3 known"
+
+
+def test_the_table_notes_trainings_without_a_better_epoch(records, table):
+    notes = TABLES["prompts"](records.assign(**{"history.task.best_step": 0})).notes
+    assert any(note.startswith("tweets, soft, all layers, seed 1: no epoch") for note in notes)
+    assert table.notes == ()
