@@ -6,7 +6,9 @@ import pytest
 
 import bridged
 from bridged import PROBES, TEXTS
+from devices import state
 from fala.device import Device
+from fala.personal.run import Budget
 from word_releases import without_words
 
 
@@ -44,6 +46,17 @@ def learned(tmp_path_factory, releases, labels):
     with Device.create(folder, releases["old"]) as device:
         device.learn(TEXTS, labels)
     return folder
+
+
+@pytest.fixture(scope="module")
+def replaced(tmp_path_factory, learned, releases):
+    """A folder with two slots, and the state of each."""
+    folder = shutil.copytree(learned, tmp_path_factory.mktemp("replaced") / "device")
+    with Device.open(folder) as device:
+        before = state(device)
+        device.replace(releases["mid"], Budget(0))
+        device.confirm()  # on trial the device would fall back by itself
+        return folder, before, state(device)
 
 
 @pytest.fixture

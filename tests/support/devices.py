@@ -1,6 +1,7 @@
 """Looks into devices from outside: their files, all that answers, and the fit by itself."""
 
 import sqlite3
+from contextlib import closing
 
 import numpy as np
 
@@ -22,6 +23,14 @@ def sql(path, statement, *values):
             return db.execute(statement, values).fetchall()
     finally:
         db.close()
+
+
+def unchecked(path, *statements):
+    """Change a store in a way that it does not allow."""
+    with closing(sqlite3.connect(path / "store.sqlite3")) as db, db:
+        db.execute("PRAGMA foreign_keys = OFF")
+        for statement in statements:
+            db.execute(statement)
 
 
 def embedded(path, release):
@@ -64,6 +73,11 @@ def assert_alike(device, reference):
     """Two devices answer the same, where one has forgotten what the other never had."""
     for values, expected in zip(state(device), state(reference), strict=True):
         np.testing.assert_allclose(values, expected, atol=TOLERANCE)
+
+
+def closest(device, before):
+    """The largest change of a probability since a state."""
+    return np.abs(device.predict_proba(PROBES) - before[0]).max()
 
 
 def live(device, releases, labels, passes):

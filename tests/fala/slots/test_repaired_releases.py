@@ -4,8 +4,6 @@ import json
 import os
 import random
 import shutil
-import sqlite3
-from contextlib import closing
 from itertools import chain
 
 import numpy as np
@@ -13,7 +11,7 @@ import pytest
 
 import bundles
 from bridged import PROBES, TEXTS
-from devices import loss, sql, state
+from devices import closest, loss, sql, unchecked
 from fala import Budget, Bundle, Device, Item
 from fala.bundle.writing import add_version, write_external, write_release
 from fala.errors import BundleError, BundleSignatureError, DeviceError, OlderReleaseError
@@ -31,17 +29,6 @@ POSITIONS = 60
 DAMAGED = 64
 
 
-@pytest.fixture(scope="module")
-def replaced(tmp_path_factory, learned, releases):
-    """A folder with two slots, and the state of each."""
-    folder = shutil.copytree(learned, tmp_path_factory.mktemp("replaced") / "device")
-    with Device.open(folder) as device:
-        before = state(device)
-        device.replace(releases["mid"], Budget(0))
-        device.confirm()  # on trial the device would fall back by itself
-        return folder, before, state(device)
-
-
 @pytest.fixture
 def folder(tmp_path, replaced):
     return shutil.copytree(replaced[0], tmp_path / "device")
@@ -49,19 +36,6 @@ def folder(tmp_path, replaced):
 
 def file_of(folder, release):
     return folder / "bundles" / f"{Bundle.open(release).digest}.fala"
-
-
-def unchecked(folder, *statements):
-    """Change a store in a way that it does not allow."""
-    with closing(sqlite3.connect(folder / STORE)) as db, db:
-        db.execute("PRAGMA foreign_keys = OFF")
-        for statement in statements:
-            db.execute(statement)
-
-
-def closest(device, before):
-    """The largest change of a probability."""
-    return np.abs(device.predict_proba(PROBES) - before[0]).max()
 
 
 @pytest.fixture(scope="module", params=["plain", "encrypted"])

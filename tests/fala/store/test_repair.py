@@ -8,12 +8,11 @@ import stat
 import time
 from contextlib import closing
 
-import numpy as np
 import pytest
 
 import bridged
-from bridged import PROBES, TEXTS
-from devices import same, sql, state
+from bridged import TEXTS
+from devices import closest, same, sql, state, unchecked
 from fala.device import Device
 from fala.errors import DeviceError
 from fala.personal.run import Budget
@@ -22,35 +21,9 @@ from fala.slots.folder import STORE
 from fala.store.store import Store
 
 
-@pytest.fixture(scope="module")
-def replaced(tmp_path_factory, learned, releases):
-    """A folder with two slots, and the state of each."""
-    folder = shutil.copytree(learned, tmp_path_factory.mktemp("replaced") / "device")
-    with Device.open(folder) as device:
-        before = state(device)
-        device.replace(releases["mid"], Budget(0))
-        device.confirm()  # on trial the device would fall back by itself
-        return folder, before, state(device)
-
-
 @pytest.fixture
 def folder(tmp_path, replaced):
     return shutil.copytree(replaced[0], tmp_path / "device")
-
-
-def execute_unchecked(folder, *statements):
-    """Change a store in a way that it does not allow."""
-    db = sqlite3.connect(folder / STORE)
-    db.execute("PRAGMA foreign_keys = OFF")
-    for statement in statements:
-        db.execute(statement)
-    db.commit()
-    db.close()
-
-
-def closest(device, before):
-    """The largest change of a probability."""
-    return np.abs(device.predict_proba(PROBES) - before[0]).max()
 
 
 @pytest.mark.parametrize("name", [STORE, f"{STORE}-journal"])
@@ -76,7 +49,7 @@ def test_a_repair_does_not_change_a_whole_folder(folder, replaced):
 
 def test_unreadable_rows_affect_no_other_row(folder, replaced):
     ids = [row for (row,) in sql(folder, "SELECT id FROM examples ORDER BY id")]
-    execute_unchecked(
+    unchecked(
         folder,
         f"UPDATE examples SET label = x'ff' WHERE id = {ids[3]}",
         f"UPDATE examples SET document = 999 WHERE id = {ids[4]}",
@@ -110,7 +83,7 @@ def test_unreadable_rows_affect_no_other_row(folder, replaced):
 
 def test_another_key_deletes_the_damaged_store(folder):
     """It has texts that nobody could read without the new key otherwise."""
-    execute_unchecked(folder, "UPDATE examples SET label = x'ff' WHERE id = 1")
+    unchecked(folder, "UPDATE examples SET label = x'ff' WHERE id = 1")
     aside = folder / Device.repair(folder).aside
     with Device.open(folder) as device:
         device.rotate_key(lambda: bytes(range(32)))
@@ -119,7 +92,7 @@ def test_another_key_deletes_the_damaged_store(folder):
 
 def test_forgetting_deletes_the_damaged_store(folder):
     """It has the forgotten text, too; what was readable is in the new store."""
-    execute_unchecked(folder, "UPDATE examples SET label = x'ff' WHERE id = 1")
+    unchecked(folder, "UPDATE examples SET label = x'ff' WHERE id = 1")
     report = Device.repair(folder)
     aside = folder / report.aside
     with Device.open(folder) as device:
@@ -136,7 +109,7 @@ def test_forgetting_deletes_the_damaged_store(folder):
 
 
 def test_missing_settings_are_written_again(folder):
-    execute_unchecked(folder, "DELETE FROM device")
+    unchecked(folder, "DELETE FROM device")
     with pytest.raises(DeviceError, match=r"damaged.*doctor"):
         Device.open(folder)
     assert Device.repair(folder).whole
@@ -269,7 +242,7 @@ def test_embeddings_on_both_sides_of_a_damaged_page_are_kept(tmp_path, releases,
 
 
 def test_a_killed_repair_is_completed_by_the_next(folder, replaced, monkeypatch):
-    execute_unchecked(folder, "UPDATE examples SET label = x'ff' WHERE id = 1")
+    unchecked(folder, "UPDATE examples SET label = x'ff' WHERE id = 1")
 
     def interrupt(*arguments):
         raise KeyboardInterrupt
@@ -294,7 +267,7 @@ def test_a_killed_repair_is_completed_by_the_next(folder, replaced, monkeypatch)
 
 def test_a_device_opened_before_a_repair_writes_nothing(folder):
     with Device.open(folder) as opened:
-        execute_unchecked(folder, "UPDATE examples SET label = x'ff' WHERE id = 1")
+        unchecked(folder, "UPDATE examples SET label = x'ff' WHERE id = 1")
         Device.repair(folder)
         with pytest.raises(DeviceError, match="repaired or erased meanwhile; open the device"):
             opened.remember(["late"], ["1"])
