@@ -20,8 +20,9 @@ from numpy.typing import ArrayLike, NDArray
 from fala.errors import DataError
 from fala.model.losses import Floats, cross_entropy, probabilities
 from fala.solver import newton
-from fala.solver.design import LogitRows, product
+from fala.solver.design import product
 from fala.solver.factors import Solve, cholesky
+from fala_export.fitting.calibration import LogitRows
 from fala_sim.paper.ridge import Problem, Solution
 
 # The grids of lambdas, as multiples of the features' mean squared length. The grid for labels is

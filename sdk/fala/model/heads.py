@@ -305,35 +305,12 @@ class PersonalModel:
         if not all(np.isfinite(part).all() for part in parts):
             raise DataError("the personal model is not finite in float32")
 
-    @classmethod
-    def of_matrix(cls, head: Head, theta: NDArray[Any], bias: NDArray[Any]) -> PersonalModel:
-        """The personal model of a personal matrix diag(theta), shape (C, d), and a bias (C,).
-
-        Raises:
-            DataError: If a shape does not fit the head, or a number is not finite.
-        """
-        if theta.shape != head.weight.shape:
-            raise DataError(f"theta of shape {head.weight.shape} expected, not {theta.shape}")
-        with np.errstate(over="ignore", invalid="ignore"):
-            return cls(head, theta.astype(np.float32) * head.weight, bias)
-
     @property
     def is_vendor(self) -> bool:
         """Whether it is the vendor's own model: omega = w, and the vendor's v and bias."""
         head = self.head
         vendor = None if head.lexical is None else head.lexical.weight
         return same_arrays((self.weight, self.bias, self.lexical), (head.weight, head.bias, vendor))
-
-    def as_head(self) -> Head:
-        """The head with this model as its vendor's own."""
-        head = self.head
-        lexical = None
-        if head.lexical is not None and self.lexical is not None:
-            lexical = Lexical(head.lexical.lexicon, self.lexical)
-        return Head(
-            head.task, head.labels, self.weight, self.bias, head.query, lexical, head.dimension,
-            head.link,
-        )  # fmt: skip
 
     def __eq__(self, other: object) -> bool:
         """Whether it is the same model on the same head."""

@@ -193,20 +193,6 @@ def classes_of(labels: npt.ArrayLike, total: int) -> Indices:
     return classes
 
 
-def disagreements(assignment: Indices, graph: SimilarityGraph) -> int:
-    """Count ``+`` pairs between clusters and ``-`` pairs inside them, from the ``+`` pairs alone.
-
-    Args:
-        assignment: Each example's cluster, (n,), not negative.
-        graph: The strong signal.
-    """
-    left, right = np.divmod(graph.edges, max(1, len(graph)))
-    joined = int(np.count_nonzero(assignment[left] == assignment[right]))
-    sizes = np.bincount(assignment)
-    pairs_inside = int((sizes * (sizes - 1) // 2).sum())
-    return len(graph.edges) - joined + pairs_inside - joined
-
-
 def edge_keys(left: npt.ArrayLike, right: npt.ArrayLike, total: int) -> Indices:
     """One number for each unordered pair of ``total`` examples; the arguments are broadcast."""
     return np.asarray(np.minimum(left, right) * np.int64(total) + np.maximum(left, right))

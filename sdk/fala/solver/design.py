@@ -321,30 +321,3 @@ class GramRows:
     def gather(self, numbers: Floats) -> Floats:
         """The point whose R'a is R' numbers: the numbers, shape (C, n)."""
         return numbers.T
-
-
-@dataclass(frozen=True, eq=False)
-class LogitRows:
-    """Rows that are written out, and differ for each logit.
-
-    Attributes:
-        matrix: Shape (n, C, p).
-    """
-
-    matrix: Floats
-
-    @property
-    def size(self) -> int:
-        """How many numbers p a row has."""
-        return int(self.matrix.shape[2])
-
-    def __len__(self) -> int:
-        return len(self.matrix)
-
-    def times(self, delta: Floats) -> Floats:
-        """The logits of delta (C, p), shape (n, C)."""
-        return np.asarray(np.einsum("ncp,cp->nc", self.matrix, delta))
-
-    def gather(self, numbers: Floats) -> Floats:
-        """The rows' sum, weighted by numbers (n, C), shape (C, p)."""
-        return np.asarray(np.einsum("nc,ncp->cp", numbers, self.matrix))
