@@ -290,7 +290,7 @@ class _Search:
         bias = self.bias + free * steps.point[:, -2]
         # The least squares problem tangent to J at these logits.
         weights = _half_curvature(self.evidence, probabilities(steps.z))
-        slope = evidence.gradient_at(steps.z) / 2
+        slope = evidence.gradient(steps.z, evidence.link.mean(steps.z)) / 2
         targets = steps.z - np.linalg.solve(weights, slope[..., None])[..., 0]
         block = weights[:, 0, 0] if classes == 1 else weights
         return Solution(theta, bias), self._problem(targets, block, bias)

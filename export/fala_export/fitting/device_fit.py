@@ -20,7 +20,7 @@ from fala.solver.fit import (
     default_scales,
 )
 from fala.solver.fit import fit as fit_device
-from fala.solver.forms import ExampleForm, Work, minimize
+from fala.solver.forms import Form, Work, minimize
 from fala.solver.gaussian import SLOPE_DEVIATION, evidence_of, gaussian_around, whiten
 from fala.solver.judge import judge
 from fala.solver.newton import Problem
@@ -87,7 +87,7 @@ class LeftOut:
                 gram += scale * block
         problem = self.problem.over(GramRows(gram))
         scaled = replace(problem, slope_column=np.sqrt(slope_scale) * problem.slope_column)
-        minimum = minimize(ExampleForm(scaled, scaled.rows.gram), near)
+        minimum = minimize(Form(scaled, scaled.rows.gram), near)
         losses = problem.evidence.link.losses(problem.evidence.labels, minimum.left_out)
         return float(losses.sum()), minimum.start
 

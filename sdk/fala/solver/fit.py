@@ -30,7 +30,6 @@ from fala.model.losses import Floats
 from fala.solver.forms import (
     LARGEST,
     UPDATE_TOLERANCE,
-    BlockForm,
     Form,
     Minimum,
     Work,
@@ -107,7 +106,7 @@ def fit(
         return Fit(prior.full(every.start, every.offset), vendor_model, vendor)
     problem = every if used.all() else every.take(chosen)
     form = form_of(problem)
-    if isinstance(form, BlockForm):
+    if form.blocks:
         sample = np.sort(np.random.default_rng(0).permutation(len(chosen))[:LARGEST])
         sampled = minimize(form_of(problem.take(sample)))  # for the leave-one-out logits
         left_out = every.logits(sampled.point)
@@ -128,7 +127,7 @@ def fit(
     plain_left_out[used] = plain.left_out
     state = None
     has_basis = any(getattr(block.inputs, "basis", None) is not None for block in training.blocks)
-    if not has_basis and not (left_out_only and isinstance(form, BlockForm)):
+    if not has_basis and not (left_out_only and form.blocks):
         state = State(prior, form, vendor[used], minimum, plain.point)
     return Fit(
         prior.full(minimum.point, left_out),

@@ -19,7 +19,7 @@ from fala.model.links import PerTag
 from fala.model.losses import Floats
 from fala.solver.design import CentredRows, DenseRows, FeatureRows, JointRows
 from fala.solver.factors import Triangle
-from fala.solver.forms import ColumnForm, Minimum, minimize
+from fala.solver.forms import Form, Minimum, minimize
 from fala.solver.newton import Evidence, Problem
 from fala.solver.training import Block, Features, Inputs, TrainingSet
 from fala.text.sparse_rows import SparseRows
@@ -348,14 +348,14 @@ def calibrate(
         start: The minimum of fewer examples; None starts at 0.
     """
     problem = prior.calibration(vendor, evidence)
-    free = minimize(ColumnForm(problem), start)
+    free = minimize(Form(problem), start)
     clipped = 1 + prior.slope * free.point[:, 1] < LEAST_SLOPE
     if not clipped.any():
         return free
     least = np.where(clipped, (LEAST_SLOPE - 1) / prior.slope, 0.0)
     column = problem.slope_column
     held = Problem(problem.rows, np.where(clipped, 0.0, column), vendor + column * least, evidence)
-    minimum = minimize(ColumnForm(held))
+    minimum = minimize(Form(held))
     slopes = np.where(clipped, least, minimum.point[:, 1])
     return replace(minimum, point=np.column_stack([minimum.point[:, 0], slopes]))
 

@@ -39,12 +39,6 @@ class Inputs:
         inner = weight.T if self.basis is None else self.basis @ weight.T
         return np.asarray(self.coordinates @ inner, dtype=np.float64)
 
-    def features(self) -> Inputs:
-        """The same features, multiplied out."""
-        if self.basis is None:
-            return self
-        return Inputs(self.coordinates @ self.basis, None, self.unseen)
-
 
 Features = Inputs | SparseRows
 
