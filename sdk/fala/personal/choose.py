@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from fala.examples import Match
 from fala.model.losses import Floats
 from fala.personal.gather import OldLogits, Rows
-from fala.selection.next_texts import affordable, by_chance, most_undecided
+from fala.selection.next_texts import affordable, by_chance
 from fala.selection.representatives import select
 from fala.solver.threads import one_blas_thread
 from fala.store.records import StoredExample
@@ -45,6 +45,8 @@ def choose(
     Every second document is random, labelled ones first: uncertain documents alone are a biased
     sample to compare the new model with the old one. The other documents are ordered by the
     uncertainty of the present fit, or without a row by correlation clusters of the old embeddings.
+    On people outside the published figures uncertainty was better than clusters, leverage, random
+    order, and the largest difference between the old personal model and its vendor's.
     For 86 people who are in no published figure, AUC and cross-entropy after 20 and 50 passes equal
     those of uncertainty alone, within a standard error. A match costs the texts of its history,
     which it shares with matches of the same time: the cheapest come first, of those the newest.
@@ -68,7 +70,8 @@ def choose(
         return Choice(affordable([missing[position] for position in newest], limit)[:size])
     if len(left_out):
         shuffled = _labelled_first(rows.ids, rows.training.labelled)
-        undecided = most_undecided(left_out, rows.space.head.link).tolist()
+        certainty = rows.space.head.link.certainty(left_out)
+        undecided = np.argsort(certainty, kind="stable").tolist()
         order = _alternately(undecided, shuffled, rows.missing)
     else:
         order = list(range(len(rows.examples)))

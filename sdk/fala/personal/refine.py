@@ -9,14 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from fala.errors import BundleError
-from fala.model.losses import Floats
 from fala.personal.choose import choose
 from fala.personal.encode import Encoded, encode_free, forward
 from fala.personal.gather import OldLogits, Reading, gather, old_logits
 from fala.personal.refit import Refit, fit_rows, refit_active, space_of, without_fit
 from fala.personal.run import Run
 from fala.report import Stopped
-from fala.selection.next_texts import BATCH, LARGEST_BATCH, LEAST_MOVE, move
+from fala.selection.next_texts import BATCH, LARGEST_BATCH, LEAST_MOVE
 from fala.slots.folder import Folder
 from fala.slots.snapshot import Snapshot
 from fala.slots.using import give_up, opened
@@ -180,13 +179,19 @@ class _Refinement:
 
 
 def _moved(before: Refit, after: Refit) -> float:
-    """Mean change of the probabilities of the examples that two fits share."""
+    """Mean change of the probabilities of the examples that two fits share.
+
+    For a rating: mean change of its value, as a share of its range.
+    """
     if before.fit is None or after.fit is None:
         return np.inf
     positions = {row: position for position, row in enumerate(after.rows.ids)}
     shared = [(p, positions[row]) for p, row in enumerate(before.rows.ids) if row in positions]
     if not shared:
         return np.inf
-    first: Floats = before.left_out[[p for p, _ in shared]]
     link = after.rows.space.head.link
-    return move(first, after.left_out[[p for _, p in shared]], link)
+    first, last = (
+        link.mean(fit.left_out[list(chosen)])
+        for fit, chosen in zip((before, after), zip(*shared, strict=True), strict=True)
+    )
+    return float(np.abs(last - first).mean() / (link.high - link.low))

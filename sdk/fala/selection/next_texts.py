@@ -9,28 +9,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.model.links import LABELS, Link
-from fala.model.losses import Floats
-
 #: Texts encoded before the first new fit, and the most texts between two fits.
 BATCH, LARGEST_BATCH = 25, 200
 #: 2^64 divided by the golden ratio.
 _GOLDEN = 0x9E3779B97F4A7C15
 #: A batch that moves the examples' probabilities by less than this, on average, is the last.
 LEAST_MOVE = 0.005
-
-
-def most_undecided(left_out: Floats, link: Link = LABELS) -> NDArray[np.int64]:
-    """Order examples by the current fit's uncertainty, the most uncertain first.
-
-    On people outside the published figures this was better than clusters, leverage, random order,
-    and the largest difference between the old personal model and its vendor's.
-
-    Args:
-        left_out: The fit's leave-one-out logits, shape (n, C).
-        link: The meaning of the logits.
-    """
-    return np.argsort(link.certainty(left_out), kind="stable")
 
 
 def by_chance(ids: Sequence[int]) -> NDArray[np.int64]:
@@ -42,16 +26,6 @@ def by_chance(ids: Sequence[int]) -> NDArray[np.int64]:
     """
     scattered = np.asarray(ids, dtype=np.uint64) * np.uint64(_GOLDEN)
     return np.argsort(scattered, kind="stable")
-
-
-def move(before: Floats, after: Floats, link: Link = LABELS) -> float:
-    """Mean change of the probabilities of the same examples, from logits (n, C).
-
-    For a rating: mean change of its value, as a share of its range.
-    """
-    if not len(before):
-        return 0.0
-    return float(np.abs(link.mean(after) - link.mean(before)).mean() / (link.high - link.low))
 
 
 def affordable(missing: Sequence[Sequence[str]], limit: int) -> list[str]:

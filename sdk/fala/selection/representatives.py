@@ -87,9 +87,8 @@ def select(
 
     Examples:
         >>> vectors = [[1, 0], [1, 0.1], [0.9, 0], [0, 1], [0.1, 1]]
-        >>> selection = select(vectors, None, count=2)
-        >>> selection.assignment
-        array([0, 0, 0, 1, 1])
+        >>> select(vectors, None, count=2).order
+        array([1, 4])
     """
     if not _whole(count):
         raise BudgetError(f"count is a whole number of 0 or more, not {shown(count)}")
