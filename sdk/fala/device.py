@@ -43,9 +43,8 @@ from fala.personal.adapters import LoadedAdapters, load
 from fala.personal.compare import Accept, compare_with_previous
 from fala.personal.learn import Learner, fit_all
 from fala.personal.preview import preview
-from fala.personal.refine import refine
-from fala.personal.replace import Terms, replace
-from fala.personal.reporting import refined_report, replaced_report
+from fala.personal.refine import refine, refined_report
+from fala.personal.replace import Terms, replace, replaced_report
 from fala.personal.run import Budget, Progress, Run
 from fala.report import AdapterInfo, Forgotten, LearnReport, Preview, Report
 from fala.slots.creating import create, open_folder

@@ -182,10 +182,6 @@ class Rows:
         """Ids of the examples whose embeddings are real."""
         return {row for row, missing in zip(self.ids, self.missing, strict=True) if not missing}
 
-    def shares(self, ids: Collection[int]) -> Floats:
-        """Labels of some examples as class shares or numbers, (n, C), by id."""
-        return self.take(self.training.labels, ids)
-
     def take(self, numbers: Floats, ids: Collection[int]) -> Floats:
         """The rows of some examples, by id, of an array with a row an example, (n, C)."""
         positions = {row: position for position, row in enumerate(self.ids)}

@@ -60,11 +60,6 @@ class Part:
         """Whether a personal model needs no forward pass: over a bridge, or by n-grams."""
         return bool(self.bridges) or self.head.lexical is not None
 
-    @property
-    def static(self) -> bool:
-        """Whether encoding costs no forward pass."""
-        return self.release.static
-
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
@@ -89,7 +84,7 @@ class Prepared:
     @property
     def encoded(self) -> int:
         """Forward passes spent on it."""
-        return 0 if self.part.static else len(self.embeddings)
+        return 0 if self.part.release.static else len(self.embeddings)
 
 
 @contextmanager
@@ -206,7 +201,7 @@ def prepare(
             rows, part, run, limit, evidence, lambda: old or old_logits(reading, before.active)
         )
         with run.stage("forward"):
-            embeddings = forward(choice.texts, release.backbone.encode, run, free=part.static)
+            embeddings = forward(choice.texts, release.backbone.encode, run, free=release.static)
         if embeddings:
             with run.stage("read"):
                 reading.add(space.backbone, embeddings)
@@ -299,7 +294,7 @@ def _choice(
     """
     if not rows.reading.store.texts.kept:
         return Choice([])
-    if part.static:
+    if part.release.static:
         return Choice(rows.pending_texts())
     if not (rows.ids or rows.pending):
         return Choice([])

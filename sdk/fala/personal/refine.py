@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -14,12 +15,12 @@ from fala.personal.encode import Encoded, encode_free, forward
 from fala.personal.gather import OldLogits, Reading, gather, old_logits
 from fala.personal.refit import Refit, fit_rows, refit_active, space_of, without_fit
 from fala.personal.run import Run
-from fala.report import Stopped
+from fala.report import Comparison, Counts, Report, Stopped
 from fala.selection.next_texts import BATCH, LARGEST_BATCH, LEAST_MOVE
 from fala.slots.folder import Folder
 from fala.slots.snapshot import Snapshot
 from fala.slots.using import give_up, opened
-from fala.solver.fit import Fit
+from fala.solver.forms import Work
 
 _log = logging.getLogger("fala.refine")
 
@@ -31,7 +32,7 @@ class Refined:
     Attributes:
         last: The last model, with the examples' rows at the end.
         forward_passes: Texts through the backbone.
-        fits: All fits.
+        works: The costs of all fits.
         clusters: Clusters that texts were chosen from.
         queries: Strong queries asked.
         stopped: Why no more texts were encoded.
@@ -39,7 +40,7 @@ class Refined:
 
     last: Refit
     forward_passes: int
-    fits: Sequence[Fit]
+    works: tuple[Work, ...]
     clusters: int
     queries: int
     stopped: Stopped
@@ -60,6 +61,73 @@ def refine(
     return _Refinement(folder, adapter, run, passes).run(start)
 
 
+def refined_report(
+    refined: Refined, snapshot: Snapshot, run: Run, comparison: Comparison | None
+) -> Report:
+    """Report a refinement, or the unchanged active model if nothing was fitted.
+
+    Args:
+        refined: The result of ``refine``.
+        snapshot: The task.
+        run: Its timings.
+        comparison: With the model before the replacement; None without one.
+    """
+    name, last = snapshot.release.name, refined.last
+    counts = Counts(clusters=refined.clusters, queries=refined.queries, fits=refined.works)
+    report = report_on(
+        name, name, last, run, counts, forward_passes=refined.forward_passes,
+        comparison=comparison, stopped=refined.stopped,
+    )  # fmt: skip
+    if last.fit is None:
+        head = snapshot.head
+        report = replace(
+            report, decision="vendor" if snapshot.model.is_vendor else "personal",
+            reason="nothing was fitted",
+            thresholds=head.link.thresholds(head.labels, snapshot.active.record.threshold),
+        )  # fmt: skip
+    return report
+
+
+def report_on(
+    old: str,
+    new: str,
+    last: Refit,
+    run: Run,
+    counts: Counts,
+    **fields: Any,  # noqa: ANN401 - further fields of the report
+) -> Report:
+    """A report on the last model of a replacement or a refinement.
+
+    Args:
+        old: Name of the backbone before.
+        new: Name of the backbone.
+        last: The last model.
+        run: Its timings.
+        counts: Its costs but those of the run.
+        fields: Further fields of the report.
+    """
+    rows, verdict = last.rows, last.verdict
+    counts = replace(
+        counts, representatives=rows.real, measure=verdict.measure, scales=last.scales,
+        peak_memory=dict(run.peak_memory),
+    )  # fmt: skip
+    return Report(
+        old,
+        new,
+        verdict.decision,
+        verdict.reason,
+        examples=len(rows.ids),
+        labelled=int(rows.training.labelled.sum()),
+        waiting=len(rows.pending),
+        losses=verdict.losses,
+        thresholds=last.thresholds,
+        scores=verdict.scores,
+        seconds=run.total(),
+        counts=counts,
+        **fields,
+    )
+
+
 class _Refinement:
     """A running refinement; see ``refine``."""
 
@@ -68,14 +136,15 @@ class _Refinement:
         self._store = folder.store_of(adapter)
         self._remaining = max(0, passes)
         self._passes = self._clusters = self._queries = 0
-        self._fits: list[Fit] = []
+        self._works: list[Work] = []
 
     def run(self, start: Refit | None) -> Refined:
         snapshot = opened(self._folder, self._adapter)
         last = self._gathered(snapshot) if start is None else start
         last, stopped = self._batches(snapshot, last, fitted=start is not None)
         _log.info("%s: %d forward passes, %s", snapshot.release.name, self._passes, stopped)
-        return Refined(last, self._passes, self._fits, self._clusters, self._queries, stopped)
+        works = tuple(self._works)
+        return Refined(last, self._passes, works, self._clusters, self._queries, stopped)
 
     def _batches(self, snapshot: Snapshot, last: Refit, *, fitted: bool) -> tuple[Refit, Stopped]:
         """The last fit, and why no more texts were encoded."""
@@ -121,8 +190,7 @@ class _Refinement:
             return without_fit(gather(reading, space_of(self._folder, snapshot)))
 
     def _counted(self, result: Refit) -> Refit:
-        if result.fit is not None:
-            self._fits.append(result.fit)
+        self._works += result.works
         return result
 
     def _choose(self, snapshot: Snapshot, last: Refit) -> Sequence[str]:
