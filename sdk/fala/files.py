@@ -10,7 +10,6 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeGuard
 
 from fala.errors import DataError, DeviceError, shown
 
@@ -39,16 +38,16 @@ def path_of(value: object, name: str) -> Path:
     Raises:
         DataError: It is no path.
     """
-    if isinstance(value, os.PathLike):
-        try:
-            value = os.fspath(value)
-        except TypeError as error:
-            raise DataError(f"{name} is a path, not {shown(value)}") from error
-    if not _is_path(value):
-        raise DataError(f"{name} is a path, not {shown(value)}")
-    if not value:
+    try:
+        path = os.fspath(value)  # type: ignore[call-overload]  # anything else is its error
+        if not isinstance(path, str) or "\0" in path:
+            raise TypeError
+        os.fsencode(path)  # no lone surrogates
+    except (TypeError, UnicodeEncodeError) as error:
+        raise DataError(f"{name} is a path, not {shown(value)}") from error
+    if not path:
         raise DataError(f"{name} is a path, not an empty text")
-    return Path(value)
+    return Path(path)
 
 
 def bytes_or_file(value: object, name: str, most: int) -> bytes:
@@ -72,17 +71,6 @@ def bytes_or_file(value: object, name: str, most: int) -> bytes:
             return stream.read(most)
     except OSError as error:
         raise DataError(f"{name}: {path} cannot be read: {failure(error)}") from error
-
-
-def _is_path(value: object) -> TypeGuard[str]:
-    """Whether a value can be a path: a text without NULs and lone surrogates."""
-    if not isinstance(value, str) or "\0" in value:
-        return False
-    try:
-        os.fsencode(value)
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def failure(error: OSError) -> str:

@@ -24,9 +24,8 @@ from fala.examples import (
     listed,
     unique_texts,
 )
-from fala.model.heads import Head, Vectors, example_inputs
+from fala.model.heads import Head, Lexical, Vectors, example_inputs
 from fala.model.labels import Label, OneLabel, integer_of, is_missing, label_name, tags_of
-from fala.model.lexical import Lexical
 from fala.model.links import LABELS, LEAST_NOISE, TAGS, Link, Rating
 from fala.model.losses import Floats, check_arrays
 from fala.solver.design import DenseRows, FeatureRows

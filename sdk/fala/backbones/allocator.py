@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
-import functools
-from collections.abc import Callable
 
 
 def give_back() -> None:
@@ -12,13 +11,5 @@ def give_back() -> None:
 
     glibc keeps the memory that onnxruntime read a model into, which is as large as the model.
     """
-    _trim()(0)
-
-
-@functools.cache
-def _trim() -> Callable[[int], object]:
-    try:
-        trim: Callable[[int], object] = ctypes.CDLL(None).malloc_trim
-    except (OSError, AttributeError, TypeError):  # another C library
-        return bool
-    return trim
+    with contextlib.suppress(OSError, AttributeError, TypeError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)

@@ -63,13 +63,6 @@ class Block:
             return self.inputs.times(self.weight)
         return self.inputs.logits(self.weight)
 
-    @property
-    def finite(self) -> bool:
-        """Whether all features are finite numbers."""
-        inputs = self.inputs
-        values = inputs.values if isinstance(inputs, SparseRows) else inputs.coordinates
-        return bool(np.isfinite(values).all())
-
 
 @dataclass(frozen=True, eq=False)
 class TrainingSet:
@@ -94,8 +87,10 @@ class TrainingSet:
     link: Link = LABELS
 
     def __post_init__(self) -> None:
-        if not all(block.finite for block in self.blocks):
-            raise DataError("an input is not finite")
+        for inputs in (block.inputs for block in self.blocks):
+            values = inputs.values if isinstance(inputs, SparseRows) else inputs.coordinates
+            if not np.isfinite(values).all():
+                raise DataError("an input is not finite")
         if np.isinf(self.labels).any() or np.isinf(self.targets).any():
             raise DataError("a label or a target is infinite")
 
