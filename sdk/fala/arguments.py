@@ -291,21 +291,12 @@ def ids_where(
     """
     if (ids is None) == (where is None):
         raise DataError("give either the examples' ids, or where=, a function of an example")
-    if where is None:
-        return ids_of([] if ids is None else ids)
-    if not callable(where):
-        raise DataError(f"where is a function of a StoredExample, not {shown(where)}")
-    return [row.id for row in examples() if where(row)]
-
-
-def ids_of(values: Iterable[int | StoredExample]) -> list[int]:
-    """Ids of examples: Python's whole numbers or NumPy's, or the examples themselves.
-
-    Raises:
-        DataError: One is neither.
-    """
+    if ids is None:
+        if not callable(where):
+            raise DataError(f"where is a function of a StoredExample, not {shown(where)}")
+        return [row.id for row in examples() if where(row)]
     numbers: list[int] = []
-    for value in listed(values, "ids", ordered=False):
+    for value in listed(ids, "ids", ordered=False):
         number = _whole(value.id if isinstance(value, StoredExample) else value)
         if number is None:
             raise DataError(

@@ -9,7 +9,7 @@ from itertools import zip_longest
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.examples import Match
+from fala.examples import MATCHING
 from fala.model.losses import Floats
 from fala.personal.gather import OldLogits, Rows
 from fala.selection.next_texts import affordable, by_chance
@@ -62,8 +62,7 @@ def choose(
             returns None, the newest come first.
     """
     pending = rows.pending
-    examples = [*rows.examples, *(row.stored for row in pending)]
-    if any(isinstance(example, Match) for example in examples):
+    if rows.space.head.task == MATCHING:
         ids = [*rows.ids, *(row.id for row in pending)]
         missing = [*rows.missing, *rows.pending_missing]
         newest = np.argsort([-row for row in ids], kind="stable").tolist()
@@ -74,7 +73,7 @@ def choose(
         undecided = np.argsort(certainty, kind="stable").tolist()
         order = _alternately(undecided, shuffled, rows.missing)
     else:
-        order = list(range(len(rows.examples)))
+        order = list(range(len(rows.ids)))
     texts = affordable([rows.missing[position] for position in order], limit)[:size]
     room = min(limit, size) - len(texts)
     if not pending or not room:

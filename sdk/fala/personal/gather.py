@@ -134,7 +134,6 @@ class Rows:
         reading: The data of the store.
         space: The space.
         ids: Ids of the m examples with a real or estimated input, one a row of ``training``.
-        examples: The m examples.
         training: Their features and evidence.
         missing: The texts of each without an embedding, none twice; empty for a real input.
         pending: The other examples, which have no row before their texts are encoded.
@@ -144,7 +143,6 @@ class Rows:
     reading: Reading
     space: Space
     ids: Sequence[int]
-    examples: Sequence[Example]
     training: TrainingSet
     missing: Sequence[Sequence[str]]
     pending: Sequence[StoredExample]
@@ -229,7 +227,6 @@ def gather(reading: Reading, space: Space) -> Rows:
         reading,
         space,
         [row.id for row in rows],
-        examples,
         TrainingSet(blocks, head.bias, labels, vendor + differences, head.link),
         [_missing(real, example) for example in examples],
         pending,
