@@ -7,7 +7,7 @@ import os
 import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import index
-from typing import SupportsIndex, TypeVar, cast, get_args
+from typing import SupportsIndex, cast, get_args
 
 from fala.bundle.manifest import PRODUCT
 from fala.errors import (
@@ -34,7 +34,6 @@ from fala.slots.snapshot import Snapshot
 from fala.store.records import StoredExample
 from fala.updates.limits import UpdateLimits
 
-Item = TypeVar("Item")
 Path = str | os.PathLike[str]
 #: The adapters' files; by task name, where that differs from the bundle's name.
 NewAdapters = Iterable[Path] | Mapping[str, Path]
