@@ -12,10 +12,13 @@ from numpy.typing import NDArray
 from fala.examples import MATCHING
 from fala.model.losses import Floats
 from fala.personal.gather import OldLogits, Rows
-from fala.selection.next_texts import affordable, by_chance
+from fala.selection.next_texts import affordable
 from fala.selection.representatives import select
 from fala.solver.threads import one_blas_thread
 from fala.store.records import StoredExample
+
+# 2^64 divided by the golden ratio.
+_GOLDEN = 0x9E3779B97F4A7C15
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ def choose(
         newest = np.argsort([-row for row in ids], kind="stable").tolist()
         return Choice(affordable([missing[position] for position in newest], limit)[:size])
     if len(left_out):
-        shuffled = _labelled_first(rows.ids, rows.training.labelled)
+        shuffled = labelled_first(rows.ids, rows.training.labelled)
         certainty = rows.space.head.link.certainty(left_out)
         undecided = np.argsort(certainty, kind="stable").tolist()
         order = _alternately(undecided, shuffled, rows.missing)
@@ -79,7 +82,7 @@ def choose(
     if not pending or not room:
         return Choice(texts)
     chosen, clusters, queries = _representatives(pending, room, old())
-    shuffled = _labelled_first(
+    shuffled = labelled_first(
         [row.id for row in pending], [row.label is not None for row in pending]
     )
     chosen = _alternately(chosen, shuffled, rows.pending_missing)
@@ -87,20 +90,17 @@ def choose(
     return Choice(list(dict.fromkeys([*texts, *further])), clusters, queries)
 
 
-def choose_by_chance(rows: Rows, limit: int) -> Choice:
-    """Choose random texts to compare a new model with the old one before it is installed.
+def labelled_first(ids: Sequence[int], labelled: Sequence[bool] | NDArray[np.bool_]) -> list[int]:
+    """Positions of examples, the labelled ones first, else in a pseudo-random order.
 
-    Args:
-        rows: The examples.
-        limit: Texts, at most.
+    Sorted by id * 2^64 / (golden ratio) modulo 2^64 (Knuth, The Art of Computer Programming,
+    volume 3, section 6.4). The order is the same in every call, so that a batch continues where the
+    last one ended, and it spreads early and late ids evenly.
     """
-    order = _labelled_first(rows.ids, rows.training.labelled)
-    return Choice(affordable([rows.missing[position] for position in order], limit))
-
-
-def _labelled_first(ids: Sequence[int], labelled: Sequence[bool] | NDArray[np.bool_]) -> list[int]:
-    """Positions of examples in random order, the labelled ones first."""
-    return sorted(by_chance(ids).tolist(), key=lambda position: not labelled[position])
+    scattered = np.asarray(ids, dtype=np.uint64) * np.uint64(_GOLDEN)
+    unlabelled = ~np.asarray(labelled, dtype=np.bool_)
+    order: list[int] = np.lexsort((scattered, unlabelled)).tolist()
+    return order
 
 
 def _alternately(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container
+from collections.abc import Callable, Collection
 from functools import cached_property
 from typing import Literal, TypeAlias, TypeVar
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from fala.errors import WorseModelError
 from fala.model.losses import Floats
-from fala.personal.gather import Rows, Space, gather
+from fala.personal.gather import Space, gather
 from fala.personal.refit import Refit, fit_rows
 from fala.report import MIN_REAL, Comparison, Correlation, Difference
 from fala.slots.folder import Folder
@@ -108,8 +108,8 @@ class Sides:
         encoded = self.encoded()
         real = len(encoded) >= MIN_REAL
         before, after = self._rows, self._new.rows
-        both = set(before.ids) & set(after.ids)
-        logits = [_vendor_logits(rows, encoded if real else both) for rows in (before, after)]
+        ids = sorted(encoded if real else set(before.ids) & set(after.ids))
+        logits = [rows.take(rows.training.vendor_logits(), ids) for rows in (before, after)]
         if not len(logits[0]) or logits[0].shape != logits[1].shape:  # the new release adds labels
             return None
         centred = after.space.head.link.centred
@@ -176,13 +176,6 @@ def refuse_worse(comparison: Comparison, accept: Accept, release: object) -> Non
         before,
         comparison.carried,
     )
-
-
-def _vendor_logits(rows: Rows, ids: Container[int]) -> Floats:
-    """A release's own logits of some examples, (n, C), by id."""
-    logits = rows.training.vendor_logits()
-    chosen = sorted((row, position) for position, row in enumerate(rows.ids) if row in ids)
-    return logits[[position for _, position in chosen]]
 
 
 def _difference(losses: Floats) -> Difference:

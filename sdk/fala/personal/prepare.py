@@ -25,11 +25,12 @@ from fala.examples import unique_texts
 from fala.model.active import ActiveModel
 from fala.model.bridge import Bridge, reachable
 from fala.model.heads import Head
-from fala.personal.choose import Choice, choose, choose_by_chance
+from fala.personal.choose import Choice, choose, labelled_first
 from fala.personal.encode import Encoded, forward
 from fala.personal.gather import OldLogits, Reading, Rows, Space, gather, old_logits
 from fala.personal.refit import Refit, fit_rows
 from fala.personal.run import Run
+from fala.selection.next_texts import affordable
 from fala.slots.admit import Signed, admit
 from fala.slots.folder import Folder
 from fala.slots.release import Release
@@ -299,7 +300,9 @@ def _choice(
     if not (rows.ids or rows.pending):
         return Choice([])
     if part.instant:
-        return choose_by_chance(rows, min(limit, evidence))
+        order = labelled_first(rows.ids, rows.training.labelled)
+        missing = [rows.missing[position] for position in order]
+        return Choice(affordable(missing, min(limit, evidence)))
     with run.stage("select"):
         return choose(rows, np.empty((0, 1)), limit, limit, old)
 

@@ -140,7 +140,12 @@ class _Refinement:
 
     def run(self, start: Refit | None) -> Refined:
         snapshot = opened(self._folder, self._adapter)
-        last = self._gathered(snapshot) if start is None else start
+        last = start
+        if last is None:
+            with self._run.stage("read"):
+                reading = Reading(self._store, snapshot.state, self._run)
+                encode_free(self._folder, snapshot, reading)
+                last = without_fit(gather(reading, space_of(self._folder, snapshot)))
         last, stopped = self._batches(snapshot, last, fitted=start is not None)
         _log.info("%s: %d forward passes, %s", snapshot.release.name, self._passes, stopped)
         works = tuple(self._works)
@@ -182,12 +187,6 @@ class _Refinement:
             if self._remaining and not last.rows.pending and _moved(before, last) < LEAST_MOVE:
                 return last, Stopped.SETTLED
         return last, stopped
-
-    def _gathered(self, snapshot: Snapshot) -> Refit:
-        with self._run.stage("read"):
-            reading = Reading(self._store, snapshot.state, self._run)
-            encode_free(self._folder, snapshot, reading)
-            return without_fit(gather(reading, space_of(self._folder, snapshot)))
 
     def _counted(self, result: Refit) -> Refit:
         self._works += result.works

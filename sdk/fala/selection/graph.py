@@ -111,14 +111,6 @@ def nearest_neighbours(unit: Vectors, neighbours: int) -> tuple[Indices, Vectors
     return lists, cosines
 
 
-def nearest_of(unit: Vectors, centres: Vectors) -> Indices:
-    """Find the centre (m, dim) of the greatest cosine to each vector (n, dim), (n,)."""
-    nearest = np.empty(len(unit), dtype=np.int64)
-    for rows in row_blocks(len(unit), len(centres)):
-        nearest[rows] = (unit[rows] @ centres.T).argmax(axis=1)
-    return nearest
-
-
 def build_graph(
     embeddings: npt.ArrayLike, labels: npt.ArrayLike | None, *, neighbours: int
 ) -> SimilarityGraph:

@@ -6,26 +6,10 @@ import heapq
 from collections import defaultdict
 from collections.abc import Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
 #: Texts encoded before the first new fit, and the most texts between two fits.
 BATCH, LARGEST_BATCH = 25, 200
-#: 2^64 divided by the golden ratio.
-_GOLDEN = 0x9E3779B97F4A7C15
 #: A batch that moves the examples' probabilities by less than this, on average, is the last.
 LEAST_MOVE = 0.005
-
-
-def by_chance(ids: Sequence[int]) -> NDArray[np.int64]:
-    """Positions of examples in a pseudo-random order, independent of their content.
-
-    Sorted by id * 2^64 / (golden ratio) modulo 2^64 (Knuth, The Art of Computer Programming,
-    volume 3, section 6.4). The order is the same in every call, so that a batch continues where the
-    last one ended, and it spreads early and late ids evenly.
-    """
-    scattered = np.asarray(ids, dtype=np.uint64) * np.uint64(_GOLDEN)
-    return np.argsort(scattered, kind="stable")
 
 
 def affordable(missing: Sequence[Sequence[str]], limit: int) -> list[str]:
