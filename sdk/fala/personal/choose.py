@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from fala.examples import MATCHING
 from fala.model.losses import Floats
 from fala.personal.gather import OldLogits, Rows
-from fala.selection.next_texts import affordable
-from fala.selection.representatives import select
+from fala.selection.representatives import affordable, select
 from fala.solver.threads import one_blas_thread
 from fala.store.records import StoredExample
 

@@ -149,19 +149,9 @@ class Rows:
     pending_missing: Sequence[Sequence[str]]
 
     @property
-    def real(self) -> int:
-        """How many examples have a real input."""
-        return sum(not texts for texts in self.missing)
-
-    @property
     def positive(self) -> int:
         """Position of the label, of two, whose F1 the threshold is for."""
         return self.space.head.position(self.reading.positive)
-
-    @property
-    def has_evidence(self) -> bool:
-        """Whether a row has a label or an old logit."""
-        return bool(self.training.used.any())
 
     def logits(self, model: PersonalModel) -> Floats:
         """The logits of a model of the space's head, shape (n, C)."""

@@ -30,7 +30,7 @@ from fala.personal.encode import Encoded, forward
 from fala.personal.gather import OldLogits, Reading, Rows, Space, gather, old_logits
 from fala.personal.refit import Refit, fit_rows
 from fala.personal.run import Run
-from fala.selection.next_texts import affordable
+from fala.selection.representatives import affordable
 from fala.slots.admit import Signed, admit
 from fala.slots.folder import Folder
 from fala.slots.release import Release

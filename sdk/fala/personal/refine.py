@@ -16,13 +16,17 @@ from fala.personal.gather import OldLogits, Reading, gather, old_logits
 from fala.personal.refit import Refit, fit_rows, refit_active, space_of, without_fit
 from fala.personal.run import Run
 from fala.report import Comparison, Counts, Report, Stopped
-from fala.selection.next_texts import BATCH, LARGEST_BATCH, LEAST_MOVE
 from fala.slots.folder import Folder
 from fala.slots.snapshot import Snapshot
 from fala.slots.using import give_up, opened
 from fala.solver.forms import Work
 
 _log = logging.getLogger("fala.refine")
+
+#: Texts encoded before the first new fit, and the most texts between two fits.
+BATCH, LARGEST_BATCH = 25, 200
+#: A batch that moves the examples' probabilities by less than this, on average, is the last.
+LEAST_MOVE = 0.005
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,7 +112,7 @@ def report_on(
     """
     rows, verdict = last.rows, last.verdict
     counts = replace(
-        counts, representatives=rows.real, measure=verdict.measure, scales=last.scales,
+        counts, representatives=len(rows.encoded()), measure=verdict.measure, scales=last.scales,
         peak_memory=dict(run.peak_memory),
     )  # fmt: skip
     return Report(
@@ -156,9 +160,10 @@ class _Refinement:
         stopped = Stopped.BUDGET
         if last.rows.pending_texts() and not self._store.texts.kept:
             self._remaining, stopped = 0, Stopped.NOT_KEPT
-        if not last.rows.has_evidence and (stopped is Stopped.NOT_KEPT or not last.rows.pending):
+        evidence = last.rows.training.used.any()
+        if not evidence and (stopped is Stopped.NOT_KEPT or not last.rows.pending):
             return last, Stopped.NOT_KEPT if last.rows.pending else Stopped.NO_LABEL
-        if snapshot.release.static and last.rows.has_evidence:
+        if snapshot.release.static and evidence:
             committed = self._commit(snapshot, {}, last)
             if committed is None:
                 return last, Stopped.MODEL_CHANGED

@@ -152,7 +152,7 @@ def _report(old: str, new: str, replaced: Replaced, run: Run) -> Report:
     )  # fmt: skip
     return report_on(
         old, new, replaced.last, run, counts, forward_passes=replaced.passes,
-        comparison=replaced.comparison, bridged=len(first.rows.ids) - first.rows.real,
+        comparison=replaced.comparison, bridged=len(first.rows.ids) - len(first.rows.encoded()),
         stopped=stopped, instant=instant,
     )  # fmt: skip
 

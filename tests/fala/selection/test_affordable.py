@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fala.selection.next_texts import affordable
+from fala.selection.representatives import affordable
 
 WORDS = st.lists(st.sampled_from("abcdefghij"), max_size=5, unique=True)
 
