@@ -39,7 +39,7 @@ from fala.files import path_of
 from fala.model.active import ActiveModel
 from fala.model.heads import PersonalModel
 from fala.model.labels import Label, OneLabel
-from fala.personal.adapters import LoadedAdapters, load
+from fala.personal.adapters import load, loaded
 from fala.personal.compare import Accept, compare_with_previous
 from fala.personal.learn import Learner, fit_all
 from fala.personal.preview import preview
@@ -1003,7 +1003,7 @@ class Device:
             'glove'
         """
         roll_back(self._folder)
-        for adapter in (None, *self.adapters):
+        for adapter in (None, *self._folder.store.slots.adapters()):
             if self._snapshot(adapter).state.to_fit:
                 self._learner(adapter).fit()
         _log.info("rolled back to %s", self.backbone)
@@ -1014,7 +1014,7 @@ class Device:
 
         Their names are those of ``adapter=``; see ``load_adapter``.
         """
-        return LoadedAdapters(self._folder)
+        return loaded(self._folder)
 
     def load_adapter(
         self,
