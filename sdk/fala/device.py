@@ -486,7 +486,8 @@ class Device:
         column = label_to_rank(label, head, snapshot.positive)
         if not examples:
             return []
-        z = self._ask(examples, ActiveModel.logits, adapter)
+        check_items(examples, snapshot.release)
+        z = self._learner(adapter).ask(snapshot, examples, ActiveModel.logits)
         values = head.link.values(z)[:, column]
         best = np.argsort(-head.link.order(z)[:, column], kind="stable")[:most]
         return [(texts_of(examples[row])[0], float(values[row])) for row in best]

@@ -7,7 +7,6 @@ import ctypes
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from types import MappingProxyType
 from typing import Any
 from weakref import WeakSet
 
@@ -155,7 +154,7 @@ class OnnxEncoder:
     @property
     def optional_inputs(self) -> Mapping[str, Shape]:
         """The inputs that an adapter may feed: their shapes by name."""
-        return MappingProxyType(self._optional)
+        return self._optional
 
     def check_adapter(self, adapter: AdapterWeights) -> None:
         """Check that an adapter fits this graph; ``encode`` does so, too, once for each adapter.

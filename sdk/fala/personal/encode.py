@@ -124,7 +124,7 @@ def encode_free(folder: Folder, snapshot: Snapshot, reading: Reading) -> None:
     texts = unique_texts(row.stored for row in reading.examples())
     missing = [text for text in texts if text not in encoded]
     if missing:
-        encode = snapshot.active.active_model.backbone.encode
-        fresh = forward(missing, encode, Run(), free=True)
+        embeddings = snapshot.active.active_model.backbone.encode(missing)
+        fresh = dict(zip(missing, embeddings, strict=True))
         folder.keep_embeddings(snapshot.backbone, fresh)
         reading.add(snapshot.backbone, fresh)

@@ -135,7 +135,7 @@ class WhitenedInputs:
 
     def _products(self, inputs: Inputs, numbers: Floats) -> Floats:
         """[x, 1] times rows of d + 1 numbers (k, d + 1), shape (n, k)."""
-        return inputs.logits(numbers[:, :-1]) + numbers[:, -1]
+        return inputs.times(numbers[:, :-1]) + numbers[:, -1]
 
 
 #: One block of one logit, in coordinates delta.

@@ -34,7 +34,7 @@ class Inputs:
     def __len__(self) -> int:
         return len(self.coordinates)
 
-    def logits(self, weight: NDArray[np.floating]) -> Floats:
+    def times(self, weight: NDArray[np.floating]) -> Floats:
         """W . x for a weight (C, d), shape (n, C)."""
         inner = weight.T if self.basis is None else self.basis @ weight.T
         return np.asarray(self.coordinates @ inner, dtype=np.float64)
@@ -59,9 +59,7 @@ class Block:
 
     def logits(self) -> Floats:
         """The block's part of the vendor's logits, shape (n, C)."""
-        if isinstance(self.inputs, SparseRows):
-            return self.inputs.times(self.weight)
-        return self.inputs.logits(self.weight)
+        return self.inputs.times(self.weight)
 
 
 @dataclass(frozen=True, eq=False)
