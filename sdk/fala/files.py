@@ -39,15 +39,16 @@ def path_of(value: object, name: str) -> Path:
         DataError: It is no path.
     """
     try:
-        path = os.fspath(value)  # type: ignore[call-overload]  # anything else is its error
-        if not isinstance(path, str) or "\0" in path:
+        if isinstance(value, os.PathLike):
+            value = os.fspath(value)
+        if not isinstance(value, str) or "\0" in value:
             raise TypeError
-        os.fsencode(path)  # no lone surrogates
+        os.fsencode(value)  # no lone surrogates
     except (TypeError, UnicodeEncodeError) as error:
         raise DataError(f"{name} is a path, not {shown(value)}") from error
-    if not path:
+    if not value:
         raise DataError(f"{name} is a path, not an empty text")
-    return Path(path)
+    return Path(value)
 
 
 def bytes_or_file(value: object, name: str, most: int) -> bytes:
