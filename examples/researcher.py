@@ -16,7 +16,7 @@ import numpy as np
 
 import fala
 import fala_sim
-from fala.solver.fit import fit_personal
+from fala_export.fitting.device_fit import fit_personal
 from fala_export.fitting.metrics import scores
 from fala_sim.paper.matrix import fit_matrix
 

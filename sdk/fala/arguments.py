@@ -7,7 +7,7 @@ import os
 import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import index
-from typing import SupportsIndex, TypeVar, cast, get_args
+from typing import SupportsIndex, cast, get_args
 
 from fala.bundle.manifest import PRODUCT
 from fala.errors import (
@@ -34,7 +34,6 @@ from fala.slots.snapshot import Snapshot
 from fala.store.records import StoredExample
 from fala.updates.limits import UpdateLimits
 
-Item = TypeVar("Item")
 Path = str | os.PathLike[str]
 #: The adapters' files; by task name, where that differs from the bundle's name.
 NewAdapters = Iterable[Path] | Mapping[str, Path]
@@ -291,21 +290,12 @@ def ids_where(
     """
     if (ids is None) == (where is None):
         raise DataError("give either the examples' ids, or where=, a function of an example")
-    if where is None:
-        return ids_of([] if ids is None else ids)
-    if not callable(where):
-        raise DataError(f"where is a function of a StoredExample, not {shown(where)}")
-    return [row.id for row in examples() if where(row)]
-
-
-def ids_of(values: Iterable[int | StoredExample]) -> list[int]:
-    """Ids of examples: Python's whole numbers or NumPy's, or the examples themselves.
-
-    Raises:
-        DataError: One is neither.
-    """
+    if ids is None:
+        if not callable(where):
+            raise DataError(f"where is a function of a StoredExample, not {shown(where)}")
+        return [row.id for row in examples() if where(row)]
     numbers: list[int] = []
-    for value in listed(values, "ids", ordered=False):
+    for value in listed(ids, "ids", ordered=False):
         number = _whole(value.id if isinstance(value, StoredExample) else value)
         if number is None:
             raise DataError(

@@ -39,13 +39,12 @@ from fala.files import path_of
 from fala.model.active import ActiveModel
 from fala.model.heads import PersonalModel
 from fala.model.labels import Label, OneLabel
-from fala.personal.adapters import LoadedAdapters, load
+from fala.personal.adapters import load, loaded
 from fala.personal.compare import Accept, compare_with_previous
 from fala.personal.learn import Learner, fit_all
 from fala.personal.preview import preview
-from fala.personal.refine import refine
-from fala.personal.replace import Terms, replace
-from fala.personal.reporting import refined_report, replaced_report
+from fala.personal.refine import refine, refined_report
+from fala.personal.replace import Terms, replace, replaced_report
 from fala.personal.run import Budget, Progress, Run
 from fala.report import AdapterInfo, Forgotten, LearnReport, Preview, Report
 from fala.slots.creating import create, open_folder
@@ -487,7 +486,8 @@ class Device:
         column = label_to_rank(label, head, snapshot.positive)
         if not examples:
             return []
-        z = self._ask(examples, ActiveModel.logits, adapter)
+        check_items(examples, snapshot.release)
+        z = self._learner(adapter).ask(snapshot, examples, ActiveModel.logits)
         values = head.link.values(z)[:, column]
         best = np.argsort(-head.link.order(z)[:, column], kind="stable")[:most]
         return [(texts_of(examples[row])[0], float(values[row])) for row in best]
@@ -1004,7 +1004,7 @@ class Device:
             'glove'
         """
         roll_back(self._folder)
-        for adapter in (None, *self.adapters):
+        for adapter in (None, *self._folder.store.slots.adapters()):
             if self._snapshot(adapter).state.to_fit:
                 self._learner(adapter).fit()
         _log.info("rolled back to %s", self.backbone)
@@ -1015,7 +1015,7 @@ class Device:
 
         Their names are those of ``adapter=``; see ``load_adapter``.
         """
-        return LoadedAdapters(self._folder)
+        return loaded(self._folder)
 
     def load_adapter(
         self,

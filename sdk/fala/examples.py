@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -138,7 +139,7 @@ class Item(str):
             )
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _item, (str(self), self.vector, self.encoder)
+        return partial(Item, encoder=self.encoder), (str(self), self.vector)
 
     def __repr__(self) -> str:
         return f"Item({str(self)!r}, vector of {len(self.vector)})"
@@ -148,11 +149,6 @@ def as_float32(value: ArrayLike) -> NDArray[np.float32]:
     """An app's real numbers as an array; the conversion of an object may raise any error."""
     with np.errstate(over="ignore"):
         return np.asarray(value).astype(np.float32, casting="same_kind", copy=False)
-
-
-def _item(key: str, vector: NDArray[np.float32], encoder: str | None) -> Item:
-    """An item that was copied or pickled."""
-    return Item(key, vector, encoder=encoder)
 
 
 def items_of(examples: Iterable[Example]) -> list[Item]:

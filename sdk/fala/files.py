@@ -10,7 +10,6 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeGuard
 
 from fala.errors import DataError, DeviceError, shown
 
@@ -39,13 +38,14 @@ def path_of(value: object, name: str) -> Path:
     Raises:
         DataError: It is no path.
     """
-    if isinstance(value, os.PathLike):
-        try:
+    try:
+        if isinstance(value, os.PathLike):
             value = os.fspath(value)
-        except TypeError as error:
-            raise DataError(f"{name} is a path, not {shown(value)}") from error
-    if not _is_path(value):
-        raise DataError(f"{name} is a path, not {shown(value)}")
+        if not isinstance(value, str) or "\0" in value:
+            raise TypeError
+        os.fsencode(value)  # no lone surrogates
+    except (TypeError, UnicodeEncodeError) as error:
+        raise DataError(f"{name} is a path, not {shown(value)}") from error
     if not value:
         raise DataError(f"{name} is a path, not an empty text")
     return Path(value)
@@ -72,17 +72,6 @@ def bytes_or_file(value: object, name: str, most: int) -> bytes:
             return stream.read(most)
     except OSError as error:
         raise DataError(f"{name}: {path} cannot be read: {failure(error)}") from error
-
-
-def _is_path(value: object) -> TypeGuard[str]:
-    """Whether a value can be a path: a text without NULs and lone surrogates."""
-    if not isinstance(value, str) or "\0" in value:
-        return False
-    try:
-        os.fsencode(value)
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def failure(error: OSError) -> str:

@@ -14,7 +14,7 @@ from devices import same, state
 from fala import Budget, BudgetError, DataError, Device, DeviceError, Match, Stopped
 from fala.errors import be, counted, type_of
 from fala.selection.representatives import select
-from fala.solver.fit import fit_personal
+from fala_export.fitting.device_fit import fit_personal
 
 HUGE = 10**5001
 

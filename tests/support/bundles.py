@@ -14,8 +14,7 @@ from fala.bundle.lexical import rounded
 from fala.bundle.manifest import Manifest
 from fala.bundle.reading import Bundle
 from fala.bundle.writing import write_bundle, write_release
-from fala.model.heads import Head
-from fala.model.lexical import Lexical
+from fala.model.heads import Head, Lexical
 from fala.text.lexicon import Lexicon
 from fala.text.ngrams import BUCKETS
 

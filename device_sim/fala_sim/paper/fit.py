@@ -20,8 +20,9 @@ from numpy.typing import ArrayLike, NDArray
 from fala.errors import DataError
 from fala.model.losses import Floats, cross_entropy, probabilities
 from fala.solver import newton
-from fala.solver.design import LogitRows, product
+from fala.solver.design import product
 from fala.solver.factors import Solve, cholesky
+from fala_export.fitting.calibration import LogitRows
 from fala_sim.paper.ridge import Ridge, Solution
 
 # The grids of lambdas, as multiples of the features' mean squared length. The grid for labels is
@@ -289,7 +290,7 @@ class _Search:
         bias = self.bias + free * steps.point[:, -2]
         # The least squares problem tangent to J at these logits.
         weights = _half_curvature(self.evidence, probabilities(steps.z))
-        slope = evidence.gradient_at(steps.z) / 2
+        slope = evidence.gradient(steps.z, evidence.link.mean(steps.z)) / 2
         targets = steps.z - np.linalg.solve(weights, slope[..., None])[..., 0]
         block = weights[:, 0, 0] if classes == 1 else weights
         return Solution(theta, bias), self._problem(targets, block, bias)

@@ -55,7 +55,8 @@ def fit_matrix(
     head.check_exclusive("the paper's matrix")
     evidence = Targets.of(head.features(inputs), logits=logits, labels=labels)
     fit = matrix_fit(head, evidence, prior, lambda_)
-    return PersonalModel.of_matrix(head, fit.theta, fit.bias)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return PersonalModel(head, fit.theta.astype(np.float32) * head.weight, fit.bias)
 
 
 def matrix_fit(

@@ -18,8 +18,7 @@ from fala.bundle.reading import Bundle
 from fala.examples import Example, unique_texts
 from fala.model.heads import Head, PersonalModel
 from fala.selection.graph import UNLABELLED
-from fala.selection.next_texts import affordable
-from fala.selection.representatives import select
+from fala.selection.representatives import affordable, select
 from fala_sim.paper.matrix import fit_matrix
 
 

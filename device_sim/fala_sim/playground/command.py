@@ -23,7 +23,8 @@ from fala.cli import (
 )
 from fala.errors import counted
 from fala.files import temporary_folder
-from fala.model.links import LABELS, TAGS, Link, rating_of
+from fala.model.links import LABELS, TAGS, Link
+from fala_export.fitting.heads import rating_of
 from fala_export.fitting.played import run_user
 from fala_export.rows.row_files import Columns, load_rows
 from fala_export.rows.user_rows import AllRows, numbers_as_classes

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from fala.model.links import LABELS
 from fala.model.losses import Floats
-from fala.solver.design import LogitRows
 from fala.solver.factors import Solve
 from fala.solver.newton import TOLERANCE, Evidence, Problem, newton
 
@@ -14,6 +15,33 @@ from fala.solver.newton import TOLERANCE, Evidence, Problem, newton
 _CALIBRATION = 1e-6
 # The bias's standard deviation: as good as free.
 _FREE = 1e3
+
+
+@dataclass(frozen=True, eq=False)
+class LogitRows:
+    """Rows that are written out, and differ for each logit.
+
+    Attributes:
+        matrix: Shape (n, C, p).
+    """
+
+    matrix: Floats
+
+    @property
+    def size(self) -> int:
+        """How many numbers p a row has."""
+        return int(self.matrix.shape[2])
+
+    def __len__(self) -> int:
+        return len(self.matrix)
+
+    def times(self, delta: Floats) -> Floats:
+        """The logits of delta (C, p), shape (n, C)."""
+        return np.asarray(np.einsum("ncp,cp->nc", self.matrix, delta))
+
+    def gather(self, numbers: Floats) -> Floats:
+        """The rows' sum, weighted by numbers (n, C), shape (C, p)."""
+        return np.asarray(np.einsum("nc,ncp->cp", numbers, self.matrix))
 
 
 def scales_and_biases(features: Floats, shares: Floats) -> tuple[Floats, Floats]:

@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from fala.model.losses import Floats
+from fala.errors import DataError, counted, type_of
+from fala.model.heads import Head, PersonalModel, Vectors
+from fala.model.losses import Floats, check_arrays
+from fala.model.prior import PopulationPrior
 from fala.solver.design import GramRows, JointRows
 from fala.solver.fit import (
     DENSE_SCALE,
@@ -17,12 +20,12 @@ from fala.solver.fit import (
     default_scales,
 )
 from fala.solver.fit import fit as fit_device
-from fala.solver.forms import ExampleForm, Work, minimize
+from fala.solver.forms import Form, Work, minimize
 from fala.solver.gaussian import SLOPE_DEVIATION, evidence_of, gaussian_around, whiten
 from fala.solver.judge import judge
 from fala.solver.newton import Problem
 from fala.solver.threads import one_blas_thread
-from fala.solver.training import Block, Inputs, TrainingSet, blocks_of
+from fala.solver.training import Block, Inputs, TrainingSet, blocks_of, personal_of
 from fala.text.sparse_rows import SparseRows
 
 __all__ = [
@@ -39,6 +42,7 @@ __all__ = [
     "blocks_of",
     "default_scales",
     "fit_device",
+    "fit_personal",
     "judge",
     "one_blas_thread",
     "whiten",
@@ -83,6 +87,77 @@ class LeftOut:
                 gram += scale * block
         problem = self.problem.over(GramRows(gram))
         scaled = replace(problem, slope_column=np.sqrt(slope_scale) * problem.slope_column)
-        minimum = minimize(ExampleForm(scaled, scaled.rows.gram), near)
+        minimum = minimize(Form(scaled, scaled.rows.gram), near)
         losses = problem.evidence.link.losses(problem.evidence.labels, minimum.left_out)
         return float(losses.sum()), minimum.start
+
+
+def fit_personal(
+    head: Head,
+    inputs: Vectors,
+    *,
+    logits: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
+    prior: PopulationPrior | None = None,
+    words: SparseRows | None = None,
+) -> PersonalModel:
+    """Fit a personal model to given embeddings, without a device: the one fit of the device.
+
+    Args:
+        head: The vendor's head.
+        inputs: The head's inputs of n examples, shape (n, D); see ``Head.inputs``.
+        logits: Targets, shape (n, C); NaN where there is none. Where an example has a label, too,
+            the label counts.
+        labels: Class shares or numbers, shape (n, C), NaN where there is none; see
+            ``Head.label_shares``.
+        prior: How people differ from the head; None takes an isotropic Gaussian around it.
+        words: Their n-grams, where the head has a lexical view; see ``Head.words``.
+
+    Raises:
+        DataError: If there is neither a logit nor a label, a shape does not fit, or a number is
+            not finite.
+
+    Examples:
+        >>> vectors = np.array([[1, 0], [0.9, 0.1], [0, 1], [0.2, 0.8]], np.float32)
+        >>> head = fala_export.fit_head(vectors, ["fine", "fine", "rude", "rude"])
+        >>> shares = head.label_shares(["rude", "rude", "fine", "fine"])  # this user's
+        >>> personal = fit_personal(head, vectors, labels=shares)
+        >>> bool(personal.logits(vectors)[0, 0] > head.vendor_model().logits(vectors)[0, 0])
+        True
+    """
+    if not isinstance(head, Head):
+        raise DataError(f"head is a fala_export.Head, not {type_of(head)}")
+    check_arrays(inputs=inputs)
+    shape = (len(inputs), len(head.bias))
+    columns = head.weight.shape[1]
+    if inputs.ndim != 2 or inputs.shape[1] != columns:
+        raise DataError(f"inputs of shape (n, {columns}) expected, not {inputs.shape}")
+    if (words is None) != (head.lexical is None):
+        raise DataError(
+            "words go with a head that has a lexical view, and with no other: see Head.words"
+        )
+    if words is not None and len(words) != len(inputs):
+        raise DataError(f"{counted(len(inputs), 'input')}, but the words of {len(words)}")
+    blocks = blocks_of(head, Inputs(inputs), words, prior)
+    training = TrainingSet(
+        blocks, head.bias, _array(labels, shape, "labels"), _array(logits, shape, "logits"),
+        head.link,
+    )  # fmt: skip
+    if not training.used.any():
+        raise DataError("neither an old logit nor a label to fit")
+    personal = fit_device(training).full
+    return personal_of(head, personal.weights, personal.bias)
+
+
+def _array(values: ArrayLike | None, shape: tuple[int, int], name: str) -> Floats:
+    if values is None:
+        return np.full(shape, np.nan)
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{name} are not numbers: {error}") from error
+    if array.shape == shape[:1] and shape[1] == 1:
+        array = array[:, None]
+    if array.shape != shape:
+        raise DataError(f"{name} of shape {shape} expected, not {array.shape}")
+    return array

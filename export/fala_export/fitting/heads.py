@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fala.backbones import Backbone
 from fala.backbones.external import ExternalEncoder
 from fala.bundle.lexical import rounded
-from fala.errors import DataError, counted, flag_of, shown, type_of
+from fala.errors import BundleFormatError, DataError, counted, flag_of, shown, type_of
 from fala.examples import (
     CLASSIFICATION,
     MATCHING,
@@ -24,10 +24,9 @@ from fala.examples import (
     listed,
     unique_texts,
 )
-from fala.model.heads import Head, Vectors, example_inputs
+from fala.model.heads import Head, Lexical, Vectors, example_inputs
 from fala.model.labels import Label, OneLabel, integer_of, is_missing, label_name, tags_of
-from fala.model.lexical import Lexical
-from fala.model.links import LABELS, LEAST_NOISE, TAGS, Link, Rating, rating_of
+from fala.model.links import LABELS, LEAST_NOISE, TAGS, Link, Rating
 from fala.model.losses import Floats, check_arrays
 from fala.solver.design import DenseRows, FeatureRows
 from fala.solver.factors import over_blocks
@@ -138,6 +137,18 @@ def fit_head(
         return fit_joint_head(rows)[0]
     theta, bias, _, loss = _fit(rows.inputs, rows, _inner_product(rows))
     return rows.head(theta, bias, rows.inputs @ theta.T + bias, loss)
+
+
+def rating_of(low: float, high: float) -> Rating:
+    """A rating of a range, whose noise is unknown: the default is the range's width.
+
+    Raises:
+        BundleFormatError: The ends are no such numbers.
+    """
+    try:
+        return Rating(low, high, high - low)
+    except TypeError as error:
+        raise BundleFormatError("a rating's range is two numbers") from error
 
 
 def _documents(vectors: Vectors) -> tuple[Backbone, list[str], dict[str, Vectors]]:

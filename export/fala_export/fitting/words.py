@@ -9,8 +9,7 @@ import numpy as np
 from fala.bundle.lexical import rounded
 from fala.errors import DataError
 from fala.examples import MATCHING, Example
-from fala.model.heads import Head, Vectors
-from fala.model.lexical import Lexical
+from fala.model.heads import Head, Lexical, Vectors
 from fala.solver.gaussian import LEAST_SLOPE
 from fala_export.fitting.calibration import scales_and_biases
 from fala_export.fitting.public_logits import with_public

@@ -14,10 +14,11 @@ import numpy as np
 from fala import Bundle, DataError
 from fala.cli import be, counted
 from fala.examples import CLASSIFICATION, unique_texts
-from fala.model.links import LABELS, Link, rating_of
+from fala.model.links import LABELS, Link
 from fala_export.bridging.learning import least_documents
 from fala_export.embedding import open_earlier
 from fala_export.errors import ExportError
+from fala_export.fitting.heads import rating_of
 from fala_export.fitting.population import annotators, scales
 from fala_export.rows.row_files import Columns, column_names, divide, undivided_rows
 from fala_export.rows.user_rows import Row, label_names, numbers_as_classes

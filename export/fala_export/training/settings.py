@@ -98,7 +98,8 @@ class LabelSettings:
             BundleFormatError: The range is empty.
             DataError: They are ratings and tags.
         """
-        from fala.model.links import LABELS, TAGS, rating_of
+        from fala.model.links import LABELS, TAGS
+        from fala_export.fitting.heads import rating_of
 
         if self.rating is None:
             return TAGS if self.tags else LABELS

@@ -62,11 +62,6 @@ class LazyBackbone:
                     self._loaded = self._load()
         return self._loaded
 
-    @property
-    def dimension(self) -> int:
-        """Length of an embedding."""
-        return self.loaded.dimension
-
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Embed texts; see ``Backbone``."""
         return self.loaded.encode(texts)

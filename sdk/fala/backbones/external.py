@@ -30,9 +30,9 @@ class Encoders:
     """
 
     def __init__(self, functions: Encoder | Mapping[str, Encoder] | None = None) -> None:
-        several = isinstance(functions, Mapping)
-        for function in functions.values() if isinstance(functions, Mapping) else [functions]:
-            if not callable(function) and (several or function is not None):
+        single = [] if functions is None else [functions]
+        for function in functions.values() if isinstance(functions, Mapping) else single:
+            if not callable(function):
                 raise DataError(
                     "encoder is a function of a list of inputs, or functions by their encoders' "
                     f"names, not {shown(function)}"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from types import MappingProxyType
 from typing import Any
 from weakref import WeakSet
 
@@ -154,7 +154,7 @@ class OnnxEncoder:
     @property
     def optional_inputs(self) -> Mapping[str, Shape]:
         """The inputs that an adapter may feed: their shapes by name."""
-        return MappingProxyType(self._optional)
+        return self._optional
 
     def check_adapter(self, adapter: AdapterWeights) -> None:
         """Check that an adapter fits this graph; ``encode`` does so, too, once for each adapter.
@@ -311,6 +311,15 @@ class OnnxEncoder:
         return {**feeds, **adapter_inputs}
 
 
+def give_back() -> None:
+    """Return freed memory to the operating system, where the C library would keep it.
+
+    glibc keeps the memory that onnxruntime read a model into, which is as large as the model.
+    """
+    with contextlib.suppress(OSError, AttributeError, TypeError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def _parts(texts: Sequence[tuple[str, ...]]) -> Iterator[Sequence[tuple[str, ...]]]:
     """Texts in parts of limited size, as the tokenizer takes memory for each character."""
     start = characters = 0
@@ -349,7 +358,7 @@ def _runs(ids: Sequence[list[int]], types: Sequence[list[int]]) -> list[list[int
     return runs
 
 
-@contextmanager
+@contextlib.contextmanager
 def _library_errors(message: str) -> Iterator[None]:
     try:
         yield

@@ -124,21 +124,13 @@ class WordVectors:
         result = np.zeros((len(texts), self.dimension), dtype=np.float32)
         for position, text in enumerate(texts):
             rows = self._rows(text[:LONGEST])
-            if 0 < len(rows) <= _WORDS:
-                result[position] = self._mean(rows)
-            elif rows:
-                for start in range(0, len(rows), _WORDS):
-                    part = rows[start : start + _WORDS]
-                    result[position] += self._mean(part) * (len(part) / len(rows))
+            for start in range(0, len(rows), _WORDS):
+                part = rows[start : start + _WORDS]
+                vectors = self._vectors[part].astype(np.float32)
+                if self._scales is not None:
+                    vectors *= self._scales[part, None]
+                result[position] += vectors.mean(axis=0) * (len(part) / len(rows))
         return result
-
-    def _mean(self, rows: list[int]) -> NDArray[np.float32]:
-        """The mean of some words' vectors."""
-        vectors = self._vectors[rows].astype(np.float32)
-        if self._scales is not None:
-            vectors *= self._scales[rows, None]
-        mean: NDArray[np.float32] = vectors.mean(axis=0)
-        return mean
 
     def _rows(self, text: str) -> list[int]:
         rows: list[int] = []

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from fala.bundle import format as layout
 from fala.bundle.arrays import array_bytes, check_array
 from fala.errors import BundleFormatError
-from fala.model.lexical import Lexical
+from fala.model.heads import Lexical
 from fala.text.lexicon import Lexicon
 from fala.text.ngrams import BUCKETS
 

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from fala.audit.model import audit_model, check_onnx
 from fala.audit.tokenizer import audit_tokenizer
 from fala.backbones import AdapterWeights, Backbone, OnnxEncoder, WordVectors
-from fala.backbones.allocator import give_back
 from fala.backbones.external import Encoders, ExternalEncoder
+from fala.backbones.onnx_encoder import give_back
 from fala.bundle import format as layout
 from fala.bundle.adapter import read_adapter
 from fala.bundle.archive import Entry, digest_of, read_entry, read_file, read_index

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fala.errors import BundleFormatError, DimensionError, counted
-from fala.model.heads import Vectors, same_arrays
+from fala.model.heads import Vectors
 from fala.model.losses import check_arrays
 
 
@@ -48,14 +48,6 @@ class Bridge:
             raise BundleFormatError(
                 "a bridge of numbers that are not finite, or with a negative variance"
             )
-
-    def __eq__(self, other: object) -> bool:
-        """Whether it is the same map from the same backbone, number by number."""
-        if not isinstance(other, Bridge):
-            return NotImplemented
-        return self.source == other.source and same_arrays(
-            (self.matrix, self.offset, self.variance), (other.matrix, other.offset, other.variance)
-        )
 
     def map(self, embeddings: Vectors) -> Vectors:
         """Estimates (n, d_new) of new embeddings, from old ones (n, d_old).

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,43 @@ from numpy.typing import NDArray
 from fala.errors import BundleFormatError, DataError, DimensionError, UsageError, counted, type_of
 from fala.examples import MATCHING, Example, Match, listed, texts_of
 from fala.model.labels import Label, OneLabel, label_name, shown_label
-from fala.model.lexical import Lexical
 from fala.model.links import LABELS, Link, LogitColumns
 from fala.model.losses import check_arrays, softmax
-from fala.text.lexicon import CachedRows
+from fala.text.lexicon import CachedRows, Lexicon
+from fala.text.ngrams import BUCKETS
 from fala.text.sparse_rows import SparseRows
 
 Vectors = NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class Lexical:
+    """The lexical view of a head.
+
+    Attributes:
+        lexicon: Turns texts into n-grams with a value each.
+        weight: The vendor's v, shape (C, BUCKETS).
+
+    Raises:
+        BundleFormatError: If the weight is of another shape, or not finite.
+    """
+
+    lexicon: Lexicon
+    weight: NDArray[np.float32]
+
+    def __post_init__(self) -> None:
+        if self.weight.ndim != 2 or self.weight.shape[1] != BUCKETS:
+            raise BundleFormatError(
+                f"a lexical view has a weight of shape (C, {BUCKETS}), not {self.weight.shape}"
+            )
+        if self.weight.dtype != np.float32 or not np.isfinite(self.weight).all():
+            raise BundleFormatError("a lexical view of weights that are not finite in float32")
+
+    def __eq__(self, other: object) -> bool:
+        """Whether it is the same view, number by number."""
+        if not isinstance(other, Lexical):
+            return NotImplemented
+        return self.lexicon == other.lexicon and np.array_equal(self.weight, other.weight)
 
 
 class Head:
@@ -159,15 +190,20 @@ class Head:
             raise DataError(f"{', '.join(labels)} are not the labels {', '.join(self.labels)}")
         if tuple(labels) == self.labels:
             return self
-        public = self.link.public_logits
-        if len(self.bias) == 1:  # of the second label
-            lexical = None if self.lexical is None else self.lexical.reversed()
+        public, rows = self.link.public_logits, [self.labels.index(label) for label in labels]
+        of_two = len(self.bias) == 1  # the second label's logit
+
+        def turned(array: Vectors) -> Vectors:
+            return -array if of_two else array[rows]
+
+        if of_two:
             public = tuple(tuple(-z for z in reversed(column)) for column in public)
-            return self._changed(labels, -self.weight, -self.bias, lexical, public)
-        rows = [self.labels.index(label) for label in labels]
-        lexical = None if self.lexical is None else self.lexical.take(rows)
-        public = tuple(public[row] for row in rows) if public else ()
-        return self._changed(labels, self.weight[rows], self.bias[rows], lexical, public)
+        elif public:
+            public = tuple(public[row] for row in rows)
+        lexical = self.lexical
+        if lexical is not None:
+            lexical = Lexical(lexical.lexicon, turned(lexical.weight))
+        return self._changed(labels, turned(self.weight), turned(self.bias), lexical, public)
 
     def _changed(
         self,
@@ -305,35 +341,12 @@ class PersonalModel:
         if not all(np.isfinite(part).all() for part in parts):
             raise DataError("the personal model is not finite in float32")
 
-    @classmethod
-    def of_matrix(cls, head: Head, theta: NDArray[Any], bias: NDArray[Any]) -> PersonalModel:
-        """The personal model of a personal matrix diag(theta), shape (C, d), and a bias (C,).
-
-        Raises:
-            DataError: If a shape does not fit the head, or a number is not finite.
-        """
-        if theta.shape != head.weight.shape:
-            raise DataError(f"theta of shape {head.weight.shape} expected, not {theta.shape}")
-        with np.errstate(over="ignore", invalid="ignore"):
-            return cls(head, theta.astype(np.float32) * head.weight, bias)
-
     @property
     def is_vendor(self) -> bool:
         """Whether it is the vendor's own model: omega = w, and the vendor's v and bias."""
         head = self.head
         vendor = None if head.lexical is None else head.lexical.weight
         return same_arrays((self.weight, self.bias, self.lexical), (head.weight, head.bias, vendor))
-
-    def as_head(self) -> Head:
-        """The head with this model as its vendor's own."""
-        head = self.head
-        lexical = None
-        if head.lexical is not None and self.lexical is not None:
-            lexical = Lexical(head.lexical.lexicon, self.lexical)
-        return Head(
-            head.task, head.labels, self.weight, self.bias, head.query, lexical, head.dimension,
-            head.link,
-        )  # fmt: skip
 
     def __eq__(self, other: object) -> bool:
         """Whether it is the same model on the same head."""

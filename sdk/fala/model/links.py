@@ -572,18 +572,6 @@ class Rating:
         ]
 
 
-def rating_of(low: float, high: float) -> Rating:
-    """A rating of a range, whose noise is unknown: the default is the range's width.
-
-    Raises:
-        BundleFormatError: The ends are no such numbers.
-    """
-    try:
-        return Rating(low, high, high - low)
-    except TypeError as error:
-        raise BundleFormatError("a rating's range is two numbers") from error
-
-
 def _wrong_label(label: object, position: int, expected: str) -> DataError:
     return DataError(f"the label of example {position} is {shown_label(label)}, not {expected}")
 

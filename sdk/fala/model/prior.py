@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fala.errors import BundleFormatError
-from fala.model.heads import Vectors, same_arrays
+from fala.model.heads import Vectors
 from fala.model.losses import check_arrays
 
 #: Weights and biases of people differ by a few; covariances of squares beyond this have no inverse.
@@ -58,11 +58,3 @@ class PopulationPrior:
     def reversed(self) -> PopulationPrior:
         """The prior of the same head with its two labels in the other order."""
         return PopulationPrior(-self.mean, self.variance, -self.factors)
-
-    def __eq__(self, other: object) -> bool:
-        """Whether it is the same Gaussian, number by number."""
-        if not isinstance(other, PopulationPrior):
-            return NotImplemented
-        return same_arrays(
-            (self.mean, self.variance, self.factors), (other.mean, other.variance, other.factors)
-        )

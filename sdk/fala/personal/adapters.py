@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fala.bundle.manifest import PRODUCT
@@ -101,36 +101,18 @@ def load(
     return name
 
 
-class LoadedAdapters(Mapping[str, AdapterInfo]):
-    """The further tasks of a device by their adapters' names; a state is read when it is asked for.
-
-    Args:
-        folder: The device's folder.
-    """
-
-    def __init__(self, folder: Folder) -> None:
-        self._folder = folder
-
-    def __getitem__(self, name: str) -> AdapterInfo:
-        if name not in self._names():
-            raise KeyError(name)
-        snapshot = opened(self._folder, name)
-        count, labelled = self._folder.store_of(name).examples.counts()
+def loaded(folder: Folder) -> dict[str, AdapterInfo]:
+    """The further tasks of a device, by their adapters' names."""
+    adapters: dict[str, AdapterInfo] = {}
+    for name in folder.store.slots.adapters():
+        snapshot = opened(folder, name)
         head, active = snapshot.head, snapshot.active.active_model
-        return AdapterInfo(
+        adapters[name] = AdapterInfo(
             name, head.task, head.labels, snapshot.positive,
-            head.link.thresholds(head.labels, active.threshold), count, labelled,
-            snapshot.model.is_vendor,
+            head.link.thresholds(head.labels, active.threshold),
+            *folder.store_of(name).examples.counts(), snapshot.model.is_vendor,
         )  # fmt: skip
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._names())
-
-    def __len__(self) -> int:
-        return len(self._names())
-
-    def _names(self) -> list[str]:
-        return self._folder.store.slots.adapters()
+    return adapters
 
 
 def _by_name(paths: Adapters, origin: Signed, release: Release) -> dict[str, Release]:

@@ -2,41 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
 from functools import cached_property
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 import numpy as np
 
 from fala.errors import WorseModelError
 from fala.model.losses import Floats
-from fala.personal.gather import Rows, Space, gather
+from fala.personal.gather import Space, gather
 from fala.personal.refit import Refit, fit_rows
 from fala.report import MIN_REAL, Comparison, Correlation, Difference
 from fala.slots.folder import Folder
 from fala.slots.snapshot import OpenSlot, Snapshot
 from fala.solver.judge import can_judge
 
+Measured = TypeVar("Measured")
+
 #: The model that a new one must not be proven worse than, to be installed.
 Accept: TypeAlias = Literal["always", "better-than-old", "better-than-vendor"]
-
-
-@dataclass(frozen=True, eq=False)
-class Losses:
-    """Leave-one-out losses of three models by example, in nats; all of shape (n,).
-
-    Attributes:
-        old: The old personal model.
-        vendor: The vendor's own new model.
-        carried: The personal model on the new backbone.
-        scores: See ``Comparison``.
-    """
-
-    old: Floats
-    vendor: Floats
-    carried: Floats
-    scores: Mapping[str, Mapping[str, float]]
 
 
 class Sides:
@@ -65,41 +49,55 @@ class Sides:
         """The old model, fitted again to the current labels: its losses are not stored."""
         return fit_rows(self._rows, left_out_only=True)
 
-    def losses(self, ids: Collection[int]) -> Losses | None:
-        """Losses on some labelled examples; None where one of the two models is not fitted."""
-        new = self._new
-        if new.fit is None or self._refitted.fit is None:
-            return None
-        old = self._refitted.fit.vendor if self._old.model.is_vendor else self._refitted.left_out
-        # One link for all three, as the noise of two releases' ratings differs.
-        link = new.rows.space.head.link
-        labelled = {
-            "old": (self._rows.shares(ids), self._rows.take(old, ids)),
-            "vendor": (new.rows.shares(ids), new.rows.take(new.fit.vendor, ids)),
-            "carried": (new.rows.shares(ids), new.rows.take(new.left_out, ids)),
-        }
-        losses = {name: link.losses(y, z) for name, (y, z) in labelled.items()}
-        scores = {name: link.scores(y, z) for name, (y, z) in labelled.items()}
-        return Losses(**losses, scores={name: values for name, values in scores.items() if values})
+    def measured(
+        self, ids: Collection[int], measure: Callable[[Floats, Floats], Measured]
+    ) -> dict[str, Measured] | None:
+        """A measure of three models on some labelled examples, each left out, by model.
 
-    def compare(self, ids: Collection[int]) -> Comparison:
-        """Compare on some labelled examples; nothing is fitted if they are too few."""
-        releases = self.releases()
-        link = self._new.rows.space.head.link
-        enough = can_judge(self._new.rows.shares(ids), link)
-        losses = self.losses(ids) if enough else None
+        The models are ``"old"``, the old personal model; ``"vendor"``, the vendor's own new one;
+        and ``"carried"``, the personal model on the new backbone.
+
+        Args:
+            ids: The examples.
+            measure: Called with labels and logits, (n, C).
+
+        Returns:
+            None where the old or the new model is not fitted.
+        """
+        after = self._new
+        if after.fit is None or (before := self._refitted).fit is None:
+            return None
+        old = before.fit.vendor if self._old.model.is_vendor else before.left_out
+        models = {
+            "old": (before, old), "vendor": (after, after.fit.vendor),
+            "carried": (after, after.left_out),
+        }  # fmt: skip
+        return {
+            name: measure(model.rows.take(model.rows.training.labels, ids), model.rows.take(z, ids))
+            for name, (model, z) in models.items()
+        }
+
+    def compare(self) -> Comparison:
+        """Compare on the labelled examples that both backbones have encoded.
+
+        Nothing is fitted if they are too few.
+        """
+        ids, releases, rows = self.encoded() & self.labelled(), self.releases(), self._new.rows
+        # One link for all three, as the noise of two releases' ratings differs.
+        link = rows.space.head.link
+        enough = can_judge(rows.take(rows.training.labels, ids), link)
+        losses = self.measured(ids, link.losses) if enough else None
         if losses is None:
             return Comparison(len(ids), releases=releases, measure=link.measure)
+        scores = self.measured(ids, link.scores) or {}
         return Comparison(
             len(ids),
-            float(losses.old.mean()),
-            float(losses.vendor.mean()),
-            float(losses.carried.mean()),
-            _difference(losses.carried - losses.old),
-            _difference(losses.carried - losses.vendor),
-            releases,
-            link.measure,
-            losses.scores,
+            **{name: float(loss.mean()) for name, loss in losses.items()},
+            to_old=_difference(losses["carried"] - losses["old"]),
+            to_vendor=_difference(losses["carried"] - losses["vendor"]),
+            releases=releases,
+            measure=link.measure,
+            scores={name: values for name, values in scores.items() if values},
         )
 
     def releases(self) -> Correlation | None:
@@ -110,25 +108,14 @@ class Sides:
         encoded = self.encoded()
         real = len(encoded) >= MIN_REAL
         before, after = self._rows, self._new.rows
-        both = set(before.ids) & set(after.ids)
-        logits = [_vendor_logits(rows, encoded if real else both) for rows in (before, after)]
+        ids = sorted(encoded if real else set(before.ids) & set(after.ids))
+        logits = [rows.take(rows.training.vendor_logits(), ids) for rows in (before, after)]
         if not len(logits[0]) or logits[0].shape != logits[1].shape:  # the new release adds labels
             return None
         centred = after.space.head.link.centred
         old, new = (z - z.mean(axis=0) for z in map(centred, logits))
         norm = float(np.linalg.norm(old) * np.linalg.norm(new))
         return Correlation(float((old * new).sum() / norm), len(old), real) if norm else None
-
-
-def compare(old: OpenSlot, new: Refit) -> Comparison:
-    """Compare an old and a new model on the labelled examples that both backbones have encoded.
-
-    Args:
-        old: The slot of the old model.
-        new: The new model.
-    """
-    sides = Sides(old, new)
-    return sides.compare(sides.encoded() & sides.labelled())
 
 
 def compare_with_previous(folder: Folder, snapshot: Snapshot, last: Refit) -> Comparison | None:
@@ -149,7 +136,7 @@ def compare_with_previous(folder: Folder, snapshot: Snapshot, last: Refit) -> Co
     earlier = replacements.get(previous.record.name)
     if earlier is not None and earlier.generation > replacement.generation:
         return None
-    return compare(previous, last)
+    return Sides(previous, last).compare()
 
 
 def refuse_worse(comparison: Comparison, accept: Accept, release: object) -> None:
@@ -189,13 +176,6 @@ def refuse_worse(comparison: Comparison, accept: Accept, release: object) -> Non
         before,
         comparison.carried,
     )
-
-
-def _vendor_logits(rows: Rows, ids: Container[int]) -> Floats:
-    """A release's own logits of some examples, (n, C), by id."""
-    logits = rows.training.vendor_logits()
-    chosen = sorted((row, position) for position, row in enumerate(rows.ids) if row in ids)
-    return logits[[position for _, position in chosen]]
 
 
 def _difference(losses: Floats) -> Difference:

@@ -105,17 +105,11 @@ def encode_missing(
 
 
 def item_vectors(folder: Folder, snapshot: Snapshot, examples: Sequence[Example]) -> Encoded:
-    """Vectors of items, by the active release's encoder, that the store lacks; by its names.
-
-    Raises:
-        DataError: A vector has another length.
-    """
+    """Vectors of items, by the active release's encoder, that the store lacks; by its names."""
     items, bundle = items_of(examples), snapshot.release.bundle
     if not items or not bundle.external:
         return {}
     items = [item for item in items if item.encoder in {None, bundle.encoder}]
-    for item in items:
-        item.check(bundle.manifest.dimension)
     store = folder.store_of(snapshot.adapter)
     by_name = dict(zip(store.texts.names(items), items, strict=True))
     stored = store.embeddings.get(snapshot.backbone, list(by_name))
@@ -130,7 +124,7 @@ def encode_free(folder: Folder, snapshot: Snapshot, reading: Reading) -> None:
     texts = unique_texts(row.stored for row in reading.examples())
     missing = [text for text in texts if text not in encoded]
     if missing:
-        encode = snapshot.active.active_model.backbone.encode
-        fresh = forward(missing, encode, Run(), free=True)
+        embeddings = snapshot.active.active_model.backbone.encode(missing)
+        fresh = dict(zip(missing, embeddings, strict=True))
         folder.keep_embeddings(snapshot.backbone, fresh)
         reading.add(snapshot.backbone, fresh)

@@ -135,7 +135,6 @@ class Rows:
         reading: The data of the store.
         space: The space.
         ids: Ids of the m examples with a real or estimated input, one a row of ``training``.
-        examples: The m examples.
         training: Their features and evidence.
         missing: The texts of each without an embedding, none twice; empty for a real input.
         pending: The other examples, which have no row before their texts are encoded.
@@ -145,26 +144,15 @@ class Rows:
     reading: Reading
     space: Space
     ids: Sequence[int]
-    examples: Sequence[Example]
     training: TrainingSet
     missing: Sequence[Sequence[str]]
     pending: Sequence[StoredExample]
     pending_missing: Sequence[Sequence[str]]
 
     @property
-    def real(self) -> int:
-        """How many examples have a real input."""
-        return sum(not texts for texts in self.missing)
-
-    @property
     def positive(self) -> int:
         """Position of the label, of two, whose F1 the threshold is for."""
         return self.space.head.position(self.reading.positive)
-
-    @property
-    def has_evidence(self) -> bool:
-        """Whether a row has a label or an old logit."""
-        return bool(self.training.used.any())
 
     def logits(self, model: PersonalModel) -> Floats:
         """The logits of a model of the space's head, shape (n, C)."""
@@ -182,10 +170,6 @@ class Rows:
     def encoded(self) -> set[int]:
         """Ids of the examples whose embeddings are real."""
         return {row for row, missing in zip(self.ids, self.missing, strict=True) if not missing}
-
-    def shares(self, ids: Collection[int]) -> Floats:
-        """Labels of some examples as class shares or numbers, (n, C), by id."""
-        return self.take(self.training.labels, ids)
 
     def take(self, numbers: Floats, ids: Collection[int]) -> Floats:
         """The rows of some examples, by id, of an array with a row an example, (n, C)."""
@@ -235,7 +219,6 @@ def gather(reading: Reading, space: Space) -> Rows:
         reading,
         space,
         [row.id for row in rows],
-        examples,
         TrainingSet(blocks, head.bias, labels, vendor + differences, head.link),
         [_missing(real, example) for example in examples],
         pending,

@@ -25,11 +25,12 @@ from fala.examples import unique_texts
 from fala.model.active import ActiveModel
 from fala.model.bridge import Bridge, reachable
 from fala.model.heads import Head
-from fala.personal.choose import Choice, choose, choose_by_chance
+from fala.personal.choose import Choice, choose, labelled_first
 from fala.personal.encode import Encoded, forward
 from fala.personal.gather import OldLogits, Reading, Rows, Space, gather, old_logits
 from fala.personal.refit import Refit, fit_rows
 from fala.personal.run import Run
+from fala.selection.representatives import affordable
 from fala.slots.admit import Signed, admit
 from fala.slots.folder import Folder
 from fala.slots.release import Release
@@ -60,11 +61,6 @@ class Part:
         """Whether a personal model needs no forward pass: over a bridge, or by n-grams."""
         return bool(self.bridges) or self.head.lexical is not None
 
-    @property
-    def static(self) -> bool:
-        """Whether encoding costs no forward pass."""
-        return self.release.static
-
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
@@ -89,7 +85,7 @@ class Prepared:
     @property
     def encoded(self) -> int:
         """Forward passes spent on it."""
-        return 0 if self.part.static else len(self.embeddings)
+        return 0 if self.part.release.static else len(self.embeddings)
 
 
 @contextmanager
@@ -206,7 +202,7 @@ def prepare(
             rows, part, run, limit, evidence, lambda: old or old_logits(reading, before.active)
         )
         with run.stage("forward"):
-            embeddings = forward(choice.texts, release.backbone.encode, run, free=part.static)
+            embeddings = forward(choice.texts, release.backbone.encode, run, free=release.static)
         if embeddings:
             with run.stage("read"):
                 reading.add(space.backbone, embeddings)
@@ -299,12 +295,14 @@ def _choice(
     """
     if not rows.reading.store.texts.kept:
         return Choice([])
-    if part.static:
+    if part.release.static:
         return Choice(rows.pending_texts())
     if not (rows.ids or rows.pending):
         return Choice([])
     if part.instant:
-        return choose_by_chance(rows, min(limit, evidence))
+        order = labelled_first(rows.ids, rows.training.labelled)
+        missing = [rows.missing[position] for position in order]
+        return Choice(affordable(missing, min(limit, evidence)))
     with run.stage("select"):
         return choose(rows, np.empty((0, 1)), limit, limit, old)
 

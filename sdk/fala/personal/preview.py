@@ -36,9 +36,8 @@ def preview(folder: Folder, path: Path, run: Run, origin: Signed) -> Preview:
         probes = check(prepared, run)
         spent = time.perf_counter() - run.started
         sides = Sides(part.before.active, prepared.model)
-        judges = sides.encoded() & sides.labelled()
-        comparison = sides.compare(judges)
-        passes = _passes_to_know(sides, prepared, len(judges))
+        comparison = sides.compare()
+        passes = _passes_to_know(sides, prepared, comparison.labelled)
     further = _further(prepared, run)
     pace = run.seconds.get("check", 0.0) / max(probes, 1)
     # The texts that the replacement encodes before its first model are encoded already.
@@ -77,18 +76,18 @@ def _passes_to_know(sides: Sides, prepared: Prepared, judged: int) -> int | None
         None if the user has fewer labels than that.
     """
     waiting = sum(row.label is not None for row in prepared.model.rows.pending)
-    losses = sides.losses(sides.labelled())
-    if losses is None or len(losses.old) < MIN_LABELLED:
+    losses = sides.measured(sides.labelled(), prepared.model.rows.space.head.link.losses)
+    if losses is None or len(losses["old"]) < MIN_LABELLED:
         return None
-    spread = float((losses.carried - losses.old).std(ddof=1))
+    spread = float((losses["carried"] - losses["old"]).std(ddof=1))
     examples = max(MIN_LABELLED, math.ceil((NORMAL_95 * spread / MATTERS) ** 2))
-    return None if examples > len(losses.old) + waiting else max(examples - judged, 0)
+    return None if examples > len(losses["old"]) + waiting else max(examples - judged, 0)
 
 
 def _further(prepared: Prepared, run: Run) -> int:
     """Texts that a refinement would encode after the first model, at most."""
     part, rows = prepared.part, prepared.model.rows
-    if part.static or not part.instant or not rows.reading.store.texts.kept:
+    if part.release.static or not part.instant or not rows.reading.store.texts.kept:
         return 0
     pending = rows.pending_texts()
     remaining = run.budget.passes(bool(part.bridges)) - len(prepared.embeddings)

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from fala.errors import BundleError
-from fala.model.losses import Floats
 from fala.personal.choose import choose
 from fala.personal.encode import Encoded, encode_free, forward
 from fala.personal.gather import OldLogits, Reading, gather, old_logits
 from fala.personal.refit import Refit, fit_rows, refit_active, space_of, without_fit
 from fala.personal.run import Run
-from fala.report import Stopped
-from fala.selection.next_texts import BATCH, LARGEST_BATCH, LEAST_MOVE, move
+from fala.report import Comparison, Counts, Report, Stopped
 from fala.slots.folder import Folder
 from fala.slots.snapshot import Snapshot
 from fala.slots.using import give_up, opened
-from fala.solver.fit import Fit
+from fala.solver.forms import Work
 
 _log = logging.getLogger("fala.refine")
+
+#: Texts encoded before the first new fit, and the most texts between two fits.
+BATCH, LARGEST_BATCH = 25, 200
+#: A batch that moves the examples' probabilities by less than this, on average, is the last.
+LEAST_MOVE = 0.005
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +36,7 @@ class Refined:
     Attributes:
         last: The last model, with the examples' rows at the end.
         forward_passes: Texts through the backbone.
-        fits: All fits.
+        works: The costs of all fits.
         clusters: Clusters that texts were chosen from.
         queries: Strong queries asked.
         stopped: Why no more texts were encoded.
@@ -40,7 +44,7 @@ class Refined:
 
     last: Refit
     forward_passes: int
-    fits: Sequence[Fit]
+    works: tuple[Work, ...]
     clusters: int
     queries: int
     stopped: Stopped
@@ -61,6 +65,73 @@ def refine(
     return _Refinement(folder, adapter, run, passes).run(start)
 
 
+def refined_report(
+    refined: Refined, snapshot: Snapshot, run: Run, comparison: Comparison | None
+) -> Report:
+    """Report a refinement, or the unchanged active model if nothing was fitted.
+
+    Args:
+        refined: The result of ``refine``.
+        snapshot: The task.
+        run: Its timings.
+        comparison: With the model before the replacement; None without one.
+    """
+    name, last = snapshot.release.name, refined.last
+    counts = Counts(clusters=refined.clusters, queries=refined.queries, fits=refined.works)
+    report = report_on(
+        name, name, last, run, counts, forward_passes=refined.forward_passes,
+        comparison=comparison, stopped=refined.stopped,
+    )  # fmt: skip
+    if last.fit is None:
+        head = snapshot.head
+        report = replace(
+            report, decision="vendor" if snapshot.model.is_vendor else "personal",
+            reason="nothing was fitted",
+            thresholds=head.link.thresholds(head.labels, snapshot.active.record.threshold),
+        )  # fmt: skip
+    return report
+
+
+def report_on(
+    old: str,
+    new: str,
+    last: Refit,
+    run: Run,
+    counts: Counts,
+    **fields: Any,  # noqa: ANN401 - further fields of the report
+) -> Report:
+    """A report on the last model of a replacement or a refinement.
+
+    Args:
+        old: Name of the backbone before.
+        new: Name of the backbone.
+        last: The last model.
+        run: Its timings.
+        counts: Its costs but those of the run.
+        fields: Further fields of the report.
+    """
+    rows, verdict = last.rows, last.verdict
+    counts = replace(
+        counts, representatives=len(rows.encoded()), measure=verdict.measure, scales=last.scales,
+        peak_memory=dict(run.peak_memory),
+    )  # fmt: skip
+    return Report(
+        old,
+        new,
+        verdict.decision,
+        verdict.reason,
+        examples=len(rows.ids),
+        labelled=int(rows.training.labelled.sum()),
+        waiting=len(rows.pending),
+        losses=verdict.losses,
+        thresholds=last.thresholds,
+        scores=verdict.scores,
+        seconds=run.total(),
+        counts=counts,
+        **fields,
+    )
+
+
 class _Refinement:
     """A running refinement; see ``refine``."""
 
@@ -69,23 +140,30 @@ class _Refinement:
         self._store = folder.store_of(adapter)
         self._remaining = max(0, passes)
         self._passes = self._clusters = self._queries = 0
-        self._fits: list[Fit] = []
+        self._works: list[Work] = []
 
     def run(self, start: Refit | None) -> Refined:
         snapshot = opened(self._folder, self._adapter)
-        last = self._gathered(snapshot) if start is None else start
+        last = start
+        if last is None:
+            with self._run.stage("read"):
+                reading = Reading(self._store, snapshot.state, self._run)
+                encode_free(self._folder, snapshot, reading)
+                last = without_fit(gather(reading, space_of(self._folder, snapshot)))
         last, stopped = self._batches(snapshot, last, fitted=start is not None)
         _log.info("%s: %d forward passes, %s", snapshot.release.name, self._passes, stopped)
-        return Refined(last, self._passes, self._fits, self._clusters, self._queries, stopped)
+        works = tuple(self._works)
+        return Refined(last, self._passes, works, self._clusters, self._queries, stopped)
 
     def _batches(self, snapshot: Snapshot, last: Refit, *, fitted: bool) -> tuple[Refit, Stopped]:
         """The last fit, and why no more texts were encoded."""
         stopped = Stopped.BUDGET
         if last.rows.pending_texts() and not self._store.texts.kept:
             self._remaining, stopped = 0, Stopped.NOT_KEPT
-        if not last.rows.has_evidence and (stopped is Stopped.NOT_KEPT or not last.rows.pending):
+        evidence = last.rows.training.used.any()
+        if not evidence and (stopped is Stopped.NOT_KEPT or not last.rows.pending):
             return last, Stopped.NOT_KEPT if last.rows.pending else Stopped.NO_LABEL
-        if snapshot.release.static and last.rows.has_evidence:
+        if snapshot.release.static and evidence:
             committed = self._commit(snapshot, {}, last)
             if committed is None:
                 return last, Stopped.MODEL_CHANGED
@@ -115,15 +193,8 @@ class _Refinement:
                 return last, Stopped.SETTLED
         return last, stopped
 
-    def _gathered(self, snapshot: Snapshot) -> Refit:
-        with self._run.stage("read"):
-            reading = Reading(self._store, snapshot.state, self._run)
-            encode_free(self._folder, snapshot, reading)
-            return without_fit(gather(reading, space_of(self._folder, snapshot)))
-
     def _counted(self, result: Refit) -> Refit:
-        if result.fit is not None:
-            self._fits.append(result.fit)
+        self._works += result.works
         return result
 
     def _choose(self, snapshot: Snapshot, last: Refit) -> Sequence[str]:
@@ -180,13 +251,19 @@ class _Refinement:
 
 
 def _moved(before: Refit, after: Refit) -> float:
-    """Mean change of the probabilities of the examples that two fits share."""
+    """Mean change of the probabilities of the examples that two fits share.
+
+    For a rating: mean change of its value, as a share of its range.
+    """
     if before.fit is None or after.fit is None:
         return np.inf
     positions = {row: position for position, row in enumerate(after.rows.ids)}
     shared = [(p, positions[row]) for p, row in enumerate(before.rows.ids) if row in positions]
     if not shared:
         return np.inf
-    first: Floats = before.left_out[[p for p, _ in shared]]
     link = after.rows.space.head.link
-    return move(first, after.left_out[[p for _, p in shared]], link)
+    first, last = (
+        link.mean(fit.left_out[list(chosen)])
+        for fit, chosen in zip((before, after), zip(*shared, strict=True), strict=True)
+    )
+    return float(np.abs(last - first).mean() / (link.high - link.low))

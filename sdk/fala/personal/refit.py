@@ -14,6 +14,7 @@ from fala.slots.bundles import Change
 from fala.slots.folder import Folder
 from fala.slots.snapshot import Snapshot
 from fala.solver.fit import Fit, fit, on_public
+from fala.solver.forms import Work
 from fala.solver.judge import Verdict, judge, public_threshold
 from fala.solver.training import personal_of
 from fala.store.records import FitRecord
@@ -49,6 +50,11 @@ class Refit:
         """The thresholds of ``model`` by label; see ``Link.thresholds``."""
         head = self.model.head
         return head.link.thresholds(head.labels, self.verdict.threshold)
+
+    @property
+    def works(self) -> tuple[Work, ...]:
+        """The cost of the fit; empty where nothing was fitted."""
+        return () if self.fit is None or self.fit.work is None else (self.fit.work,)
 
     def change(self, embeddings: Mapping[str, Vectors]) -> Change:
         """The change to commit, with embeddings to store with it, by text."""

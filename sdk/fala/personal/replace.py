@@ -11,13 +11,13 @@ import numpy as np
 
 from fala.errors import DeviceChangedError, model_changed
 from fala.personal.adapters import Adapters, adapter_parts
-from fala.personal.compare import Accept, compare, refuse_worse
+from fala.personal.compare import Accept, Sides, refuse_worse
 from fala.personal.encode import Encoded
 from fala.personal.prepare import Part, Prepared, check, opening, prepare
-from fala.personal.refine import Refined, refine
+from fala.personal.refine import Refined, refine, report_on
 from fala.personal.refit import Refit
 from fala.personal.run import Run
-from fala.report import MIN_REAL, Comparison
+from fala.report import MIN_REAL, Comparison, Counts, InstantReport, Report, Stopped
 from fala.slots.admit import Signed
 from fala.slots.folder import Folder
 from fala.slots.switching import Move, install_release
@@ -35,10 +35,10 @@ class Terms:
         adapters: The further tasks' adapters for it.
     """
 
-    accept: Accept = "always"
-    origin: Signed = field(default_factory=Signed)
-    allow_older: bool = False
-    adapters: Adapters = ()
+    accept: Accept
+    origin: Signed
+    allow_older: bool
+    adapters: Adapters
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,6 +114,49 @@ def replace(folder: Folder, path: Path, run: Run, terms: Terms) -> Replaced:
     return _refine(folder, replaced, run)
 
 
+def replaced_report(old: str, replaced: Replaced, run: Run) -> Report:
+    """Report a replacement, for every task, with the refinement that followed it.
+
+    Args:
+        old: Name of the backbone that was replaced.
+        replaced: The result of ``replace``.
+        run: Its timings.
+    """
+    new = replaced.prepared.part.release.name
+    report = _report(old, new, replaced, run)
+    adapters = {
+        name: _report(f"{name} on {old}", f"{name} on {new}", result, run)
+        for name, result in replaced.adapters.items()
+    }
+    return dataclasses.replace(report, adapters=adapters)
+
+
+def _report(old: str, new: str, replaced: Replaced, run: Run) -> Report:
+    prepared, refined = replaced.prepared, replaced.refined
+    part, first = prepared.part, prepared.model
+    stopped = None if refined is None else refined.stopped
+    if refined is None and not part.release.static and run.budget.forward_passes != 0:
+        bought = len(prepared.choice.texts)
+        stopped = Stopped.TIME if prepared.encoded < bought else Stopped.BUDGET
+    instant = None
+    if part.instant and not part.release.static and not prepared.encoded:
+        verdict = first.verdict
+        instant = InstantReport(
+            verdict.decision, verdict.reason, verdict.losses, first.thresholds, prepared.seconds,
+            Counts(measure=verdict.measure, scales=first.scales, fits=first.works),
+        )  # fmt: skip
+    counts = Counts(
+        clusters=prepared.choice.clusters, queries=prepared.choice.queries,
+        probes=replaced.probes, agreement=replaced.agreement(),
+        fits=first.works + (() if refined is None else refined.works),
+    )  # fmt: skip
+    return report_on(
+        old, new, replaced.last, run, counts, forward_passes=replaced.passes,
+        comparison=replaced.comparison, bridged=len(first.rows.ids) - len(first.rows.encoded()),
+        stopped=stopped, instant=instant,
+    )  # fmt: skip
+
+
 def _again(folder: Folder, part: Part) -> Part:
     """The same part, beside the task as it is now.
 
@@ -157,7 +200,7 @@ def _install(
         prepared.append(first)
         if accept != "always":
             with run.stage("compare"):
-                comparison = compare(part.before.active, first.model)
+                comparison = Sides(part.before.active, first.model).compare()
                 refuse_worse(comparison, accept, part.release.bundle.path)
     probes = [check(first, run) for first in prepared]
     run.check("commit")
@@ -185,18 +228,17 @@ def _refine(folder: Folder, replaced: Sequence[Replaced], run: Run) -> Replaced:
         part = result.prepared.part
         # Without a bridge or n-grams the budget has bought the first model.
         refinable = part.instant or not folder.store.texts.kept
-        if refinable and not part.static and run.budget.forward_passes != 0:
+        if refinable and not part.release.static and run.budget.forward_passes != 0:
             share = _share(remaining, len(replaced) - position)
             refined = refine(folder, part.before.adapter, run, share, result.prepared.model)
             remaining -= refined.forward_passes
             result = dataclasses.replace(result, refined=refined)
         results.append(result)
     with run.stage("compare"):
+        sides = [Sides(each.prepared.part.before.active, each.last) for each in results]
         own, *further = (
-            dataclasses.replace(
-                result, comparison=compare(result.prepared.part.before.active, result.last)
-            )
-            for result in results
+            dataclasses.replace(result, comparison=side.compare())
+            for result, side in zip(results, sides, strict=True)
         )
     adapters = {result.prepared.part.before.adapter: result for result in further}
     return dataclasses.replace(own, adapters=adapters)

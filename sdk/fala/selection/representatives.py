@@ -1,4 +1,4 @@
-"""The choice of the few examples that the new backbone encodes.
+"""The choice of the few examples, and of their texts, that the new backbone encodes.
 
 Sources:
     Correlation clusters: the FaLA paper, section 3.3; see `fala.selection.clustering`.
@@ -9,6 +9,8 @@ Sources:
 from __future__ import annotations
 
 import heapq
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +23,6 @@ from fala.selection.graph import (
     Vectors,
     build_graph,
     classes_of,
-    nearest_of,
     row_blocks,
     unit_vectors,
 )
@@ -42,13 +43,11 @@ class Selection:
     Attributes:
         order: Chosen examples, the most important first, (m,).
         assignment: Each example's cluster, (n,).
-        weights: Number of examples that each chosen one represents, (m,); their sum is n.
         queries: Number of strong queries.
     """
 
     order: Indices
     assignment: Indices
-    weights: Indices
     queries: int
 
 
@@ -72,15 +71,13 @@ def select(
     Of more than 10,000 examples (or four times ``count``) a random sample is clustered; the others
     join the cluster of the nearest pivot.
 
-    An example adds to the weight of the most similar representative of its cluster, or of any
-    cluster if that has none. With ``count >= n`` nothing is clustered: the result is all examples,
-    in their order, with weight one.
+    With ``count >= n`` nothing is clustered: the result is all examples, in their order.
 
     Args:
         embeddings: One row an example, (n, dim). Only directions matter.
         labels: Class of each example, (n,) integers, or None. See
             `fala.selection.graph.build_graph`.
-        count: Most examples to choose. With 0 none is chosen, and there are no weights.
+        count: Most examples to choose. With 0 none is chosen.
         neighbours: k of the paper's equation 3. None: 3 n / count, between 2 and 256. On real and
             synthetic vectors there are then between half and one and a half times as many clusters
             as ``count``.
@@ -92,9 +89,8 @@ def select(
 
     Examples:
         >>> vectors = [[1, 0], [1, 0.1], [0.9, 0], [0, 1], [0.1, 1]]
-        >>> selection = select(vectors, None, count=2)
-        >>> selection.weights
-        array([3, 2])
+        >>> select(vectors, None, count=2).order
+        array([1, 4])
     """
     if not _whole(count):
         raise BudgetError(f"count is a whole number of 0 or more, not {shown(count)}")
@@ -106,14 +102,11 @@ def select(
     total = len(unit)
     if count >= total:
         every = np.arange(total)
-        return Selection(every, every, np.ones(total, dtype=np.int64), 0)
+        return Selection(every, every, 0)
     if count == 0:
-        empty = np.empty(0, dtype=np.int64)
-        return Selection(empty, np.zeros(total, dtype=np.int64), empty, 0)
+        return Selection(np.empty(0, dtype=np.int64), np.zeros(total, dtype=np.int64), 0)
     assignment, queries = _correlation(unit, labels, count, neighbours, seed)
-    order = representatives(unit, assignment, count, seed)
-    weights = np.bincount(_represented_by(unit, assignment, order), minlength=count)
-    return Selection(order, assignment, weights, queries)
+    return Selection(representatives(unit, assignment, count, seed), assignment, queries)
 
 
 def _correlation(
@@ -124,15 +117,20 @@ def _correlation(
     most = max(_LARGEST_SAMPLE, _SAMPLED * count)
     if total > most:
         sampled = np.sort(np.random.default_rng(seed).choice(total, most, replace=False))
+    if neighbours is None:
+        least, largest = _NEIGHBOURS_RANGE
+        neighbours = min(max(least, -(-3 * len(sampled) // count)), largest)
     graph = build_graph(
         unit[sampled],
         None if labels is None else classes_of(labels, total)[sampled],
-        neighbours=_default_neighbours(len(sampled), count) if neighbours is None else neighbours,
+        neighbours=neighbours,
     )
     clustering = cluster_graph(graph, budget=_QUERIES_PER_EXAMPLE * len(sampled), seed=seed)
     if len(sampled) == total:
         return clustering.assignment, clustering.queries
-    assignment = nearest_of(unit, unit[sampled[clustering.pivots]])
+    assignment, centres = np.empty(total, dtype=np.int64), unit[sampled[clustering.pivots]]
+    for rows in row_blocks(total, len(centres)):
+        assignment[rows] = (unit[rows] @ centres.T).argmax(axis=1)
     assignment[sampled] = clustering.assignment
     return assignment, clustering.queries
 
@@ -140,11 +138,6 @@ def _correlation(
 def _whole(value: object) -> bool:
     """Whether a value is a whole number of 0 or more, of Python or NumPy."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and int(value) >= 0
-
-
-def _default_neighbours(total: int, count: int) -> int:
-    least, most = _NEIGHBOURS_RANGE
-    return min(max(least, -(-3 * total // count)), most)
 
 
 def representatives(unit: Vectors, assignment: Indices, count: int, seed: int) -> Indices:
@@ -175,17 +168,12 @@ def representatives(unit: Vectors, assignment: Indices, count: int, seed: int) -
         _, cluster, number = heapq.heappop(turns)
         if number == sizes[cluster]:
             continue
-        drawn = _draw(gaps[cluster], random)
+        chances = gaps[cluster].astype(np.float64)  # proportional to the gaps (k-means++)
+        drawn = int(random.choice(len(chances), p=chances / chances.sum()))
         order.append(int(members[cluster][drawn]))
         _close_gaps(gaps[cluster], unit[members[cluster]], drawn)
         heapq.heappush(turns, (-float(sizes[cluster]) / (number + 2), cluster, number + 1))
     return np.asarray(order, dtype=np.int64)
-
-
-def _draw(gaps: Vectors, random: np.random.Generator) -> int:
-    """Draw a position with a chance proportional to its gap (k-means++)."""
-    chances = gaps.astype(np.float64)
-    return int(random.choice(len(gaps), p=chances / chances.sum()))
 
 
 def _close_gaps(gaps: Vectors, vectors: Vectors, chosen: int) -> None:
@@ -195,15 +183,40 @@ def _close_gaps(gaps: Vectors, vectors: Vectors, chosen: int) -> None:
     gaps[chosen] = 0
 
 
-def _represented_by(unit: Vectors, assignment: Indices, order: Indices) -> Indices:
-    """Find the representative of each example, (n,), as a position in ``order``."""
-    cluster_of = assignment[order]
-    represented = np.isin(assignment, cluster_of)
-    nearest = np.empty(len(unit), dtype=np.int64)
-    for rows in row_blocks(len(unit), len(order)):
-        similarity = unit[rows] @ unit[order].T
-        other_clusters = assignment[rows, None] != cluster_of
-        similarity[other_clusters & represented[rows, None]] = -np.inf
-        nearest[rows] = similarity.argmax(axis=1)
-    nearest[order] = np.arange(len(order))  # also where two representatives are equal vectors
-    return nearest
+def affordable(missing: Sequence[Sequence[str]], limit: int) -> list[str]:
+    """Choose texts to encode, the cheapest example's first.
+
+    In each step the example with the fewest missing texts is chosen: after one match of a user,
+    others with the same history lack a text or two. Of equally cheap examples the more important
+    is first, so documents are chosen by importance alone.
+
+    Args:
+        missing: The missing texts of each of n examples, the most important example first; no
+            duplicates in an example.
+        limit: Most texts.
+
+    Returns:
+        Texts in the order in which to encode them, without duplicates.
+    """
+    lacking = [set(texts) for texts in missing]
+    examples_of: defaultdict[str, list[int]] = defaultdict(list)
+    for example, texts in enumerate(missing):
+        for text in texts:
+            examples_of[text].append(example)
+    queue = [(len(texts), example) for example, texts in enumerate(lacking)]
+    heapq.heapify(queue)
+    chosen: list[str] = []
+    while queue:
+        cost, example = heapq.heappop(queue)
+        if cost != len(lacking[example]):
+            continue  # it is cheaper now, and in the queue again
+        if cost > limit - len(chosen):
+            break  # all others cost as much
+        for text in missing[example]:
+            if text in lacking[example]:
+                chosen.append(text)
+                for affected in examples_of[text]:
+                    lacking[affected].discard(text)
+                    if lacking[affected]:
+                        heapq.heappush(queue, (len(lacking[affected]), affected))
+    return chosen

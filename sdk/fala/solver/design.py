@@ -40,20 +40,12 @@ class Products(Protocol):
         """(R' numbers)' for numbers (n, C), shape (C, p)."""
 
 
-class Counted(Products, Protocol):
-    """Rows with the costs of their products."""
-
-    @property
-    def numbers(self) -> int:
-        """How many stored numbers a product with a vector reads."""
-
-    @property
-    def gram_products(self) -> int:
-        """How many products of two numbers the Gram matrix adds up."""
-
-
-class FeatureRows(Counted, Protocol):
+class FeatureRows(Products, Protocol):
     """Rows with a Gram matrix, which can be stacked and selected."""
+
+    @property
+    def costs(self) -> tuple[int, int]:
+        """Stored numbers that a product with a vector reads, and products of two in ``gram``."""
 
     def gram(self, *, single: bool = False) -> Floats:
         """R R', shape (n, n); in float32 where that is precise enough."""
@@ -108,14 +100,9 @@ class DenseRows:
         return product(self.matrix, self.matrix.T)
 
     @property
-    def numbers(self) -> int:
-        """How many stored numbers a product with a vector reads."""
-        return int(self.matrix.size)
-
-    @property
-    def gram_products(self) -> int:
-        """How many products of two numbers ``gram`` adds up."""
-        return len(self) * int(self.matrix.size)
+    def costs(self) -> tuple[int, int]:
+        """See ``FeatureRows``."""
+        return int(self.matrix.size), len(self) * int(self.matrix.size)
 
     def stack(self, other: DenseRows) -> DenseRows:
         """These rows and others of the same columns."""
@@ -178,15 +165,10 @@ class CentredRows:
         return np.asarray(np.maximum(raw, 0.0) * self.root**2)
 
     @property
-    def numbers(self) -> int:
-        """How many stored numbers a product with a vector reads."""
-        return len(self.rows.values)
-
-    @property
-    def gram_products(self) -> int:
-        """How many products of two numbers ``gram`` adds up: all pairs within a column."""
+    def costs(self) -> tuple[int, int]:
+        """See ``FeatureRows``: the products are of all pairs within a column."""
         uses = np.bincount(self.rows.buckets, minlength=self.rows.width)
-        return int(uses @ uses)
+        return len(self.rows.values), int(uses @ uses)
 
     def stack(self, other: CentredRows) -> CentredRows:
         """These rows and others of the same columns."""
@@ -264,14 +246,10 @@ class JointRows:
         return DenseRows(np.hstack([*columns, np.full((len(self), 1), self.bias)]))
 
     @property
-    def numbers(self) -> int:
-        """How many stored numbers a product with a vector reads."""
-        return sum(part.numbers for part in self.parts)
-
-    @property
-    def gram_products(self) -> int:
-        """How many products of two numbers ``gram`` adds up."""
-        return sum(part.gram_products for part in self.parts)
+    def costs(self) -> tuple[int, int]:
+        """See ``FeatureRows``."""
+        numbers, products = zip(*(part.costs for part in self.parts), strict=True)
+        return sum(numbers), sum(products)
 
     def stack(self, other: JointRows) -> JointRows:
         """These rows and others of the same blocks."""
@@ -304,14 +282,9 @@ class GramRows:
         return len(self.gram)
 
     @property
-    def numbers(self) -> int:
-        """How many stored numbers a product with a vector reads."""
-        return int(self.gram.size)
-
-    @property
-    def gram_products(self) -> int:
-        """None: the Gram matrix is computed already."""
-        return 0
+    def costs(self) -> tuple[int, int]:
+        """See ``FeatureRows``: the Gram matrix is computed already."""
+        return int(self.gram.size), 0
 
     def times(self, point: Floats) -> Floats:
         """K a', shape (n, C), in the precision of K."""
@@ -321,30 +294,3 @@ class GramRows:
     def gather(self, numbers: Floats) -> Floats:
         """The point whose R'a is R' numbers: the numbers, shape (C, n)."""
         return numbers.T
-
-
-@dataclass(frozen=True, eq=False)
-class LogitRows:
-    """Rows that are written out, and differ for each logit.
-
-    Attributes:
-        matrix: Shape (n, C, p).
-    """
-
-    matrix: Floats
-
-    @property
-    def size(self) -> int:
-        """How many numbers p a row has."""
-        return int(self.matrix.shape[2])
-
-    def __len__(self) -> int:
-        return len(self.matrix)
-
-    def times(self, delta: Floats) -> Floats:
-        """The logits of delta (C, p), shape (n, C)."""
-        return np.asarray(np.einsum("ncp,cp->nc", self.matrix, delta))
-
-    def gather(self, numbers: Floats) -> Floats:
-        """The rows' sum, weighted by numbers (n, C), shape (C, p)."""
-        return np.asarray(np.einsum("nc,ncp->cp", numbers, self.matrix))

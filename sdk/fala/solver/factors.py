@@ -15,7 +15,6 @@ blocks.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -27,7 +26,6 @@ from fala.solver.design import (
     FeatureRows,
     GramRows,
     JointRows,
-    Products,
     product,
 )
 
@@ -121,11 +119,6 @@ class Triangle:
         inverse[edge:, edge:] = second.inverse()
         inverse[edge:, :edge] = second.solve(-self.lower[edge:, :edge] @ inverse[:edge, :edge])
         return inverse
-
-    def inverse_diagonal(self) -> Floats:
-        """Diagonal of (L L')^-1, shape (n,), in float64."""
-        inverse = self.inverse()
-        return np.asarray(np.einsum("ij,ij->j", inverse, inverse), dtype=np.float64)
 
 
 def cholesky(matrix: Floats) -> Triangle:
@@ -235,40 +228,35 @@ class OverColumns:
         return np.asarray(np.einsum("pn,pn->n", half, half), dtype=np.float64)
 
 
-@dataclass(frozen=True, eq=False)
 class OverExamples:
     """The inverse by a factor of 1 + W^1/2 K W^1/2 and Woodbury's identity.
 
-    Attributes:
-        rows: R, in any form.
+    Args:
+        rows: R, for points over the examples.
         weights: W, shape (n,).
-        lower: The factor.
     """
 
-    rows: Products
-    weights: Floats
-    lower: Triangle
-
-    @classmethod
-    def of(cls, rows: GramRows, weights: Floats) -> OverExamples:
-        """The inverse for points over the examples."""
+    def __init__(self, rows: GramRows, weights: Floats) -> None:
+        self._rows, self._weights = rows, weights
         roots = np.sqrt(weights).astype(rows.gram.dtype)
         inner = rows.gram * roots
         inner *= roots[:, None]
         inner.flat[:: len(inner) + 1] += 1.0
-        return cls(rows, weights, cholesky(inner))
+        self._lower = cholesky(inner)
 
     def solve(self, parts: Floats) -> Floats:
         """The inverse times numbers (C, p)."""
-        roots = np.sqrt(self.weights)[:, None]
-        inner = self.lower.solve_both(roots * self.rows.times(parts))
-        return parts - self.rows.gather(roots * inner)
+        roots = np.sqrt(self._weights)[:, None]
+        inner = self._lower.solve_both(roots * self._rows.times(parts))
+        return parts - self._rows.gather(roots * inner)
 
-    def leverage(self, diagonal: Floats) -> Floats:
-        """The diagonal of R (R'WR + 1)^-1 R', shape (n,), from that of K."""
-        remaining = self.lower.inverse_diagonal()  # 1 - W_i leverage_i
-        curved = self.weights * diagonal > _NO_CURVATURE
-        return np.where(curved, (1 - remaining) / np.where(curved, self.weights, 1), diagonal)
+    def leverage(self) -> Floats:
+        """The diagonal of R (R'WR + 1)^-1 R', shape (n,)."""
+        inverse, diagonal = self._lower.inverse(), np.diagonal(self._rows.gram)
+        # 1 - W_i leverage_i is the diagonal of the factored matrix's inverse.
+        remaining = np.asarray(np.einsum("ij,ij->j", inverse, inverse), dtype=np.float64)
+        curved = self._weights * diagonal > _NO_CURVATURE
+        return np.where(curved, (1 - remaining) / np.where(curved, self._weights, 1), diagonal)
 
 
 def over_blocks(rows: FeatureRows, weights: Floats) -> Solve:

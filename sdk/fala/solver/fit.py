@@ -24,17 +24,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from fala.errors import DataError, counted, type_of
-from fala.model.heads import Head, PersonalModel, Vectors
 from fala.model.links import PerTag
-from fala.model.losses import Floats, check_arrays
-from fala.model.prior import PopulationPrior
+from fala.model.losses import Floats
 from fala.solver.forms import (
     LARGEST,
     UPDATE_TOLERANCE,
-    BlockForm,
     Form,
     Minimum,
     Work,
@@ -43,7 +38,7 @@ from fala.solver.forms import (
 )
 from fala.solver.gaussian import Candidate, Gaussian, calibrate, evidence_of, gaussian_around
 from fala.solver.threads import one_blas_thread
-from fala.solver.training import Block, Inputs, TrainingSet, blocks_of, personal_of
+from fala.solver.training import Block, TrainingSet
 from fala.text.sparse_rows import SparseRows
 
 #: Default scales: of a dense block, of n-grams, and of the slope.
@@ -111,7 +106,7 @@ def fit(
         return Fit(prior.full(every.start, every.offset), vendor_model, vendor)
     problem = every if used.all() else every.take(chosen)
     form = form_of(problem)
-    if isinstance(form, BlockForm):
+    if form.blocks:
         sample = np.sort(np.random.default_rng(0).permutation(len(chosen))[:LARGEST])
         sampled = minimize(form_of(problem.take(sample)))  # for the leave-one-out logits
         left_out = every.logits(sampled.point)
@@ -132,7 +127,7 @@ def fit(
     plain_left_out[used] = plain.left_out
     state = None
     has_basis = any(getattr(block.inputs, "basis", None) is not None for block in training.blocks)
-    if not has_basis and not (left_out_only and isinstance(form, BlockForm)):
+    if not has_basis and not (left_out_only and form.blocks):
         state = State(prior, form, vendor[used], minimum, plain.point)
     return Fit(
         prior.full(minimum.point, left_out),
@@ -238,74 +233,3 @@ def default_scales(blocks: Sequence[Block]) -> tuple[float, ...]:
     """The default scales of some blocks, and the slope's."""
     lexical = [isinstance(block.inputs, SparseRows) for block in blocks]
     return (*(LEXICAL_SCALE if words else DENSE_SCALE for words in lexical), SLOPE_SCALE)
-
-
-def fit_personal(
-    head: Head,
-    inputs: Vectors,
-    *,
-    logits: ArrayLike | None = None,
-    labels: ArrayLike | None = None,
-    prior: PopulationPrior | None = None,
-    words: SparseRows | None = None,
-) -> PersonalModel:
-    """Fit a personal model to given embeddings, without a device: the one fit of the device.
-
-    Args:
-        head: The vendor's head.
-        inputs: The head's inputs of n examples, shape (n, D); see ``Head.inputs``.
-        logits: Targets, shape (n, C); NaN where there is none. Where an example has a label, too,
-            the label counts.
-        labels: Class shares or numbers, shape (n, C), NaN where there is none; see
-            ``Head.label_shares``.
-        prior: How people differ from the head; None takes an isotropic Gaussian around it.
-        words: Their n-grams, where the head has a lexical view; see ``Head.words``.
-
-    Raises:
-        DataError: If there is neither a logit nor a label, a shape does not fit, or a number is
-            not finite.
-
-    Examples:
-        >>> vectors = np.array([[1, 0], [0.9, 0.1], [0, 1], [0.2, 0.8]], np.float32)
-        >>> head = fala_export.fit_head(vectors, ["fine", "fine", "rude", "rude"])
-        >>> shares = head.label_shares(["rude", "rude", "fine", "fine"])  # this user's
-        >>> personal = fit_personal(head, vectors, labels=shares)
-        >>> bool(personal.logits(vectors)[0, 0] > head.vendor_model().logits(vectors)[0, 0])
-        True
-    """
-    if not isinstance(head, Head):
-        raise DataError(f"head is a fala_export.Head, not {type_of(head)}")
-    check_arrays(inputs=inputs)
-    shape = (len(inputs), len(head.bias))
-    columns = head.weight.shape[1]
-    if inputs.ndim != 2 or inputs.shape[1] != columns:
-        raise DataError(f"inputs of shape (n, {columns}) expected, not {inputs.shape}")
-    if (words is None) != (head.lexical is None):
-        raise DataError(
-            "words go with a head that has a lexical view, and with no other: see Head.words"
-        )
-    if words is not None and len(words) != len(inputs):
-        raise DataError(f"{counted(len(inputs), 'input')}, but the words of {len(words)}")
-    blocks = blocks_of(head, Inputs(inputs), words, prior)
-    training = TrainingSet(
-        blocks, head.bias, _array(labels, shape, "labels"), _array(logits, shape, "logits"),
-        head.link,
-    )  # fmt: skip
-    if not training.used.any():
-        raise DataError("neither an old logit nor a label to fit")
-    personal = fit(training).full
-    return personal_of(head, personal.weights, personal.bias)
-
-
-def _array(values: ArrayLike | None, shape: tuple[int, int], name: str) -> Floats:
-    if values is None:
-        return np.full(shape, np.nan)
-    try:
-        array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"{name} are not numbers: {error}") from error
-    if array.shape == shape[:1] and shape[1] == 1:
-        array = array[:, None]
-    if array.shape != shape:
-        raise DataError(f"{name} of shape {shape} expected, not {array.shape}")
-    return array

@@ -22,12 +22,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from fala.model.losses import Floats
-from fala.solver.design import Counted, DenseRows, FeatureRows, GramRows, JointRows, Products
+from fala.solver.design import DenseRows, FeatureRows, GramRows, JointRows, Products
 from fala.solver.factors import OverColumns, OverExamples, Solve, over_blocks
 from fala.solver.newton import FACTORS, TOLERANCE, Problem, Steps, newton
 
@@ -152,30 +152,58 @@ class Minimum:
         return self.leave_out()
 
 
-class Form(Protocol):
-    """J in one kind of coordinates."""
+@dataclass(frozen=True, eq=False)
+class Form:
+    """J in the coordinates in which it is minimized.
 
-    def stack(self, problem: Problem[FeatureRows]) -> Form:
+    Over the columns its rows are ``DenseRows``. Over the examples there is a Gram matrix. Else it
+    is over blocks of the columns of very many examples; leave-one-out logits are then the plain
+    ones.
+
+    Attributes:
+        problem: J.
+        gram: The Gram matrix of its rows, shape (n, n); in float32 for many.
+    """
+
+    problem: Problem[Any]
+    gram: Floats | None = None
+
+    @property
+    def blocks(self) -> bool:
+        """Whether it is over blocks of columns."""
+        return self.gram is None and not isinstance(self.problem.rows, DenseRows)
+
+    def stack(self, problem: Problem[JointRows]) -> Form:
         """J of these examples and of others."""
+        rows: Any = problem.rows
+        if isinstance(self.problem.rows, DenseRows):
+            rows = problem.rows.written()
+        larger = self.problem.stack(problem.over(rows))
+        if self.gram is None:
+            return Form(larger)
+        count = len(self.gram)
+        gram = np.empty((len(larger.rows),) * 2, dtype=self.gram.dtype)
+        gram[:count, :count] = self.gram
+        units = np.eye(len(rows))
+        for first in range(0, len(rows), _TOGETHER):  # a row written out is long
+            part = slice(count + first, count + first + _TOGETHER)
+            beside = larger.rows.times(rows.gather(units[:, first : first + _TOGETHER]))
+            gram[:, part], gram[part] = beside, beside.T
+        return Form(larger, gram)
 
     def without(self, positions: Sequence[int]) -> Form:
         """J in which some of the examples no longer count."""
-
-    @property
-    def problem(self) -> Problem[FeatureRows]:
-        """J."""
+        evidence = self.problem.evidence.without(positions)
+        return replace(self, problem=replace(self.problem, evidence=evidence))
 
     def start_at(self, z: Floats) -> Floats:
         """The point, of these coordinates, whose minimum would have logits z, (n, C).
 
         At the minimum delta = -R' times the gradient of the data terms by the logits.
         """
-
-    def separate(self) -> Sequence[Form]:
-        """J of every tag; of labels that exclude one another all of it."""
-
-    def minimum(self, start: Floats | None, solve: Solve | None, tolerance: float) -> Minimum:
-        """See ``minimize``, of labels that exclude one another."""
+        problem = self.problem if self.gram is None else self.problem.over(GramRows(self.gram))
+        evidence = problem.evidence
+        return -problem.gather(evidence.gradient(z, evidence.link.mean(z)))
 
 
 def form_of(problem: Problem[FeatureRows]) -> Form:
@@ -185,10 +213,10 @@ def form_of(problem: Problem[FeatureRows]) -> Form:
     if isinstance(rows, JointRows) and rows.size <= len(rows):
         dense = rows.written()
     if dense is not None:
-        return ColumnForm(problem.over(dense))
+        return Form(problem.over(dense))
     if len(rows) > LARGEST:
-        return BlockForm(problem)
-    return ExampleForm(problem, rows.gram(single=len(rows) > SINGLE))
+        return Form(problem)
+    return Form(problem, rows.gram(single=len(rows) > SINGLE))
 
 
 def minimize(
@@ -205,12 +233,13 @@ def minimize(
         solve: The inverse Hessian there, approximate, which saves its factors.
         tolerance: It ends where the next step would move logits by this share.
     """
-    parts = form.separate()
+    # The tags' factors of very many examples would be too many.
+    parts = [form.problem] if form.blocks else form.problem.separate()
     if len(parts) == 1:
-        return parts[0].minimum(start, solve, tolerance)
+        return _minimum(form, start, solve, tolerance)
     starts = [None] * len(parts) if start is None else np.split(start, len(parts))
     pairs = zip(parts, starts, strict=True)
-    return _join([part.minimum(point, None, tolerance) for part, point in pairs])
+    return _join([_minimum(Form(p, form.gram), point, None, tolerance) for p, point in pairs])
 
 
 def _join(minima: Sequence[Minimum]) -> Minimum:
@@ -235,180 +264,96 @@ def _join(minima: Sequence[Minimum]) -> Minimum:
     )  # fmt: skip
 
 
-@dataclass(frozen=True, eq=False)
-class ColumnForm:
-    """J over the columns of dense rows.
-
-    Attributes:
-        problem: J.
-    """
-
-    problem: Problem[DenseRows]
-
-    def stack(self, problem: Problem[FeatureRows]) -> ColumnForm:
-        """See ``Form``."""
-        rows = problem.rows.written() if isinstance(problem.rows, JointRows) else problem.rows
-        if not isinstance(rows, DenseRows):
-            raise TypeError("dense rows expected")
-        return ColumnForm(self.problem.stack(problem.over(rows)))
-
-    def without(self, positions: Sequence[int]) -> ColumnForm:
-        """See ``Form``."""
-        return ColumnForm(self.problem.without(positions))
-
-    def start_at(self, z: Floats) -> Floats:
-        """See ``Form``."""
-        return -self.problem.gather(self.problem.evidence.gradient_at(z))
-
-    def separate(self) -> Sequence[ColumnForm]:
-        """See ``Form``."""
-        return [ColumnForm(part) for part in self.problem.separate()]
-
-    def minimum(self, start: Floats | None, solve: Solve | None, tolerance: float) -> Minimum:
-        """See ``Form``."""
-        problem = self.problem
-        squares = float(np.vdot(problem.rows.matrix, problem.rows.matrix))
-        single = len(problem.rows) > SINGLE and squares < _LARGE
-        rough = problem.over(problem.rows.single()) if single else problem
-
-        def precondition(mean: Floats) -> Solve:
-            weights = problem.evidence.curvature(mean)
-            return solve or _near(rough, weights, OverColumns(rough.rows, weights).solve)
-
-        steps = newton(
-            problem, problem.start if start is None else start, precondition, rough=rough,
-            tolerance=max(tolerance, _SINGLE_TOLERANCE) if single else tolerance,
-        )  # fmt: skip
-
-        @cache
-        def factor() -> tuple[_Factor, OverColumns]:
-            weights = problem.evidence.curvature_at(steps.z)
-            inverse = OverColumns(problem.rows, weights)
-            return _Factor(problem, weights, inverse.solve), inverse
-
-        def leave_out() -> Floats:
-            slopes, inverse = factor()
-            return _left_out(problem, steps.z, slopes.leverage(inverse.leverage()))
-
-        work = _work(problem, steps, problem.rows.size, 0, min(steps.count, FACTORS) + 1)
-        at_minimum = solve or (lambda point: factor()[0].solve(point))
-        return Minimum(steps.point, steps.point, steps.z, at_minimum, work, leave_out)
+def _minimum(form: Form, start: Floats | None, solve: Solve | None, tolerance: float) -> Minimum:
+    """The minimum over labels that exclude one another; see ``minimize``."""
+    if form.blocks:
+        return _over_blocks(form.problem, start, solve, tolerance)
+    if form.gram is None:
+        return _over_columns(form.problem, start, solve, tolerance)
+    return _over_examples(form.problem, form.gram, start, tolerance)
 
 
-@dataclass(frozen=True, eq=False)
-class ExampleForm:
-    """J over the examples.
+def _over_columns(
+    problem: Problem[DenseRows], start: Floats | None, solve: Solve | None, tolerance: float
+) -> Minimum:
+    squares = float(np.vdot(problem.rows.matrix, problem.rows.matrix))
+    single = len(problem.rows) > SINGLE and squares < _LARGE
+    rough = problem.over(problem.rows.single()) if single else problem
 
-    Attributes:
-        problem: J, with rows in any form.
-        gram: The Gram matrix of its rows, shape (n, n); in float32 for many.
-    """
+    def precondition(mean: Floats) -> Solve:
+        weights = problem.evidence.curvature(mean)
+        return solve or _near(rough, weights, OverColumns(rough.rows, weights).solve)
 
-    problem: Problem[Any]
-    gram: Floats
+    steps = newton(
+        problem, problem.start if start is None else start, precondition, rough=rough,
+        tolerance=max(tolerance, _SINGLE_TOLERANCE) if single else tolerance,
+    )  # fmt: skip
 
-    def stack(self, problem: Problem[FeatureRows]) -> ExampleForm:
-        """See ``Form``."""
-        rows, further = self.problem.rows, problem.rows
-        larger = self.problem.stack(problem)
-        gram = np.empty((len(larger.rows),) * 2, dtype=self.gram.dtype)
-        gram[: len(rows), : len(rows)] = self.gram
-        units = np.eye(len(further))
-        for first in range(0, len(further), _TOGETHER):  # a row written out is long
-            part = slice(len(rows) + first, len(rows) + first + _TOGETHER)
-            beside = larger.rows.times(further.gather(units[:, first : first + _TOGETHER]))
-            gram[:, part], gram[part] = beside, beside.T
-        return ExampleForm(larger, gram)
+    @cache
+    def factor() -> tuple[_Factor, OverColumns]:
+        weights = problem.evidence.curvature_at(steps.z)
+        inverse = OverColumns(problem.rows, weights)
+        return _Factor(problem, weights, inverse.solve), inverse
 
-    def without(self, positions: Sequence[int]) -> ExampleForm:
-        """See ``Form``."""
-        return ExampleForm(self.problem.without(positions), self.gram)
+    def leave_out() -> Floats:
+        slopes, inverse = factor()
+        return _left_out(problem, steps.z, slopes.leverage(inverse.leverage()))
 
-    def start_at(self, z: Floats) -> Floats:
-        """See ``Form``."""
-        return -self.problem.over(GramRows(self.gram)).gather(self.problem.evidence.gradient_at(z))
-
-    def separate(self) -> Sequence[ExampleForm]:
-        """See ``Form``."""
-        return [ExampleForm(part, self.gram) for part in self.problem.separate()]
-
-    def minimum(self, start: Floats | None, solve: Solve | None, tolerance: float) -> Minimum:
-        """See ``Form``."""
-        problem, gram = self.problem, self.gram
-        small = problem.over(GramRows(gram))
-        single = gram.dtype == np.float32
-
-        def precondition(mean: Floats) -> Solve:
-            if single:  # directions cost less than a factor
-                return np.copy
-            weights = problem.evidence.curvature(mean)
-            return _near(small, weights, OverExamples.of(small.rows, weights).solve)
-
-        def lifted(point: Floats) -> Floats:
-            return np.hstack([problem.rows.gather(point[:, :-1].T), point[:, -1:]])
-
-        point = small.start
-        if start is not None:  # further examples begin at 0
-            point[:, : start.shape[1] - 1], point[:, -1] = start[:, :-1], start[:, -1]
-        exact = single and tolerance < UPDATE_TOLERANCE
-        steps = newton(
-            small, point, precondition,
-            move=(lambda point: problem.move(lifted(point))) if exact else None,
-            tolerance=max(tolerance, _SINGLE_TOLERANCE) if single else tolerance,
-        )  # fmt: skip
-
-        def leave_out() -> Floats:
-            weights = problem.evidence.curvature_at(steps.z)
-            inverse = OverExamples.of(small.rows, weights)
-            slopes = _Factor(small, weights, inverse.solve)
-            return _left_out(problem, steps.z, slopes.leverage(inverse.leverage(np.diagonal(gram))))
-
-        factors = 1 if single else min(steps.count, FACTORS) + 1
-        work = _work(problem, steps, len(gram), problem.rows.gram_products, factors)
-        return Minimum(lifted(steps.point), steps.point, steps.z, np.copy, work, leave_out)
+    work = _work(problem, steps, problem.rows.size, 0, min(steps.count, FACTORS) + 1)
+    at_minimum = solve or (lambda point: factor()[0].solve(point))
+    return Minimum(steps.point, steps.point, steps.z, at_minimum, work, leave_out)
 
 
-@dataclass(frozen=True, eq=False)
-class BlockForm:
-    """J over the columns of very many examples; leave-one-out logits are the plain ones.
+def _over_examples(
+    problem: Problem[FeatureRows], gram: Floats, start: Floats | None, tolerance: float
+) -> Minimum:
+    small = problem.over(GramRows(gram))
+    single = gram.dtype == np.float32
 
-    Attributes:
-        problem: J.
-    """
+    def precondition(mean: Floats) -> Solve:
+        if single:  # directions cost less than a factor
+            return np.copy
+        weights = problem.evidence.curvature(mean)
+        return _near(small, weights, OverExamples(small.rows, weights).solve)
 
-    problem: Problem[FeatureRows]
+    def lifted(point: Floats) -> Floats:
+        return np.hstack([problem.rows.gather(point[:, :-1].T), point[:, -1:]])
 
-    def stack(self, problem: Problem[FeatureRows]) -> BlockForm:
-        """See ``Form``."""
-        return BlockForm(self.problem.stack(problem))
+    point = small.start
+    if start is not None:  # further examples begin at 0
+        point[:, : start.shape[1] - 1], point[:, -1] = start[:, :-1], start[:, -1]
+    exact = single and tolerance < UPDATE_TOLERANCE
+    steps = newton(
+        small, point, precondition,
+        move=(lambda point: problem.move(lifted(point))) if exact else None,
+        tolerance=max(tolerance, _SINGLE_TOLERANCE) if single else tolerance,
+    )  # fmt: skip
 
-    def without(self, positions: Sequence[int]) -> BlockForm:
-        """See ``Form``."""
-        return BlockForm(self.problem.without(positions))
+    def leave_out() -> Floats:
+        weights = problem.evidence.curvature_at(steps.z)
+        inverse = OverExamples(small.rows, weights)
+        slopes = _Factor(small, weights, inverse.solve)
+        return _left_out(problem, steps.z, slopes.leverage(inverse.leverage()))
 
-    def start_at(self, z: Floats) -> Floats:
-        """See ``Form``."""
-        return -self.problem.gather(self.problem.evidence.gradient_at(z))
+    factors = 1 if single else min(steps.count, FACTORS) + 1
+    work = _work(problem, steps, len(gram), problem.rows.costs[1], factors)
+    return Minimum(lifted(steps.point), steps.point, steps.z, np.copy, work, leave_out)
 
-    def separate(self) -> Sequence[BlockForm]:
-        """See ``Form``: the tags' factors would be too many."""
-        return [self]
 
-    def minimum(self, start: Floats | None, solve: Solve | None, tolerance: float) -> Minimum:
-        """See ``Form``."""
-        problem = self.problem
-        start = problem.start if start is None else start
-        rough = problem.over(problem.rows.single())
-        if solve is None:
-            weights = problem.evidence.curvature_at(problem.logits(start))
-            solve = apart(rough, weights, over_blocks(rough.rows, weights))
-        held = solve
-        steps = newton(
-            problem, start, lambda _: held, rough=rough,
-            tolerance=max(tolerance, _SINGLE_TOLERANCE),
-        )  # fmt: skip
-        work = _work(problem, steps, problem.rows.size, 0, 1)
-        return Minimum(steps.point, steps.point, steps.z, held, work, lambda: steps.z)
+def _over_blocks(
+    problem: Problem[FeatureRows], start: Floats | None, solve: Solve | None, tolerance: float
+) -> Minimum:
+    start = problem.start if start is None else start
+    rough = problem.over(problem.rows.single())
+    if solve is None:
+        weights = problem.evidence.curvature_at(problem.logits(start))
+        solve = apart(rough, weights, over_blocks(rough.rows, weights))
+    held = solve
+    steps = newton(
+        problem, start, lambda _: held, rough=rough, tolerance=max(tolerance, _SINGLE_TOLERANCE)
+    )
+    work = _work(problem, steps, problem.rows.size, 0, 1)
+    return Minimum(steps.point, steps.point, steps.z, held, work, lambda: steps.z)
 
 
 def _left_out(problem: Problem[Products], z: Floats, leverage: Floats) -> Floats:
@@ -420,7 +365,7 @@ def _left_out(problem: Problem[Products], z: Floats, leverage: Floats) -> Floats
     return np.asarray(z + problem.evidence.gradient(z, mean) * leverage / remaining)
 
 
-def _work(problem: Problem[Counted], steps: Steps, size: int, gram: int, factors: int) -> Work:
+def _work(problem: Problem[FeatureRows], steps: Steps, size: int, gram: int, factors: int) -> Work:
     """The cost of some steps, with so many factors of a matrix of some size."""
-    logits = steps.z.shape[1]
-    return Work(size, problem.rows.numbers, gram, logits, steps.count, steps.directions, factors)
+    logits, numbers = steps.z.shape[1], problem.rows.costs[0]
+    return Work(size, numbers, gram, logits, steps.count, steps.directions, factors)

@@ -11,15 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 
 from fala.model.links import PerTag
 from fala.model.losses import Floats
-from fala.solver.design import CentredRows, DenseRows, FeatureRows, JointRows
+from fala.solver.design import CentredRows, DenseRows, JointRows
 from fala.solver.factors import Triangle
-from fala.solver.forms import ColumnForm, Minimum, minimize
+from fala.solver.forms import Form, Minimum, minimize
 from fala.solver.newton import Evidence, Problem
 from fala.solver.training import Block, Features, Inputs, TrainingSet
 from fala.text.sparse_rows import SparseRows
@@ -44,26 +43,9 @@ LEAST_SLOPE = 0.1
 LOGIT_WEIGHT = 1 / 8
 
 
-class Whitened(Protocol):
-    """One block of one logit, in coordinates delta."""
-
-    @property
-    def size(self) -> int:
-        """How many coordinates."""
-
-    def rows(self, inputs: Features) -> FeatureRows:
-        """Rows of n examples."""
-
-    def offset(self, inputs: Features) -> Floats:
-        """The Gaussian's mean, as logits to add to the vendor's, shape (n,)."""
-
-    def lift(self, delta: Floats) -> tuple[Floats, float]:
-        """(omega - w, its share of b - the vendor's b) of whitened numbers (p,)."""
-
-
 @dataclass(frozen=True, eq=False)
 class WhitenedWords:
-    """N-grams.
+    """N-grams of one logit, in coordinates delta.
 
     Attributes:
         centre: The user's mean row, shape (p,).
@@ -153,7 +135,11 @@ class WhitenedInputs:
 
     def _products(self, inputs: Inputs, numbers: Floats) -> Floats:
         """[x, 1] times rows of d + 1 numbers (k, d + 1), shape (n, k)."""
-        return inputs.logits(numbers[:, :-1]) + numbers[:, -1]
+        return inputs.times(numbers[:, :-1]) + numbers[:, -1]
+
+
+#: One block of one logit, in coordinates delta.
+Whitened = WhitenedWords | WhitenedInputs
 
 
 def whiten(block: Block, spread: float = 1.0) -> tuple[Whitened, float]:
@@ -165,11 +151,16 @@ def whiten(block: Block, spread: float = 1.0) -> tuple[Whitened, float]:
     """
     inputs = block.inputs
     if isinstance(inputs, SparseRows):
-        return _words(inputs, spread), spread * BIAS_DEVIATION
+        centre = inputs.mean()
+        square = float(inputs.squared_lengths().mean() - centre @ centre) if len(inputs) else 0.0
+        root = spread / np.sqrt(square if square > _ALIKE else 1.0)
+        return WhitenedWords(centre, root), spread * BIAS_DEVIATION
     basis = None if inputs.basis is None else inputs.basis.astype(np.float64)
     d = block.weight.shape[1]
     if block.prior is None:
-        centre = _mean(inputs)
+        centre = np.zeros(inputs.coordinates.shape[1])
+        if len(inputs):
+            centre = inputs.coordinates.mean(axis=0, dtype=np.float64)
         length = _length(inputs, centre, basis)
         variance = np.full(d, spread**2 / (length if length > _ALIKE else 1.0))
         factors, mean, deviation = np.empty((0, d + 1)), np.zeros(d + 1), spread * BIAS_DEVIATION
@@ -179,25 +170,12 @@ def whiten(block: Block, spread: float = 1.0) -> tuple[Whitened, float]:
         variance = prior.variance[:-1].astype(np.float64)
         factors, mean = prior.factors.astype(np.float64), prior.mean.astype(np.float64)
         deviation = float(np.sqrt(prior.variance[-1]))
-    root = np.sqrt(variance)
     turn = None
     if basis is not None:
         inner = (basis * variance) @ basis.T
         inner.flat[:: len(inner) + 1] += max(_JITTER * np.trace(inner) / len(inner), _LEAST)
         turn = np.linalg.cholesky(inner)
-    return WhitenedInputs(centre, turn, root, factors, mean, basis), deviation
-
-
-def _mean(inputs: Inputs) -> Floats:
-    if not len(inputs.coordinates):
-        return np.zeros(inputs.coordinates.shape[1])
-    return np.asarray(inputs.coordinates.mean(axis=0, dtype=np.float64))
-
-
-def _words(rows: SparseRows, spread: float) -> WhitenedWords:
-    centre = rows.mean()
-    square = float(rows.squared_lengths().mean() - centre @ centre) if len(rows) else 0.0
-    return WhitenedWords(centre, spread / np.sqrt(square if square > _ALIKE else 1.0))
+    return WhitenedInputs(centre, turn, np.sqrt(variance), factors, mean, basis), deviation
 
 
 def _length(inputs: Inputs, centre: Floats, basis: Floats | None) -> float:
@@ -348,14 +326,14 @@ def calibrate(
         start: The minimum of fewer examples; None starts at 0.
     """
     problem = prior.calibration(vendor, evidence)
-    free = minimize(ColumnForm(problem), start)
+    free = minimize(Form(problem), start)
     clipped = 1 + prior.slope * free.point[:, 1] < LEAST_SLOPE
     if not clipped.any():
         return free
     least = np.where(clipped, (LEAST_SLOPE - 1) / prior.slope, 0.0)
     column = problem.slope_column
     held = Problem(problem.rows, np.where(clipped, 0.0, column), vendor + column * least, evidence)
-    minimum = minimize(ColumnForm(held))
+    minimum = minimize(Form(held))
     slopes = np.where(clipped, least, minimum.point[:, 1])
     return replace(minimum, point=np.column_stack([minimum.point[:, 0], slopes]))
 

@@ -80,15 +80,6 @@ class Evidence:
         weights[:, list(positions)] = 0.0
         return replace(self, label_weights=weights[0], target_weights=weights[1])
 
-    def separate(self) -> list[Evidence]:
-        """The evidence of every tag; of labels that exclude one another all of it."""
-        if self.link.kind != "tags":
-            return [self]
-        return [
-            replace(self, labels=labels[:, None], targets=targets[:, None], link=LABELS)
-            for labels, targets in zip(self.labels.T, self.targets.T, strict=True)
-        ]
-
     def loss(self, z: Floats) -> float:
         """The data terms of J at logits (n, C)."""
         squares = ((z - self.targets) ** 2).sum(axis=1)
@@ -99,10 +90,6 @@ class Evidence:
         """Their gradient by the logits, (n, C), where ``mean`` is the link's at z."""
         labels = self.label_weights[:, None] * self.link.residual(mean, self.labels)
         return labels + 2 * self.target_weights[:, None] * (z - self.targets)
-
-    def gradient_at(self, z: Floats) -> Floats:
-        """The same at logits (n, C)."""
-        return self.gradient(z, self.link.mean(z))
 
     def curved(self, z: Floats, mean: Floats) -> Floats:
         """Their second derivative by the logits, times a change of the logits (n, C)."""
@@ -163,20 +150,23 @@ class Problem(Generic[R]):
             self.evidence.stack(other.evidence),
         )
 
-    def without(self, positions: Sequence[int]) -> Problem[R]:
-        """J in which some of the examples no longer count."""
-        return replace(self, evidence=self.evidence.without(positions))
-
     def over(self, rows: NewRows) -> Problem[NewRows]:
         """J with the same rows in another form."""
         return Problem(rows, self.slope_column, self.offset, self.evidence)
 
     def separate(self) -> list[Problem[R]]:
         """J of every tag; of labels that exclude one another all of it."""
-        parts = self.evidence.separate()
-        columns = np.split(self.slope_column, len(parts), axis=1)
-        offsets = np.split(self.offset, len(parts), axis=1)
-        return [Problem(self.rows, *part) for part in zip(columns, offsets, parts, strict=True)]
+        evidence = self.evidence
+        if evidence.link.kind != "tags":
+            return [self]
+        labels, targets, columns, offsets = (
+            np.split(array, array.shape[1], axis=1)
+            for array in (evidence.labels, evidence.targets, self.slope_column, self.offset)
+        )
+        return [
+            Problem(self.rows, column, offset, replace(evidence, labels=y, targets=z, link=LABELS))
+            for column, offset, y, z in zip(columns, offsets, labels, targets, strict=True)
+        ]
 
     @property
     def start(self) -> Floats:

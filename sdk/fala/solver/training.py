@@ -34,16 +34,10 @@ class Inputs:
     def __len__(self) -> int:
         return len(self.coordinates)
 
-    def logits(self, weight: NDArray[np.floating]) -> Floats:
+    def times(self, weight: NDArray[np.floating]) -> Floats:
         """W . x for a weight (C, d), shape (n, C)."""
         inner = weight.T if self.basis is None else self.basis @ weight.T
         return np.asarray(self.coordinates @ inner, dtype=np.float64)
-
-    def features(self) -> Inputs:
-        """The same features, multiplied out."""
-        if self.basis is None:
-            return self
-        return Inputs(self.coordinates @ self.basis, None, self.unseen)
 
 
 Features = Inputs | SparseRows
@@ -65,16 +59,7 @@ class Block:
 
     def logits(self) -> Floats:
         """The block's part of the vendor's logits, shape (n, C)."""
-        if isinstance(self.inputs, SparseRows):
-            return self.inputs.times(self.weight)
-        return self.inputs.logits(self.weight)
-
-    @property
-    def finite(self) -> bool:
-        """Whether all features are finite numbers."""
-        inputs = self.inputs
-        values = inputs.values if isinstance(inputs, SparseRows) else inputs.coordinates
-        return bool(np.isfinite(values).all())
+        return self.inputs.times(self.weight)
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,8 +85,10 @@ class TrainingSet:
     link: Link = LABELS
 
     def __post_init__(self) -> None:
-        if not all(block.finite for block in self.blocks):
-            raise DataError("an input is not finite")
+        for inputs in (block.inputs for block in self.blocks):
+            values = inputs.values if isinstance(inputs, SparseRows) else inputs.coordinates
+            if not np.isfinite(values).all():
+                raise DataError("an input is not finite")
         if np.isinf(self.labels).any() or np.isinf(self.targets).any():
             raise DataError("a label or a target is infinite")
 

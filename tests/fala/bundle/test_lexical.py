@@ -16,8 +16,7 @@ from fala.bundle.lexical import lexical_files, rounded
 from fala.bundle.reading import Bundle
 from fala.bundle.writing import write_bundle, write_release
 from fala.errors import BundleFormatError
-from fala.model.heads import Head
-from fala.model.lexical import Lexical
+from fala.model.heads import Head, Lexical
 from fala.model.links import Labels
 from fala.text.lexicon import Lexicon
 from fala.text.ngrams import BUCKETS

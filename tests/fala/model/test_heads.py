@@ -70,7 +70,7 @@ def test_theta_one_equals_the_vendors_model_exactly(head):
     expected = vendor_logits(head, inputs)
     assert head.vendor_model().logits(inputs).tobytes() == expected.tobytes()
     ones = np.ones(head.weight.shape)
-    model = PersonalModel.of_matrix(head, ones, head.bias.astype(np.float64))
+    model = PersonalModel(head, ones * head.weight, head.bias.astype(np.float64))
     assert model.logits(inputs).tobytes() == expected.tobytes()
     assert model.is_vendor and model == head.vendor_model()
 
@@ -84,8 +84,6 @@ def test_the_personal_weight_equals_theta_times_the_vendors(labels):
     assert features.shape == (9, len(head.bias), DIMENSION)
     assert features.dtype == np.float64
     expected = np.einsum("cd,ncd->nc", theta, features) + bias
-    matrix = PersonalModel.of_matrix(head, theta, bias)
-    np.testing.assert_allclose(matrix.logits(inputs), expected, atol=1e-5)
     personal = PersonalModel(head, theta * head.weight, bias)
     np.testing.assert_allclose(personal.logits(inputs), expected, atol=1e-5)
     assert not personal.is_vendor

@@ -9,8 +9,8 @@ from bridged import TEXTS
 from devices import embedded, fitted, halved, loss, refine_all, same, sql, state
 from fala.bundle.reading import Bundle
 from fala.device import Device
+from fala.personal.refine import BATCH
 from fala.personal.run import Budget
-from fala.selection.next_texts import BATCH
 
 HALF = 45
 

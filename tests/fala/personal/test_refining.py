@@ -10,9 +10,9 @@ from fala.backbones import OnnxEncoder
 from fala.bundle.reading import Bundle
 from fala.device import Device
 from fala.errors import DataError
+from fala.personal.refine import BATCH
 from fala.personal.run import Budget
 from fala.report import Stopped
-from fala.selection.next_texts import BATCH
 from fala.slots.validation import PROBES as PROBE_COUNT
 
 pytestmark = pytest.mark.slow

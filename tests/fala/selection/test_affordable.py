@@ -1,11 +1,9 @@
-"""The choice of texts to encode, and how much a batch changed the probabilities."""
+"""The choice of texts to encode."""
 
-import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fala.selection.next_texts import affordable, move
+from fala.selection.representatives import affordable
 
 WORDS = st.lists(st.sampled_from("abcdefghij"), max_size=5, unique=True)
 
@@ -26,12 +24,3 @@ def test_selected_texts_are_within_the_limit_and_all_needed(missing, limit):
     assert set(chosen) == {text for texts in done for text in texts}
     for texts in missing:  # nothing more could have been completed
         assert set(texts) <= set(chosen) or len(set(texts) - set(chosen)) > limit - len(chosen)
-
-
-def test_a_move_is_the_mean_change_of_probability():
-    before, after = np.zeros((4, 1)), np.array([[0.0], [0.0], [50.0], [-50.0]])
-    assert move(before, before) == 0
-    assert move(before, after) == pytest.approx(0.25)
-    # A softmax does not change when all logits move together.
-    logits = np.random.default_rng(0).normal(size=(5, 3))
-    assert move(logits, logits + 1) == pytest.approx(0)

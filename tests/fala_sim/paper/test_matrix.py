@@ -7,8 +7,9 @@ from bundles import make_head
 from fala.errors import DataError
 from fala.model.heads import Head
 from fala.solver import gaussian
-from fala.solver.fit import fit, fit_personal
+from fala.solver.fit import fit
 from fala.solver.training import Block, Inputs, TrainingSet
+from fala_export.fitting.device_fit import fit_personal
 from fala_sim.paper.fit import Targets
 from fala_sim.paper.matrix import fit_matrix, matrix_fit
 from training_sets import make_prior
