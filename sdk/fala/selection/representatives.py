@@ -23,7 +23,7 @@ from fala.selection.graph import (
     Vectors,
     build_graph,
     classes_of,
-    row_blocks,
+    nearest_of,
     unit_vectors,
 )
 
@@ -128,9 +128,7 @@ def _correlation(
     clustering = cluster_graph(graph, budget=_QUERIES_PER_EXAMPLE * len(sampled), seed=seed)
     if len(sampled) == total:
         return clustering.assignment, clustering.queries
-    assignment, centres = np.empty(total, dtype=np.int64), unit[sampled[clustering.pivots]]
-    for rows in row_blocks(total, len(centres)):
-        assignment[rows] = (unit[rows] @ centres.T).argmax(axis=1)
+    assignment = nearest_of(unit, unit[sampled[clustering.pivots]])
     assignment[sampled] = clustering.assignment
     return assignment, clustering.queries
 
