@@ -92,27 +92,6 @@ class Examples:
                 prune_labels(db, self._adapter)
         return Remembered([ids[key] for key in keys], new_texts.keys())
 
-    def restore(self, examples: Sequence[StoredExample]) -> None:
-        """Write examples with their ids, labels and times. In a transaction, into an empty store.
-
-        The order of their changes is not kept: all of them count as one change.
-        """
-        codec = self._db.codec
-        with self._db.connection() as db:
-            last = db.execute("SELECT coalesce(max(id), 0) FROM texts").fetchone()[0]
-            texts, _ = self._texts.add(unique_texts(row.stored for row in examples), last)
-            for row in examples:
-                document, history = columns_of_example(row.stored, texts)
-                context = label_context(row.id, document, history, row.labelled, self._adapter)
-                label = None if row.label is None else codec.encode_text(row.label, *context)
-                db.execute(
-                    "INSERT OR IGNORE INTO examples VALUES (?, ?, ?, ?, ?, ?, ?, 1, ?)",
-                    (
-                        row.id, document, history, label, row.added, row.labelled, self._adapter,
-                        None if label is None else 1,
-                    ),
-                )  # fmt: skip
-
     def _new_row(
         self, row: int, key: tuple[int, str], label: str | None, now: float, data: int
     ) -> tuple[object, ...]:
@@ -289,6 +268,12 @@ class Examples:
             query = "SELECT count(*), count(label) FROM examples WHERE +adapter = ?"
             row = db.execute(query, (self._adapter,)).fetchone()
         return int(row[0]), int(row[1])
+
+    def adapters(self) -> list[str]:
+        """The tasks that have examples, by their adapters."""
+        with self._db.connection() as db:
+            rows = db.execute("SELECT DISTINCT adapter FROM examples ORDER BY adapter")
+            return [adapter for (adapter,) in rows]
 
     def _added(self, db: sqlite3.Connection) -> list[tuple[int, int]]:
         """Every example's id, and the count of data changes when it was added."""
