@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from fala import DataError, Match
-from fala_sim.convert.conversion import Conversion, MatchRow, Row, folded
+from fala_sim.convert.conversion import Conversion, ConvertedRow, MatchRow, folded
 from fala_sim.convert.format import Opened
 from fala_sim.convert.left_out import LeftOut
 from fala_sim.data.location import Location, find_location
-from fala_sim.situation import Example, Task, User, UserLabel
+from fala_sim.situation import Example, TaskType, User, UserLabel
 
 Role: TypeAlias = Literal["test", "validation"]
 
@@ -43,7 +43,7 @@ class Division:
     """
 
     name: str
-    task: Task
+    task: TaskType
     labels: tuple[str, ...]
     public: Sequence[Example]
     public_labels: Sequence[UserLabel]
@@ -141,7 +141,7 @@ def _gather(
     present = sorted({row.label for row in conversion.rows if not isinstance(row.label, tuple)})
     names: dict[float, str] = dict(enumerate(opened.labels))
     names = names or {label: str(label) for label in present}
-    task: Task = "classification"
+    task: TaskType = "classification"
     labels = tuple(names[label] for label in present)
     if isinstance(conversion.rows[0], MatchRow):
         task = "matching"
@@ -150,10 +150,12 @@ def _gather(
     elif not opened.exclusive:
         task, labels = "tags", opened.labels
 
-    def label_of(row: Row) -> UserLabel:
+    def label_of(row: ConvertedRow) -> UserLabel:
         return frozenset(row.label) if isinstance(row.label, tuple) else names[row.label]
 
-    by_user: dict[str, dict[str, list[Row]]] = {user: {"train": [], "test": []} for user in users}
+    by_user: dict[str, dict[str, list[ConvertedRow]]] = {
+        user: {"train": [], "test": []} for user in users
+    }
     for row in conversion.rows:
         if row.split != "public" and row.user in by_user:
             by_user[row.user][row.split].append(row)
@@ -179,5 +181,5 @@ def _gather(
     )
 
 
-def _example(row: Row) -> Example:
+def _example(row: ConvertedRow) -> Example:
     return Match(row.history, row.candidate) if isinstance(row, MatchRow) else row.text

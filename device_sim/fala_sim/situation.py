@@ -16,9 +16,9 @@ from fala_export.fitting.device_fit import SparseRows
 from fala_sim.meter import Meter
 
 #: The tasks, by the kind of their labels.
-Task: TypeAlias = Literal["classification", "matching", "rating", "tags"]
+TaskType: TypeAlias = Literal["classification", "matching", "rating", "tags"]
 #: The tasks whose labels exclude one another.
-CLASSES: tuple[Task, ...] = ("classification", "matching")
+CLASSES: tuple[TaskType, ...] = ("classification", "matching")
 Example: TypeAlias = "str | Match"
 #: A label's name, a rating's number as a text, or an example's tags.
 UserLabel: TypeAlias = "str | frozenset[str]"

@@ -8,7 +8,13 @@ from encoders import DIMENSION, write_encoder
 from export_command import done, failed, works
 from fala import Bundle
 from fala_export.commands.distill import table
-from fala_export.families.distillation.evaluation import Scored, Task, load_task, score, survival
+from fala_export.families.distillation.evaluation import (
+    LabelledRows,
+    Scored,
+    load_task,
+    score,
+    survival,
+)
 from fala_export.fitting.heads import fit_head
 from fala_export.rows.user_rows import Row
 from fala_export.training.public_rows import divide, load_public_rows
@@ -140,7 +146,7 @@ def noisy(truth, noise, megabytes, seed):
 
 def task_of(count):
     rows = [Row(None, "public", str(number), number % 2, 0) for number in range(count)]
-    task = Task(("0", "1"), divide(rows, 0, validation=False), [])
+    task = LabelledRows(("0", "1"), divide(rows, 0, validation=False), [])
     return task, np.array([int(row.label) for row in task.division.held_out])
 
 

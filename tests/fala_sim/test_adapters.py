@@ -20,7 +20,7 @@ from fala_sim.experiments.adapters import jobs
 from fala_sim.experiments.adapters.jobs import USUAL, Benchmark, spans
 from fala_sim.experiments.adapters.plan import trials
 from fala_sim.experiments.adapters.rates import RATES, chosen, searches
-from fala_sim.experiments.runner import run_tasks
+from fala_sim.experiments.runner import run_jobs
 from fala_sim.experiments.trainings import Trial
 from fala_sim.records import Key, Store, read_records
 from public_data import write_rows
@@ -113,7 +113,7 @@ def searched(task, tmp_path, monkeypatch):
     assert chosen(store, "mrpc", "adapters") is None
     tasks = list(searches(store, [task], [Trial("adapter", "adapters", "3")]))
     for _ in range(2):  # what is recorded is not run again
-        assert run_tasks(tasks, store, engine=InProcess(), log=print) == []
+        assert run_jobs(tasks, store, engine=InProcess(), log=print) == []
     return results
 
 

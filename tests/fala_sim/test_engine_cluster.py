@@ -12,8 +12,8 @@ from ray.cluster_utils import Cluster
 
 from driver import run, task_of
 from fala_sim.engine.cluster import RayEngine
-from fala_sim.engine.task import Call, Task
-from fala_sim.experiments.runner import run_tasks
+from fala_sim.engine.job import Call, Job
+from fala_sim.experiments.runner import run_jobs
 from fala_sim.records import Key, Store, read_records
 from giving import die, give, read
 from laboratory import write_data
@@ -54,8 +54,8 @@ def test_a_jobs_files_are_copied_to_its_node(engine, tmp_path):
     call = Call(task.make().job, lambda: [tmp_path / "file", tmp_path / "model"])
     nowhere = Call(call.job, lambda: [], tmp_path / "nowhere")
     tasks = [
-        Task("read", lambda: call, lambda: False),
-        Task("elsewhere", lambda: nowhere, lambda: False),
+        Job("read", lambda: call, lambda: False),
+        Job("elsewhere", lambda: nowhere, lambda: False),
         task_of("dead", die, key("dead")),
     ]
     failures, _ = run(tmp_path / "results", tasks, engine)
@@ -108,7 +108,7 @@ def test_a_dead_node_neither_loses_nor_repeats_records(cluster, engine, tmp_path
             call.job.keywords["seconds"] = 0.3
             return call
 
-        tasks.append(Task(user, make, lambda: False))
+        tasks.append(Job(user, make, lambda: False))
     lines = []
 
     def log(line):
@@ -116,7 +116,7 @@ def test_a_dead_node_neither_loses_nor_repeats_records(cluster, engine, tmp_path
         if len(lines) == 4:
             cluster.remove_node(cluster.nodes[0], allow_graceful=False)
 
-    failures = run_tasks(tasks, Store(tmp_path), engine=engine, log=log)
+    failures = run_jobs(tasks, Store(tmp_path), engine=engine, log=log)
     assert failures == []
     assert len(lines) == len(tasks)
     records = read_records(tmp_path, "labels")

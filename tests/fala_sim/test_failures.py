@@ -8,8 +8,8 @@ import sim_command
 from driver import InProcess, run, task_of
 from fala import DataError
 from fala_sim import engine
+from fala_sim.engine.job import Job
 from fala_sim.engine.local import LocalEngine
-from fala_sim.engine.task import Task
 from fala_sim.experiments import people
 from fala_sim.experiments.ablation import jobs as ablation
 from fala_sim.experiments.labels import jobs as by_labels
@@ -74,7 +74,7 @@ def submitted(monkeypatch):
         tasks.extend(batch)
         return [f"{task.label}: broken" for task in batch if "search" in task.label]
 
-    monkeypatch.setattr(people, "run_tasks", run)
+    monkeypatch.setattr(people, "run_jobs", run)
     return tasks
 
 
@@ -142,9 +142,9 @@ def test_a_job_that_cannot_be_prepared_does_not_stop_the_others(tmp_path):
         raise DataError("no such thing")
 
     tasks = [
-        Task("bad", broken, bool),
+        Job("bad", broken, bool),
         task_of("good", give, KEY),
-        Task("bad too", broken, bool),
+        Job("bad too", broken, bool),
     ]
     failures, lines = run(tmp_path, tasks, jobs=1)
     assert failures == ["bad: no such thing", "bad too: no such thing"]

@@ -2,28 +2,28 @@
 
 from functools import partial
 
+from fala_sim.engine.job import Call, Ended, Engine, Job, Output
 from fala_sim.engine.local import LocalEngine
-from fala_sim.engine.task import Call, Ended, Engine, Output, Task
-from fala_sim.experiments.runner import run_tasks
+from fala_sim.experiments.runner import run_jobs
 from fala_sim.records import Store
 
 
 def write(results, giving):
     """Write the entries of a job in this process."""
-    failures, _ = run(results, [Task("here", lambda: Call(lambda: giving), bool)], InProcess())
+    failures, _ = run(results, [Job("here", lambda: Call(lambda: giving), bool)], InProcess())
     assert not failures
 
 
 def run(results, tasks, engine=None, jobs=2):
     """Run tasks; return the failures and the lines of the log."""
     log = []
-    failures = run_tasks(tasks, Store(results), engine=engine or LocalEngine(jobs), log=log.append)
+    failures = run_jobs(tasks, Store(results), engine=engine or LocalEngine(jobs), log=log.append)
     return failures, log
 
 
 def task_of(label, function, *arguments):
     """A task that is never recorded."""
-    return Task(label, lambda: Call(partial(function, *arguments)), bool)
+    return Job(label, lambda: Call(partial(function, *arguments)), bool)
 
 
 class InProcess(Engine):

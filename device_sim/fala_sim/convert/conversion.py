@@ -85,7 +85,7 @@ class MatchRow:
         }
 
 
-Row: TypeAlias = TextRow | MatchRow
+ConvertedRow: TypeAlias = TextRow | MatchRow
 
 
 @lru_cache(maxsize=2**17)
@@ -115,7 +115,7 @@ class Conversion:
         DataError: If the rows violate this.
     """
 
-    rows: Sequence[Row]
+    rows: Sequence[ConvertedRow]
     left_out: LeftOut = field(default_factory=LeftOut)
 
     def __post_init__(self) -> None:
@@ -150,8 +150,8 @@ class Conversion:
 
     def counts(self) -> dict[str, Any]:
         """Counts of rows: each user's, the public's, and what is left out."""
-        users: dict[str, list[Row]] = {}
-        public: list[Row] = []
+        users: dict[str, list[ConvertedRow]] = {}
+        public: list[ConvertedRow] = []
         for row in self.rows:
             if row.split == "public":
                 public.append(row)
@@ -184,11 +184,11 @@ class Conversion:
         ]
 
 
-def _documents(rows: Iterable[Row]) -> int:
+def _documents(rows: Iterable[ConvertedRow]) -> int:
     return len({folded(row.judged) for row in rows})
 
 
-def _counts(rows: Sequence[Row]) -> dict[str, Any]:
+def _counts(rows: Sequence[ConvertedRow]) -> dict[str, Any]:
     counts = {
         "rows": len(rows),
         "documents": _documents(rows),
@@ -226,7 +226,7 @@ def drawn_rows(rows: Sequence[Drawn], most: int | None, seed: int) -> list[Drawn
     return [rows[position] for position in sorted(drawn)]
 
 
-def check_public(rows: Sequence[Row], users: int, *, classes: bool = True) -> None:
+def check_public(rows: Sequence[ConvertedRow], users: int, *, classes: bool = True) -> None:
     """Check that a global head can be fitted on the public rows.
 
     Args:

@@ -23,13 +23,12 @@ from fala import DataError, Match
 from fala.cli import counted
 from fala.examples import document_of
 from fala_export.rows.row_files import load_rows
-from fala_export.rows.user_rows import Row as FileRow
-from fala_export.rows.user_rows import Rows, UserRows
+from fala_export.rows.user_rows import AllRows, Row, UserRows
 from fala_sim.convert.conversion import (
     TEST_SHARE,
     Conversion,
+    ConvertedRow,
     MatchRow,
-    Row,
     TextRow,
     check_public,
     folded,
@@ -38,7 +37,7 @@ from fala_sim.convert.format import Format, Opened
 from fala_sim.convert.left_out import LeftOut
 
 
-def load(path: Path, left_out: LeftOut) -> Rows:
+def load(path: Path, left_out: LeftOut) -> AllRows:
     """Read a file; train rows without a label are counted as left out.
 
     Raises:
@@ -53,7 +52,7 @@ def load(path: Path, left_out: LeftOut) -> Rows:
 
 
 def convert(
-    loaded: Rows, *, users: int, seed: int, left_out: LeftOut, **_others: int
+    loaded: AllRows, *, users: int, seed: int, left_out: LeftOut, **_others: int
 ) -> Conversion:
     """Convert the rows of the users with most rows, and of the public.
 
@@ -92,11 +91,11 @@ def convert(
     return Conversion(kept, left_out)
 
 
-def _rows(of_user: UserRows) -> list[FileRow]:
+def _rows(of_user: UserRows) -> list[Row]:
     return sorted([*of_user.train, *of_user.test], key=lambda row: row.line)
 
 
-def _divide(of_user: UserRows, held_out: set[str]) -> tuple[list[FileRow], list[FileRow]]:
+def _divide(of_user: UserRows, held_out: set[str]) -> tuple[list[Row], list[Row]]:
     rows = _rows(of_user)
     if isinstance(rows[0].example, Match):
         cut = len(rows) - max(1, round(TEST_SHARE * len(rows)))
@@ -105,20 +104,20 @@ def _divide(of_user: UserRows, held_out: set[str]) -> tuple[list[FileRow], list[
     return train, [row for row in rows if _judged(row) in held_out]
 
 
-def _judged(row: FileRow) -> str:
+def _judged(row: Row) -> str:
     return folded(document_of(row.example))
 
 
-def _row(row: FileRow, user: str, split: str, labels: Sequence[str]) -> Row:
+def _row(row: Row, user: str, split: str, labels: Sequence[str]) -> ConvertedRow:
     label = labels.index(str(row.label))
     if isinstance(row.example, Match):
         return MatchRow(user, split, row.example.history, row.example.candidate, label)
     return TextRow(user, split, row.example, label)
 
 
-def _without_repeats(rows: Iterable[Row], left_out: LeftOut) -> list[Row]:
+def _without_repeats(rows: Iterable[ConvertedRow], left_out: LeftOut) -> list[ConvertedRow]:
     """Only the first row of each text that a user labelled several times in a split."""
-    first_rows: dict[tuple[str, str, str], Row] = {}
+    first_rows: dict[tuple[str, str, str], ConvertedRow] = {}
     count = 0
     for row in rows:
         count += 1
@@ -127,7 +126,7 @@ def _without_repeats(rows: Iterable[Row], left_out: LeftOut) -> list[Row]:
     return list(first_rows.values())
 
 
-def _without_tested(rows: list[Row], left_out: LeftOut) -> list[Row]:
+def _without_tested(rows: list[ConvertedRow], left_out: LeftOut) -> list[ConvertedRow]:
     held_out = {folded(row.judged) for row in rows if row.split == "test"}
     of_user: dict[str, set[str]] = {}
     for row in rows:

@@ -21,7 +21,7 @@ from fala_sim.convert.formats import FORMATS
 from fala_sim.convert.output import save
 from fala_sim.data.download import Resuming, published_md5
 from fala_sim.digests import file_digest
-from fala_sim.engine.task import Log
+from fala_sim.engine.job import Log
 
 _ARCHIVES = (".zip", ".tar.gz")
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from fala import DataError
+from fala_sim.engine.job import Engine
 from fala_sim.engine.local import LocalEngine
-from fala_sim.engine.task import Engine
 
 
 def open_engine(name: str, *, jobs: int, address: str | None) -> Engine:

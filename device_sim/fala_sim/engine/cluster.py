@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from fala import DataError, FalaError, __version__
+from fala_sim.engine.job import Call, Ended, Engine, Event, Job, Needs, Output
 from fala_sim.engine.process import THREADS, Running
 from fala_sim.engine.shelf import Parcel, Shelf, unpack
-from fala_sim.engine.task import Call, Ended, Engine, Event, Needs, Output, Task
 
 #: A cluster on this machine alone needs no dashboard.
 _ALONE = {"include_dashboard": False}
@@ -37,9 +37,9 @@ class _Order:
 
 @dataclass
 class _Sent:
-    """A task that was sent."""
+    """A job that was sent."""
 
-    task: Task
+    job: Job
     attempt: int
     start: float
     error: str | None = None
@@ -78,48 +78,48 @@ class RayEngine(Engine):
         self._remote = ray.remote(_on_node)
         self._shelf = Shelf(ray.put)
 
-    def run(self, ready: Sequence[tuple[Task, Call]]) -> Iterator[Event]:
+    def run(self, ready: Sequence[tuple[Job, Call]]) -> Iterator[Event]:
         """See ``Engine``."""
         ray = self._ray
-        waiting = deque((task, call, 1) for task, call in ready)
+        waiting = deque((job, call, 1) for job, call in ready)
         sent: dict[Any, _Sent] = {}
         try:
             while waiting or sent:
                 while waiting and len(sent) < self._room():
-                    task, call, attempt = waiting.popleft()
+                    job, call, attempt = waiting.popleft()
                     now = time.perf_counter()
                     try:
-                        sent[self._send(task, call)] = _Sent(task, attempt, now)
+                        sent[self._send(job, call)] = _Sent(job, attempt, now)
                     except FalaError as error:  # an input file can no longer be read
-                        yield Ended(task, str(error), 0.0)
+                        yield Ended(job, str(error), 0.0)
                 if not sent:
                     continue
                 for stream in ray.wait(list(sent), num_returns=1, timeout=1.0)[0]:
-                    job = sent[stream]
+                    entry = sent[stream]
                     try:
                         kind, value, origin = ray.get(next(stream))
                     except StopIteration:
                         del sent[stream]
-                        why = "its process sent no end" if job.error is None else job.error
-                        yield Ended(job.task, why, time.perf_counter() - job.start)
+                        why = "its process sent no end" if entry.error is None else entry.error
+                        yield Ended(entry.job, why, time.perf_counter() - entry.start)
                     except ray.exceptions.RayError as lost:
                         del sent[stream]
-                        yield from self._again(job, lost, waiting)
+                        yield from self._again(entry, lost, waiting)
                     else:
                         if kind == "output":
-                            yield Output(job.task, value, origin)
+                            yield Output(entry.job, value, origin)
                         else:
-                            job.error = value
+                            entry.error = value
         finally:
             for stream in sent:
                 ray.cancel(stream, force=True)
 
     def _room(self) -> int:
-        """How many tasks are sent at once: about twice what the cluster can run."""
+        """How many jobs are sent at once: about twice what the cluster can run."""
         return 2 + 2 * int(self._ray.cluster_resources().get("CPU", 1))
 
-    def _send(self, task: Task, call: Call) -> object:
-        needs = self._fitting(task.needs)
+    def _send(self, job: Job, call: Call) -> object:
+        needs = self._fitting(job.needs)
         order = _Order(
             call.job,
             self._shelf.parcels(call.inputs()),
@@ -143,22 +143,22 @@ class RayEngine(Engine):
         return Needs(max(1, min(needs.cpus, cpus)), min(needs.memory, memory))
 
     def _again(
-        self, job: _Sent, lost: Exception, waiting: deque[tuple[Task, Call, int]]
+        self, entry: _Sent, lost: Exception, waiting: deque[tuple[Job, Call, int]]
     ) -> Iterator[Event]:
-        """Put a task whose machine was lost first in the queue."""
-        seconds = time.perf_counter() - job.start
+        """Put a job whose machine was lost first in the queue."""
+        seconds = time.perf_counter() - entry.start
         why = f"{type(lost).__name__}: {str(lost).strip().partition(chr(10))[0]}"
-        if job.error is not None:  # it had ended
-            yield Ended(job.task, job.error, seconds)
+        if entry.error is not None:  # it had ended
+            yield Ended(entry.job, entry.error, seconds)
         elif isinstance(lost, self._ray.exceptions.RayTaskError):  # a bug, not a lost machine
-            yield Ended(job.task, why, seconds)
-        elif job.attempt >= ATTEMPTS:
-            yield Ended(job.task, f"lost {job.attempt} times; at last {why}", seconds)
+            yield Ended(entry.job, why, seconds)
+        elif entry.attempt >= ATTEMPTS:
+            yield Ended(entry.job, f"lost {entry.attempt} times; at last {why}", seconds)
         else:
             try:
-                waiting.appendleft((job.task, job.task.make(), job.attempt + 1))
+                waiting.appendleft((entry.job, entry.job.make(), entry.attempt + 1))
             except FalaError as error:
-                yield Ended(job.task, str(error), seconds)
+                yield Ended(entry.job, str(error), seconds)
 
 
 def _environment(threads: int) -> dict[str, Any]:

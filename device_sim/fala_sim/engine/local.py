@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from multiprocessing.connection import wait as wait_for
 
+from fala_sim.engine.job import Call, Ended, Engine, Event, Job, Output
 from fala_sim.engine.process import Running
-from fala_sim.engine.task import Call, Ended, Engine, Event, Output, Task
 
 
 class LocalEngine(Engine):
@@ -22,23 +22,23 @@ class LocalEngine(Engine):
         """
         self._jobs = jobs
 
-    def run(self, ready: Sequence[tuple[Task, Call]]) -> Iterator[Event]:
+    def run(self, ready: Sequence[tuple[Job, Call]]) -> Iterator[Event]:
         """See ``Engine``."""
         threads = max(1, (os.cpu_count() or 1) // self._jobs)
         waiting = deque(ready)
-        running: list[tuple[Task, Running]] = []
+        running: list[tuple[Job, Running]] = []
         try:
             while waiting or running:
                 while waiting and len(running) < self._jobs:
-                    task, call = waiting.popleft()
-                    running.append((task, Running(call.job, threads)))
+                    job, call = waiting.popleft()
+                    running.append((job, Running(call.job, threads)))
                 wait_for([source for _, process in running for source in process.sources])
-                for task, process in list(running):
+                for job, process in list(running):
                     for item in process.take():
-                        yield Output(task, item)
+                        yield Output(job, item)
                     if process.error is not None:
-                        running.remove((task, process))
-                        yield Ended(task, process.error, process.seconds)
+                        running.remove((job, process))
+                        yield Ended(job, process.error, process.seconds)
         finally:
             for _, process in running:
                 process.kill()

@@ -15,7 +15,7 @@ import click
 
 from fala.cli import Named
 from fala_sim.data.commands import data_sets
-from fala_sim.engine.task import Engine, Log
+from fala_sim.engine.job import Engine, Log
 from fala_sim.experiments.plan import Plan
 from fala_sim.options import DATA_DIR, Option, count
 from fala_sim.playground.releases import BUILT_IN

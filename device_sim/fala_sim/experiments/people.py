@@ -13,10 +13,10 @@ from typing import Any, TypeAlias
 from fala import DataError, FalaError
 from fala_sim.data.location import find_location, is_benchmark
 from fala_sim.data_sets import Partition, Role
+from fala_sim.engine.job import Call, Engine, Job, Log, Needs
 from fala_sim.engine.local import LocalEngine
-from fala_sim.engine.task import Call, Engine, Log, Needs, Task
 from fala_sim.experiments.plan import Plan
-from fala_sim.experiments.runner import OtherPlanError, Records, prepare_all, run_tasks
+from fala_sim.experiments.runner import OtherPlanError, Records, prepare_all, run_jobs
 from fala_sim.methods.method import Settings
 from fala_sim.methods.registry import ALL_TASKS, FIXED, METHODS, TRAINED
 from fala_sim.metric.quality import Figures
@@ -306,7 +306,7 @@ class Experiment:
                     if keys := [key.of(variant) for variant in variants]:
                         yield division, method, keys
 
-    def tasks(self, study: Study, methods: Iterable[str], chosen: Chosen) -> Iterator[Task]:
+    def tasks(self, study: Study, methods: Iterable[str], chosen: Chosen) -> Iterator[Job]:
         """The tasks of the methods whose settings are chosen or fixed."""
         for division, method, keys in self.keys(study, methods):
             settings = chosen.get((division.data, method))
@@ -315,7 +315,7 @@ class Experiment:
 
     def _task(
         self, study: Study, division: Participants, keys: Sequence[Key], settings: BySize
-    ) -> Task:
+    ) -> Job:
         key = keys[0].of("")
 
         def make() -> Call:
@@ -331,7 +331,7 @@ class Experiment:
             return Call(job, partial(inputs_of, paths, key.method))
 
         needs = Needs(memory=(4 if key.method in TRAINED else 1) * 2**30)
-        return Task(str(key), make, partial(study.store.keys.issuperset, keys), needs)
+        return Job(str(key), make, partial(study.store.keys.issuperset, keys), needs)
 
 
 def run(plan: Plan, experiments: Sequence[Experiment], engine: Engine, log: Log) -> list[str]:
@@ -350,7 +350,7 @@ def run(plan: Plan, experiments: Sequence[Experiment], engine: Engine, log: Log)
         DataError: If a backbone cannot be used, or the folder has the records of another plan.
     """
     study = Study(plan, log)
-    run_each = partial(run_tasks, store=study.store, log=log)
+    run_each = partial(run_jobs, store=study.store, log=log)
     failures: list[str] = []
     searches = {
         search: None
@@ -370,7 +370,7 @@ def run(plan: Plan, experiments: Sequence[Experiment], engine: Engine, log: Log)
         failures += run_each(search.tasks(study, methods, {}), engine=engine)
         chosen[search], unset = _chosen(study, search, methods)
         failures += unset
-    tasks: dict[bool, list[Task]] = {False: [], True: []}
+    tasks: dict[bool, list[Job]] = {False: [], True: []}
     for each in experiments:
         if each not in searches:
             tasks[each.alone] += each.tasks(study, each.methods(study), chosen[each.search])

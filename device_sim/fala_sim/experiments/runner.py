@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 from fala import DataError, FalaError
-from fala_sim.engine.task import Call, Ended, Engine, Log, Task
+from fala_sim.engine.job import Call, Ended, Engine, Job, Log
 from fala_sim.records import Key, Store
 
 Parameters = ParamSpec("Parameters")
@@ -76,53 +76,53 @@ def timed(job: Callable[Parameters, Records]) -> Callable[Parameters, Records]:
     return run
 
 
-def run_tasks(tasks: Iterable[Task], store: Store, *, engine: Engine, log: Log) -> list[str]:
-    """Run the tasks that are not recorded yet; see ``run_all``.
+def run_jobs(jobs: Iterable[Job], store: Store, *, engine: Engine, log: Log) -> list[str]:
+    """Run the jobs that are not recorded yet; see ``run_all``.
 
     Args:
-        tasks: Their jobs yield ``Made``.
+        jobs: They yield ``Made``.
         store: The run's records.
         engine: Runs the jobs.
-        log: Receives a line for each task that ends.
+        log: Receives a line for each job that ends.
     """
-    return run_all(tasks, partial(_append, store), engine=engine, log=log)
+    return run_all(jobs, partial(_append, store), engine=engine, log=log)
 
 
 def run_all(
-    tasks: Iterable[Task],
+    jobs: Iterable[Job],
     keep: Callable[[Any, Mapping[str, Any] | None], None],
     *,
     engine: Engine,
     log: Log,
 ) -> list[str]:
-    """Run the tasks that are not done yet.
+    """Run the jobs that are not done yet.
 
-    Ctrl-C ends the running processes; the next run repeats their tasks.
+    Ctrl-C ends the running processes; the next run repeats their jobs.
 
     Args:
-        tasks: The tasks.
-        keep: Stores one output of a job, with its origin; see ``engine.task.Output``.
+        jobs: The jobs.
+        keep: Stores one output of a job, with its origin; see ``engine.job.Output``.
         engine: Runs the jobs.
-        log: Receives a line for each task that ends.
+        log: Receives a line for each job that ends.
 
     Returns:
-        One line for each task that could not be prepared, or failed.
+        One line for each job that could not be prepared, or failed.
     """
-    tasks = list(tasks)
-    waiting = [task for task in tasks if not task.done()]
-    if len(waiting) < len(tasks):
-        log(f"{len(tasks) - len(waiting)} of {len(tasks)} are recorded already")
+    jobs = list(jobs)
+    waiting = [job for job in jobs if not job.done()]
+    if len(waiting) < len(jobs):
+        log(f"{len(jobs) - len(waiting)} of {len(jobs)} are recorded already")
     failures: list[str] = []
-    ready: list[tuple[Task, Call]] = []
+    ready: list[tuple[Job, Call]] = []
     reported: set[str] = set()
-    for task in waiting:
-        call = _attempt(lambda pending: pending.make(), task)
+    for job in waiting:
+        call = _attempt(lambda pending: pending.make(), job)
         if not isinstance(call, FalaError):
-            ready.append((task, call))
+            ready.append((job, call))
             continue
-        failures.append(f"{task.label}: {call}")
+        failures.append(f"{job.label}: {call}")
         if str(call) not in reported:
-            log(f"{task.label}, and tasks like it: cannot be prepared: {call}")
+            log(f"{job.label}, and jobs like it: cannot be prepared: {call}")
         reported.add(str(call))
     rejected: dict[int, str] = {}
     count = 0
@@ -131,11 +131,11 @@ def run_all(
             try:
                 keep(event.item, event.origin)
             except FalaError as error:
-                rejected.setdefault(id(event.task), str(error))
+                rejected.setdefault(id(event.job), str(error))
             continue
         count += 1
-        label = event.task.label
-        if why := event.error or rejected.get(id(event.task), ""):
+        label = event.job.label
+        if why := event.error or rejected.get(id(event.job), ""):
             failures.append(f"{label}: {why}")
         log(f"[{count}/{len(ready)}] {label}: "
             f"{f'failed: {why}' if why else f'{event.seconds:.1f} s'}")  # fmt: skip

@@ -14,7 +14,7 @@ from fala import Bundle, DataError
 from fala.model.heads import Head
 from fala_export.rows.user_rows import Row, read_rows
 from fala_sim.convert.output import save
-from fala_sim.engine.task import Call, Needs, Task
+from fala_sim.engine.job import Call, Job, Needs
 from fala_sim.experiments.runner import OtherPlanError, Records
 from fala_sim.preparation import exporter
 from fala_sim.records import Key, Kind, Store
@@ -67,7 +67,7 @@ def training_task(
     folders: tuple[Path, Path],
     keys: Sequence[Key] = (),
     last: Key | None = None,
-) -> Task:
+) -> Job:
     """The task of a training, or of a job on a trained model.
 
     Args:
@@ -86,7 +86,7 @@ def training_task(
         call = partial(job, done=store.keys.intersection(keys)) if keys else job
         return Call(call, lambda: [model], folder)
 
-    return Task(str(key), make, partial(store.keys.issuperset, needed), _TRAINING)
+    return Job(str(key), make, partial(store.keys.issuperset, needed), _TRAINING)
 
 
 def folder_name(key: Key) -> str:

@@ -22,7 +22,7 @@ from fala.model.losses import Floats, cross_entropy, probabilities
 from fala.solver import newton
 from fala.solver.design import LogitRows, product
 from fala.solver.factors import Solve, cholesky
-from fala_sim.paper.ridge import Problem, Solution
+from fala_sim.paper.ridge import Ridge, Solution
 
 # The grids of lambdas, as multiples of the features' mean squared length. The grid for labels is
 # coarser: every point costs a few solves.
@@ -37,7 +37,7 @@ _DAMPING = 1e-6
 
 
 @dataclass(frozen=True)
-class Evidence:
+class Targets:
     """The targets of a user's n examples: old logits, labels, or both.
 
     Attributes:
@@ -63,7 +63,7 @@ class Evidence:
         logits: ArrayLike | None = None,
         labels: ArrayLike | None = None,
         weights: ArrayLike | None = None,
-    ) -> Evidence:
+    ) -> Targets:
         """Gather evidence; NaN marks an example without an old logit, or without a label.
 
         Args:
@@ -93,9 +93,9 @@ class Evidence:
                 raise DataError("the shares of an example's classes sum to 1")
         return cls(array, z, logit_weights, y, label_weights)
 
-    def take(self, chosen: NDArray[np.bool_]) -> Evidence:
+    def take(self, chosen: NDArray[np.bool_]) -> Targets:
         """The evidence of some of the examples, by a mask of shape (n,)."""
-        return Evidence(
+        return Targets(
             self.features[chosen],
             None if self.logits is None else self.logits[chosen],
             self.logit_weights[chosen],
@@ -148,7 +148,7 @@ class Fit:
 
 
 def fit_paper(
-    evidence: Evidence,
+    evidence: Targets,
     *,
     prior_mean: float = 1.0,
     precision: ArrayLike = 1.0,
@@ -211,7 +211,7 @@ class _Search:
         fixed: Whether b is fixed.
     """
 
-    evidence: Evidence
+    evidence: Targets
     rows: Floats
     offset: Floats
     bias: Floats
@@ -246,15 +246,15 @@ class _Search:
             raise DataError("no lambda to try")
         return best
 
-    def _problem(self, logits: Floats, weights: Floats, bias: Floats) -> Problem:
+    def _problem(self, logits: Floats, weights: Floats, bias: Floats) -> Ridge:
         """The ridge problem for some logits; ``bias`` is used if b is fixed."""
         targets = logits - self.offset
-        return Problem(self.rows, targets, weights, bias if self.fixed else None)
+        return Ridge(self.rows, targets, weights, bias if self.fixed else None)
 
     def _logits(self, point: Solution) -> Floats:
         return self.offset + _products(self.rows, point.theta) + point.bias
 
-    def _minimize(self, point: Solution, lambda_: float) -> tuple[Solution, Problem]:
+    def _minimize(self, point: Solution, lambda_: float) -> tuple[Solution, Ridge]:
         """The minimum of J by the solver's Newton method, and the ridge problem tangent to it."""
         n, classes, _ = self.rows.shape
         root, free = math.sqrt(2 * n * lambda_), 0.0 if self.fixed else _FREE
@@ -304,7 +304,7 @@ def _shortened(rows: Floats) -> tuple[Floats, Floats]:
     return np.transpose(triangle, (2, 0, 1)), basis
 
 
-def _in_full(evidence: Evidence) -> newton.Evidence:
+def _in_full(evidence: Targets) -> newton.Evidence:
     """The evidence as the solver takes it, with zeros where there is none."""
     n, classes, _ = evidence.features.shape
     zeros = np.zeros((n, classes))
@@ -313,7 +313,7 @@ def _in_full(evidence: Evidence) -> newton.Evidence:
     return newton.Evidence(labels, evidence.label_weights, logits, evidence.logit_weights)
 
 
-def _half_curvature(evidence: Evidence, p: Floats) -> Floats:
+def _half_curvature(evidence: Targets, p: Floats) -> Floats:
     """Half the curvature (n, C, C) of n times the data terms at probabilities p, (n, C).
 
     Half, because J has squares without a factor 1/2: with these weights the least squares problem

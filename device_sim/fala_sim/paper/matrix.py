@@ -15,7 +15,7 @@ from fala.errors import DataError
 from fala.model.heads import Head, PersonalModel, Vectors
 from fala.solver.gaussian import LOGIT_WEIGHT
 from fala.solver.threads import one_blas_thread
-from fala_sim.paper.fit import Evidence, Fit, fit_paper
+from fala_sim.paper.fit import Fit, Targets, fit_paper
 
 #: The least penalty of a coordinate, as a share of the mean squared weight.
 MIN_PENALTY = 1e-3
@@ -53,13 +53,13 @@ def fit_matrix(
     if prior not in get_args(Prior):
         raise DataError(f"prior is one of {', '.join(get_args(Prior))}, not {prior!r}")
     head.check_exclusive("the paper's matrix")
-    evidence = Evidence.of(head.features(inputs), logits=logits, labels=labels)
+    evidence = Targets.of(head.features(inputs), logits=logits, labels=labels)
     fit = matrix_fit(head, evidence, prior, lambda_)
     return PersonalModel.of_matrix(head, fit.theta, fit.bias)
 
 
 def matrix_fit(
-    head: Head, evidence: Evidence, prior: Prior = "vendor", lambda_: float | None = None
+    head: Head, evidence: Targets, prior: Prior = "vendor", lambda_: float | None = None
 ) -> Fit:
     """Fit theta and b to a user's evidence.
 

@@ -39,7 +39,7 @@ class Solution:
     bias: Floats
 
 
-class Problem:
+class Ridge:
     """Equation 1, prepared for any lambda.
 
     Args:

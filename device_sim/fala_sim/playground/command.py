@@ -26,7 +26,7 @@ from fala.files import temporary_folder
 from fala.model.links import LABELS, TAGS, Link, rating_of
 from fala_export.fitting.played import run_user
 from fala_export.rows.row_files import Columns, load_rows
-from fala_export.rows.user_rows import Rows, numbers_as_classes
+from fala_export.rows.user_rows import AllRows, numbers_as_classes
 from fala_sim.paper.recipe import Recipe
 from fala_sim.playground import tables
 from fala_sim.playground.releases import BUILT_IN, built_in, sample_release
@@ -309,7 +309,7 @@ def _release(name: str) -> Path:
     )
 
 
-def _rows(options: Options, bundles: Sequence[Bundle]) -> Rows:
+def _rows(options: Options, bundles: Sequence[Bundle]) -> AllRows:
     if options.data is None:
         users = 8 if options.users is None else options.users
         return sample_rows(users=users, seed=options.seed)

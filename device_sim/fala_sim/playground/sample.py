@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from importlib import resources
 
 from fala.errors import DataError, counted
-from fala_export.rows.user_rows import Row, Rows, Split, gather_rows
+from fala_export.rows.user_rows import AllRows, Row, Split, gather_rows
 
 USERS_LIMIT = 50  # 30,500 distinct posts: many more would be too similar
 PUBLIC_READERS = 40
@@ -164,7 +164,7 @@ def _rows(
     ]
 
 
-def sample_rows(*, users: int = 8, seed: int = 0) -> Rows:
+def sample_rows(*, users: int = 8, seed: int = 0) -> AllRows:
     """Make the synthetic sample: whether a post is unwelcome to its reader (1) or not (0).
 
     The first users of a larger sample are those of a smaller one with the same seed.

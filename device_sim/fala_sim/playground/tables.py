@@ -8,7 +8,7 @@ from typing import Any
 from fala import Budget, InstantReport, Report
 from fala.errors import be, counted
 from fala_export.fitting.played import Side
-from fala_export.rows.user_rows import Rows
+from fala_export.rows.user_rows import AllRows
 from fala_sim.playground.walk import mean
 
 _TITLES = {
@@ -32,7 +32,7 @@ RMSE: the root of the mean squared error, in the unit of the ratings; less is be
 correlation: Spearman's, of values and ratings."""
 
 
-def heading(old: Side, new: Side, rows: Rows, users: int, budget: Budget) -> str:
+def heading(old: Side, new: Side, rows: AllRows, users: int, budget: Budget) -> str:
     """A walk's settings, before it starts."""
     origin = f"fitted on {counted(len(rows.public), 'public row')}"
     passes = budget.passes(new.bridged)

@@ -30,7 +30,7 @@ from fala_export.fitting.population.learning import (
     write_learned,
 )
 from fala_export.fitting.population.left_out import Show
-from fala_export.rows.user_rows import Rows
+from fala_export.rows.user_rows import AllRows
 
 #: Texts that are encoded between two steps of progress.
 CHUNK = 256
@@ -39,7 +39,7 @@ CHUNK = 256
 def prepare(
     old: Bundle,
     new: Bundle,
-    rows: Rows,
+    rows: AllRows,
     users: Sequence[str],
     folder: Path,
     show: Show,
@@ -89,7 +89,7 @@ def prepare(
 
 def _side(
     bundle: Bundle,
-    rows: Rows,
+    rows: AllRows,
     users: Sequence[str],
     public: Sequence[str],
     release: Path,
@@ -121,7 +121,7 @@ def _side(
 
 
 def _add_prior(
-    release: Path, head: Head, rows: Rows, embeddings: Mapping[str, Vectors], show: Show
+    release: Path, head: Head, rows: AllRows, embeddings: Mapping[str, Vectors], show: Show
 ) -> str:
     """Learn a population prior, and write the release again with it; returns a description."""
     enough = len(rows_by_name([row.user for row in rows.public], LEAST_ROWS))

@@ -23,8 +23,8 @@ from fala_export.fitting.heads import fit_head
 from fala_export.rows.user_rows import Row
 from fala_sim.data_sets import Division, Partition, Role
 from fala_sim.digests import digest_of
+from fala_sim.engine.job import Log
 from fala_sim.engine.shelf import local_path
-from fala_sim.engine.task import Log
 from fala_sim.methods.registry import TRAINED
 from fala_sim.preparation.embeddings import TOKENIZER, Mapped, embed, embedder_of, keep, lengths
 from fala_sim.preparation.exporter import add_bridge, add_from_annotators

@@ -8,7 +8,7 @@ from pathlib import Path
 from fala import Bundle, DataError
 from fala.bundle.writing import write_bundle
 from fala_sim.digests import digest_of, file_digest, folder_digest
-from fala_sim.engine.task import Log
+from fala_sim.engine.job import Log
 from fala_sim.models.catalogue import MODELS
 from fala_sim.playground.releases import BUILT_IN, built_in
 from fala_sim.preparation.exporter import run_apart

@@ -20,7 +20,7 @@ from fala_export.rows.user_rows import Row
 from fala_sim.convert.conversion import folded
 from fala_sim.data_sets import Partition, Role
 from fala_sim.digests import digest_of, file_digest
-from fala_sim.engine.task import Log
+from fala_sim.engine.job import Log
 from fala_sim.preparation.exporter import run_apart
 from fala_sim.preparation.sources import SHORT, Source
 from fala_sim.situation import CLASSES

@@ -14,7 +14,7 @@ from fala_sim.metric.statistics import mean_over_users, splits
 from fala_sim.metric.value import Value
 from fala_sim.records import Kind
 from fala_sim.report.table import NOT_RUN, Cell
-from fala_sim.situation import CLASSES, Task
+from fala_sim.situation import CLASSES, TaskType
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,7 +39,9 @@ def of(records: pd.DataFrame, *kinds: Kind) -> pd.DataFrame:
     return records[records["kind"].isin(kinds)]
 
 
-def of_tasks(records: pd.DataFrame, kind: Kind, tasks: Collection[Task] = CLASSES) -> pd.DataFrame:
+def of_tasks(
+    records: pd.DataFrame, kind: Kind, tasks: Collection[TaskType] = CLASSES
+) -> pd.DataFrame:
     """The records of a kind and of some tasks.
 
     Raises:

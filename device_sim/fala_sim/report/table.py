@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Cell: TypeAlias = Value | str | float | int | None
-Row: TypeAlias = Mapping[str, Cell]
+TableRow: TypeAlias = Mapping[str, Cell]
 
 #: The text of a cell without records.
 NOT_RUN = "not run"
@@ -51,7 +51,7 @@ class Table:
 
     @classmethod
     def of(
-        cls, rows: Sequence[Row], data: str, notes: Sequence[str] = (), measured: str = ""
+        cls, rows: Sequence[TableRow], data: str, notes: Sequence[str] = (), measured: str = ""
     ) -> Table:
         """A table of rows by column; ``report.registry.table`` adds its name, title and caption.
 

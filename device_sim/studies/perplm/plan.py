@@ -16,8 +16,8 @@ from typing import Any
 from fala import DataError
 from fala_sim.data.location import find_location, is_benchmark
 from fala_sim.digests import digest_of, file_digest
-from fala_sim.engine.task import Engine, Log, Task
-from fala_sim.experiments.runner import Records, prepare_all, run_tasks
+from fala_sim.engine.job import Engine, Job, Log
+from fala_sim.experiments.runner import Records, prepare_all, run_jobs
 from fala_sim.experiments.trainings import check_records, training_task
 from fala_sim.preparation.sources import SHORT, Source, find_source
 from fala_sim.records import Key, Kind, Store
@@ -126,7 +126,7 @@ def run(plan: WritersPlan, kinds: Sequence[Kind], engine: Engine, log: Log) -> l
             _peers(store, tasks) if "prompt" in kinds else (),
             _trainings(plan, store, tasks, kinds, variants=True),
         ):
-            failures += run_tasks(waiting, store, engine=engine, log=log)
+            failures += run_jobs(waiting, store, engine=engine, log=log)
     return list(dict.fromkeys(failures))
 
 
@@ -137,7 +137,7 @@ def _trainings(
     kinds: Sequence[Kind],
     *,
     variants: bool,
-) -> Iterator[Task]:
+) -> Iterator[Job]:
     epochs = EXTENTS[plan.extent].mlm_epochs
     for task in tasks:
         for trial in trials(kinds, hard=not task.about["no_hard"], mlm_epochs=epochs):
@@ -146,7 +146,7 @@ def _trainings(
                 yield _task(store, task, key, partial(jobs.train, task, key, trial.settings))
 
 
-def _peers(store: Store, tasks: Sequence[Writers]) -> Iterator[Task]:
+def _peers(store: Store, tasks: Sequence[Writers]) -> Iterator[Job]:
     for task in tasks:
         base = Key("prompt", task.data, NONE, "all", task.seed)
         for method in PEERS:
@@ -154,7 +154,7 @@ def _peers(store: Store, tasks: Sequence[Writers]) -> Iterator[Task]:
             yield _task(store, task, key, partial(jobs.compare, task, key, base))
 
 
-def _task(store: Store, task: Writers, key: Key, job: partial[Records]) -> Task:
+def _task(store: Store, task: Writers, key: Key, job: partial[Records]) -> Job:
     """A job with a record for each writer; the training's record is its last."""
     keys = [replace(key, user=user) for user in task.written.writers]
     folders = (task.transformer, task.folder)

@@ -19,7 +19,7 @@ from fala_sim.report.groups import (
     plain_mean,
     seeds_of,
 )
-from fala_sim.report.table import NOT_RUN, Cell, Row, Table
+from fala_sim.report.table import NOT_RUN, Cell, Table, TableRow
 from studies.perplm.prompts import HARD, PLAIN_KINDS, SOFT
 from studies.perplm.study import STUDY
 
@@ -76,7 +76,7 @@ def prompts(records: pd.DataFrame) -> Table:
         for method in (*PLAIN_KINDS, *SOFT, *HARD)
         if _exists(method, variant)
     ] + [(method, "") for method in _PEERS]
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     for data, group, part in _groups(runs):
         without = (HARD if part["no_hard"].iloc[0] else ()) + (
             _PEERS if group == "elsewhere" else ()
@@ -109,7 +109,7 @@ def lengths(records: pd.DataFrame) -> Table:
         trials[trials["method"].isin((*SOFT, *HARD))].itertuples(index=False, name=None),
         key=lambda trial: ((*SOFT, *HARD).index(trial[0]), trial[1]),
     )
-    rows: list[Row] = [
+    rows: list[TableRow] = [
         {
             "data": data,
             "writers": _writers(part, method, variant, group),

@@ -22,7 +22,7 @@ from fala.model.losses import Floats, label_probabilities
 from fala.solver.judge import f1_threshold
 from fala.text.sparse_rows import SparseRows
 from fala_export.fitting.metrics import averaged, f1, scores
-from fala_export.rows.user_rows import Rows
+from fala_export.rows.user_rows import AllRows
 
 #: Figures for labels, and for ratings.
 FIGURES = ("auc", "f1", "accuracy", "cross_entropy", "rmse", "rank_correlation")
@@ -54,7 +54,7 @@ class Side:
     prior: str = ""
 
 
-def fits(head: Head, rows: Rows) -> bool:
+def fits(head: Head, rows: AllRows) -> bool:
     """Whether a head is for the rows' task and labels; a rating's name does not matter."""
     names = head.labels if rows.link.kind == "rating" else rows.labels
     same = (head.task, head.labels) == (rows.task, names)
@@ -95,7 +95,7 @@ class PeerFit(Protocol):
 
 def run_user(
     user: str,
-    rows: Rows,
+    rows: AllRows,
     old: Side,
     new: Side,
     budget: Budget,

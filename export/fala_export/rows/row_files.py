@@ -27,8 +27,8 @@ from fala.examples import document_of
 from fala.model.links import LABELS, Link
 from fala_export.errors import RowError
 from fala_export.rows.user_rows import (
+    AllRows,
     Row,
-    Rows,
     decode,
     gather_rows,
     json_object,
@@ -100,7 +100,7 @@ _SAME = Columns()
 
 def load_rows(
     path: str | PathLike[str], columns: Columns = _SAME, seed: int = 0, link: Link = LABELS
-) -> Rows:
+) -> AllRows:
     """Read a data set from a file, or JSON Lines from standard input for ``"-"``.
 
     Args:

@@ -41,7 +41,7 @@ from fala.model.labels import number_of
 from fala.model.links import LABELS, Link
 from fala_export.errors import RowError
 
-Task: TypeAlias = Literal["classification", "matching"]
+TaskType: TypeAlias = Literal["classification", "matching"]
 Split: TypeAlias = Literal["public", "train", "test"]
 
 # The integers of an SQLite column and of a NumPy array.
@@ -76,7 +76,7 @@ class UserRows:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class AllRows:
     """A whole data set.
 
     Attributes:
@@ -89,7 +89,7 @@ class Rows:
         link: The kind of labels.
     """
 
-    task: Task
+    task: TaskType
     labels: tuple[str, ...]
     public: list[Row]
     users: dict[str, UserRows]
@@ -142,7 +142,7 @@ def uniform_rows(rows: Iterable[Row]) -> list[Row]:
     return checked
 
 
-def gather_rows(rows: Iterable[Row], source: str, link: Link = LABELS) -> Rows:
+def gather_rows(rows: Iterable[Row], source: str, link: Link = LABELS) -> AllRows:
     """Group rows into public rows and each user's, and check that they are a data set.
 
     Args:
@@ -184,7 +184,7 @@ def gather_rows(rows: Iterable[Row], source: str, link: Link = LABELS) -> Rows:
             missing = "test" if user_rows.train else "train"
             raise DataError(f"user {user!r:.60} has no {missing} rows; every user needs both")
     labels = ("rating",) if link.kind == "rating" else label_names(classes)
-    return Rows(_task(rows[0]), labels, public, users, source, link)
+    return AllRows(_task(rows[0]), labels, public, users, source, link)
 
 
 def label_names(labels: Iterable[object]) -> tuple[str, ...]:
@@ -247,7 +247,7 @@ def numbers_as_classes(names: Sequence[str], source: str) -> str:
     return f"{text} are used as classes, none of which is near another; {option}"
 
 
-def _task(row: Row) -> Task:
+def _task(row: Row) -> TaskType:
     return "matching" if isinstance(row.example, Match) else "classification"
 
 

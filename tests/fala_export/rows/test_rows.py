@@ -12,7 +12,7 @@ from fala.model.links import TAGS, Rating
 from fala_export.errors import RowError
 from fala_export.fitting.heads import fit_head
 from fala_export.rows.row_files import load_rows
-from fala_export.rows.user_rows import Row, Rows, gather_rows, label_names, read_rows, row_of
+from fala_export.rows.user_rows import AllRows, Row, gather_rows, label_names, read_rows, row_of
 
 
 def text_row(**fields):
@@ -211,7 +211,7 @@ def parse_or_reject(data):
         return
     except DataError:
         return
-    assert isinstance(rows, Rows)
+    assert isinstance(rows, AllRows)
 
 
 values = st.recursive(

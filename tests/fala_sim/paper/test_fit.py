@@ -7,9 +7,9 @@ import pytest
 
 from fala.errors import DataError
 from fala.model.losses import probabilities
-from fala_sim.paper.fit import Evidence
+from fala_sim.paper.fit import Targets
 from fala_sim.paper.fit import fit_paper as fit
-from fala_sim.paper.ridge import Problem
+from fala_sim.paper.ridge import Ridge
 
 
 def draw(seed, n, d, classes=1):
@@ -57,14 +57,14 @@ def evidence_of(kind, seed, n, d, classes):
     features, logits, labels = draw(seed, n, d, classes)
     random = np.random.default_rng(seed + 1)
     if kind == "ce":
-        return Evidence.of(features, labels=labels)
+        return Targets.of(features, labels=labels)
     if kind == "soft":
-        return Evidence.of(
+        return Targets.of(
             features, labels=0.8 * labels + 0.2 / max(classes, 2), weights=random.uniform(0.5, 2, n)
         )
     logits[: n // 3] = np.nan
     labels[n // 2 :] = np.nan
-    return Evidence.of(features, logits=logits, labels=labels)
+    return Targets.of(features, logits=logits, labels=labels)
 
 
 @pytest.mark.parametrize("kind", ["ce", "soft", "mixed"])
@@ -113,9 +113,9 @@ def test_leave_one_out_is_near_a_refit(kind, classes):
 
 def test_a_fit_to_old_logits_is_the_ridge():
     features, logits, _ = draw(7, 12, 5)
-    fitted = fit(Evidence.of(features, logits=logits))
+    fitted = fit(Targets.of(features, logits=logits))
     offset = features.sum(axis=2)
-    problem = Problem(features, logits - offset, np.ones(12), None)
+    problem = Ridge(features, logits - offset, np.ones(12), None)
     solution = problem.solve(fitted.lambda_)
     left_out = offset + problem.leave_one_out(fitted.lambda_)
     np.testing.assert_allclose(fitted.theta, 1 + solution.theta)
@@ -134,8 +134,8 @@ def test_examples_without_evidence_do_not_change_the_fit(kind):
     used = np.arange(20) % 3 > 0
     partial = values.copy()
     partial[~used] = np.nan
-    whole = fit(Evidence.of(features, **{kind: partial}))
-    part = fit(Evidence.of(features[used], **{kind: values[used]}))
+    whole = fit(Targets.of(features, **{kind: partial}))
+    part = fit(Targets.of(features[used], **{kind: values[used]}))
     np.testing.assert_allclose(whole.theta, part.theta)
     np.testing.assert_allclose(whole.left_out[used], part.left_out)
     plain = np.einsum("ncd,cd->nc", features, whole.theta) + whole.bias
@@ -145,7 +145,7 @@ def test_examples_without_evidence_do_not_change_the_fit(kind):
 def test_a_far_start_reaches_the_same_minimum():
     # Every document starts saturated on the wrong side, where a full Newton step diverges.
     features, _, labels = draw(13, 40, 3)
-    evidence = Evidence.of(features, labels=labels)
+    evidence = Targets.of(features, labels=labels)
     far = fit(evidence, prior_mean=0.0, start_bias=300.0, lambdas=[0.01])
     near = fit(evidence, prior_mean=0.0, lambdas=[0.01])
     np.testing.assert_allclose(far.theta, near.theta, atol=1e-6)
@@ -174,7 +174,7 @@ def test_a_far_start_reaches_the_same_minimum():
 )
 def test_bad_evidence_is_a_data_error(features, keywords):
     with pytest.raises(DataError):
-        fit(Evidence.of(features, **keywords))
+        fit(Targets.of(features, **keywords))
 
 
 @pytest.mark.parametrize(
@@ -187,6 +187,6 @@ def test_bad_evidence_is_a_data_error(features, keywords):
 )
 @pytest.mark.parametrize("kind", ["labels", "logits"])
 def test_bad_arguments_are_data_errors(kind, keywords):
-    evidence = Evidence.of(np.eye(2), **{kind: [0, 1]})
+    evidence = Targets.of(np.eye(2), **{kind: [0, 1]})
     with pytest.raises(DataError):
         fit(evidence, **keywords)

@@ -9,7 +9,7 @@ from fala.model.heads import Head
 from fala.solver import gaussian
 from fala.solver.fit import fit, fit_personal
 from fala.solver.training import Block, Inputs, TrainingSet
-from fala_sim.paper.fit import Evidence
+from fala_sim.paper.fit import Targets
 from fala_sim.paper.matrix import fit_matrix, matrix_fit
 from training_sets import make_prior
 
@@ -49,7 +49,7 @@ def test_the_matrixs_ridge_is_the_isotropic_gaussian_on_omega(monkeypatch, known
     logits = nothing if known == "labels" else logits
     block = Block(Inputs(inputs), head.weight)
     ours = fit(TrainingSet((block,), head.bias, labels, logits), (scale, 0.0))
-    evidence = Evidence.of(
+    evidence = Targets.of(
         head.features(inputs),
         logits=None if known == "labels" else logits,
         labels=None if known == "logits" else labels,
@@ -68,20 +68,20 @@ def test_the_prior_is_the_vendors_model():
     head, inputs = make_head(dimension=DIMENSION), inputs_of(40)
     vendor = head.vendor_model()
     # The vendor's own logits change nothing.
-    evidence = Evidence.of(head.features(inputs), logits=vendor.logits(inputs))
+    evidence = Targets.of(head.features(inputs), logits=vendor.logits(inputs))
     same = matrix_fit(head, evidence)
     np.testing.assert_allclose(same.theta, 1, atol=1e-4)
     np.testing.assert_allclose(same.bias, head.bias, atol=1e-4)
     # One label moves theta along that example's own part of the weights: P = diag(w^2).
     single = matrix_fit(
-        head, Evidence.of(head.features(inputs[:1]), labels=head.label_shares(["1"]))
+        head, Targets.of(head.features(inputs[:1]), labels=head.label_shares(["1"]))
     )
     step = (single.theta - 1) * head.weight
     ratio = step / inputs[:1]
     np.testing.assert_allclose(ratio, np.broadcast_to(ratio[:, :1], ratio.shape), rtol=0.05)
     np.testing.assert_array_equal(single.bias, head.bias)
     # The paper's: theta0 = 0 and b fixed.
-    zero = matrix_fit(head, Evidence.of(head.features(inputs), logits=inputs[:, :1]), "zero")
+    zero = matrix_fit(head, Targets.of(head.features(inputs), logits=inputs[:, :1]), "zero")
     np.testing.assert_array_equal(zero.bias, head.bias)
 
 

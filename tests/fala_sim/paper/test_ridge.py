@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fala.errors import DataError
-from fala_sim.paper.ridge import Problem
+from fala_sim.paper.ridge import Ridge
 
 
 def draw(seed, n, d, classes=1, weights="vector"):
@@ -44,7 +44,7 @@ def normal_equations(features, targets, weights, lambda_, bias):
 def test_the_solution_is_that_of_the_normal_equations(n, d, fixed, classes, weights):
     features, targets, W = draw(n * d, n, d, classes, weights)
     bias = np.full(classes, 0.3) if fixed else None
-    problem = Problem(features, targets, W, bias)
+    problem = Ridge(features, targets, W, bias)
     for lambda_ in (1e-3, 0.1, 10.0):
         theta, free = normal_equations(features, targets, W, lambda_, bias)
         solution = problem.solve(lambda_)
@@ -67,18 +67,18 @@ def test_leave_one_out_is_a_refit_without_the_example(
 ):
     features, targets, W = draw(seed, n, d, classes, weights)
     bias = np.full(classes, -0.7) if fixed else None
-    problem = Problem(features, targets, W, bias)
+    problem = Ridge(features, targets, W, bias)
     lambda_ = problem.scale * 10.0**exponent
     expected = []
     for i in range(n):  # the sum's penalty n lambda stays
         rest = np.arange(n) != i
-        part = Problem(features[rest], targets[rest], W[rest], bias)
+        part = Ridge(features[rest], targets[rest], W[rest], bias)
         solution = part.solve(lambda_ * n / (n - 1))
         expected.append((features[i] * solution.theta).sum(axis=1) + solution.bias)
     np.testing.assert_allclose(problem.leave_one_out(lambda_), expected, atol=1e-7, rtol=1e-7)
 
 
 def test_products_that_overflow_are_a_data_error():
-    problem = Problem(np.full((4, 1, 4), 1e200), np.ones((4, 1)), np.ones(4), np.zeros(1))
+    problem = Ridge(np.full((4, 1, 4), 1e200), np.ones((4, 1)), np.ones(4), np.zeros(1))
     with pytest.raises(DataError, match="overflow"):
         problem.solve(1.0)

@@ -10,7 +10,7 @@ from fala_sim.experiments import paper
 from fala_sim.metric.statistics import compare, over_users
 from fala_sim.report.groups import METRICS, by_setting, described, mean, of, parts, score_cells
 from fala_sim.report.registry import table
-from fala_sim.report.table import NOT_RUN, PAPER, Cell, Row, Table
+from fala_sim.report.table import NOT_RUN, PAPER, Cell, Table, TableRow
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,7 +47,7 @@ def table_3(records: pd.DataFrame) -> Table:
     give. {paper.DIFFERENCE}
     """
     runs = _ablations(records, "3")
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     for setting, setting_runs in by_setting(runs):
         models = {
             which: setting_runs[setting_runs["part"] == f"old-{which}"]
@@ -79,7 +79,7 @@ def table_4(records: pd.DataFrame) -> Table:
     The paper's FaLA, initialized in five ways. {_MEANS} {paper.DIFFERENCE}
     """
     runs = _ablations(records, "4")
-    rows: list[Row] = [
+    rows: list[TableRow] = [
         {
             "data": setting.data,
             "new": setting.new,
@@ -105,7 +105,7 @@ def table_5(records: pd.DataFrame) -> Table:
     # Objective and lambda: "mse+ce-0.0001"; lambda may be written with an exponent.
     parts = runs["part"].str.split("-", n=1, expand=True)
     runs = runs.assign(objective=parts[0], strength=parts[1].astype(float))
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     for setting, setting_runs in by_setting(runs):
         metrics = dict.fromkeys(("auc", paper.METRIC_5[setting.task]))
         for metric, strength in product(metrics, sorted({*runs["strength"], *_LAMBDAS})):
@@ -140,7 +140,7 @@ def table_6(records: pd.DataFrame) -> Table:
     other data, other backbones, five users, ± deviation over them.
     """
     runs = _ablations(records, "6")
-    rows: list[Row] = [
+    rows: list[TableRow] = [
         {
             "data": setting.data,
             "new": setting.new,
@@ -178,7 +178,7 @@ def table_7(records: pd.DataFrame) -> Table:
     runs = _ablations(records, "7")
     runs = runs.assign(top_k=runs["part"].astype(int))
     columns = [f"user {number}" for number in range(1, _USERS + 1)]
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     notes: list[str] = []
     for setting, setting_runs in by_setting(runs):
         users = sorted(setting_runs["user"].unique())

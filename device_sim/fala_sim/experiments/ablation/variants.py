@@ -36,7 +36,7 @@ _LIMIT = 1e-8
 
 _STARTS = ("random", "full", "kmeans", "fala-k", "fala")
 
-Row = tuple[str, Scores, dict[str, Any]]
+Variant = tuple[str, Scores, dict[str, Any]]
 
 
 def variants() -> list[str]:
@@ -52,7 +52,7 @@ def variants() -> list[str]:
     ]
 
 
-def ablations(situation: Situation, settings: Settings) -> Iterator[Row]:
+def ablations(situation: Situation, settings: Settings) -> Iterator[Variant]:
     """All rows of one user.
 
     Each start of the matrix (Table 4) and each objective (Table 5) is followed by the same gradient
@@ -104,7 +104,7 @@ class _User:
         chosen = medoids(situation, inputs, int(settings["top_k"]))
         return cls(situation, settings, inputs, chosen)
 
-    def starts(self) -> Iterator[Row]:
+    def starts(self) -> Iterator[Variant]:
         """Table 4: starts of the matrix."""
         random = np.random.default_rng(self.situation.seed)
         head, n = self.situation.new.head, len(self.inputs)
@@ -127,7 +127,7 @@ class _User:
             scores, extra = self._solved(examples)
             yield f"table4-{name}", scores, extra | clusters
 
-    def objectives(self) -> Iterator[Row]:
+    def objectives(self) -> Iterator[Variant]:
         """Table 5: the objective by lambda, from theta0 = 0 with the vendor's b.
 
         All use the same representatives. With both terms, ``fit_matrix`` gives an old logit the
@@ -152,7 +152,7 @@ class _User:
                 counts = {"examples": len(chosen), "clusters": len(chosen)}
                 yield f"table5-{objective}-{name}", self._tuned(Matrix.of(start)), counts
 
-    def without_the_vendor(self) -> Iterator[Row]:
+    def without_the_vendor(self) -> Iterator[Variant]:
         """Table 6: no global training, against FaLA.
 
         The paper fine-tunes a backbone without task data. Here a head is fitted on the user's
@@ -174,7 +174,7 @@ class _User:
         scores, extra = self._solved(self.chosen)
         yield "table6-fala", scores, extra | {"clusters": len(self.chosen)}
 
-    def neighbours(self) -> Iterator[Row]:
+    def neighbours(self) -> Iterator[Variant]:
         """Table 7: a user's number of clusters, by top k."""
         for top_k in TOP_K:
             chosen = medoids(self.situation, self.inputs, top_k)

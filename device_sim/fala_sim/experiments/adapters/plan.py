@@ -17,13 +17,13 @@ from fala_sim.convert.left_out import LeftOut
 from fala_sim.convert.output import save
 from fala_sim.data.location import find_location, is_benchmark
 from fala_sim.digests import digest_of
-from fala_sim.engine.task import Engine, Log, Task
+from fala_sim.engine.job import Engine, Job, Log
 from fala_sim.experiments.adapters import jobs
 from fala_sim.experiments.adapters.jobs import Benchmark
 from fala_sim.experiments.adapters.rates import chosen, searches
 from fala_sim.experiments.families import ADAPTERS
 from fala_sim.experiments.plan import Plan
-from fala_sim.experiments.runner import prepare_all, run_tasks
+from fala_sim.experiments.runner import prepare_all, run_jobs
 from fala_sim.experiments.trainings import (
     Trial,
     check_records,
@@ -105,7 +105,7 @@ def run(plan: Plan, kinds: Sequence[Kind], engine: Engine, log: Log) -> list[str
             waiting = _spans(plan, store, tasks)
         else:
             waiting = _trainings(plan, store, tasks, kind)
-        failures += run_tasks(waiting, store, engine=engine, log=log)
+        failures += run_jobs(waiting, store, engine=engine, log=log)
     return list(dict.fromkeys(failures))
 
 
@@ -113,7 +113,7 @@ def _adapters(kind: Kind, size: int) -> Trial:
     return Trial(kind, "adapters", str(size), ("--size", str(size)))
 
 
-def _trainings(plan: Plan, store: Store, tasks: Sequence[Benchmark], kind: Kind) -> Iterator[Task]:
+def _trainings(plan: Plan, store: Store, tasks: Sequence[Benchmark], kind: Kind) -> Iterator[Job]:
     """Every training of a kind, after the adapters that it is compared with."""
     rate_of = cache(partial(chosen, store))  # it reads all records
     needed = [*trials("adapter", 0)[:1], *trials(kind, _layers(tasks))]
@@ -128,7 +128,7 @@ def _trainings(plan: Plan, store: Store, tasks: Sequence[Benchmark], kind: Kind)
                 yield training_task(store, key, job, (task.transformer, task.folder))
 
 
-def _spans(plan: Plan, store: Store, tasks: Sequence[Benchmark]) -> Iterator[Task]:
+def _spans(plan: Plan, store: Store, tasks: Sequence[Benchmark]) -> Iterator[Job]:
     """Tasks that leave every span of layers out, for every seed's adapters."""
     adapters = _adapters("adapter", SIZE)
     for seed in range(plan.seeds):

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 from fala import DataError
-from fala_sim.engine.task import Task
+from fala_sim.engine.job import Job
 from fala_sim.experiments.adapters import jobs
 from fala_sim.experiments.adapters.jobs import USUAL, Benchmark
 from fala_sim.experiments.trainings import Trial, training_task
@@ -24,7 +24,7 @@ RATES: Mapping[str, tuple[str, ...]] = {
 _SEED = 0
 
 
-def searches(store: Store, tasks: Sequence[Benchmark], trials: Sequence[Trial]) -> Iterator[Task]:
+def searches(store: Store, tasks: Sequence[Benchmark], trials: Sequence[Trial]) -> Iterator[Job]:
     """A task for every rate of every trial.
 
     Args:

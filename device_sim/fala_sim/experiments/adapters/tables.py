@@ -10,7 +10,7 @@ from fala_sim.metric.statistics import describe
 from fala_sim.metric.value import Value
 from fala_sim.report.groups import measured, of, parts, seeds_of
 from fala_sim.report.registry import table
-from fala_sim.report.table import NOT_RUN, PAPER, Cell, Row, Table
+from fala_sim.report.table import NOT_RUN, PAPER, Cell, Table, TableRow
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,7 +47,7 @@ def adapters(records: pd.DataFrame) -> Table:
     of a sweep. The slides: a reproduction with BERT-base, accuracy on development rows.
     """
     runs = of(records, "adapter")
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     for data, part in parts(runs, "data"):
         for name, scores in (
             ("the majority's label", "majority"),
@@ -110,7 +110,7 @@ def adapter_search(records: pd.DataFrame) -> Table:
     runs = runs.assign(best=best.map({True: "best", False: None})).sort_values(
         ["data", "method", "recipe.learning_rate"]
     )
-    rows: list[Row] = [
+    rows: list[TableRow] = [
         {
             "data": run["data"],
             "method": run["method"],
@@ -131,7 +131,7 @@ def adapter_sizes(records: pd.DataFrame) -> Table:
     0.857 at sizes 8, 64 and 256 (BERT-large); fewer top layers cost much, and norms alone more.
     """
     runs = of(records, "adapter", "adapter-size")
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     for data, part in parts(runs, "data"):
         groups = by_trial(part)
         for trial, group in groups.items():
@@ -159,7 +159,7 @@ def adapter_ablation(records: pd.DataFrame) -> Table:
     lower layers (0 to 4 of MNLI) hardly matter.
     """
     runs = of(records, "adapter-span")
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     for data, part in parts(runs, "data"):
         complete, metric = part[part["last"] < 0], houlsby.METRIC.get(data, "f1")
         rows += [
@@ -196,7 +196,7 @@ def adapter_init(records: pd.DataFrame) -> Table:
     runs = runs.assign(variant=runs["variant"].mask(usual, USUAL))
     runs = runs[usual | (runs["kind"] == "adapter-init")]
     runs = runs.assign(deviation=runs["variant"].astype(float))
-    rows: list[Row] = [
+    rows: list[TableRow] = [
         {
             "data": data,
             "deviation": scale,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from fala import DataError
 from fala_sim.convert.output import save
-from fala_sim.engine.task import Call, Engine, Log, Needs, Task
+from fala_sim.engine.job import Call, Engine, Job, Log, Needs
 from fala_sim.experiments.fleet import rows
 from fala_sim.experiments.fleet.life import LEAVING, PUBLISHED, WAVES, clock, live
 from fala_sim.experiments.fleet.world import FORM, files_of, load, prepare
@@ -76,7 +76,7 @@ def chunks(out: Path) -> list[Path]:
     return sorted((out / "rows").glob("*.parquet"))
 
 
-def _task(out: Path, world: Path, number: int, first: int, last: int, seed: int) -> Task:
+def _task(out: Path, world: Path, number: int, first: int, last: int, seed: int) -> Job:
     call = Call(partial(run_chunk, world, number, first, last, seed), partial(files_of, world))
     path = path_of(out, number)
 
@@ -84,7 +84,7 @@ def _task(out: Path, world: Path, number: int, first: int, last: int, seed: int)
         # The last chunk of a smaller fleet has too few devices.
         return path.is_file() and rows.count(path) == last - first
 
-    return Task(f"devices {first} to {last - 1}", lambda: call, done, _NEEDS)
+    return Job(f"devices {first} to {last - 1}", lambda: call, done, _NEEDS)
 
 
 def _check_plan(path: Path, options: dict[str, int]) -> None:

@@ -16,8 +16,8 @@ from fala.model.heads import Head
 from fala_export.fitting.bridge import fit_bridge
 from fala_export.fitting.heads import fit_head
 from fala_sim.digests import digest_of
+from fala_sim.engine.job import Log
 from fala_sim.engine.shelf import local_path
-from fala_sim.engine.task import Log
 from fala_sim.playground.releases import BUILT_IN, built_in
 from fala_sim.playground.sample import Post, new_posts, new_reader
 from fala_sim.preparation.embeddings import Mapped, keep

@@ -9,7 +9,7 @@ from fala_sim.data_frame import exploded
 from fala_sim.metric.statistics import describe, user_values
 from fala_sim.report.groups import MB, by_setting, described, mean, of, parts, plain_mean
 from fala_sim.report.registry import table
-from fala_sim.report.table import Row, Table
+from fala_sim.report.table import Table, TableRow
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,7 +27,7 @@ def history(records: pd.DataFrame) -> Table:
     skips those between.
     """
     runs = of(records, "history")
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     for setting, group in by_setting(runs):
         for passes in sorted(group["variant"].unique(), key=_passes):
             lives = group[group["variant"] == passes]

@@ -21,7 +21,7 @@ from fala_sim.report.groups import (
     title,
 )
 from fala_sim.report.registry import table
-from fala_sim.report.table import Cell, Row, Table
+from fala_sim.report.table import Cell, Table, TableRow
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,7 +48,7 @@ def labels(records: pd.DataFrame) -> Table:
     or at all of theirs. All data sets together: the methods that were run on each of them.
     """
     runs = of(records, "labels")
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     for data, new, part in by_data(over_draws(runs)):
         for size, groups, vendor in by_size(part):
             for name, group in groups.items():

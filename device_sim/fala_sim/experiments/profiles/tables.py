@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from fala_sim.report.groups import MB, described, grouped, having, of, parts, plain_mean, title
 from fala_sim.report.registry import table
-from fala_sim.report.table import Cell, Row, Table
+from fala_sim.report.table import Cell, Table, TableRow
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,7 +36,7 @@ def profiles(records: pd.DataFrame) -> Table:
         predicted_seconds=[prediction.get("total") for prediction in first],
         predicted_by=[prediction.get("by") for prediction in first],
     )
-    rows: list[Row] = [
+    rows: list[TableRow] = [
         {
             "data": setting.data,
             "device": device,

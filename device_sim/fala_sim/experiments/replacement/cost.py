@@ -21,7 +21,7 @@ from fala_sim.report.groups import (
     title,
 )
 from fala_sim.report.registry import table
-from fala_sim.report.table import NOT_RUN, PAPER, Cell, Row, Table
+from fala_sim.report.table import NOT_RUN, PAPER, Cell, Table, TableRow
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,7 +51,7 @@ def table_1(records: pd.DataFrame) -> Table:
         for run in counted
         for way in ("forward", "backward")
     }
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     for backbone in paper.BACKBONES:
         name = f"{backbone}-base"
         theirs = {
@@ -82,7 +82,7 @@ def costs(records: pd.DataFrame) -> Table:
     this user, beside the vendor's release.
     """
     runs = comparable(of_tasks(records, "replacement"))
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     for setting, part in by_setting(runs):
         groups = dict(by_method(part, list(METHODS)))
         ours = groups[SHIPPED]

@@ -7,10 +7,10 @@ from functools import partial
 from pathlib import Path
 
 from fala import Budget
-from fala_sim.engine.task import Call, Engine, Log, Needs, Task
+from fala_sim.engine.job import Call, Engine, Job, Log, Needs
 from fala_sim.experiments.people import Experiment, all_divisions
 from fala_sim.experiments.plan import Plan
-from fala_sim.experiments.runner import Made, Records, run_tasks, timed
+from fala_sim.experiments.runner import Made, Records, run_jobs, timed
 from fala_sim.experiments.scoring import outcome, rounded, truth
 from fala_sim.experiments.search import SEARCH
 from fala_sim.experiments.subject import Subject
@@ -79,8 +79,8 @@ def run(plan: Plan, kinds: Sequence[Kind], engine: Engine, log: Log) -> list[str
     store = Store(plan.results)
     key = Key("flops", "none", "table1", "all", 0)
     call = Call(partial(flops, key))
-    task = Task(str(key), lambda: call, lambda: key in store.keys, Needs(memory=4 * 2**30))
-    return run_tasks([task], store, engine=engine, log=log)
+    task = Job(str(key), lambda: call, lambda: key in store.keys, Needs(memory=4 * 2**30))
+    return run_jobs([task], store, engine=engine, log=log)
 
 
 EXPERIMENTS = (

@@ -34,8 +34,8 @@ from fala_sim.report.groups import (
     title,
 )
 from fala_sim.report.registry import table
-from fala_sim.report.table import NOT_RUN, Cell, Row, Table
-from fala_sim.situation import Task
+from fala_sim.report.table import NOT_RUN, Cell, Table, TableRow
+from fala_sim.situation import TaskType
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,7 +62,7 @@ def headline(records: pd.DataFrame) -> Table:
         blended = blends.best_blends(blends.with_blends(trained, records))
         plain = joined(plain, blended[blended["method"].str.endswith(blends.BEST)])
     runs = blends.with_own_threshold(plain, records)
-    rows: list[Row] = [
+    rows: list[TableRow] = [
         {
             "data": setting.data,
             "method": title(name, group),
@@ -94,7 +94,7 @@ def table_2(records: pd.DataFrame) -> Table:
     """
     blended = blends.with_blends(of_tasks(records, "replacement"), records)
     runs = blends.with_decisions(blends.with_own_threshold(blended, records))
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     notes: list[str] = []
     for setting, part in by_setting(runs):
         methods = dict(by_method(part, list(METHODS)))
@@ -137,7 +137,7 @@ def comparisons(records: pd.DataFrame) -> Table:
     correction over the data set's rows, and the smallest p that so many users can give.
     """
     runs = blends.best_blends(blends.with_blends(of_tasks(records, "replacement"), records))
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     for data, new, part in by_data(runs):
         methods = dict(by_method(part))
         tests = _tests(methods, methods.pop(SHIPPED, None), ours_first=True)
@@ -176,7 +176,7 @@ def frontier(records: pd.DataFrame) -> Table:
     runs = of_tasks(records, "frontier")
     replaced = _with_decided(of(records, "replacement"))
     vendor = next((name for name in VENDOR if name in set(replaced["method"])), VENDOR[-1])
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     for setting, part in by_setting(_with_decided(runs)):
         same = replaced[(replaced["data"] == setting.data) & (replaced["new"] == setting.new)]
         low, high = (
@@ -223,7 +223,7 @@ def verdicts(records: pd.DataFrame) -> Table:
     runs = having(runs, *needed).dropna(subset=needed)
     if runs.empty:
         raise DataError("no replacement by FaLA has the vendor's scores; run it again")
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     for setting, name, group in grouped(runs):
         decisions = group["report.decision"]
         personal = group[decisions == "personal"]
@@ -257,7 +257,7 @@ def search(records: pd.DataFrame) -> Table:
     """
     runs = of_tasks(records, "search")
     replaced = having(of(records, "replacement"), "settings").dropna(subset="settings")
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     for setting, name, group in grouped(runs):
         trials = blends.attempts(group)
         trials["words"] = trials["tried.settings"].map(words)
@@ -334,7 +334,7 @@ def tags(records: pd.DataFrame) -> Table:
 
 def _of_task(
     records: pd.DataFrame,
-    task: Task,
+    task: TaskType,
     quality: Callable[[pd.DataFrame, pd.DataFrame], Mapping[str, Cell]],
 ) -> Table:
     """Rows of all methods on one task, with their costs.
@@ -349,7 +349,7 @@ def _of_task(
     beside = budgets[budgets["variant"] == _BESIDE].assign(
         method=f"{SHIPPED}+{_BESIDE}", title=f"{title(SHIPPED)}, {_BESIDE} passes"
     )
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     for setting, part in by_setting(joined(runs, beside)):
         groups = dict(by_method(part))
         vendor = next((groups[name] for name in VENDOR if name in groups), part.iloc[:0])

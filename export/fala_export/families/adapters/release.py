@@ -7,14 +7,14 @@ from typing import Any
 from fala.backbones.backbone import AdaptedBackbone
 from fala_export.families.adapters.bundle import write_adapter
 from fala_export.families.adapters.settings import TaskRelease
-from fala_export.families.adapters.training import Base, Task
+from fala_export.families.adapters.training import Base, TrainedTask
 from fala_export.fitting.probes import expected_answers
 from fala_export.settings import ExportOptions
 from fala_export.training.release import write_trained
 from fala_export.writing import megabytes, writing
 
 
-def write_task(task: Task, base: Base, settings: TaskRelease) -> dict[str, Any]:
+def write_task(task: TrainedTask, base: Base, settings: TaskRelease) -> dict[str, Any]:
     """Write a trained task: adapters alone, other methods as a whole release.
 
     Args:

@@ -115,7 +115,7 @@ _DIGITS = 4
 
 
 @dataclass(frozen=True)
-class Task:
+class TrainedTask:
     """A task that was trained.
 
     Attributes:
@@ -132,7 +132,9 @@ class Task:
     backbone: Backbone
 
 
-def train_task(base: Base, rows: PublicRows, division: Division, settings: TaskRelease) -> Task:
+def train_task(
+    base: Base, rows: PublicRows, division: Division, settings: TaskRelease
+) -> TrainedTask:
     """Train a task's own part of a model, and its head.
 
     The head starts from the closed form on the base, which new adapters hardly change. AdamW, a
@@ -186,7 +188,7 @@ def train_task(base: Base, rows: PublicRows, division: Division, settings: TaskR
         measured_on="the torch model" if backbone is learner else "the base's graph", **words,
     )  # fmt: skip
     config = configuration(encoder.module.transformer, method, settings.task) if sites else {}
-    return Task(trained, inputs, config, backbone)
+    return TrainedTask(trained, inputs, config, backbone)
 
 
 def _figures(head: Head, rows: Sequence[Row], embeddings: Mapping[str, Vectors]) -> dict[str, Any]:

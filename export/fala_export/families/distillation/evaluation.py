@@ -23,7 +23,7 @@ _DRAWS, _CONFIDENCE = 1_000, 0.95
 
 
 @dataclass(frozen=True)
-class Task:
+class LabelledRows:
     """A vendor's labelled rows, divided into those to fit a head on and those to measure on.
 
     Attributes:
@@ -37,7 +37,7 @@ class Task:
     texts: list[str]
 
 
-def load_task(path: Path, seed: int) -> Task:
+def load_task(path: Path, seed: int) -> LabelledRows:
     """Read a file of rows, and divide its public ones by user.
 
     Args:
@@ -53,7 +53,7 @@ def load_task(path: Path, seed: int) -> Task:
     division = divide(public.rows, seed, validation=False)
     if len({row.label for row in division.held_out}) < 2:
         raise DataError(f"{path}: all held-out rows ({len(division.held_out)}) have one label")
-    return Task(public.labels, division, unique_texts([row.example for row in public.rows]))
+    return LabelledRows(public.labels, division, unique_texts([row.example for row in public.rows]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +72,10 @@ class Scored:
 
 
 def score(
-    task: Task, backbone: Backbone, embeddings: Mapping[str, NDArray[np.float32]], megabytes: float
+    task: LabelledRows,
+    backbone: Backbone,
+    embeddings: Mapping[str, NDArray[np.float32]],
+    megabytes: float,
 ) -> Scored:
     """Fit a closed-form head on the training rows, and score it on the held-out ones.
 
@@ -98,7 +101,7 @@ def score(
     return Scored(probabilities, figures, megabytes)
 
 
-def survival(task: Task, teacher: Scored, student: Scored) -> dict[str, Any]:
+def survival(task: LabelledRows, teacher: Scored, student: Scored) -> dict[str, Any]:
     """Compare two models on a task.
 
     Args:
@@ -130,7 +133,7 @@ def survival(task: Task, teacher: Scored, student: Scored) -> dict[str, Any]:
     }
 
 
-def _interval(task: Task, teacher: Scored, student: Scored) -> list[float] | None:
+def _interval(task: LabelledRows, teacher: Scored, student: Scored) -> list[float] | None:
     """A 95 % interval of the share, by the bootstrap over documents (Efron, 1979).
 
     None where the teacher is no better than chance in 2.5 % of the draws or more.

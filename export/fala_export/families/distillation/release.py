@@ -8,7 +8,7 @@ from typing import Any
 
 from fala_export.backbone import Export, convert, pack
 from fala_export.embedding import Embedder, embed
-from fala_export.families.distillation.evaluation import Task, load_task, score, survival
+from fala_export.families.distillation.evaluation import LabelledRows, load_task, score, survival
 from fala_export.families.distillation.settings import StudentRelease
 from fala_export.families.distillation.texts import read_texts
 from fala_export.families.distillation.training import distil
@@ -61,7 +61,7 @@ def release_student(encoder: Encoder, name: str, settings: StudentRelease) -> di
 
 
 def _survival(
-    task: Task, encoder: Encoder, work: Path, large: Export, small: Export
+    task: LabelledRows, encoder: Encoder, work: Path, large: Export, small: Export
 ) -> dict[str, Any]:
     texts, teacher = task.texts, TransformerLearner(encoder, small.max_length)
     reference = Embedder(work).embed(

@@ -79,7 +79,7 @@ class Map(Protocol):
 
 
 @dataclass(frozen=True)
-class Choice:
+class PriorChoice:
     """The chosen prior.
 
     Attributes:
@@ -135,7 +135,7 @@ class Choice:
 
 def choose_prior(
     annotators: Sequence[Annotator], tick: Callable[[int], None], run: Map = map
-) -> Choice:
+) -> PriorChoice:
     """Estimate candidates without a fifth of the annotators, and compare losses on this fifth.
 
     For each held-out annotator a personal head (and a device's other parameters) is fitted under
@@ -161,9 +161,9 @@ def choose_prior(
     best = min(means, key=lambda candidate: means[candidate])
     link = annotators[0].link
     if not means[best] < min(vendor, devices):
-        return Choice(None, (None,) * FOLDS, best, means, vendor, devices, link)
+        return PriorChoice(None, (None,) * FOLDS, best, means, vendor, devices, link)
     *held_out, whole = (fold.priors[best] for fold in folds)
-    return Choice(whole, tuple(held_out), best, means, vendor, devices, link)
+    return PriorChoice(whole, tuple(held_out), best, means, vendor, devices, link)
 
 
 def _fold(annotators: Sequence[Annotator], number: int) -> Fold:

@@ -18,7 +18,7 @@ from fala.model.prior import PopulationPrior
 from fala_export.errors import RowError
 from fala_export.fitting.device_fit import one_blas_thread
 from fala_export.fitting.population.annotators import LEAST_ANNOTATORS, Annotator, gather_annotators
-from fala_export.fitting.population.choice import ESTIMATES, FOLDS, Choice, Map, choose_prior
+from fala_export.fitting.population.choice import ESTIMATES, FOLDS, Map, PriorChoice, choose_prior
 from fala_export.fitting.population.left_out import Show, cross_fitted_logits
 from fala_export.fitting.population.scales import (
     AnnotatedRows,
@@ -171,7 +171,9 @@ def write_learned(path: Path, bundle: Bundle, learned: Learned, details: Mapping
     write_again(path, bundle, notes, prior_files(learned.prior))
 
 
-def _held_out(annotators: Sequence[Annotator], choice: Choice) -> dict[str, PopulationPrior | None]:
+def _held_out(
+    annotators: Sequence[Annotator], choice: PriorChoice
+) -> dict[str, PopulationPrior | None]:
     """Each annotator's prior, estimated without them, as for a device's owner."""
     return {
         annotator.name: choice.held_out[position % FOLDS]

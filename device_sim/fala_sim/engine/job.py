@@ -1,4 +1,4 @@
-"""Tasks, the engine interface, and the events that an engine yields."""
+"""Jobs, the engine interface, and the events that an engine yields."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Task:
+class Job:
     """A job that an engine can run.
 
     Attributes:
@@ -64,12 +64,12 @@ class Output:
     """One output of a job.
 
     Attributes:
-        task: The job's.
+        job: The job's.
         item: The output.
         origin: ``fala_sim.origin.provenance`` of the machine that ran it; None for this machine.
     """
 
-    task: Task
+    job: Job
     item: Any
     origin: Mapping[str, Any] | None = None
 
@@ -79,12 +79,12 @@ class Ended:
     """The end of a job.
 
     Attributes:
-        task: The job's.
+        job: The job's.
         error: Why it failed; "" where it did not.
         seconds: Wall time of the job, with the start of its process.
     """
 
-    task: Task
+    job: Job
     error: str
     seconds: float
 
@@ -96,14 +96,14 @@ class Engine(ABC):
     """Runs jobs, each in a process of its own, on one machine or on many."""
 
     @abstractmethod
-    def run(self, ready: Sequence[tuple[Task, Call]]) -> Iterator[Event]:
-        """Run tasks in order, as many at once as there is room.
+    def run(self, ready: Sequence[tuple[Job, Call]]) -> Iterator[Event]:
+        """Run jobs in order, as many at once as there is room.
 
         The engine writes nothing; the caller does. Closing the generator kills what runs.
 
         Args:
-            ready: Tasks with their calls.
+            ready: Jobs with their calls.
 
         Yields:
-            Outputs of jobs, and one ``Ended`` for each task.
+            Outputs of jobs, and one ``Ended`` for each job.
         """
