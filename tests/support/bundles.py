@@ -10,14 +10,14 @@ import pytest
 
 from fala.bundle import format as layout
 from fala.bundle.arrays import array_bytes
-from fala.bundle.lexical import rounded
 from fala.bundle.manifest import Manifest
 from fala.bundle.reading import Bundle
-from fala.bundle.writing import write_bundle, write_release
 from fala.model.heads import Head
 from fala.model.lexical import Lexical
 from fala.text.lexicon import Lexicon
 from fala.text.ngrams import BUCKETS
+from fala_export import write_bundle, write_release
+from fala_export.bundles import rounded
 
 DIMENSION = 8
 WORDS = (

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from fala.backbones import Backbone
 from fala.backbones.external import ExternalEncoder
-from fala.bundle.lexical import rounded
 from fala.errors import DataError, counted, flag_of, shown, type_of
 from fala.examples import (
     CLASSIFICATION,
@@ -36,6 +35,7 @@ from fala.solver.newton import Evidence, Problem, newton
 from fala.solver.threads import one_blas_thread
 from fala.text.lexicon import Lexicon
 from fala.text.ngrams import BUCKETS
+from fala_export.bundles import rounded
 from fala_export.fitting.joint import Joint, fit_joint, left_out
 from fala_export.fitting.joint_rows import JointExamples
 from fala_export.fitting.public_logits import with_public

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from fala.backbones.adapter import AdapterWeights, Coded
 from fala.bundle import format as layout
-from fala.bundle.arrays import array_bytes, check_array, read_array
+from fala.bundle.arrays import check_array, read_array
 from fala.bundle.manifest import Manifest, read_json
 from fala.errors import BundleFormatError, BundleMismatchError, counted
 
@@ -24,7 +24,6 @@ Floats = NDArray[np.float32]
 SUBLAYERS = ("attention", "output")
 
 _MOST_SITES = len(SUBLAYERS) * layout.MAX_LAYERS
-_CODES = 127  # the largest code of a weight
 # The settings that decide how an adapter is run, with the values that this SDK supports.
 _FORM: Mapping[str, tuple[object, ...]] = {
     "mh_adapter": (True,),
@@ -62,38 +61,6 @@ def read_adapter(manifest: Manifest, read: Callable[[str], bytes]) -> AdapterWei
     return AdapterWeights(read_inputs(arrays, manifest.dimension))
 
 
-def adapter_files(inputs: Mapping[str, NDArray[Any]]) -> dict[str, bytes]:
-    """The files of an adapter; the inverse of ``read_inputs``.
-
-    Args:
-        inputs: Of L layers, for every ``adapter.{l}.{attention,output}``: ``.down.weight`` (d, m),
-            ``.down.bias`` (m,), ``.up.weight`` (m, d), ``.up.bias``, ``.norm.weight`` and
-            ``.norm.bias`` (d,).
-
-    Raises:
-        BundleFormatError: One is missing or too many, or the sites' shapes differ.
-    """
-    layers = len(inputs) // (len(SUBLAYERS) * len(layout.ADAPTER_PARTS))
-    names = _names(layers)
-    if set(inputs) != {f"{site}.{part}" for site in names for part in layout.ADAPTER_PARTS}:
-        raise BundleFormatError(
-            "an adapter has down, up and norm, each with weight and bias, at both sub-layers of "
-            "every layer, and nothing else"
-        )
-    files: dict[str, bytes] = {}
-    for part in layout.ADAPTER_PARTS:
-        arrays = [np.asarray(inputs[f"{site}.{part}"], dtype=np.float32) for site in names]
-        if len({array.shape for array in arrays}) != 1:
-            raise BundleFormatError(f"the sites' {part} are of different shapes")
-        if part in layout.ADAPTER_MATRICES:
-            codes, scales = zip(*(_quantized(array) for array in arrays), strict=True)
-            files[layout.adapter_file(part)] = array_bytes(np.concatenate(codes))
-            files[layout.adapter_file(part, scales=True)] = array_bytes(np.stack(scales))
-        else:
-            files[layout.adapter_file(part)] = array_bytes(np.stack(arrays))
-    return files
-
-
 def read_inputs(arrays: Mapping[str, NDArray[Any]], dimension: int) -> Coded:
     """The inputs of a backbone, from the arrays in an adapter's files.
 
@@ -102,7 +69,8 @@ def read_inputs(arrays: Mapping[str, NDArray[Any]], dimension: int) -> Coded:
         dimension: The embeddings' dimension, d.
 
     Returns:
-        See ``adapter_files``.
+        For every ``adapter.{l}.{attention,output}``: ``.down.weight`` (d, m), ``.down.bias`` (m,),
+        ``.up.weight`` (m, d), ``.up.bias``, ``.norm.weight`` and ``.norm.bias`` (d,).
 
     Raises:
         BundleFormatError: An array is of another type or shape, or a number is not finite.
@@ -121,7 +89,7 @@ def read_inputs(arrays: Mapping[str, NDArray[Any]], dimension: int) -> Coded:
         )
     rows = {"down.weight": dimension, "up.weight": size}
     columns = {"down.weight": size, "down.bias": size}
-    names = _names(sites // len(SUBLAYERS))
+    names = site_names(sites // len(SUBLAYERS))
     floats: dict[str, Floats] = {}
     codes: dict[str, tuple[NDArray[np.int8], Floats]] = {}
     for part in layout.ADAPTER_PARTS:
@@ -170,13 +138,6 @@ def check_config(data: bytes) -> dict[str, Any]:
     return dict(read)
 
 
-def _names(layers: int) -> list[str]:
+def site_names(layers: int) -> list[str]:
+    """The names of the sites of so many layers, in the order of the files."""
     return [f"adapter.{layer}.{sublayer}" for layer in range(layers) for sublayer in SUBLAYERS]
-
-
-def _quantized(weight: Floats) -> tuple[NDArray[np.int8], Floats]:
-    """A matrix in bytes, and the step of each column."""
-    if weight.ndim != 2 or not np.isfinite(weight).all():
-        raise BundleFormatError("an adapter's weights are finite matrices")
-    scales = (np.abs(weight).max(axis=0, initial=0.0) / _CODES).astype(np.float32)
-    return np.rint(weight / np.where(scales > 0, scales, 1)).astype(np.int8), scales

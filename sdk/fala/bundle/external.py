@@ -2,49 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fala.bundle import format as layout
-from fala.bundle.arrays import array_bytes, check_array, read_array
+from fala.bundle.arrays import check_array, read_array
 from fala.bundle.manifest import printable_name, read_json
-from fala.errors import BundleFormatError, DataError
+from fala.errors import BundleFormatError
 from fala.examples import LARGEST, fault
 
 #: The most inputs of the vendor's probes, and the most characters of each.
 MOST_INPUTS, LONGEST_INPUT = 16, 1_000
-
-
-def external_files(
-    name: str, version: str, dimension: int, probes: Mapping[str, Sequence[float]]
-) -> dict[str, bytes]:
-    """The files of an encoder.
-
-    Args:
-        name: The encoder's name.
-        version: Its version.
-        dimension: Length of an embedding.
-        probes: Expected embeddings, (dimension,), by 1 to 16 inputs.
-
-    Raises:
-        DataError: A name is invalid, or the probes are not such embeddings.
-    """
-    try:
-        embeddings = np.array(list(probes.values()), dtype=np.float32)
-        identity = {"name": name, "version": version, "dimension": dimension}
-        files = {
-            layout.ENCODER: json.dumps(identity, sort_keys=True).encode(),
-            layout.ENCODER_INPUTS: json.dumps(list(probes)).encode(),
-            layout.ENCODER_EMBEDDINGS: array_bytes(embeddings),
-        }
-        read_encoder(dimension, files.__getitem__)
-        read_probes(dimension, files.__getitem__)
-    except (TypeError, ValueError, BundleFormatError) as error:
-        raise DataError(f"not an encoder with its probes: {error}") from error
-    return files
 
 
 def read_encoder(dimension: int, read: Callable[[str], bytes]) -> str:
