@@ -15,7 +15,7 @@ from fala.personal.gather import OldLogits, Rows
 from fala.selection.next_texts import affordable, by_chance, most_undecided
 from fala.selection.representatives import select
 from fala.solver.threads import one_blas_thread
-from fala.store.records import StoredExample
+from fala.store.examples import StoredExample
 
 
 @dataclass(frozen=True)

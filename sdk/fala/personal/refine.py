@@ -19,7 +19,7 @@ from fala.report import Stopped
 from fala.selection.next_texts import BATCH, LARGEST_BATCH, LEAST_MOVE, move
 from fala.slots.folder import Folder
 from fala.slots.snapshot import Snapshot
-from fala.slots.using import give_up, opened
+from fala.slots.switching import give_up, opened
 from fala.solver.fit import Fit
 
 _log = logging.getLogger("fala.refine")

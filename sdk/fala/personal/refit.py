@@ -10,13 +10,12 @@ import numpy as np
 from fala.model.heads import PersonalModel, Vectors
 from fala.model.losses import Floats
 from fala.personal.gather import Reading, Rows, Space, gather
-from fala.slots.bundles import Change
 from fala.slots.folder import Folder
-from fala.slots.snapshot import Snapshot
+from fala.slots.snapshot import Change, Snapshot
 from fala.solver.fit import Fit, fit, on_public
 from fala.solver.judge import Verdict, judge, public_threshold
 from fala.solver.training import personal_of
-from fala.store.records import FitRecord
+from fala.store.slots import FitRecord
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 from fala.backbones.external import Encoders
@@ -12,10 +13,10 @@ from fala.errors import BundleError, DeviceError
 from fala.files import device_errors, keep_private
 from fala.model.labels import OneLabel
 from fala.slots.admit import Signed, admit
-from fala.slots.bundles import BUNDLES, install, vendor_record
 from fala.slots.erasing import REBUILT, finish_erasing, tidy
-from fala.slots.folder import STORE, Folder
-from fala.slots.using import check_tries, opened
+from fala.slots.folder import BUNDLES, STORE, Folder, install
+from fala.slots.snapshot import vendor_record
+from fala.slots.switching import check_tries, opened
 from fala.store.access import check_access
 from fala.store.database import doctor
 from fala.store.encryption import Codec
@@ -74,7 +75,7 @@ def create(
             shutil.rmtree(path / BUNDLES, ignore_errors=True)
             (path / BUNDLES).mkdir()
             keep_private(path / BUNDLES)
-            installed = release.installed(install(release.bundle, path))
+            installed = replace(release, bundle=install(release.bundle, path))
             store.slots.put(vendor_record(SLOTS[0], installed.bundle, release.head, label))
             store.slots.activate(SLOTS[0], None)
             manifest = release.bundle.manifest

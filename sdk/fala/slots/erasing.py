@@ -10,8 +10,7 @@ from pathlib import Path
 
 from fala.errors import DeviceError
 from fala.files import device_errors, failure, sync_directory
-from fala.slots.bundles import BUNDLES
-from fala.slots.folder import STORE
+from fala.slots.folder import BUNDLES, STORE
 from fala.store.store import Store
 
 #: Marks a folder whose erasure has begun; deleted last.

@@ -24,10 +24,9 @@ from fala.files import FAILING_DISK, device_errors, keep_private, sync_directory
 from fala.model.heads import Head
 from fala.report import Plain
 from fala.slots.admit import Signed, admit
-from fala.slots.bundles import BUNDLES, install, vendor_record
 from fala.slots.erasing import ASIDE, ERASING, REBUILT
-from fala.slots.folder import STORE, Folder
-from fala.slots.release import Release, head_of
+from fala.slots.folder import BUNDLES, STORE, Folder, install
+from fala.slots.snapshot import Release, head_of, vendor_record
 from fala.store.access import access_error, check_access, is_access
 from fala.store.columns import change_count
 from fala.store.database import BUSY_TIMEOUT_MS, Database, check_regular
