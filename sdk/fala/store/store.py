@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Callable, Collection
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 from fala.errors import DeviceError
@@ -38,6 +37,8 @@ class Store:
     Attributes:
         database: See above.
         adapter: See above.
+        path: The file.
+        transaction, turn, reading, after_commit, scrub: Those of the file.
         settings: The device's settings.
         texts: Its texts.
         examples: The task's examples and labels.
@@ -47,7 +48,10 @@ class Store:
     """
 
     def __init__(self, database: Database, adapter: str = "", own: Store | None = None) -> None:
-        self.database, self.adapter = database, adapter
+        self.database, self.adapter, self.path = database, adapter, database.path
+        self.transaction, self.turn = database.transaction, database.turns.turn
+        self.reading, self.after_commit = database.reading, database.after_commit
+        self.scrub = database.scrub
         self.settings: Settings = Settings(database) if own is None else own.settings
         self.texts: Texts = Texts(database) if own is None else own.texts
         self.embeddings: Embeddings = (
@@ -94,38 +98,10 @@ class Store:
         return Store(self.database, adapter, self)
 
     @property
-    def path(self) -> Path:
-        """The file."""
-        return self.database.path
-
-    @property
     def is_complete(self) -> bool:
         """Whether a model was ever installed; if not, the device's creation was not finished."""
         with self.database.connection() as db:
             return db.execute("SELECT 1 FROM active").fetchone() is not None
-
-    def transaction(self) -> AbstractContextManager[None]:
-        """Commit all that is written inside, or nothing."""
-        return self.database.transaction()
-
-    def turn(self, *, wait: bool = True) -> AbstractContextManager[None]:
-        """Have the turn to write, for several transactions and what is computed between them.
-
-        Args:
-            wait: Wait for other processes, and other threads.
-
-        Raises:
-            DeviceError: Others write for too long.
-        """
-        return self.database.turns.turn(wait=wait)
-
-    def reading(self) -> AbstractContextManager[object]:
-        """Read one state of all tables, whatever others write meanwhile."""
-        return self.database.reading()
-
-    def after_commit(self, call: Callable[[], None]) -> None:
-        """Call a function once the transaction is committed. In a transaction."""
-        self.database.after_commit(call)
 
     def close(self, message: str = CLOSED) -> None:
         """Close the file; see ``Database.close``."""
@@ -150,10 +126,6 @@ class Store:
             db.execute("INSERT INTO device (one) VALUES (1)")
             self.database.note_deletion()
             self.database.use(PLAIN)  # there is nothing left to protect
-
-    def scrub(self, *, wait: bool = True) -> bool:
-        """Overwrite all traces of deleted rows; see ``Database.scrub``."""
-        return self.database.scrub(wait=wait)
 
     def write_mark(self, codec: Codec) -> None:
         """Write the mark of a key, which is the store's now, and the digests of its rows.
