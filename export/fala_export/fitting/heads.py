@@ -39,6 +39,7 @@ from fala_export.bundles import rounded
 from fala_export.fitting.joint import Joint, fit_joint, left_out
 from fala_export.fitting.joint_rows import JointExamples
 from fala_export.fitting.public_logits import with_public
+from fala_export.fitting.words import fit_lexicon
 from fala_export.rows.user_rows import check_count, in_order
 
 # As multiples of the inputs' mean squared length. With many public rows the best penalties are
@@ -351,7 +352,7 @@ def _joint_examples(rows: PublicRows) -> tuple[JointExamples, Lexicon, float]:
     """The training data of a head with words, its n-grams, and the start weight of u * v."""
     documents = [document_of(example) for example in rows.examples]
     number = {text: position for position, text in enumerate(dict.fromkeys(documents))}
-    lexicon = Lexicon.fit(unique_texts(rows.examples))
+    lexicon = fit_lexicon(unique_texts(rows.examples))
     zeros = np.zeros((len(rows.shares[0]), BUCKETS), dtype=np.float32)
     lexicon = rounded(Lexical(lexicon, zeros)).lexicon  # rounded as in a bundle
     start = _inner_product(rows)

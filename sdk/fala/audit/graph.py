@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.audit.limits import ADAPTER, GRAPH
+from fala.audit.limits import BOTTLENECK, GRAPH
 
 #: NumPy's types for ONNX's (TensorProto.DataType); of other types only sizes matter.
 DTYPES: dict[int, type[np.generic]] = {
@@ -239,4 +239,4 @@ def form_of(name: str) -> OptionalInput | None:
     if match is None:
         return None
     axes, free = _PARTS[match[2], match[3]]
-    return OptionalInput(match[1], axes, free, ADAPTER.bottleneck)
+    return OptionalInput(match[1], axes, free, BOTTLENECK)

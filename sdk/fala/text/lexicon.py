@@ -11,10 +11,6 @@ from fala.errors import BundleFormatError
 from fala.text.ngrams import BUCKETS, Ngrams, ngrams
 from fala.text.sparse_rows import SparseRows
 
-#: Frequencies are rounded to this many steps, so that a bundle holds them in a byte each.
-STEPS = 255
-
-_GRAIN = 2.0**-18  # a step is a multiple of it: a code times a step is exact in float32
 _BLOCK = 10_000  # texts whose n-grams are held at a time
 
 
@@ -34,23 +30,6 @@ class Lexicon:
             raise BundleFormatError(
                 f"a lexicon holds {BUCKETS} inverse document frequencies of 0 or more"
             )
-
-    @classmethod
-    def fit(cls, texts: Sequence[str]) -> Lexicon:
-        """The lexicon of N public texts: idf = ln((1 + N) / (1 + df)) + 1.
-
-        The 1s are a further text with every n-gram. An n-gram in no text has the largest idf.
-
-        Args:
-            texts: Public texts; duplicates count once.
-        """
-        distinct = list(dict.fromkeys(texts))
-        frequency = np.zeros(BUCKETS, dtype=np.int64)
-        for start in range(0, len(distinct), _BLOCK):
-            frequency += np.bincount(ngrams(distinct[start : start + _BLOCK])[1], minlength=BUCKETS)
-        idf = np.log((1 + len(distinct)) / (1 + frequency)) + 1
-        step = np.ceil(idf.max() / STEPS / _GRAIN) * _GRAIN
-        return cls(np.rint(idf / step) * step)
 
     def rows(self, texts: Sequence[str], text_ngrams: Ngrams | None = None) -> SparseRows:
         """Features of n texts.
