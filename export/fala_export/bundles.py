@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from fala.bundle import format as layout
 from fala.bundle.archive import check_name, write_archive
 from fala.bundle.arrays import array_bytes
-from fala.bundle.external import read_encoder, read_probes
-from fala.bundle.lexical import read_lexical
 from fala.bundle.manifest import Manifest
+from fala.bundle.parts import read_encoder, read_lexical, read_probes
 from fala.bundle.reading import Bundle, named_errors
 from fala.errors import BundleFormatError, DataError, shown, with_article
 from fala.files import failure, path_of, write_atomically

@@ -33,8 +33,7 @@ from fala.solver.factors import over_blocks
 from fala.solver.forms import apart, form_of, minimize
 from fala.solver.newton import Evidence, Problem, newton
 from fala.solver.threads import one_blas_thread
-from fala.text.lexicon import Lexicon
-from fala.text.ngrams import BUCKETS
+from fala.text.ngrams import BUCKETS, Lexicon
 from fala_export.bundles import rounded
 from fala_export.fitting.joint import Joint, fit_joint, left_out
 from fala_export.fitting.joint_rows import JointExamples

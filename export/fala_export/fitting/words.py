@@ -11,8 +11,7 @@ from fala.examples import MATCHING, Example
 from fala.model.heads import Head, Vectors
 from fala.model.lexical import Lexical
 from fala.solver.gaussian import LEAST_SLOPE
-from fala.text.lexicon import Lexicon
-from fala.text.ngrams import BUCKETS, ngrams
+from fala.text.ngrams import BUCKETS, Lexicon, ngrams
 from fala_export.bundles import rounded
 from fala_export.fitting.calibration import scales_and_biases
 from fala_export.fitting.public_logits import with_public

@@ -23,12 +23,10 @@ from fala.backbones import AdapterWeights, Backbone, OnnxEncoder, WordVectors
 from fala.backbones.allocator import give_back
 from fala.backbones.external import Encoders, ExternalEncoder
 from fala.bundle import format as layout
-from fala.bundle.adapter import read_adapter
 from fala.bundle.archive import Entry, digest_of, read_entry, read_file, read_index
 from fala.bundle.arrays import read_array
-from fala.bundle.external import read_encoder, read_probes
-from fala.bundle.lexical import read_lexical
 from fala.bundle.manifest import Manifest
+from fala.bundle.parts import read_adapter, read_encoder, read_lexical, read_probes
 from fala.errors import (
     BundleDigestError,
     BundleError,

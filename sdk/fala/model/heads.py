@@ -14,7 +14,7 @@ from fala.model.labels import Label, OneLabel, label_name, shown_label
 from fala.model.lexical import Lexical
 from fala.model.links import LABELS, Link, LogitColumns
 from fala.model.losses import check_arrays, softmax
-from fala.text.lexicon import CachedRows
+from fala.text.ngrams import CachedRows
 from fala.text.sparse_rows import SparseRows
 
 Vectors = NDArray[np.float32]

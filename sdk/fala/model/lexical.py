@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.errors import BundleFormatError
-from fala.text.lexicon import Lexicon
-from fala.text.ngrams import BUCKETS
+from fala.text.ngrams import BUCKETS, Lexicon
 
 
 @dataclass(frozen=True, eq=False)

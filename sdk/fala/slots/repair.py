@@ -91,7 +91,7 @@ def examine(folder: Path, codec: Codec = PLAIN) -> RepairReport:
     Raises:
         DeviceError: It is no device's, or has another version or key.
     """
-    with device_errors(folder), _connected(folder) as connection, _empty(folder, codec) as target:
+    with _opened(folder, codec) as (connection, target):
         return _examined(folder, connection, codec, target)[0]
 
 
@@ -107,11 +107,7 @@ def repair(
         codec: Reads the store's records, and writes those of the new one.
         fit: Fits the personal models of all tasks.
     """
-    with (
-        device_errors(folder),
-        _connected(folder, exclusive=True) as connection,
-        _empty(folder, codec) as target,
-    ):
+    with _opened(folder, codec, exclusive=True) as (connection, target):
         report, damaged, is_new = _examined(folder, connection, codec, target, release, trust)
         if report.active is not None:
             report = replace(report, whole=True)
@@ -133,52 +129,50 @@ def repair(
 
 
 @contextlib.contextmanager
-def _connected(folder: Path, *, exclusive: bool = False) -> Iterator[sqlite3.Connection]:
-    """A connection to a folder's store.
+def _opened(
+    folder: Path, codec: Codec, *, exclusive: bool = False
+) -> Iterator[tuple[sqlite3.Connection, Store]]:
+    """A connection to a folder's store, and an empty store in memory.
 
     Args:
         folder: The folder.
+        codec: The app's.
         exclusive: Finish a repair that was interrupted, and lock the store against other writers.
 
     Raises:
         DeviceError: It is no device's, cannot be read, or cannot be written.
-        OSError: Its files cannot be examined.
     """
-    if (folder / ERASING).exists():
-        raise DeviceError(f"{folder}: its erasure was interrupted; Device.open finishes it")
-    if exclusive:
-        _finish(folder)
-    store = _store_of(folder)
-    check_regular(store)
-    if not store.is_file():
-        raise DeviceError(f"{folder}: not a device folder; make one with Device.create")
-    try:
-        with contextlib.closing(sqlite3.connect(store, isolation_level=None)) as connection:
+    with device_errors(folder), contextlib.ExitStack() as closing:
+        if (folder / ERASING).exists():
+            raise DeviceError(f"{folder}: its erasure was interrupted; Device.open finishes it")
+        if exclusive:
+            _finish(folder)
+        store = _store_of(folder)
+        check_regular(store)
+        if not store.is_file():
+            raise DeviceError(f"{folder}: not a device folder; make one with Device.create")
+        try:
+            connection = sqlite3.connect(store, isolation_level=None)
+            closing.callback(connection.close)
+            memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+            closing.callback(memory.close)
             connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
             if exclusive:
                 _lock(connection)
-            yield connection
-    except sqlite3.Error as error:
-        if is_access(error):
-            raise access_error(store, error) from error
-        raise DeviceError(f"{store}: {error}; {FAILING_DISK}") from error
-    except MemoryError as error:
-        raise DeviceError(f"{store}: there is not enough memory to read it") from error
+            create_tables(memory, STORE)
+            yield connection, Store(Database(folder / STORE, codec=codec, connection=memory))
+        except sqlite3.Error as error:
+            if is_access(error):
+                raise access_error(store, error) from error
+            raise DeviceError(f"{store}: {error}; {FAILING_DISK}") from error
+        except MemoryError as error:
+            raise DeviceError(f"{store}: there is not enough memory to read it") from error
 
 
 def _store_of(folder: Path) -> Path:
     """The store's file; the new one where a repair was interrupted."""
     store, rebuilt = folder / STORE, folder / REBUILT
     return rebuilt if rebuilt.exists() and not store.exists() else store
-
-
-@contextlib.contextmanager
-def _empty(folder: Path, codec: Codec) -> Iterator[Store]:
-    """An empty store in memory."""
-    memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-    with contextlib.closing(memory):
-        create_tables(memory, STORE)
-        yield Store(Database(folder / STORE, codec=codec, connection=memory))
 
 
 def _examined(

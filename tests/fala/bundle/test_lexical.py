@@ -17,8 +17,7 @@ from fala.errors import BundleFormatError
 from fala.model.heads import Head
 from fala.model.lexical import Lexical
 from fala.model.links import Labels
-from fala.text.lexicon import Lexicon
-from fala.text.ngrams import BUCKETS
+from fala.text.ngrams import BUCKETS, Lexicon
 from fala_export import write_bundle, write_release
 from fala_export.bundles import lexical_files, rounded
 

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from fala.errors import BundleFormatError
-from fala.text import lexicon as module
-from fala.text.lexicon import CachedRows, Lexicon
-from fala.text.ngrams import BUCKETS, ngrams
+from fala.text import ngrams as module
+from fala.text.ngrams import BUCKETS, CachedRows, Lexicon, ngrams
 from fala_export.fitting.words import STEPS, fit_lexicon
 
 TEXTS = ["a good film", "an awful film", "a good day", "good good", "日本 film 👍", ""]

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.bundle import format as layout
-from fala.bundle.adapter import SUBLAYERS, check_config, read_inputs, site_names
 from fala.bundle.arrays import array_bytes, read_array
 from fala.bundle.manifest import Manifest
+from fala.bundle.parts import SUBLAYERS, check_config, read_inputs, site_names
 from fala.bundle.reading import Bundle
 from fala.errors import BundleFormatError
 from fala.model.heads import Head
@@ -91,7 +91,7 @@ def stored_inputs(
 
 
 def adapter_files(inputs: Mapping[str, NDArray[Any]]) -> dict[str, bytes]:
-    """The files of an adapter; the inverse of ``fala.bundle.adapter.read_inputs``.
+    """The files of an adapter; the inverse of ``fala.bundle.parts.read_inputs``.
 
     Args:
         inputs: Of L layers, for every ``adapter.{l}.{attention,output}``: ``.down.weight`` (d, m),

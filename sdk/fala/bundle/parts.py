@@ -1,7 +1,8 @@
-"""The files of an adapter: one byte for each weight of a matrix, one step for each column.
+"""A bundle's parts of several files: words, the name and probes of the app's encoder, an adapter.
 
-All sites have the same size. Each file contains one part of all sites, stacked by layer; in each
-layer the attention's is before the output's.
+Words and an adapter's matrices have one byte for each number, with a step for each array or column.
+All sites of an adapter have the same size. Each of its files contains one part of all sites,
+stacked by layer; in each layer the attention's is before the output's.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ from numpy.typing import NDArray
 from fala.backbones.adapter import AdapterWeights, Coded
 from fala.bundle import format as layout
 from fala.bundle.arrays import check_array, read_array
-from fala.bundle.manifest import Manifest, read_json
+from fala.bundle.manifest import Manifest, printable_name, read_json
 from fala.errors import BundleFormatError, BundleMismatchError, counted
+from fala.examples import LARGEST, fault
+from fala.model.lexical import Lexical
+from fala.text.ngrams import BUCKETS, Lexicon
 
 Floats = NDArray[np.float32]
 
@@ -40,6 +44,89 @@ _FORM: Mapping[str, tuple[object, ...]] = {
     "adapter_residual_before_ln": (False,),
     "phm_layer": (False,),
 }
+
+#: The most inputs of the vendor's probes, and the most characters of each.
+MOST_INPUTS, LONGEST_INPUT = 16, 1_000
+
+
+def read_lexical(idf: NDArray[Any], weight: NDArray[Any], scales: NDArray[Any]) -> Lexical:
+    """The lexical view of the arrays in its files.
+
+    Args:
+        idf: Codes of the inverse document frequencies, uint8, shape (BUCKETS,).
+        weight: Codes of the weights, int8, shape (C, BUCKETS).
+        scales: The frequencies' step, then each logit's, float32, shape (1 + C,).
+
+    Raises:
+        BundleFormatError: An array is of another type or shape, or a number is not finite.
+    """
+    logits = len(weight)
+    check_array(layout.LEXICAL_IDF, idf, np.uint8, (BUCKETS,))
+    check_array(layout.LEXICAL_WEIGHT, weight, np.int8, (logits, BUCKETS))
+    check_array(layout.LEXICAL_SCALES, scales, np.float32, (1 + logits,))
+    if (scales < 0).any():
+        raise BundleFormatError(f"{layout.LEXICAL_SCALES}: a step is negative")
+    with np.errstate(over="ignore"):  # too large becomes infinite, which both classes reject
+        lexicon = Lexicon(idf.astype(np.float32) * scales[0])
+        return Lexical(lexicon, weight.astype(np.float32) * scales[1:, None])
+
+
+def read_encoder(dimension: int, read: Callable[[str], bytes]) -> str:
+    """The encoder's name, with its version.
+
+    Args:
+        dimension: The manifest's dimension.
+        read: Returns a file's bytes.
+
+    Raises:
+        BundleFormatError: The file is invalid.
+    """
+    identity = read_json(read(layout.ENCODER), layout.ENCODER)
+    if not isinstance(identity, dict) or set(identity) != {"name", "version", "dimension"}:
+        raise BundleFormatError(f"{layout.ENCODER} must have a name, version and dimension")
+    name, version = identity["name"], identity["version"]
+    if not (name and version and printable_name(name) and printable_name(version)):
+        raise BundleFormatError(
+            f"{layout.ENCODER}: the name or version is not a text of printable characters"
+        )
+    if repr(identity["dimension"]) != repr(dimension):
+        raise BundleFormatError(
+            f"{layout.ENCODER}: {identity['dimension']!r:.40} dimensions; the manifest says "
+            f"{dimension}"
+        )
+    return f"{name} {version}"
+
+
+def read_probes(
+    dimension: int, read: Callable[[str], bytes]
+) -> tuple[list[str], NDArray[np.float32]]:
+    """The probes' inputs, and the embeddings expected of them, (n, dimension).
+
+    Args:
+        dimension: The manifest's dimension.
+        read: Returns a file's bytes.
+
+    Raises:
+        BundleFormatError: They are invalid.
+    """
+    inputs = read_json(read(layout.ENCODER_INPUTS), layout.ENCODER_INPUTS)
+    if (
+        not isinstance(inputs, list)
+        or not 1 <= len(inputs) <= MOST_INPUTS
+        or any(fault(text) or len(text) > LONGEST_INPUT for text in inputs)
+    ):
+        raise BundleFormatError(
+            f"{layout.ENCODER_INPUTS} must have 1 to {MOST_INPUTS} texts of up to {LONGEST_INPUT} "
+            "characters"
+        )
+    embeddings = read_array(read(layout.ENCODER_EMBEDDINGS), name=layout.ENCODER_EMBEDDINGS)
+    check_array(layout.ENCODER_EMBEDDINGS, embeddings, np.float32, (len(inputs), dimension))
+    # Else they cannot be stored, or compared by cosine.
+    if (np.abs(embeddings) > LARGEST).any() or not embeddings.any(axis=1).all():
+        raise BundleFormatError(
+            f"{layout.ENCODER_EMBEDDINGS}: a number is too large for float16, or all are 0"
+        )
+    return inputs, embeddings
 
 
 def read_adapter(manifest: Manifest, read: Callable[[str], bytes]) -> AdapterWeights:
