@@ -103,7 +103,10 @@ def public_key_of(trust: Trust) -> Ed25519PublicKey:
         raise MissingExtraError(
             f"a signature cannot be checked here: pip install 'fala-sdk[ota]' ({error})"
         ) from error
-    data = _key_bytes(trust)
+    if isinstance(trust, str) and trust.lstrip().startswith(_PEM):
+        data = trust.lstrip().encode(errors="replace")
+    else:
+        data = bytes_or_file(trust, "trust (an Ed25519 public key)", _MAX_FILE_BYTES)
     try:
         if len(data) == _KEY_BYTES:
             return Ed25519PublicKey.from_public_bytes(data)
@@ -121,12 +124,6 @@ def public_key_of(trust: Trust) -> Ed25519PublicKey:
 def key_bytes(trust: Trust) -> bytes:
     """A key's 32 bytes; see ``public_key_of``."""
     return public_key_of(trust).public_bytes_raw()
-
-
-def _key_bytes(trust: Trust) -> bytes:
-    if isinstance(trust, str) and trust.lstrip().startswith(_PEM):
-        return trust.lstrip().encode(errors="replace")
-    return bytes_or_file(trust, "trust (an Ed25519 public key)", _MAX_FILE_BYTES)
 
 
 def _read_signature(path: Path) -> tuple[bytes, bytes]:

@@ -210,8 +210,7 @@ class Folder:
                     release = Release.of(bundle, lambda: bundle.backbone(encoders))
                 else:
                     release = Release.of_adapter(bundle, base)
-                self._releases[key] = release
-                self._drop_unused(key)
+                self.hold(release, base)
             return self._releases[key]
 
     def _verified(self, digest: str) -> Bundle:

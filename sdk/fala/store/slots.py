@@ -313,19 +313,6 @@ class Slots:
                 raise DeviceError(f"{self._db.path}: slot {name:.60} is empty")
             return _slot_of(dict(zip(_COLUMNS, row, strict=True)), self._db.codec)
 
-    def bundle(self, name: str) -> str:
-        """The digest of a slot's bundle, even where its personal model is damaged."""
-        with self._db.rows(f"slot {name:.60} is damaged") as db:
-            return text(
-                db.execute("SELECT bundle FROM slots WHERE name = ?", (name,)).fetchone()[0]
-            )
-
-    def names(self) -> set[str]:
-        """The names of the task's slots."""
-        with self._db.rows("its slots are damaged") as db:
-            rows = db.execute("SELECT name FROM slots WHERE adapter = ?", (self._adapter,))
-            return {text(name) for (name,) in rows}
-
     def bundles(self) -> set[str]:
         """Digests of the bundles of all tasks' slots."""
         with self._db.rows("its slots are damaged") as db:
