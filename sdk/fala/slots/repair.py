@@ -119,7 +119,10 @@ def repair(
                 write_atomically(folder / REBUILT, target.write)
                 if os.name == "nt":  # where an open file keeps its name
                     connection.close()
-                report = replace(report, aside=_exchange(folder))
+                aside = f"{ASIDE}{time.time_ns()}-{STORE}"
+                (folder / STORE).replace(folder / aside)
+                _finish(folder)
+                report = replace(report, aside=aside)
             for file in damaged:
                 file.unlink(missing_ok=True)
         for file in _exposed(folder):
@@ -385,23 +388,14 @@ def _lock(connection: sqlite3.Connection) -> None:
             raise
 
 
-def _exchange(folder: Path) -> str:
-    """Give the new store the earlier one's name, and set the earlier one aside.
+def _finish(folder: Path) -> None:
+    """Finish an interrupted repair, or delete its files if it did not get that far.
 
-    After a kill the next repair finishes it: until then there is no store to write to.
+    The earlier store is aside, so that there is none to write to until the new one has its name.
     """
-    aside = f"{ASIDE}{time.time_ns()}-{STORE}"
-    (folder / STORE).replace(folder / aside)
-    _finish(folder, aside)
-    return aside
-
-
-def _finish(folder: Path, aside: str | None = None) -> None:
-    """Finish an interrupted repair, or delete its files if it did not get that far."""
     rebuilt, store = folder / REBUILT, folder / STORE
     if rebuilt.exists() and not store.exists():
-        if aside is None:
-            aside = max((file.name for file in folder.glob(f"{ASIDE}*{STORE}")), default=ASIDE)
+        aside = max((file.name for file in folder.glob(f"{ASIDE}*{STORE}")), default=ASIDE)
         log = folder / f"{STORE}-wal"
         if log.exists():  # it belongs to the earlier file, and would change the new one
             log.replace(folder / f"{aside}-wal")

@@ -163,10 +163,8 @@ class DamagedStore:
             self.codec = codec.of(mark)
         except DeviceError:
             self.codec = codec.of(sealed)
-            if (
-                self.value("digests", Digests(self.connection, self.codec).read, self.connection)
-                is None
-            ):
+            digests = Digests(self.connection, self.codec)
+            if self.value("digests", digests.read, self.connection) is None:
                 raise
             self.note("the mark of its key", "it is damaged")
         edited = self.value("digests", Digests(self.connection, self.codec).edited, self.connection)
