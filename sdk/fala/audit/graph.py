@@ -306,11 +306,30 @@ class _Reader:
         Raises:
             ValueError: It is no message, or there are too many fields.
         """
-        for each in _fields(data):
+        position, end = 0, len(data)
+        while position < end:
             self._fields += 1
             if self._fields > MOST_FIELDS:
                 raise ValueError(f"more than {MOST_FIELDS} fields")
-            yield each
+            key, position = _varint(data, position)
+            if key >> 32:
+                # Other readers drop the upper bits, and see a field that this one skips.
+                raise ValueError("a field's number is too large")
+            number, wire = key >> 3, key & 7
+            if wire == _VARINT:
+                value, position = _varint(data, position)
+                yield number, wire, value
+                continue
+            if wire == _BYTES:
+                length, position = _varint(data, position)
+            elif wire in (_FIXED64, _FIXED32):
+                length = 8 if wire == _FIXED64 else 4
+            else:
+                raise ValueError(f"unknown wire type {wire}")
+            if position + length > end:
+                raise ValueError("a field runs past the end")
+            yield number, wire, data[position : position + length]
+            position += length
 
     def read(self, data: memoryview, graph: Graph) -> None:
         """Read a graph."""
@@ -452,30 +471,6 @@ def _listed(size: int | None, value: int | memoryview) -> Sequence[float]:
         return _varints(value)
     numbers: list[float] = np.frombuffer(value, f"<f{size}").tolist()
     return numbers
-
-
-def _fields(data: memoryview) -> Iterator[Field]:
-    position, end = 0, len(data)
-    while position < end:
-        key, position = _varint(data, position)
-        if key >> 32:
-            # Other readers drop the upper bits, and see a field that this one skips.
-            raise ValueError("a field's number is too large")
-        number, wire = key >> 3, key & 7
-        if wire == _VARINT:
-            value, position = _varint(data, position)
-            yield number, wire, value
-            continue
-        if wire == _BYTES:
-            length, position = _varint(data, position)
-        elif wire in (_FIXED64, _FIXED32):
-            length = 8 if wire == _FIXED64 else 4
-        else:
-            raise ValueError(f"unknown wire type {wire}")
-        if position + length > end:
-            raise ValueError("a field runs past the end")
-        yield number, wire, data[position : position + length]
-        position += length
 
 
 def _varints(data: memoryview) -> list[int]:

@@ -366,8 +366,6 @@ def lexical_weight(record: LexicalRecord | None, head: Head) -> Vectors | None:
             f"weights of n-grams for {counted(len(record.weight), 'logit')}, the head has "
             f"{len(vendor.weight)}"
         )
-    if len(record.buckets) and int(record.buckets[-1]) >= vendor.weight.shape[1]:
-        raise DataError("weights of n-grams beyond the head's buckets")
     weight = vendor.weight.copy()
     weight[:, record.buckets] = record.weight
     return weight

@@ -280,10 +280,10 @@ class CachedRows:
     """Cached rows of the latest texts, for callers that need the same rows again.
 
     Args:
-        compute: Returns the n-grams of texts; by default ``ngrams``.
+        compute: Returns the n-grams of texts.
     """
 
-    def __init__(self, compute: Callable[[Sequence[str]], Ngrams] = ngrams) -> None:
+    def __init__(self, compute: Callable[[Sequence[str]], Ngrams]) -> None:
         self._compute = compute
         self._texts: list[str] = []
         self._ngrams: Ngrams | None = None
