@@ -802,14 +802,14 @@ class Device:
             bundle: The new release's file; it is copied. It is for the same task and has this
                 device's labels, in any order; it may have more.
             budget: Limits of its cost; None is ``Budget()``.
-            accept: ``"better-than-old"`` refuses a release whose first personal model is proven
-                worse for this user than the active model, ``"better-than-vendor"`` one where it
-                is proven worse than the vendor's new model: by the labels of texts that both
-                backbones have encoded (``Comparison``). Up to 20 forward passes of the budget are
-                spent for it first, on random texts. ``"better-than-old"`` also refuses
-                a release whose vendor model contradicts the old one on the user's examples, or
-                is unrelated to it (``Correlation``). ``"always"`` refuses nothing;
-                ``Report.worse`` reports it in any case, and ``preview`` beforehand.
+            accept: ``"better-than-old"`` refuses a release whose first personal model is worse for
+                this user than the active model, beyond noise; ``"better-than-vendor"`` one where it
+                is worse than the vendor's new model. Labels of texts that both backbones have
+                encoded decide (``Comparison``); up to 20 forward passes of the budget are spent for
+                it first, on random texts. ``"better-than-old"`` also refuses a release whose vendor
+                model contradicts the old one on the user's examples, or is unrelated to it
+                (``Correlation``). ``"always"`` refuses nothing; ``Report.worse`` reports it in any
+                case, and ``preview`` beforehand.
             trust: The vendor's Ed25519 public key, as its 32 bytes, as PEM, or as a file of
                 either: the release must have its signature beside it, as ``fala-export sign``
                 writes it. None takes the key of ``create``, where there was one.

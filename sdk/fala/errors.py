@@ -9,12 +9,14 @@
     │   ├── ExternalDataError       an ONNX model that keeps weights outside its file
     │   ├── DimensionError          backbone and head do not fit each other
     │   ├── BundleMismatchError     a good bundle, but not for this device's task or labels
-    │   ├── BundleSignatureError    not signed by the key that the app trusts
-    │   └── OlderReleaseError       older than a release that this device has had
+    │   ├── BundleSignatureError    not signed by the key that the device trusts
+    │   ├── OlderReleaseError       older than a release that this device has had
+    │   └── MissingAdapterError     a task would have no adapter for the new backbone
     ├── DataError                   the caller's texts, labels or numbers
     │   └── UsageError              arguments that the method does not have; a TypeError, too
-    ├── DeviceError                 a device folder that is missing, foreign or damaged
-    │   └── DeviceChangedError      the active model was changed meanwhile
+    ├── DeviceError                 a device folder: missing, in use, damaged, no access
+    │   ├── DeviceChangedError      the active model was changed meanwhile
+    │   └── UnknownAdapterError     no adapter of this name is loaded
     ├── EncoderError                the app's own encoder: missing, another one, or it failed
     ├── BudgetError                 a budget that cannot be kept
     ├── WorseModelError             a replacement that would make the user worse off
@@ -109,7 +111,7 @@ class BundleMismatchError(BundleError):
 
 
 class BundleSignatureError(BundleError):
-    """The bundle has no signature by the key that the app trusts."""
+    """The bundle has no signature by the key that the device trusts."""
 
 
 class OlderReleaseError(BundleError):
@@ -125,7 +127,7 @@ class UsageError(DataError, TypeError):
 
 
 class DeviceError(FalaError):
-    """A device folder is missing, is not one, or is damaged."""
+    """A device folder is missing, in use, damaged, or cannot be read or written."""
 
 
 class DeviceChangedError(DeviceError):

@@ -257,12 +257,12 @@ class Difference(Plain):
 
     @property
     def worse(self) -> bool:
-        """Whether the first model is worse beyond chance: 0 is below a one-sided 95 % interval."""
+        """Whether the first model is worse beyond noise: 0 is below a one-sided 95 % interval."""
         return self.mean > self.margin
 
     @property
     def better(self) -> bool:
-        """Whether it is better beyond chance."""
+        """Whether it is better beyond noise."""
         return -self.mean > self.margin
 
     @property
@@ -361,7 +361,7 @@ class Comparison(Plain):
     def worse(self) -> bool | None:
         """Whether the carried model is worse for this user than the old one.
 
-        True if that is beyond chance; False if the labels rule out that its loss is higher by
+        True if that is beyond noise; False if the labels rule out that its loss is higher by
         ``MATTERS``; None while it is not known.
         """
         if self.to_old is None:

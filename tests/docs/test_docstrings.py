@@ -11,7 +11,6 @@ import fala_sim
 
 #: Methods with longer examples, and the pages that have them.
 ON_PAGES = {
-    "adapter": "tasks.md",
     "delete_adapter": "tasks.md",
     "load_adapter": "tasks.md",
     "rotate_key": "privacy.md",

@@ -87,7 +87,7 @@ def optional_shapes(entries: Sequence[Any]) -> dict[str, Shape]:
         entries: onnxruntime's, with a name and a shape, whose fixed lengths are the default's.
 
     Raises:
-        BundleFormatError: One has other free lengths than an adapter's or a prompt's.
+        BundleFormatError: One has other free lengths than an adapter's.
     """
     shapes: dict[str, Shape] = {}
     for entry in entries:

@@ -76,7 +76,7 @@ def check_signature(path: str | os.PathLike[str], trust: Trust) -> bytes:
         signer, signature = _read_signature(Path(f"{os.fspath(path)}{SUFFIX}"))
         if signer != key.public_bytes_raw():
             raise BundleSignatureError(
-                f"signed by another key ({signer.hex()[:16]}...), not by the app's trusted one "
+                f"signed by another key ({signer.hex()[:16]}...), not by the trusted one "
                 f"({key.public_bytes_raw().hex()[:16]}...)"
             )
         try:

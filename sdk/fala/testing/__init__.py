@@ -4,7 +4,7 @@ If pytest is installed with fala, these fixtures exist without an import. An app
 never loads this module:
 
 ``fala_releases``
-    Releases of two real small models by name, made once a session: ``"glove"``, word vectors;
+    Releases of two real small models by name, written once a session: ``"glove"``, word vectors;
     ``"bert"``, a transformer with a bridge from them; ``"bert without a bridge"``; ``"glove 2"``.
     Their labels are ``fine`` and ``rude``. ``texts()`` returns texts for them, and
     ``labels_of(texts)`` the labels of a user whose taste is not the vendor's.
