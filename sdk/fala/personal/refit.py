@@ -111,7 +111,7 @@ def refit_active(
         if result.fit is not None:
             return folder.commit(snapshot, result.change(encoded)), result
         folder.keep_embeddings(snapshot.backbone, encoded)
-        return folder.unfitted(snapshot), result
+        return folder.commit(snapshot, None) if snapshot.state.to_fit else snapshot, result
 
 
 def fit_rows(rows: Rows, near: Fit | None = None, *, left_out_only: bool = False) -> Refit:

@@ -59,8 +59,8 @@ def create(
         remove = not path.exists()
         path.mkdir(parents=True, exist_ok=True)
         keep_private(path)
-        foreign = [file.name for file in path.iterdir() if not _is_device_file(file)]
-        if foreign:
+        present = {file.name for file in path.iterdir()} - {BUNDLES}
+        if not all(name.startswith(STORE) for name in present):
             raise DeviceError(f"{path}: the folder is not empty; choose another")
         store = Store.open(path / STORE, create=True, codec=codec)
         undo.callback(store.close)
@@ -123,11 +123,6 @@ def open_folder(path: Path, codec: Codec, encoders: Encoders) -> Folder:
     except BaseException:
         store.close()
         raise
-
-
-def _is_device_file(file: Path) -> bool:
-    """Whether ``create`` makes a file of this name."""
-    return file.name == BUNDLES or file.name.startswith(STORE)
 
 
 def _undo(folder: Path, store: Store, *, remove: bool) -> None:

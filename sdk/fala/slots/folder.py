@@ -127,12 +127,12 @@ class Folder:
         except DataError as error:
             raise DeviceError(damaged(path, f"slot {name:.60} is damaged: {error}")) from error
 
-    def commit(self, snapshot: Snapshot, change: Change) -> Snapshot:
+    def commit(self, snapshot: Snapshot, change: Change | None) -> Snapshot:
         """Make another personal model of the same release the active one, in one transaction.
 
         Args:
             snapshot: The task, as the model was fitted.
-            change: The model.
+            change: The model; None notes that there is nothing that it could be fitted to.
 
         Returns:
             The task with it.
@@ -141,25 +141,15 @@ class Folder:
             DeviceChangedError: Another model is active by now.
         """
         store = self.store_of(snapshot.adapter)
-        active = snapshot.active.changed(change)
+        active = snapshot.active if change is None else snapshot.active.changed(change)
         with store.transaction():
             generation = store.slots.advance(snapshot.generation)
-            store.embeddings.add(active.record.backbone, change.embeddings)
-            store.slots.put(active.record)
+            if change is not None:
+                store.embeddings.add(active.record.backbone, change.embeddings)
+                store.slots.put(active.record)
             committed = snapshot.changed(generation, active)
             store.after_commit(lambda: self.publish(committed))
         return committed
-
-    def unfitted(self, snapshot: Snapshot) -> Snapshot:
-        """Note that there is nothing that a task's active model could be fitted to."""
-        if not snapshot.state.to_fit:
-            return snapshot
-        store = self.store_of(snapshot.adapter)
-        with store.transaction():
-            generation = store.slots.advance(snapshot.generation)
-            noted = snapshot.changed(generation, snapshot.active)
-            store.after_commit(lambda: self.publish(noted))
-        return noted
 
     def keep_embeddings(self, backbone: str, embeddings: Mapping[str, Vectors]) -> None:
         """Store embeddings of a backbone, by text."""

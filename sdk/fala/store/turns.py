@@ -107,7 +107,10 @@ class Turns:
 
     def __init__(self, path: Path | None, seconds: float) -> None:
         self._path, self._seconds = path, seconds
-        self._locks = None if path is None else (_beside(path, "turn"), _beside(path, "next"))
+        self._locks: tuple[FileLock, FileLock] | None = None
+        if path is not None:
+            turn, following = (path.with_name(f"{path.name}.{end}") for end in ("turn", "next"))
+            self._locks = FileLock(turn), FileLock(following)
         self.threads = RLock()
         self._owner: int | None = None
         self._waiting = 0
@@ -185,7 +188,3 @@ class Turns:
         """Leave the locks to the parent process."""
         self.close()
         self.threads, self._owner, self._waiting = RLock(), None, 0
-
-
-def _beside(path: Path, name: str) -> FileLock:
-    return FileLock(path.with_name(f"{path.name}.{name}"))
