@@ -14,7 +14,7 @@ from sklearn.neural_network import MLPClassifier
 
 import fala
 import fala_export
-from fala.bundle.writing import write_external
+from fala_export import write_external
 from fala_export.fitting.bridge import fit_bridge
 from fala_export.fitting.heads import fit_head
 

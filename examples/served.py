@@ -14,7 +14,7 @@ from pathlib import Path
 
 import fala
 import fala_sim
-from fala.bundle.writing import write_external
+from fala_export import write_external
 
 
 class Handler(http.server.BaseHTTPRequestHandler):

@@ -14,8 +14,8 @@ from pathlib import Path
 import click
 
 from fala import Bundle
-from fala.bundle.writing import add_bridge, write_release
 from fala.cli import Command
+from fala_export import add_bridge, write_release
 from fala_export.fitting.bridge import fit_bridge
 from fala_export.fitting.heads import fit_head
 from fala_export.fitting.probes import expected_answers

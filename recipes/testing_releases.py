@@ -19,9 +19,9 @@ from fala import Bundle
 from fala.backbones.word_vectors import words
 from fala.bundle.arrays import array_bytes, read_array
 from fala.bundle.format import SCALES, VECTORS, VOCABULARY
-from fala.bundle.writing import add_bridge, write_bundle, write_release
 from fala.cli import Command
 from fala.testing import LABELS, RELEASES, texts
+from fala_export import add_bridge, write_bundle, write_release
 from fala_export.backbone import export_encoder
 from fala_export.families.distillation.settings import Distillation
 from fala_export.families.distillation.texts import Texts

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from functools import partial
 
 try:
     import locale  # noqa: F401 - click imports it when a command is made
@@ -175,21 +176,7 @@ def _run(program: str) -> None:
     loaded()
 
 
-def replace() -> None:
-    """Run ``fala-replace``."""
-    _run("fala-replace")
-
-
-def device() -> None:
-    """Run ``fala-device``."""
-    _run("fala-device")
-
-
-def export() -> None:
-    """Run ``fala-export``."""
-    _run("fala-export")
-
-
-def sim() -> None:
-    """Run ``fala-sim``."""
-    _run("fala-sim")
+replace = partial(_run, "fala-replace")
+device = partial(_run, "fala-device")
+export = partial(_run, "fala-export")
+sim = partial(_run, "fala-sim")

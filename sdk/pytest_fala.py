@@ -10,37 +10,13 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
     import fala
     from fala.testing import Clock, Fault, PowerCuts
-
-
-class MakeFolder(Protocol):
-    """Makes a device's folder; the device is closed."""
-
-    def __call__(
-        self,
-        release: str | os.PathLike[str] = "glove",
-        examples: Iterable[fala.Example] = (),
-        labels: Iterable[str | int | None] | None = None,
-    ) -> Path:
-        """The folder of a device with a release (a name of ``fala_releases``, or a file)."""
-
-
-class MakeDevice(Protocol):
-    """Makes a device; it is closed when the test ends."""
-
-    def __call__(
-        self,
-        release: str | os.PathLike[str] = "glove",
-        examples: Iterable[fala.Example] = (),
-        labels: Iterable[str | int | None] | None = None,
-    ) -> fala.Device:
-        """A device with a release that has learned the examples."""
 
 
 @pytest.fixture(scope="session")
@@ -52,7 +28,7 @@ def fala_releases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture
-def fala_folder(request: pytest.FixtureRequest, tmp_path: Path) -> MakeFolder:
+def fala_folder(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Path]:
     """Makes folders of devices that are closed."""
 
     def make(
@@ -77,19 +53,14 @@ def fala_folder(request: pytest.FixtureRequest, tmp_path: Path) -> MakeFolder:
 
 
 @pytest.fixture
-def fala_device(fala_folder: MakeFolder) -> Iterator[MakeDevice]:
-    """Makes devices, and closes them."""
+def fala_device(fala_folder: Callable[..., Path]) -> Iterator[Callable[..., fala.Device]]:
+    """Makes devices as ``fala_folder`` their folders, and closes them."""
     with ExitStack() as closing:
 
-        def make(
-            release: str | os.PathLike[str] = "glove",
-            examples: Iterable[fala.Example] = (),
-            labels: Iterable[str | int | None] | None = None,
-        ) -> fala.Device:
+        def make(*arguments: Any, **options: Any) -> fala.Device:  # noqa: ANN401
             import fala
 
-            device = fala.Device.open(fala_folder(release, examples, labels))
-            return closing.enter_context(device)
+            return closing.enter_context(fala.Device.open(fala_folder(*arguments, **options)))
 
         yield make
 

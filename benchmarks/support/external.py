@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 import fala
 import fala_export
-from fala.bundle.writing import write_external
 from fala.testing import LABELS, texts
+from fala_export import write_external
 
 Encoder: TypeAlias = Callable[[Sequence[str]], NDArray[np.float32]]
 #: The app's encoders by name; None if releases have models.

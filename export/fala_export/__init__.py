@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fala.bundle.manifest import Manifest
-    from fala.bundle.writing import (
+    from fala.model.bridge import Bridge
+    from fala.model.heads import Head, PersonalModel
+    from fala.model.prior import PopulationPrior
+    from fala_export.bridging.building import build_bridge
+    from fala_export.bundles import (
         add_bridge,
         add_prior,
         write_bundle,
         write_external,
         write_release,
     )
-    from fala.model.bridge import Bridge
-    from fala.model.heads import Head, PersonalModel
-    from fala.model.prior import PopulationPrior
-    from fala_export.bridging.building import build_bridge
     from fala_export.cli import run
     from fala_export.embedding import Embedder
     from fala_export.errors import ExportError, RowError
@@ -58,8 +58,8 @@ _MODULES = {
     "Texts": "fala_export.training.texts",
     "Training": "fala_export.training.loop",
     "TransformerLearner": "fala_export.training.backbones",
-    "add_bridge": "fala.bundle.writing",
-    "add_prior": "fala.bundle.writing",
+    "add_bridge": "fala_export.bundles",
+    "add_prior": "fala_export.bundles",
     "build_bridge": "fala_export.bridging.building",
     "cross_entropies": "fala_export.training.classifier",
     "divide": "fala_export.training.public_rows",
@@ -76,10 +76,10 @@ _MODULES = {
     "save_model": "fala_export.training.release",
     "scores": "fala_export.fitting.metrics",
     "user_vectors": "fala_export.training.matcher",
-    "write_bundle": "fala.bundle.writing",
-    "write_external": "fala.bundle.writing",
+    "write_bundle": "fala_export.bundles",
+    "write_external": "fala_export.bundles",
     "write_prior": "fala_export.population",
-    "write_release": "fala.bundle.writing",
+    "write_release": "fala_export.bundles",
     "write_scales": "fala_export.population",
 }
 

@@ -15,11 +15,11 @@ from fala.backbones import OnnxEncoder
 from fala.bundle.format import ONNX, ONNX_MODEL, TOKENIZER
 from fala.bundle.manifest import Manifest
 from fala.bundle.reading import audit
-from fala.bundle.writing import write_bundle
 from fala.cli import progress
 from fala.errors import BundleFormatError
 from fala.examples import Example, unique_texts
 from fala.model.heads import Head, Vectors
+from fala_export.bundles import write_bundle
 from fala_export.embedding import embed
 from fala_export.errors import ExportError
 from fala_export.fitting.probes import expected_answers

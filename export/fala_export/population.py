@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from fala import Bundle, BundleMismatchError, DataError
-from fala.bundle.writing import write_again
 from fala.cli import progress
 from fala.examples import unique_texts
 from fala.model.heads import Head
+from fala_export.bundles import write_again
 from fala_export.embedding import Embedder
 from fala_export.fitting.population.annotators import LEAST_ANNOTATORS, enough_rows, rows_by_name
 from fala_export.fitting.population.choice import Fold

@@ -54,7 +54,7 @@ from fala.report import (
     Stopped,
 )
 from fala.slots.repair import RepairReport
-from fala.store.records import StoredExample
+from fala.store.examples import StoredExample
 from fala.updates.limits import UpdateLimits
 
 # Silent, unless the app configures logging.

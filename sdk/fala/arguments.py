@@ -29,9 +29,8 @@ from fala.personal.compare import Accept
 from fala.personal.replace import Terms
 from fala.personal.run import Budget, Progress
 from fala.slots.admit import Signed
-from fala.slots.release import Release
-from fala.slots.snapshot import Snapshot
-from fala.store.records import StoredExample
+from fala.slots.snapshot import Release, Snapshot
+from fala.store.examples import StoredExample
 from fala.updates.limits import UpdateLimits
 
 Path = str | os.PathLike[str]

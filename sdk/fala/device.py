@@ -52,11 +52,10 @@ from fala.slots.erasing import drop_copies, erase
 from fala.slots.folder import Folder
 from fala.slots.repair import RepairReport, examine, repair
 from fala.slots.snapshot import Snapshot
-from fala.slots.switching import confirm, delete_adapter, roll_back
-from fala.slots.using import opened
+from fala.slots.switching import confirm, delete_adapter, opened, roll_back
 from fala.store.encryption import Key, codec_of
+from fala.store.examples import StoredExample
 from fala.store.export import write_rows
-from fala.store.records import StoredExample
 from fala.store.texts import KeepText, TextNames, keep_text_of
 from fala.updates import DEFAULT_PRODUCT
 from fala.updates.limits import UpdateLimits

@@ -41,7 +41,7 @@ def names(cell):
 class TestBundle:
     def test_the_page_has_the_codes_version(self):
         assert f"version **{layout.FORMAT_VERSION}**" in BUNDLE
-        assert f"signature format **{signature._FORMAT}**" in BUNDLE
+        assert f"signature format **{signature.FORMAT}**" in BUNDLE
         assert signature._CONTEXT.decode().strip() in BUNDLE
 
     def test_the_page_has_the_manifests_fields(self):

@@ -13,13 +13,13 @@ from bridged import PROBES, TEXTS
 from devices import embedded, same, state
 from fala.backbones import OnnxEncoder
 from fala.bundle.reading import Bundle
-from fala.bundle.writing import add_bridge
 from fala.device import Device
 from fala.errors import BundleFormatError, BundleMismatchError, DeviceError
 from fala.model.heads import Head
 from fala.model.links import Labels
 from fala.personal.run import Budget
 from fala.solver.judge import expected_f1
+from fala_export import add_bridge
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from devices import embedded, same, state
 from fala import Budget, BundleError, DataError, Device, EncoderError, Item, Match
 from fala.bundle.arrays import array_bytes
 from fala.bundle.reading import Bundle
-from fala.bundle.writing import add_bridge, add_prior, write_external
 from fala.model.prior import PopulationPrior
 from fala.testing.hostile import Changes, repack
+from fala_export import add_bridge, add_prior, write_external
 from fala_export.fitting.bridge import fit_bridge
 from fala_export.fitting.heads import fit_head
 from rated import rmse

@@ -13,13 +13,13 @@ from checkout import SUPPORT
 from devices import same, sql, state
 from fala.backbones import OnnxEncoder
 from fala.bundle.reading import Bundle
-from fala.bundle.writing import add_bridge, write_release
 from fala.device import Device
 from fala.errors import BundleFormatError, DeviceError
 from fala.personal.run import Budget
 from fala.slots.trial import PREDICTIONS, TRIES
 from fala.slots.validation import FEW_EDGE_CASES, FIRST_EXAMPLES
 from fala.store.store import Store
+from fala_export import add_bridge, write_release
 
 LATER = ["good film", "bad plot", "a film I love", "dull and bad"]
 

@@ -17,12 +17,12 @@ from fala import (
     Device,
 )
 from fala.bundle.reading import Bundle
-from fala.bundle.writing import add_prior, write_external, write_release
 from fala.errors import DimensionError
 from fala.model.heads import Head
 from fala.model.links import TAGS as LINK
 from fala.model.prior import PopulationPrior
 from fala.testing.hostile import Changes, repack
+from fala_export import add_prior, write_external, write_release
 from fala_export.fitting.heads import fit_head
 from fala_export.fitting.population.learning import check_head
 from fala_export.fitting.words import add_words

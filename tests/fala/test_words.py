@@ -7,11 +7,11 @@ import word_releases
 from bridged import add_learned_bridge
 from devices import embedded, loss, refine_all, same, sql, state
 from fala.bundle.reading import Bundle
-from fala.bundle.writing import write_release
 from fala.device import Device
 from fala.errors import DeviceError
 from fala.personal.run import PASSES, Budget
 from fala.text.ngrams import BUCKETS
+from fala_export import write_release
 from word_releases import LABELS, PERSONAL, PROBES, SHARED, TEXTS, TRUTH, UNKNOWN
 
 pytestmark = pytest.mark.slow

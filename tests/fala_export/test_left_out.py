@@ -5,9 +5,9 @@ import pytest
 
 from bundles import make_head, write_word_vectors
 from fala import Bundle, DataError
-from fala.bundle.writing import write_release
 from fala.cli.progress_bars import progress
 from fala.examples import unique_texts
+from fala_export import write_release
 from fala_export.fitting.heads import PublicRows, fit_head, left_out_logits
 from fala_export.fitting.population.left_out import cross_fitted_logits
 from public_people import FILMS

@@ -9,9 +9,9 @@ from scipy.special import expit
 import export_command
 from bundles import make_head, write_onnx, write_word_vector_release
 from fala import Bundle, DataError
-from fala.bundle.writing import add_prior
 from fala.model.links import Rating
 from fala.solver.gaussian import BIAS_DEVIATION
+from fala_export import add_prior
 from fala_export.embedding import Embedder
 from fala_export.fitting.device_fit import Inputs, TrainingSet, blocks_of, fit_device
 from fala_export.fitting.population.annotators import gather_annotators

@@ -11,8 +11,8 @@ from bundles import make_head, write_onnx_release, write_word_vector_release, wr
 from checkout import SUPPORT
 from export_command import done, failed, fails, run, works
 from fala.bundle.reading import Bundle
-from fala.bundle.writing import add_version
 from fala.device import Device
+from fala_export.bundles import add_version
 from fala_export.errors import ExportError
 from fala_export.updates import publishing, repository
 from fala_export.updates.keys import Keyring, make_key, read_key

@@ -6,8 +6,8 @@ import pytest
 import fala_export.release.pipeline
 from export_command import done, failed, run, works
 from fala import Bundle, Device
-from fala.bundle.writing import write_external
 from fala.model.heads import Head
+from fala_export import write_external
 from file_server import FileServer
 from public_data import write_table
 from vector_files import write_old_and_new

@@ -12,7 +12,7 @@ from adapter_releases import write_release_for_adapters
 from bundles import onnx_files, onnx_manifest, write_onnx
 from checkout import ROOT
 from fala.bundle.format import ONNX_MODEL
-from fala.bundle.writing import write_bundle
+from fala_export import write_bundle
 from optional_graphs import optional_model
 
 BENCHMARKS = ROOT / "benchmarks"

@@ -27,7 +27,7 @@ PUBLIC = {
     "text", "updates",
 }  # fmt: skip
 #: Rooms of the exporter that need NumPy alone, which the laboratory and the walk import.
-VENDOR = {"errors", "fitting", "rows"}
+VENDOR = {"bundles", "errors", "fitting", "rows"}
 
 #: Packages of extras and network modules, by the modules that may use them.
 EXTRAS = {

@@ -5,7 +5,7 @@ import numpy as np
 from bundles import DIMENSION, WORDS, make_head, model_of, onnx_manifest, tokenizer_json
 from fala import Bundle
 from fala.bundle import format as layout
-from fala.bundle.writing import write_bundle, write_release
+from fala_export import write_bundle, write_release
 from tasks import write_task
 
 #: Texts of two words each, all of which the tokenizer knows.

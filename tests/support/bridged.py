@@ -5,10 +5,10 @@ import numpy as np
 import bundles
 from fala.bundle import format as layout
 from fala.bundle.reading import Bundle
-from fala.bundle.writing import add_bridge, write_bundle, write_release
 from fala.examples import Match, unique_texts
 from fala.model.bridge import Bridge
 from fala.model.heads import Head
+from fala_export import add_bridge, write_bundle, write_release
 
 DIMENSIONS = {"old": 8, "mid": 12, "new": 10}
 WORDS = bundles.WORDS[1:]

@@ -10,13 +10,13 @@ import pytest
 
 from fala.bundle import format as layout
 from fala.bundle.arrays import array_bytes
-from fala.bundle.lexical import rounded
 from fala.bundle.manifest import Manifest
 from fala.bundle.reading import Bundle
-from fala.bundle.writing import write_bundle, write_release
 from fala.model.heads import Head, Lexical
-from fala.text.lexicon import Lexicon
 from fala.text.ngrams import BUCKETS
+from fala_export import write_bundle, write_release
+from fala_export.bundles import rounded
+from fala_export.fitting.words import fit_lexicon
 
 DIMENSION = 8
 WORDS = (
@@ -127,7 +127,7 @@ def write_onnx(path, words=WORDS, dimension=DIMENSION, seed=1):
 
 def make_lexical(logits=1, seed=3):
     """A lexical view of a few texts and random weights, as a bundle holds it."""
-    lexicon = Lexicon.fit(["a good film", "a bad film", "it is well made", "I do n't love it"])
+    lexicon = fit_lexicon(["a good film", "a bad film", "it is well made", "I do n't love it"])
     weight = np.random.default_rng(seed).normal(size=(logits, BUCKETS)).astype(np.float32)
     return rounded(Lexical(lexicon, weight))
 

@@ -4,7 +4,7 @@ import numpy as np
 
 import bridged
 from fala.bundle.reading import Bundle
-from fala.bundle.writing import write_release
+from fala_export import write_release
 from fala_export.fitting.heads import fit_head
 from word_releases import PERSONAL, PROBES, PUBLIC, SHARED, TEXTS
 

@@ -7,8 +7,8 @@ import numpy as np
 import bundles
 from bundles import onnx_files, onnx_manifest
 from fala import Bundle, Match
-from fala.bundle.writing import write_bundle, write_release
 from fala.model.heads import Head
+from fala_export import write_bundle, write_release
 from fala_sim.situation import Release, Situation, User
 from families import write_model
 

@@ -4,8 +4,8 @@ import numpy as np
 
 import bridged
 from fala.bundle.reading import Bundle
-from fala.bundle.writing import add_bridge, write_release
 from fala.examples import Match, document_of
+from fala_export import add_bridge, write_release
 from fala_export.fitting.heads import fit_head
 
 RANDOM = np.random.default_rng(7)

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from fala.bundle.reading import Bundle
-from fala.bundle.writing import add_bridge, write_release
 from fala.errors import BundleMismatchError, DataError, counted
 from fala.examples import unique_texts
 from fala.model.heads import Head, Vectors
+from fala_export.bundles import add_bridge, write_release
 from fala_export.fitting import played
 from fala_export.fitting.bridge import fit_bridge
 from fala_export.fitting.heads import fit_head, kind_of

@@ -17,8 +17,8 @@ from typing import Any, TypeGuard
 
 import fala_export
 from fala import Bundle, DataError, FalaError
-from fala.bundle.writing import write_release
 from fala.model.heads import Head
+from fala_export import write_release
 from fala_export.fitting.heads import fit_head
 from fala_export.rows.user_rows import Row
 from fala_sim.data_sets import Division, Partition, Role

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fala import Bundle, DataError
-from fala.bundle.writing import write_bundle
+from fala_export import write_bundle
 from fala_sim.digests import digest_of, file_digest, folder_digest
 from fala_sim.engine.job import Log
 from fala_sim.models.catalogue import MODELS

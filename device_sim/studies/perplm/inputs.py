@@ -16,9 +16,9 @@ from torch.nn import functional
 
 from fala import DataError
 from fala.cli import counted
-from fala.text.lexicon import Lexicon
 from fala_export import EpochPlan, Row, Texts, TransformerLearner, length_batches, pad
 from fala_export.fitting.joint_rows import sparse_array
+from fala_export.fitting.words import fit_lexicon
 from studies.perplm.prompts import SOFT, PromptSettings
 
 UNKNOWN = 0
@@ -91,7 +91,7 @@ class Contexts:
     ) -> None:
         self._texts = {writer: list(dict.fromkeys(own)) for writer, own in texts.items()}
         self._learner, self._length = learner, length
-        self._lexicon = None if corpus is None else Lexicon.fit(corpus)
+        self._lexicon = None if corpus is None else fit_lexicon(corpus)
         self._ids: dict[str, list[int]] = {}
         self._features: dict[str, csr_array] = {}
 

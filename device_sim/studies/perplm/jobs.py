@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 import fala_export
 from fala import Bundle
-from fala.bundle.writing import write_release
 from fala.model.heads import Head
-from fala_export import Row
+from fala_export import Row, write_release
 from fala_export.fitting.device_fit import Block, Inputs, TrainingSet, fit_device, judge
 from fala_sim.encoding import KnownEncoder
 from fala_sim.engine.shelf import local_path

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from fala import Bundle
-from fala.bundle.writing import add_bridge
 from fala.cli import progress
 from fala.model.bridge import Bridge
 from fala_export.bridging.learning import STRENGTHS, Trial, check_enough, learn_map
+from fala_export.bundles import add_bridge
 from fala_export.embedding import Embedder
 from fala_export.errors import ExportError
 from fala_export.writing import MEGABYTE, megabytes, writing

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from fala.backbones import Backbone
 from fala.backbones.external import ExternalEncoder
-from fala.bundle.lexical import rounded
 from fala.errors import BundleFormatError, DataError, counted, flag_of, shown, type_of
 from fala.examples import (
     CLASSIFICATION,
@@ -33,11 +32,12 @@ from fala.solver.factors import over_blocks
 from fala.solver.forms import apart, form_of, minimize
 from fala.solver.newton import Evidence, Problem, newton
 from fala.solver.threads import one_blas_thread
-from fala.text.lexicon import Lexicon
-from fala.text.ngrams import BUCKETS
+from fala.text.ngrams import BUCKETS, Lexicon
+from fala_export.bundles import rounded
 from fala_export.fitting.joint import Joint, fit_joint, left_out
 from fala_export.fitting.joint_rows import JointExamples
 from fala_export.fitting.public_logits import with_public
+from fala_export.fitting.words import fit_lexicon
 from fala_export.rows.user_rows import check_count, in_order
 
 # As multiples of the inputs' mean squared length. With many public rows the best penalties are
@@ -362,7 +362,7 @@ def _joint_examples(rows: PublicRows) -> tuple[JointExamples, Lexicon, float]:
     """The training data of a head with words, its n-grams, and the start weight of u * v."""
     documents = [document_of(example) for example in rows.examples]
     number = {text: position for position, text in enumerate(dict.fromkeys(documents))}
-    lexicon = Lexicon.fit(unique_texts(rows.examples))
+    lexicon = fit_lexicon(unique_texts(rows.examples))
     zeros = np.zeros((len(rows.shares[0]), BUCKETS), dtype=np.float32)
     lexicon = rounded(Lexical(lexicon, zeros)).lexicon  # rounded as in a bundle
     start = _inner_product(rows)

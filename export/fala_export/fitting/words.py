@@ -1,4 +1,4 @@
-"""Words for a head that was trained without them."""
+"""Words: a lexicon of public texts, and weights for a head that was trained without them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,37 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fala.bundle.lexical import rounded
 from fala.errors import DataError
 from fala.examples import MATCHING, Example
 from fala.model.heads import Head, Lexical, Vectors
 from fala.solver.gaussian import LEAST_SLOPE
+from fala.text.ngrams import BUCKETS, Lexicon, ngrams
+from fala_export.bundles import rounded
 from fala_export.fitting.calibration import scales_and_biases
 from fala_export.fitting.public_logits import with_public
+
+#: Frequencies are rounded to this many steps, so that a bundle holds them in a byte each.
+STEPS = 255
+
+_GRAIN = 2.0**-18  # a step is a multiple of it: a code times a step is exact in float32
+_BLOCK = 10_000  # texts whose n-grams are held at a time
+
+
+def fit_lexicon(texts: Sequence[str]) -> Lexicon:
+    """The lexicon of N public texts: idf = ln((1 + N) / (1 + df)) + 1.
+
+    The 1s are a further text with every n-gram. An n-gram in no text has the largest idf.
+
+    Args:
+        texts: Public texts; duplicates count once.
+    """
+    distinct = list(dict.fromkeys(texts))
+    frequency = np.zeros(BUCKETS, dtype=np.int64)
+    for start in range(0, len(distinct), _BLOCK):
+        frequency += np.bincount(ngrams(distinct[start : start + _BLOCK])[1], minlength=BUCKETS)
+    idf = np.log((1 + len(distinct)) / (1 + frequency)) + 1
+    step = np.ceil(idf.max() / STEPS / _GRAIN) * _GRAIN
+    return Lexicon(np.rint(idf / step) * step)
 
 
 def add_words(

@@ -13,11 +13,11 @@ import click
 
 import fala
 from fala import Bundle
-from fala.bundle.writing import write_again
 from fala.examples import unique_texts
 from fala.files import temporary_folder, write_atomically
 from fala_export.backbone import export_encoder
 from fala_export.bridging.building import build_bridge
+from fala_export.bundles import write_again
 from fala_export.embedding import Embedder, open_earlier
 from fala_export.population import learn_from_annotators
 from fala_export.release.check import check_limits, play_devices

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from fala import Bundle
-from fala.bundle.writing import write_release
 from fala.examples import Example
 from fala.files import temporary_folder
 from fala.model.heads import Head
 from fala_export.backbone import convert, pack, versions
+from fala_export.bundles import write_release
 from fala_export.fitting.probes import expected_answers
 from fala_export.models.encoder import Encoder
 from fala_export.models.saving import save_encoder

@@ -15,9 +15,9 @@ from tuf.api.metadata import TargetFile
 
 from fala import Bundle
 from fala.bundle.manifest import PRODUCT
-from fala.bundle.writing import add_version
 from fala.files import temporary_folder, write_atomically
 from fala.updates import DEFAULT_PRODUCT, METADATA, TARGETS, release_path
+from fala_export.bundles import add_version
 from fala_export.errors import ExportError
 from fala_export.updates import repository
 from fala_export.updates.keys import PRIVATE, PUBLIC, Keyring, make_key

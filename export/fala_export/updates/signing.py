@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 from fala import Bundle
 from fala.bundle.signature import (
-    SUFFIX as SIGNATURE_SUFFIX,
-)
-from fala.bundle.signature import (
+    FORMAT,
     message_of,
     packed_manifest,
-    signature_file,
+)
+from fala.bundle.signature import (
+    SUFFIX as SIGNATURE_SUFFIX,
 )
 from fala_export.updates.keys import read_key
 from fala_export.writing import write_file
@@ -38,8 +39,19 @@ def sign_file(bundle: Path, key: Path, passphrase: bytes | None = None) -> dict[
     public = private.public_key().public_bytes_raw()
     signature = private.sign(message_of(packed_manifest(bundle)))
     file = bundle.with_name(f"{bundle.name}{SIGNATURE_SUFFIX}")
-    write_file(file, signature_file(public, signature))
+    write_file(file, _signature_file(public, signature))
     return {
         "bundle": str(bundle), "signature": str(file), "key": public.hex(),
         "product": opened.manifest.product, "version": opened.manifest.version,
     }  # fmt: skip
+
+
+def _signature_file(public_key: bytes, signature: bytes) -> bytes:
+    """The content of a signature's file.
+
+    Args:
+        public_key: The signing key's public half, 32 bytes.
+        signature: The signature of ``message_of``, 64 bytes.
+    """
+    content = {"format": FORMAT, "key": public_key.hex(), "signature": signature.hex()}
+    return json.dumps(content, indent=2).encode() + b"\n"

@@ -42,17 +42,6 @@ class GraphLimits:
 
 
 @dataclass(frozen=True)
-class AdapterLimits:
-    """Bounds on a graph's optional inputs.
-
-    Attributes:
-        bottleneck: Columns of an adapter.
-    """
-
-    bottleneck: int = 256
-
-
-@dataclass(frozen=True)
 class TokenizerLimits:
     """Bounds on a tokenizer.
 
@@ -90,5 +79,6 @@ class TokenizerLimits:
 
 
 GRAPH = GraphLimits()
-ADAPTER = AdapterLimits()
+#: Columns of an adapter, in a graph's optional inputs.
+BOTTLENECK = 256
 TOKENIZER = TokenizerLimits()

@@ -23,9 +23,8 @@ from itertools import zip_longest
 
 import numpy as np
 
-from fala.audit.graph import Graph, Node, Tensor, UnsoundError
+from fala.audit.graph import Graph, Node, Tensor, UnsoundError, read_onnx
 from fala.audit.limits import GRAPH
-from fala.audit.onnx_file import read_onnx
 from fala.audit.operators import COMBINING, LENGTHS, OPERATORS, SELECTING, SIZED
 from fala.errors import BundleFormatError, safe_line
 

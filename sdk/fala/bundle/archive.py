@@ -12,13 +12,12 @@ import os
 import re
 import struct
 import zipfile
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from fala.errors import BundleDigestError, BundleFilesError, BundleFormatError
+from fala.errors import BundleFilesError, BundleFormatError
 
 #: Entries of the largest archive that is read; a release has about ten.
 MAX_ENTRIES = 256
@@ -108,18 +107,6 @@ def digest_of(stream: BinaryIO, entry: Entry) -> str:
     for done in range(0, entry.size, _CHUNK):  # in pieces: verifying takes no memory
         digest.update(stream.read(min(_CHUNK, entry.size - done)))
     return digest.hexdigest()
-
-
-def read_file(stream: BinaryIO, name: str, entry: Entry) -> bytes:
-    """Read a file of an archive that only has the zip's checksum, no digest: the manifest.
-
-    Raises:
-        BundleDigestError: Its content does not match the zip's checksum.
-    """
-    data = read_entry(stream, entry)
-    if zlib.crc32(data) != entry.crc:
-        raise BundleDigestError(f"{name} is damaged: its checksum differs")
-    return data
 
 
 def check_name(name: str) -> None:

@@ -20,7 +20,7 @@ from fala.errors import BundleFormatError
 _MAGIC = b"\x93NUMPY\x01\x00"
 _HEADER = re.compile(
     rb"\{'descr': '(<f2|<f4|<f8|\|i1|\|u1)', 'fortran_order': False, "
-    rb"'shape': \((\d{1,12},|\d{1,12}(?:, \d{1,12}){1,5})\), \} *\n"
+    rb"'shape': \((\d{1,12},|\d{1,12}, \d{1,12})\), \} *\n"
 )
 
 
@@ -28,7 +28,7 @@ def array_bytes(array: NDArray[Any]) -> bytes:
     """An array in NumPy's file format, without pickles.
 
     Args:
-        array: Of floats, of int8 or of uint8, of one to six dimensions.
+        array: Of floats, of int8 or of uint8, of one or two dimensions.
     """
     buffer = io.BytesIO()
     np.lib.format.write_array(
@@ -37,12 +37,11 @@ def array_bytes(array: NDArray[Any]) -> bytes:
     return buffer.getvalue()
 
 
-def read_array(data: bytes, most: int = 2, *, name: str = "") -> NDArray[Any]:
+def read_array(data: bytes, *, name: str = "") -> NDArray[Any]:
     """Read what ``array_bytes`` wrote.
 
     Args:
         data: The whole file.
-        most: Most dimensions.
         name: The file's name, with which errors begin.
 
     Returns:
@@ -56,10 +55,9 @@ def read_array(data: bytes, most: int = 2, *, name: str = "") -> NDArray[Any]:
     content = start + int.from_bytes(data[len(_MAGIC) : start], "little")
     header = _HEADER.fullmatch(data[start:content])
     shape = () if header is None else tuple(map(int, header[2].rstrip(b",").split(b",")))
-    if not data.startswith(_MAGIC) or header is None or len(shape) > most:
-        dimensions = {2: "one or two", 6: "one to six"}[most]
+    if not data.startswith(_MAGIC) or header is None:
         raise BundleFormatError(
-            f"{prefix}not a NumPy array of {dimensions} dimensions, of floats or bytes"
+            f"{prefix}not a NumPy array of one or two dimensions, of floats or bytes"
         )
     dtype = np.dtype(header[1].decode())
     if len(data) - content != math.prod(shape) * dtype.itemsize:

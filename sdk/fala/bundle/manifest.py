@@ -225,7 +225,8 @@ def _problems(raw: Mapping[str, Any]) -> list[str]:
         (f"the release's version is not a whole number from 1 to {MAX_VERSION}",
          version is None or _whole(version, 1, MAX_VERSION)),
         ("the rating is not a low, a high and a noise, with one label",
-         layout.RATING not in notes or (_rating(notes[layout.RATING]) and _one_label(labels))),
+         layout.RATING not in notes
+         or (_rating(notes[layout.RATING]) and isinstance(labels, list) and len(labels) == 1)),
         ("exclusive is neither true nor false, or the tags are a rating",
          notes.get(layout.EXCLUSIVE, True) is True
          or (notes[layout.EXCLUSIVE] is False and layout.RATING not in notes)),
@@ -233,16 +234,13 @@ def _problems(raw: Mapping[str, Any]) -> list[str]:
          f"{layout.MOST_QUANTILES} at most",
          layout.PUBLIC_LOGITS not in notes or _public_logits(notes, labels)),
         ("an adapter's base is no digest, or it has no head",
-         raw.get("kind") != layout.ADAPTER or (task is not None and _digest(notes.get("base")))),
+         raw.get("kind") != layout.ADAPTER
+         or (task is not None and bool(_DIGEST.fullmatch(str(notes.get("base")))))),
         ("files are not an object of texts",
-         isinstance(files, dict) and _texts(list(files.values()))
+         isinstance(files, dict) and all(isinstance(digest, str) for digest in files.values())
          and all(printable_name(name) for name in files)),
     ]  # fmt: skip
     return [problem for problem, valid in checks if not valid]
-
-
-def _texts(values: list[Any]) -> bool:
-    return all(isinstance(value, str) for value in values)
 
 
 def printable_name(value: object, longest: int = _LONGEST_NAME) -> bool:
@@ -253,10 +251,6 @@ def printable_name(value: object, longest: int = _LONGEST_NAME) -> bool:
         and not any(unicodedata.category(character) in _HIDDEN for character in value)
         and _DIRECTIONAL.isdisjoint(value)
     )
-
-
-def _digest(value: object) -> bool:
-    return isinstance(value, str) and bool(_DIGEST.fullmatch(value))
 
 
 def _scales(scales: object) -> bool:
@@ -290,10 +284,6 @@ def _public_logits(details: Mapping[str, Any], labels: object) -> bool:
         and column == sorted(column)
         for column in columns
     )
-
-
-def _one_label(labels: object) -> bool:
-    return isinstance(labels, list) and len(labels) == 1
 
 
 def _whole(value: object, low: int, high: int) -> bool:

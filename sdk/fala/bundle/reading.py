@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,12 +24,10 @@ from fala.backbones import AdapterWeights, Backbone, OnnxEncoder, WordVectors
 from fala.backbones.external import Encoders, ExternalEncoder
 from fala.backbones.onnx_encoder import give_back
 from fala.bundle import format as layout
-from fala.bundle.adapter import read_adapter
-from fala.bundle.archive import Entry, digest_of, read_entry, read_file, read_index
+from fala.bundle.archive import Entry, digest_of, read_entry, read_index
 from fala.bundle.arrays import read_array
-from fala.bundle.external import read_encoder, read_probes
-from fala.bundle.lexical import read_lexical
 from fala.bundle.manifest import Manifest
+from fala.bundle.parts import read_adapter, read_encoder, read_lexical, read_probes
 from fala.errors import (
     BundleDigestError,
     BundleError,
@@ -487,7 +486,10 @@ def read_manifest(stream: BinaryIO, index: Mapping[str, Entry]) -> bytes:
         raise BundleFormatError(f"not a bundle: it has no {layout.MANIFEST}")
     if index[layout.MANIFEST].size > layout.MAX_MANIFEST_BYTES:
         raise BundleFormatError("the manifest is larger than any real one")
-    return read_file(stream, layout.MANIFEST, index[layout.MANIFEST])
+    data = read_entry(stream, index[layout.MANIFEST])
+    if zlib.crc32(data) != index[layout.MANIFEST].crc:
+        raise BundleDigestError(f"{layout.MANIFEST} is damaged: its checksum differs")
+    return data
 
 
 @contextmanager

@@ -27,7 +27,7 @@ SUFFIX = ".sig"
 #: An Ed25519 public key: its 32 bytes, its PEM, or the path of a file that holds either.
 Trust = str | bytes | os.PathLike[str]
 
-_FORMAT = 1
+FORMAT = 1
 _KEY_BYTES = 32
 _SIGNATURE_BYTES = 64
 # A key or a signature is a few hundred bytes.
@@ -50,17 +50,6 @@ def packed_manifest(path: str | os.PathLike[str]) -> bytes:
 def message_of(manifest: bytes) -> bytes:
     """The bytes that are signed."""
     return _CONTEXT + manifest
-
-
-def signature_file(public_key: bytes, signature: bytes) -> bytes:
-    """The content of a signature's file.
-
-    Args:
-        public_key: The signing key's public half, 32 bytes.
-        signature: The signature of ``message_of``, 64 bytes.
-    """
-    content = {"format": _FORMAT, "key": public_key.hex(), "signature": signature.hex()}
-    return json.dumps(content, indent=2).encode() + b"\n"
 
 
 def check_signature(path: str | os.PathLike[str], trust: Trust) -> bytes:
@@ -114,7 +103,10 @@ def public_key_of(trust: Trust) -> Ed25519PublicKey:
         raise MissingExtraError(
             f"a signature cannot be checked here: pip install 'fala-sdk[ota]' ({error})"
         ) from error
-    data = _key_bytes(trust)
+    if isinstance(trust, str) and trust.lstrip().startswith(_PEM):
+        data = trust.lstrip().encode(errors="replace")
+    else:
+        data = bytes_or_file(trust, "trust (an Ed25519 public key)", _MAX_FILE_BYTES)
     try:
         if len(data) == _KEY_BYTES:
             return Ed25519PublicKey.from_public_bytes(data)
@@ -134,12 +126,6 @@ def key_bytes(trust: Trust) -> bytes:
     return public_key_of(trust).public_bytes_raw()
 
 
-def _key_bytes(trust: Trust) -> bytes:
-    if isinstance(trust, str) and trust.lstrip().startswith(_PEM):
-        return trust.lstrip().encode(errors="replace")
-    return bytes_or_file(trust, "trust (an Ed25519 public key)", _MAX_FILE_BYTES)
-
-
 def _read_signature(path: Path) -> tuple[bytes, bytes]:
     """The public key that a signature claims, and the signature."""
     try:
@@ -152,9 +138,9 @@ def _read_signature(path: Path) -> tuple[bytes, bytes]:
     except (ValueError, RecursionError) as error:
         raise BundleSignatureError(f"{path.name} is no signature: not JSON") from error
     try:
-        if content["format"] != _FORMAT:
+        if content["format"] != FORMAT:
             raise BundleSignatureError(
-                f"{path.name} is of format {content['format']!r:.40}; this SDK reads {_FORMAT}: "
+                f"{path.name} is of format {content['format']!r:.40}; this SDK reads {FORMAT}: "
                 "update fala"
             )
         signer, signature = bytes.fromhex(content["key"]), bytes.fromhex(content["signature"])

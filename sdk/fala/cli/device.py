@@ -17,7 +17,7 @@ from fala.device import Device
 from fala.errors import DataError, printable
 from fala.personal.compare import Accept
 from fala.personal.run import Budget
-from fala.report import Preview, Report
+from fala.report import Preview
 from fala.slots.repair import RepairReport
 
 _FOLDER = click.argument("folder", type=click.Path(path_type=Path))
@@ -113,8 +113,10 @@ def update(
                 err=True,
             )
             raise
-    values = None if report is None else report.to_dict()
-    _print(as_json, values, [_update_line(previous, report)])
+    line = f"{previous}: nothing newer"
+    if report is not None:
+        line = f"{report.old} -> {report.new}: {report.reason}"
+    _print(as_json, None if report is None else report.to_dict(), [line])
 
 
 @command.command()
@@ -181,12 +183,6 @@ def _repair_lines(report: RepairReport) -> list[str]:
     if report.aside is not None:
         lines.append(f"kept aside: {report.aside}")
     return [*lines, "whole" if report.whole else "not whole"]
-
-
-def _update_line(previous: str, report: Report | None) -> str:
-    if report is None:
-        return f"{previous}: nothing newer"
-    return f"{report.old} -> {report.new}: {report.reason}"
 
 
 def _preview_lines(preview: Preview) -> list[str]:

@@ -14,8 +14,7 @@ from fala.examples import MATCHING, Example, Match, listed, texts_of
 from fala.model.labels import Label, OneLabel, label_name, shown_label
 from fala.model.links import LABELS, Link, LogitColumns
 from fala.model.losses import check_arrays, softmax
-from fala.text.lexicon import CachedRows, Lexicon
-from fala.text.ngrams import BUCKETS
+from fala.text.ngrams import BUCKETS, CachedRows, Lexicon
 from fala.text.sparse_rows import SparseRows
 
 Vectors = NDArray[np.float32]

@@ -14,9 +14,8 @@ from fala.personal.prepare import Part, part_for
 from fala.report import AdapterInfo
 from fala.slots.admit import Signed, admit_adapter
 from fala.slots.folder import Folder
-from fala.slots.release import Release
-from fala.slots.switching import load_adapter
-from fala.slots.using import opened
+from fala.slots.snapshot import Release
+from fala.slots.switching import load_adapter, opened
 from fala.slots.validation import FEW_EDGE_CASES, PROBES, check_own_texts
 
 #: The adapters' files; by task name, where that differs from the bundle's name.

@@ -14,7 +14,7 @@ from fala.model.losses import Floats
 from fala.personal.gather import OldLogits, Rows
 from fala.selection.representatives import affordable, select
 from fala.solver.threads import one_blas_thread
-from fala.store.records import StoredExample
+from fala.store.examples import StoredExample
 
 # 2^64 divided by the golden ratio.
 _GOLDEN = 0x9E3779B97F4A7C15

@@ -19,13 +19,11 @@ from dataclasses import replace
 from fala.personal.encode import encode_free
 from fala.personal.gather import Reading, Space, old_logits
 from fala.personal.refit import Refit, refit
-from fala.slots.bundles import Change
 from fala.slots.erasing import drop_copies
-from fala.slots.folder import Folder, changed_record
-from fala.slots.snapshot import OpenSlot, Snapshot
-from fala.slots.switching import prune
-from fala.slots.using import opened
-from fala.store.records import Replacement
+from fala.slots.folder import Folder
+from fala.slots.snapshot import Change, OpenSlot, Snapshot
+from fala.slots.switching import opened, prune
+from fala.store.slots import Replacement
 from fala.store.store import Store
 
 
@@ -123,7 +121,7 @@ def _without_teachers(store: Store, slot: OpenSlot, first: int) -> OpenSlot:
     installed = store.slots.replacements().get(slot.record.name, Replacement())
     if slot.record.teachers is None or first > installed.data:
         return slot
-    return slot.changed(replace(slot.record, teachers=None), slot.model)
+    return replace(slot, record=replace(slot.record, teachers=None))
 
 
 class _Fits:
@@ -165,13 +163,13 @@ def _write_teachers(fits: _Fits, newer: OpenSlot, replacement: Replacement) -> O
     teachers = None
     same_labels = older.model.head.labels == newer.model.head.labels
     if same_labels and replacement.fit_data is not None and not model.is_vendor:
-        before = older.changed(changed_record(older, Change(model)), model)
+        before = older.changed(Change(model))
         old, teachers = old_logits(reading.at(replacement.data), before), before.teachers
         if newer.record.teachers is not None:
             store.logits.forget(newer.record.teachers[0])
         for digest, logits in zip(teachers, (old.logits, old.vendor), strict=True):
             store.logits.add(digest, logits)
-    return newer.changed(replace(newer.record, teachers=teachers), newer.model)
+    return replace(newer, record=replace(newer.record, teachers=teachers))
 
 
 def _refit(fits: _Fits, first: int) -> OpenSlot:
@@ -184,4 +182,4 @@ def _refit(fits: _Fits, first: int) -> OpenSlot:
     result = fits.at(data)
     record = None if fit is None else result.record(fit.data)
     change = Change(result.model, result.verdict.threshold, result.loss, fit=record)
-    return slot.changed(changed_record(slot, change), result.model)
+    return slot.changed(change)

@@ -19,7 +19,8 @@ from fala.slots.snapshot import OpenSlot
 from fala.solver.threads import one_blas_thread
 from fala.solver.training import Inputs, TrainingSet, blocks_of
 from fala.store.embeddings import as_stored
-from fala.store.records import StoredExample, TaskState
+from fala.store.examples import StoredExample
+from fala.store.slots import TaskState
 from fala.store.store import Store
 
 Embeddings = Mapping[str, Vectors]

@@ -18,14 +18,14 @@ from fala.personal.gather import Reading, Rows, Space, gather
 from fala.personal.refit import Refit, refit_active, space_of
 from fala.personal.run import Run
 from fala.report import Forgotten, LearnReport
-from fala.slots.bundles import Change
 from fala.slots.folder import Folder
-from fala.slots.snapshot import Snapshot
-from fala.slots.using import opened, use
+from fala.slots.snapshot import Change, Snapshot
+from fala.slots.switching import opened, use
 from fala.solver.fit import State
 from fala.solver.judge import Decision
 from fala.solver.training import personal_of
-from fala.store.records import FitRecord, Remembered, StoredExample
+from fala.store.examples import Remembered, StoredExample
+from fala.store.slots import FitRecord
 from fala.store.texts import NOT_KEPT
 
 _log = logging.getLogger("fala.learn")

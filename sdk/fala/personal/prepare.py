@@ -33,9 +33,8 @@ from fala.personal.run import Run
 from fala.selection.representatives import affordable
 from fala.slots.admit import Signed, admit
 from fala.slots.folder import Folder
-from fala.slots.release import Release
-from fala.slots.snapshot import Snapshot
-from fala.slots.using import opened
+from fala.slots.snapshot import Release, Snapshot
+from fala.slots.switching import opened
 from fala.slots.validation import PROBES, check_own_texts
 from fala.store.texts import NOT_KEPT
 

@@ -12,8 +12,7 @@ from fala.personal.prepare import Prepared, check, opening, prepare
 from fala.personal.run import Run
 from fala.report import MATTERS, MIN_REAL, NORMAL_95, Preview
 from fala.slots.admit import Signed
-from fala.slots.bundles import bundle_path
-from fala.slots.folder import Folder
+from fala.slots.folder import Folder, bundle_path
 from fala.solver.judge import MIN_LABELLED
 
 _MEGABYTE = 1e6

@@ -18,7 +18,7 @@ from fala.personal.run import Run
 from fala.report import Comparison, Counts, Report, Stopped
 from fala.slots.folder import Folder
 from fala.slots.snapshot import Snapshot
-from fala.slots.using import give_up, opened
+from fala.slots.switching import give_up, opened
 from fala.solver.forms import Work
 
 _log = logging.getLogger("fala.refine")

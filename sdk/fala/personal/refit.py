@@ -10,14 +10,13 @@ import numpy as np
 from fala.model.heads import PersonalModel, Vectors
 from fala.model.losses import Floats
 from fala.personal.gather import Reading, Rows, Space, gather
-from fala.slots.bundles import Change
 from fala.slots.folder import Folder
-from fala.slots.snapshot import Snapshot
+from fala.slots.snapshot import Change, Snapshot
 from fala.solver.fit import Fit, fit, on_public
 from fala.solver.forms import Work
 from fala.solver.judge import Verdict, judge, public_threshold
 from fala.solver.training import personal_of
-from fala.store.records import FitRecord
+from fala.store.slots import FitRecord
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +117,7 @@ def refit_active(
         if result.fit is not None:
             return folder.commit(snapshot, result.change(encoded)), result
         folder.keep_embeddings(snapshot.backbone, encoded)
-        return folder.unfitted(snapshot), result
+        return folder.commit(snapshot, None) if snapshot.state.to_fit else snapshot, result
 
 
 def fit_rows(rows: Rows, near: Fit | None = None, *, left_out_only: bool = False) -> Refit:

@@ -20,8 +20,7 @@ from fala.personal.run import Run
 from fala.report import MIN_REAL, Comparison, Counts, InstantReport, Report, Stopped
 from fala.slots.admit import Signed
 from fala.slots.folder import Folder
-from fala.slots.switching import Move, install_release
-from fala.slots.using import opened
+from fala.slots.switching import Move, install_release, opened
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fala.errors import BudgetError, CancelledError, shown
 from fala.store.store import Store
-from fala.text.lexicon import CachedRows
+from fala.text.ngrams import CachedRows
 
 #: Default forward passes of a replacement: without a bridge, and with one.
 PASSES, BRIDGED_PASSES = 100, 20

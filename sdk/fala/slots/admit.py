@@ -16,7 +16,7 @@ from fala.bundle.format import MANIFEST
 from fala.bundle.reading import Bundle
 from fala.bundle.signature import Trust, check_signature
 from fala.errors import BundleError, BundleMismatchError, BundleSignatureError
-from fala.slots.release import Release
+from fala.slots.snapshot import Release
 from fala.slots.validation import validate
 
 

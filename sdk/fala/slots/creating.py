@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 from fala.backbones.external import Encoders
@@ -12,10 +13,10 @@ from fala.errors import BundleError, DeviceError
 from fala.files import device_errors, keep_private
 from fala.model.labels import OneLabel
 from fala.slots.admit import Signed, admit
-from fala.slots.bundles import BUNDLES, install, vendor_record
 from fala.slots.erasing import REBUILT, finish_erasing, tidy
-from fala.slots.folder import STORE, Folder
-from fala.slots.using import check_tries, opened
+from fala.slots.folder import BUNDLES, STORE, Folder, install
+from fala.slots.snapshot import vendor_record
+from fala.slots.switching import check_tries, opened
 from fala.store.access import check_access
 from fala.store.database import doctor
 from fala.store.encryption import Codec
@@ -58,8 +59,8 @@ def create(
         remove = not path.exists()
         path.mkdir(parents=True, exist_ok=True)
         keep_private(path)
-        foreign = [file.name for file in path.iterdir() if not _is_device_file(file)]
-        if foreign:
+        present = {file.name for file in path.iterdir()} - {BUNDLES}
+        if not all(name.startswith(STORE) for name in present):
             raise DeviceError(f"{path}: the folder is not empty; choose another")
         store = Store.open(path / STORE, create=True, codec=codec)
         undo.callback(store.close)
@@ -74,7 +75,7 @@ def create(
             shutil.rmtree(path / BUNDLES, ignore_errors=True)
             (path / BUNDLES).mkdir()
             keep_private(path / BUNDLES)
-            installed = release.installed(install(release.bundle, path))
+            installed = replace(release, bundle=install(release.bundle, path))
             store.slots.put(vendor_record(SLOTS[0], installed.bundle, release.head, label))
             store.slots.activate(SLOTS[0], None)
             manifest = release.bundle.manifest
@@ -122,11 +123,6 @@ def open_folder(path: Path, codec: Codec, encoders: Encoders) -> Folder:
     except BaseException:
         store.close()
         raise
-
-
-def _is_device_file(file: Path) -> bool:
-    """Whether ``create`` makes a file of this name."""
-    return file.name == BUNDLES or file.name.startswith(STORE)
 
 
 def _undo(folder: Path, store: Store, *, remove: bool) -> None:

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from fala.errors import DeviceError
 from fala.files import device_errors, failure, sync_directory
-from fala.slots.bundles import BUNDLES
-from fala.slots.folder import STORE
+from fala.slots.folder import BUNDLES, STORE
 from fala.store.store import Store
 
 #: Marks a folder whose erasure has begun; deleted last.
@@ -107,12 +106,7 @@ def _write_mark(mark: Path) -> None:
 
 
 def _delete(file: Path) -> None:
-    _overwrite(file)
-    file.unlink(missing_ok=True)
-
-
-def _overwrite(file: Path) -> None:
-    """Overwrite a file with zeros, which erases its bytes if the disk writes in place."""
+    """Delete a file, overwritten with zeros: its bytes are gone if the disk writes in place."""
     with contextlib.suppress(OSError), file.open("rb+") as stream:
         size = stream.seek(0, os.SEEK_END)
         stream.seek(0)
@@ -120,3 +114,4 @@ def _overwrite(file: Path) -> None:
             stream.write(bytes(_PIECE))
         stream.truncate(size)
         os.fsync(stream.fileno())
+    file.unlink(missing_ok=True)

@@ -10,23 +10,22 @@ from pathlib import Path
 from threading import Lock, RLock
 
 from fala.backbones.external import Encoders
+from fala.bundle.archive import write_archive
 from fala.bundle.reading import Bundle
 from fala.bundle.signature import Trust
 from fala.errors import BundleError, DataError, DeviceError
+from fala.files import keep_private, write_atomically
 from fala.model.heads import Vectors
 from fala.slots.admit import Signed
-from fala.slots.bundles import Change, bundle_path, slot_record
-from fala.slots.release import Release
-from fala.slots.snapshot import OpenSlot, Snapshot
+from fala.slots.snapshot import Change, OpenSlot, Release, Snapshot
 from fala.slots.trial import Trials
 from fala.store.database import damaged, doctor
-from fala.store.records import SlotRecord
 from fala.store.store import Store
 
 _log = logging.getLogger("fala.store")
 
-#: The store's file in a device's folder.
-STORE = "store.sqlite3"
+#: The store's file in a device's folder, and the folder of its bundles.
+STORE, BUNDLES = "store.sqlite3", "bundles"
 
 _DIGEST = re.compile("[0-9a-f]{64}")
 
@@ -128,12 +127,12 @@ class Folder:
         except DataError as error:
             raise DeviceError(damaged(path, f"slot {name:.60} is damaged: {error}")) from error
 
-    def commit(self, snapshot: Snapshot, change: Change) -> Snapshot:
+    def commit(self, snapshot: Snapshot, change: Change | None) -> Snapshot:
         """Make another personal model of the same release the active one, in one transaction.
 
         Args:
             snapshot: The task, as the model was fitted.
-            change: The model.
+            change: The model; None notes that there is nothing that it could be fitted to.
 
         Returns:
             The task with it.
@@ -142,25 +141,15 @@ class Folder:
             DeviceChangedError: Another model is active by now.
         """
         store = self.store_of(snapshot.adapter)
-        record = changed_record(snapshot.active, change)
+        active = snapshot.active if change is None else snapshot.active.changed(change)
         with store.transaction():
             generation = store.slots.advance(snapshot.generation)
-            store.embeddings.add(record.backbone, change.embeddings)
-            store.slots.put(record)
-            committed = snapshot.changed(generation, record, change.model)
+            if change is not None:
+                store.embeddings.add(active.record.backbone, change.embeddings)
+                store.slots.put(active.record)
+            committed = snapshot.changed(generation, active)
             store.after_commit(lambda: self.publish(committed))
         return committed
-
-    def unfitted(self, snapshot: Snapshot) -> Snapshot:
-        """Note that there is nothing that a task's active model could be fitted to."""
-        if not snapshot.state.to_fit:
-            return snapshot
-        store = self.store_of(snapshot.adapter)
-        with store.transaction():
-            generation = store.slots.advance(snapshot.generation)
-            noted = snapshot.changed(generation, snapshot.active.record, snapshot.model)
-            store.after_commit(lambda: self.publish(noted))
-        return noted
 
     def keep_embeddings(self, backbone: str, embeddings: Mapping[str, Vectors]) -> None:
         """Store embeddings of a backbone, by text."""
@@ -211,8 +200,7 @@ class Folder:
                     release = Release.of(bundle, lambda: bundle.backbone(encoders))
                 else:
                     release = Release.of_adapter(bundle, base)
-                self._releases[key] = release
-                self._drop_unused(key)
+                self.hold(release, base)
             return self._releases[key]
 
     def _verified(self, digest: str) -> Bundle:
@@ -267,7 +255,38 @@ class Folder:
                 del self._releases[key]
 
 
-def changed_record(slot: OpenSlot, change: Change) -> SlotRecord:
-    """A slot's row with another personal model."""
-    record = slot.record
-    return slot_record(record.name, slot.release.bundle, change, record.teachers)
+def bundle_path(device: Path, digest: str) -> Path:
+    """Where a device keeps a bundle."""
+    # By content: installing a bundle never touches the file of another.
+    return device / BUNDLES / f"{digest}.fala"
+
+
+def install(bundle: Bundle, device: Path) -> Bundle:
+    """Write a bundle to the device.
+
+    Args:
+        bundle: One that is held is written as it was verified, even if its file has changed.
+        device: The device's folder.
+
+    Returns:
+        The installed bundle.
+
+    Raises:
+        BundleDigestError: The source, of a bundle that is not held, changed meanwhile.
+        OSError: It cannot be written.
+    """
+    digest = bundle.digest
+    target = bundle_path(device, digest)
+    # An existing file may be damaged: then it is replaced.
+    with contextlib.suppress(BundleError):
+        if (existing := Bundle.open(target)).digest == digest:
+            return existing
+    # These bytes are verified already.
+    contents = bundle.contents()
+
+    def write(temporary: Path) -> None:
+        write_archive(temporary, contents)
+        keep_private(temporary)
+
+    write_atomically(target, write)
+    return Bundle(target, bundle.manifest)

@@ -24,15 +24,22 @@ from fala.files import FAILING_DISK, device_errors, keep_private, sync_directory
 from fala.model.heads import Head
 from fala.report import Plain
 from fala.slots.admit import Signed, admit
-from fala.slots.bundles import BUNDLES, install, vendor_record
 from fala.slots.erasing import ASIDE, ERASING, REBUILT
-from fala.slots.folder import STORE, Folder
-from fala.slots.release import Release, head_of
+from fala.slots.folder import BUNDLES, STORE, Folder, install
+from fala.slots.snapshot import Release, head_of, vendor_record
 from fala.store.access import access_error, check_access, is_access
 from fala.store.columns import change_count
 from fala.store.database import BUSY_TIMEOUT_MS, Database, check_regular
 from fala.store.encryption import PLAIN, Codec
-from fala.store.rescue import DamagedStore, Rescued, codec_of_store, opened, rescue
+from fala.store.rescue import (
+    DamagedStore,
+    Releases,
+    opened,
+    releases_of,
+    rescue_examples,
+    rescue_settings,
+    teachers_of,
+)
 from fala.store.schema import create_tables
 from fala.store.slots import slots_of
 from fala.store.store import Store
@@ -41,9 +48,8 @@ _log = logging.getLogger("fala.store")
 
 #: The active release and the previous one of every task after a repair, by adapter: their bundles,
 #: and heads with the labels in the device's order.
-_Plan = Mapping[str, list[tuple[Bundle, Head]]]
+_Plan = dict[str, list[tuple[Bundle, Head]]]
 _Fit = Callable[[Folder], None]
-_Known = Iterable[tuple[str, tuple[str, ...]]]
 
 
 @dataclass(frozen=True)
@@ -85,7 +91,7 @@ def examine(folder: Path, codec: Codec = PLAIN) -> RepairReport:
     Raises:
         DeviceError: It is no device's, or has another version or key.
     """
-    with device_errors(folder), _connected(folder) as connection, _empty(folder, codec) as target:
+    with _opened(folder, codec) as (connection, target):
         return _examined(folder, connection, codec, target)[0]
 
 
@@ -101,11 +107,7 @@ def repair(
         codec: Reads the store's records, and writes those of the new one.
         fit: Fits the personal models of all tasks.
     """
-    with (
-        device_errors(folder),
-        _connected(folder, exclusive=True) as connection,
-        _empty(folder, codec) as target,
-    ):
+    with _opened(folder, codec, exclusive=True) as (connection, target):
         report, damaged, is_new = _examined(folder, connection, codec, target, release, trust)
         if report.active is not None:
             report = replace(report, whole=True)
@@ -117,7 +119,10 @@ def repair(
                 write_atomically(folder / REBUILT, target.write)
                 if os.name == "nt":  # where an open file keeps its name
                     connection.close()
-                report = replace(report, aside=_exchange(folder))
+                aside = f"{ASIDE}{time.time_ns()}-{STORE}"
+                (folder / STORE).replace(folder / aside)
+                _finish(folder)
+                report = replace(report, aside=aside)
             for file in damaged:
                 file.unlink(missing_ok=True)
         for file in _exposed(folder):
@@ -127,52 +132,50 @@ def repair(
 
 
 @contextlib.contextmanager
-def _connected(folder: Path, *, exclusive: bool = False) -> Iterator[sqlite3.Connection]:
-    """A connection to a folder's store.
+def _opened(
+    folder: Path, codec: Codec, *, exclusive: bool = False
+) -> Iterator[tuple[sqlite3.Connection, Store]]:
+    """A connection to a folder's store, and an empty store in memory.
 
     Args:
         folder: The folder.
+        codec: The app's.
         exclusive: Finish a repair that was interrupted, and lock the store against other writers.
 
     Raises:
         DeviceError: It is no device's, cannot be read, or cannot be written.
-        OSError: Its files cannot be examined.
     """
-    if (folder / ERASING).exists():
-        raise DeviceError(f"{folder}: its erasure was interrupted; Device.open finishes it")
-    if exclusive:
-        _finish(folder)
-    store = _store_of(folder)
-    check_regular(store)
-    if not store.is_file():
-        raise DeviceError(f"{folder}: not a device folder; make one with Device.create")
-    try:
-        with contextlib.closing(sqlite3.connect(store, isolation_level=None)) as connection:
+    with device_errors(folder), contextlib.ExitStack() as closing:
+        if (folder / ERASING).exists():
+            raise DeviceError(f"{folder}: its erasure was interrupted; Device.open finishes it")
+        if exclusive:
+            _finish(folder)
+        store = _store_of(folder)
+        check_regular(store)
+        if not store.is_file():
+            raise DeviceError(f"{folder}: not a device folder; make one with Device.create")
+        try:
+            connection = sqlite3.connect(store, isolation_level=None)
+            closing.callback(connection.close)
+            memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+            closing.callback(memory.close)
             connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
             if exclusive:
                 _lock(connection)
-            yield connection
-    except sqlite3.Error as error:
-        if is_access(error):
-            raise access_error(store, error) from error
-        raise DeviceError(f"{store}: {error}; {FAILING_DISK}") from error
-    except MemoryError as error:
-        raise DeviceError(f"{store}: there is not enough memory to read it") from error
+            create_tables(memory, STORE)
+            yield connection, Store(Database(folder / STORE, codec=codec, connection=memory))
+        except sqlite3.Error as error:
+            if is_access(error):
+                raise access_error(store, error) from error
+            raise DeviceError(f"{store}: {error}; {FAILING_DISK}") from error
+        except MemoryError as error:
+            raise DeviceError(f"{store}: there is not enough memory to read it") from error
 
 
 def _store_of(folder: Path) -> Path:
     """The store's file; the new one where a repair was interrupted."""
     store, rebuilt = folder / STORE, folder / REBUILT
     return rebuilt if rebuilt.exists() and not store.exists() else store
-
-
-@contextlib.contextmanager
-def _empty(folder: Path, codec: Codec) -> Iterator[Store]:
-    """An empty store in memory."""
-    memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-    with contextlib.closing(memory):
-        create_tables(memory, STORE)
-        yield Store(Database(folder / STORE, codec=codec, connection=memory))
 
 
 def _examined(
@@ -196,29 +199,30 @@ def _examined(
     Returns:
         The report; the files of bundles that are damaged; and whether the store is.
     """
-    with opened(_store_of(folder), connection) as store:
+    with opened(_store_of(folder), connection) as store, target.transaction():
         query = "SELECT name FROM slots UNION ALL SELECT slot FROM active"
         if not store.select("slots", query) and not store.problems:
             problem = "its creation was never finished; call Device.create again"
             return RepairReport(str(folder), whole=False, problems=(problem,)), (), False
         if store.path.name == REBUILT:
             store.note(STORE, "a repair was interrupted")
-        store_codec, problems = codec_of_store(store, codec), store.problems
-        with target.transaction():
-            # Under another salt: no record of the earlier store is valid.
-            target.write_mark(codec.renewed())
-            rescued = rescue(store, store_codec, target)
-        _open_slots(folder, store, store_codec, rescued)
-    whole, damaged = _bundles(folder)
-    plan = _planned(rescued, whole)
-    if release is not None and not plan[""]:
-        _take(release, folder, Signed(target.settings.trust() if trust is None else trust))
-        whole, _ = _bundles(folder)
-        plan = _planned(rescued, whole)
-    actions = [*_actions(rescued, plan)] if problems or not plan[""] else []
+        store.unlock(codec)
+        rescue_settings(store, target)
+        had = releases_of(store)
+        _open_slots(folder, store, had)
+        whole, damaged = _bundles(folder)
+        plan = _planned(had, whole)
+        if release is not None and not plan[""]:
+            _take(release, folder, Signed(target.settings.trust() if trust is None else trust))
+            whole, _ = _bundles(folder)
+            plan = _planned(had, whole)
+        tasks = {adapter: chosen[0][1].task for adapter, chosen in plan.items() if chosen}
+        lost = rescue_examples(store, target, tasks)
+        plan |= {adapter: [] for adapter in target.examples.adapters() if adapter not in plan}
+        _activate(target, plan, teachers_of(store))
+    problems, exposed = store.problems, _exposed(folder)
+    actions = [*_actions(had, plan)] if problems or not plan[""] else []
     actions += ["delete the bundles that are damaged"] if damaged and plan[""] else []
-    exposed = _exposed(folder)
-    _activate(target, rescued, plan)
     actions += ["keep the files from other users"] if exposed else []
     counts = [target.of(adapter).examples.counts() for adapter in plan]
     names = {
@@ -236,7 +240,7 @@ def _examined(
         actions=tuple(actions),
         examples=sum(count for count, _ in counts),
         labelled=sum(labelled for _, labelled in counts),
-        lost=rescued.lost,
+        lost=lost,
         active=names[""][0],
         previous=names.pop("")[1],
         adapters={adapter: active for adapter, (active, *_) in names.items()},
@@ -244,25 +248,23 @@ def _examined(
     return report, [file for file in damaged if file.stem not in whole], bool(problems)
 
 
-def _open_slots(path: Path, store: DamagedStore, codec: Codec, rescued: Rescued) -> None:
+def _open_slots(path: Path, store: DamagedStore, had: Mapping[str, Releases]) -> None:
     """Open the slots of all tasks as the device does, and note what fails."""
-    database = Database(store.path, codec=codec, connection=store.connection)
+    database = Database(store.path, codec=store.codec, connection=store.connection)
     folder = Folder(path, Store(database), Encoders())
-    bases: list[Release | None] = [None, None]
-    for adapter in sorted({"", *(adapter for adapter, had in rescued.releases.items() if had)}):
+    bases: dict[int, Release] = {}
+    for adapter in sorted(adapter for adapter, releases in had.items() if releases or not adapter):
         state = store.value("active", folder.store_of(adapter).slots.state)
-        if state is not None:
-            for count in (state.version.generation, state.version.data):
-                store.value("active", change_count, count)
-        names = () if state is None else (state.slot, state.previous)
-        opened_slots = [
-            store.value(f"slot {name}", folder.open_slot, adapter, name, base)
-            for name, base in zip(names, bases, strict=False)
-            if name is not None
-        ]
-        if not adapter:
-            releases = [None if slot is None else slot.release for slot in opened_slots]
-            bases = [*releases, None, None][:2]
+        if state is None:
+            continue
+        for count in (state.version.generation, state.version.data):
+            store.value("active", change_count, count)
+        for number, name in enumerate((state.slot, state.previous)):
+            if name is not None:
+                base = bases.get(number) if adapter else None
+                slot = store.value(f"slot {name}", folder.open_slot, adapter, name, base)
+                if slot is not None and not adapter:
+                    bases[number] = slot.release
 
 
 def _bundles(folder: Path) -> tuple[dict[str, tuple[Bundle, Head]], dict[Path, str]]:
@@ -291,18 +293,18 @@ def _bundles(folder: Path) -> tuple[dict[str, tuple[Bundle, Head]], dict[Path, s
     return whole, damaged
 
 
-def _planned(rescued: Rescued, whole: Mapping[str, tuple[Bundle, Head]]) -> _Plan:
+def _planned(had: Mapping[str, Releases], whole: Mapping[str, tuple[Bundle, Head]]) -> _Plan:
     """Choose every task's active release, and the previous one.
 
     They stay what they were if their bundles are whole. The newest other takes the place of a
     release that was active and cannot be read.
 
     Args:
-        rescued: What can be read of the store.
+        had: The releases of the tasks, as far as they are known.
         whole: The whole bundles by digest, the newest first.
     """
 
-    def usable(releases: _Known, base: str | None = None) -> list[tuple[Bundle, Head]]:
+    def usable(releases: Releases, base: str | None = None) -> list[tuple[Bundle, Head]]:
         """Those whose bundles are whole; of an adapter's, those for a release's backbone."""
         return [
             (bundle, head.in_order(labels) if sorted(labels) == sorted(head.labels) else head)
@@ -311,15 +313,14 @@ def _planned(rescued: Rescued, whole: Mapping[str, tuple[Bundle, Head]]) -> _Pla
             if bundle.base == base
         ]
 
-    had = rescued.releases[""]
-    own = usable(had)
-    if not own or own[0][0].digest != had[0][0]:
-        labels, digests = had[0][1] if had else (), [digest for digest, _ in had]
-        own += usable([(digest, labels) for digest in whole if digest not in digests])
+    own = usable(had[""])
+    if not own or own[0][0].digest != had[""][0][0]:
+        labels, known = had[""][0][1] if had[""] else (), [digest for digest, _ in had[""]]
+        own += usable([(digest, labels) for digest in whole if digest not in known])
     plan = {"": own[:2]}
-    for adapter in sorted(rescued.releases.keys() - {""}):
-        had = rescued.releases[adapter]
-        pairs = zip(own[:2], (had, had[::-1]), strict=False)
+    for adapter in sorted(had.keys() - {""}):
+        orders = had[adapter], had[adapter][::-1]
+        pairs = zip(own[:2], orders, strict=False)
         found = [usable(known, base.backbone_digest)[:1] for (base, _), known in pairs]
         plan[adapter] = [each for fitting in found for each in fitting] if any(found[:1]) else []
     return plan
@@ -333,7 +334,7 @@ def _take(path: Path, folder: Path, origin: Signed) -> None:
     install(release.bundle, folder)
 
 
-def _actions(rescued: Rescued, plan: _Plan) -> Iterator[str]:
+def _actions(releases: Mapping[str, Releases], plan: _Plan) -> Iterator[str]:
     """What a repair does with the store, in words."""
     if not plan[""]:
         yield (
@@ -344,7 +345,7 @@ def _actions(rescued: Rescued, plan: _Plan) -> Iterator[str]:
     yield f"write {STORE} anew from what can be read; the earlier file stays aside"
     for adapter, chosen in plan.items():
         of = f" of the adapter {adapter}" if adapter else ""
-        had = [digest for digest, _ in rescued.releases[adapter]]
+        had = [digest for digest, _ in releases.get(adapter, [])]
         digests = [bundle.digest for bundle, _ in chosen]
         if not chosen:
             yield f"keep the examples{of}, which is to be loaded again"
@@ -357,18 +358,17 @@ def _actions(rescued: Rescued, plan: _Plan) -> Iterator[str]:
         yield f"fit the personal model{of} again, on {name}"
 
 
-def _activate(target: Store, rescued: Rescued, plan: _Plan) -> None:
-    """Write the slots of all tasks, with the vendors' models."""
-    with target.transaction():
-        for adapter, chosen in plan.items():
-            slots, names = target.of(adapter).slots, slots_of(adapter)
-            for name, (bundle, head) in zip(names, chosen, strict=False):
-                record = vendor_record(name, bundle, head, slots.positive())
-                slots.put(replace(record, teachers=rescued.teachers.get(bundle.digest)))
-                if not adapter:
-                    target.settings.note_version(bundle.manifest.product, bundle.manifest.version)
-            if chosen:
-                slots.activate(names[0], names[1] if len(chosen) > 1 else None)
+def _activate(target: Store, plan: _Plan, teachers: Mapping[str, tuple[str, str]]) -> None:
+    """Write the slots of all tasks, with the vendors' models. In a transaction."""
+    for adapter, chosen in plan.items():
+        slots, names = target.of(adapter).slots, slots_of(adapter)
+        for name, (bundle, head) in zip(names, chosen, strict=False):
+            record = vendor_record(name, bundle, head, slots.positive())
+            slots.put(replace(record, teachers=teachers.get(bundle.digest)))
+            if not adapter:
+                target.settings.note_version(bundle.manifest.product, bundle.manifest.version)
+        if chosen:
+            slots.activate(names[0], names[1] if len(chosen) > 1 else None)
 
 
 def _exposed(folder: Path) -> list[Path]:
@@ -388,23 +388,14 @@ def _lock(connection: sqlite3.Connection) -> None:
             raise
 
 
-def _exchange(folder: Path) -> str:
-    """Give the new store the earlier one's name, and set the earlier one aside.
+def _finish(folder: Path) -> None:
+    """Finish an interrupted repair, or delete its files if it did not get that far.
 
-    After a kill the next repair finishes it: until then there is no store to write to.
+    The earlier store is aside, so that there is none to write to until the new one has its name.
     """
-    aside = f"{ASIDE}{time.time_ns()}-{STORE}"
-    (folder / STORE).replace(folder / aside)
-    _finish(folder, aside)
-    return aside
-
-
-def _finish(folder: Path, aside: str | None = None) -> None:
-    """Finish an interrupted repair, or delete its files if it did not get that far."""
     rebuilt, store = folder / REBUILT, folder / STORE
     if rebuilt.exists() and not store.exists():
-        if aside is None:
-            aside = max((file.name for file in folder.glob(f"{ASIDE}*{STORE}")), default=ASIDE)
+        aside = max((file.name for file in folder.glob(f"{ASIDE}*{STORE}")), default=ASIDE)
         log = folder / f"{STORE}-wal"
         if log.exists():  # it belongs to the earlier file, and would change the new one
             log.replace(folder / f"{aside}-wal")

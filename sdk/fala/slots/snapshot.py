@@ -1,16 +1,148 @@
-"""What an operation reads of a task: one immutable value for each generation."""
+"""What an operation reads: releases, open slots, and a task's snapshot; nothing in them changes."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import hashlib
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass, field, replace
 
-from fala.errors import DataError
+import numpy as np
+from numpy.typing import NDArray
+
+from fala.backbones import Backbone, LazyBackbone, OnnxEncoder
+from fala.backbones.backbone import AdaptedBackbone
+from fala.bundle.format import WORD_VECTORS
+from fala.bundle.reading import Bundle
+from fala.errors import (
+    BundleFormatError,
+    BundleMismatchError,
+    DataError,
+    DimensionError,
+    counted,
+)
 from fala.model.active import ActiveModel
-from fala.model.heads import Head, PersonalModel
+from fala.model.bridge import Bridge
+from fala.model.heads import Head, PersonalModel, Vectors
+from fala.model.links import PerTag
 from fala.model.prior import PopulationPrior
-from fala.slots.bundles import lexical_weight, model_digest
-from fala.slots.release import Release
-from fala.store.records import SlotRecord, TaskState, Trial, Version
+from fala.solver.judge import public_threshold
+from fala.store.settings import Trial
+from fala.store.slots import FitRecord, LexicalRecord, SlotRecord, TaskState, Version
+
+
+@dataclass(frozen=True, eq=False)
+class Release:
+    """A release, or an adapter; nothing in it changes.
+
+    Attributes:
+        bundle: Its bundle, verified.
+        head: Its head.
+        bridges: Its bridges, by the digests of the backbones that they start from.
+        prior: Its population prior, for the head's order of the labels; None without one.
+        backbone: Its backbone, loaded at its first use.
+    """
+
+    bundle: Bundle
+    head: Head
+    bridges: Mapping[str, Bridge]
+    prior: PopulationPrior | None
+    backbone: LazyBackbone
+
+    @classmethod
+    def of(cls, bundle: Bundle, load: Callable[[], Backbone]) -> Release:
+        """Read a release's bundle.
+
+        Args:
+            bundle: The bundle, verified.
+            load: Loads its backbone.
+
+        Raises:
+            BundleMismatchError: It is a backbone only.
+            BundleError: A part of it cannot be read, or does not fit the others.
+        """
+        transformer = bundle.manifest.kind != WORD_VECTORS
+        return cls(
+            bundle, head_of(bundle), bundle.bridges(), bundle.prior(),
+            LazyBackbone(load, transformer=transformer),
+        )  # fmt: skip
+
+    @classmethod
+    def of_adapter(cls, bundle: Bundle, base: Release) -> Release:
+        """Read an adapter's bundle.
+
+        Args:
+            bundle: The bundle, verified.
+            base: The release that it adapts.
+
+        Raises:
+            BundleMismatchError: It is for another backbone, or no adapter.
+            DimensionError: Its head is for embeddings of another length.
+        """
+        bundle.check_base(base.bundle)
+        dimension = base.bundle.manifest.dimension
+        if bundle.manifest.dimension != dimension:
+            raise DimensionError(
+                f"{bundle.path}: for embeddings of "
+                f"{counted(bundle.manifest.dimension, 'dimension')}; its backbone gives {dimension}"
+            )
+
+        def load() -> Backbone:
+            encoder = base.backbone.loaded
+            if not isinstance(encoder, OnnxEncoder):
+                raise BundleFormatError(
+                    f"{bundle.path}: an adapter for a backbone that takes none; a transformer may"
+                )
+            return AdaptedBackbone(encoder, bundle.adapter())
+
+        backbone = LazyBackbone(load, transformer=True)
+        return cls(bundle, head_of(bundle), bundle.bridges(), bundle.prior(), backbone)
+
+    def loading(self, executor: Executor) -> Release:
+        """The same release, whose backbone is being loaded in another thread."""
+        loading = executor.submit(lambda: self.backbone.loaded)
+        transformer = self.backbone.is_transformer
+        return replace(self, backbone=LazyBackbone(loading.result, transformer=transformer))
+
+    @property
+    def name(self) -> str:
+        """The backbone's name."""
+        return self.bundle.manifest.name
+
+    @property
+    def static(self) -> bool:
+        """Whether encoding costs no forward pass."""
+        return not self.backbone.is_transformer
+
+    @property
+    def sources(self) -> set[str]:
+        """Backbones whose embeddings it can use: its own, and those that its bridges map from."""
+        return {self.bundle.backbone_digest, *self.bridges}
+
+    def prior_for(self, labels: tuple[str, ...]) -> PopulationPrior | None:
+        """Its population prior, for the labels in another order."""
+        if self.prior is None or self.head.labels == labels:
+            return self.prior
+        return self.prior.reversed()
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """The next personal model of a slot, to be written in one transaction.
+
+    Attributes:
+        model: The personal model.
+        threshold: Its decision threshold; of tags one each.
+        loss: Its leave-one-out cross-entropy on the labelled examples; None if unknown.
+        embeddings: Embeddings of the model's backbone to store with it, by text.
+        fit: The record of its fit; None if no example can be added to that.
+    """
+
+    model: PersonalModel
+    threshold: PerTag = 0.0
+    loss: float | None = None
+    embeddings: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
+    fit: FitRecord | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,16 +173,12 @@ class OpenSlot:
             raise DataError("the backbone is not the bundle's")
         if record.model != model_digest(release.bundle, model):
             raise DataError("the personal model is not the one that was kept: its digest differs")
-        return cls.with_model(record, release, model)
-
-    @classmethod
-    def with_model(cls, record: SlotRecord, release: Release, model: PersonalModel) -> OpenSlot:
-        """A slot of parts that are open."""
         return cls(record, release, ActiveModel(model, release.backbone, record.threshold))
 
-    def changed(self, record: SlotRecord, model: PersonalModel) -> OpenSlot:
-        """Another row, and its personal model, on the same release."""
-        active_model = self.active_model.changed(model, record.threshold)
+    def changed(self, change: Change) -> OpenSlot:
+        """The slot with another personal model of the same release."""
+        record = slot_record(self.record.name, self.release.bundle, change, self.record.teachers)
+        active_model = self.active_model.changed(change.model, change.threshold)
         return replace(self, record=record, active_model=active_model)
 
     @property
@@ -133,8 +261,111 @@ class Snapshot:
         ours, theirs = self.active.record, other.active.record
         return (ours.name, ours.bundle) == (theirs.name, theirs.bundle)
 
-    def changed(self, generation: int, record: SlotRecord, model: PersonalModel) -> Snapshot:
-        """The task with another personal model in the active slot."""
+    def changed(self, generation: int, active: OpenSlot) -> Snapshot:
+        """The task with the active slot changed, and nothing to fit."""
         version = Version(generation, self.state.version.data)
         state = replace(self.state, version=version, to_fit=False)
-        return replace(self, state=state, active=self.active.changed(record, model))
+        return replace(self, state=state, active=active)
+
+
+def head_of(bundle: Bundle) -> Head:
+    """A bundle's head.
+
+    Raises:
+        BundleMismatchError: It is a backbone only.
+        BundleError: The head cannot be read.
+    """
+    head = bundle.head()
+    if head is None:
+        raise BundleMismatchError(
+            f"{bundle.path}: a backbone without a head; a device needs a release "
+            "(fit a head with fala_export.fit_head and write it with fala_export.write_release)"
+        )
+    return head
+
+
+def model_digest(bundle: Bundle, model: PersonalModel) -> str:
+    """SHA-256 of backbone, head and personal weights: the provenance of logits."""
+    digest = hashlib.sha256()
+    for part in (bundle.backbone_digest, bundle.head_digest, *model.head.labels):
+        digest.update(part.encode())
+    digest.update(model.weight.astype("<f4").tobytes())
+    digest.update(model.bias.astype("<f4").tobytes())
+    if model.lexical is not None:
+        # Plus 0: a head whose labels were reversed has -0 where a stored model has 0.
+        digest.update((model.lexical + 0.0).astype("<f4").tobytes())
+    return digest.hexdigest()
+
+
+def slot_record(
+    name: str,
+    bundle: Bundle,
+    change: Change,
+    teachers: tuple[str, str] | None = None,
+) -> SlotRecord:
+    """A slot's row for an installed bundle and a personal model.
+
+    Args:
+        name: The slot.
+        bundle: The bundle.
+        change: The personal model.
+        teachers: See ``SlotRecord``.
+    """
+    model = change.model
+    return SlotRecord(
+        name=name,
+        bundle=bundle.digest,
+        backbone=bundle.backbone_digest,
+        weight=model.weight,
+        bias=model.bias,
+        model=model_digest(bundle, model),
+        teachers=teachers,
+        threshold=change.threshold,
+        labels=model.head.labels,
+        lexical=lexical_record(model),
+        loss=change.loss,
+        fit=change.fit,
+    )
+
+
+def vendor_record(name: str, bundle: Bundle, head: Head, positive: str | None = None) -> SlotRecord:
+    """A slot's row with the vendor's own model, to which nothing was fitted.
+
+    Args:
+        name: The slot.
+        bundle: The bundle.
+        head: Its head.
+        positive: The label, of two, whose F1 the threshold is for; None takes the second.
+    """
+    threshold = public_threshold(head.link, head.position(positive))
+    return slot_record(name, bundle, Change(head.vendor_model(), threshold))
+
+
+def lexical_record(model: PersonalModel) -> LexicalRecord | None:
+    """The n-gram weights of a model that differ from the vendor's; None without n-grams."""
+    vendor = model.head.lexical
+    if vendor is None or model.lexical is None:
+        return None
+    touched = np.flatnonzero((model.lexical != vendor.weight).any(axis=0))
+    return LexicalRecord(touched.astype(np.uint16), model.lexical[:, touched])
+
+
+def lexical_weight(record: LexicalRecord | None, head: Head) -> Vectors | None:
+    """A model's weights of n-grams, shape (C, buckets); see ``lexical_record``.
+
+    Raises:
+        DataError: The record does not fit the head.
+    """
+    vendor = head.lexical
+    if (record is None) != (vendor is None):
+        raise DataError("weights of n-grams where the head has none, or none where it has some")
+    if record is None or vendor is None:
+        return None
+    if len(record.weight) != len(vendor.weight):
+        raise DataError(
+            f"weights of n-grams for {counted(len(record.weight), 'logit')}, the head has "
+            f"{len(vendor.weight)}"
+        )
+    weight = vendor.weight.copy()
+    weight[:, record.buckets] = record.weight
+    return weight

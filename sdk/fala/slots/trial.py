@@ -18,7 +18,7 @@ from pathlib import Path
 from threading import Lock
 
 from fala.errors import DeviceError
-from fala.store.records import Trial
+from fala.store.settings import Trial
 from fala.store.store import Store
 from fala.store.turns import FileLock
 

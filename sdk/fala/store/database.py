@@ -86,7 +86,10 @@ class Database:
             raise DeviceError(f"{path}: no such store")
         with self.named_errors():
             if create:
-                _make(path)
+                # For its user alone, whatever the umask; the log beside it takes its mode.
+                with device_errors(path):
+                    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+                    keep_private(path)
             self._writer = self._connect()
             try:
                 self._writer.execute("PRAGMA journal_mode = WAL")
@@ -167,7 +170,12 @@ class Database:
                 if self._next_codec.encrypted:
                     with self.rows("its digests are damaged"):
                         self.digests.write()
-                self._commit()
+                if self._next_codec is self._codec:
+                    self._writer.execute("COMMIT")
+                else:
+                    with self._checking, self._reading:  # no one reads with the old codec
+                        self._writer.execute("COMMIT")
+                        self._codec = self._next_codec
             except BaseException:
                 self._committed.clear()
                 self.digests.discard()
@@ -183,14 +191,6 @@ class Database:
                 call()
             if self._scrub_later:
                 self.scrub(wait=False)
-
-    def _commit(self) -> None:
-        if self._next_codec is self._codec:
-            self._writer.execute("COMMIT")
-            return
-        with self._checking, self._reading:  # no one reads new records with the old codec
-            self._writer.execute("COMMIT")
-            self._codec = self._next_codec
 
     def after_commit(self, call: Callable[[], None]) -> None:
         """Call a function once the transaction is committed. In a transaction."""
@@ -373,13 +373,6 @@ def doctor(folder: Path) -> str:
         f"fala-device doctor {folder} lists the damage, and repairs it with --repair "
         "(Device.repair)"
     )
-
-
-def _make(path: Path) -> None:
-    """Make the file for its user alone, whatever the umask; the log beside it takes its mode."""
-    with device_errors(path):
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-        keep_private(path)
 
 
 def check_regular(path: Path) -> None:

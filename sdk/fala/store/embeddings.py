@@ -66,21 +66,18 @@ class Embeddings:
         reading = self._db.reading() if texts is None else nullcontext()
         with reading, self._db.rows("its embeddings are damaged") as db:
             codec = self._db.codec
-            by_name = {codec.lookup(name): name for name in texts or ()}
             if texts is None:
                 rows = db.execute(_EMBEDDINGS, (backbone,)).fetchall()
+                plain = {row: name for row, name, _ in rows}
+                by_id = self._texts.by_id() if codec.encrypted else plain
+                names = [as_text(text(by_id[row])) for row, *_ in rows]
             else:
+                by_name = {codec.lookup(name): name for name in texts}
                 rows = rows_in(db, f"{_EMBEDDINGS} AND text.text", [*by_name], backbone)
+                names = [by_name[name] for _, name, _ in rows]
             vectors = [
                 codec.decode(value, "embeddings", row, backbone, name) for row, name, value in rows
             ]
-            if texts is None and codec.encrypted:
-                by_id = self._texts.by_id()
-                names = [as_text(text(by_id[row])) for row, *_ in rows]
-            elif codec.encrypted:
-                names = [by_name[name] for _, name, _ in rows]
-            else:
-                names = [as_text(text(name)) for _, name, _ in rows]
             return dict(zip(names, vectors_of(vectors), strict=True))
 
     def has(self, backbone: str) -> bool:

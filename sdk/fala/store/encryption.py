@@ -37,7 +37,8 @@ from fala.store.columns import blob, text
 #: Returns the app's key, 32 bytes.
 Key = Callable[[], bytes]
 
-#: The columns of a slot to which its weights are bound.
+#: The encrypted columns of a slot, and those to which they are bound.
+SLOT_WEIGHTS = ("weight", "bias", "buckets", "lexical")
 BOUND_SLOT_COLUMNS = (
     "bundle", "backbone", "model", "teacher", "teacher_vendor", "threshold", "labels", "loss",
 )  # fmt: skip
@@ -53,10 +54,7 @@ _RECORDS = (
     ("examples", ("id",), "label", ("'label'", *LABEL_COLUMNS)),
     ("earlier_labels", ("example", "since"), "label", ("'label'", *_TEXTS_OF_EXAMPLE)),
     ("logits", ("example", "model"), "value", _TEXTS_OF_EXAMPLE),
-    ("slots", ("name",), "weight", ("'weight'", *BOUND_SLOT_COLUMNS)),
-    ("slots", ("name",), "bias", ("'bias'", *BOUND_SLOT_COLUMNS)),
-    ("slots", ("name",), "buckets", ("'buckets'", *BOUND_SLOT_COLUMNS)),
-    ("slots", ("name",), "lexical", ("'lexical'", *BOUND_SLOT_COLUMNS)),
+    *(("slots", ("name",), name, (f"'{name}'", *BOUND_SLOT_COLUMNS)) for name in SLOT_WEIGHTS),
 )
 
 _BYTES = 32

@@ -8,10 +8,12 @@ import math
 import sqlite3
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
+from fala.errors import DataError
 from fala.examples import MATCHING, Example, Match, as_text, texts_of, unique_texts
+from fala.model.labels import stored_tags
 from fala.store.columns import (
     adapter_named,
     change_count,
@@ -24,7 +26,6 @@ from fala.store.columns import (
 )
 from fala.store.database import Database
 from fala.store.encryption import Codec
-from fala.store.records import Remembered, StoredExample
 from fala.store.texts import LARGEST_ID, Texts
 
 #: The columns that ``example_of`` takes, in this order.
@@ -40,6 +41,52 @@ EARLIER_LABELS = (
 _EXAMPLES = f"SELECT {EXAMPLE_COLUMNS} FROM examples WHERE +adapter = ?"
 _IDS = "SELECT id FROM examples WHERE adapter = ?"
 _ID = f"{_IDS} AND document = ? AND history = ?"
+
+
+@dataclass(frozen=True, eq=False)
+class Remembered:
+    """What was stored.
+
+    Attributes:
+        ids: The examples' ids.
+        new_texts: The names of texts that the store did not have.
+    """
+
+    ids: list[int]
+    new_texts: Collection[str]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredExample:
+    """An example that a device keeps.
+
+    Attributes:
+        id: Its number in the store.
+        example: A text, or a ``Match``; None on a device that keeps no texts.
+        label: Its label, None without one; of tags a list in JSON.
+        added: When it was first stored, in seconds since 1970 (UTC).
+        labelled: When its label was stored; None without one.
+        adapter: Its task, by the adapter; empty for the device's own.
+    """
+
+    id: int
+    example: Example | None
+    label: str | None
+    added: float
+    labelled: float | None = None
+    adapter: str = ""
+
+    @property
+    def tags(self) -> frozenset[str] | None:
+        """The set of its tags; None without one, or where labels exclude one another."""
+        return None if self.label is None else stored_tags(self.label)
+
+    @property
+    def stored(self) -> Example:
+        """The example as stored: with names for texts where texts are not kept."""
+        if self.example is None:
+            raise DataError(f"the texts of example {self.id} are not kept")
+        return self.example
 
 
 class Examples:
@@ -91,27 +138,6 @@ class Examples:
             if changed:
                 prune_labels(db, self._adapter)
         return Remembered([ids[key] for key in keys], new_texts.keys())
-
-    def restore(self, examples: Sequence[StoredExample]) -> None:
-        """Write examples with their ids, labels and times. In a transaction, into an empty store.
-
-        The order of their changes is not kept: all of them count as one change.
-        """
-        codec = self._db.codec
-        with self._db.connection() as db:
-            last = db.execute("SELECT coalesce(max(id), 0) FROM texts").fetchone()[0]
-            texts, _ = self._texts.add(unique_texts(row.stored for row in examples), last)
-            for row in examples:
-                document, history = columns_of_example(row.stored, texts)
-                context = label_context(row.id, document, history, row.labelled, self._adapter)
-                label = None if row.label is None else codec.encode_text(row.label, *context)
-                db.execute(
-                    "INSERT OR IGNORE INTO examples VALUES (?, ?, ?, ?, ?, ?, ?, 1, ?)",
-                    (
-                        row.id, document, history, label, row.added, row.labelled, self._adapter,
-                        None if label is None else 1,
-                    ),
-                )  # fmt: skip
 
     def _new_row(
         self, row: int, key: tuple[int, str], label: str | None, now: float, data: int
@@ -289,6 +315,12 @@ class Examples:
             query = "SELECT count(*), count(label) FROM examples WHERE +adapter = ?"
             row = db.execute(query, (self._adapter,)).fetchone()
         return int(row[0]), int(row[1])
+
+    def adapters(self) -> list[str]:
+        """The tasks that have examples, by their adapters."""
+        with self._db.connection() as db:
+            rows = db.execute("SELECT DISTINCT adapter FROM examples ORDER BY adapter")
+            return [adapter for (adapter,) in rows]
 
     def _added(self, db: sqlite3.Connection) -> list[tuple[int, int]]:
         """Every example's id, and the count of data changes when it was added."""

@@ -12,7 +12,7 @@ from typing import IO, Any
 from fala.errors import DataError, shown
 from fala.examples import Match, Pair, segments, texts_of
 from fala.files import path_of, write_atomically
-from fala.store.records import StoredExample
+from fala.store.examples import StoredExample
 
 # The limit of ``fala-replace --data`` for labels that are integers.
 _LIMIT = 2**63

@@ -4,9 +4,9 @@ The first page of a file has the header and the schema, and is the same in all s
 store's replaces a damaged one. SQLite stops at the first damaged page of a table. So a table is
 read from its other end, too; and texts and examples also from indexes, which are in other pages.
 
-Every row is read by the function that reads it in an undamaged store; a damaged one is left out. Of
-an example a damaged label or time is left out alone. In an encrypted store the rows of an edited
-table are left out, but for records that are bound to their row.
+A row is written as it is, if the function that reads it in an undamaged store can read it. Of an
+example a damaged label or time is left out alone. In an encrypted store the rows of an edited table
+are left out, but for records that are bound to their row.
 """
 
 from __future__ import annotations
@@ -15,17 +15,11 @@ import contextlib
 import shutil
 import sqlite3
 import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-import numpy as np
-
 from fala.errors import DeviceError, FalaError, printable
-from fala.examples import Match
-from fala.model.heads import Vectors
 from fala.store.access import check_access, integrity
 from fala.store.columns import (
     DAMAGE,
@@ -40,7 +34,7 @@ from fala.store.columns import (
 )
 from fala.store.digests import COUNTED, Digests
 from fala.store.embeddings import vectors_of
-from fala.store.encryption import Codec, check_mark, text_of
+from fala.store.encryption import PLAIN, Codec, check_mark, text_of
 from fala.store.examples import (
     EARLIER_LABELS,
     EXAMPLE_COLUMNS,
@@ -48,18 +42,20 @@ from fala.store.examples import (
     example_of,
     label_of,
 )
-from fala.store.records import StoredExample
 from fala.store.schema import create_tables, is_current, version_of
 from fala.store.slots import labels_of
 from fala.store.store import Store
 from fala.store.texts import NAME, TextNames, guessed_names
 
 Value = TypeVar("Value")
+Row = tuple[Any, ...]
+#: The digests of the bundles of a task's active release and of the previous one, and their labels
+#: in the device's order; empty where the order is unknown.
+Releases = list[tuple[str, tuple[str, ...]]]
 
 #: Problems of one kind to list, at most.
 _MOST = 3
 _PAGE = 4096
-_SEALED = "sealed IS NOT NULL"
 #: Stands for bytes that are not UTF-8.
 _REPLACED = "\ufffd"
 #: The position of the number of pages in a file's header. See
@@ -86,11 +82,15 @@ class DamagedStore:
         path: See above.
         connection: See above.
         problems: The problems, in words; each once.
+        codec: Reads its records, once it is unlocked.
+        edited: Tables that were edited without the key; all of them where that is unknown.
     """
 
     def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
         self.path, self.connection = path, connection
         self.problems: list[str] = []
+        self.codec = PLAIN
+        self.edited: set[str] = set()
 
     def note(self, subject: str, reason: object) -> None:
         """Add a problem."""
@@ -117,24 +117,60 @@ class DamagedStore:
             return read(*arguments)
         return None
 
-    def select(self, subject: str, query: str) -> list[tuple[Any, ...]]:
+    def select(self, subject: str, query: str) -> list[Row]:
         """The rows of a query; none, and a problem, if one is damaged."""
         return self.value(subject, lambda: self.connection.execute(query).fetchall()) or []
 
-    def rows(self, table: str, columns: str) -> list[tuple[Any, ...]]:
+    def unbound(self, table: str, columns: str) -> list[Row]:
+        """Columns that are bound to no key; none of a table that was edited."""
+        return [] if table in self.edited else self.select(table, f"SELECT {columns} FROM {table}")
+
+    def rows(self, table: str, columns: str) -> list[Row]:
         """The rows of a table that can be read, from both ends; so some are there twice.
 
         Args:
             table: The table; ``INDEXED BY`` an index, it is read from the pages of that.
             columns: Its columns.
         """
-        query, rows = f"SELECT {columns} FROM {table}", list[tuple[Any, ...]]()
+        query, rows = f"SELECT {columns} FROM {table}", list[Row]()
         backwards = f"{query} ORDER BY {columns.partition(',')[0]} DESC"
         for each in (query, backwards) if self.problems else (query,):
             with self.noted(table.partition(" ")[0]):  # up to a damaged page
                 for row in self.connection.execute(each):
                     rows.append(row)
         return rows
+
+    def unlock(self, codec: Codec) -> None:
+        """Find the codec of the records: by the mark of the key, or by the digests' salt.
+
+        Args:
+            codec: The app's.
+
+        Raises:
+            DeviceError: The key is not the store's.
+        """
+        ((mark,),) = self.select("device", "SELECT key_mark FROM device") or [(None,)]
+        ((sealed,),) = self.select("digests", "SELECT sealed FROM digests") or [(None,)]
+        query = "SELECT count(*), count(sealed) FROM texts"
+        ((count, encrypted),) = self.select("texts", query) or [(0, 0)]
+        if 2 * encrypted > count or (not count and sealed is not None):
+            mark = mark or b""  # where it is lost
+        elif count and mark is not None:
+            self.note("the mark of its key", "the texts are not encrypted")
+            mark = None
+        try:
+            check_mark(self.path, mark, codec)
+            self.codec = codec.of(mark)
+        except DeviceError:
+            self.codec = codec.of(sealed)
+            digests = Digests(self.connection, self.codec)
+            if self.value("digests", digests.read, self.connection) is None:
+                raise
+            self.note("the mark of its key", "it is damaged")
+        edited = self.value("digests", Digests(self.connection, self.codec).edited, self.connection)
+        for table in edited or ():
+            self.note(table, "not the rows that were written")
+        self.edited = {*(COUNTED if edited is None else edited)}
 
 
 @contextlib.contextmanager
@@ -192,176 +228,136 @@ def _copy_behind_first_page(path: Path, copy: Path) -> None:
         shutil.copy(log, copy.with_name(f"{copy.name}-wal"))
 
 
-def codec_of_store(store: DamagedStore, codec: Codec) -> Codec:
-    """The codec of a store, by the mark of its key, or by its digests where that is damaged.
-
-    Args:
-        store: The store.
-        codec: The app's.
-
-    Raises:
-        DeviceError: The key is not the store's.
-    """
-    ((mark,),) = store.select("device", "SELECT key_mark FROM device") or [(None,)]
-    ((sealed,),) = store.select("digests", "SELECT sealed FROM digests") or [(None,)]
-    query = "SELECT count(*), count(sealed) FROM texts"
-    ((count, encrypted),) = store.select("texts", query) or [(0, 0)]
-    if 2 * encrypted > count or (not count and sealed is not None):
-        mark = mark or b""  # where it is lost
-    elif count and mark is not None:
-        store.note("the mark of its key", "the texts are not encrypted")
-        mark = None
-    try:
-        check_mark(store.path, mark, codec)
-        return codec.of(mark)
-    except DeviceError:
-        store_codec = codec.of(sealed)  # the digests have the same salt
-        digests = Digests(store.connection, store_codec)
-        if store.value("digests", digests.read, store.connection) is None:
-            raise
-    store.note("the mark of its key", "it is damaged")
-    return store_codec
-
-
-@dataclass(frozen=True)
-class Rescued:
-    """What is known of the tasks of a damaged store.
-
-    Attributes:
-        lost: Examples that can be read in part, but cannot be kept.
-        releases: The active release and the previous one, by adapter: the digests of their bundles,
-            and the labels in the device's order.
-        teachers: See ``SlotRecord``; by the slot's bundle.
-    """
-
-    lost: int
-    releases: Mapping[str, list[tuple[str, tuple[str, ...]]]]
-    teachers: Mapping[str, tuple[str, str]]
-
-
-def rescue(store: DamagedStore, codec: Codec, target: Store) -> Rescued:
-    """Write all that can be read, but the slots, into an empty store. In a transaction of that.
-
-    Args:
-        store: The damaged store; it does not change.
-        codec: Reads its records.
-        target: The empty store.
-    """
-    edited = store.value("digests", Digests(store.connection, codec).edited, store.connection)
-    for table in edited or ():
-        store.note(table, "not the rows that were written")
-    untrusted = {*(COUNTED if edited is None else edited)}
-
-    def unbound(query: str, table: str) -> list[tuple[Any, ...]]:
-        """Rows whose columns are bound to nothing; none of a table that was edited."""
-        return [] if table in untrusted else store.select(table, query)
-
-    texts = _texts(store, codec)
-    (setting,) = unbound("SELECT keep_text, text_key FROM device", "device") or [(None, None)]
-    names = store.value("device", TextNames.read, *setting)
-    if names is None:
-        raw = "" if texts else store.path.read_bytes().decode("latin-1")
-        # A device that keeps no texts must not start to.
-        names = guessed_names(texts.values() or [match[0] for match in NAME.finditer(raw)])
-    if names.mode == "ngrams":
-        read = {row: store.value("texts", names.ngrams, [name]) for row, name in texts.items()}
-        texts = {row: name for row, name in texts.items() if read[row] is not None}
-    target.texts.set_names(names)
-    examples, columns = _examples(store, codec, texts)
-    tasks = {"": target} | {row.adapter: target.of(row.adapter) for row in examples.values()}
-    for adapter, task in tasks.items():
-        task.examples.restore([row for row in examples.values() if row.adapter == adapter])
-    if store.problems and not any(isinstance(row.example, Match) for row in examples.values()):
-        used = {row.example for row in examples.values()}
-        unused = [name for name in texts.values() if name not in used]
-        target.examples.remember(unused, [None] * len(unused))
-
-    def embedding(row: int, backbone: str, cell: object) -> Vectors:
-        data = codec.decode(cell, "embeddings", row, backbone, codec.lookup(texts[row]))
-        return np.ravel(vectors_of([data]))
-
-    def logits(row: int, model: str, cell: object) -> Vectors:
-        return floats(codec.decode(cell, "logits", row, model, *columns[row]))
-
-    vectors = _vectors(store, "embeddings", "text, backbone, vector", embedding)
-    for digest, each in vectors.items():
-        target.embeddings.add(digest, {texts[row]: vector for row, vector in each.items()})
-    vectors = _vectors(store, "logits", "example, model, value", logits)
-    for model, each in vectors.items():
-        for task in tasks.values():
-            task.logits.add(model, each)
-    for adapter, label in unbound("SELECT adapter, positive FROM tasks", "tasks"):
-        if store.value("tasks", optional_text, label) is not None:
-            target.of(adapter).slots.set_positive(label)
-    for product, newest in unbound("SELECT product, newest FROM versions", "versions"):
-        with store.noted("versions"):
-            target.settings.note_version(text(product), whole(newest))
-    for (key,) in unbound("SELECT trust FROM device WHERE trust IS NOT NULL", "device"):
-        with store.noted("device"):
-            target.settings.set_trust(blob(key))
-    query = "SELECT bundle, teacher, teacher_vendor FROM slots"
-    teachers = {
-        bundle: (teacher, vendor)
-        for bundle, teacher, vendor in unbound(query, "slots")
-        if teacher is not None and vendor is not None
-    }
-    releases = _releases(store, untrusted)
-    for adapter in tasks:
-        releases.setdefault(adapter, [])
-    return Rescued(len(columns) - len(examples), releases, teachers)
-
-
-def _releases(
-    store: DamagedStore, untrusted: set[str]
-) -> dict[str, list[tuple[str, tuple[str, ...]]]]:
-    """The releases of tasks; see ``Rescued``."""
-    releases: dict[str, list[tuple[str, tuple[str, ...]]]] = {}
-    for query, tables in sorted(_RELEASES.items(), key=lambda item: bool(untrusted & item[1])):
+def releases_of(store: DamagedStore) -> dict[str, Releases]:
+    """The releases of the tasks, by adapter, with the device's own task."""
+    releases: dict[str, Releases] = {}
+    for query, tables in sorted(_RELEASES.items(), key=lambda item: bool(store.edited & item[1])):
         # An edited table may still say which release it was, but not how its labels are ordered.
-        ordered = labels_of if not untrusted & tables else lambda _: ()
+        ordered = labels_of if not store.edited & tables else lambda _: ()
         for adapter, *cells in store.select("releases", query):
             with store.noted("releases"):
                 pairs = [cells[at : at + 2] for at in (0, 2) if cells[at] is not None]
                 known = [(text(digest), ordered(labels)) for digest, labels in pairs]
                 if known:
                     releases.setdefault(adapter_named(adapter), known)
+    releases.setdefault("", [])
     return releases
 
 
-def _texts(store: DamagedStore, codec: Codec) -> dict[int, str]:
-    """The texts, by id."""
-    texts: dict[int, str] = {}
-    sealed = dict(store.rows(f"texts INDEXED BY sealed WHERE {_SEALED}", "id, sealed"))
+def teachers_of(store: DamagedStore) -> dict[str, tuple[str, str]]:
+    """The teachers of the slots, by their bundles; see ``SlotRecord``."""
+    rows = store.unbound("slots", "bundle, teacher, teacher_vendor")
+    return {bundle: (teacher, vendor) for bundle, teacher, vendor in rows if teacher and vendor}
+
+
+def rescue_settings(store: DamagedStore, target: Store) -> None:
+    """Write the settings that can be read, but how texts are kept. In a transaction of the target.
+
+    Args:
+        store: The damaged store, unlocked; it does not change.
+        target: The empty store.
+    """
+    # Under the same key and salt, so that its records are valid.
+    target.write_mark(store.codec)
+    for adapter, label in store.unbound("tasks", "adapter, positive"):
+        if store.value("tasks", optional_text, label) is not None:
+            target.of(adapter).slots.set_positive(label)
+    for product, newest in store.unbound("versions", "product, newest"):
+        with store.noted("versions"):
+            target.settings.note_version(text(product), whole(newest))
+    for (key,) in store.unbound("device", "trust"):
+        with store.noted("device"):
+            if key is not None:
+                target.settings.set_trust(blob(key))
+
+
+def rescue_examples(store: DamagedStore, target: Store, tasks: Mapping[str, str]) -> int:
+    """Write texts, examples, embeddings and old logits. In a transaction of the target.
+
+    Args:
+        store: The damaged store, unlocked; it does not change.
+        target: The empty store, with the settings.
+        tasks: The examples' kinds, by adapter.
+
+    Returns:
+        The number of examples that can be read in part, but cannot be kept.
+    """
+    codec = store.codec
+    texts = _texts(store)
+    (setting,) = store.unbound("device", "keep_text, text_key") or [(None, None)]
+    names = store.value("device", TextNames.read, *setting)
+    if names is None:
+        raw = "" if texts else store.path.read_bytes().decode("latin-1")
+        # A device that keeps no texts must not start to.
+        written = [each for each, _ in texts.values()] or [match[0] for match in NAME.finditer(raw)]
+        names = guessed_names(written)
+    if names.mode == "ngrams":
+        read = {row: store.value("texts", names.ngrams, [each[0]]) for row, each in texts.items()}
+        texts = {row: each for row, each in texts.items() if read[row] is not None}
+    target.texts.set_names(names)
+    examples, lost = _examples(store, {row: each for row, (each, _) in texts.items()}, tasks)
+
+    def embedding(row: int, backbone: object, cell: object) -> None:
+        _, (_, name, _) = texts[row]
+        vectors_of([codec.decode(cell, "embeddings", row, text(backbone), name)])
+
+    def logits(row: int, model: object, cell: object) -> None:
+        floats(codec.decode(cell, "logits", row, text(model), *examples[row][1:3]))
+
+    rows = {
+        "texts": [row for _, row in texts.values()],
+        "examples": examples.values(),
+        "embeddings": _readable(store, "embeddings", "text, backbone, vector", embedding),
+        "logits": _readable(store, "logits", "example, model, value", logits),
+    }
+    with target.database.connection() as db:
+        for table, each in rows.items():
+            for row in each:
+                db.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)
+    if store.problems and not any(history for _, _, history, *_ in examples.values()):
+        used = {document for _, document, *_ in examples.values()}
+        unused = [name for row, (name, _) in texts.items() if row not in used]
+        target.examples.remember(unused, [None] * len(unused))
+    return lost
+
+
+def _texts(store: DamagedStore) -> dict[int, tuple[str, Row]]:
+    """The texts, and their rows, by id."""
+    sealed: dict[int, object] = dict(
+        store.rows("texts INDEXED BY sealed WHERE sealed IS NOT NULL", "id, sealed")
+    )
     indexed = store.rows("texts INDEXED BY sqlite_autoindex_texts_1", "id, text")
     rows = store.rows("texts", "id, text, sealed")
     rows += [(identity, name, sealed.get(identity)) for identity, name in indexed]
+    texts: dict[int, tuple[str, Row]] = {}
+    names = set()
     for row in sorted(rows, key=lambda row: _REPLACED in str(row[1])):  # damaged ones last
-        if row[0] not in texts:
+        if row[0] not in texts and row[1] not in names:
             with store.noted("texts"):
-                texts[row[0]] = text_of(codec, *row)
+                texts[row[0]] = text_of(store.codec, *row), row
+                names.add(row[1])
     return texts
 
 
 def _examples(
-    store: DamagedStore, codec: Codec, texts: Mapping[int, str]
-) -> tuple[dict[int, StoredExample], dict[int, tuple[object, object]]]:
-    """The examples by id, and the columns of all their rows to which logits are bound."""
+    store: DamagedStore, texts: Mapping[int, str], tasks: Mapping[str, str]
+) -> tuple[dict[int, Row], int]:
+    """The rows of examples by id, and how many others there are."""
     now = time.time()
 
     def moment(cell: object) -> float:
         value = store.value("examples: a time", number, cell)
         return now if value is None else value
 
-    def example(row: tuple[Any, ...]) -> StoredExample:
-        label = store.value("examples: a label", label_of, codec, row[:7])
+    def checked(row: Row) -> Row:
+        label = store.value("examples: a label", label_of, store.codec, row[:7])
         added, labelled, adapter, *counts = row[4:]
         for cell in counts[: 1 if label is None else 2]:
             store.value("examples: a count of changes", change_count, cell)
-        return replace(
-            example_of((*row[:3], label, now, None, adapter), texts),
-            added=moment(added),
-            labelled=None if label is None else moment(labelled),
-        )
+        example_of((*row[:3], None, now, None, adapter), texts, tasks.get(adapter))
+        if label is None:
+            return (*row[:3], None, moment(added), None, adapter, 1, None)
+        return (*row[:4], moment(added), moment(labelled), adapter, 1, 1)
 
     labels = store.rows("examples INDEXED BY labels", "id, label, added, labelled")
     cells = {identity: row for identity, *row in labels}
@@ -372,29 +368,26 @@ def _examples(
     rows += [
         (*row, *cells.get(row[0], (None, now, None)), adapter, 0, 0) for *row, adapter in indexed
     ]
-    examples: dict[int, StoredExample] = {}
+    examples: dict[int, Row] = {}
+    keys: dict[Row, int] = {}
     for row in rows:
-        if row[0] not in examples or (examples[row[0]].label is None and row[3] is not None):
+        if row[0] not in examples or (examples[row[0]][3] is None and row[3] is not None):
             with store.noted("examples"):
-                examples[row[0]] = example(row)
-    kinds = Counter((row.adapter, isinstance(row.example, Match)) for row in examples.values())
-    for identity, each in [*examples.items()]:
-        matching = isinstance(each.example, Match)
-        if kinds[each.adapter, matching] < kinds[each.adapter, not matching]:
-            store.note("examples", "one of another task")
-            del examples[identity]
+                if keys.setdefault((*row[1:3], row[6]), row[0]) == row[0]:
+                    examples[row[0]] = checked(row)
     with store.noted("earlier_labels"):
         for row in store.connection.execute(EARLIER_LABELS):
-            earlier_label_of(codec, row)
-    return examples, {row[0]: row[1:3] for row in reversed(rows)}
+            earlier_label_of(store.codec, row)
+    return examples, len({row[0] for row in rows} - examples.keys())
 
 
-def _vectors(
-    store: DamagedStore, table: str, columns: str, read: Callable[[int, str, object], Vectors]
-) -> dict[str, dict[int, Vectors]]:
-    """The vectors of a table by what made them, and by owner."""
-    vectors: dict[str, dict[int, Vectors]] = defaultdict(dict)
-    for row, made_by, cell in store.rows(table, columns):
+def _readable(
+    store: DamagedStore, table: str, columns: str, read: Callable[[int, object, object], None]
+) -> Collection[Row]:
+    """The rows of a table that a function can read; the first two columns are its key."""
+    rows: dict[Row, Row] = {}
+    for row in store.rows(table, columns):
         with store.noted(table):
-            vectors[text(made_by)][row] = read(row, made_by, cell)
-    return vectors
+            read(*row)
+            rows[row[:2]] = row
+    return rows.values()

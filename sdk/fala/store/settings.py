@@ -2,9 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from fala.store.columns import blob, text, whole
 from fala.store.database import Database
-from fala.store.records import Trial
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The trial of a slot.
+
+    Attributes:
+        slot: The slot. The trial pauses while the other slot is active.
+        began: The generation that it was installed at, which identifies the trial.
+        tries: Tries in a row that did not end.
+        predictions: Predictions so far, except those that open devices still hold in memory.
+    """
+
+    slot: str
+    began: int
+    tries: int = 0
+    predictions: int = 0
 
 
 class Settings:

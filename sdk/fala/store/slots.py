@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import secrets
 import sqlite3
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fala.errors import DeviceError, UnknownAdapterError, model_changed
+from fala.model.links import PerTag
 from fala.store.columns import (
     blob,
     bytes_of,
@@ -25,29 +28,132 @@ from fala.store.columns import (
     whole,
 )
 from fala.store.database import Database, damaged
-from fala.store.encryption import BOUND_SLOT_COLUMNS, Codec
+from fala.store.encryption import BOUND_SLOT_COLUMNS, SLOT_WEIGHTS, Codec
 from fala.store.examples import prune_labels
-from fala.store.records import (
-    FitRecord,
-    LexicalRecord,
-    Replacement,
-    SlotRecord,
-    TaskState,
-    Version,
-)
 
 #: The names of the device's own slots; those of a further task have its adapter's before them.
 SLOTS = ("a", "b")
-#: The columns that ``_slot_of`` takes, in this order.
-_SLOT_COLUMNS = (
+#: The columns of a slot's row that its record has, but the adapter.
+_COLUMNS = (
     "name", "bundle", "backbone", "weight", "bias", "model", "teacher", "teacher_vendor",
-    "threshold", "labels", "buckets", "lexical", "loss",
+    "threshold", "labels", "buckets", "lexical", "loss", "fit_data", "fit_examples", "fit_further",
+    "fit_decision", "fit_trust", "fit_scales",
 )  # fmt: skip
-_ENCRYPTED = ("weight", "bias", "buckets", "lexical")
-#: The columns of a slot's fit.
-FIT_COLUMNS = (
-    "fit_data", "fit_examples", "fit_further", "fit_decision", "fit_trust", "fit_scales",
-)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Version:
+    """Identifies a snapshot of a task.
+
+    Attributes:
+        generation: Counts the changes of the active model.
+        data: Counts the changes of examples and labels.
+    """
+
+    generation: int
+    data: int
+
+
+@dataclass(frozen=True)
+class TaskState:
+    """Which slots a task has.
+
+    Attributes:
+        version: The task's version.
+        slot: The name of the active slot.
+        previous: The one to roll back to; None without one.
+        to_fit: Whether the active model is to be fitted to labels that are newer than its fit.
+        positive: The label that ranking and thresholds are about; None is the release's.
+    """
+
+    version: Version
+    slot: str
+    previous: str | None
+    to_fit: bool
+    positive: str | None
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """The replacement that installed a slot; the defaults are those of an unknown one.
+
+    Attributes:
+        generation: The task's, after it.
+        data: The task's count of data changes at which the old logits were computed.
+        fit_data: The count at which the old model was fitted; None if it never was.
+    """
+
+    generation: int = -1
+    data: float = math.inf
+    fit_data: float | None = math.inf
+
+
+@dataclass(frozen=True, eq=False)
+class LexicalRecord:
+    """The n-gram weights that differ from the vendor's.
+
+    Attributes:
+        buckets: Shape (m,), uint16, ascending.
+        weight: Their weights, float32, shape (C, m).
+    """
+
+    buckets: NDArray[np.uint16]
+    weight: NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class FitRecord:
+    """The fit of a slot's personal model, to which further labels can be added.
+
+    Attributes:
+        data: The store's count of changes of examples and labels that it includes.
+        fitted: How many examples the last full fit had.
+        further: How many were added since.
+        decision: Which of the compared models it is: see ``fala.solver.judge``.
+        trust: Its share of the full fit; of tags one each.
+        scales: The blocks' scales.
+    """
+
+    data: int
+    fitted: int
+    further: int
+    decision: str
+    trust: PerTag
+    scales: tuple[float, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class SlotRecord:
+    """A slot's personal model.
+
+    Attributes:
+        name: The slot.
+        bundle: SHA-256 of the bundle's manifest.
+        backbone: The digest of its backbone, the provenance of its embeddings.
+        weight: Its weights omega, float32, shape (C, d).
+        bias: Shape (C,).
+        model: Digest of backbone, head and weights, the provenance of logits.
+        teachers: Digests of the personal model whose stored logits it was fitted to, and of that
+            one's vendor model, whose logits are stored beside them; None without any.
+        threshold: Logit above which the second of two labels is decided; of tags one each.
+        labels: The labels, in the device's order.
+        lexical: The user's own weights of n-grams; None where the head has no lexical view.
+        loss: Its leave-one-out cross-entropy on the labelled examples; None if unknown.
+        fit: The record of its fit; None if it is unknown.
+    """
+
+    name: str
+    bundle: str
+    backbone: str
+    weight: NDArray[np.float32]
+    bias: NDArray[np.float32]
+    model: str
+    labels: tuple[str, ...]
+    teachers: tuple[str, str] | None = None
+    threshold: PerTag = 0.0
+    lexical: LexicalRecord | None = None
+    loss: float | None = None
+    fit: FitRecord | None = None
 
 
 class Slots:
@@ -177,14 +283,13 @@ class Slots:
 
     def put(self, record: SlotRecord) -> None:
         """Write a slot's personal model. In a transaction."""
-        codec = self._db.codec
-        cells = _columns_of_slot(record)
+        codec, cells = self._db.codec, _cells_of(record) | {"adapter": self._adapter}
         row = {
             column: codec.encode(value, *_context(cells, column))
-            if column in _ENCRYPTED and isinstance(value, bytes)
+            if column in SLOT_WEIGHTS and isinstance(value, bytes)
             else value
             for column, value in cells.items()
-        } | {"adapter": self._adapter, **dict(zip(FIT_COLUMNS, _cells_of_fit(record), strict=True))}
+        }
         marks = ", ".join(f":{name}" for name in row)
         changes = ", ".join(f"{name} = excluded.{name}" for name in row)
         with self._db.connection() as db:
@@ -202,26 +307,11 @@ class Slots:
             DeviceError: If the slot was never written, or is damaged.
         """
         with self._db.rows(f"slot {name:.60} is damaged") as db:
-            codec = self._db.codec
-            columns = ", ".join((*_SLOT_COLUMNS, *FIT_COLUMNS))
-            row = db.execute(f"SELECT {columns} FROM slots WHERE name = ?", (name,)).fetchone()
+            query = f"SELECT {', '.join(_COLUMNS)} FROM slots WHERE name = ?"
+            row = db.execute(query, (name,)).fetchone()
             if row is None:
                 raise DeviceError(f"{self._db.path}: slot {name:.60} is empty")
-            record = _slot_of(row[: len(_SLOT_COLUMNS)], codec)
-            return replace(record, fit=_fit_of(row[len(_SLOT_COLUMNS) :]))
-
-    def bundle(self, name: str) -> str:
-        """The digest of a slot's bundle, even where its personal model is damaged."""
-        with self._db.rows(f"slot {name:.60} is damaged") as db:
-            return text(
-                db.execute("SELECT bundle FROM slots WHERE name = ?", (name,)).fetchone()[0]
-            )
-
-    def names(self) -> set[str]:
-        """The names of the task's slots."""
-        with self._db.rows("its slots are damaged") as db:
-            rows = db.execute("SELECT name FROM slots WHERE adapter = ?", (self._adapter,))
-            return {text(name) for (name,) in rows}
+            return _slot_of(dict(zip(_COLUMNS, row, strict=True)), self._db.codec)
 
     def bundles(self) -> set[str]:
         """Digests of the bundles of all tasks' slots."""
@@ -315,23 +405,21 @@ def slots_of(adapter: str) -> tuple[str, ...]:
     return tuple(f"{adapter}/{name}" if adapter else name for name in SLOTS)
 
 
-def _slot_of(row: tuple[object, ...], codec: Codec) -> SlotRecord:
-    """The slot of a row; see ``_SLOT_COLUMNS``.
+def _slot_of(cells: Mapping[str, object], codec: Codec) -> SlotRecord:
+    """The slot of a row, by column.
 
     Raises:
         ValueError: It is damaged.
     """
-    cells = dict(zip(_SLOT_COLUMNS, row, strict=True))
-    name = text(cells["name"])
     weights = {
         column: codec.decode(cells[column], *_context(cells, column))
-        for column in _ENCRYPTED
+        for column in SLOT_WEIGHTS
         if cells[column] is not None
     }
     bias = floats(weights.get("bias"))
     teacher, vendor = optional_text(cells["teacher"]), optional_text(cells["teacher_vendor"])
     return SlotRecord(
-        name=name,
+        name=text(cells["name"]),
         bundle=text(cells["bundle"]),
         backbone=text(cells["backbone"]),
         weight=floats(weights.get("weight")).reshape(len(bias), -1),
@@ -342,6 +430,7 @@ def _slot_of(row: tuple[object, ...], codec: Codec) -> SlotRecord:
         labels=labels_of(cells["labels"]),
         lexical=_lexical(weights.get("buckets"), weights.get("lexical"), len(bias)),
         loss=optional_number(cells["loss"]),
+        fit=_fit_of(cells),
     )
 
 
@@ -357,26 +446,33 @@ def labels_of(value: object) -> tuple[str, ...]:
     return tuple(labels)
 
 
-def _columns_of_slot(record: SlotRecord) -> dict[str, object]:
-    """A slot's row, by column."""
-    lexical = record.lexical
-    teacher, vendor = record.teachers or (None, None)
-    changed = {
+def _cells_of(record: SlotRecord) -> dict[str, object]:
+    """A slot's row, by column; the inverse of ``_slot_of``."""
+    cells: dict[str, object] = dict.fromkeys(_COLUMNS) | {
+        "name": record.name,
+        "bundle": record.bundle,
+        "backbone": record.backbone,
         "weight": bytes_of(record.weight),
         "bias": bytes_of(record.bias),
-        "teacher": teacher,
-        "teacher_vendor": vendor,
+        "model": record.model,
         "threshold": cell_of(record.threshold),
         "labels": json.dumps(record.labels),
-        "buckets": None if lexical is None else lexical.buckets.astype("<u2").tobytes(),
-        "lexical": None if lexical is None else bytes_of(lexical.weight),
         "loss": None if record.loss is None else float(record.loss),
     }
-    same = (name for name in _SLOT_COLUMNS if name not in changed)
-    return {name: getattr(record, name) for name in same} | changed
+    if record.teachers is not None:
+        cells["teacher"], cells["teacher_vendor"] = record.teachers
+    if (lexical := record.lexical) is not None:
+        cells["buckets"] = lexical.buckets.astype("<u2").tobytes()
+        cells["lexical"] = bytes_of(lexical.weight)
+    if (fit := record.fit) is not None:
+        cells["fit_data"], cells["fit_examples"] = fit.data, fit.fitted
+        cells["fit_further"], cells["fit_decision"] = fit.further, fit.decision
+        cells["fit_trust"] = cell_of(fit.trust)
+        cells["fit_scales"] = np.array(fit.scales, "<f8").tobytes()
+    return cells
 
 
-def _context(cells: dict[str, object], column: str) -> tuple[object, ...]:
+def _context(cells: Mapping[str, object], column: str) -> tuple[object, ...]:
     """The context that an encrypted column of a slot is bound to."""
     return "slots", cells["name"], column, *(cells[name] for name in BOUND_SLOT_COLUMNS)
 
@@ -391,24 +487,15 @@ def _lexical(buckets: bytes | None, weight: bytes | None, logits: int) -> Lexica
     return LexicalRecord(touched, values)
 
 
-def _cells_of_fit(record: SlotRecord) -> Sequence[object]:
-    """The cells of a slot's fit; see ``FIT_COLUMNS``."""
-    fit = record.fit
-    if fit is None:
-        return (None,) * len(FIT_COLUMNS)
-    scales = np.array(fit.scales, "<f8").tobytes()
-    return fit.data, fit.fitted, fit.further, fit.decision, cell_of(fit.trust), scales
-
-
-def _fit_of(row: Sequence[object]) -> FitRecord | None:
-    """The record of a slot's fit, from its columns; None if it is missing or damaged."""
-    data, fitted, further, decision, trust, scales = row
+def _fit_of(cells: Mapping[str, object]) -> FitRecord | None:
+    """The record of a slot's fit; None if it is missing or damaged."""
     try:
-        counts = whole(data), whole(fitted), whole(further)
-        values = tuple(number(scale) for scale in np.frombuffer(blob(scales), "<f8").tolist())
-        shares = per_tag(trust)
+        counts = whole(cells["fit_data"]), whole(cells["fit_examples"]), whole(cells["fit_further"])
+        scales = np.frombuffer(blob(cells["fit_scales"]), "<f8").tolist()
+        shares = per_tag(cells["fit_trust"])
         if min(counts) < 0 or not 0 <= np.min(shares) <= np.max(shares) <= 1:
             return None
-        return FitRecord(*counts, text(decision), shares, values)
+        decision = text(cells["fit_decision"])
+        return FitRecord(*counts, decision, shares, tuple(map(number, scales)))
     except ValueError:
         return None

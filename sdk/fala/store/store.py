@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections.abc import Callable, Collection
-from contextlib import AbstractContextManager
 from pathlib import Path
 
 from fala.errors import DeviceError
@@ -36,7 +35,10 @@ class Store:
         own: The store of the device's own task, whose tables this one shares.
 
     Attributes:
+        database: See above.
         adapter: See above.
+        path: The file.
+        transaction, turn, reading, after_commit, scrub: Those of the file.
         settings: The device's settings.
         texts: Its texts.
         examples: The task's examples and labels.
@@ -46,7 +48,10 @@ class Store:
     """
 
     def __init__(self, database: Database, adapter: str = "", own: Store | None = None) -> None:
-        self._db, self.adapter = database, adapter
+        self.database, self.adapter, self.path = database, adapter, database.path
+        self.transaction, self.turn = database.transaction, database.turns.turn
+        self.reading, self.after_commit = database.reading, database.after_commit
+        self.scrub = database.scrub
         self.settings: Settings = Settings(database) if own is None else own.settings
         self.texts: Texts = Texts(database) if own is None else own.texts
         self.embeddings: Embeddings = (
@@ -73,10 +78,10 @@ class Store:
         try:
             mark = store.settings.key_mark()
             if mark is None and not store.is_complete:
-                store._db.use(codec.renewed())
+                store.database.use(codec.renewed())
             else:
                 check_mark(path, mark, codec)
-                store._db.use(codec.of(mark))
+                store.database.use(codec.of(mark))
                 store._verify()
                 store.scrub(wait=False)  # a killed process may not have done it
         except BaseException:
@@ -90,50 +95,22 @@ class Store:
         Args:
             adapter: The task's adapter; empty for the device's own.
         """
-        return Store(self._db, adapter, self)
-
-    @property
-    def path(self) -> Path:
-        """The file."""
-        return self._db.path
+        return Store(self.database, adapter, self)
 
     @property
     def is_complete(self) -> bool:
         """Whether a model was ever installed; if not, the device's creation was not finished."""
-        with self._db.connection() as db:
+        with self.database.connection() as db:
             return db.execute("SELECT 1 FROM active").fetchone() is not None
-
-    def transaction(self) -> AbstractContextManager[None]:
-        """Commit all that is written inside, or nothing."""
-        return self._db.transaction()
-
-    def turn(self, *, wait: bool = True) -> AbstractContextManager[None]:
-        """Have the turn to write, for several transactions and what is computed between them.
-
-        Args:
-            wait: Wait for other processes, and other threads.
-
-        Raises:
-            DeviceError: Others write for too long.
-        """
-        return self._db.turns.turn(wait=wait)
-
-    def reading(self) -> AbstractContextManager[object]:
-        """Read one state of all tables, whatever others write meanwhile."""
-        return self._db.reading()
-
-    def after_commit(self, call: Callable[[], None]) -> None:
-        """Call a function once the transaction is committed. In a transaction."""
-        self._db.after_commit(call)
 
     def close(self, message: str = CLOSED) -> None:
         """Close the file; see ``Database.close``."""
-        self._db.close(message)
+        self.database.close(message)
 
     def write(self, file: Path) -> None:
         """Write a copy to another file, for its user alone."""
         file.touch(mode=0o600)
-        with self._db.connection() as db, contextlib.closing(sqlite3.connect(file)) as target:
+        with self.database.connection() as db, contextlib.closing(sqlite3.connect(file)) as target:
             db.backup(target)
 
     def delete_all(self, begin: Callable[[], None]) -> None:
@@ -142,17 +119,13 @@ class Store:
         Args:
             begin: Called first, in the same transaction.
         """
-        with self.transaction(), self._db.connection() as db:
+        with self.transaction(), self.database.connection() as db:
             begin()
             for table in TABLES:
                 db.execute(f"DELETE FROM {table}")
             db.execute("INSERT INTO device (one) VALUES (1)")
-            self._db.note_deletion()
-            self._db.use(PLAIN)  # there is nothing left to protect
-
-    def scrub(self, *, wait: bool = True) -> bool:
-        """Overwrite all traces of deleted rows; see ``Database.scrub``."""
-        return self._db.scrub(wait=wait)
+            self.database.note_deletion()
+            self.database.use(PLAIN)  # there is nothing left to protect
 
     def write_mark(self, codec: Codec) -> None:
         """Write the mark of a key, which is the store's now, and the digests of its rows.
@@ -160,16 +133,16 @@ class Store:
         In a transaction.
         """
         self.settings.set_key_mark(codec.mark())
-        self._db.use(codec)
-        self._db.digests.write_all()
+        self.database.use(codec)
+        self.database.digests.write_all()
 
     def rotate(self, codec: Codec) -> None:
         """Write all records anew under another key."""
         after = codec.renewed()
-        with self.transaction(), self._db.rows("a record is damaged") as db:
-            rotate(db, self._db.codec, after)
+        with self.transaction(), self.database.rows("a record is damaged") as db:
+            rotate(db, self.database.codec, after)
             self.write_mark(after)
-            self._db.note_deletion()
+            self.database.note_deletion()
         self.scrub()
 
     def _verify(self) -> None:
@@ -178,8 +151,8 @@ class Store:
         Raises:
             DeviceError: They differ.
         """
-        with self._db.reading(), self._db.rows("its digests are damaged") as db:
-            edited = self._db.digests.edited(db)
+        with self.database.reading(), self.database.rows("its digests are damaged") as db:
+            edited = self.database.digests.edited(db)
         if edited:
             tables = ", ".join(edited)
             problem = f"is damaged, or was edited: {tables}: not the rows that were written"
@@ -187,7 +160,7 @@ class Store:
 
     def delete_task(self) -> None:
         """Delete the task: its examples, slots and settings. In a transaction."""
-        with self._db.connection() as db:
+        with self.database.connection() as db:
             query = "SELECT id FROM examples WHERE adapter = ?"
             self.examples.forget(row for (row,) in db.execute(query, (self.adapter,)).fetchall())
             self.slots.deactivate()
@@ -201,7 +174,7 @@ class Store:
                 bridges of slots' bundles.
         """
         marks = ",".join("?" * len(sources))
-        with self._db.connection() as db:
+        with self.database.connection() as db:
             db.execute(
                 "DELETE FROM embeddings WHERE backbone NOT IN"
                 " (SELECT backbone FROM slots)"

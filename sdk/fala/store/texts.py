@@ -73,25 +73,15 @@ class TextNames:
         """The names of a new store, or of one that has lost its key."""
         return cls() if mode == "always" else cls(mode, secrets.token_bytes(_KEY))
 
-    @property
-    def has_texts(self) -> bool:
-        """Whether texts are kept: whether they can be encoded again."""
-        return self.mode == "always"
-
-    @property
-    def has_ngrams(self) -> bool:
-        """Whether the n-grams of texts can be read."""
-        return self.mode != "never"
-
     def of(self, texts: Sequence[str]) -> list[str]:
         """The names of some texts."""
-        if self.has_texts:
+        if self.mode == "always":
             return list(texts)
         names = [
             f"hmac:{hmac.new(self.key, text.encode(), hashlib.sha256).hexdigest()}"
             for text in texts
         ]
-        if not self.has_ngrams:
+        if self.mode == "never":
             return names
         starts, buckets = ngrams(texts)
         parts = np.split(buckets.astype("<u2"), starts[1:-1])
@@ -106,11 +96,11 @@ class TextNames:
         Raises:
             ValueError: A name is damaged.
         """
-        if self.has_texts:
+        if self.mode == "always":
             return ngrams(names)
         parts = [np.empty(0, dtype="<u2")]
         for name in names:
-            encoded = name.rpartition(":")[2] if self.has_ngrams else ""
+            encoded = name.rpartition(":")[2] if self.mode != "never" else ""
             part = np.frombuffer(base64.b64decode(encoded, validate=True), "<u2")
             if (np.diff(part.astype(np.int64)) <= 0).any():
                 raise ValueError("n-grams that are not in order")
@@ -165,17 +155,17 @@ class Texts:
     @property
     def kept(self) -> bool:
         """Whether texts are kept: whether they can be encoded again."""
-        return self.stored_names.has_texts
+        return self.stored_names.mode == "always"
 
     @property
     def ngrams_kept(self) -> bool:
         """Whether the n-grams of texts are kept, with or without the texts."""
-        return self.stored_names.has_ngrams
+        return self.stored_names.mode != "never"
 
     def set_names(self, names: TextNames) -> None:
         """Write how texts are kept, before the first text. In a transaction."""
         with self._db.connection() as db:
-            key = None if names.has_texts else names.key
+            key = None if names.mode == "always" else names.key
             db.execute("UPDATE device SET keep_text = ?, text_key = ?", (names.mode, key))
         self._names = names
 
@@ -186,7 +176,7 @@ class Texts:
     def named(self, examples: Sequence[Example]) -> list[Example]:
         """Examples with names in place of their texts."""
         stored = self.stored_names
-        if stored.has_texts:
+        if stored.mode == "always":
             return list(examples)
         texts = unique_texts(examples)
         names = dict(zip(texts, stored.of(texts), strict=True))

@@ -107,7 +107,10 @@ class Turns:
 
     def __init__(self, path: Path | None, seconds: float) -> None:
         self._path, self._seconds = path, seconds
-        self._locks = () if path is None else (_beside(path, "turn"), _beside(path, "next"))
+        self._locks: tuple[FileLock, FileLock] | None = None
+        if path is not None:
+            turn, following = (path.with_name(f"{path.name}.{end}") for end in ("turn", "next"))
+            self._locks = FileLock(turn), FileLock(following)
         self.threads = RLock()
         self._owner: int | None = None
         self._waiting = 0
@@ -155,41 +158,33 @@ class Turns:
     @contextlib.contextmanager
     def _taken(self, seconds: float) -> Iterator[None]:
         """The turn, among processes."""
+        until = time.monotonic() + seconds
         try:
-            self._take(seconds)
+            if self._path is not None and self._locks is not None:
+                turn, following = self._locks
+                with device_errors(self._path):
+                    try:
+                        taken = following.wait(until) and turn.wait(until)
+                    finally:
+                        following.free()
+                if not taken:
+                    raise self._in_use()
             self._owner = get_ident()
             yield
         finally:
-            for lock in self._locks[:1]:
-                lock.free()
+            if self._locks is not None:
+                self._locks[0].free()
             self._owner = None
-
-    def _take(self, seconds: float) -> None:
-        if self._path is None or not self._locks:
-            return
-        until = time.monotonic() + seconds
-        turn, following = self._locks
-        with device_errors(self._path):
-            try:
-                taken = following.wait(until) and turn.wait(until)
-            finally:
-                following.free()
-        if not taken:
-            raise self._in_use()
 
     def _in_use(self) -> DeviceError:
         return DeviceError(f"{self._path}: database is locked; another process uses it; try again")
 
     def close(self) -> None:
         """Close the locks' files."""
-        for lock in self._locks:
+        for lock in self._locks or ():
             lock.close()
 
     def forked(self) -> None:
         """Leave the locks to the parent process."""
         self.close()
         self.threads, self._owner, self._waiting = RLock(), None, 0
-
-
-def _beside(path: Path, name: str) -> FileLock:
-    return FileLock(path.with_name(f"{path.name}.{name}"))

@@ -1,4 +1,4 @@
-"""A text's words, pairs of words and character n-grams, hashed into buckets.
+"""A text's words, pairs of words and character n-grams, hashed into buckets, and its features.
 
 Heads are fitted to buckets, so a text's buckets are a format, which never changes under one
 `VERSION`. The hash of characters c_1 ... c_k is their polynomial sum_i c_i B^(k - i) modulo 2^64,
@@ -14,10 +14,13 @@ from __future__ import annotations
 import bisect
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
+
+from fala.errors import BundleFormatError
+from fala.text.sparse_rows import SparseRows
 
 #: Classes: not looked up yet; no part of any token; a token by itself; part of a word; a letter of
 #: a script that writes without spaces; a mark, which belongs to the character before it.
@@ -91,6 +94,7 @@ Ngrams = tuple[NDArray[np.int64], NDArray[np.int32]]
 Hashed = tuple[NDArray[np.uint64], NDArray[np.uint32]]
 
 _CHUNK = 1 << 15  # characters hashed at a time: the arrays stay in a processor's cache
+_BLOCK = 10_000  # texts whose n-grams are weighted at a time
 _MOST = BUCKETS - 1  # texts hashed at a time: a text's number and a bucket share 32 bits
 
 # Odd, so that no character is lost: digits of the golden ratio.
@@ -227,3 +231,71 @@ def _of_words(
     five = four[inner] * _BASE + after[begin[inner] + 2]
     rows = text[begin]
     return [(three, text), (four, rows), (five, rows[inner])]
+
+
+class Lexicon:
+    """Turns texts into lexical features x_g = idf_g / |x|.
+
+    Args:
+        idf: Inverse document frequencies, shape (BUCKETS,), from 0 up.
+
+    Raises:
+        BundleFormatError: It has another shape, or a number that is negative or not finite.
+    """
+
+    def __init__(self, idf: NDArray[np.floating]) -> None:
+        self.idf = np.asarray(idf, dtype=np.float32)
+        if self.idf.shape != (BUCKETS,) or not np.isfinite(self.idf).all() or (self.idf < 0).any():
+            raise BundleFormatError(
+                f"a lexicon holds {BUCKETS} inverse document frequencies of 0 or more"
+            )
+
+    def rows(self, texts: Sequence[str], text_ngrams: Ngrams | None = None) -> SparseRows:
+        """Features of n texts.
+
+        Args:
+            texts: The texts.
+            text_ngrams: Their n-grams, if the caller has them.
+        """
+        starts, buckets = ngrams(texts) if text_ngrams is None else text_ngrams
+        plain = SparseRows(starts, buckets, self.idf[buckets], BUCKETS)
+        for first in range(0, len(texts), _BLOCK):  # in place: the arrays of many texts are large
+            last = min(first + _BLOCK, len(texts))
+            block = slice(starts[first], starts[last])
+            values = plain.values[block]
+            part = SparseRows(
+                starts[first : last + 1] - starts[first], buckets[block], values, BUCKETS
+            )
+            lengths = np.sqrt(part.squared_lengths())
+            lengths[lengths == 0] = 1.0
+            values /= np.repeat(lengths, np.diff(part.starts))
+        return plain
+
+    def __eq__(self, other: object) -> bool:
+        """Whether it computes the same features."""
+        return np.array_equal(self.idf, other.idf) if isinstance(other, Lexicon) else NotImplemented
+
+
+class CachedRows:
+    """Cached rows of the latest texts, for callers that need the same rows again.
+
+    Args:
+        compute: Returns the n-grams of texts.
+    """
+
+    def __init__(self, compute: Callable[[Sequence[str]], Ngrams]) -> None:
+        self._compute = compute
+        self._texts: list[str] = []
+        self._ngrams: Ngrams | None = None
+        self._rows: list[tuple[Lexicon, SparseRows]] = []
+
+    def of(self, lexicon: Lexicon, texts: list[str]) -> SparseRows:
+        """As ``Lexicon.rows``; the same object for the same texts and an equal lexicon."""
+        if self._ngrams is None or texts != self._texts:
+            self._texts, self._ngrams, self._rows = texts, self._compute(texts), []
+        for cached_lexicon, rows in self._rows:
+            if cached_lexicon == lexicon:
+                return rows
+        rows = lexicon.rows(texts, self._ngrams)
+        self._rows.append((lexicon, rows))
+        return rows

@@ -16,9 +16,9 @@ from adapter_releases import (
 from bundles import make_head
 from fala import Budget, Bundle, Device, DeviceError, WorseModelError
 from fala.backbones import OnnxEncoder
-from fala.bundle.writing import add_bridge, write_release
 from fala.model.heads import Head
 from fala.slots.validation import EDGE_CASES
+from fala_export import add_bridge, write_release
 from fala_export.families.adapters.bundle import write_adapter
 from fala_export.fitting.bridge import fit_bridge
 from tasks import FORM, make_inputs

@@ -14,9 +14,9 @@ from fala import (
 )
 from fala.bundle import format as layout
 from fala.bundle.arrays import array_bytes, read_array
-from fala.bundle.writing import add_bridge, add_prior
 from fala.model.bridge import Bridge
 from fala.model.prior import PopulationPrior
+from fala_export import add_bridge, add_prior
 from fala_export.families.adapters.bundle import write_adapter
 from tasks import FORM, make_inputs, write_task
 

@@ -7,10 +7,10 @@ import pytest
 
 from bundles import DIMENSION, make_head, word_vector_files, word_vector_manifest
 from fala import Bundle, BundleError, BundleFormatError, FalaError
-from fala.bundle.writing import add_bridge, add_prior, write_bundle, write_release
 from fala.errors import safe_line
 from fala.model.bridge import Bridge
 from fala.testing.hostile import Changes, repack
+from fala_export import add_bridge, add_prior, write_bundle, write_release
 
 PATHS = [None, 5, b"x.fala", "", "a\0b", [], {"a": 1}, float("nan")]
 

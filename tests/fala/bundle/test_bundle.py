@@ -20,12 +20,13 @@ from bundles import (
 from checkout import SUPPORT
 from fala.bundle import format as layout
 from fala.bundle.reading import Bundle
-from fala.bundle.writing import add_version, write_bundle, write_external, write_release
 from fala.errors import (
     BundleFilesError,
     BundleFormatError,
     DataError,
 )
+from fala_export import write_bundle, write_external, write_release
+from fala_export.bundles import add_version
 
 
 def test_a_bundle_keeps_its_files(tmp_path):

@@ -12,14 +12,13 @@ from bundles import (
     write_word_vector_release,
 )
 from checkout import SUPPORT
-from fala.bundle.lexical import lexical_files, rounded
 from fala.bundle.reading import Bundle
-from fala.bundle.writing import write_bundle, write_release
 from fala.errors import BundleFormatError
 from fala.model.heads import Head, Lexical
 from fala.model.links import Labels
-from fala.text.lexicon import Lexicon
-from fala.text.ngrams import BUCKETS
+from fala.text.ngrams import BUCKETS, Lexicon
+from fala_export import write_bundle, write_release
+from fala_export.bundles import lexical_files, rounded
 
 TEXTS = ["a good film", "", "an AWFUL film: I do n't love it"]
 

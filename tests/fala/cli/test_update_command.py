@@ -11,10 +11,10 @@ import pytest
 from bundles import write_word_vector_release
 from device_command import done, failed, works
 from fala.bundle.reading import Bundle
-from fala.bundle.writing import write_release
 from fala.device import Device
 from fala.errors import DataError
 from fala.model.heads import Head
+from fala_export import write_release
 from file_server import FileServer
 from program import without_progress
 from vendors import Vendor, target_in

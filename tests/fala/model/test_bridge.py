@@ -7,7 +7,6 @@ import bundles
 from fala.bundle import format as layout
 from fala.bundle.arrays import array_bytes
 from fala.bundle.reading import Bundle
-from fala.bundle.writing import add_bridge, add_prior, write_release
 from fala.errors import (
     BundleError,
     BundleFilesError,
@@ -16,6 +15,7 @@ from fala.errors import (
 )
 from fala.model.bridge import Bridge
 from fala.model.prior import PopulationPrior
+from fala_export import add_bridge, add_prior, write_release
 
 D = bundles.DIMENSION
 SOURCE = "a" * 64

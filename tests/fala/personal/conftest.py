@@ -5,8 +5,8 @@ import pytest
 
 import bridged
 from fala.bundle.reading import Bundle
-from fala.bundle.writing import write_release
 from fala.model.heads import Head
+from fala_export import write_release
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ import bridged
 from bridged import PROBES, TEXTS
 from devices import embedded, sql, vendor_of
 from fala.bundle.reading import Bundle
-from fala.bundle.writing import write_release
 from fala.device import Device
 from fala.model.heads import Head
 from fala.personal.run import Budget
+from fala_export import write_release
 
 HALF = 45
 

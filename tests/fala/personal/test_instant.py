@@ -11,7 +11,6 @@ import bundles
 from bridged import PROBES, TEXTS
 from devices import embedded, fitted, halved, loss, same, state, vendor_of
 from fala.bundle.reading import Bundle
-from fala.bundle.writing import add_bridge, add_prior, write_release
 from fala.device import Device
 from fala.errors import DataError
 from fala.model.bridge import Bridge
@@ -19,6 +18,7 @@ from fala.model.heads import Head
 from fala.model.prior import PopulationPrior
 from fala.personal.run import Budget
 from fala.slots.validation import FEW_EDGE_CASES
+from fala_export import add_bridge, add_prior, write_release
 
 
 def test_a_model_is_installed_before_any_forward_pass(device, path, releases, truth, encoded):

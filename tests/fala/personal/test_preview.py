@@ -11,7 +11,6 @@ from bridged import PROBES, TEXTS
 from device_command import done, failed, works
 from devices import same, state
 from fala.bundle.reading import Bundle
-from fala.bundle.writing import write_release
 from fala.device import Device
 from fala.errors import BudgetError, BundleError, DataError, FalaError, WorseModelError
 from fala.model.heads import Head
@@ -19,6 +18,7 @@ from fala.personal.compare import refuse_worse
 from fala.personal.run import Budget
 from fala.report import MIN_REAL, Comparison, Correlation, Difference
 from fala.slots.validation import PROBES as PROBE_COUNT
+from fala_export import write_release
 
 
 def files_of(path):

@@ -13,11 +13,12 @@ import bundles
 from bridged import PROBES, TEXTS
 from devices import closest, loss, sql, unchecked
 from fala import Budget, Bundle, Device, Item
-from fala.bundle.writing import add_version, write_external, write_release
 from fala.errors import BundleError, BundleSignatureError, DeviceError, OlderReleaseError
 from fala.slots.repair import repair
 from fala.store.encryption import PLAIN
 from fala.testing import PowerCuts, labels_of, texts, write_releases
+from fala_export import write_external, write_release
+from fala_export.bundles import add_version
 from fala_export.fitting.heads import fit_head
 from fala_export.updates.keys import make_key
 from fala_export.updates.signing import sign_file

@@ -3,7 +3,7 @@ import pytest
 from bundles import write_word_vector_release
 from fala.bundle.reading import Bundle
 from fala.errors import BundleDigestError
-from fala.slots.bundles import BUNDLES, install
+from fala.slots.folder import BUNDLES, install
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from fala.errors import DeviceError
 from fala.examples import Match
-from fala.store.records import SlotRecord
+from fala.store.slots import SlotRecord
 from fala.store.store import Store
 
 

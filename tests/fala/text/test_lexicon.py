@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from fala.errors import BundleFormatError
-from fala.text import lexicon as module
-from fala.text.lexicon import STEPS, CachedRows, Lexicon
-from fala.text.ngrams import BUCKETS, ngrams
+from fala.text import ngrams as module
+from fala.text.ngrams import BUCKETS, CachedRows, Lexicon, ngrams
+from fala_export.fitting.words import STEPS, fit_lexicon
 
 TEXTS = ["a good film", "an awful film", "a good day", "good good", "日本 film 👍", ""]
 
@@ -16,7 +16,7 @@ def buckets(text):
 
 
 def test_frequencies_decrease_with_the_number_of_texts():
-    idf = Lexicon.fit(TEXTS).idf
+    idf = fit_lexicon(TEXTS).idf
     counts = np.bincount(ngrams(TEXTS)[1], minlength=BUCKETS)
     exact = np.log((1 + len(TEXTS)) / (1 + counts)) + 1
     step = exact.max() / STEPS
@@ -28,7 +28,7 @@ def test_frequencies_decrease_with_the_number_of_texts():
 @pytest.mark.parametrize("count", [0, 1, 2, 1000])
 def test_a_byte_holds_every_frequency_exactly(count):
     """With the largest over 255 as the step, computed in float32 or in float64."""
-    idf = Lexicon.fit([f"text {number}" for number in range(count)]).idf
+    idf = fit_lexicon([f"text {number}" for number in range(count)]).idf
     assert idf.dtype == np.float32
     step = idf.max() / np.float32(STEPS)
     codes = np.rint(idf / step).astype(np.uint8)
@@ -38,14 +38,14 @@ def test_a_byte_holds_every_frequency_exactly(count):
 
 
 def test_a_text_counts_once(monkeypatch):
-    lexicon = Lexicon.fit(TEXTS)
-    assert lexicon == Lexicon.fit([*TEXTS, *TEXTS[:3]])
+    lexicon = fit_lexicon(TEXTS)
+    assert lexicon == fit_lexicon([*TEXTS, *TEXTS[:3]])
     monkeypatch.setattr(module, "_BLOCK", 2)
-    assert lexicon == Lexicon.fit(TEXTS)
+    assert lexicon == fit_lexicon(TEXTS)
 
 
 def test_rows_are_frequencies_of_unit_length():
-    lexicon = Lexicon.fit(TEXTS)
+    lexicon = fit_lexicon(TEXTS)
     rows = lexicon.rows([*TEXTS, "neverseen"])
     assert rows.values.dtype == np.float32
     assert rows.width == BUCKETS
@@ -76,7 +76,7 @@ def test_the_last_rows_are_cached():
         calls.append(list(texts))
         return ngrams(texts)
 
-    cache, first, second = CachedRows(counting), Lexicon.fit(TEXTS), Lexicon.fit(TEXTS[:2])
+    cache, first, second = CachedRows(counting), fit_lexicon(TEXTS), fit_lexicon(TEXTS[:2])
     rows = cache.of(first, list(TEXTS))
     assert cache.of(Lexicon(first.idf.copy()), list(TEXTS)) is rows
     np.testing.assert_array_equal(cache.of(second, list(TEXTS)).values, second.rows(TEXTS).values)

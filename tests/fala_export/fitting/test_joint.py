@@ -9,17 +9,16 @@ from sklearn.linear_model import LogisticRegression
 
 import bundles
 from bundles import texts
-from fala.bundle.lexical import rounded
 from fala.bundle.reading import Bundle
-from fala.bundle.writing import write_release
 from fala.errors import DataError
 from fala.examples import Match
 from fala.model.heads import Head
 from fala.model.losses import cross_entropy
-from fala.text.lexicon import Lexicon
+from fala_export import write_release
+from fala_export.bundles import rounded
 from fala_export.fitting import joint, joint_rows
 from fala_export.fitting.heads import PublicRows, fit_head, fit_joint_head
-from fala_export.fitting.words import add_words
+from fala_export.fitting.words import add_words, fit_lexicon
 
 pytestmark = pytest.mark.slow
 
@@ -47,7 +46,7 @@ def joint_examples(backbone, documents, labels, counts=None):
     shares = np.array([[float(label == value) for value in values] for label in labels])
     return joint_rows.JointExamples(
         [backbone.encode(documents)],
-        Lexicon.fit(documents).rows(documents),
+        fit_lexicon(documents).rows(documents),
         shares[:, 1:] if len(values) == 2 else shares,
         np.ones(len(documents)) if counts is None else counts,
         np.arange(len(documents)),

@@ -9,8 +9,8 @@ import fala_export
 from bundles import make_head, write_onnx_release, write_word_vector_release, write_word_vectors
 from command_lines import data_rows, done, fails, run, works
 from fala.backbones import OnnxEncoder
-from fala.bundle.writing import add_version
 from fala.slots.validation import EDGE_CASES, PROBES
+from fala_export.bundles import add_version
 from fala_export.updates.keys import make_key
 from fala_export.updates.signing import sign_file
 from program import without_progress

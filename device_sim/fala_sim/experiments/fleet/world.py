@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from fala import Bundle
-from fala.bundle.writing import add_bridge, write_release
 from fala.model.heads import Head
+from fala_export import add_bridge, write_release
 from fala_export.fitting.bridge import fit_bridge
 from fala_export.fitting.heads import fit_head
 from fala_sim.digests import digest_of

@@ -11,14 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fala.bundle import format as layout
-from fala.bundle.adapter import adapter_files, check_config, read_inputs
-from fala.bundle.arrays import read_array
+from fala.bundle.arrays import array_bytes, read_array
 from fala.bundle.manifest import Manifest
+from fala.bundle.parts import SUBLAYERS, check_config, read_inputs, site_names
 from fala.bundle.reading import Bundle
-from fala.bundle.writing import write_bundle
+from fala.errors import BundleFormatError
 from fala.model.heads import Head
+from fala_export.bundles import write_bundle
 
-__all__ = ["config_of", "stored_inputs", "write_adapter"]
+__all__ = ["adapter_files", "config_of", "stored_inputs", "write_adapter"]
+
+Floats = NDArray[np.float32]
+
+_CODES = 127  # the largest code of a weight
 
 
 def write_adapter(
@@ -36,8 +41,7 @@ def write_adapter(
         path: The file; replaced if it exists.
         base: A bundle with the adapter's backbone.
         name: The task's name, for people.
-        inputs: The adapter's weights as inputs of the backbone; see
-            ``fala.bundle.adapter.adapter_files``.
+        inputs: The adapter's weights as inputs of the backbone; see ``adapter_files``.
         head: The task's head, for the adapted backbone's embeddings.
         config: ``adapter_config.json``, with the keys of the ``adapters`` library.
         details: Its provenance, for the manifest's details.
@@ -84,3 +88,43 @@ def stored_inputs(
     """
     files = adapter_files(inputs)
     return dict(read_inputs({name: read_array(data) for name, data in files.items()}, dimension))
+
+
+def adapter_files(inputs: Mapping[str, NDArray[Any]]) -> dict[str, bytes]:
+    """The files of an adapter; the inverse of ``fala.bundle.parts.read_inputs``.
+
+    Args:
+        inputs: Of L layers, for every ``adapter.{l}.{attention,output}``: ``.down.weight`` (d, m),
+            ``.down.bias`` (m,), ``.up.weight`` (m, d), ``.up.bias``, ``.norm.weight`` and
+            ``.norm.bias`` (d,).
+
+    Raises:
+        BundleFormatError: One is missing or too many, or the sites' shapes differ.
+    """
+    layers = len(inputs) // (len(SUBLAYERS) * len(layout.ADAPTER_PARTS))
+    names = site_names(layers)
+    if set(inputs) != {f"{site}.{part}" for site in names for part in layout.ADAPTER_PARTS}:
+        raise BundleFormatError(
+            "an adapter has down, up and norm, each with weight and bias, at both sub-layers of "
+            "every layer, and nothing else"
+        )
+    files: dict[str, bytes] = {}
+    for part in layout.ADAPTER_PARTS:
+        arrays = [np.asarray(inputs[f"{site}.{part}"], dtype=np.float32) for site in names]
+        if len({array.shape for array in arrays}) != 1:
+            raise BundleFormatError(f"the sites' {part} are of different shapes")
+        if part in layout.ADAPTER_MATRICES:
+            codes, scales = zip(*(_quantized(array) for array in arrays), strict=True)
+            files[layout.adapter_file(part)] = array_bytes(np.concatenate(codes))
+            files[layout.adapter_file(part, scales=True)] = array_bytes(np.stack(scales))
+        else:
+            files[layout.adapter_file(part)] = array_bytes(np.stack(arrays))
+    return files
+
+
+def _quantized(weight: Floats) -> tuple[NDArray[np.int8], Floats]:
+    """A matrix in bytes, and the step of each column."""
+    if weight.ndim != 2 or not np.isfinite(weight).all():
+        raise BundleFormatError("an adapter's weights are finite matrices")
+    scales = (np.abs(weight).max(axis=0, initial=0.0) / _CODES).astype(np.float32)
+    return np.rint(weight / np.where(scales > 0, scales, 1)).astype(np.int8), scales

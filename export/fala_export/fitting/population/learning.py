@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from fala.bundle.reading import Bundle
-from fala.bundle.writing import prior_files, write_again
 from fala.errors import BundleMismatchError
 from fala.examples import Example
 from fala.model.heads import Head, Vectors
 from fala.model.prior import PopulationPrior
+from fala_export.bundles import prior_files, write_again
 from fala_export.errors import RowError
 from fala_export.fitting.device_fit import one_blas_thread
 from fala_export.fitting.population.annotators import LEAST_ANNOTATORS, Annotator, gather_annotators

@@ -1,7 +1,8 @@
-"""The files of an adapter: one byte for each weight of a matrix, one step for each column.
+"""A bundle's parts of several files: words, the name and probes of the app's encoder, an adapter.
 
-All sites have the same size. Each file contains one part of all sites, stacked by layer; in each
-layer the attention's is before the output's.
+Words and an adapter's matrices have one byte for each number, with a step for each array or column.
+All sites of an adapter have the same size. Each of its files contains one part of all sites,
+stacked by layer; in each layer the attention's is before the output's.
 """
 
 from __future__ import annotations
@@ -14,9 +15,12 @@ from numpy.typing import NDArray
 
 from fala.backbones.adapter import AdapterWeights, Coded
 from fala.bundle import format as layout
-from fala.bundle.arrays import array_bytes, check_array, read_array
-from fala.bundle.manifest import Manifest, read_json
+from fala.bundle.arrays import check_array, read_array
+from fala.bundle.manifest import Manifest, printable_name, read_json
 from fala.errors import BundleFormatError, BundleMismatchError, counted
+from fala.examples import LARGEST, fault
+from fala.model.heads import Lexical
+from fala.text.ngrams import BUCKETS, Lexicon
 
 Floats = NDArray[np.float32]
 
@@ -24,7 +28,6 @@ Floats = NDArray[np.float32]
 SUBLAYERS = ("attention", "output")
 
 _MOST_SITES = len(SUBLAYERS) * layout.MAX_LAYERS
-_CODES = 127  # the largest code of a weight
 # The settings that decide how an adapter is run, with the values that this SDK supports.
 _FORM: Mapping[str, tuple[object, ...]] = {
     "mh_adapter": (True,),
@@ -41,6 +44,89 @@ _FORM: Mapping[str, tuple[object, ...]] = {
     "adapter_residual_before_ln": (False,),
     "phm_layer": (False,),
 }
+
+#: The most inputs of the vendor's probes, and the most characters of each.
+MOST_INPUTS, LONGEST_INPUT = 16, 1_000
+
+
+def read_lexical(idf: NDArray[Any], weight: NDArray[Any], scales: NDArray[Any]) -> Lexical:
+    """The lexical view of the arrays in its files.
+
+    Args:
+        idf: Codes of the inverse document frequencies, uint8, shape (BUCKETS,).
+        weight: Codes of the weights, int8, shape (C, BUCKETS).
+        scales: The frequencies' step, then each logit's, float32, shape (1 + C,).
+
+    Raises:
+        BundleFormatError: An array is of another type or shape, or a number is not finite.
+    """
+    logits = len(weight)
+    check_array(layout.LEXICAL_IDF, idf, np.uint8, (BUCKETS,))
+    check_array(layout.LEXICAL_WEIGHT, weight, np.int8, (logits, BUCKETS))
+    check_array(layout.LEXICAL_SCALES, scales, np.float32, (1 + logits,))
+    if (scales < 0).any():
+        raise BundleFormatError(f"{layout.LEXICAL_SCALES}: a step is negative")
+    with np.errstate(over="ignore"):  # too large becomes infinite, which both classes reject
+        lexicon = Lexicon(idf.astype(np.float32) * scales[0])
+        return Lexical(lexicon, weight.astype(np.float32) * scales[1:, None])
+
+
+def read_encoder(dimension: int, read: Callable[[str], bytes]) -> str:
+    """The encoder's name, with its version.
+
+    Args:
+        dimension: The manifest's dimension.
+        read: Returns a file's bytes.
+
+    Raises:
+        BundleFormatError: The file is invalid.
+    """
+    identity = read_json(read(layout.ENCODER), layout.ENCODER)
+    if not isinstance(identity, dict) or set(identity) != {"name", "version", "dimension"}:
+        raise BundleFormatError(f"{layout.ENCODER} must have a name, version and dimension")
+    name, version = identity["name"], identity["version"]
+    if not (name and version and printable_name(name) and printable_name(version)):
+        raise BundleFormatError(
+            f"{layout.ENCODER}: the name or version is not a text of printable characters"
+        )
+    if repr(identity["dimension"]) != repr(dimension):
+        raise BundleFormatError(
+            f"{layout.ENCODER}: {identity['dimension']!r:.40} dimensions; the manifest says "
+            f"{dimension}"
+        )
+    return f"{name} {version}"
+
+
+def read_probes(
+    dimension: int, read: Callable[[str], bytes]
+) -> tuple[list[str], NDArray[np.float32]]:
+    """The probes' inputs, and the embeddings expected of them, (n, dimension).
+
+    Args:
+        dimension: The manifest's dimension.
+        read: Returns a file's bytes.
+
+    Raises:
+        BundleFormatError: They are invalid.
+    """
+    inputs = read_json(read(layout.ENCODER_INPUTS), layout.ENCODER_INPUTS)
+    if (
+        not isinstance(inputs, list)
+        or not 1 <= len(inputs) <= MOST_INPUTS
+        or any(fault(text) or len(text) > LONGEST_INPUT for text in inputs)
+    ):
+        raise BundleFormatError(
+            f"{layout.ENCODER_INPUTS} must have 1 to {MOST_INPUTS} texts of up to {LONGEST_INPUT} "
+            "characters"
+        )
+    embeddings = read_array(read(layout.ENCODER_EMBEDDINGS), name=layout.ENCODER_EMBEDDINGS)
+    check_array(layout.ENCODER_EMBEDDINGS, embeddings, np.float32, (len(inputs), dimension))
+    # Else they cannot be stored, or compared by cosine.
+    if (np.abs(embeddings) > LARGEST).any() or not embeddings.any(axis=1).all():
+        raise BundleFormatError(
+            f"{layout.ENCODER_EMBEDDINGS}: a number is too large for float16, or all are 0"
+        )
+    return inputs, embeddings
 
 
 def read_adapter(manifest: Manifest, read: Callable[[str], bytes]) -> AdapterWeights:
@@ -62,38 +148,6 @@ def read_adapter(manifest: Manifest, read: Callable[[str], bytes]) -> AdapterWei
     return AdapterWeights(read_inputs(arrays, manifest.dimension))
 
 
-def adapter_files(inputs: Mapping[str, NDArray[Any]]) -> dict[str, bytes]:
-    """The files of an adapter; the inverse of ``read_inputs``.
-
-    Args:
-        inputs: Of L layers, for every ``adapter.{l}.{attention,output}``: ``.down.weight`` (d, m),
-            ``.down.bias`` (m,), ``.up.weight`` (m, d), ``.up.bias``, ``.norm.weight`` and
-            ``.norm.bias`` (d,).
-
-    Raises:
-        BundleFormatError: One is missing or too many, or the sites' shapes differ.
-    """
-    layers = len(inputs) // (len(SUBLAYERS) * len(layout.ADAPTER_PARTS))
-    names = _names(layers)
-    if set(inputs) != {f"{site}.{part}" for site in names for part in layout.ADAPTER_PARTS}:
-        raise BundleFormatError(
-            "an adapter has down, up and norm, each with weight and bias, at both sub-layers of "
-            "every layer, and nothing else"
-        )
-    files: dict[str, bytes] = {}
-    for part in layout.ADAPTER_PARTS:
-        arrays = [np.asarray(inputs[f"{site}.{part}"], dtype=np.float32) for site in names]
-        if len({array.shape for array in arrays}) != 1:
-            raise BundleFormatError(f"the sites' {part} are of different shapes")
-        if part in layout.ADAPTER_MATRICES:
-            codes, scales = zip(*(_quantized(array) for array in arrays), strict=True)
-            files[layout.adapter_file(part)] = array_bytes(np.concatenate(codes))
-            files[layout.adapter_file(part, scales=True)] = array_bytes(np.stack(scales))
-        else:
-            files[layout.adapter_file(part)] = array_bytes(np.stack(arrays))
-    return files
-
-
 def read_inputs(arrays: Mapping[str, NDArray[Any]], dimension: int) -> Coded:
     """The inputs of a backbone, from the arrays in an adapter's files.
 
@@ -102,7 +156,8 @@ def read_inputs(arrays: Mapping[str, NDArray[Any]], dimension: int) -> Coded:
         dimension: The embeddings' dimension, d.
 
     Returns:
-        See ``adapter_files``.
+        For every ``adapter.{l}.{attention,output}``: ``.down.weight`` (d, m), ``.down.bias`` (m,),
+        ``.up.weight`` (m, d), ``.up.bias``, ``.norm.weight`` and ``.norm.bias`` (d,).
 
     Raises:
         BundleFormatError: An array is of another type or shape, or a number is not finite.
@@ -121,7 +176,7 @@ def read_inputs(arrays: Mapping[str, NDArray[Any]], dimension: int) -> Coded:
         )
     rows = {"down.weight": dimension, "up.weight": size}
     columns = {"down.weight": size, "down.bias": size}
-    names = _names(sites // len(SUBLAYERS))
+    names = site_names(sites // len(SUBLAYERS))
     floats: dict[str, Floats] = {}
     codes: dict[str, tuple[NDArray[np.int8], Floats]] = {}
     for part in layout.ADAPTER_PARTS:
@@ -170,13 +225,6 @@ def check_config(data: bytes) -> dict[str, Any]:
     return dict(read)
 
 
-def _names(layers: int) -> list[str]:
+def site_names(layers: int) -> list[str]:
+    """The names of the sites of so many layers, in the order of the files."""
     return [f"adapter.{layer}.{sublayer}" for layer in range(layers) for sublayer in SUBLAYERS]
-
-
-def _quantized(weight: Floats) -> tuple[NDArray[np.int8], Floats]:
-    """A matrix in bytes, and the step of each column."""
-    if weight.ndim != 2 or not np.isfinite(weight).all():
-        raise BundleFormatError("an adapter's weights are finite matrices")
-    scales = (np.abs(weight).max(axis=0, initial=0.0) / _CODES).astype(np.float32)
-    return np.rint(weight / np.where(scales > 0, scales, 1)).astype(np.int8), scales

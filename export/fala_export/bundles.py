@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -10,20 +12,27 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fala.bundle import format as layout
 from fala.bundle.archive import check_name, write_archive
 from fala.bundle.arrays import array_bytes
-from fala.bundle.external import external_files
-from fala.bundle.lexical import lexical_files
 from fala.bundle.manifest import Manifest
+from fala.bundle.parts import read_encoder, read_lexical, read_probes
 from fala.bundle.reading import Bundle, named_errors
-from fala.errors import DataError, shown, with_article
+from fala.errors import BundleFormatError, DataError, shown, with_article
 from fala.files import failure, path_of, write_atomically
 from fala.model.bridge import Bridge
-from fala.model.heads import Head
+from fala.model.heads import Head, Lexical
 from fala.model.links import Rating, Tags
 from fala.model.prior import PopulationPrior
+
+# The largest code of an inverse document frequency, and of a weight.
+_IDF, _WEIGHT = 255, 127
+# A step has few binary digits, so that its product with any code is exact in float32, and a second
+# rounding changes nothing.
+_DIGITS = 16
+_SMALLEST = 2.0**-100
 
 
 def write_bundle(
@@ -168,7 +177,7 @@ def write_external(
     _check(probes, Mapping, "probes")
     notes = {} if details is None else details
     _check(notes, Mapping, "details")
-    files = external_files(name, version, head.dimension, probes)
+    files = _external_files(name, version, head.dimension, probes)
     manifest = Manifest(
         f"{name} {version}", layout.EXTERNAL, head.dimension, "float32", details=dict(notes)
     )
@@ -307,6 +316,29 @@ def add_version(
     return write_again(path, bundle, {"version": version, **names})
 
 
+def rounded(lexical: Lexical) -> Lexical:
+    """A lexical view as a bundle stores it; rounding it again changes nothing.
+
+    Args:
+        lexical: Any view.
+
+    Returns:
+        The view with its frequencies in steps of 1/255 of the largest, and each logit's weights in
+        steps of 1/127.
+    """
+    return read_lexical(*_codes(lexical))
+
+
+def lexical_files(lexical: Lexical) -> dict[str, bytes]:
+    """The files of a lexical view, which store it as ``rounded`` returns it."""
+    idf, weight, scales = _codes(lexical)
+    return {
+        layout.LEXICAL_IDF: array_bytes(idf),
+        layout.LEXICAL_WEIGHT: array_bytes(weight),
+        layout.LEXICAL_SCALES: array_bytes(scales),
+    }
+
+
 def _check(value: object, kind: type, name: str) -> None:
     """Raise DataError if an argument is of a wrong type."""
     if not isinstance(value, kind):
@@ -328,3 +360,52 @@ def _head_files(head: Head) -> dict[str, bytes]:
     if head.lexical is not None:
         files |= lexical_files(head.lexical)
     return files
+
+
+def _external_files(
+    name: str, version: str, dimension: int, probes: Mapping[str, Sequence[float]]
+) -> dict[str, bytes]:
+    """The files of an encoder.
+
+    Args:
+        name: The encoder's name.
+        version: Its version.
+        dimension: Length of an embedding.
+        probes: Expected embeddings, (dimension,), by 1 to 16 inputs.
+
+    Raises:
+        DataError: A name is invalid, or the probes are not such embeddings.
+    """
+    try:
+        embeddings = np.array(list(probes.values()), dtype=np.float32)
+        identity = {"name": name, "version": version, "dimension": dimension}
+        files = {
+            layout.ENCODER: json.dumps(identity, sort_keys=True).encode(),
+            layout.ENCODER_INPUTS: json.dumps(list(probes)).encode(),
+            layout.ENCODER_EMBEDDINGS: array_bytes(embeddings),
+        }
+        read_encoder(dimension, files.__getitem__)
+        read_probes(dimension, files.__getitem__)
+    except (TypeError, ValueError, BundleFormatError) as error:
+        raise DataError(f"not an encoder with its probes: {error}") from error
+    return files
+
+
+def _codes(
+    lexical: Lexical,
+) -> tuple[NDArray[np.uint8], NDArray[np.int8], NDArray[np.float32]]:
+    idf = lexical.lexicon.idf
+    steps = [_step(idf, _IDF), *(_step(row, _WEIGHT) for row in lexical.weight)]
+    by_logit = np.array(steps[1:])[:, None]
+    return (
+        np.rint(idf / steps[0]).astype(np.uint8),
+        np.rint(lexical.weight / by_logit).astype(np.int8),
+        np.array(steps, dtype=np.float32),
+    )
+
+
+def _step(row: NDArray[np.float32], most: int) -> float:
+    largest = max(float(np.abs(row).max()), _SMALLEST)
+    mantissa, exponent = math.frexp(largest / most)
+    # Rounded up: no number exceeds the largest code.
+    return math.ldexp(math.ceil(math.ldexp(mantissa, _DIGITS)), exponent - _DIGITS)
