@@ -21,7 +21,7 @@ from fala.bundle.manifest import Manifest
 from fala.bundle.parts import read_encoder, read_lexical, read_probes
 from fala.bundle.reading import Bundle, named_errors
 from fala.errors import BundleFormatError, DataError, shown, with_article
-from fala.files import failure, path_of, write_atomically
+from fala.files import check_path, failure, write_atomically
 from fala.model.bridge import Bridge
 from fala.model.heads import Head, Lexical
 from fala.model.links import Rating, Tags
@@ -66,7 +66,7 @@ def write_bundle(
         >>> fala.Bundle.open("copy.fala") == bundle
         True
     """
-    target = path_of(path, "path")
+    target = check_path(path, "path")
     _check(manifest, Manifest, "manifest")
     _check(files, Mapping, "files")
     for name, data in files.items():

@@ -15,14 +15,14 @@ from fala.errors import (
     DataError,
     DeviceError,
     UsageError,
+    check_flag,
+    check_word,
     counted,
-    flag_of,
     shown,
     type_of,
-    word_of,
 )
 from fala.examples import MATCHING, Example, Match, check_examples, fault, items_of, listed
-from fala.files import path_of
+from fala.files import check_path
 from fala.model.heads import Head
 from fala.model.labels import Label, OneLabel, shown_label
 from fala.personal.compare import Accept
@@ -38,21 +38,21 @@ Path = str | os.PathLike[str]
 NewAdapters = Iterable[Path] | Mapping[str, Path]
 
 
-def folder_of(value: str | os.PathLike[str]) -> pathlib.Path:
+def check_folder(value: str | os.PathLike[str]) -> pathlib.Path:
     """A device's folder as an absolute path, as the working directory may change.
 
     Raises:
         DataError: It is no path.
         DeviceError: It is relative to a working directory that is deleted.
     """
-    folder = path_of(value, "path")
+    folder = check_path(value, "path")
     try:
         return folder.absolute()
     except OSError as error:
         raise DeviceError(f"{folder}: the working directory is gone: {error.strerror}") from error
 
 
-def budget_of(value: Budget | None) -> Budget:
+def check_budget(value: Budget | None) -> Budget:
     """A budget, or the default.
 
     Raises:
@@ -67,7 +67,7 @@ def budget_of(value: Budget | None) -> Budget:
     return value
 
 
-def progress_of(value: Progress | None) -> Progress | None:
+def check_progress(value: Progress | None) -> Progress | None:
     """A progress function, or None.
 
     Raises:
@@ -91,18 +91,20 @@ def progress_of(value: Progress | None) -> Progress | None:
     return value
 
 
-def terms_of(accept: Accept, origin: Signed, adapters: NewAdapters, *, allow_older: bool) -> Terms:
+def check_terms(
+    accept: Accept, origin: Signed, adapters: NewAdapters, *, allow_older: bool
+) -> Terms:
     """The terms of a release's installation.
 
     Raises:
         DataError: One of them is invalid.
     """
-    accepted = cast(Accept, word_of(accept, get_args(Accept), "accept"))
-    older = flag_of(allow_older, "allow_older")
-    return Terms(accepted, origin, older, adapters_of(adapters))
+    accepted = cast(Accept, check_word(accept, get_args(Accept), "accept"))
+    older = check_flag(allow_older, "allow_older")
+    return Terms(accepted, origin, older, check_adapters(adapters))
 
 
-def name_of(value: str, name: str) -> str:
+def check_name(value: str, name: str) -> str:
     """A text that is not blank.
 
     Raises:
@@ -113,7 +115,7 @@ def name_of(value: str, name: str) -> str:
     return value
 
 
-def adapter_name(value: str) -> str:
+def check_adapter_name(value: str) -> str:
     """An adapter's name.
 
     Raises:
@@ -124,15 +126,17 @@ def adapter_name(value: str) -> str:
     return value
 
 
-def adapters_of(values: NewAdapters) -> list[pathlib.Path] | dict[str, pathlib.Path]:
+def check_adapters(values: NewAdapters) -> list[pathlib.Path] | dict[str, pathlib.Path]:
     """Adapters' files, or files by the names of their tasks.
 
     Raises:
         DataError: They are not such files.
     """
     if isinstance(values, Mapping):
-        return {adapter_name(name): path_of(file, "adapters") for name, file in values.items()}
-    return [path_of(file, "adapters") for file in listed(values, "adapters", ordered=False)]
+        return {
+            check_adapter_name(name): check_path(file, "adapters") for name, file in values.items()
+        }
+    return [check_path(file, "adapters") for file in listed(values, "adapters", ordered=False)]
 
 
 def check_items(examples: Iterable[Example], release: Release) -> None:
@@ -157,7 +161,7 @@ def check_items(examples: Iterable[Example], release: Release) -> None:
             item.check(bundle.manifest.dimension)
 
 
-def labelled_of(
+def check_labelled(
     snapshot: Snapshot, examples: Iterable[Example], labels: Iterable[Label] | None
 ) -> tuple[list[Example], list[str | None]]:
     """Examples, and their labels as a store keeps them.
@@ -182,7 +186,7 @@ def labelled_of(
     return checked, [head.link.as_stored(label, head.labels) for label in values]
 
 
-def candidates_of(values: Iterable[str], history: Iterable[str], task: str) -> list[Example]:
+def check_candidates(values: Iterable[str], history: Iterable[str], task: str) -> list[Example]:
     """The examples of candidates to be ranked.
 
     Args:
@@ -241,7 +245,7 @@ def label_to_find(value: Label, head: Head) -> str | None:
     return stored
 
 
-def top_of(value: int | None) -> int | None:
+def check_top(value: int | None) -> int | None:
     """How many candidates are returned; None for all.
 
     Raises:
@@ -253,7 +257,7 @@ def top_of(value: int | None) -> int | None:
     return top
 
 
-def limits_of(value: UpdateLimits | None) -> UpdateLimits:
+def check_update_limits(value: UpdateLimits | None) -> UpdateLimits:
     """An update's limits, or the defaults.
 
     Raises:
@@ -266,7 +270,7 @@ def limits_of(value: UpdateLimits | None) -> UpdateLimits:
     return value
 
 
-def product_of(value: str | None) -> str | None:
+def check_product(value: str | None) -> str | None:
     """A product's name, or None.
 
     Raises:

@@ -15,27 +15,27 @@ from numpy.typing import NDArray
 
 from fala.arguments import (
     NewAdapters,
-    adapter_name,
-    budget_of,
-    candidates_of,
+    check_adapter_name,
+    check_budget,
+    check_candidates,
+    check_folder,
     check_items,
-    folder_of,
+    check_labelled,
+    check_name,
+    check_product,
+    check_progress,
+    check_terms,
+    check_top,
+    check_update_limits,
     ids_where,
     label_to_find,
     label_to_rank,
-    labelled_of,
-    limits_of,
-    name_of,
-    product_of,
-    progress_of,
-    terms_of,
-    top_of,
 )
 from fala.backbones.external import Encoder, Encoders
 from fala.bundle.signature import Trust
 from fala.errors import DataError, DeviceError, MissingExtraError, UsageError, counted, type_of
 from fala.examples import Example, check_examples, texts_of
-from fala.files import path_of
+from fala.files import check_path
 from fala.model.active import ActiveModel
 from fala.model.heads import PersonalModel
 from fala.model.labels import Label, OneLabel
@@ -56,7 +56,7 @@ from fala.slots.switching import confirm, delete_adapter, opened, roll_back
 from fala.store.encryption import Key, codec_of
 from fala.store.examples import StoredExample
 from fala.store.export import write_rows
-from fala.store.texts import KeepText, TextNames, keep_text_of
+from fala.store.texts import KeepText, TextNames, check_keep_text
 from fala.updates import DEFAULT_PRODUCT
 from fala.updates.limits import UpdateLimits
 
@@ -151,8 +151,8 @@ class Device:
             classification ('0', '1')
         """
         opened = create(
-            folder_of(path), path_of(bundle, "bundle"), positive=positive, trust=trust,
-            codec=codec_of(key), names=TextNames.new(keep_text_of(keep_text)),
+            check_folder(path), check_path(bundle, "bundle"), positive=positive, trust=trust,
+            codec=codec_of(key), names=TextNames.new(check_keep_text(keep_text)),
             encoders=Encoders(encoder),
         )  # fmt: skip
         device = cls(opened)
@@ -185,7 +185,7 @@ class Device:
             ...     print(sum(1 for _ in device.examples()))
             4
         """
-        return cls(open_folder(folder_of(path), codec_of(key), Encoders(encoder)))
+        return cls(open_folder(check_folder(path), codec_of(key), Encoders(encoder)))
 
     @classmethod
     def examine(cls, path: str | os.PathLike[str], *, key: Key | None = None) -> RepairReport:
@@ -203,7 +203,7 @@ class Device:
             >>> fala.Device.examine("reader").whole
             True
         """
-        return examine(folder_of(path), codec_of(key))
+        return examine(check_folder(path), codec_of(key))
 
     @classmethod
     def repair(
@@ -240,8 +240,8 @@ class Device:
             >>> fala.Device.repair("reader").actions  # nothing to repair
             ()
         """
-        folder = folder_of(path)
-        release = None if bundle is None else path_of(bundle, "bundle")
+        folder = check_folder(path)
+        release = None if bundle is None else check_path(bundle, "bundle")
         report = repair(folder, release, trust, codec_of(key), fit_all)
         _log.info("%s: %s", folder, "; ".join(report.actions) or "nothing to repair")
         return report
@@ -480,8 +480,8 @@ class Device:
         """
         snapshot = self._snapshot(adapter)
         head = snapshot.head
-        examples = candidates_of(candidates, history, head.task)
-        most = top_of(top)
+        examples = check_candidates(candidates, history, head.task)
+        most = check_top(top)
         column = label_to_rank(label, head, snapshot.positive)
         if not examples:
             return []
@@ -527,9 +527,9 @@ class Device:
             >>> report.examples, report.labelled
             (5, 5)
         """
-        run, learner = Run(progress=progress_of(progress)), self._learner(adapter)
+        run, learner = Run(progress=check_progress(progress)), self._learner(adapter)
         snapshot = self._snapshot(adapter)
-        return learner.learn(snapshot, *labelled_of(snapshot, examples, labels), run)
+        return learner.learn(snapshot, *check_labelled(snapshot, examples, labels), run)
 
     def remember(
         self,
@@ -558,7 +558,7 @@ class Device:
             5
         """
         learner, snapshot = self._learner(adapter), self._snapshot(adapter)
-        return learner.remember(snapshot, *labelled_of(snapshot, examples, labels))
+        return learner.remember(snapshot, *check_labelled(snapshot, examples, labels))
 
     def fit(self, *examples: object, adapter: str | None = None) -> LearnReport:
         """Fit the personal model to all examples, with the scales chosen anew.
@@ -724,7 +724,7 @@ class Device:
             >>> device.export_data("mine.jsonl")
             4
         """
-        name = name_of(user, "user")
+        name = check_name(user, "user")
         if not self._folder.store.texts.kept:
             raise DataError("there is no text to write: this device was made to keep none")
         head = self._snapshot(adapter).head
@@ -763,7 +763,7 @@ class Device:
             >>> preview.new, preview.decision, preview.comparison.worse  # None: not known yet
             ('bert', 'personal', None)
         """
-        path, run = path_of(bundle, "bundle"), Run(budget_of(budget))
+        path, run = check_path(bundle, "bundle"), Run(check_budget(budget))
         return preview(self._folder, path, run, self._folder.signed(trust))
 
     def replace(
@@ -847,10 +847,10 @@ class Device:
             >>> device.on_trial, device.can_roll_back
             (True, True)
         """
-        path = path_of(bundle, "bundle")
+        path = check_path(bundle, "bundle")
         origin = self._folder.signed(trust)
-        terms = terms_of(accept, origin, adapters, allow_older=allow_older)
-        return self._replace(path, terms, Run(budget_of(budget), progress_of(progress)))
+        terms = check_terms(accept, origin, adapters, allow_older=allow_older)
+        return self._replace(path, terms, Run(check_budget(budget), check_progress(progress)))
 
     def _replace(self, path: Path, terms: Terms, run: Run) -> Report:
         self._learner().ready()
@@ -912,13 +912,13 @@ class Device:
             raise MissingExtraError(
                 f"pip install 'fala-sdk[ota]' for signed updates ({error})"
             ) from error
-        download, budget = limits_of(limits), budget_of(budget)
+        download, budget = check_update_limits(limits), check_budget(budget)
         active = opened(self._folder).release.bundle.manifest
-        product_name = product_of(product) or active.product or DEFAULT_PRODUCT
+        product_name = check_product(product) or active.product or DEFAULT_PRODUCT
         # Checked before any download. A product that was passed by name may be another one.
         origin = replace_fields(self._folder.signed(None), verified=True)
-        terms = terms_of(accept, origin, adapters, allow_older=product_name != active.product)
-        run, settings = Run(budget, progress_of(progress)), self._folder.store.settings
+        terms = check_terms(accept, origin, adapters, allow_older=product_name != active.product)
+        run, settings = Run(budget, check_progress(progress)), self._folder.store.settings
         source = Source(
             repository_url(url), trusted_root(root), product_name,
             lambda: settings.newest_version(product_name),
@@ -961,7 +961,7 @@ class Device:
             >>> device.refine(fala.Budget(forward_passes=3)).forward_passes
             3
         """
-        run = Run(budget_of(budget), progress_of(progress))
+        run = Run(check_budget(budget), check_progress(progress))
         learner, folder = self._learner(adapter), self._folder
         learner.ready()
         refined = refine(folder, learner.adapter, run, run.budget.passes(bridged=True))
@@ -1045,8 +1045,8 @@ class Device:
             DataError: There is one of this name already, or an argument cannot be used.
             DeviceError: The device's folder cannot be written.
         """
-        file = path_of(path, "path")
-        name = None if name is None else adapter_name(name)
+        file = check_path(path, "path")
+        name = None if name is None else check_adapter_name(name)
         self._learner().ready()
         name = load(self._folder, file, name, positive, self._folder.signed(trust))
         learner = self._learner(name)
@@ -1066,7 +1066,7 @@ class Device:
         Raises:
             UnknownAdapterError: None of this name is loaded.
         """
-        delete_adapter(self._folder, adapter_name(name))
+        delete_adapter(self._folder, check_adapter_name(name))
         self._learners.pop(name, None)
         self._folder.store.scrub()
         _log.info("%s: adapter %s deleted", self._folder.path, name)
@@ -1078,11 +1078,11 @@ class Device:
             DataError: The name of the adapter is invalid.
             UnknownAdapterError: No adapter of this name is loaded.
         """
-        return opened(self._folder, "" if adapter is None else adapter_name(adapter))
+        return opened(self._folder, "" if adapter is None else check_adapter_name(adapter))
 
     def _learner(self, adapter: str | None = None) -> Learner:
         """The learner of a task; see ``_snapshot``."""
-        name = "" if adapter is None else adapter_name(adapter)
+        name = "" if adapter is None else check_adapter_name(adapter)
         if name not in self._learners:
             if name:
                 self._snapshot(name)  # raises if there is none

@@ -201,7 +201,7 @@ def model_changed(path: object) -> DeviceChangedError:
     return DeviceChangedError(f"{path}: the device's model was changed meanwhile")
 
 
-def word_of(value: object, words: Sequence[str], name: str) -> str:
+def check_word(value: object, words: Sequence[str], name: str) -> str:
     """An app's choice of some words, checked.
 
     Args:
@@ -218,7 +218,7 @@ def word_of(value: object, words: Sequence[str], name: str) -> str:
     return value
 
 
-def flag_of(value: object, name: str) -> bool:
+def check_flag(value: object, name: str) -> bool:
     """An app's True or False, checked: any text, "no" as well, would count as True.
 
     Args:

@@ -28,7 +28,7 @@ _DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
 _log = logging.getLogger("fala.store")
 
 
-def path_of(value: object, name: str) -> Path:
+def check_path(value: object, name: str) -> Path:
     """A path from an app or vendor, checked.
 
     Args:
@@ -66,7 +66,7 @@ def bytes_or_file(value: object, name: str, most: int) -> bytes:
         return bytes(value)
     if not isinstance(value, str | os.PathLike):
         raise DataError(f"{name} is bytes or a file, not {shown(value)}")
-    path = path_of(value, name)
+    path = check_path(value, name)
     try:
         with path.open("rb") as stream:
             return stream.read(most)

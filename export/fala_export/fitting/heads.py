@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fala.backbones import Backbone
 from fala.backbones.external import ExternalEncoder
-from fala.errors import BundleFormatError, DataError, counted, flag_of, shown, type_of
+from fala.errors import BundleFormatError, DataError, check_flag, counted, shown, type_of
 from fala.examples import (
     CLASSIFICATION,
     MATCHING,
@@ -128,7 +128,7 @@ def fit_head(
             "labels are missing: fit_head(backbone, examples, labels), or, for a NumPy array of "
             "vectors, fit_head(vectors, labels)"
         )
-    lexical = flag_of(lexical, "lexical")
+    lexical = check_flag(lexical, "lexical")
     rows = PublicRows.of(
         backbone, cast("Iterable[Example]", examples), labels, label_names=label_names,
         embeddings=embeddings, rating=rating, exclusive=exclusive,
@@ -285,7 +285,7 @@ class PublicRows:
             names = [label_name(name) for name in listed(label_names, "label_names")]
         numbers: _Numbers | None = None
         link: Link = LABELS
-        exclusive = flag_of(exclusive, "exclusive")
+        exclusive = check_flag(exclusive, "exclusive")
         if rating is not None and not exclusive:
             raise DataError("labels are ratings or tags, not both: leave rating or exclusive out")
         if rating is not None:

@@ -35,12 +35,12 @@ from fala.errors import (
     BundleFormatError,
     BundleMismatchError,
     DimensionError,
+    check_flag,
     counted,
-    flag_of,
     safe_line,
 )
 from fala.examples import MATCHING
-from fala.files import failure, path_of
+from fala.files import check_path, failure
 from fala.model.bridge import Bridge
 from fala.model.heads import Head
 from fala.model.prior import PopulationPrior
@@ -93,8 +93,8 @@ class Bundle:
             BundleError: The file is missing or cannot be read.
             DataError: ``path`` is not a path, or ``hold`` is neither True nor False.
         """
-        file = path_of(path, "path")
-        return cls.verified(file, file, hold=flag_of(hold, "hold"))
+        file = check_path(path, "path")
+        return cls.verified(file, file, hold=check_flag(hold, "hold"))
 
     @classmethod
     def verified(cls, path: Path, name: Path, *, hold: bool = False) -> Bundle:

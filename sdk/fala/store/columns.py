@@ -69,7 +69,7 @@ def per_tag(value: object) -> PerTag:
     return number(value)
 
 
-def cell_of(value: PerTag) -> float | bytes:
+def encode_cell(value: PerTag) -> float | bytes:
     """The cell of ``per_tag``."""
     return np.array(value, "<f8").tobytes() if isinstance(value, tuple) else float(value)
 
@@ -89,7 +89,7 @@ def floats(value: object) -> NDArray[np.float32]:
     return numbers
 
 
-def bytes_of(array: NDArray[np.float32]) -> bytes:
+def encode_floats(array: NDArray[np.float32]) -> bytes:
     """The cell of ``floats``."""
     return array.astype("<f4").tobytes()
 

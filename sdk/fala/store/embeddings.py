@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from fala.errors import DataError
 from fala.examples import as_text
-from fala.store.columns import bytes_of, floats, rows_in, text, whole
+from fala.store.columns import encode_floats, floats, rows_in, text, whole
 from fala.store.database import Database
 from fala.store.texts import Texts
 
@@ -78,7 +78,7 @@ class Embeddings:
             vectors = [
                 codec.decode(value, "embeddings", row, backbone, name) for row, name, value in rows
             ]
-            return dict(zip(names, vectors_of(vectors), strict=True))
+            return dict(zip(names, decode_vectors(vectors), strict=True))
 
     def has(self, backbone: str) -> bool:
         """Whether there is an embedding of a backbone."""
@@ -104,7 +104,7 @@ class Logits:
             codec, rows = self._db.codec, []
             for row, *texts in db.execute(_EXAMPLES, (self._adapter,)).fetchall():
                 if row in logits:
-                    data = codec.encode(bytes_of(logits[row]), "logits", row, model, *texts)
+                    data = codec.encode(encode_floats(logits[row]), "logits", row, model, *texts)
                     rows.append((row, model, data))
             db.executemany("INSERT OR REPLACE INTO logits VALUES (?, ?, ?)", rows)
 
@@ -135,7 +135,7 @@ class Logits:
             )
 
 
-def vectors_of(blobs: Sequence[bytes]) -> NDArray[np.float32]:
+def decode_vectors(blobs: Sequence[bytes]) -> NDArray[np.float32]:
     """Embeddings of their columns, shape (n, d).
 
     Args:

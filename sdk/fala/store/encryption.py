@@ -264,7 +264,7 @@ def text_columns(codec: Codec, identity: int, text: str) -> tuple[int, str, byte
     return identity, name, codec.encode(text.encode(), "texts", identity, "sealed", name)
 
 
-def text_of(codec: Codec, identity: object, name: object, encrypted: object) -> str:
+def decode_text(codec: Codec, identity: object, name: object, encrypted: object) -> str:
     """The text of a row."""
     value = encrypted if codec.encrypted else name
     return codec.decode_text(value, "texts", identity, "sealed", name)
@@ -284,7 +284,7 @@ def rotate(db: sqlite3.Connection, old: Codec, new: Codec) -> None:
     """
     names: dict[int, tuple[object, object]] = {}
     for row, name, encrypted in db.execute("SELECT id, text, sealed FROM texts").fetchall():
-        _, *columns = text_columns(new, row, text_of(old, row, name, encrypted))
+        _, *columns = text_columns(new, row, decode_text(old, row, name, encrypted))
         names[row] = (name, columns[0])
         db.execute("UPDATE texts SET text = ?, sealed = ? WHERE id = ?", (*columns, row))
     query = "UPDATE embeddings SET vector = ? WHERE text = ? AND backbone = ?"

@@ -28,10 +28,10 @@ from fala.store.database import Database
 from fala.store.encryption import Codec
 from fala.store.texts import LARGEST_ID, Texts
 
-#: The columns that ``example_of`` takes, in this order.
+#: The columns that ``decode_example`` takes, in this order.
 EXAMPLE_COLUMNS = "id, document, history, label, added, labelled, adapter"
 
-#: Reads what ``earlier_label_of`` takes.
+#: Reads what ``decode_earlier_label`` takes.
 EARLIER_LABELS = (
     "SELECT example, since, until, earlier_labels.label, document, history FROM earlier_labels"
     " JOIN examples ON id = example"
@@ -157,7 +157,7 @@ class Examples:
         identity, document, history, *_ = row
         earlier = None
         with contextlib.suppress(ValueError):  # a damaged one cannot be kept
-            earlier = label_of(codec, row)
+            earlier = decode_label(codec, row)
         if earlier is not None and earlier != label:
             context = ("earlier_labels", identity, since, "label", document, history)
             db.execute(
@@ -192,7 +192,7 @@ class Examples:
             db.executemany("DELETE FROM examples WHERE id = ?", rows)
             used = {row for (row,) in db.execute("SELECT document FROM examples")}
             for (history,) in db.execute("SELECT history FROM examples WHERE history <> ''"):
-                used.update(history_of(history))
+                used.update(decode_history(history))
             unused = [(row,) for (row,) in db.execute("SELECT id FROM texts") if row not in used]
             db.executemany("DELETE FROM embeddings WHERE text = ?", unused)
             db.executemany("DELETE FROM texts WHERE id = ?", unused)
@@ -243,12 +243,12 @@ class Examples:
             texts: All texts, by id; None reads those of the rows.
         """
         if texts is None:
-            used = {whole(text) for row in rows for text in (row[1], *history_of(row[2]))}
+            used = {whole(text) for row in rows for text in (row[1], *decode_history(row[2]))}
             texts = self._texts.by_id([*used])
         codec = self._db.codec
         if codec.encrypted:
-            rows = [(*row[:3], label_of(codec, row), *row[4:]) for row in rows]
-        return [example_of(row, texts, self.task) for row in rows]
+            rows = [(*row[:3], decode_label(codec, row), *row[4:]) for row in rows]
+        return [decode_example(row, texts, self.task) for row in rows]
 
     def since(self, data: int) -> list[StoredExample]:
         """Examples that were added, or whose labels changed, after a count of data changes."""
@@ -271,7 +271,7 @@ class Examples:
             query = f"{_IDS} AND labelled_data > ?"
             later = {row for (row,) in db.execute(query, (self._adapter, data))}
             rows = db.execute(f"{EARLIER_LABELS} WHERE since <= ? AND ? < until", (data, data))
-            labels = {row[0]: earlier_label_of(self._db.codec, row) for row in rows}
+            labels = {row[0]: decode_earlier_label(self._db.codec, row) for row in rows}
             return [
                 replace(row, label=labels.get(row.id)) if row.id in later else row
                 for row in present
@@ -359,7 +359,7 @@ def prune_labels(db: sqlite3.Connection, adapter: str) -> None:
     )
 
 
-def example_of(
+def decode_example(
     row: tuple[object, ...], texts: Mapping[int, object], task: str | None = None
 ) -> StoredExample:
     """The example of a row with a decrypted label; see ``EXAMPLE_COLUMNS``.
@@ -376,10 +376,10 @@ def example_of(
     written = text(history)
     if task is not None and bool(written) != (task == MATCHING):
         raise ValueError("an example of another task")
-    candidate = _text_of(texts, document)
+    candidate = _decode_text(texts, document)
     example: Example = candidate
     if written:
-        opened = tuple(_text_of(texts, text_id) for text_id in history_of(written))
+        opened = tuple(_decode_text(texts, text_id) for text_id in decode_history(written))
         example = Match(opened, candidate)
     return StoredExample(
         whole(identity),
@@ -397,7 +397,7 @@ def columns_of_example(example: Example, ids: Mapping[str, int]) -> tuple[int, s
     return document, json.dumps(history) if isinstance(example, Match) else ""
 
 
-def history_of(value: object) -> list[int]:
+def decode_history(value: object) -> list[int]:
     """The texts' ids of a match's history; empty for a document.
 
     Raises:
@@ -409,7 +409,7 @@ def history_of(value: object) -> list[int]:
     return listed
 
 
-def label_of(codec: Codec, row: Sequence[object]) -> str | None:
+def decode_label(codec: Codec, row: Sequence[object]) -> str | None:
     """The label of an example's row; see ``EXAMPLE_COLUMNS``.
 
     Raises:
@@ -420,7 +420,7 @@ def label_of(codec: Codec, row: Sequence[object]) -> str | None:
     return None if label is None else codec.decode_text(label, *context)
 
 
-def earlier_label_of(codec: Codec, row: Sequence[object]) -> str:
+def decode_earlier_label(codec: Codec, row: Sequence[object]) -> str:
     """The label of an earlier label's row; see ``EARLIER_LABELS``.
 
     Raises:
@@ -437,7 +437,7 @@ def label_context(
     return "examples", identity, "label", document, history, labelled, adapter
 
 
-def _text_of(texts: Mapping[int, object], identity: object) -> str:
+def _decode_text(texts: Mapping[int, object], identity: object) -> str:
     if identity not in texts:
         raise ValueError("an example whose text is missing")
     return as_text(text(texts[whole(identity)]))

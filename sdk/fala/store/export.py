@@ -11,7 +11,7 @@ from typing import IO, Any
 
 from fala.errors import DataError, shown
 from fala.examples import Match, Pair, segments, texts_of
-from fala.files import path_of, write_atomically
+from fala.files import check_path, write_atomically
 from fala.store.examples import StoredExample
 
 # The limit of ``fala-replace --data`` for labels that are integers.
@@ -41,7 +41,7 @@ def write_rows(
     try:
         lines = list(_lines(rows, labels, user))
         if isinstance(target, str | os.PathLike):
-            _write_file(path_of(target, "target"), lines)
+            _write_file(check_path(target, "target"), lines)
         elif not hasattr(target, "write"):
             raise DataError(f"a path or a stream expected, not {shown(target)}")
         else:

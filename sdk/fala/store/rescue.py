@@ -33,17 +33,17 @@ from fala.store.columns import (
     whole,
 )
 from fala.store.digests import COUNTED, Digests
-from fala.store.embeddings import vectors_of
-from fala.store.encryption import PLAIN, Codec, check_mark, text_of
+from fala.store.embeddings import decode_vectors
+from fala.store.encryption import PLAIN, Codec, check_mark, decode_text
 from fala.store.examples import (
     EARLIER_LABELS,
     EXAMPLE_COLUMNS,
-    earlier_label_of,
-    example_of,
-    label_of,
+    decode_earlier_label,
+    decode_example,
+    decode_label,
 )
 from fala.store.schema import create_tables, is_current, version_of
-from fala.store.slots import labels_of
+from fala.store.slots import decode_labels
 from fala.store.store import Store
 from fala.store.texts import NAME, TextNames, guessed_names
 
@@ -233,7 +233,7 @@ def releases_of(store: DamagedStore) -> dict[str, Releases]:
     releases: dict[str, Releases] = {}
     for query, tables in sorted(_RELEASES.items(), key=lambda item: bool(store.edited & item[1])):
         # An edited table may still say which release it was, but not how its labels are ordered.
-        ordered = labels_of if not store.edited & tables else lambda _: ()
+        ordered = decode_labels if not store.edited & tables else lambda _: ()
         for adapter, *cells in store.select("releases", query):
             with store.noted("releases"):
                 pairs = [cells[at : at + 2] for at in (0, 2) if cells[at] is not None]
@@ -299,7 +299,7 @@ def rescue_examples(store: DamagedStore, target: Store, tasks: Mapping[str, str]
 
     def embedding(row: int, backbone: object, cell: object) -> None:
         _, (_, name, _) = texts[row]
-        vectors_of([codec.decode(cell, "embeddings", row, text(backbone), name)])
+        decode_vectors([codec.decode(cell, "embeddings", row, text(backbone), name)])
 
     def logits(row: int, model: object, cell: object) -> None:
         floats(codec.decode(cell, "logits", row, text(model), *examples[row][1:3]))
@@ -334,7 +334,7 @@ def _texts(store: DamagedStore) -> dict[int, tuple[str, Row]]:
     for row in sorted(rows, key=lambda row: _REPLACED in str(row[1])):  # damaged ones last
         if row[0] not in texts and row[1] not in names:
             with store.noted("texts"):
-                texts[row[0]] = text_of(store.codec, *row), row
+                texts[row[0]] = decode_text(store.codec, *row), row
                 names.add(row[1])
     return texts
 
@@ -350,11 +350,11 @@ def _examples(
         return now if value is None else value
 
     def checked(row: Row) -> Row:
-        label = store.value("examples: a label", label_of, store.codec, row[:7])
+        label = store.value("examples: a label", decode_label, store.codec, row[:7])
         added, labelled, adapter, *counts = row[4:]
         for cell in counts[: 1 if label is None else 2]:
             store.value("examples: a count of changes", change_count, cell)
-        example_of((*row[:3], None, now, None, adapter), texts, tasks.get(adapter))
+        decode_example((*row[:3], None, now, None, adapter), texts, tasks.get(adapter))
         if label is None:
             return (*row[:3], None, moment(added), None, adapter, 1, None)
         return (*row[:4], moment(added), moment(labelled), adapter, 1, 1)
@@ -377,7 +377,7 @@ def _examples(
                     examples[row[0]] = checked(row)
     with store.noted("earlier_labels"):
         for row in store.connection.execute(EARLIER_LABELS):
-            earlier_label_of(store.codec, row)
+            decode_earlier_label(store.codec, row)
     return examples, len({row[0] for row in rows} - examples.keys())
 
 

@@ -17,8 +17,8 @@ from fala.errors import DeviceError, UnknownAdapterError, model_changed
 from fala.model.links import PerTag
 from fala.store.columns import (
     blob,
-    bytes_of,
-    cell_of,
+    encode_cell,
+    encode_floats,
     floats,
     number,
     optional_number,
@@ -311,7 +311,7 @@ class Slots:
             row = db.execute(query, (name,)).fetchone()
             if row is None:
                 raise DeviceError(f"{self._db.path}: slot {name:.60} is empty")
-            return _slot_of(dict(zip(_COLUMNS, row, strict=True)), self._db.codec)
+            return _decode_slot(dict(zip(_COLUMNS, row, strict=True)), self._db.codec)
 
     def bundles(self) -> set[str]:
         """Digests of the bundles of all tasks' slots."""
@@ -405,7 +405,7 @@ def slots_of(adapter: str) -> tuple[str, ...]:
     return tuple(f"{adapter}/{name}" if adapter else name for name in SLOTS)
 
 
-def _slot_of(cells: Mapping[str, object], codec: Codec) -> SlotRecord:
+def _decode_slot(cells: Mapping[str, object], codec: Codec) -> SlotRecord:
     """The slot of a row, by column.
 
     Raises:
@@ -427,14 +427,14 @@ def _slot_of(cells: Mapping[str, object], codec: Codec) -> SlotRecord:
         model=text(cells["model"]),
         teachers=None if teacher is None or vendor is None else (teacher, vendor),
         threshold=per_tag(cells["threshold"]),
-        labels=labels_of(cells["labels"]),
+        labels=decode_labels(cells["labels"]),
         lexical=_lexical(weights.get("buckets"), weights.get("lexical"), len(bias)),
         loss=optional_number(cells["loss"]),
-        fit=_fit_of(cells),
+        fit=_decode_fit(cells),
     )
 
 
-def labels_of(value: object) -> tuple[str, ...]:
+def decode_labels(value: object) -> tuple[str, ...]:
     """The labels of a slot's column.
 
     Raises:
@@ -447,15 +447,15 @@ def labels_of(value: object) -> tuple[str, ...]:
 
 
 def _cells_of(record: SlotRecord) -> dict[str, object]:
-    """A slot's row, by column; the inverse of ``_slot_of``."""
+    """A slot's row, by column; the inverse of ``_decode_slot``."""
     cells: dict[str, object] = dict.fromkeys(_COLUMNS) | {
         "name": record.name,
         "bundle": record.bundle,
         "backbone": record.backbone,
-        "weight": bytes_of(record.weight),
-        "bias": bytes_of(record.bias),
+        "weight": encode_floats(record.weight),
+        "bias": encode_floats(record.bias),
         "model": record.model,
-        "threshold": cell_of(record.threshold),
+        "threshold": encode_cell(record.threshold),
         "labels": json.dumps(record.labels),
         "loss": None if record.loss is None else float(record.loss),
     }
@@ -463,11 +463,11 @@ def _cells_of(record: SlotRecord) -> dict[str, object]:
         cells["teacher"], cells["teacher_vendor"] = record.teachers
     if (lexical := record.lexical) is not None:
         cells["buckets"] = lexical.buckets.astype("<u2").tobytes()
-        cells["lexical"] = bytes_of(lexical.weight)
+        cells["lexical"] = encode_floats(lexical.weight)
     if (fit := record.fit) is not None:
         cells["fit_data"], cells["fit_examples"] = fit.data, fit.fitted
         cells["fit_further"], cells["fit_decision"] = fit.further, fit.decision
-        cells["fit_trust"] = cell_of(fit.trust)
+        cells["fit_trust"] = encode_cell(fit.trust)
         cells["fit_scales"] = np.array(fit.scales, "<f8").tobytes()
     return cells
 
@@ -487,7 +487,7 @@ def _lexical(buckets: bytes | None, weight: bytes | None, logits: int) -> Lexica
     return LexicalRecord(touched, values)
 
 
-def _fit_of(cells: Mapping[str, object]) -> FitRecord | None:
+def _decode_fit(cells: Mapping[str, object]) -> FitRecord | None:
     """The record of a slot's fit; None if it is missing or damaged."""
     try:
         counts = whole(cells["fit_data"]), whole(cells["fit_examples"]), whole(cells["fit_further"])

@@ -23,11 +23,11 @@ from typing import Literal, TypeAlias, cast, get_args
 
 import numpy as np
 
-from fala.errors import DeviceError, word_of
+from fala.errors import DeviceError, check_word
 from fala.examples import Example, Match, as_text, unique_texts
 from fala.store.columns import rows_in
 from fala.store.database import Database, damaged
-from fala.store.encryption import text_columns, text_of
+from fala.store.encryption import decode_text, text_columns
 from fala.text.ngrams import Ngrams, ngrams
 
 #: The part of a text that is kept: all, a digest with the hashed n-grams, or the digest alone.
@@ -109,13 +109,13 @@ class TextNames:
         return starts, np.concatenate(parts).astype(np.int32)
 
 
-def keep_text_of(value: str) -> KeepText:
+def check_keep_text(value: str) -> KeepText:
     """An app's choice of what is kept of a text, checked.
 
     Raises:
         DataError: It is none of the words.
     """
-    return cast(KeepText, word_of(value, get_args(KeepText), "keep_text"))
+    return cast(KeepText, check_word(value, get_args(KeepText), "keep_text"))
 
 
 def guessed_names(texts: Iterable[str]) -> TextNames:
@@ -205,7 +205,7 @@ class Texts:
         with self._db.rows("its texts are damaged") as db:
             query = "SELECT id, text, sealed FROM texts ORDER BY id DESC LIMIT ?"
             codec = self._db.codec
-            return [as_text(text_of(codec, *row)) for row in db.execute(query, (count,))]
+            return [as_text(decode_text(codec, *row)) for row in db.execute(query, (count,))]
 
     def ids(self, texts: Sequence[str]) -> dict[str, int]:
         """The ids of those texts that the table has."""
@@ -251,4 +251,4 @@ class Texts:
                 rows = rows_in(db, f"{query} WHERE id", ids)
         if not codec.encrypted:
             return {row: name for row, name, _ in rows}
-        return {row: text_of(codec, row, name, sealed) for row, name, sealed in rows}
+        return {row: decode_text(codec, row, name, sealed) for row, name, sealed in rows}
