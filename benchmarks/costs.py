@@ -180,6 +180,7 @@ def main(backbone: str, examples: int, labels: int, repeats: int, seed: int) -> 
             learn()
             watched("learn", learn)
             watched("forget", forget)
+            learn()
             sql = {
                 "learn": statements.of(learn), "forget": statements.of(forget),
                 "predict": statements.of(lambda: device.predict(texts[:1])),
