@@ -28,8 +28,10 @@ if fcntl is None:
 
 #: The errors of a lock that another process holds; msvcrt's is the second.
 _TAKEN = {errno.EWOULDBLOCK, errno.EACCES, errno.EDEADLK}
-# Seconds between two tries of a lock: at first, and at most.
-_FIRST, _LONGEST = 0.0005, 0.01
+# Seconds between two tries of a lock: at least, of who has the next turn, and of others at first.
+_LEAST, _NEXT, _OTHERS = 0.0005, 0.001, 0.01
+# How much sooner who waits tries again, a second of waiting.
+_HASTE = 10.0
 
 
 class FileLock:
@@ -64,14 +66,19 @@ class FileLock:
             return error.errno not in _TAKEN
         return True
 
-    def wait(self, until: float) -> bool:
-        """Take the lock; False where it is not free before a time by ``time.monotonic``."""
-        pause = _FIRST
+    def wait(self, until: float, pause: float) -> bool:
+        """Take the lock; of several that wait, who waits longest most probably has it first.
+
+        Args:
+            until: When to give up, by ``time.monotonic``; the result is then False.
+            pause: Seconds between the first two tries.
+        """
+        start = time.monotonic()
         while not self.take():
-            if time.monotonic() >= until:
+            now = time.monotonic()
+            if now >= until:
                 return False
-            time.sleep(pause)
-            pause = min(2 * pause, _LONGEST)
+            time.sleep(max(_LEAST, pause / (1 + _HASTE * (now - start))))
         return True
 
     def free(self) -> None:
@@ -143,7 +150,7 @@ class Turns:
             with self._taken(self._seconds):
                 yield
         if self._waiting:  # else this thread would have the next turn, too
-            time.sleep(_FIRST)
+            time.sleep(_LEAST)
 
     @contextlib.contextmanager
     def _only_if_free(self) -> Iterator[None]:
@@ -164,7 +171,7 @@ class Turns:
                 turn, following = self._locks
                 with device_errors(self._path):
                     try:
-                        taken = following.wait(until) and turn.wait(until)
+                        taken = following.wait(until, _OTHERS) and turn.wait(until, _NEXT)
                     finally:
                         following.free()
                 if not taken:
