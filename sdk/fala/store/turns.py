@@ -29,7 +29,7 @@ if fcntl is None:
 #: The errors of a lock that another process holds; msvcrt's is the second.
 _TAKEN = {errno.EWOULDBLOCK, errno.EACCES, errno.EDEADLK}
 # Seconds between two tries of a lock: at least, of who has the next turn, and of others at first.
-_LEAST, _NEXT, _OTHERS = 0.0005, 0.001, 0.01
+_LEAST, _NEXT, _OTHERS = 0.0005, 0.001, 0.004
 # How much sooner who waits tries again, a second of waiting.
 _HASTE = 10.0
 
