@@ -15,7 +15,7 @@ class Import:
 
     file: Path
     line: int
-    module: str  # "fala.bundle" in `from fala.release import words`
+    module: str  # "fala.bundle" in `from fala.bundle import format`
     name: str | None  # "words" there, None in `import fala.bundle`
 
     @property

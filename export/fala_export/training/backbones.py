@@ -203,7 +203,7 @@ class WordLearner(Learner):
         return self._words, vectors
 
     def _table_rows(self, text: str) -> list[int]:
-        """The rows of a text's words, looked up as in ``fala.WordVectors``."""
+        """The rows of a text's words, as `fala.backbones.word_vectors` looks them up."""
         rows: list[int] = []
         for word in words(text):
             if word in self._index:

@@ -41,7 +41,7 @@ def load_task(path: Path, seed: int) -> LabelledRows:
     """Read a file of rows, and divide its public ones by user.
 
     Args:
-        path: JSONL, see ``fala.rows``.
+        path: JSONL, see ``fala_export.rows``.
         seed: Seed of the division.
 
     Raises:
