@@ -146,7 +146,7 @@ def on_public(training: TrainingSet, calibrated: Candidate) -> Floats | None:
     public = np.array(training.link.public_logits).T
     if not public.size:
         return None
-    vendor = np.hstack([block.weight for block in training.blocks])
+    vendor = np.hstack([block.weight for block in training.blocks], dtype=np.float64)
     slope = (np.hstack(calibrated.weights) * vendor).sum(axis=1)
     slope /= np.maximum(np.square(vendor).sum(axis=1), np.finfo(np.float32).tiny)
     return np.asarray(calibrated.bias + slope * (public - training.bias))
