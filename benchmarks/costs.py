@@ -7,7 +7,8 @@ A device has learned from --examples posts of the built-in sample, and is replac
 word vectors to a transformer (the built-in one, or --backbone), all of whose texts it has encoded.
 Counted at run time: the modules, rooms and functions of fala that an operation enters, and the SQL
 statements that it sends. Processor time of all threads: the median over --repeats of one more
-label, of a label that changes, a fit of all, and forgetting one example, beside all the others.
+label, of a label that changes, a fit of all, and forgetting one example, beside all the others: the
+oldest, to which the model before the replacement was fitted, too, and one of the newest.
 """
 
 from __future__ import annotations
@@ -168,16 +169,25 @@ def main(backbone: str, examples: int, labels: int, repeats: int, seed: int) -> 
                 text, label = next(fresh)
                 device.learn([text], [label])
 
+            def medians(**calls: Callable[[], object]) -> dict[str, float]:
+                return {
+                    name: 1e3 * statistics.median(seconds_of(call)[1] for _ in range(repeats))
+                    for name, call in calls.items()
+                }
+
             def relabel() -> None:
                 position = names.index(given[0])
                 given[0] = names[(position + 1) % labels]
                 device.learn(texts[:1], given[:1])
 
             def forget() -> None:
-                row = next(iter(device.examples()))
-                device.forget([row.id])
+                device.forget([ids.pop(0)])
+
+            def forget_newest() -> None:
+                device.forget([ids.pop()])
 
             learn()
+            ids = [row.id for row in device.examples()]
             watched("learn", learn)
             watched("forget", forget)
             learn()
@@ -187,16 +197,14 @@ def main(backbone: str, examples: int, labels: int, repeats: int, seed: int) -> 
             }  # fmt: skip
             device.fit()
             learn()
-            seconds = {
-                name: 1e3 * statistics.median(seconds_of(call)[1] for _ in range(repeats))
-                for name, call in {
-                    "predict": lambda: device.predict(texts[1:2]),
-                    "one_more_label": learn,
-                    "a_label_changed": relabel,
-                    "fit": device.fit,
-                    "forget_one": forget,
-                }.items()
-            }
+            seconds = medians(
+                predict=lambda: device.predict(texts[1:2]),
+                one_more_label=learn,
+                a_label_changed=relabel,
+                fit=device.fit,
+            )
+            ids = [row.id for row in device.examples()]
+            seconds |= medians(forget_the_oldest=forget, forget_the_newest=forget_newest)
     return {
         "examples": examples,
         "entered": {
