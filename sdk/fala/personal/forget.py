@@ -23,6 +23,7 @@ from fala.slots.erasing import drop_copies
 from fala.slots.folder import Folder
 from fala.slots.snapshot import Change, OpenSlot, Snapshot
 from fala.slots.switching import opened, prune
+from fala.solver.threads import one_blas_thread
 from fala.store.slots import Replacement
 from fala.store.store import Store
 
@@ -64,6 +65,7 @@ def unlabel(folder: Folder, adapter: str, ids: Collection[int]) -> tuple[Snapsho
             return _fit_rest(folder, snapshot, previous, first)
 
 
+@one_blas_thread()
 def _fit_rest(
     folder: Folder, snapshot: Snapshot, previous: OpenSlot | None, first: int
 ) -> tuple[Snapshot, Refit]:

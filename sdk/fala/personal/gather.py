@@ -16,7 +16,6 @@ from fala.model.losses import Floats
 from fala.model.prior import PopulationPrior
 from fala.personal.run import Run
 from fala.slots.snapshot import OpenSlot
-from fala.solver.threads import one_blas_thread
 from fala.solver.training import Inputs, TrainingSet, blocks_of
 from fala.store.embeddings import as_stored
 from fala.store.examples import StoredExample
@@ -183,7 +182,6 @@ class Rows:
         return list(dict.fromkeys(text for texts in lists for text in texts))
 
 
-@one_blas_thread()
 def gather(reading: Reading, space: Space) -> Rows:
     """Gather rows from real embeddings where there are any, else from mapped ones.
 
@@ -248,7 +246,6 @@ class OldLogits:
         return {row: value - self.vendor[row] for row, value in self.logits.items()}
 
 
-@one_blas_thread()
 def old_logits(reading: Reading, slot: OpenSlot) -> OldLogits:
     """The old logits of every example; see ``OldLogits``.
 

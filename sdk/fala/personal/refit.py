@@ -15,6 +15,7 @@ from fala.slots.snapshot import Change, Snapshot
 from fala.solver.fit import Fit, fit, on_public
 from fala.solver.forms import Work
 from fala.solver.judge import Verdict, judge, public_threshold
+from fala.solver.threads import one_blas_thread
 from fala.solver.training import personal_of
 from fala.store.slots import FitRecord
 
@@ -74,6 +75,7 @@ def space_of(folder: Folder, snapshot: Snapshot) -> Space:
     return Space.of_slot(folder.store_of(snapshot.adapter), snapshot.active, earlier)
 
 
+@one_blas_thread()
 def refit(reading: Reading, space: Space, near: Fit | None = None) -> Refit:
     """Gather rows, fit, and judge; times the stages ``"read"`` and ``"solve"``.
 
