@@ -157,8 +157,15 @@ def test_a_shortage_of_memory_is_no_damage(device, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
-@pytest.mark.parametrize("damaged", [False, True])
+@pytest.mark.parametrize(
+    ("damaged", "error"),
+    [
+        (False, errno.EIO),
+        (True, errno.ENOSPC),
+        pytest.param(False, errno.ENOSPC, marks=pytest.mark.thorough),
+        pytest.param(True, errno.EIO, marks=pytest.mark.thorough),
+    ],
+)
 def test_a_repair_on_a_failing_disk_loses_nothing(device, tmp_path, damaged, error):
     """At whatever operation it fails, the next repair has all that the first one had."""
     folder, options = device

@@ -82,7 +82,7 @@ class TestVersions:
         """The repository's keys sign an update as trust= signs a file."""
         pytest.importorskip("onnx")
         write_onnx_release(tmp_path / "x.fala")
-        path = with_pattern(tmp_path / "x.fala", tmp_path / "y.fala", r"\p{L}+(?=ing)|\S")
+        path = with_pattern(tmp_path / "x.fala", tmp_path / "y.fala", r"\p{L}+(?!ing)|\S")
         with pytest.raises(BundleFormatError, match="only a release that is signed"):
             device.replace(path, Budget(0))
         vendor.publish(path)
