@@ -121,8 +121,7 @@ def encode_free(folder: Folder, snapshot: Snapshot, reading: Reading) -> None:
     if not snapshot.release.static or not reading.store.texts.kept:
         return
     encoded = reading.embeddings(snapshot.backbone)
-    texts = unique_texts(row.stored for row in reading.examples())
-    missing = [text for text in texts if text not in encoded]
+    missing = [text for text in reading.texts() if text not in encoded]
     if missing:
         embeddings = snapshot.active.active_model.backbone.encode(missing)
         fresh = dict(zip(missing, embeddings, strict=True))

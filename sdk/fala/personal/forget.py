@@ -13,7 +13,8 @@ All of it is one transaction: if the process is killed everything is deleted, or
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from fala.personal.encode import encode_free
@@ -35,15 +36,12 @@ def forget(folder: Folder, adapter: str, ids: Collection[int]) -> int:
         The number of deleted examples.
     """
     examples = folder.store_of(adapter).examples
-    with folder.store.turn():
-        snapshot = opened(folder, adapter)
-        previous = folder.previous(snapshot)
-        with folder.store.transaction():
-            first = examples.first_added(ids)
-            if first is None:
-                return 0
-            count = examples.forget(ids)
-            _fit_rest(folder, snapshot, previous, first)
+    with _deleting(folder, adapter) as (snapshot, previous):
+        first = examples.first_added(ids)
+        if first is None:
+            return 0
+        count = examples.forget(ids)
+        _fit_rest(folder, snapshot, previous, first)
     return count
 
 
@@ -54,15 +52,22 @@ def unlabel(folder: Folder, adapter: str, ids: Collection[int]) -> tuple[Snapsho
         The task then, and its fit; None where none of them has a label.
     """
     examples = folder.store_of(adapter).examples
+    with _deleting(folder, adapter) as (snapshot, previous):
+        first = examples.first_labelled(ids)
+        if first is None:
+            return None
+        examples.unlabel(ids)
+        return _fit_rest(folder, snapshot, previous, first)
+
+
+@contextmanager
+def _deleting(folder: Folder, adapter: str) -> Iterator[tuple[Snapshot, OpenSlot | None]]:
+    """A task before a deletion, and its previous slot, with the turn and in a transaction."""
     with folder.store.turn():
         snapshot = opened(folder, adapter)
         previous = folder.previous(snapshot)
         with folder.store.transaction():
-            first = examples.first_labelled(ids)
-            if first is None:
-                return None
-            examples.unlabel(ids)
-            return _fit_rest(folder, snapshot, previous, first)
+            yield snapshot, previous
 
 
 @one_blas_thread()

@@ -246,6 +246,7 @@ class _Refinement:
                 return None
             with self._run.stage("read"):
                 reading = Reading(self._store, snapshot.state, self._run)
+                reading.add(snapshot.backbone, encoded)
             _, result = refit_active(self._folder, snapshot, reading, encoded, last.fit)
             return self._counted(result)
 

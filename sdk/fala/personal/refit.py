@@ -104,15 +104,14 @@ def refit_active(
     Args:
         folder: The device's folder.
         snapshot: The task.
-        reading: Its examples.
-        encoded: New embeddings, by text: they are stored in any case.
+        reading: Its examples, with the new embeddings.
+        encoded: The new embeddings, by text: they are stored in any case.
         near: See ``refit``.
 
     Returns:
         The task then, and its fit.
     """
     with reading.run.stage("read"):
-        reading.add(snapshot.backbone, encoded)
         space = space_of(folder, snapshot)
     result = refit(reading, space, near)
     with reading.run.stage("commit"):
