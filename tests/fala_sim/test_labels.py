@@ -96,7 +96,7 @@ def test_a_user_with_few_labels_has_one_draw_and_a_user_without_labels_none(tmp_
         prepared=lambda *_: tmp_path,
     )
     *_, few = EXPERIMENTS
-    (task,) = few.tasks(study, ["global"], {})
-    call = task.make()
+    (job,) = few.jobs(study, ["global"], {})
+    call = job.make()
     assert call.job.args[0].user == "ada"
     assert call.job.keywords == {"done": frozenset(), "settings": {}}

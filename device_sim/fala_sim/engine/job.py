@@ -64,7 +64,7 @@ class Output:
     """One output of a job.
 
     Attributes:
-        job: The job's.
+        job: The job that it is of.
         item: The output.
         origin: ``fala_sim.origin.provenance`` of the machine that ran it; None for this machine.
     """
@@ -79,7 +79,7 @@ class Ended:
     """The end of a job.
 
     Attributes:
-        job: The job's.
+        job: The job that it is of.
         error: Why it failed; "" where it did not.
         seconds: Wall time of the job, with the start of its process.
     """

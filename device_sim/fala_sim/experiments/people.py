@@ -306,14 +306,14 @@ class Experiment:
                     if keys := [key.of(variant) for variant in variants]:
                         yield division, method, keys
 
-    def tasks(self, study: Study, methods: Iterable[str], chosen: Chosen) -> Iterator[Job]:
-        """The tasks of the methods whose settings are chosen or fixed."""
+    def jobs(self, study: Study, methods: Iterable[str], chosen: Chosen) -> Iterator[Job]:
+        """The jobs of the methods whose settings are chosen or fixed."""
         for division, method, keys in self.keys(study, methods):
             settings = chosen.get((division.data, method))
             if self.search is None or settings is not None or method in FIXED:
-                yield self._task(study, division, keys, settings or {})
+                yield self._job(study, division, keys, settings or {})
 
-    def _task(
+    def _job(
         self, study: Study, division: Participants, keys: Sequence[Key], settings: BySize
     ) -> Job:
         key = keys[0].of("")
@@ -367,15 +367,15 @@ def run(plan: Plan, experiments: Sequence[Experiment], engine: Engine, log: Log)
             if name not in FIXED
         ]
         methods = list(dict.fromkeys(names))
-        failures += run_each(search.tasks(study, methods, {}), engine=engine)
+        failures += run_each(search.jobs(study, methods, {}), engine=engine)
         chosen[search], unset = _chosen(study, search, methods)
         failures += unset
-    tasks: dict[bool, list[Job]] = {False: [], True: []}
+    jobs: dict[bool, list[Job]] = {False: [], True: []}
     for each in experiments:
         if each not in searches:
-            tasks[each.alone] += each.tasks(study, each.methods(study), chosen[each.search])
-    failures += run_each(tasks[False], engine=engine)
-    failures += run_each(tasks[True], engine=LocalEngine(1))
+            jobs[each.alone] += each.jobs(study, each.methods(study), chosen[each.search])
+    failures += run_each(jobs[False], engine=engine)
+    failures += run_each(jobs[True], engine=LocalEngine(1))
     return [*study.failures, *failures]
 
 

@@ -60,7 +60,7 @@ def check_records(
             )
 
 
-def training_task(
+def training_job(
     store: Store,
     key: Key,
     job: partial[Records],
@@ -68,11 +68,11 @@ def training_task(
     keys: Sequence[Key] = (),
     last: Key | None = None,
 ) -> Job:
-    """The task of a training, or of a job on a trained model.
+    """A training, or a job on a trained model.
 
     Args:
         store: The run's records.
-        key: Names the task; the key of its record if there are no ``keys``.
+        key: Names the job; the key of its record if there are no ``keys``.
         job: The job; with ``keys``, its argument ``done`` gets the recorded ones.
         folders: The model's folder, and the job's work folder.
         keys: Of its records, if there are several.

@@ -18,7 +18,7 @@ from fala_sim.data.location import find_location, is_benchmark
 from fala_sim.digests import digest_of, file_digest
 from fala_sim.engine.job import Engine, Job, Log
 from fala_sim.experiments.runner import Records, prepare_all, run_jobs
-from fala_sim.experiments.trainings import check_records, training_task
+from fala_sim.experiments.trainings import check_records, training_job
 from fala_sim.preparation.sources import SHORT, Source, find_source
 from fala_sim.records import Key, Kind, Store
 from studies.perplm import jobs
@@ -143,7 +143,7 @@ def _trainings(
         for trial in trials(kinds, hard=not task.about["no_hard"], mlm_epochs=epochs):
             if bool(trial.variant) == variants:
                 key = trial.key(task.data, task.seed)
-                yield _task(store, task, key, partial(jobs.train, task, key, trial.settings))
+                yield _job(store, task, key, partial(jobs.train, task, key, trial.settings))
 
 
 def _peers(store: Store, tasks: Sequence[Writers]) -> Iterator[Job]:
@@ -151,14 +151,14 @@ def _peers(store: Store, tasks: Sequence[Writers]) -> Iterator[Job]:
         base = Key("prompt", task.data, NONE, "all", task.seed)
         for method in PEERS:
             key = replace(base, method=method)
-            yield _task(store, task, key, partial(jobs.compare, task, key, base))
+            yield _job(store, task, key, partial(jobs.compare, task, key, base))
 
 
-def _task(store: Store, task: Writers, key: Key, job: partial[Records]) -> Job:
+def _job(store: Store, task: Writers, key: Key, job: partial[Records]) -> Job:
     """A job with a record for each writer; the training's record is its last."""
     keys = [replace(key, user=user) for user in task.written.writers]
     folders = (task.transformer, task.folder)
-    return training_task(store, key, job, folders, keys, jobs.training_key(key))
+    return training_job(store, key, job, folders, keys, jobs.training_key(key))
 
 
 def _prepare(plan: WritersPlan, name: str, *, store: Store, model: Source, seed: int) -> Writers:

@@ -27,7 +27,7 @@ from fala_sim.experiments.runner import prepare_all, run_jobs
 from fala_sim.experiments.trainings import (
     Trial,
     check_records,
-    training_task,
+    training_job,
 )
 from fala_sim.preparation.sources import SHORT, Source, export_int8, find_source
 from fala_sim.records import Key, Kind, Store
@@ -125,7 +125,7 @@ def _trainings(plan: Plan, store: Store, tasks: Sequence[Benchmark], kind: Kind)
                     continue
                 key = trial.key(task.data, seed)
                 job = partial(jobs.train, task, key, trial.options, rate)
-                yield training_task(store, key, job, (task.transformer, task.folder))
+                yield training_job(store, key, job, (task.transformer, task.folder))
 
 
 def _spans(plan: Plan, store: Store, tasks: Sequence[Benchmark]) -> Iterator[Job]:
@@ -140,7 +140,7 @@ def _spans(plan: Plan, store: Store, tasks: Sequence[Benchmark]) -> Iterator[Job
             key = Key("adapter-span", task.data, "adapters", "all", seed)
             keys = [key.of(name) for name in jobs.spans(_layers(tasks))]
             job = partial(jobs.leave_out, task, trained, adapters.options, rate)
-            yield training_task(store, key, job, (task.transformer, task.folder), keys)
+            yield training_job(store, key, job, (task.transformer, task.folder), keys)
 
 
 def _layers(tasks: Sequence[Benchmark]) -> int:

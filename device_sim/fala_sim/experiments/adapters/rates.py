@@ -13,7 +13,7 @@ from fala import DataError
 from fala_sim.engine.job import Job
 from fala_sim.experiments.adapters import jobs
 from fala_sim.experiments.adapters.jobs import USUAL, Benchmark
-from fala_sim.experiments.trainings import Trial, training_task
+from fala_sim.experiments.trainings import Trial, training_job
 from fala_sim.records import Key, Record, Store
 
 #: Values of the exporter's option by method: its default, and others around it.
@@ -38,7 +38,7 @@ def searches(store: Store, tasks: Sequence[Benchmark], trials: Sequence[Trial]) 
                 trained = trial.key(task.data, _SEED)
                 key = _key(task.data, trial.method, rate)
                 job = partial(jobs.validate, task, key, trained, trial.options, rate)
-                yield training_task(store, key, job, (task.transformer, task.folder))
+                yield training_job(store, key, job, (task.transformer, task.folder))
 
 
 def chosen(store: Store, data: str, method: str) -> str | None:

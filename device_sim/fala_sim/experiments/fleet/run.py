@@ -54,8 +54,8 @@ def run_fleet(
     out.mkdir(parents=True, exist_ok=True)
     _check_plan(out / "fleet.json", {"form": FORM, "seed": seed, "chunk": chunk})
     world = prepare(out, seed, log)
-    tasks = [
-        _task(out, world, number, first, min(first + chunk, devices), seed)
+    jobs = [
+        _job(out, world, number, first, min(first + chunk, devices), seed)
         for number, first in enumerate(range(0, devices, chunk))
     ]
 
@@ -63,7 +63,7 @@ def run_fleet(
         about = {**result.about, "provenance": json.dumps(origin or provenance())}
         rows.write(path_of(out, result.number), result.rows, about)
 
-    return run_all(tasks, keep, engine=engine, log=log)
+    return run_all(jobs, keep, engine=engine, log=log)
 
 
 def path_of(out: Path, number: int) -> Path:
@@ -76,7 +76,7 @@ def chunks(out: Path) -> list[Path]:
     return sorted((out / "rows").glob("*.parquet"))
 
 
-def _task(out: Path, world: Path, number: int, first: int, last: int, seed: int) -> Job:
+def _job(out: Path, world: Path, number: int, first: int, last: int, seed: int) -> Job:
     call = Call(partial(run_chunk, world, number, first, last, seed), partial(files_of, world))
     path = path_of(out, number)
 
