@@ -15,6 +15,8 @@ WORDS = bundles.WORDS[1:]
 RANDOM = np.random.default_rng(0)
 TEXTS = sorted({" ".join(RANDOM.choice(WORDS, size=6)) for _ in range(90)})
 PROBES = [" ".join(RANDOM.choice(WORDS, size=6)) for _ in range(40)]
+GONE = TEXTS[::9]  # what a test takes back
+LATE = [f"{text} again" for text in TEXTS[:20]]
 PUBLIC = [" ".join(RANDOM.choice(WORDS, size=6)) for _ in range(300)]
 TABLE = RANDOM.normal(size=(len(WORDS), DIMENSIONS["old"]))
 

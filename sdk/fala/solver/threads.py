@@ -4,6 +4,10 @@ NumPy's wheel has an OpenBLAS with a pool of threads that wait by spinning, and 
 has loaded it, has another. On matrices of a few hundred rows threads gain nothing, and two pools
 compete for the cores: on two cores a fit of 0.1 s took 4 s. One thread is the fastest there, and
 saves a phone's battery.
+
+A product on two threads leaves one that spins through what follows. So a device limits a whole fit,
+with the gathering of its rows. A replacement maps many rows over a bridge, where threads gain, and
+limits its fits alone.
 """
 
 from __future__ import annotations

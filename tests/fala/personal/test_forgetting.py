@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import bridged
-from bridged import PROBES, TEXTS
+from bridged import GONE, LATE, PROBES, TEXTS
 from devices import (
     TOLERANCE,
     assert_alike,
@@ -26,9 +26,6 @@ from fala.examples import Match
 from fala.personal.run import Budget
 from fala.report import Forgotten
 from fala.testing import PowerCuts, counted, failing_disk
-
-GONE = TEXTS[::9]
-LATE = [f"{text} again" for text in TEXTS[:20]]
 
 
 def both(tmp_path, release, act, examples=TEXTS, labels=None, forgotten=GONE):

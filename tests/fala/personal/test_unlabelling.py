@@ -8,7 +8,7 @@ import pytest
 import bridged
 import rated
 import tagged
-from bridged import PROBES, TEXTS
+from bridged import GONE, PROBES, TEXTS
 from devices import (
     TOLERANCE,
     assert_alike,
@@ -22,9 +22,6 @@ from devices import (
 )
 from fala import Budget, DataError, Device, Item, Match, Pair, UnknownAdapterError
 from fala.testing import PowerCuts
-
-GONE = TEXTS[::9]
-LATE = [f"{text} again" for text in TEXTS[:20]]
 
 
 def labels_of(device):
