@@ -29,7 +29,7 @@ from fala.slots.folder import BUNDLES, STORE, Folder, install
 from fala.slots.snapshot import Release, head_of, vendor_record
 from fala.store.access import access_error, check_access, is_access
 from fala.store.columns import change_count
-from fala.store.database import BUSY_TIMEOUT_MS, Database, check_regular
+from fala.store.database import BUSY_TIMEOUT_MS, Database, check_regular, without_data
 from fala.store.encryption import PLAIN, Codec
 from fala.store.rescue import (
     DamagedStore,
@@ -167,7 +167,7 @@ def _opened(
         except sqlite3.Error as error:
             if is_access(error):
                 raise access_error(store, error) from error
-            raise DeviceError(f"{store}: {error}; {FAILING_DISK}") from error
+            raise DeviceError(f"{store}: {without_data(error)}; {FAILING_DISK}") from error
         except MemoryError as error:
             raise DeviceError(f"{store}: there is not enough memory to read it") from error
 

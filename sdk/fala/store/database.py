@@ -257,7 +257,7 @@ class Database:
             self._check_exchanged()
             if is_access(error):
                 raise access_error(self.path, error) from error
-            reason = str(error).partition(" with text ")[0]  # the user's data follows
+            reason = without_data(error)
             usual = isinstance(
                 error, sqlite3.OperationalError | sqlite3.IntegrityError | sqlite3.ProgrammingError
             )
@@ -360,6 +360,11 @@ class Database:
             raise DeviceError(
                 f"{self.path}: was repaired or erased meanwhile; open the device again"
             )
+
+
+def without_data(error: object) -> str:
+    """SQLite's message, without the user's data that may end it."""
+    return str(error).partition(" with text ")[0]
 
 
 def damaged(path: Path, problem: str) -> str:

@@ -32,6 +32,7 @@ from fala.store.columns import (
     text,
     whole,
 )
+from fala.store.database import without_data
 from fala.store.digests import COUNTED, Digests
 from fala.store.embeddings import decode_vectors
 from fala.store.encryption import PLAIN, Codec, check_mark, decode_text
@@ -95,7 +96,7 @@ class DamagedStore:
     def note(self, subject: str, reason: object) -> None:
         """Add a problem."""
         # After these words SQLite quotes the user's data, and FaLA's advice follows.
-        line, _, _ = str(reason).partition(" with text ")[0].partition("; fala-device")
+        line, _, _ = without_data(reason).partition("; fala-device")
         for beginning in (f"{self.path}: ", f"{self.path.parent}/", f"{subject} is damaged: "):
             line = line.removeprefix(printable(beginning))
         if (problem := f"{subject}: {line}") not in self.problems:
