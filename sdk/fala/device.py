@@ -46,7 +46,7 @@ from fala.personal.preview import preview
 from fala.personal.refine import refine, refined_report
 from fala.personal.replace import Terms, replace, replaced_report
 from fala.personal.run import Budget, Progress, Run
-from fala.report import AdapterInfo, Forgotten, LearnReport, Preview, Report
+from fala.report import MODELS, AdapterInfo, Forgotten, LearnReport, Preview, Report
 from fala.slots.creating import create, open_folder
 from fala.slots.erasing import drop_copies, erase
 from fala.slots.folder import Folder
@@ -321,7 +321,7 @@ class Device:
     def __repr__(self) -> str:
         try:
             count, labelled = self._folder.store.examples.counts()
-            kind = "the vendor's model" if self.model.is_vendor else "a personal model"
+            kind = MODELS[opened(self._folder).active.decision]
             return (
                 f"<Device {self._folder.path}: {self.task} on {self.backbone} with {kind}, "
                 f"{counted(count, 'example')}, {labelled} labelled>"

@@ -11,15 +11,22 @@ from typing import Any, ClassVar
 
 from fala.errors import be, counted
 from fala.solver.forms import Work
-from fala.solver.judge import MIN_LABELLED, Decision
+from fala.solver.judge import MATTERS, MIN_LABELLED, Decision, student95
 from fala.store.texts import NOT_KEPT
 
+#: The active model in words, by decision.
+MODELS = {
+    "personal": "a personal model",
+    "calibrated": "the vendor's model with the user's slope and bias",
+    "vendor": "the vendor's model as it is",
+}
 #: Encoded examples needed before two releases that do not agree count as unrelated.
 MIN_REAL = 20
-#: A rise of the cross-entropy that a user would notice, in nats.
-MATTERS = 0.02
-#: The 95 % quantile of the normal distribution.
-NORMAL_95 = 1.6449
+#: Differences below this are printed as 0.
+_SHOWN = 0.0005
+#: A correlation below which two releases agree little, so that the user's labels must speak for the
+#: new one. Good releases of weak heads have .2 to .5, random heads -.3 to .3.
+_LITTLE = 0.3
 #: The largest correlation, for Fisher's z.
 _LARGEST = 1 - 1e-12
 
@@ -180,6 +187,7 @@ class Report(Plain):
             words.
         adapters: The report of every further task, by its adapter's name; texts that were encoded
             for one of them are counted there.
+        replaced: Whether a release was installed; False of a refinement alone.
         counts: The detailed costs.
     """
 
@@ -200,6 +208,7 @@ class Report(Plain):
     seconds: Mapping[str, float] = field(default_factory=dict)
     instant: InstantReport | None = None
     adapters: Mapping[str, Report] = field(default_factory=dict)
+    replaced: bool = True
     counts: Counts = field(default_factory=Counts)
 
     _derived = "worse", "old_loss", "sentence"
@@ -228,13 +237,12 @@ class Report(Plain):
     @property
     def sentence(self) -> str:
         """The result in one sentence, and whether the user is worse off in another."""
-        if self.old == self.new:
+        if not self.replaced:
             result = f"{self.new} was refined: {self.stopped or self.reason}."
         elif self.decision == "personal":
             result = f"The personal model was carried over from {self.old} to {self.new}."
         else:
-            kind = "as it is" if self.decision == "vendor" else "with the user's slope and bias"
-            result = f"The vendor's model on {self.new} is active, {kind}: {self.reason}."
+            result = f"On {self.new} {MODELS[self.decision]} is active: {self.reason}."
         if self.comparison is None:
             return result
         advice = "; Device.rollback goes back" if self.worse else ""
@@ -257,29 +265,21 @@ class Difference(Plain):
 
     @property
     def worse(self) -> bool:
-        """Whether the first model is worse beyond noise: 0 is below a one-sided 95 % interval."""
-        return self.mean > self.margin
+        """Whether the first model is worse beyond noise: 0 is below a one-sided 95 % interval.
+
+        A difference that is printed as 0 is none.
+        """
+        return self.mean > max(self.margin, _SHOWN)
 
     @property
     def better(self) -> bool:
         """Whether it is better beyond noise."""
-        return -self.mean > self.margin
+        return -self.mean > max(self.margin, _SHOWN)
 
     @property
     def margin(self) -> float:
         """Half the width of the two-sided 90 % interval, by Student's t."""
-        return _student95(self.examples - 1) * self.error
-
-
-def _student95(freedom: int) -> float:
-    """The 95 % quantile of Student's t, within .003 from 5 degrees of freedom on.
-
-    The Cornish-Fisher expansion about the normal quantile (Abramowitz and Stegun, 26.7.5).
-    """
-    z = NORMAL_95
-    first = (z**3 + z) / 4
-    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
-    return z + first / freedom + second / freedom**2
+        return student95(self.examples - 1) * self.error
 
 
 @dataclass(frozen=True)
@@ -317,6 +317,11 @@ class Correlation(Plain):
         return self.real and self.examples >= MIN_REAL and self._deviations < 2
 
     @property
+    def little(self) -> bool:
+        """Whether the releases agree little: below .3 on 10 examples or more."""
+        return self.examples >= MIN_LABELLED and self.value < _LITTLE
+
+    @property
     def _deviations(self) -> float:
         """Fisher's z by its standard error."""
         value = min(max(self.value, -_LARGEST), _LARGEST)
@@ -339,6 +344,9 @@ class Comparison(Plain):
         to_old: How much worse the carried model is than the old one; None where labels are too few
             to judge by.
         to_vendor: How much worse it is than the vendor's new one.
+        to_old_of_all: How much worse it is than the old one on all labelled examples, those with an
+            estimated embedding included; None where the two releases agree (``releases``), or all
+            labels are too few to judge by.
         releases: The correlation of the old and the new vendor model on the user's examples,
             labelled or not; None without one.
         measure: The kind of loss. Of ratings, half the squared error by the square of the noise
@@ -353,21 +361,37 @@ class Comparison(Plain):
     carried: float | None = None
     to_old: Difference | None = None
     to_vendor: Difference | None = None
+    to_old_of_all: Difference | None = None
     releases: Correlation | None = None
     measure: str = "cross-entropy"
     scores: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     @property
+    def disagrees(self) -> bool:
+        """Whether the new vendor model speaks against the release.
+
+        Labels decide, where there are enough of them: the two vendor models agree little, and the
+        carried model's loss is higher on all labels. Without them, the new one contradicts the old
+        one or is unrelated to it; see ``Correlation``.
+        """
+        if self.releases is None:
+            return False
+        if self.to_old_of_all is None:
+            return self.releases.contradicts or self.releases.unrelated
+        return self.releases.little and self.to_old_of_all.mean >= _SHOWN
+
+    @property
     def worse(self) -> bool | None:
         """Whether the carried model is worse for this user than the old one.
 
-        True if that is beyond noise; False if the labels rule out that its loss is higher by
-        ``MATTERS``; None while it is not known.
+        True if its loss is higher beyond noise, or the new vendor model disagrees
+        (``disagrees``); False if the labels rule out that its loss is higher by ``MATTERS``; None
+        while it is not known. ``accept="better-than-old"`` refuses a release where it is True.
         """
+        if self.disagrees or (self.to_old is not None and self.to_old.worse):
+            return True
         if self.to_old is None:
             return None
-        if self.to_old.worse:
-            return True
         return False if self.to_old.mean + self.to_old.margin < MATTERS else None
 
     def verdict(self, old: str) -> str:
@@ -376,22 +400,45 @@ class Comparison(Plain):
         Args:
             old: Name of the old model.
         """
-        if self.to_old is None or self.carried is None or self.old is None:
+        unknown = f"Whether it is worse for this user than {old} is not known yet"
+        if self.to_old is not None and self.to_old.worse:
+            return f"It is worse for this user than {old}: {self.losses_to(self.to_old, self.old)}"
+        if self.disagrees:
+            return f"It is worse for this user than {old}: {self._disagreement()}"
+        if self.to_old is None:
             return (
-                f"Whether it is worse for this user than {old} is not known yet: "
-                f"{counted(self.labelled, 'label')} of encoded texts {be(self.labelled)} too few "
-                "to judge by"
+                f"{unknown}: {counted(self.labelled, 'label')} of encoded texts "
+                f"{be(self.labelled)} too few to judge by"
             )
-        losses = (
-            f"{self.measure} of {self.labelled} labels, each left out, {self.carried:.3f} against "
-            f"{self.old:.3f}, a difference of {self.to_old.mean:+.3f} ± {self.to_old.margin:.3f}"
-        )
-        if self.worse:
-            return f"It is worse for this user than {old}: {losses}"
+        losses = self.losses_to(self.to_old, self.old)
         if self.worse is None:
-            return f"Whether it is worse for this user than {old} is not known yet: {losses}"
+            return f"{unknown}: {losses}"
         word = "better" if self.to_old.better else "no worse"
         return f"It is {word} for this user than {old}: {losses}"
+
+    def losses_to(self, difference: Difference, before: float | None) -> str:
+        """The carried model's loss against another's, in words."""
+        return (
+            f"{self.measure} of {self.labelled} labels, each left out, {self.carried:.3f} against "
+            f"{before:.3f}, a difference of {difference.mean:+.3f} ± {difference.margin:.3f}"
+        )
+
+    def _disagreement(self) -> str:
+        """How the new vendor model disagrees, in words."""
+        releases, labels = self.releases, self.to_old_of_all
+        if releases is None:
+            return ""
+        relation = "contradicts" if releases.contradicts else "does not agree with"
+        words = (
+            f"its vendor model {relation} the old one, as their logits of {releases.examples} of "
+            f"this user's examples have a correlation of {releases.value:.2f}"
+        )
+        if labels is None:
+            return f"{words}, and labels are too few to judge by"
+        return (
+            f"{words}, and {self.measure} of all {labels.examples} labels, each left out, is "
+            f"higher by {labels.mean:.3f}"
+        )
 
 
 @dataclass(frozen=True)
@@ -461,14 +508,6 @@ class Preview(Plain):
             f"{self.new} takes about {self.seconds:.1f} s, "
             f"{counted(self.forward_passes, 'forward pass')} and {self.megabytes:.1f} MB"
         )
-        releases = self.comparison.releases
-        if releases is not None and (releases.contradicts or releases.unrelated):
-            word = "contradicts" if releases.contradicts else "does not agree with"
-            return (
-                f"{self.new} {word} {self.old}: their vendor models' logits of "
-                f"{releases.examples} of this user's examples have a correlation of "
-                f"{releases.value:.2f}. {cost}."
-            )
         verdict = self.comparison.verdict(self.old)
         if self.worse is None and self.passes_to_know is not None:
             verdict += f"; after about {counted(self.passes_to_know, 'forward pass')} it is"

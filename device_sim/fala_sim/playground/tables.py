@@ -74,7 +74,7 @@ def table(users: Sequence[Mapping[str, Any]]) -> str:
 
 def summary(report: Report) -> str:
     """The result of a replacement, or of its refinement."""
-    title = report.new if report.old == report.new else f"{report.old} -> {report.new}"
+    title = report.new if not report.replaced else f"{report.old} -> {report.new}"
     counts = f"{report.examples} ({report.labelled} labelled), {report.counts.representatives} "
     if report.counts.clusters:
         counts += f"representatives of {counted(report.counts.clusters, 'cluster')}"

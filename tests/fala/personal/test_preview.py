@@ -231,7 +231,9 @@ def test_a_contradicting_release_is_rejected_by_its_logits(
         preview = device.preview(negated, Budget(0))
         correlation = preview.comparison.releases
         assert (correlation.examples, correlation.real) == (30, False) and correlation.value < -0.9
-        assert preview.sentence.startswith("mid contradicts old: their vendor models' logits of 30")
+        contradiction = "worse for this user than old: its vendor model contradicts the old one"
+        assert contradiction in preview.sentence and "logits of 30 of" in preview.sentence
+        assert preview.worse
         with pytest.raises(WorseModelError, match="contradicts"):
             device.replace(negated, Budget(0), accept="better-than-old")
         assert device.backbone == "old" and not device.can_roll_back
