@@ -11,22 +11,13 @@ from typing import Any, ClassVar
 
 from fala.errors import be, counted
 from fala.solver.forms import Work
-from fala.solver.judge import MATTERS, MIN_LABELLED, Decision, student95
+from fala.solver.judge import MATTERS, MIN_LABELLED, NORMAL_95, Decision, student95
 from fala.store.texts import NOT_KEPT
 
-#: The active model in words, by decision.
-MODELS = {
-    "personal": "a personal model",
-    "calibrated": "the vendor's model with the user's slope and bias",
-    "vendor": "the vendor's model as it is",
-}
 #: Encoded examples needed before two releases that do not agree count as unrelated.
 MIN_REAL = 20
 #: Differences below this are printed as 0.
 _SHOWN = 0.0005
-#: A correlation below which two releases agree little, so that the user's labels must speak for the
-#: new one. Good releases of weak heads have .2 to .5, random heads -.3 to .3.
-_LITTLE = 0.3
 #: The largest correlation, for Fisher's z.
 _LARGEST = 1 - 1e-12
 
@@ -232,7 +223,7 @@ class Report(Plain):
         if self.comparison is None:
             return ""
         before = self.old if self.old != self.new else "before the replacement"
-        return self.comparison.verdict(before)
+        return self.comparison.verdict(before, self.new)
 
     @property
     def sentence(self) -> str:
@@ -242,7 +233,8 @@ class Report(Plain):
         elif self.decision == "personal":
             result = f"The personal model was carried over from {self.old} to {self.new}."
         else:
-            result = f"On {self.new} {MODELS[self.decision]} is active: {self.reason}."
+            kind = "as it is" if self.decision == "vendor" else "with the user's slope and bias"
+            result = f"The vendor's model on {self.new} is active, {kind}: {self.reason}."
         if self.comparison is None:
             return result
         advice = "; Device.rollback goes back" if self.worse else ""
@@ -277,6 +269,11 @@ class Difference(Plain):
         return -self.mean > max(self.margin, _SHOWN)
 
     @property
+    def deviations(self) -> float:
+        """The mean by its standard error."""
+        return self.mean / max(self.error, _SHOWN / 2)
+
+    @property
     def margin(self) -> float:
         """Half the width of the two-sided 90 % interval, by Student's t."""
         return student95(self.examples - 1) * self.error
@@ -305,7 +302,7 @@ class Correlation(Plain):
         the sign reversed of all of 86 people who are in no published figure (MD-Agreement and
         MultiPICo, 20 labels or more), and for the correct heads of none.
         """
-        return self.examples >= MIN_LABELLED and self._deviations < -1
+        return self.examples >= MIN_LABELLED and self.deviations < -1
 
     @property
     def unrelated(self) -> bool:
@@ -314,16 +311,16 @@ class Correlation(Plain):
         Two heads for the same labels agree on real texts. Of the same 86 people with 20 encoded
         texts, a random head was unrelated for 98 %, the vendor's for none.
         """
-        return self.real and self.examples >= MIN_REAL and self._deviations < 2
+        return self.real and self.examples >= MIN_REAL and self.deviations < 2
 
     @property
-    def little(self) -> bool:
-        """Whether the releases agree little: below .3 on 10 examples or more."""
-        return self.examples >= MIN_LABELLED and self.value < _LITTLE
+    def agrees(self) -> bool:
+        """Whether it is above 0 by two standard errors, or of fewer than 10 examples."""
+        return self.examples < MIN_LABELLED or self.deviations >= 2
 
     @property
-    def _deviations(self) -> float:
-        """Fisher's z by its standard error."""
+    def deviations(self) -> float:
+        """Fisher's z by its standard error; of 4 examples or more."""
         value = min(max(self.value, -_LARGEST), _LARGEST)
         return math.atanh(value) * math.sqrt(self.examples - 3)
 
@@ -347,6 +344,7 @@ class Comparison(Plain):
         to_old_of_all: How much worse it is than the old one on all labelled examples, those with an
             estimated embedding included; None where the two releases agree (``releases``), or all
             labels are too few to judge by.
+        old_with_labels: The correlation of the old vendor model with these labels; None likewise.
         releases: The correlation of the old and the new vendor model on the user's examples,
             labelled or not; None without one.
         measure: The kind of loss. Of ratings, half the squared error by the square of the noise
@@ -362,6 +360,7 @@ class Comparison(Plain):
     to_old: Difference | None = None
     to_vendor: Difference | None = None
     to_old_of_all: Difference | None = None
+    old_with_labels: Correlation | None = None
     releases: Correlation | None = None
     measure: str = "cross-entropy"
     scores: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -370,41 +369,47 @@ class Comparison(Plain):
     def disagrees(self) -> bool:
         """Whether the new vendor model speaks against the release.
 
-        Labels decide, where there are enough of them: the two vendor models agree little, and the
-        carried model's loss is higher on all labels. Without them, the new one contradicts the old
-        one or is unrelated to it; see ``Correlation``.
+        Without labels to judge by: whether it contradicts the old one or is unrelated to it; see
+        ``Correlation``. Else the labels decide: by how many standard errors the carried model's
+        loss is higher, on all of them. To that is added by how many standard errors the releases'
+        correlation is below what two related heads have, one at least, as far as the old head is
+        known to agree with this user: in full from two standard errors on, and not at all where it
+        is no better than chance. ``benchmarks/accepting.py`` counts the errors.
         """
-        if self.releases is None:
+        releases, labels, old = self.releases, self.to_old_of_all, self.old_with_labels
+        if releases is None or releases.agrees:
             return False
-        if self.to_old_of_all is None:
-            return self.releases.contradicts or self.releases.unrelated
-        return self.releases.little and self.to_old_of_all.mean >= _SHOWN
+        if labels is None:
+            return releases.contradicts or releases.unrelated
+        known = 0.0 if old is None else min(max(old.deviations / 2, 0.0), 1.0)
+        return labels.deviations + known * (1 - releases.deviations) > NORMAL_95
 
     @property
     def worse(self) -> bool | None:
         """Whether the carried model is worse for this user than the old one.
 
-        True if its loss is higher beyond noise, or the new vendor model disagrees
-        (``disagrees``); False if the labels rule out that its loss is higher by ``MATTERS``; None
-        while it is not known. ``accept="better-than-old"`` refuses a release where it is True.
+        True if its loss is higher beyond noise; False if the labels rule out that it is higher by
+        ``MATTERS``. Else True if the new vendor model disagrees (``disagrees``), and None while it
+        is not known. ``accept="better-than-old"`` refuses a release where it is True.
         """
-        if self.disagrees or (self.to_old is not None and self.to_old.worse):
+        if self.to_old is not None and self.to_old.worse:
             return True
-        if self.to_old is None:
-            return None
-        return False if self.to_old.mean + self.to_old.margin < MATTERS else None
+        if self.to_old is not None and self.to_old.mean + self.to_old.margin < MATTERS:
+            return False
+        return True if self.disagrees else None
 
-    def verdict(self, old: str) -> str:
+    def verdict(self, old: str, new: str = "it") -> str:
         """The verdict in words, without a full stop.
 
         Args:
             old: Name of the old model.
+            new: Name of the new one.
         """
         unknown = f"Whether it is worse for this user than {old} is not known yet"
         if self.to_old is not None and self.to_old.worse:
             return f"It is worse for this user than {old}: {self.losses_to(self.to_old, self.old)}"
-        if self.disagrees:
-            return f"It is worse for this user than {old}: {self._disagreement()}"
+        if self.worse:
+            return self._disagreement(old, new)
         if self.to_old is None:
             return (
                 f"{unknown}: {counted(self.labelled, 'label')} of encoded texts "
@@ -423,21 +428,23 @@ class Comparison(Plain):
             f"{before:.3f}, a difference of {difference.mean:+.3f} ± {difference.margin:.3f}"
         )
 
-    def _disagreement(self) -> str:
-        """How the new vendor model disagrees, in words."""
+    def _disagreement(self, old: str, new: str) -> str:
+        """How the new vendor model disagrees, in words; see ``verdict``."""
         releases, labels = self.releases, self.to_old_of_all
         if releases is None:
             return ""
         relation = "contradicts" if releases.contradicts else "does not agree with"
         words = (
-            f"its vendor model {relation} the old one, as their logits of {releases.examples} of "
-            f"this user's examples have a correlation of {releases.value:.2f}"
+            f"{new} {relation} {old}: their vendor models' logits of {releases.examples} of this "
+            f"user's examples have a correlation of {releases.value:.2f}"
         )
         if labels is None:
             return f"{words}, and labels are too few to judge by"
+        if self.old_with_labels is not None:
+            words += f", the old one's with the labels one of {self.old_with_labels.value:.2f}"
         return (
-            f"{words}, and {self.measure} of all {labels.examples} labels, each left out, is "
-            f"higher by {labels.mean:.3f}"
+            f"{words}, and {self.measure} of all {labels.examples} labels, each left out, has a "
+            f"difference of {labels.mean:+.3f} ± {labels.margin:.3f}"
         )
 
 
@@ -508,7 +515,7 @@ class Preview(Plain):
             f"{self.new} takes about {self.seconds:.1f} s, "
             f"{counted(self.forward_passes, 'forward pass')} and {self.megabytes:.1f} MB"
         )
-        verdict = self.comparison.verdict(self.old)
+        verdict = self.comparison.verdict(self.old, self.new)
         if self.worse is None and self.passes_to_know is not None:
             verdict += f"; after about {counted(self.passes_to_know, 'forward pass')} it is"
         elif self.worse is None:

@@ -92,14 +92,19 @@ class Sides:
         link = self._new.rows.space.head.link
         labelled, releases = self.labelled(), self.releases()
         ids = self.encoded() & labelled
-        doubtful = releases is not None and (releases.little or releases.unrelated)
-        every = self._losses(labelled) if doubtful else None
-        comparison = Comparison(
-            len(ids),
-            to_old_of_all=None if every is None else _difference(every["carried"] - every["old"]),
-            releases=releases,
-            measure=link.measure,
-        )
+        comparison = Comparison(len(ids), releases=releases, measure=link.measure)
+        doubtful = releases is not None and not releases.agrees
+        if doubtful and (every := self._losses(labelled)) is not None:
+            training = self._rows.training
+            old, labels = (
+                self._rows.take(numbers, labelled)
+                for numbers in (training.vendor_logits(), training.labels)
+            )
+            comparison = replace(
+                comparison,
+                to_old_of_all=_difference(every["carried"] - every["old"]),
+                old_with_labels=_correlation(link.centred(old), labels, real=True),
+            )
         losses = self._losses(ids)
         if losses is None:
             return comparison
@@ -134,10 +139,8 @@ class Sides:
         logits = [rows.take(rows.training.vendor_logits(), ids) for rows in (before, after)]
         if not len(logits[0]) or logits[0].shape != logits[1].shape:  # the new release adds labels
             return None
-        centred = after.space.head.link.centred
-        old, new = (z - z.mean(axis=0) for z in map(centred, logits))
-        norm = float(np.linalg.norm(old) * np.linalg.norm(new))
-        return Correlation(float((old * new).sum() / norm), len(old), real) if norm else None
+        old, new = map(after.space.head.link.centred, logits)
+        return _correlation(old, new, real=real)
 
 
 def compare_with_previous(folder: Folder, snapshot: Snapshot, last: Refit) -> Comparison | None:
@@ -169,17 +172,24 @@ def refuse_worse(comparison: Comparison, accept: Accept, release: object) -> Non
     """
     to_vendor, before = comparison.to_vendor, comparison.old
     if accept == "better-than-old" and comparison.worse:
-        verdict = comparison.verdict("the active model")
+        verdict = comparison.verdict("the active model").removeprefix("It is ")
     elif accept == "better-than-vendor" and to_vendor is not None and to_vendor.worse:
         before = comparison.vendor
         losses = comparison.losses_to(to_vendor, before)
-        verdict = f"It is worse for this user than the vendor's own: {losses}"
+        verdict = f"worse for this user than the vendor's own: {losses}"
     else:
         return
     advice = 'Wait for another release, or pass accept="always"'
     raise WorseModelError(
-        f"{release}: nothing was installed. {verdict}. {advice}", before, comparison.carried
+        f"{release}: {verdict}; nothing was installed. {advice}", before, comparison.carried
     )
+
+
+def _correlation(first: Floats, second: Floats, *, real: bool) -> Correlation | None:
+    """The correlation of numbers (n, C); None where one of them are all the same."""
+    first, second = (numbers - numbers.mean(axis=0) for numbers in (first, second))
+    norm = float(np.linalg.norm(first) * np.linalg.norm(second))
+    return Correlation(float((first * second).sum() / norm), len(first), real) if norm else None
 
 
 def _difference(losses: Floats) -> Difference:
