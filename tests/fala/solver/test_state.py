@@ -130,6 +130,27 @@ def test_examples_added_together_equal_examples_added_one_by_one(case):
     assert at_once.count == sequential.count == 640
 
 
+@pytest.mark.parametrize("case", [{}, {"words": 300, "classes": 3}, {"prior": True}], ids=str)
+def test_examples_added_beside_very_many_stay_near_a_fit(case, monkeypatch):
+    """Up to a hundredth of the rows are added approximately, and then exactly with the next."""
+    low(monkeypatch, 300)
+    prior = make_prior() if "prior" in case else None
+    training = make_training(**{**case, "n": 660, "prior": prior})
+    first = still(part(training, slice(600)))
+    state, quick = first.state, 0
+    for index in range(600, 660):
+        state = state.more(part(training, [index]))
+        quick += state.recent is not None
+        if index % 8:
+            continue
+        refit = fit(part(training, slice(index + 1)), first.scales)
+        at = part(training, [index])
+        moved = np.abs(logits_of(state, at) - answers(at, first)).max()
+        missed = np.abs(logits_of(state, at) - answers(at, refit)).max()
+        assert missed < max(0.02, 0.3 * moved)
+    assert (quick, state.count) == (52, 660)
+
+
 @pytest.mark.parametrize("largest", [2_000, 200], ids=["examples", "blocks"])
 @pytest.mark.parametrize("case", [{"classes": 3}, {}, {"prior": True}], ids=str)
 def test_many_labels_that_change_one_by_one_stay_near_a_fit(case, largest, monkeypatch):
