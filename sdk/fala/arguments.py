@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import os
 import pathlib
@@ -24,7 +25,7 @@ from fala.errors import (
 from fala.examples import MATCHING, Example, Match, check_examples, fault, items_of, listed
 from fala.files import check_path
 from fala.model.heads import Head
-from fala.model.labels import Label, OneLabel, shown_label
+from fala.model.labels import Label, OneLabel
 from fala.personal.compare import Accept
 from fala.personal.replace import Terms
 from fala.personal.run import Budget, Progress
@@ -82,13 +83,14 @@ def check_progress(value: Progress | None) -> Progress | None:
         signature = inspect.signature(value)
     except (TypeError, ValueError):  # of a function in C, for example: the first call checks it
         return value
-    try:
+    with contextlib.suppress(TypeError):
         signature.bind("stage", 0, 1)
-    except TypeError as error:
-        raise UsageError(
-            f"progress is a function of (stage, done, total), and this one is of {signature}"
-        ) from error
-    return value
+        return value
+    # Not the signature itself: a default may be a text of the user.
+    raise UsageError(
+        "progress is a function of (stage, done, total), and this one is of "
+        f"({', '.join(signature.parameters)})"
+    )
 
 
 def check_terms(
@@ -239,8 +241,8 @@ def label_to_find(value: Label, head: Head) -> str | None:
     stored = head.link.as_stored(value, head.labels)
     if head.link.usable([stored], head.labels) == [None]:
         raise DataError(
-            f"the label {shown_label(value)} is not of the model, which has "
-            f"{head.link.described(head.labels)}"
+            f"label is not of the model, which has {head.link.described(head.labels)}; it is "
+            f"{shown(value)}"
         )
     return stored
 
@@ -313,7 +315,6 @@ def _whole(value: object) -> int | None:
     """A whole number as Python's; None of anything else."""
     if isinstance(value, bool) or not isinstance(value, SupportsIndex):
         return None
-    try:
+    with contextlib.suppress(Exception):  # an array of several numbers, or an app's object
         return index(value)
-    except TypeError:  # of an array of several numbers
-        return None
+    return None

@@ -486,11 +486,11 @@ def _scaled(
 def _tagged(labels: Sequence[Label], names: Sequence[str]) -> Floats:
     """Rows' tags, 0 or 1, (n, C)."""
     values = TAGS.numbers(labels, names)
-    for name, share in zip(names, values.mean(axis=0), strict=True):
+    for number, share in enumerate(values.mean(axis=0), start=1):
         if not 0 < share < 1:
             raise DataError(
-                f"tag {shown(name)} is of {'all rows' if share else 'no row'}: a head needs rows "
-                "with it and rows without"
+                f"tag {number} of {len(names)} is of {'all rows' if share else 'no row'}: a head "
+                "needs rows with it and rows without"
             )
     return values
 

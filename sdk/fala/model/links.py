@@ -14,13 +14,12 @@ from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fala.errors import BundleFormatError, DataError
+from fala.errors import BundleFormatError, DataError, shown
 from fala.model.labels import (
     Label,
     is_missing,
     label_name,
     number_of,
-    shown_label,
     stored_tags,
     tags_of,
 )
@@ -402,7 +401,7 @@ class Tags:
                 continue
             for name in tags_of(label, labels, f" of example {position}"):
                 if name not in index:
-                    raise _wrong_label(name, position, f"one of {', '.join(labels)}")
+                    raise DataError(f"a tag of example {position} is none of {', '.join(labels)}")
                 shares[position, index[name]] = 1.0
         return shares
 
@@ -573,7 +572,7 @@ class Rating:
 
 
 def _wrong_label(label: object, position: int, expected: str) -> DataError:
-    return DataError(f"the label of example {position} is {shown_label(label)}, not {expected}")
+    return DataError(f"the label of example {position} is {shown(label)}, not {expected}")
 
 
 def ranks(values: Floats) -> Floats:

@@ -155,7 +155,7 @@ def _newer(folder: Path, source: Source, limits: UpdateLimits, progress: Check) 
         target = _target(folder, source, fetcher, limits)
     progress("look", 1, 1)
     if target is None:
-        raise UpdateError(f"{source.url}: no release of {source.product}")
+        raise UpdateError(f"{source.url}: no release of this product")
     version = _version(target, source)
     newest = source.newest()
     if newest is not None and version <= newest:
