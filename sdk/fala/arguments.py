@@ -8,7 +8,7 @@ import os
 import pathlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import index
-from typing import SupportsIndex, cast, get_args
+from typing import SupportsIndex, TypeVar, cast, get_args
 
 from fala.bundle.manifest import PRODUCT
 from fala.errors import (
@@ -33,6 +33,8 @@ from fala.slots.admit import Signed
 from fala.slots.snapshot import Release, Snapshot
 from fala.store.examples import StoredExample
 from fala.updates.limits import UpdateLimits
+
+Function = TypeVar("Function", bound=Callable[..., object])
 
 Path = str | os.PathLike[str]
 #: The adapters' files; by task name, where that differs from the bundle's name.
@@ -75,22 +77,34 @@ def check_progress(value: Progress | None) -> Progress | None:
         DataError: It cannot be called.
         UsageError: It cannot be called with three arguments.
     """
-    if value is None:
-        return None
+    names = ("stage", "done", "total")
+    return None if value is None else _check_function(value, "progress", names)
+
+
+def _check_function(value: Function | None, name: str, of: tuple[str, ...]) -> Function:
+    """A function of the app's.
+
+    Args:
+        value: The function.
+        name: The argument's name.
+        of: The function's own arguments.
+
+    Raises:
+        DataError: It cannot be called.
+        UsageError: It cannot be called with these arguments.
+    """
+    usual = f"{name} is a function of ({', '.join(of)})"
     if not callable(value):
-        raise DataError(f"progress is a function of (stage, done, total), not {shown(value)}")
+        raise DataError(f"{usual}, not {shown(value)}")
     try:
         signature = inspect.signature(value)
     except (TypeError, ValueError):  # of a function in C, for example: the first call checks it
         return value
     with contextlib.suppress(TypeError):
-        signature.bind("stage", 0, 1)
+        signature.bind(*of)
         return value
     # Not the signature itself: a default may be a text of the user.
-    raise UsageError(
-        "progress is a function of (stage, done, total), and this one is of "
-        f"({', '.join(signature.parameters)})"
-    )
+    raise UsageError(f"{usual}, and this one is of ({', '.join(signature.parameters)})")
 
 
 def check_terms(
@@ -296,9 +310,8 @@ def ids_where(
     if (ids is None) == (where is None):
         raise DataError("give either the examples' ids, or where=, a function of an example")
     if ids is None:
-        if not callable(where):
-            raise DataError(f"where is a function of a StoredExample, not {shown(where)}")
-        return [row.id for row in examples() if where(row)]
+        chosen = _check_function(where, "where", ("example",))
+        return [row.id for row in examples() if chosen(row)]
     numbers: list[int] = []
     for value in listed(ids, "ids", ordered=False):
         number = _whole(value.id if isinstance(value, StoredExample) else value)

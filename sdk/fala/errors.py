@@ -267,8 +267,6 @@ def without_texts(call: Callable[[], Result], failed: Callable[[str], FalaError]
     """
     try:
         return call()
-    except MemoryError:
-        raise
     except BaseException as error:
         # A panic in the Rust of tokenizers is not an Exception, and its class cannot be imported.
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
@@ -277,7 +275,8 @@ def without_texts(call: Callable[[], Result], failed: Callable[[str], FalaError]
         _, *inner = traceback.walk_tb(error.__traceback__)
         for frame, line in inner[-1:]:
             kind += f" in line {line} of {Path(frame.f_code.co_filename).name}"
-    raise failed(kind)  # outside of the clause: inside, the other error would be its context
+        failure = MemoryError(kind) if isinstance(error, MemoryError) else failed(kind)
+    raise failure  # outside of the clause: inside, the other error would be its context
 
 
 def safe_line(text: object, longest: int = 500) -> str:

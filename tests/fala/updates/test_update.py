@@ -358,7 +358,7 @@ ARGUMENTS = [
     ({"product": "News"}, DataError, "product is a name"),
     ({"product": "../x"}, DataError, "product is a name"),
     ({"product": 3}, DataError, "product is a name"),
-    ({"product": "other"}, UpdateError, "no release of other"),
+    ({"product": "other"}, UpdateError, "no release of this product"),
     ({"budget": 5}, BudgetError, "Budget"),
     ({"limits": 5}, BudgetError, "UpdateLimits"),
     ({"progress": 5}, DataError, "progress"),
