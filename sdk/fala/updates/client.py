@@ -116,7 +116,8 @@ def repository_url(url: object) -> str:
     if isinstance(url, str):
         with contextlib.suppress(ValueError):
             parts = urllib.parse.urlsplit(url)
-            plain = url.isascii() and url.isprintable() and not set(url) & set(" ?#")
+            # A password in it would be in errors and logs.
+            plain = url.isascii() and url.isprintable() and not set(url) & set(" ?#@")
             if plain and parts.scheme in ("http", "https") and parts.hostname:
                 _ = parts.port  # raises a ValueError if it is invalid
                 return url.rstrip("/")

@@ -349,6 +349,7 @@ ARGUMENTS = [
     ({"url": "http://host/a b"}, DataError, "repository's address"),
     ({"url": "http://host/?x"}, DataError, "repository's address"),
     ({"url": None}, DataError, "repository's address"),
+    ({"url": "http://me:word@host"}, DataError, "repository's address, .* not a text of 19 ch"),
     ({"root": None}, DataError, "trusted root"),
     ({"root": "no/such/file"}, DataError, "no/such/file"),
     ({"root": "a\0b"}, DataError, "root"),
