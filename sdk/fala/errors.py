@@ -268,15 +268,23 @@ def without_texts(call: Callable[[], Result], failed: Callable[[str], FalaError]
     try:
         return call()
     except BaseException as error:
-        # A panic in the Rust of tokenizers is not an Exception, and its class cannot be imported.
-        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+        if not is_failure(error):
             raise
         kind = type(error).__name__
         _, *inner = traceback.walk_tb(error.__traceback__)
         for frame, line in inner[-1:]:
             kind += f" in line {line} of {Path(frame.f_code.co_filename).name}"
-        failure = MemoryError(kind) if isinstance(error, MemoryError) else failed(kind)
-    raise failure  # outside of the clause: inside, the other error would be its context
+    raise failed(kind)  # outside of the clause: inside, the other error would be its context
+
+
+def is_failure(error: BaseException) -> bool:
+    """Whether an error says that a library, or the app's code, failed; too little memory does not.
+
+    A panic in the Rust of tokenizers is not an Exception, and its class cannot be imported.
+    """
+    if isinstance(error, MemoryError):
+        return False
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
 
 
 def safe_line(text: object, longest: int = 500) -> str:

@@ -93,9 +93,7 @@ def test_damage_is_counted(tmp_path):
 
 def test_an_attack_is_zero_or_one(tmp_path):
     write(tmp_path, [comment(1, "one")], ["1\t5\t0.0\t0.0\t0.0\t0.0\t0.5\n"], "attack")
-    with pytest.raises(
-        DataError, match=r"attack_annotations.tsv, line 2: an attack that is neither 0"
-    ):
+    with pytest.raises(DataError, match=r"annotations.tsv, line 2: an attack that is neither 0"):
         read(tmp_path)
 
 

@@ -27,6 +27,7 @@ from fala.errors import (
     DataError,
     DimensionError,
     counted,
+    is_failure,
     safe_line,
     without_texts,
 )
@@ -379,12 +380,7 @@ def _library_errors(message: str) -> Iterator[None]:
     """Raise a library's errors that are about no text, with their messages."""
     try:
         yield
-    except MemoryError:
-        raise
-    except Exception as error:  # neither library has a base class for its errors
-        raise BundleFormatError(f"{message}: {safe_line(error)}") from error
-    except BaseException as error:
-        # A panic in the Rust of tokenizers is not an Exception, and its class cannot be imported.
-        if type(error).__name__ != "PanicException":
+    except BaseException as error:  # neither library has a base class for its errors
+        if not is_failure(error):
             raise
         raise BundleFormatError(f"{message}: {safe_line(error)}") from error
