@@ -8,7 +8,7 @@ from pathlib import Path
 
 from fala.bundle import format as layout
 from fala.bundle.reading import Bundle
-from fala.errors import check_word
+from fala.errors import DataError
 
 #: Names of the sample releases, with descriptions.
 BUILT_IN = {
@@ -40,7 +40,8 @@ def sample_release(name: str) -> Path:
         >>> fala_sim.sample_release("bert").name
         'bert.fala'
     """
-    check_word(name, [*BUILT_IN], "a sample release")
+    if not isinstance(name, str) or name not in BUILT_IN:
+        raise DataError(f"no sample release of this name; one of {', '.join(BUILT_IN)}")
     return Path(str(resources.files("fala_sim.playground") / "builtin" / f"{name}.fala"))
 
 
