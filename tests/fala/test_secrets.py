@@ -9,12 +9,21 @@ import numpy as np
 import pytest
 
 from bridged import PROBES, TEXTS
-from bundles import MAX_LENGTH, WORDS, onnx_model, tokenizer_json, write_onnx_release
+from bundles import (
+    MAX_LENGTH,
+    WORDS,
+    make_head,
+    onnx_model,
+    tokenizer_json,
+    write_onnx_release,
+    write_word_vector_release,
+)
 from devices import everything, sql
 from fala import Budget, BundleFormatError, DataError, Device, DeviceError, EncoderError
 from fala.backbones import OnnxEncoder
 from fala.bundle import format as layout
 from fala.bundle.reading import Bundle
+from fala.model.links import TAGS
 from fala.slots.validation import EDGE_CASES
 from fala.testing.hostile import Changes, repack
 from fala_export import write_external
@@ -227,10 +236,9 @@ def test_rows_that_cannot_be_written_are_not_quoted(device, kind):
 
 def test_a_tag_list_of_any_depth_is_refused_by_name(tmp_path):
     """In a store that was edited."""
-    import tagged
-
-    release = tagged.write_releases(tmp_path, ages=("old",))["old"]
-    with Device.create(tmp_path / "device", release) as device:
+    head = make_head(labels=("rude", "funny"), link=TAGS)
+    release = write_word_vector_release(tmp_path / "tags.fala", head)
+    with Device.create(tmp_path / "device", release.path) as device:
         device.remember(TEXTS[:2], [{"rude"}, {"funny"}])
         for label in ("[" * 100_000, "[" * 500 + "]" * 500, '{"a": 1}', "NaN]", f'["{SECRET}'):
             sql(tmp_path / "device", "UPDATE examples SET label = ? WHERE id = 1", label)
