@@ -8,6 +8,7 @@ import tempfile
 import numpy as np
 import pytest
 
+import fala_sim
 from bridged import PROBES, TEXTS
 from bundles import (
     MAX_LENGTH,
@@ -26,7 +27,7 @@ from fala.bundle.reading import Bundle
 from fala.model.links import TAGS
 from fala.slots.validation import EDGE_CASES
 from fala.testing.hostile import Changes, repack
-from fala_export import write_external
+from fala_export import fit_head, write_external
 from secrets_kept import SECRET, Loud, said_by
 
 #: The tokenizer below panics on it, and quotes it.
@@ -113,6 +114,30 @@ def test_a_text_that_cannot_be_encoded_is_forgotten(tmp_path, panicking, quiet, 
         assert reports[0].count == 2
         quiet(reports, device)
     quiet()
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"keep_text": "never"}, {"key": key}], ids=["plain", "never", "key"]
+)
+def test_a_life_says_nothing(tmp_path, releases, quiet, capfd, options):
+    """In a log of every level, in reports, on the standard streams; nor in a file afterwards."""
+    mine = [f"{SECRET} {text}" for text in TEXTS[:20]]
+    with Device.create(tmp_path / "device", releases["old"], **options) as device:
+        ids = device.remember(mine[:2], ["1", "0"])
+        reports = [
+            device.learn(mine, ["0", "1"] * 10), device.fit(), device.predict(mine),
+            device.predict_proba(mine), device.preview(releases["mid"]),
+            device.replace(releases["mid"], Budget(5), accept="better-than-old"),
+            device.refine(Budget(5)), device.unlabel(mine[:1]), device.rollback(),
+            device.learn(mine[1:3], ["0", "0"]), device.rollback(), device.confirm(),
+            device.forget(ids), device.forget(where=lambda row: True), device.adapters, device,
+        ]  # fmt: skip
+        assert not list(device.examples())
+        quiet(reports)
+    assert Device.examine(tmp_path / "device", key=options.get("key")).whole
+    quiet()
+    streams = capfd.readouterr()
+    assert SECRET not in streams.out + streams.err
 
 
 def test_what_a_graph_fails_on_is_not_said(capfd):
@@ -246,3 +271,19 @@ def test_a_tag_list_of_any_depth_is_refused_by_name(tmp_path):
                 device.export_data(io.StringIO())
             assert SECRET not in said_by(caught.value)
         assert device.forget([1]).count == 1 and device.export_data(io.StringIO()) == 1
+
+
+def test_a_vendors_examples_are_not_quoted(tmp_path, releases):
+    bundle, texts = Bundle.open(releases["mid"]), [f"{SECRET} is good", f"{SECRET} is bad"]
+    vector = np.ones(bundle.manifest.dimension)
+    calls = (
+        lambda: fit_head(bundle.backbone(), texts, [0, 1], embeddings={texts[0]: vector}),
+        lambda: fit_head(bundle.backbone(), texts, texts[:1] * 2),
+        lambda: fit_head(bundle.backbone(), texts, [{texts[0]}] * 2, exclusive=False),
+        lambda: write_external(tmp_path / "x.fala", "n", "1", bundle.head(), {texts[0]: texts}),
+        lambda: fala_sim.sample_release(texts[0]),
+    )
+    for call in calls:
+        with pytest.raises(DataError) as caught:
+            call()
+        assert SECRET not in said_by(caught.value)

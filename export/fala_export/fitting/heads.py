@@ -298,9 +298,11 @@ class PublicRows:
             tags = {tag for label in labels for tag in tags_of(label)}
             names, link = names or in_order(tags), TAGS
         check_count(names)
+        texts = unique_texts(examples)
         if embeddings is None:
-            texts = unique_texts(examples)
             embeddings = dict(zip(texts, backbone.encode(texts), strict=True))
+        if not isinstance(embeddings, Mapping) or any(text not in embeddings for text in texts):
+            raise DataError("embeddings are vectors by text, one for every text of the examples")
         distinct = list(dict.fromkeys(examples))
         number = {example: position for position, example in enumerate(distinct)}
         positions = np.array([number[example] for example in examples])

@@ -183,7 +183,7 @@ class Labels:
     def count(self, labels: Sequence[str]) -> int:
         """See ``Link``."""
         if len(labels) < 2 or len(set(labels)) != len(labels):
-            raise BundleFormatError(f"a head has two or more distinct labels, not {tuple(labels)}")
+            raise BundleFormatError(f"a head has two or more distinct labels{_distinct(labels)}")
         return 1 if len(labels) == 2 else len(labels)
 
     def centred(self, z: Floats) -> Floats:
@@ -312,7 +312,7 @@ class Tags:
     def count(self, labels: Sequence[str]) -> int:
         """See ``Link``."""
         if not labels or len(set(labels)) != len(labels):
-            raise BundleFormatError(f"a head has one or more distinct tags, not {tuple(labels)}")
+            raise BundleFormatError(f"a head has one or more distinct tags{_distinct(labels)}")
         return len(labels)
 
     def centred(self, z: Floats) -> Floats:
@@ -465,7 +465,7 @@ class Rating:
     def count(self, labels: Sequence[str]) -> int:
         """See ``Link``."""
         if len(labels) != 1:
-            raise BundleFormatError(f"a rating has one name, not {tuple(labels)}")
+            raise BundleFormatError(f"a rating has one name, not {len(labels)}")
         return 1
 
     def centred(self, z: Floats) -> Floats:
@@ -569,6 +569,10 @@ class Rating:
             label if label is not None and self.low <= number_of(label) <= self.high else None
             for label in stored
         ]
+
+
+def _distinct(labels: Sequence[str]) -> str:
+    return f"; of these {len(labels)}, {len(set(labels))} are distinct"
 
 
 def _wrong_label(label: object, position: int, expected: str) -> DataError:
