@@ -18,6 +18,7 @@ from pathlib import Path
 from threading import Lock
 
 from fala.errors import DeviceError
+from fala.store.interrupts import interruptible
 from fala.store.settings import Trial
 from fala.store.store import Store
 from fala.store.turns import FileLock
@@ -84,7 +85,7 @@ class Trials:
         with self._lock:
             self._began, self._fresh, self._needed = began, 0, PREDICTIONS - predictions
 
-    @contextlib.contextmanager
+    @interruptible
     def exclusive(self) -> Iterator[bool]:
         """Hold the right to count a try; yields whether no other process holds it.
 
@@ -92,14 +93,13 @@ class Trials:
         the same failure ends the process that counts.
         """
         try:
-            taken = self._counting.take()
-        except OSError:  # a disk that cannot be written
-            taken = True
-        try:
+            try:
+                taken = self._counting.take()
+            except OSError:  # a disk that cannot be written
+                taken = True
             yield taken
         finally:
-            if taken:
-                self._counting.free()
+            self._counting.free()
 
     @contextlib.contextmanager
     def counted(self, trial: Trial) -> Iterator[None]:
