@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -239,6 +240,18 @@ class Folder:
             trust: The key that must have signed it; None takes the one of the device's creation.
         """
         return Signed(self.store.settings.trust() if trust is None else trust)
+
+    def note_active(self, digest: str) -> None:
+        """Make the active release's file the newest one, once the transaction is committed.
+
+        A repair takes the newest where the store does not say any more which one was active.
+        """
+
+        def touch() -> None:
+            with contextlib.suppress(OSError):  # a disk that cannot be written
+                os.utime(bundle_path(self.path, digest))
+
+        self.store.after_commit(touch)
 
     def hold(self, release: Release, base: Release | None = None) -> None:
         """Use a release that has just been installed, with its backbone loaded."""

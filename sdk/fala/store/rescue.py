@@ -154,6 +154,9 @@ class DamagedStore:
         ((sealed,),) = self.select("digests", "SELECT sealed FROM digests") or [(None,)]
         query = "SELECT count(*), count(sealed) FROM texts"
         ((count, encrypted),) = self.select("texts", query) or [(0, 0)]
+        if self.problems and codec.encrypted and mark is sealed is None and not count:
+            self.codec, self.edited = codec.renewed(), {*COUNTED}  # nothing is left to read
+            return
         if 2 * encrypted > count or (not count and sealed is not None):
             mark = mark or b""  # where it is lost
         elif count and mark is not None:
