@@ -1,6 +1,8 @@
 """Devices shared by threads, folders shared by processes, and interrupted creations."""
 
+import contextlib
 import os
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -19,7 +21,8 @@ from fala.errors import DeviceChangedError, DeviceError
 from fala.personal.refit import refit
 from fala.personal.run import Budget
 from fala.report import Stopped
-from fala.testing import PowerCuts
+from fala.slots.trial import PREDICTIONS
+from fala.testing import PowerCuts, labels_of, texts
 
 
 @pytest.fixture(params=["the same object", "another process's"])
@@ -118,6 +121,82 @@ def test_every_prediction_is_of_one_model(device, releases):
     stop.set()
     thread.join()
     assert wrong == []
+
+
+def quickly(call):
+    """The result of a call in a thread of its own, which waits for no writer."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(call).result(timeout=10)
+
+
+@pytest.fixture
+def on_trial(fala_folder, fala_releases):
+    """A folder with a release on trial."""
+    folder = fala_folder("glove", known := texts()[:12], labels_of(known))
+    with Device.open(folder) as device:
+        device.replace(fala_releases["glove 2"], Budget(0))
+    return folder
+
+
+@contextlib.contextmanager
+def writing(device, who):
+    """A transaction of a device, or of another program."""
+    if who == "a device":
+        with device._folder.store.transaction():
+            yield
+        return
+    with contextlib.closing(sqlite3.connect(device._folder.store.path)) as program:
+        program.execute("BEGIN IMMEDIATE")
+        yield
+
+
+def read(device):
+    """Everything that an app shows, and the predictions that end a trial."""
+    assert len(device.predict(texts()[:2])) == 2
+    assert len(device.rank(texts()[:3], label="rude")) == 3
+    assert device.on_trial and device.can_roll_back and device.fell_back is None
+    assert device.positive == "rude" and "on glove" in repr(device)
+    assert len(list(device.examples())) == 12
+    assert len(device.predict(texts()[:PREDICTIONS])) == PREDICTIONS
+    assert device.on_trial  # they are counted in memory
+
+
+@pytest.mark.parametrize("who", ["a device", "another program"])
+@pytest.mark.parametrize("same", [True, False], ids=["the same object", "another object"])
+def test_no_reader_waits_for_a_writer(on_trial, who, same):
+    """Nor the first use of a release on trial, or the prediction that ends the trial."""
+    with Device.open(on_trial) as device, Device.open(on_trial) as other:
+        reader = device if same else other
+        with writing(device, who):
+            quickly(lambda: read(reader))
+            another = quickly(lambda: Device.open(on_trial))
+            quickly(lambda: read(another))
+        another.close()
+        reader.predict(texts()[:1])
+        assert not reader.on_trial
+
+
+def test_a_try_that_ended_while_another_wrote_is_written_later(on_trial, monkeypatch):
+    with Device.open(on_trial) as device, Device.open(on_trial) as other:
+        trials = device._folder.trials
+        with trials.counted(trials.running()):
+            assert trials.running().tries == 1
+            writer = writing(other, "another program")
+            writer.__enter__()
+        assert trials.running().tries == 1
+        writer.__exit__(None, None, None)
+        device.predict(texts()[:1])
+        assert trials.running().tries == 0
+
+
+def test_a_model_is_not_seen_before_its_commit(device, path):
+    before = device.predict_proba(PROBES)
+    with device._folder.store.transaction():
+        device.forget([1, 2])
+        assert np.array_equal(quickly(lambda: device.predict_proba(PROBES)), before)
+        with Device.open(path) as other:
+            assert np.array_equal(quickly(lambda: other.predict_proba(PROBES)), before)
+    assert not np.array_equal(device.predict_proba(PROBES), before)
 
 
 def together(*functions):

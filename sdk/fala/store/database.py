@@ -162,7 +162,6 @@ class Database:
             return
         with self.turns.turn(), self.named_errors():
             with self._writer:  # rolls back, whenever an interrupt comes
-                self._writer.execute("BEGIN IMMEDIATE")
                 self._begin()
                 yield
                 if self._next_codec.encrypted:
@@ -176,7 +175,14 @@ class Database:
                 self.scrub(wait=False)
 
     def _begin(self) -> None:
-        """Discard what a transaction that was rolled back has left in memory."""
+        """Begin, and discard what a transaction that was rolled back has left in memory."""
+        try:
+            if not self.turns.waits:
+                self._writer.execute("PRAGMA busy_timeout = 0")
+            self._writer.execute("BEGIN IMMEDIATE")
+        finally:
+            if not self.turns.waits:
+                self._writer.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
         self._committed.clear()
         self.digests.discard()
         if self._next_codec is not self._codec:

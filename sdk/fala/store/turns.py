@@ -110,6 +110,7 @@ class Turns:
 
     Attributes:
         threads: Held by the thread that has the turn.
+        waits: Whether who has the turn waits for others.
     """
 
     def __init__(self, path: Path | None, seconds: float) -> None:
@@ -119,6 +120,7 @@ class Turns:
             turn, following = (path.with_name(f"{path.name}.{end}") for end in ("turn", "next"))
             self._locks = FileLock(turn), FileLock(following)
         self.threads = RLock()
+        self.waits = True
         self._owner: int | None = None
         self._waiting = 0
 
@@ -132,7 +134,7 @@ class Turns:
         """Have the turn; inside another it is the same.
 
         Args:
-            wait: Wait for others.
+            wait: Wait for others; else neither for the turn nor, in it, for other programs.
 
         Raises:
             DeviceError: Others wrote for longer than ``seconds``, or a lock cannot be opened.
@@ -150,7 +152,7 @@ class Turns:
                 raise self._in_use()
             try:
                 self._take(self._seconds if wait else 0.0)
-                self._owner = get_ident()
+                self._owner, self.waits = get_ident(), wait
                 yield
             finally:
                 self._owner = None
