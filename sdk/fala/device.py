@@ -226,14 +226,14 @@ class Device:
         Args:
             path: The folder.
             bundle: A release to install where none in the folder is whole. It is audited and
-                validated as by ``replace``.
+                validated as by ``replace``, and is for the device's labels and kind of examples.
             trust: The key that must have signed it; None takes the one of ``create``.
             key: See ``create``.
 
         Raises:
             DeviceError: There is none, it cannot be read or written, or it has another version or
                 key.
-            BundleError: ``bundle`` cannot be trusted.
+            BundleError: ``bundle`` cannot be trusted, or is for other labels or examples.
 
         Examples:
             >>> device.close()
