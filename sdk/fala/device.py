@@ -135,7 +135,7 @@ class Device:
                 function that takes a list of n texts or keys and returns their embeddings, (n, d).
                 Or several by their names (``Bundle.encoder``), to replace one by another. It is
                 checked on the vendor's probes. It may be called in any of the app's threads, and in
-                one of FaLA's. A device without it takes only ``fala.Item``.
+                one of FaLA's. It may not use a device that asks it: ``UsageError``. A device without it takes only ``fala.Item``.
 
         Raises:
             EncoderError: The encoder is not the release's, or failed.
@@ -817,7 +817,8 @@ class Device:
                 had, or that is of another product. A release without a version is always accepted.
             progress: Called with a stage's name, the units done and their total. If it returns
                 False, the work ends: before the installation with ``CancelledError`` and nothing
-                changed, afterwards with the report.
+                changed, afterwards with the report. It may use the device. If the device learns
+                meanwhile, the first model is fitted once more, without calls of it.
             adapters: The vendor's adapters for the new backbone, one for every loaded one: files,
                 whose names are the tasks', or files by the tasks' names. All tasks are replaced in
                 one transaction, and rolled back together. One whose adapter fits the new backbone

@@ -92,6 +92,19 @@ def test_a_label_learned_during_a_replacement_counts(device, releases, other):
         np.testing.assert_allclose(fitted, values, atol=1e-5)
 
 
+def test_a_replacement_ends_although_its_progress_learns_each_time(device, releases, other):
+    learned = []
+
+    def progress(name, done, total):
+        learned.append(f"good film {len(learned)}")
+        other.learn(learned[-1:], ["1"])
+
+    report = device.replace(releases["mid"], Budget(4), progress=progress)
+    assert (report.new, device.backbone) == ("mid", "mid") and 4 < len(learned) < 20
+    assert report.labelled >= len(TEXTS) + 4  # those of the first try
+    assert {*learned} <= {row.example for row in device.examples()}
+
+
 def test_the_second_of_two_concurrent_replacements_is_rejected(device, releases, other):
     def progress(name, done, total):
         if name == "commit" and other.backbone == "old":

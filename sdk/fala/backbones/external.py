@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fala.errors import DataError, EncoderError, counted, shown
+from fala.errors import DataError, EncoderError, UsageError, counted, shown
 from fala.examples import LARGEST, Item, as_float32, check_texts
 
 #: Returns the embeddings of n inputs, (n, d): texts, or the keys of ``Item`` objects.
 Encoder = Callable[[list[str]], ArrayLike]
+
+
+class _Thread(threading.local):
+    """The app's functions that are running in this thread."""
+
+    running: tuple[Encoder, ...] = ()
+
+
+_thread = _Thread()
 
 #: An encoder is accepted as a release's if the probes' mean cosine is at least this, and the
 #: lengths of its embeddings differ by this share at most. The same model in int8 has .99.
@@ -82,6 +92,7 @@ class ExternalEncoder:
             DataError: An input is not a text, or an item's vector has another length.
             EncoderError: The app passed no function; or it raises, or does not return n
                 embeddings.
+            UsageError: The function uses a device that asks it again.
         """
         inputs = check_texts(texts)
         embeddings = np.empty((len(inputs), self._dimension), np.float32)
@@ -128,13 +139,22 @@ class ExternalEncoder:
                 f"pass its function as encoder=, or as encoder={{{self._name!r}: function}}, to "
                 "Device.create or Device.open; or pass fala.Item objects"
             )
+        before = _thread.running
+        if self._function in before:
+            raise UsageError(
+                f"the app's encoder {self._name} uses a device that asks the same encoder: compute "
+                "the embeddings without the device"
+            )
         try:
+            _thread.running = (*before, self._function)
             returned = self._function(list(inputs))
         except Exception as error:
             raise EncoderError(
                 f"the app's encoder {self._name} failed on {counted(len(inputs), 'input')}: "
                 f"{type(error).__name__}: {error}"
             ) from error
+        finally:
+            _thread.running = before
         try:
             embeddings = as_float32(returned)
         except Exception as error:

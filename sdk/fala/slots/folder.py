@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from threading import Lock, RLock
+from threading import RLock
 
 from fala.backbones.external import Encoders
 from fala.bundle.archive import write_archive
@@ -54,7 +54,7 @@ class Folder:
         self.path = path
         self.store = store
         self.encoders = encoders
-        self.probing = Lock()
+        self.probing = RLock()
         self.trials = Trials(path, store)
         self._opening = RLock()
         self._stores: dict[str, Store] = {"": store}

@@ -67,7 +67,7 @@ def use(
         try:
             return call(snapshot)
         except (BundleError, DeviceChangedError) as error:
-            changed = folder.snapshot(adapter).generation != snapshot.generation
+            changed = not folder.snapshot(adapter).is_of_release(snapshot)
             if not changed and not give_up(folder, error):
                 raise
         snapshot = None

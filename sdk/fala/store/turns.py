@@ -15,8 +15,9 @@ from functools import partial
 from pathlib import Path
 from threading import RLock, get_ident
 from typing import Any
+from weakref import WeakSet
 
-from fala.errors import DeviceError
+from fala.errors import DeviceError, UsageError
 from fala.files import device_errors, keep_private
 from fala.store.interrupts import interruptible
 
@@ -98,6 +99,10 @@ class FileLock:
             os.close(descriptor)
 
 
+#: All that are in use in this process.
+_opened: WeakSet[Turns] = WeakSet()
+
+
 class Turns:
     """The turns of those who write in a folder: threads of this process, and other processes.
 
@@ -115,6 +120,7 @@ class Turns:
 
     def __init__(self, path: Path | None, seconds: float) -> None:
         self._path, self._seconds = path, seconds
+        _opened.add(self)
         self._locks: tuple[FileLock, FileLock] | None = None
         if path is not None:
             turn, following = (path.with_name(f"{path.name}.{end}") for end in ("turn", "next"))
@@ -138,6 +144,7 @@ class Turns:
 
         Raises:
             DeviceError: Others wrote for longer than ``seconds``, or a lock cannot be opened.
+            UsageError: This thread has the turn by another object: it would wait for itself.
         """
         if self.mine:
             yield
@@ -171,6 +178,10 @@ class Turns:
         """Have the turn among processes."""
         if self._path is None or self._locks is None:
             return
+        if seconds and any(turns.mine and turns._path == self._path for turns in list(_opened)):
+            raise UsageError(
+                f"{self._path.parent}: this thread writes to it with another Device object already"
+            )
         turn, following = self._locks
         until = time.monotonic() + seconds
         with device_errors(self._path):
