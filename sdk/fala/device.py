@@ -135,7 +135,8 @@ class Device:
                 function that takes a list of n texts or keys and returns their embeddings, (n, d).
                 Or several by their names (``Bundle.encoder``), to replace one by another. It is
                 checked on the vendor's probes. It may be called in any of the app's threads, and in
-                one of FaLA's. It may not use a device that asks it: ``UsageError``. A device without it takes only ``fala.Item``.
+                one of FaLA's; it may not use a device that asks it. A device without it takes only
+                ``fala.Item``.
 
         Raises:
             EncoderError: The encoder is not the release's, or failed.

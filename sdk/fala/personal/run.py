@@ -6,7 +6,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -157,9 +157,10 @@ def peak_memory() -> int:
     """The process's high-water mark of resident memory in bytes; 0 where it is not known."""
     if sys.platform == "linux":
         # Of this process alone: getrusage hands a parent's peak on to its children.
-        for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
+        with suppress(OSError):  # no file can be opened
+            for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+                if line.startswith("VmHWM:"):
+                    return int(line.split()[1]) * 1024
     try:
         import resource
     except ImportError:  # Windows
