@@ -293,20 +293,22 @@ class Database:
             Whether no trace is left. False while another process reads or writes, or where the disk
             is full.
         """
-        if self._is_overwritten():
-            return True
         overwritten = False
         try:
-            with self.turns.turn(wait=wait), self.named_errors():
-                self._scrub_later = False  # else the transaction inside would scrub again
-                try:
-                    self._writer.execute(f"PRAGMA busy_timeout = {SCRUB_TIMEOUT_MS if wait else 0}")
-                    overwritten = self._overwrite()
-                finally:
-                    self._writer.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
+            overwritten = self._is_overwritten()
+            if not overwritten:
+                with self.turns.turn(wait=wait), self.named_errors():
+                    self._scrub_later = False  # else the transaction inside would scrub again
+                    try:
+                        timeout = SCRUB_TIMEOUT_MS if wait else 0
+                        self._writer.execute(f"PRAGMA busy_timeout = {timeout}")
+                        overwritten = self._overwrite()
+                    finally:
+                        self._writer.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
         except DeviceError as error:
             _log.warning("not all deleted rows are overwritten: %s", error)
-        self._scrub_later = not overwritten
+        finally:
+            self._scrub_later = not overwritten
         return overwritten
 
     def _is_overwritten(self) -> bool:
