@@ -1,6 +1,7 @@
 """Devices shared by threads, folders shared by processes, and interrupted creations."""
 
 import contextlib
+import multiprocessing
 import os
 import sqlite3
 import subprocess
@@ -187,6 +188,40 @@ def test_no_reader_waits_for_a_writer(on_trial, who, same):
         another.close()
         reader.predict(texts()[:1])
         assert not reader.on_trial
+
+
+def write_again_and_again(folder, seconds, results):
+    """What a process does: remember without a pause, as often as it can."""
+    with Device.open(folder) as device:
+        calls, slowest, until = 0, 0.0, time.monotonic() + seconds
+        while (start := time.monotonic()) < until:
+            device.remember([f"text {calls} of {os.getpid()}"], ["rude"])
+            slowest = max(slowest, time.monotonic() - start)
+            calls += 1
+    results.put((calls, slowest))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="a system without forks")
+def test_every_process_that_writes_has_its_share_and_no_reader_waits(on_trial):
+    context = multiprocessing.get_context("fork")
+    results = context.SimpleQueue()
+    writers = [
+        context.Process(target=write_again_and_again, args=(on_trial, 1.0, results))
+        for _ in range(3)
+    ]
+    for process in writers:
+        process.start()
+    read, alive = [], True
+    with Device.open(on_trial) as device:
+        while alive:
+            start = time.monotonic()
+            device.predict(texts()[:1])
+            device.rank(texts()[:3], label="rude")
+            read.append(time.monotonic() - start)
+            alive = any(process.is_alive() for process in writers)
+    calls, slowest = zip(*(results.get() for _ in writers), strict=True)
+    assert min(calls) > 3 and max(calls) < 3 * min(calls)
+    assert max(slowest) < 3 and sorted(read)[len(read) * 9 // 10] < 0.1
 
 
 def test_a_try_that_ended_while_another_wrote_is_written_later(on_trial, monkeypatch):
