@@ -38,6 +38,24 @@ def interruptible(
     return manager
 
 
+class _Exit:
+    """``__exit__`` of a block: it alone holds the generator while the block runs.
+
+    So the generator ends with the ``with`` statement, even if an interrupt comes before ``_leave``
+    begins, whose frame the traceback holds.
+    """
+
+    def __get__(self, block: _Block[Any] | None, owner: object) -> Callable[..., bool]:
+        if block is None:  # of the class, as ``contextlib.ExitStack`` reads it
+            return self
+        leave = partial(_leave, ref(block._generator))
+        vars(leave)["generator"] = block._generator
+        return leave
+
+    def __call__(self, block: _Block[Any], *error: Any) -> bool:  # noqa: ANN401 - see ``_leave``
+        return _leave(ref(block._generator), *error)
+
+
 class _Block(Generic[_Value]):
     def __init__(self, generator: Any) -> None:  # noqa: ANN401 - it has ``throw`` and ``close``
         self._generator = generator
@@ -50,13 +68,7 @@ class _Block(Generic[_Value]):
             generator.close()  # it may have what it wanted
             raise
 
-    @property
-    def __exit__(self) -> Callable[..., bool]:
-        # The ``with`` statement alone holds the generator: it ends with the statement, even if an
-        # interrupt comes before ``_leave`` begins, whose frame the traceback holds.
-        leave = partial(_leave, ref(self._generator))
-        vars(leave)["generator"] = self._generator
-        return leave
+    __exit__ = _Exit()
 
 
 def _leave(

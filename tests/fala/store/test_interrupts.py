@@ -154,3 +154,6 @@ def test_a_block_deals_with_errors_as_its_generator_does():
         raise KeyError
     with pytest.raises(IndexError), dealt(ValueError):
         raise IndexError
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(dealt(ValueError))
+        raise ValueError
