@@ -65,6 +65,12 @@ _log = logging.getLogger("fala")
 Result = TypeVar("Result")
 _Device = TypeVar("_Device", bound="Device")
 
+_KINDS = {
+    "personal": "a personal model",
+    "calibrated": "the vendor's model and the user's slope and bias",
+    "vendor": "the vendor's model",
+}
+
 
 class Device:
     """A personal model on a device.
@@ -322,7 +328,7 @@ class Device:
     def __repr__(self) -> str:
         try:
             count, labelled = self._folder.store.examples.counts()
-            kind = "the vendor's model" if self.model.is_vendor else "a personal model"
+            kind = _KINDS[opened(self._folder).active.decision]
             return (
                 f"<Device {self._folder.path}: {self.task} on {self.backbone} with {kind}, "
                 f"{counted(count, 'example')}, {labelled} labelled>"
@@ -807,10 +813,9 @@ class Device:
                 this user than the active model, beyond noise; ``"better-than-vendor"`` one where it
                 is worse than the vendor's new model. Labels of texts that both backbones have
                 encoded decide (``Comparison``); up to 20 forward passes of the budget are spent for
-                it first, on random texts. ``"better-than-old"`` also refuses a release whose vendor
-                model contradicts the old one on the user's examples, or is unrelated to it
-                (``Correlation``). ``"always"`` refuses nothing; ``Report.worse`` reports it in any
-                case, and ``preview`` beforehand.
+                it first, on random texts. ``"better-than-old"`` is ``Comparison.worse``, which
+                also weighs whether the two vendor models agree. ``"always"`` refuses nothing;
+                ``Report.worse`` reports it in any case, and ``preview`` beforehand.
             trust: The vendor's Ed25519 public key, as its 32 bytes, as PEM, or as a file of
                 either: the release must have its signature beside it, as ``fala-export sign``
                 writes it. None takes the key of ``create``, where there was one.

@@ -169,7 +169,7 @@ class WorseModelError(FalaError):
 
     Attributes:
         before: Mean loss of that one on the user's labelled examples, each left out, in nats; None
-            without a label, if the release contradicts the active one.
+            where labels of encoded texts are too few, if the release contradicts the active one.
         after: Mean loss of the new model on the same examples.
     """
 

@@ -11,15 +11,13 @@ from typing import Any, ClassVar
 
 from fala.errors import be, counted
 from fala.solver.forms import Work
-from fala.solver.judge import MIN_LABELLED, Decision
+from fala.solver.judge import MATTERS, MIN_LABELLED, NORMAL_95, Decision, student95
 from fala.store.texts import NOT_KEPT
 
 #: Encoded examples needed before two releases that do not agree count as unrelated.
 MIN_REAL = 20
-#: A rise of the cross-entropy that a user would notice, in nats.
-MATTERS = 0.02
-#: The 95 % quantile of the normal distribution.
-NORMAL_95 = 1.6449
+#: Differences below this are printed as 0.
+_SHOWN = 0.0005
 #: The largest correlation, for Fisher's z.
 _LARGEST = 1 - 1e-12
 
@@ -180,6 +178,7 @@ class Report(Plain):
             words.
         adapters: The report of every further task, by its adapter's name; texts that were encoded
             for one of them are counted there.
+        replaced: Whether a release was installed; False of a refinement alone.
         counts: The detailed costs.
     """
 
@@ -200,6 +199,7 @@ class Report(Plain):
     seconds: Mapping[str, float] = field(default_factory=dict)
     instant: InstantReport | None = None
     adapters: Mapping[str, Report] = field(default_factory=dict)
+    replaced: bool = True
     counts: Counts = field(default_factory=Counts)
 
     _derived = "worse", "old_loss", "sentence"
@@ -223,12 +223,12 @@ class Report(Plain):
         if self.comparison is None:
             return ""
         before = self.old if self.old != self.new else "before the replacement"
-        return self.comparison.verdict(before)
+        return self.comparison.verdict(before, self.new)
 
     @property
     def sentence(self) -> str:
         """The result in one sentence, and whether the user is worse off in another."""
-        if self.old == self.new:
+        if not self.replaced:
             result = f"{self.new} was refined: {self.stopped or self.reason}."
         elif self.decision == "personal":
             result = f"The personal model was carried over from {self.old} to {self.new}."
@@ -257,29 +257,26 @@ class Difference(Plain):
 
     @property
     def worse(self) -> bool:
-        """Whether the first model is worse beyond noise: 0 is below a one-sided 95 % interval."""
-        return self.mean > self.margin
+        """Whether the first model is worse beyond noise: 0 is below a one-sided 95 % interval.
+
+        A difference that is printed as 0 is none.
+        """
+        return self.mean > max(self.margin, _SHOWN)
 
     @property
     def better(self) -> bool:
         """Whether it is better beyond noise."""
-        return -self.mean > self.margin
+        return -self.mean > max(self.margin, _SHOWN)
+
+    @property
+    def deviations(self) -> float:
+        """The mean by its standard error."""
+        return self.mean / max(self.error, _SHOWN / 2)
 
     @property
     def margin(self) -> float:
         """Half the width of the two-sided 90 % interval, by Student's t."""
-        return _student95(self.examples - 1) * self.error
-
-
-def _student95(freedom: int) -> float:
-    """The 95 % quantile of Student's t, within .003 from 5 degrees of freedom on.
-
-    The Cornish-Fisher expansion about the normal quantile (Abramowitz and Stegun, 26.7.5).
-    """
-    z = NORMAL_95
-    first = (z**3 + z) / 4
-    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
-    return z + first / freedom + second / freedom**2
+        return student95(self.examples - 1) * self.error
 
 
 @dataclass(frozen=True)
@@ -305,7 +302,7 @@ class Correlation(Plain):
         the sign reversed of all of 86 people who are in no published figure (MD-Agreement and
         MultiPICo, 20 labels or more), and for the correct heads of none.
         """
-        return self.examples >= MIN_LABELLED and self._deviations < -1
+        return self.examples >= MIN_LABELLED and self.deviations < -1
 
     @property
     def unrelated(self) -> bool:
@@ -314,11 +311,16 @@ class Correlation(Plain):
         Two heads for the same labels agree on real texts. Of the same 86 people with 20 encoded
         texts, a random head was unrelated for 98 %, the vendor's for none.
         """
-        return self.real and self.examples >= MIN_REAL and self._deviations < 2
+        return self.real and self.examples >= MIN_REAL and self.deviations < 2
 
     @property
-    def _deviations(self) -> float:
-        """Fisher's z by its standard error."""
+    def agrees(self) -> bool:
+        """Whether it is above 0 by two standard errors, or of fewer than 10 examples."""
+        return self.examples < MIN_LABELLED or self.deviations >= 2
+
+    @property
+    def deviations(self) -> float:
+        """Fisher's z by its standard error; of 4 examples or more."""
         value = min(max(self.value, -_LARGEST), _LARGEST)
         return math.atanh(value) * math.sqrt(self.examples - 3)
 
@@ -339,6 +341,10 @@ class Comparison(Plain):
         to_old: How much worse the carried model is than the old one; None where labels are too few
             to judge by.
         to_vendor: How much worse it is than the vendor's new one.
+        to_old_of_all: How much worse it is than the old one on all labelled examples, those with an
+            estimated embedding included; None where the two releases agree (``releases``), or all
+            labels are too few to judge by.
+        old_with_labels: The correlation of the old vendor model with these labels; None likewise.
         releases: The correlation of the old and the new vendor model on the user's examples,
             labelled or not; None without one.
         measure: The kind of loss. Of ratings, half the squared error by the square of the noise
@@ -353,45 +359,93 @@ class Comparison(Plain):
     carried: float | None = None
     to_old: Difference | None = None
     to_vendor: Difference | None = None
+    to_old_of_all: Difference | None = None
+    old_with_labels: Correlation | None = None
     releases: Correlation | None = None
     measure: str = "cross-entropy"
     scores: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     @property
+    def disagrees(self) -> bool:
+        """Whether the new vendor model speaks against the release.
+
+        Without labels to judge by: whether it contradicts the old one or is unrelated to it; see
+        ``Correlation``. Else the labels decide: by how many standard errors the carried model's
+        loss is higher, on all of them. To that is added by how many standard errors the releases'
+        correlation is below what two related heads have, one at least, as far as the old head is
+        known to agree with this user: in full from two standard errors on, and not at all where it
+        is no better than chance. ``benchmarks/accepting.py`` counts the errors.
+        """
+        releases, labels, old = self.releases, self.to_old_of_all, self.old_with_labels
+        if releases is None or releases.agrees:
+            return False
+        if labels is None:
+            return releases.contradicts or releases.unrelated
+        known = 0.0 if old is None else min(max(old.deviations / 2, 0.0), 1.0)
+        return labels.deviations + known * (1 - releases.deviations) > NORMAL_95
+
+    @property
     def worse(self) -> bool | None:
         """Whether the carried model is worse for this user than the old one.
 
-        True if that is beyond noise; False if the labels rule out that its loss is higher by
-        ``MATTERS``; None while it is not known.
+        True if its loss is higher beyond noise; False if the labels rule out that it is higher by
+        ``MATTERS``. Else True if the new vendor model disagrees (``disagrees``), and None while it
+        is not known. ``accept="better-than-old"`` refuses a release where it is True.
         """
-        if self.to_old is None:
-            return None
-        if self.to_old.worse:
+        if self.to_old is not None and self.to_old.worse:
             return True
-        return False if self.to_old.mean + self.to_old.margin < MATTERS else None
+        if self.to_old is not None and self.to_old.mean + self.to_old.margin < MATTERS:
+            return False
+        return True if self.disagrees else None
 
-    def verdict(self, old: str) -> str:
+    def verdict(self, old: str, new: str = "it") -> str:
         """The verdict in words, without a full stop.
 
         Args:
             old: Name of the old model.
+            new: Name of the new one.
         """
-        if self.to_old is None or self.carried is None or self.old is None:
-            return (
-                f"Whether it is worse for this user than {old} is not known yet: "
-                f"{counted(self.labelled, 'label')} of encoded texts {be(self.labelled)} too few "
-                "to judge by"
-            )
-        losses = (
-            f"{self.measure} of {self.labelled} labels, each left out, {self.carried:.3f} against "
-            f"{self.old:.3f}, a difference of {self.to_old.mean:+.3f} ± {self.to_old.margin:.3f}"
-        )
+        unknown = f"Whether it is worse for this user than {old} is not known yet"
+        if self.to_old is not None and self.to_old.worse:
+            return f"It is worse for this user than {old}: {self.losses_to(self.to_old, self.old)}"
         if self.worse:
-            return f"It is worse for this user than {old}: {losses}"
+            return self._disagreement(old, new)
+        if self.to_old is None:
+            return (
+                f"{unknown}: {counted(self.labelled, 'label')} of encoded texts "
+                f"{be(self.labelled)} too few to judge by"
+            )
+        losses = self.losses_to(self.to_old, self.old)
         if self.worse is None:
-            return f"Whether it is worse for this user than {old} is not known yet: {losses}"
+            return f"{unknown}: {losses}"
         word = "better" if self.to_old.better else "no worse"
         return f"It is {word} for this user than {old}: {losses}"
+
+    def losses_to(self, difference: Difference, before: float | None) -> str:
+        """The carried model's loss against another's, in words."""
+        return (
+            f"{self.measure} of {self.labelled} labels, each left out, {self.carried:.3f} against "
+            f"{before:.3f}, a difference of {difference.mean:+.3f} ± {difference.margin:.3f}"
+        )
+
+    def _disagreement(self, old: str, new: str) -> str:
+        """How the new vendor model disagrees, in words; see ``verdict``."""
+        releases, labels = self.releases, self.to_old_of_all
+        if releases is None:
+            return ""
+        relation = "contradicts" if releases.contradicts else "does not agree with"
+        words = (
+            f"{new} {relation} {old}: their vendor models' logits of {releases.examples} of this "
+            f"user's examples have a correlation of {releases.value:.2f}"
+        )
+        if labels is None:
+            return f"{words}, and labels are too few to judge by"
+        if self.old_with_labels is not None:
+            words += f", the old one's with the labels one of {self.old_with_labels.value:.2f}"
+        return (
+            f"{words}, and {self.measure} of all {labels.examples} labels, each left out, has a "
+            f"difference of {labels.mean:+.3f} ± {labels.margin:.3f}"
+        )
 
 
 @dataclass(frozen=True)
@@ -461,15 +515,7 @@ class Preview(Plain):
             f"{self.new} takes about {self.seconds:.1f} s, "
             f"{counted(self.forward_passes, 'forward pass')} and {self.megabytes:.1f} MB"
         )
-        releases = self.comparison.releases
-        if releases is not None and (releases.contradicts or releases.unrelated):
-            word = "contradicts" if releases.contradicts else "does not agree with"
-            return (
-                f"{self.new} {word} {self.old}: their vendor models' logits of "
-                f"{releases.examples} of this user's examples have a correlation of "
-                f"{releases.value:.2f}. {cost}."
-            )
-        verdict = self.comparison.verdict(self.old)
+        verdict = self.comparison.verdict(self.old, self.new)
         if self.worse is None and self.passes_to_know is not None:
             verdict += f"; after about {counted(self.passes_to_know, 'forward pass')} it is"
         elif self.worse is None:

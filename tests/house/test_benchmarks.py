@@ -19,6 +19,7 @@ BENCHMARKS = ROOT / "benchmarks"
 
 #: Options that make a benchmark small, and the ratio (or the count) that each is for.
 SMALL = {
+    "accepting.py": ("people", "--people", 4),
     "scale.py": ("ratio", "--examples", 300, "--dimension", 16),
     "costs.py": ("ratio", "--examples", 220, "--repeats", 1),
     "damaged.py": ("tries", "--count", 2),

@@ -74,7 +74,7 @@ def table(users: Sequence[Mapping[str, Any]]) -> str:
 
 def summary(report: Report) -> str:
     """The result of a replacement, or of its refinement."""
-    title = report.new if report.old == report.new else f"{report.old} -> {report.new}"
+    title = f"{report.old} -> {report.new}" if report.replaced else report.new
     counts = f"{report.examples} ({report.labelled} labelled), {report.counts.representatives} "
     if report.counts.clusters:
         counts += f"representatives of {counted(report.counts.clusters, 'cluster')}"
@@ -131,9 +131,9 @@ def _conclusion(users: Sequence[Mapping[str, Any]]) -> list[str]:
     verdicts = [user["worse"] for user in users]
     worse, not_worse = verdicts.count(True), verdicts.count(False)
     lines.append(
-        f"By labels of encoded texts, each left out, {worse} of {counted(len(users), 'user')} "
-        f"{be(worse)} worse off than with the old personal model, {not_worse} {be(not_worse)} not, "
-        f"and for {verdicts.count(None)} it is not known yet."
+        f"By the devices' own verdicts, {worse} of {counted(len(users), 'user')} {be(worse)} worse "
+        f"off than with the old personal model, {not_worse} {be(not_worse)} not, and for "
+        f"{verdicts.count(None)} it is not known yet."
     )
     if "paper" in users[0]:
         costs = mean(users)["paper"]
@@ -156,6 +156,5 @@ def _conclusion(users: Sequence[Mapping[str, Any]]) -> list[str]:
 def _instant(instant: InstantReport) -> str:
     text = f"{instant.decision} model after {instant.seconds:.3f} s, no forward pass"
     if instant.losses:
-        losses = ", ".join(f"{name} {loss:.3f}" for name, loss in instant.losses.items())
-        text += f"; {instant.counts.measure}: {losses}"
+        text += f"; {instant.reason}"
     return text

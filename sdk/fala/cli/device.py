@@ -188,9 +188,9 @@ def _repair_lines(report: RepairReport) -> list[str]:
 def _preview_lines(preview: Preview) -> list[str]:
     """A preview: losses, and the cost of the replacement."""
     losses = (
-        (f"{preview.old}, personal", preview.comparison.old),
+        (f"{preview.old}, the active model", preview.comparison.old),
         (f"{preview.new}, the vendor's model", preview.comparison.vendor),
-        (f"{preview.new}, personal", preview.comparison.carried),
+        (f"{preview.new}, the {preview.decision} model", preview.comparison.carried),
     )
     return [
         preview.sentence,

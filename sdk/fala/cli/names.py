@@ -15,7 +15,7 @@ About = Mapping[str, str]
 #: The choices of ``--accept``: the condition for installing a release.
 ACCEPT: About = {
     "always": "install it in any case",
-    "better-than-old": "reject it if labels prove it worse than the old personal model",
+    "better-than-old": "reject it if it is worse than the old personal model",
     "better-than-vendor": "reject it if labels prove it worse than the vendor's new model",
 }
 

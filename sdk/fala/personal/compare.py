@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from functools import cached_property
 from typing import Literal, TypeAlias, TypeVar
 
@@ -29,10 +30,11 @@ class Sides:
     Args:
         old: The slot of the old model.
         new: The new model.
+        bundle: Digest of the new model's release.
     """
 
-    def __init__(self, old: OpenSlot, new: Refit) -> None:
-        self._old, self._new = old, new
+    def __init__(self, old: OpenSlot, new: Refit, bundle: str) -> None:
+        self._old, self._new, self._same = old, new, old.record.bundle == bundle
         reading = new.rows.reading
         self._rows = gather(reading, Space.of_slot(reading.store, old, None))
 
@@ -46,8 +48,12 @@ class Sides:
 
     @cached_property
     def _refitted(self) -> Refit:
-        """The old model, fitted again to the current labels: its losses are not stored."""
-        return fit_rows(self._rows, left_out_only=True)
+        """The old model, fitted again to the current labels: its losses are not stored.
+
+        On the same release it is the new one. Only the old logits, to which the new one is fitted,
+        too, would tell them apart, and these know the labels that are left out.
+        """
+        return self._new if self._same else fit_rows(self._rows, left_out_only=True)
 
     def measured(
         self, ids: Collection[int], measure: Callable[[Floats, Floats], Measured]
@@ -82,23 +88,44 @@ class Sides:
 
         Nothing is fitted if they are too few.
         """
-        ids, releases, rows = self.encoded() & self.labelled(), self.releases(), self._new.rows
         # One link for all three, as the noise of two releases' ratings differs.
-        link = rows.space.head.link
-        enough = can_judge(rows.take(rows.training.labels, ids), link)
-        losses = self.measured(ids, link.losses) if enough else None
+        link = self._new.rows.space.head.link
+        labelled, releases = self.labelled(), self.releases()
+        ids = self.encoded() & labelled
+        comparison = Comparison(len(ids), releases=releases, measure=link.measure)
+        doubtful = releases is not None and not releases.agrees
+        if doubtful and (every := self._losses(labelled)) is not None:
+            training = self._rows.training
+            old, labels = (
+                self._rows.take(numbers, labelled)
+                for numbers in (training.vendor_logits(), training.labels)
+            )
+            comparison = replace(
+                comparison,
+                to_old_of_all=_difference(every["carried"] - every["old"]),
+                old_with_labels=_correlation(link.centred(old), labels, real=True),
+            )
+        losses = self._losses(ids)
         if losses is None:
-            return Comparison(len(ids), releases=releases, measure=link.measure)
+            return comparison
         scores = self.measured(ids, link.scores) or {}
-        return Comparison(
-            len(ids),
-            **{name: float(loss.mean()) for name, loss in losses.items()},
+        return replace(
+            comparison,
+            old=float(losses["old"].mean()),
+            vendor=float(losses["vendor"].mean()),
+            carried=float(losses["carried"].mean()),
             to_old=_difference(losses["carried"] - losses["old"]),
             to_vendor=_difference(losses["carried"] - losses["vendor"]),
-            releases=releases,
-            measure=link.measure,
             scores={name: values for name, values in scores.items() if values},
         )
+
+    def _losses(self, ids: Collection[int]) -> dict[str, Floats] | None:
+        """The three models' losses on some labelled examples; None if they are too few."""
+        rows = self._new.rows
+        link = rows.space.head.link
+        if not can_judge(rows.take(rows.training.labels, ids), link):
+            return None
+        return self.measured(ids, link.losses)
 
     def releases(self) -> Correlation | None:
         """The correlation of the two vendor models, on encoded examples if there are enough.
@@ -112,10 +139,8 @@ class Sides:
         logits = [rows.take(rows.training.vendor_logits(), ids) for rows in (before, after)]
         if not len(logits[0]) or logits[0].shape != logits[1].shape:  # the new release adds labels
             return None
-        centred = after.space.head.link.centred
-        old, new = (z - z.mean(axis=0) for z in map(centred, logits))
-        norm = float(np.linalg.norm(old) * np.linalg.norm(new))
-        return Correlation(float((old * new).sum() / norm), len(old), real) if norm else None
+        old, new = map(after.space.head.link.centred, logits)
+        return _correlation(old, new, real=real)
 
 
 def compare_with_previous(folder: Folder, snapshot: Snapshot, last: Refit) -> Comparison | None:
@@ -136,46 +161,35 @@ def compare_with_previous(folder: Folder, snapshot: Snapshot, last: Refit) -> Co
     earlier = replacements.get(previous.record.name)
     if earlier is not None and earlier.generation > replacement.generation:
         return None
-    return Sides(previous, last).compare()
+    return Sides(previous, last, snapshot.active.record.bundle).compare()
 
 
 def refuse_worse(comparison: Comparison, accept: Accept, release: object) -> None:
-    """Refuse a model that is proven worse for this user.
-
-    The leave-one-out losses on the user's labels decide. Labels are few, so the vendor models'
-    logits of all examples are compared, too: a head fitted to reversed labels is refused, and an
-    unrelated one unless the labels prove it better.
+    """Refuse a model that is worse for this user, by ``Comparison.worse``; or than the vendor's.
 
     Raises:
         WorseModelError: The model is worse.
     """
-    advice = 'Wait for another release, or pass accept="always"'
-    to_old = accept == "better-than-old"
-    against = comparison.to_old if to_old else comparison.to_vendor
-    before = comparison.old if to_old else comparison.vendor
-    releases, proven_better = comparison.releases, against is not None and against.better
-    if to_old and releases is not None:
-        relation = "contradicts" if releases.contradicts else "does not agree with"
-        if releases.contradicts or (releases.unrelated and not proven_better):
-            raise WorseModelError(
-                f"{release}: its vendor model {relation} that of the active release; nothing was "
-                f"installed. Their logits of {releases.examples} of this user's examples "
-                f"have a correlation of {releases.value:.2f}. {advice}",
-                comparison.old,
-                comparison.carried,
-            )
-    baseline = "the active model" if to_old else "the vendor's own"
-    if against is None or before is None or comparison.carried is None or not against.worse:
+    to_vendor, before = comparison.to_vendor, comparison.old
+    if accept == "better-than-old" and comparison.worse:
+        verdict = comparison.verdict("the active model").removeprefix("It is ")
+    elif accept == "better-than-vendor" and to_vendor is not None and to_vendor.worse:
+        before = comparison.vendor
+        losses = comparison.losses_to(to_vendor, before)
+        verdict = f"worse for this user than the vendor's own: {losses}"
+    else:
         return
-    measure = comparison.measure.capitalize()
+    advice = 'Wait for another release, or pass accept="always"'
     raise WorseModelError(
-        f"{release}: worse for this user than {baseline}; nothing was installed. "
-        f"{measure} of {comparison.labelled} labels, each left out: {comparison.carried:.3f} "
-        f"against {before:.3f}, a difference of {against.mean:.3f} ± {against.margin:.3f}. "
-        f"{advice}",
-        before,
-        comparison.carried,
+        f"{release}: {verdict}; nothing was installed. {advice}", before, comparison.carried
     )
+
+
+def _correlation(first: Floats, second: Floats, *, real: bool) -> Correlation | None:
+    """The correlation of numbers (n, C); None where one of them are all the same."""
+    first, second = (numbers - numbers.mean(axis=0) for numbers in (first, second))
+    norm = float(np.linalg.norm(first) * np.linalg.norm(second))
+    return Correlation(float((first * second).sum() / norm), len(first), real) if norm else None
 
 
 def _difference(losses: Floats) -> Difference:

@@ -216,11 +216,12 @@ class Learner:
         count, labelled = self.store.examples.counts()
         waiting = len(rows.pending)
         if result.fit is None:
-            decision: Decision = "vendor" if snapshot.model.is_vendor else "personal"
             reason = verdict.reason
             if rows.pending and not self.store.texts.kept:
                 reason = f"{NOT_KEPT}: no example with a label has an embedding of this backbone"
-            return LearnReport(count, labelled, 0, decision, reason, waiting=waiting)
+            return LearnReport(
+                count, labelled, 0, snapshot.active.decision, reason, waiting=waiting
+            )
         fitted = int(rows.training.used.sum())
         _log.info("fitted to %d examples: %s", fitted, verdict.reason)
         return LearnReport(

@@ -10,10 +10,10 @@ from fala.bundle.reading import named_errors
 from fala.personal.compare import Sides
 from fala.personal.prepare import Prepared, check, opening, prepare
 from fala.personal.run import Run
-from fala.report import MATTERS, MIN_REAL, NORMAL_95, Preview
+from fala.report import MIN_REAL, Preview
 from fala.slots.admit import Signed
 from fala.slots.folder import Folder, bundle_path
-from fala.solver.judge import MIN_LABELLED
+from fala.solver.judge import MATTERS, MIN_LABELLED, NORMAL_95
 
 _MEGABYTE = 1e6
 
@@ -34,7 +34,7 @@ def preview(folder: Folder, path: Path, run: Run, origin: Signed) -> Preview:
         prepared = prepare(folder, part, run, limit, evidence=MIN_REAL)
         probes = check(prepared, run)
         spent = time.perf_counter() - run.started
-        sides = Sides(part.before.active, prepared.model)
+        sides = Sides(part.before.active, prepared.model, part.release.bundle.digest)
         comparison = sides.compare()
         passes = _passes_to_know(sides, prepared, comparison.labelled)
     further = _further(prepared, run)

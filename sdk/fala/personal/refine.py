@@ -80,13 +80,12 @@ def refined_report(
     counts = Counts(clusters=refined.clusters, queries=refined.queries, fits=refined.works)
     report = report_on(
         name, name, last, run, counts, forward_passes=refined.forward_passes,
-        comparison=comparison, stopped=refined.stopped,
+        comparison=comparison, stopped=refined.stopped, replaced=False,
     )  # fmt: skip
     if last.fit is None:
         head = snapshot.head
         report = replace(
-            report, decision="vendor" if snapshot.model.is_vendor else "personal",
-            reason="nothing was fitted",
+            report, decision=snapshot.active.decision, reason="nothing was fitted",
             thresholds=head.link.thresholds(head.labels, snapshot.active.record.threshold),
         )  # fmt: skip
     return report

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -134,11 +134,11 @@ def fit_rows(rows: Rows, near: Fit | None = None, *, left_out_only: bool = False
         result.vendor[labelled], rows.positive, training.link,
         on_public(training, result.calibrated),
     )  # fmt: skip
-    if not len(labels):  # the old logits were judged when they were made
-        verdict = replace(verdict, trust=1.0)
-    chosen = result.personal(verdict.trust)
-    left_out = chosen.left_out
-    model = personal_of(space.head, chosen.weights, chosen.bias)
+    if verdict.decision == "vendor":
+        model, left_out = space.head.vendor_model(), result.vendor
+    else:
+        chosen = result.personal(verdict.trust)
+        model, left_out = personal_of(space.head, chosen.weights, chosen.bias), chosen.left_out
     losses = training.link.losses(labels, left_out[labelled])
     loss = float(losses.mean()) if len(losses) else None
     return Refit(rows, model, verdict, result, left_out, loss)

@@ -199,7 +199,8 @@ def _install(
         prepared.append(first)
         if accept != "always":
             with run.stage("compare"):
-                comparison = Sides(part.before.active, first.model).compare()
+                sides = Sides(part.before.active, first.model, part.release.bundle.digest)
+                comparison = sides.compare()
                 refuse_worse(comparison, accept, part.release.bundle.path)
     probes = [check(first, run) for first in prepared]
     run.check("commit")
@@ -234,7 +235,11 @@ def _refine(folder: Folder, replaced: Sequence[Replaced], run: Run) -> Replaced:
             result = dataclasses.replace(result, refined=refined)
         results.append(result)
     with run.stage("compare"):
-        sides = [Sides(each.prepared.part.before.active, each.last) for each in results]
+        parts = [result.prepared.part for result in results]
+        sides = [
+            Sides(part.before.active, result.last, part.release.bundle.digest)
+            for part, result in zip(parts, results, strict=True)
+        ]
         own, *further = (
             dataclasses.replace(result, comparison=side.compare())
             for result, side in zip(results, sides, strict=True)

@@ -26,7 +26,7 @@ from fala.model.bridge import Bridge
 from fala.model.heads import Head, PersonalModel, Vectors
 from fala.model.links import PerTag
 from fala.model.prior import PopulationPrior
-from fala.solver.judge import public_threshold
+from fala.solver.judge import Decision, public_threshold
 from fala.store.settings import Trial
 from fala.store.slots import FitRecord, LexicalRecord, SlotRecord, TaskState, Version
 
@@ -196,6 +196,14 @@ class OpenSlot:
     def prior(self) -> PopulationPrior | None:
         """The release's population prior, for the labels in the device's order."""
         return self.release.prior_for(self.model.head.labels)
+
+    @property
+    def decision(self) -> Decision:
+        """Which of the models that the judge compares its model is."""
+        if self.model.is_vendor:
+            return "vendor"
+        fit = self.record.fit
+        return "calibrated" if fit is not None and fit.decision == "calibrated" else "personal"
 
     @property
     def never_fitted(self) -> bool:

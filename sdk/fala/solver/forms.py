@@ -33,15 +33,19 @@ from fala.solver.newton import FACTORS, TOLERANCE, Problem, Steps, newton
 
 #: Examples from which on directions are computed in float32.
 SINGLE = 512
+#: Examples from which on several logits are left out by one step, as one logit always is.
+FEW = 100
 #: The largest number of examples for a matrix over the examples.
 LARGEST = 2000
 
 # For many examples Newton's method ends earlier, and earlier still when examples are added to a
 # fit, as each moves it very little.
 _SINGLE_TOLERANCE, UPDATE_TOLERANCE = 1e-7, 1e-5
+# Folds end here: their mean loss is then within .002 nats of that at the minimum.
+_FOLDS_TOLERANCE = 1e-2
 # The sum of squares of dense rows from which on float32 loses the prior's 1.
 _LARGE = 1e6
-# Rows that are written out together to extend a Gram matrix, and the most of ``Recent.more``.
+# Rows that are written out together to extend a Gram matrix, and the most that are ``Recent`` at once.
 _TOGETHER = 32
 # The most recent examples, as a share of those of the minimum.
 _RECENT = 0.01
@@ -215,7 +219,7 @@ class Form:
         """
         problem = self.problem if self.gram is None else self.problem.over(GramRows(self.gram))
         evidence = problem.evidence
-        return -problem.gather(evidence.gradient(z, evidence.link.mean(z)))
+        return -problem.gather(evidence.gradient(z, evidence.mean(z)))
 
 
 def form_of(problem: Problem[FeatureRows]) -> Form:
@@ -348,7 +352,7 @@ def _over_columns(
     def leave_out() -> Floats:
         weights, at_minimum = factor()
         slopes = _Factor(problem, weights, at_minimum.solve)
-        return _left_out(problem, steps.z, slopes.leverage(at_minimum.leverage()))
+        return _left_out(problem, steps, slopes, at_minimum)
 
     work = _work(problem, steps, problem.rows.size, 0, min(steps.count, FACTORS) + 1)
     kept = inverse or (lambda parts: factor()[1].solve(parts))
@@ -383,8 +387,7 @@ def _over_examples(
     def leave_out() -> Floats:
         weights = problem.evidence.curvature_at(steps.z)
         inverse = OverExamples(small.rows, weights)
-        slopes = _Factor(small, weights, inverse.solve)
-        return _left_out(problem, steps.z, slopes.leverage(inverse.leverage()))
+        return _left_out(small, steps, _Factor(small, weights, inverse.solve), inverse)
 
     factors = 1 if single else min(steps.count, FACTORS) + 1
     work = _work(problem, steps, len(gram), problem.rows.costs[1], factors)
@@ -406,13 +409,27 @@ def _over_blocks(
     return Minimum(steps.point, steps.point, steps.z, inverse, work, lambda: steps.z)
 
 
-def _left_out(problem: Problem[Products], z: Floats, leverage: Floats) -> Floats:
-    """The leave-one-out logits by one step from the minimum."""
-    mean = problem.evidence.link.mean(z)
-    weights = problem.evidence.curvature(mean)
+def _left_out(
+    problem: Problem[Products], steps: Steps, slopes: _Factor, inverse: OverColumns | OverExamples
+) -> Floats:
+    """The leave-one-out logits: by one step from the minimum, or of few rows by fits.
+
+    One curvature an example for several logits falls short of a softmax's, the more the fewer rows
+    there are. All folds are then fitted together, from the minimum of all rows.
+    """
+    z, evidence, (count, logits) = steps.z, problem.evidence, steps.z.shape
+    mean = evidence.mean(z)
+    weights = evidence.curvature(mean)
+    if logits > 1 and count < FEW:
+        folds = problem.folds()
+        solve = apart(folds, weights, inverse.solve)
+        start = np.tile(steps.point, (count, 1))
+        z = newton(folds, start, lambda _: solve, tolerance=_FOLDS_TOLERANCE).z
+        return z.reshape(count, count, logits)[np.arange(count), np.arange(count)]
+    leverage = slopes.leverage(inverse.leverage())
     # An example that alone decides its own fit has 1 - W_i leverage_i = 0 up to rounding.
     remaining = np.maximum(1.0 - weights[:, None] * leverage, np.finfo(np.float64).eps)
-    return np.asarray(z + problem.evidence.gradient(z, mean) * leverage / remaining)
+    return np.asarray(z + evidence.gradient(z, mean) * leverage / remaining)
 
 
 def _work(problem: Problem[FeatureRows], steps: Steps, size: int, gram: int, factors: int) -> Work:

@@ -80,6 +80,10 @@ class Evidence:
         weights[:, list(positions)] = 0.0
         return replace(self, label_weights=weights[0], target_weights=weights[1])
 
+    def mean(self, z: Floats) -> Floats:
+        """The link's mean at logits (n, C)."""
+        return self.link.mean(z)
+
     def loss(self, z: Floats) -> float:
         """The data terms of J at logits (n, C)."""
         squares = ((z - self.targets) ** 2).sum(axis=1)
@@ -110,7 +114,43 @@ class Evidence:
 
     def curvature_at(self, z: Floats) -> Floats:
         """The same at logits (n, C)."""
-        return self.curvature(self.link.mean(z))
+        return self.curvature(self.mean(z))
+
+
+class Folds(Evidence):
+    """The evidence of n fits, each without one of n rows; their logits are columns (n, n * C).
+
+    Its arrays have n rows for each of the n rows, one a fold.
+    """
+
+    @classmethod
+    def of(cls, evidence: Evidence) -> Folds:
+        """The folds of some evidence."""
+        count = len(evidence.labels)
+        every = evidence.take(np.repeat(np.arange(count), count))
+        every = every.without(range(0, count**2, count + 1))
+        return cls(
+            every.labels, every.label_weights, every.targets, every.target_weights, every.link
+        )
+
+    def _rows(self, z: Floats) -> Floats:
+        return z.reshape(self.labels.shape)
+
+    def mean(self, z: Floats) -> Floats:
+        """See ``Evidence``."""
+        return super().mean(self._rows(z)).reshape(z.shape)
+
+    def loss(self, z: Floats) -> float:
+        """See ``Evidence``."""
+        return super().loss(self._rows(z))
+
+    def gradient(self, z: Floats, mean: Floats) -> Floats:
+        """See ``Evidence``."""
+        return super().gradient(self._rows(z), self._rows(mean)).reshape(z.shape)
+
+    def curved(self, z: Floats, mean: Floats) -> Floats:
+        """See ``Evidence``."""
+        return super().curved(self._rows(z), self._rows(mean)).reshape(z.shape)
 
 
 R = TypeVar("R", bound=Products, covariant=True)
@@ -167,6 +207,12 @@ class Problem(Generic[R]):
             Problem(self.rows, column, offset, replace(evidence, labels=y, targets=z, link=LABELS))
             for column, offset, y, z in zip(columns, offsets, labels, targets, strict=True)
         ]
+
+    def folds(self: Problem[NewRows]) -> Problem[NewRows]:
+        """J of n fits, each without one of the n rows; see ``Folds``."""
+        count = len(self.rows)
+        column, offset = (np.tile(array, count) for array in (self.slope_column, self.offset))
+        return Problem(self.rows, column, offset, Folds.of(self.evidence))
 
     @property
     def start(self) -> Floats:
@@ -235,7 +281,7 @@ def newton(
     count = directions = 0
     while count < _MAX_STEPS:
         count += 1
-        mean = evidence.link.mean(z)
+        mean = evidence.mean(z)
         gradient = problem.gather(evidence.gradient(z, mean)) + point
         slope = float(np.linalg.norm(gradient))
         first = first or slope

@@ -204,6 +204,38 @@ def test_releases_that_contradict_or_are_unrelated(correlation, contradicts, unr
         refuse_worse(comparison, "better-than-old", "x.fala")
 
 
+def doubtful(rise, old_with_labels, correlation=0.2, to_old=None):
+    """A comparison of releases that agree little, with all losses higher by standard errors."""
+    return Comparison(
+        50, 0.40, 0.45, 0.41, to_old, None, Difference(rise * 0.02, 0.02, 200),
+        Correlation(old_with_labels, 200, real=True), Correlation(correlation, 20, real=True),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("comparison", "worse"),
+    [
+        # An old head that is no better than chance says nothing about a new one.
+        (doubtful(1.5, 0.0, -0.5), None), (doubtful(1.5, -0.4, -0.5), None),
+        (doubtful(1.7, 0.0), True),
+        # One that knows this user does, the more, the less they agree.
+        (doubtful(1.5, 0.4), True), (doubtful(1.4, 0.4), None), (doubtful(-0.5, 0.4, -0.4), True),
+        (doubtful(0.0, 0.07, -0.4), None), (doubtful(-2.0, 0.4, -0.4), None),
+        # Releases that agree, or losses that rule a rise out.
+        (doubtful(5.0, 0.4, 0.5), None),
+        (doubtful(1.5, 0.4, -0.5, Difference(-0.1, 0.02, 50)), False),
+    ],
+)  # fmt: skip
+def test_labels_decide_about_releases_that_do_not_agree(comparison, worse):
+    assert comparison.worse is worse
+    if worse:
+        with pytest.raises(WorseModelError) as caught:
+            refuse_worse(comparison, "better-than-old", "x.fala")
+        assert comparison.verdict("the active model") in str(caught.value)
+    else:
+        refuse_worse(comparison, "better-than-old", "x.fala")
+
+
 @pytest.fixture
 def with_head(tmp_path, releases):
     """A function that writes the middle release with another head."""
@@ -232,6 +264,7 @@ def test_a_contradicting_release_is_rejected_by_its_logits(
         correlation = preview.comparison.releases
         assert (correlation.examples, correlation.real) == (30, False) and correlation.value < -0.9
         assert preview.sentence.startswith("mid contradicts old: their vendor models' logits of 30")
+        assert preview.worse
         with pytest.raises(WorseModelError, match="contradicts"):
             device.replace(negated, Budget(0), accept="better-than-old")
         assert device.backbone == "old" and not device.can_roll_back
@@ -251,6 +284,42 @@ def test_an_unrelated_head_is_rejected_after_twenty_texts(device, releases, with
     assert device.backbone == "old"
     report = device.replace(noise, Budget(30))  # nothing is refused
     assert device.backbone == "mid" and report.comparison.releases.unrelated
+
+
+def test_preview_gate_and_report_have_one_verdict(tmp_path, releases, with_head, labels, blunt):
+    head, verdicts = Bundle.open(releases["mid"]).head(), []
+    noise = np.random.default_rng(5).normal(size=head.weight.shape).astype(np.float32)
+    for old, new in (
+        (blunt, with_head(noise, head.bias)), (blunt, releases["mid"]), (releases["old"], blunt),
+        (releases["old"], with_head(-head.weight, -head.bias)),
+    ):  # fmt: skip
+        with Device.create(tmp_path / f"device {len(verdicts)}", old) as device:
+            device.learn(TEXTS[:40], labels[:40])
+            preview = device.preview(new, Budget(20))
+            verdicts.append(preview.worse)
+            if preview.worse:
+                sentence = preview.comparison.verdict("the active model").removeprefix("It is ")
+                with pytest.raises(WorseModelError) as caught:
+                    device.replace(new, Budget(20), accept="better-than-old")
+                assert sentence in str(caught.value)
+            else:
+                report = device.replace(new, Budget(20), accept="better-than-old")
+                assert report.verdict in report.sentence
+    assert verdicts[1] is not True and verdicts[2:] == [True, True]
+
+
+@pytest.mark.parametrize("count", [12, 40, 90])
+def test_the_same_release_is_not_worse(tmp_path, releases, count):
+    """Also with old logits, and with random labels, where each fit is noise."""
+    labels = np.random.default_rng(count).integers(0, 2, count).tolist()
+    with Device.create(tmp_path / "device", releases["mid"]) as device:
+        device.remember(TEXTS)
+        device.learn(TEXTS[:count], labels)
+        for _ in range(2):
+            report = device.replace(releases["mid"], Budget(20), accept="better-than-old")
+            assert report.comparison.to_old.mean == 0.0 and report.worse is False
+            assert "refined" not in report.sentence
+            assert "no worse for this user than before the replacement" in report.sentence
 
 
 def test_the_commands(device, path, releases, tmp_path):

@@ -37,6 +37,7 @@ def test_the_vendors_ranking_is_kept_until_texts_are_encoded(
     np.testing.assert_array_equal(
         ranking(device.predict_proba(PROBES)), ranking(vendor_of(release))
     )
+    assert "the vendor's model and the user's slope and bias, 90 examples" in repr(device)
     before = loss(device, truth)
     refine_all(device)
     report = device.refine(Budget(1))

@@ -148,12 +148,10 @@ def test_leave_one_out_is_near_a_refit(case):
     refits = left_out_by_refits(training)
     ours = np.abs(fitted.full.left_out - refits)
     nothing = np.abs(answers(training, fitted) - refits)
-    # One step from the minimum is close for one logit. For three, curvatures between logits and
-    # examples are combined: the step covers more than half of the change.
+    # Several logits are left out by fits, to a rougher tolerance.
     together = "classes" in case and "tags" not in case
-    median, share = (0.05, 0.5) if together else (0.001, 0.1)
-    assert np.median(ours) < median
-    assert ours.mean() < share * nothing.mean()
+    assert np.median(ours) < (0.02 if together else 0.001)
+    assert ours.mean() < 0.1 * nothing.mean()
 
 
 def test_left_out_logits_of_unfitted_examples_are_the_fits():

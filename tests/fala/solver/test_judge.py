@@ -71,6 +71,44 @@ def test_an_insignificant_gain_is_trusted_by_half():
     assert (verdict.decision, verdict.trust) == ("personal", HALF)
 
 
+def losses_apart(n, vendor_gain, spread):
+    """Labels, and logits of the three candidates; the vendor's losses are lower by a mean gain."""
+    shares = np.tile([[0.0], [1.0]], (n // 2, 1))
+    gains = vendor_gain + spread * np.tile([1.0, 1.0, -1.0, -1.0], n // 4)[:, None]
+    right = 0.7 + 0.0 * shares
+    return shares, *(np.log(np.expm1(loss)) * (1 - 2 * shares) for loss in (
+        right + 0.006, right, right - gains,
+    ))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("gain", "spread", "decision", "why"),
+    [(0.011, 0.2, "calibrated", "within noise"), (0.2, 0.05, "vendor", "beyond noise"),
+     (0.011, 0.001, "calibrated", "less than what matters"), (-0.1, 0.2, "calibrated", None)],
+)  # fmt: skip
+def test_a_reason_says_why_the_lowest_loss_was_not_chosen(gain, spread, decision, why):
+    shares, full, calibrated, vendor = losses_apart(40, gain, spread)
+    verdict = judge(shares, full, calibrated, vendor)
+    assert verdict.decision == decision
+    loss = verdict.losses
+    assert loss["calibrated"] - loss["vendor"] == pytest.approx(gain)
+    if why is None:
+        assert verdict.reason.endswith(f"the vendor's own {loss['vendor']:.3f}")
+    else:
+        other = "the vendor's with the user's own slope and bias"
+        assert f"the last is lower than that of {other} by {gain:.3f} ± " in verdict.reason
+        assert why in verdict.reason
+    chosen = vendor if decision == "vendor" else calibrated
+    assert verdict.threshold == pytest.approx(f1_threshold(chosen))
+
+
+def test_without_a_label_the_old_logits_are_followed():
+    none = np.empty((0, 1))
+    verdict = judge(none, none, none, none)
+    assert (verdict.decision, verdict.trust) == ("personal", 1.0)
+    assert verdict.reason == "0 labels are too few to judge by: the model follows the old logits"
+
+
 def test_three_labels_have_no_threshold():
     shares = np.eye(3)[np.arange(30) % 3]
     verdict = judge(shares, 4 * shares, 0 * shares, 0 * shares)
