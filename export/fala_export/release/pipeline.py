@@ -13,11 +13,14 @@ import click
 
 import fala
 from fala import Bundle
+from fala.bundle.signature import signature_file
+from fala.errors import printable
 from fala.examples import unique_texts
 from fala.files import temporary_folder, write_atomically
 from fala_export.backbone import export_encoder
 from fala_export.bridging.building import build_bridge
 from fala_export.bundles import write_again
+from fala_export.checks import check_settings
 from fala_export.embedding import Embedder, open_earlier
 from fala_export.population import learn_from_annotators
 from fala_export.release.check import check_limits, play_devices
@@ -41,6 +44,7 @@ class Pipeline:
 
     Args:
         recipe: The recipe.
+        out: The release.
         work: Folder of the steps' bundles, of embeddings and of a training's checkpoints.
 
     Attributes:
@@ -49,12 +53,15 @@ class Pipeline:
         steps: In order; the last one's bundle is the release.
 
     Raises:
-        ExportError: A file cannot be read; or the check's devices cannot take such a release.
+        ExportError: A file cannot be read; an output would overwrite one; or the check's devices
+            cannot take such a release.
         BundleError: An earlier release cannot be trusted.
-        DataError: The check's rows cannot be used.
+        DataError: The rows cannot be used.
     """
 
-    def __init__(self, recipe: Recipe, work: Path) -> None:
+    def __init__(self, recipe: Recipe, out: Path, work: Path) -> None:
+        signatures = [] if recipe.sign is None else [signature_file(out)]
+        check_settings(recipe, [out, *signatures], [work])
         self.recipe, self._work = recipe, work
         self.embedder = Embedder(work / "embeddings")
         self.steps = self._steps()
@@ -104,6 +111,8 @@ class Pipeline:
         inputs: list[Any] = [fala.__version__, recipe.details, *map(digest_of, self._files())]
         name = "backbone and head" if recipe.data else "backbone"
         steps.add(name, "", inputs, self._make_backbone)
+        if recipe.data is not None and not steps[0].done:
+            _ = self.rows  # errors in them come before the work
         if recipe.bridge is not None:
             seed = recipe.bridge.seed
             for earlier in recipe.bridge.from_:
@@ -137,7 +146,7 @@ class Pipeline:
             if isinstance(table, VectorsTable):
                 return self._export_vectors(table, out)
             return export_encoder(self.load(table), out, options)
-        rows = self.rows  # before the model, so that errors in the rows come early
+        rows = self.rows
         with temporary_folder() as scratch:
             source: Encoder | Bundle
             if isinstance(table, VectorsTable):
@@ -208,12 +217,13 @@ def build_release(recipe: Recipe, out: Path, work: Path) -> dict[str, Any]:
         ExportError: A source, a step, the check or the output fails.
         DataError: The rows cannot be used.
     """
-    pipeline, deliveries = Pipeline(recipe, work), _deliveries(recipe)
+    pipeline, deliveries = Pipeline(recipe, out, work), _deliveries(recipe)
     with locked(work, first=True):
         summary: dict[str, Any] = {"bundle": str(out)}
         for number, step in enumerate(pipeline.steps, start=1):
             note = ", done before" if step.done else ""
-            click.echo(f"step {number} of {len(pipeline.steps)}: {step.name}{note}", err=True)
+            line = f"step {number} of {len(pipeline.steps)}: {step.name}{note}"
+            click.echo(printable(line), err=True)
             result = {key: value for key, value in step.run().items() if key != "bundle"}
             if step.part == "bridges":
                 summary.setdefault("bridges", []).append(result)

@@ -36,27 +36,49 @@ class Step:
 
     @property
     def summary_file(self) -> Path:
-        """The file of the step's summary; written last."""
+        """The file of the step's summary, with a digest of it and of the bundle; written last."""
         return self.bundle.with_suffix(".json")
 
     @property
     def done(self) -> bool:
-        """Whether it has run."""
-        return self.bundle.is_file() and self.summary_file.is_file()
+        """Whether it has run, and its files are whole."""
+        return self._stored() is not None
 
     def run(self) -> dict[str, Any]:
         """Run the step unless it is done, and return its summary.
 
         Raises:
-            ExportError: The step fails, or its folder cannot be written.
+            ExportError: The step fails, or its folder cannot be read or written.
         """
-        if not self.done:
-            with writing(self.bundle.parent):
-                self.bundle.parent.mkdir(parents=True, exist_ok=True)
-            summary = json.dumps(self.make(self.before, self.bundle))
-            write_file(self.summary_file, summary.encode())
-        loaded: dict[str, Any] = json.loads(self.summary_file.read_text(encoding="utf-8"))
-        return loaded
+        if (stored := self._stored()) is not None:
+            return stored
+        with writing(self.bundle.parent):
+            self.bundle.parent.mkdir(parents=True, exist_ok=True)
+        summary: dict[str, Any] = json.loads(json.dumps(self.make(self.before, self.bundle)))
+        content = {"digest": self._digest_with(summary), "summary": summary}
+        write_file(self.summary_file, json.dumps(content).encode())
+        return summary
+
+    def _stored(self) -> dict[str, Any] | None:
+        """The summary of a finished step; None if it has not run, or one of its files is damaged.
+
+        Raises:
+            ExportError: The bundle cannot be read.
+        """
+        if not self.bundle.is_file() or not self.summary_file.is_file():
+            return None
+        try:
+            content = json.loads(self.summary_file.read_bytes())
+            summary: dict[str, Any] = content["summary"]
+            whole = content["digest"] == self._digest_with(summary)
+        except (OSError, ValueError, TypeError, KeyError, RecursionError):
+            return None
+        return summary if whole else None
+
+    def _digest_with(self, summary: object) -> str:
+        """SHA-256 of the bundle and its summary."""
+        content = f"{digest_of(self.bundle)}{json.dumps(summary)}"
+        return hashlib.sha256(content.encode()).hexdigest()
 
 
 class Steps(list[Step]):
