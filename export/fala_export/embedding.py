@@ -14,6 +14,7 @@ from fala import Bundle
 from fala.backbones import Backbone
 from fala.cli import progress
 from fala.model.heads import Vectors
+from fala_export.checks import check_room
 from fala_export.errors import ExportError
 from fala_export.writing import writing
 
@@ -89,6 +90,7 @@ class Embedder:
         path, pending = self._path(digest), self.pending(backbone.dimension, digest, texts)
         if pending:
             keys = [_key(text) for text in pending]
+            check_room(len(pending) * _entry(backbone.dimension).itemsize, self._folder)
             with writing(path):
                 self._folder.mkdir(parents=True, exist_ok=True)
                 with path.open("ab") as stream:

@@ -2,13 +2,16 @@
 
 import os
 import shutil
+import tempfile
 
 import pytest
 
-from export_command import failed, works
+from encoders import write_encoder
+from export_command import failed, fails, run, works
 from fala_export import checks
 from fala_export.checks import check_room
 from fala_export.errors import ExportError
+from fala_export.models.encoder import Encoder
 
 #: Commands with their inputs; the output comes last.
 COMMANDS = {
@@ -82,3 +85,26 @@ def test_room_is_checked_on_the_disk_of_a_folder_to_come(tmp_path, monkeypatch):
     check_room(1_000_000, tmp_path / "a" / "b")
     with pytest.raises(ExportError, match="a/b: 2 MB are needed there, and 1 MB are free"):
         check_room(2_000_000, tmp_path / "a" / "b")
+
+
+def test_a_full_disk_is_named_before_the_work(inputs, tmp_path, monkeypatch):
+    folder = write_encoder(tmp_path / "tiny")
+    usage = shutil.disk_usage(tmp_path)
+
+    def work(*_, **__):
+        raise AssertionError
+
+    monkeypatch.setattr(Encoder, "encode", work)
+    monkeypatch.setattr(Encoder, "graph", work)
+    monkeypatch.setattr(checks.shutil, "disk_usage", lambda _: usage._replace(free=9_000))
+    assert f"{tempfile.gettempdir()}: 0 MB are needed" in failed(
+        "backbone", folder, "--out", "x.fala"
+    )
+    disks = {tmp_path: 5_000}
+    monkeypatch.setattr(
+        checks.shutil, "disk_usage", lambda disk: usage._replace(free=disks.get(disk, 10**9))
+    )
+    assert "MB are needed there" in failed("backbone", folder, "--out", tmp_path / "x.fala")
+    (inputs / "r.toml").write_text(f'name = "m"\n[backbone]\nsource = "{folder}"\n')
+    words = ("release", inputs / "r.toml", "--out", tmp_path / "x.fala")
+    fails(run(*words), "MB are needed there", notices=True)

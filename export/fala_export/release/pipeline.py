@@ -17,7 +17,7 @@ from fala.bundle.signature import signature_file
 from fala.errors import printable
 from fala.examples import unique_texts
 from fala.files import temporary_folder, write_atomically
-from fala_export.backbone import export_encoder
+from fala_export.backbone import check_disk, export_encoder
 from fala_export.bridging.building import build_bridge
 from fala_export.bundles import write_again
 from fala_export.checks import check_settings
@@ -62,7 +62,7 @@ class Pipeline:
     def __init__(self, recipe: Recipe, out: Path, work: Path) -> None:
         signatures = [] if recipe.sign is None else [signature_file(out)]
         check_settings(recipe, [out, *signatures], [work])
-        self.recipe, self._work = recipe, work
+        self.recipe, self._out, self._work = recipe, out, work
         self.embedder = Embedder(work / "embeddings")
         self.steps = self._steps()
 
@@ -145,7 +145,7 @@ class Pipeline:
         if recipe.data is None:
             if isinstance(table, VectorsTable):
                 return self._export_vectors(table, out)
-            return export_encoder(self.load(table), out, options)
+            return export_encoder(self._loaded(table), out, options)
         rows = self.rows
         with temporary_folder() as scratch:
             source: Encoder | Bundle
@@ -154,7 +154,7 @@ class Pipeline:
                 self._export_vectors(table, vectors)
                 source = Bundle.open(vectors)
             else:
-                source = self.load(table)
+                source = self._loaded(table)
             if recipe.training is None:
                 trained = fit_frozen(
                     source, rows, max_length=options.max_length, lexical=recipe.lexical,
@@ -169,6 +169,12 @@ class Pipeline:
             summary = write_trained(trained, out, options)
         shutil.rmtree(checkpoints, ignore_errors=True)
         return summary
+
+    def _loaded(self, table: BackboneTable) -> Encoder:
+        """The recipe's model, whose bundles fit the disks."""
+        encoder = self.load(table)
+        check_disk(encoder, self.recipe.export, self._work, self._out.parent)
+        return encoder
 
     def _export_vectors(self, table: VectorsTable, out: Path) -> dict[str, Any]:
         recipe, source = self.recipe, Path(table.source)

@@ -18,6 +18,7 @@ from fala.bundle.manifest import PRODUCT
 from fala.files import temporary_folder, write_atomically
 from fala.updates import DEFAULT_PRODUCT, METADATA, TARGETS, release_path
 from fala_export.bundles import add_version
+from fala_export.checks import check_room
 from fala_export.errors import ExportError
 from fala_export.updates import repository
 from fala_export.updates.keys import PRIVATE, PUBLIC, Keyring, make_key
@@ -134,6 +135,7 @@ def publish(
         BundleError: The bundle cannot be trusted.
     """
     opened = Bundle.open(bundle)
+    check_room(bundle.stat().st_size, folder)
     manifest = opened.manifest
     if manifest.task is None:
         raise ExportError(f"{bundle}: a backbone without a head, which no device can install")
