@@ -221,6 +221,19 @@ def test_a_release_on_the_same_backbone_needs_no_bridge(kitchen):
     assert "played as devices from first" in done.stdout
 
 
+def test_too_few_annotators_are_named_before_any_work(kitchen):
+    header, *rows = (kitchen / "posts.csv").read_text().splitlines(keepends=True)
+    few = [row for row in rows if int(row.rpartition("u")[2]) < 12]
+    (kitchen / "posts.csv").write_text("".join([header, *few]))
+    for old, new, message in (
+        ("", "", "scales need 20 public annotators"),
+        ("scales_only = true", "", "a population prior needs 20 of them"),
+    ):
+        write_recipe(kitchen, RECIPE.replace(old, new) if old else RECIPE)
+        assert message in release(kitchen, code=1).stderr
+    assert not (kitchen / "recipe.work").exists()
+
+
 def test_an_apps_encoder_is_rejected_before_any_work(kitchen):
     head = Bundle.open(kitchen / "old.fala").head()
     plain = Head(head.task, head.labels, head.weight, head.bias)

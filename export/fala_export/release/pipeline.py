@@ -22,7 +22,7 @@ from fala_export.bridging.building import build_bridge
 from fala_export.bundles import write_again
 from fala_export.checks import check_settings
 from fala_export.embedding import Embedder, open_earlier
-from fala_export.population import learn_from_annotators
+from fala_export.population import check_annotators, learn_from_annotators
 from fala_export.release.check import check_limits, play_devices
 from fala_export.release.recipe import BackboneTable, Recipe, VectorsTable
 from fala_export.release.steps import Steps, digest_of
@@ -123,6 +123,8 @@ class Pipeline:
         if (prior := recipe.prior) is not None:
             run = partial(self._prior, prior)
             steps.add("prior and scales", "", [prior.scales_only], run)
+            if not steps[-1].done:
+                check_annotators(self.rows, scales_only=prior.scales_only)
         if (check := recipe.check) is not None:
             self.rows.check_devices(open_earlier(self.earlier_release))
             inputs = [digest_of(self.earlier_release), check.users, check.budget]

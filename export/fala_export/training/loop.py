@@ -36,6 +36,7 @@ from transformers import (
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from fala.cli import progress
+from fala.errors import printable
 from fala_export.errors import ExportError
 from fala_export.training import checkpoints
 from fala_export.training.settings import Best, LoopSettings
@@ -205,7 +206,7 @@ class Training:
         trainer.remove_callback(PrinterCallback)
         trainer.add_callback(_Flow(self.settings))
         if checkpoint is not None:
-            click.echo(f"continuing from {checkpoint}", err=True)
+            click.echo(printable(f"continuing from {checkpoint}"), err=True)
             # The checkpoint may be of the last step, if the training was killed after it.
             state = checkpoints.state_of(checkpoint)
             if state is not None and (
