@@ -25,7 +25,7 @@ from fala_export.embedding import Embedder, open_earlier
 from fala_export.population import check_annotators, learn_from_annotators
 from fala_export.release.check import check_limits, play_devices
 from fala_export.release.recipe import BackboneTable, Recipe, VectorsTable
-from fala_export.release.steps import Steps, digest_of
+from fala_export.release.steps import Steps
 from fala_export.settings import CheckSettings, PriorSettings
 from fala_export.training.backbones import load_to_train
 from fala_export.training.checkpoints import locked
@@ -33,7 +33,7 @@ from fala_export.training.global_model import fit_frozen, train
 from fala_export.training.public_rows import PublicRows, load_public_rows
 from fala_export.training.release import write_trained
 from fala_export.vectors.word_vectors import export_word_vectors
-from fala_export.writing import megabytes, writing
+from fala_export.writing import digest_of, megabytes, writing
 
 if TYPE_CHECKING:
     from fala_export.models.encoder import Encoder

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fala_export.errors import ExportError
-from fala_export.writing import write_file, writing
+from fala_export.writing import digest_of, write_file, writing
 
 
 @dataclass(frozen=True)
@@ -105,23 +104,3 @@ class Steps(list[Step]):
         digest = hashlib.sha256(content.encode()).hexdigest()
         bundle = self._folder / f"{digest[:32]}.fala"
         self.append(Step(name, part, make, bundle, previous.bundle if previous else bundle, digest))
-
-
-def digest_of(path: Path) -> str:
-    """SHA-256 of a file, or of all files in a folder with their names.
-
-    Raises:
-        ExportError: It cannot be read.
-    """
-    files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
-    digest = hashlib.sha256()
-    try:
-        for file in files:
-            name, size = file.relative_to(path).as_posix(), file.stat().st_size
-            digest.update(f"{name}\n{size}\n".encode())
-            with file.open("rb") as stream:
-                while chunk := stream.read(1 << 20):
-                    digest.update(chunk)
-    except OSError as error:
-        raise ExportError(f"{path}: cannot be read: {error.strerror or error}") from error
-    return digest.hexdigest()
