@@ -234,6 +234,23 @@ def test_too_few_annotators_are_named_before_any_work(kitchen):
     assert not (kitchen / "recipe.work").exists()
 
 
+def test_a_release_that_cannot_be_published_is_named_before_any_work(kitchen):
+    only = RECIPE.partition("[bridge]")[0] + '\n[publish]\nrepository = "REPO"\n'
+    write_recipe(kitchen, f"version = 7\n{only}")
+    release(kitchen)
+    for text, message in (
+        (f"version = 6\n{only}", "version 6 of model, and version 7 is published"),
+        (f'version = 8\n{only}key = ["vendor.pem"]\n', "key"),
+    ):
+        write_recipe(kitchen, text)
+        done = release(kitchen, code=1)
+        assert message in done.stderr and "step 1" not in done.stderr
+    for key in (kitchen / "REPO.keys").iterdir():
+        key.unlink()
+    write_recipe(kitchen, f"version = 7\n{only}")
+    assert "published: version 7" in release(kitchen).stdout  # it is published already
+
+
 def test_an_apps_encoder_is_rejected_before_any_work(kitchen):
     head = Bundle.open(kitchen / "old.fala").head()
     plain = Head(head.task, head.labels, head.weight, head.bias)

@@ -225,7 +225,8 @@ def build_release(recipe: Recipe, out: Path, work: Path) -> dict[str, Any]:
         ExportError: A source, a step, the check or the output fails.
         DataError: The rows cannot be used.
     """
-    pipeline, deliveries = Pipeline(recipe, out, work), _deliveries(recipe)
+    pipeline = Pipeline(recipe, out, work)
+    deliveries = _deliveries(recipe, finished=pipeline.steps[-1].done)
     with locked(work, first=True):
         summary: dict[str, Any] = {"bundle": str(out)}
         for number, step in enumerate(pipeline.steps, start=1):
@@ -250,11 +251,15 @@ def build_release(recipe: Recipe, out: Path, work: Path) -> dict[str, Any]:
     return summary | {name: deliver(out) for name, deliver in deliveries.items()}
 
 
-def _deliveries(recipe: Recipe) -> dict[str, Callable[[Path], Any]]:
-    """Functions that sign and publish the finished release; keys are read now, before the work.
+def _deliveries(recipe: Recipe, *, finished: bool) -> dict[str, Callable[[Path], Any]]:
+    """Functions that sign and publish the release; keys are read now, before the work.
+
+    Args:
+        recipe: The recipe.
+        finished: Whether the work is done, so that the release may be published already.
 
     Raises:
-        ExportError: A key cannot be used, or the extra is missing.
+        ExportError: A key cannot be used, a newer version is published, or the extra is missing.
     """
     deliveries: dict[str, Callable[[Path], Any]] = {}
     if (sign := recipe.sign) is not None:
@@ -265,11 +270,16 @@ def _deliveries(recipe: Recipe) -> dict[str, Callable[[Path], Any]]:
         read_key(sign.key, passphrase)
         deliveries["signature"] = lambda out: sign_file(out, sign.key, passphrase)["signature"]
     if (publish := recipe.publish) is not None:
-        from fala_export.updates.publishing import publish_or_begin
+        from fala_export.updates.publishing import check_publishing, publish_or_begin
 
         repository = publish.repository
         keys = publish.keys.of(repository)
         publish_passphrase = publish.keys.passphrase.read(new=not repository.is_dir())
+        if not finished:
+            check_publishing(
+                repository, keys, publish_passphrase, datetime.now(timezone.utc),
+                product=recipe.details.get("product"), version=recipe.details.get("version"),
+            )  # fmt: skip
         deliveries["published"] = lambda out: publish_or_begin(
             repository, out, keys, publish_passphrase, datetime.now(timezone.utc)
         )
