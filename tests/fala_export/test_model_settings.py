@@ -212,6 +212,14 @@ class TestOnnx:
         words = self.write(model, tmp_path / "m", graphs, tokenizer_config__json=other)
         assert "tokenizer_config.json sets do_lower_case" in failed(*words)
 
+    def test_an_embedding_of_the_graph_is_normalized_where_the_files_say_so(self, model, tmp_path):
+        pooled = encoder_graph(make_encoder("cls", False).module)
+        words = self.write(model, tmp_path / "m", pooled)
+        summary = done(*words, "--quantize", "none")
+        assert (summary["pooling"], summary["normalized"]) == ("none", True)
+        lengths = np.linalg.norm(Bundle.open(words[5]).backbone().encode(TEXTS), axis=1)
+        np.testing.assert_allclose(lengths, 1, atol=1e-5)
+
     def test_a_list_of_steps_is_not_guessed(self, model, graphs, tmp_path):
         words = self.write(model, tmp_path / "m", graphs)
         (tmp_path / "m" / "modules.json").unlink()

@@ -43,9 +43,12 @@ def command(
                     raise
                 option = " with --resume" if "resume" in values else ""
                 raise ExportError(f"interrupted; the same command{option} continues") from error
-            # A name in a file may hold control characters.
-            text = json.dumps(summary, indent=2) if as_json else to_text(summary)
-            click.echo("\n".join(map(printable, text.split("\n"))))
+            # A name in a file may hold control characters; of JSON's escapes DEL is missing.
+            if as_json:
+                text = json.dumps(summary, indent=2).replace("\x7f", "\\u007f")
+            else:
+                text = "\n".join(map(printable, to_text(summary).split("\n")))
+            click.echo(text)
             return summary
 
         as_json = click.Option(

@@ -279,6 +279,13 @@ def read_modules(folder: Path) -> Modules:
     )
 
 
+def lists_normalize(folder: Path) -> bool:
+    """Whether a model's list of steps, of any kind, scales embeddings to length 1."""
+    with loading(MODULES):
+        steps = read_any_json(folder / MODULES) or []
+        return any(step["type"].endswith(".Normalize") for step in steps)
+
+
 def read_pooling(
     folder: Path, modules: Modules, dimension: int
 ) -> str | Pooling | AttentionPooling:

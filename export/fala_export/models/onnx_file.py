@@ -26,6 +26,7 @@ from fala_export.models.folder import (
     TOKENIZER,
     Modules,
     check_truncation,
+    lists_normalize,
     naming,
     read_json,
     read_modules,
@@ -217,17 +218,19 @@ def _load(
     # The largest token id at full length: a file that runs these texts runs any.
     values = _run(runner, np.full((2, longest), last))
     output, pooled = _choose_output(values, pooling, longest)
-    mode, normalize = "none", False
-    if not pooled:
+    if pooled:
+        lengths = np.linalg.norm(values[output], axis=1)
+        unit = bool((np.abs(lengths - 1) < _UNIT).all())
+        mode, normalize = "none", not unit and lists_normalize(folder)
+    else:
         mode, normalize = _pooling(folder, pooling, values[output].shape[2])
-    rows = values[output] if pooled else values[output].mean(axis=1)
-    lengths = np.linalg.norm(rows, axis=1)
+        unit = False
     return OnnxFile(
         tokenizer=reader.to_str().encode(),
         pad_id=pad_id,
         longest=longest,
         pooling=mode,
-        normalized=normalize or (pooled and bool((np.abs(lengths - 1) < _UNIT).all())),
+        normalized=normalize or unit,
         _model=model,
         _session=runner,
         _output=output,
