@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 
 from fala import Bundle, DataError
+from fala.bundle.manifest import LONGEST_LABEL, printable_name
 from fala.cli import be, counted
 from fala.examples import CLASSIFICATION, unique_texts
 from fala.model.links import LABELS, Link
 from fala_export.bridging.learning import least_documents
+from fala_export.checks import check_name, check_outputs
 from fala_export.embedding import open_earlier
 from fala_export.errors import ExportError
 from fala_export.fitting.heads import rating_of
@@ -24,7 +26,7 @@ from fala_export.rows.row_files import Columns, column_names, divide, undivided_
 from fala_export.rows.user_rows import Row, label_names, numbers_as_classes
 from fala_export.training.public_rows import PublicRows
 from fala_export.training.settings import LabelSettings
-from fala_export.writing import writing
+from fala_export.writing import write_file
 
 # Names of columns of ratings, if they hold numbers, and the largest number accepted there.
 _RATINGS = ("rating", "stars", "score", "grade", "points")
@@ -138,6 +140,11 @@ def write_recipe(
             cannot take a release of these rows.
         BundleError: The earlier release cannot be trusted.
     """
+    check_outputs([out], [], [])
+    if os.path.lexists(out):
+        raise ExportError(f"{out} exists; name another with --out")
+    release = name or data.stem
+    check_name(release)
     columns = guess_columns(data, columns)
     if labels.link == LABELS:
         labels = LabelSettings(guess_rating(data, columns))
@@ -159,7 +166,7 @@ def write_recipe(
     recipe = (
         f"# A release's recipe: fala-export release {_one_line(out.name)}\n"
         "# Paths count from this file's folder.\n"
-        f"name = {_quoted(name or data.stem)}\n\n"
+        f"name = {_quoted(release)}\n\n"
         f"# Rows; the public ones make the release.\n{notes}"
         f"data = {_quoted(_relative(out, data))}\n"
         f"{_kind(labels)}\n"
@@ -168,10 +175,7 @@ def write_recipe(
         "# [training]\n# epochs = 2\n\n"
         f"{_tables(public, out, earlier, repository)}"
     )
-    if out.exists():
-        raise ExportError(f"{out} exists; name another with --out")
-    with writing(out), out.open("x", encoding="utf-8") as stream:
-        stream.write(recipe)
+    write_file(out, recipe.encode())
     return {"written": str(out), **facts}
 
 
@@ -199,9 +203,10 @@ def _describe_labels(data: Path, rows: list[Row], labels: LabelSettings) -> dict
     kind = "tags" if labels.tags else "labels"
     short = [name if len(name) <= _LONGEST else f"{name[:_LONGEST]}..." for name in names[:_SHOWN]]
     summary = {kind: f"{len(names)}: {' | '.join(short)}" + " | ..." * (len(names) > _SHOWN)}
-    if not labels.tags and (remark := numbers_as_classes(names, str(data))):
-        summary["remark"] = remark
-    return summary
+    remark = "" if labels.tags else numbers_as_classes(names, str(data))
+    if not all(printable_name(name, LONGEST_LABEL) for name in names):
+        remark = "a label has control characters or is too long; no release can have it"
+    return {**summary, "remark": remark} if remark else summary
 
 
 def _kind(labels: LabelSettings) -> str:

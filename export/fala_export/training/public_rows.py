@@ -13,6 +13,7 @@ from fala import Bundle, DataError, Match
 from fala.cli import be, counted
 from fala.examples import CLASSIFICATION, MATCHING, document_of
 from fala.model.links import LABELS, Link
+from fala_export.checks import check_name
 from fala_export.errors import ExportError, RowError
 from fala_export.rows.row_files import Columns, file_rows
 from fala_export.rows.user_rows import Row, label_names
@@ -115,8 +116,15 @@ def load_public_rows(path: Path, columns: Columns | None = None, link: Link = LA
     Raises:
         DataError: The file cannot be read, or see ``PublicRows.of``.
         RowError: For the first bad row.
+        ExportError: No release can have one of the labels.
     """
-    return PublicRows.of(file_rows(path, columns or Columns(), link=link)[0], link)
+    return _checked(PublicRows.of(file_rows(path, columns or Columns(), link=link)[0], link))
+
+
+def _checked(public: PublicRows) -> PublicRows:
+    for label in public.labels:
+        check_name(label, "label")
+    return public
 
 
 def load_own_splits(path: Path) -> tuple[PublicRows, Division]:
@@ -130,7 +138,7 @@ def load_own_splits(path: Path) -> tuple[PublicRows, Division]:
         RowError: For the first bad row.
     """
     rows = file_rows(path)[0]
-    public = PublicRows.of(rows)
+    public = _checked(PublicRows.of(rows))
     parts = []
     for split in ("train", "test"):
         part = [row for row in rows if row.split == split and row.label is not None]

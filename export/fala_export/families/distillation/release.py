@@ -51,7 +51,9 @@ def release_student(encoder: Encoder, name: str, settings: StudentRelease) -> di
             "distillation": {**asdict(settings.distillation), "seed": settings.seed},
         },
     )
-    small = convert(student.encoder, options, parity_texts(None))
+    # What the teacher's embeddings lack, the student's do.
+    imitating = replace(student.encoder, not_kept=encoder.not_kept)
+    small = convert(imitating, options, parity_texts(None))
     if task is not None:
         # The teacher is not released, so its loss in this precision has no limit.
         same = replace(options, name=name, precision=small.precision, min_cosine=-1.0)
