@@ -53,7 +53,7 @@ class PublicRows:
             raise DataError('no public rows: a training reads rows of split "public" only')
         labels = {row.label for row in public if row.label is not None}
         if len(labels) < 2:
-            raise DataError(f"all public rows have the label {public[0].label!r}; two are needed")
+            raise DataError("all public rows have the same label; two are needed")
         task = MATCHING if isinstance(public[0].example, Match) else CLASSIFICATION
         names = ("rating",) if link.kind == "rating" else label_names(labels)
         if task == MATCHING and link == LABELS and len(names) != 2:
@@ -119,17 +119,21 @@ def load_public_rows(path: Path, columns: Columns | None = None, link: Link = LA
     return PublicRows.of(file_rows(path, columns or Columns(), link=link)[0], link)
 
 
-def load_own_splits(path: Path) -> tuple[PublicRows, Division]:
+def load_own_splits(path: Path, columns: Columns | None = None) -> tuple[PublicRows, Division]:
     """Read a file whose train rows are for validation, and whose test rows are for the report.
 
     Public benchmarks come with such splits, without rows of devices.
+
+    Args:
+        path: The file.
+        columns: The names of its columns; None takes the default names.
 
     Raises:
         DataError: See ``load_public_rows``; or a split is empty, or has a label that no public row
             has.
         RowError: For the first bad row.
     """
-    rows = file_rows(path)[0]
+    rows = file_rows(path, columns or Columns())[0]
     public = PublicRows.of(rows)
     parts = []
     for split in ("train", "test"):
