@@ -72,7 +72,7 @@ def guess_columns(path: Path, columns: Columns) -> Columns:
     """
     taken = {*columns.renamed().values(), *columns.tags}
     present = {name.casefold(): name for name in column_names(path) if name not in taken}
-    guessed = {}
+    guessed: dict[str, Any] = {}
     for field, usual in _USUAL.items():
         if getattr(columns, field) is None:
             guessed[field] = next((present[name] for name in usual if name in present), None)

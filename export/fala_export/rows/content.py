@@ -18,7 +18,7 @@ from fala_export.errors import RowError
 LONGEST_LINE = 1 << 24
 #: From so many unpacked bytes on, gzip may have unpacked every byte to so many at most. Tables of
 #: texts have less than a tenth of it.
-LEAST_UNPACKED, MOST_TIMES = 1 << 24, 100
+LEAST_UNPACKED, MOST_TIMES = 1 << 22, 100
 
 _GZIP = b"\x1f\x8b"
 PARQUET = b"PAR1"
@@ -38,7 +38,12 @@ _KINDS = (
     (rb"SQLite format 3\0", "an SQLite database", "export the table as CSV"),
     (rb"\x80[\x02-\x05]", "a pickled Python object", "write it with to_csv or to_parquet"),
     (rb"ARROW1", "an Arrow or Feather file", "write the table as Parquet or CSV"),
-    (rb"(BZh[1-9]1AY|\xfd7zXZ\0|\x28\xb5\x2f\xfd|7z\xbc\xaf)", "packed, and not by gzip", _UNPACK),
+    (
+        rb"(BZh[1-9]1AY|\xfd7zXZ\0|\x28\xb5\x2f\xfd|7z\xbc\xaf)",
+        "an archive, and not of gzip",
+        _UNPACK,
+    ),
+    (rb"\x1f\x8b", "packed twice", _UNPACK),
     (rb".{257}ustar", "a tar archive", _UNPACK),
     (rb"\x89HDF", "an HDF5 file", "write the table as Parquet or CSV"),
     (rb"\x93NUMPY", "a NumPy array", "write the table as Parquet or CSV"),
@@ -159,7 +164,7 @@ class Lines(Iterator[str]):
         start = stream.peek(1)
         check_text(name, start)
         encoding = _mark(start)
-        errors = "surrogateescape" if encoding in {None, "utf-8-sig"} else "replace"
+        errors = "surrogateescape" if encoding in {None, "utf-8-sig"} else "strict"
         self._text = io.TextIOWrapper(stream, encoding or "utf-8", errors, newline="")
 
     number: int

@@ -25,7 +25,7 @@ from fala_export.rows.user_rows import json_object, json_value
 #: A row's line, and its values by column or its error.
 Record: TypeAlias = tuple[int, Mapping[str, object] | RowError]
 
-_JSON, _ROWS = {".json", ".jsonl", ".ndjson"}, {".csv", ".tsv", ".parquet"}
+_JSON, _SEPARATED = {".json", ".jsonl", ".ndjson"}, {".csv", ".tsv"}
 _SEPARATORS = ",;\t|"
 # Excel's first line, which names the separator.
 _DECLARED = re.compile(r'"?sep=(.)"?\r?\n?', re.IGNORECASE)
@@ -52,7 +52,7 @@ class Form:
 
 def is_rows(path: Path) -> bool:
     """Whether a file is of rows by its name, packed or not, or is a folder of rows."""
-    return _ending(path) in _JSON | _ROWS or path.is_dir()
+    return _ending(path) in {*_JSON, *_SEPARATED, ".parquet"} or path.is_dir()
 
 
 @contextmanager
@@ -81,9 +81,9 @@ def opened_rows(name: str) -> Iterator[Form]:
         lines = Lines(name, stream)
         stack.callback(lines.close)
         first = next((line for line in lines if line.strip("\ufeff \t\r\n")), "")
-        if not first:
-            raise DataError(f"{name}: is empty: there are no rows")
-        if first.lstrip("\ufeff \t")[:1] in {"{", "["} or ending in _JSON:
+        if not first and ending in _SEPARATED:
+            raise DataError(f"{name}: is empty")
+        if first.lstrip("\ufeff \t")[:1] in {"{", "["} or not first or ending in _JSON:
             yield _json(lines, first.removeprefix("\ufeff"))
         else:
             yield _table(lines, first.removeprefix("\ufeff"), "\t" if ending == ".tsv" else ",")
@@ -256,6 +256,8 @@ def _columns(line: int, value: Mapping[str, Any]) -> Form:
             )
         else:  # "table"
             rows = iter(value["data"])
+    elif len(value) == 1 and all(isinstance(row, dict) for row in next(iter(value.values()))):
+        rows = iter(next(iter(value.values())))
     elif any(isinstance(inner, list) for inner in value.values()):
         header, lengths = list(value), {len(inner) for inner in value.values()}
         if len(lengths) > 1:

@@ -333,16 +333,23 @@ def _check_header(name: str, header: Iterable[str], columns: Columns) -> None:
     used = [*columns.tags, *names.values()]
     if twice := [column for column in used if present.count(column) > 1]:
         raise DataError(f"{name}: has several columns {twice[0]!r:.60}; rename all but one of them")
-    if missing and any(len(column) > _LONGEST_NAME for column in present):
+    if missing and any(len(name) > _LONGEST_NAME or _is_number(name) for name in present):
         raise DataError(
             f"{name}: no column {missing[0]!r:.60}, and its first line looks like a row of texts; "
             "write a first line with the names of the columns"
         )
     if missing:
+        words = [column for column in present if not any(map(str.isspace, column))]
+        others = len(present) - len(words)  # such a name may be a text
+        listed = ", ".join([*words, *[f"{others} with blanks"] * bool(others)])
         raise DataError(
-            f"{name}: no column {missing[0]!r:.60}; its columns are {', '.join(present)[:300]}; "
+            f"{name}: no column {missing[0]!r:.60}; its columns are {listed[:300]}; "
             "name those of texts, labels and users with --text, --label and --user"
         )
+
+
+def _is_number(name: str) -> bool:
+    return isinstance(label_of(name), int)
 
 
 def _list(line: int, value: object, name: str) -> object:

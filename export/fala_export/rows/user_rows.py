@@ -30,6 +30,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, cast, get_args
@@ -118,7 +119,7 @@ def label_of(value: object) -> int | str | None:
         value: A text, a number, a boolean, None, or anything else that a file holds.
 
     Raises:
-        DataError: It is none of these.
+        DataError: It is none of these, or a number that is not whole.
     """
     if is_missing(value):
         return None
@@ -133,10 +134,11 @@ def label_of(value: object) -> int | str | None:
         return text if integer is None else integer
     if isinstance(value, bool | np.bool_):
         return str(value)
-    if math.isnan(number_of(value)):
-        raise DataError(f"must be an integer or a string; got {_show(value)}")
     integer = integer_of(value)
-    return str(value) if integer is None else integer
+    if integer is None:
+        hint = "; other numbers are ratings" if isinstance(value, float) else ""
+        raise DataError(f"must be an integer or a string; got {_show(value)}{hint}")
+    return integer
 
 
 def with_booleans(rows: list[Row]) -> list[Row]:
@@ -246,6 +248,8 @@ def gather_rows(rows: Iterable[Row], source: str, link: Link = LABELS) -> AllRow
             name = _show(user).replace('"', "'")
             raise RowError(row.line, f"user {name} has no {missing} rows; every user needs both")
     labels = ("rating",) if link.kind == "rating" else label_names(classes)
+    if link == LABELS:
+        numbers_as_classes(labels, source)
     return AllRows(_task(rows[0]), labels, public, users, source, link)
 
 
@@ -303,17 +307,18 @@ def numbers_as_classes(names: Sequence[str], source: str) -> str:
     """
     points = {name: number_of(name.replace(",", ".")) for name in names}
     numbers = {name: value for name, value in points.items() if math.isfinite(value)}
-    if len(numbers) < 3:
+    whole = len(numbers) < len(names) or all(value.is_integer() for value in numbers.values())
+    if not numbers or (whole and len(numbers) < 3):
         return ""
     low, high = min(numbers.values()), max(numbers.values())
     text = f"labels: {len(numbers)} numbers from {low:g} to {high:g}"
     option = f"--rating {low:g} {high:g} uses them as ratings"
     if word := next((name for name in names if name not in numbers), None):
-        text += f" beside {word!r:.40}"
-        option += f", where all are numbers ({word!r:.40} is none)"
+        text += f" beside {shown_labels([word])!r}"
+        option += f", where all are numbers ({shown_labels([word])!r} is none)"
     if comma := next((name for name in numbers if "," in name), None):
         option += f", where decimals have a point ({comma!r:.40} has a comma)"
-    if not word and any(value != int(value) for value in numbers.values()):
+    if not whole:
         raise DataError(f"{source}: {text} are no names of classes; {option}")
     return f"{text} are used as classes, none of which is near another; {option}"
 
@@ -344,12 +349,24 @@ def json_object(number: int, line: str) -> dict[str, object] | None:
     Raises:
         RowError: It is not a JSON object.
     """
-    if not line.strip():
+    if not (text := line.rstrip()):
         return None
-    fields, _ = json_value(number, line)
+    fields, _ = json_value(number, text)
     if not isinstance(fields, dict):
         raise RowError(number, f"expected a JSON object, got {_show(fields)}")
     return fields
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """A JSON object, whose keys are not repeated: such a value would be ambiguous."""
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        ((key, _),) = Counter(key for key, _ in pairs).most_common(1)
+        raise RowError(0, f"key {_show(key)} is repeated")
+    return fields
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique)
 
 
 def json_value(number: int, text: str, position: int | None = None) -> tuple[object, int]:
@@ -363,20 +380,12 @@ def json_value(number: int, text: str, position: int | None = None) -> tuple[obj
     Raises:
         RowError: It is not JSON, or a key is repeated.
     """
-
-    def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-        fields = dict(pairs)
-        if len(fields) < len(pairs):  # its value is ambiguous
-            keys = [key for key, _ in pairs]
-            key = next(key for key in keys if keys.count(key) > 1)
-            raise RowError(number, f"key {_show(key)} is repeated")
-        return fields
-
-    decoder = json.JSONDecoder(object_pairs_hook=unique)
     try:
         if position is None:
-            return decoder.decode(text), len(text)
-        return decoder.raw_decode(text, position)
+            return _DECODER.decode(text), len(text)
+        return _DECODER.raw_decode(text, position)
+    except RowError as error:
+        raise RowError(number, error.reason) from error
     except json.JSONDecodeError as error:
         line = number + text.count("\n", position or 0, error.pos)
         raise RowError(line, f"not JSON at column {error.colno}: {error.msg}") from error

@@ -15,7 +15,7 @@ from fala.examples import CLASSIFICATION, MATCHING, document_of
 from fala.model.links import LABELS, Link
 from fala_export.errors import ExportError
 from fala_export.rows.row_files import Columns, file_rows
-from fala_export.rows.user_rows import Row, label_names
+from fala_export.rows.user_rows import Row, label_names, numbers_as_classes
 
 _SHARE = 0.1  # of the documents, for validation and again for the report
 _MOST = 0.15  # a user who brings the documents above this share is skipped
@@ -56,6 +56,8 @@ class PublicRows:
             raise DataError("all public rows have the same label; two are needed")
         task = MATCHING if isinstance(public[0].example, Match) else CLASSIFICATION
         names = ("rating",) if link.kind == "rating" else label_names(labels)
+        if link == LABELS:
+            numbers_as_classes(names, "the public rows")
         if task == MATCHING and link == LABELS and len(names) != 2:
             raise DataError(f"matching has two labels, opened or not; these rows have {len(names)}")
         return cls(task, names, public, link)
