@@ -80,6 +80,8 @@ def test_each_tag_is_fitted_like_two_labels(tmp_path):
     [
         ([{"a"}, {"a", "b"}, {"a"}], None, "tag 'a' is of all rows"),
         ([{"a"}, set(), set()], ["a", "b"], "tag 'b' is of no row"),
+        ([set(), [], ()], None, "no row has a tag: a head needs rows with a tag"),
+        ([{"a"}, np.array("a"), set()], None, "that is an ndarray"),
         ([{"a"}, None, set()], None, "an empty set, not None"),
         ([{"a"}, {"c"}, set()], ["a"], "label of example 1 is 'c', not one of a"),
         ([{"a"}, "a", set()], None, "a set of tags, as {'a', 'b'}, or None; that is a str"),

@@ -237,7 +237,7 @@ class _Parser:
         """The rows, one by one.
 
         Raises:
-            RowError: For a bad row, if bad rows are not skipped.
+            RowError: For a bad row, if bad rows are not skipped or all rows are bad.
         """
         for line, values in records:
             try:
@@ -252,6 +252,8 @@ class _Parser:
                 self._skipped.append(error)
             else:
                 yield row
+        if self._first is None and self._skipped:
+            raise self._skipped[0]
 
     def remarks(self, unit: str) -> Iterator[str]:
         """What is remarkable, after the last row."""
