@@ -174,9 +174,14 @@ class Lines(Iterator[str]):
         """The next line.
 
         Raises:
-            RowError: It is longer than ``LONGEST_LINE``.
+            RowError: It is longer than ``LONGEST_LINE``, or no UTF-16.
         """
-        line = self._text.readline(LONGEST_LINE)
+        try:
+            line = self._text.readline(LONGEST_LINE)
+        except UnicodeDecodeError as error:
+            raise RowError(
+                self.number + 1, f"is not {error.encoding.upper()}, or is cut short; save as UTF-8"
+            ) from error
         if not line:
             raise StopIteration
         self.number += 1
@@ -184,7 +189,9 @@ class Lines(Iterator[str]):
             raise RowError(self.number, "is a line of 16 million characters or more")
         if not line.isascii() and (wrong := _UNDECODED.search(line)):
             position = len(line[: wrong.start()].encode()) + 1
-            self._reject(f"byte {position} is not UTF-8; save the file as UTF-8")
+            self._reject(
+                f"byte {position} is not UTF-8; save the file as UTF-8 (it may be in Latin-1)"
+            )
             line = _UNDECODED.sub("\ufffd", line)
         if "\0" in line:
             self._reject("has a NUL byte: the file is damaged, or is no text")

@@ -10,7 +10,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -28,9 +28,11 @@ Record: TypeAlias = tuple[int, Mapping[str, object] | RowError]
 _JSON, _SEPARATED = {".json", ".jsonl", ".ndjson"}, {".csv", ".tsv"}
 _SEPARATORS = ",;\t|"
 # Excel's first line, which names the separator.
-_DECLARED = re.compile(r'"?sep=(.)"?\r?\n?', re.IGNORECASE)
+_DECLARED = re.compile(r'"?sep=([^"\r\n])"?\r?\n?', re.IGNORECASE)
 # A long text may fill a cell: the module's default limit is 128 kB.
 _LONGEST_CELL = 1 << 24
+# The first sign of a value in a JSON document.
+_VALUE = re.compile(r"[^ \t\r\n,]")
 # Characters of the longest JSON document, which is read whole.
 _LONGEST_DOCUMENT = 1 << 29
 
@@ -184,47 +186,32 @@ def _whole(lines: Lines, first: str) -> str:
 
 def _document(line: int, text: str) -> Form:
     """A JSON array of rows, a table in one of pandas' forms, or objects over several lines."""
-    if not text.lstrip().startswith("["):
-        values = list(_values(line, text, 0))
-        if len(values) == 1 and isinstance(values[0][1], dict) and _of_columns(values[0][1]):
-            return _columns(line, values[0][1])
-        return Form(None, iter(_objects(values)))
-    return Form(None, iter(_objects(_values(line, text, text.index("[") + 1))))
+    values = _values(line, text)
+    if text.lstrip().startswith("["):
+        return Form(None, _objects(values))
+    objects = list(values)
+    first = objects[0][1]
+    if len(objects) == 1 and isinstance(first, dict) and _of_columns(first):
+        return _columns(line, first)
+    return Form(None, _objects(objects))
 
 
-def _values(line: int, text: str, position: int) -> Iterator[tuple[int, object]]:
-    """The JSON values of a text from a position on, with their lines; an array's, in brackets."""
-    in_array, counted_to = position > 0, 0
-    closed = not in_array
-    while True:
-        position = _next(text, position)
-        line += text.count("\n", counted_to, position)
-        counted_to = position
-        if position == len(text) or (in_array and text[position] == "]"):
-            closed = closed or position < len(text)
-            break
-        value, position = json_value(line, text, position)
+def _values(line: int, text: str) -> Iterator[tuple[int, object]]:
+    """The JSON values of a text, or of the array that it is, with their lines."""
+    position, counted_to, end = 0, 0, len(text.rstrip())
+    if in_array := text.lstrip().startswith("["):
+        position = text.index("[") + 1
+        end -= text[end - 1] == "]"
+    while found := _VALUE.search(text, position, end):
+        line += text.count("\n", counted_to, found.start())
+        counted_to = found.start()
+        value, position = json_value(line, text, counted_to)
         yield line, value
-        position = _next(text, position)
-        if in_array and text[position : position + 1] == ",":
-            position += 1
-        elif in_array and text[position : position + 1] not in {"]", ""}:
-            break
-    if not closed or _next(text, position + in_array) < len(text):
-        line += text.count("\n", counted_to, position)
-        raise RowError(line, "the JSON array is cut short or damaged here")
+    if in_array and text[end : end + 1] != "]":
+        raise RowError(line, "the JSON array is cut short after this")
 
 
-_BLANK = re.compile(r"[ \t\r\n]*")
-
-
-def _next(text: str, position: int) -> int:
-    """Position of the next sign that is not blank."""
-    found = _BLANK.match(text, position)
-    return len(text) if found is None else found.end()
-
-
-def _objects(values: Iterator[tuple[int, object]] | list[tuple[int, object]]) -> Iterator[Record]:
+def _objects(values: Iterable[tuple[int, object]]) -> Iterator[Record]:
     for line, value in values:
         if isinstance(value, dict):
             yield line, value
@@ -269,7 +256,7 @@ def _columns(line: int, value: Mapping[str, Any]) -> Form:
         header = list(value)
         index: Mapping[str, object] = next(iter(value.values()), {})
         rows = ({name: cells.get(key) for name, cells in value.items()} for key in index)
-    return Form(header, _objects(list(enumerate(rows, 1))), "row")
+    return Form(header, _objects(enumerate(rows, 1)), "row")
 
 
 def _check_pyarrow(name: str) -> None:

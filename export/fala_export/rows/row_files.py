@@ -125,8 +125,8 @@ def load_rows(
         MissingExtraError: A Parquet file or a folder, and pyarrow is not installed.
     """
     rows, division = file_rows(path, columns, seed, link, say)
-    name = "standard input" if fspath(path) == "-" else fspath(path)
-    with _reading(fspath(path)):
+    name = _title(fspath(path))
+    with _reading(name):
         return gather_rows(rows, f"{name} ({division})" if division else name, link)
 
 
@@ -166,11 +166,11 @@ def undivided_rows(
             _check_header(name, form.header, columns)
         rows = with_booleans(list(parser.rows(form.records)))
         for remark in parser.remarks(form.unit):
-            say(f"{name}: {remark}")
+            say(f"{_title(name)}: {remark}")
     if link.kind != "rating":
         labels = {row.label for row in rows if row.label is not None}
         if len(labels) > 1 and (remark := alike(label_names(labels))):
-            say(f"{name}: {remark}")
+            say(f"{_title(name)}: {remark}")
     return rows, parser.has_splits is not False
 
 
@@ -195,6 +195,10 @@ def column_names(path: str | PathLike[str]) -> list[str]:
         return list(values)
 
 
+def _title(name: str) -> str:
+    return "standard input" if name == "-" else name
+
+
 @contextmanager
 def _reading(name: str, unit: str = "line") -> Iterator[None]:
     """Read a file.
@@ -208,7 +212,7 @@ def _reading(name: str, unit: str = "line") -> Iterator[None]:
     except RowError as error:
         if error.file:
             raise
-        raise RowError(error.line, error.reason, name, unit) from error
+        raise RowError(error.line, error.reason, _title(name), unit) from error
     except (OSError, ValueError) as error:  # ValueError: a NUL byte in the path
         reason = error.strerror if isinstance(error, OSError) else None
         raise DataError(f"cannot read {name!r}: {reason or error}") from error
@@ -261,8 +265,9 @@ class _Parser:
             lines = ", ".join(str(error.line) for error in self._skipped[:_LISTED])
             more = ", ..." if len(self._skipped) > _LISTED else ""
             yield (
-                f"{counted(len(self._skipped), 'bad row')} left out, {unit} {lines}{more}; the "
-                f"first: {self._skipped[0].reason}"
+                f"{counted(len(self._skipped), 'bad row')} left out, "
+                f"{unit}{'s' * (len(self._skipped) > 1)} {lines}{more}; the first: "
+                f"{self._skipped[0].reason}"
             )
         if self._blanks:
             counts = [counted(count, field) for field, count in self._blanks.items()]

@@ -15,7 +15,7 @@ from fala.examples import CLASSIFICATION, MATCHING, document_of
 from fala.model.links import LABELS, Link
 from fala_export.errors import ExportError
 from fala_export.rows.row_files import Columns, file_rows
-from fala_export.rows.user_rows import Row, label_names, numbers_as_classes
+from fala_export.rows.user_rows import Row, label_names, numbers_as_classes, shown_labels
 
 _SHARE = 0.1  # of the documents, for validation and again for the report
 _MOST = 0.15  # a user who brings the documents above this share is skipped
@@ -143,7 +143,8 @@ def load_own_splits(path: Path, columns: Columns | None = None) -> tuple[PublicR
         if not part:
             raise DataError(f'{path}: no labelled rows of split "{split}"')
         if unknown_labels := {str(row.label) for row in part} - set(public.labels):
-            raise DataError(f"{path}: label {min(unknown_labels)!r:.60} is in no public row")
+            name = shown_labels([min(unknown_labels)])
+            raise DataError(f"{path}: label {name!r} is in no public row")
         parts.append(part)
     return public, Division(public.rows, parts[0], parts[1], "the file's own splits")
 

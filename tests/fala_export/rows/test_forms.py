@@ -174,9 +174,9 @@ def test_files_of_other_kinds_are_named(tmp_path, name, content, words):
 def test_a_gzip_that_unpacks_to_far_too_much_is_refused(tmp_path, unit):
     path = tmp_path / "a.csv.gz"
     path.write_bytes(gzip.compress(b"text,label\n" + unit * (6 * LEAST_UNPACKED // len(unit))))
-    with pytest.raises(DataError, match="100 times its size.*gunzip|16 million|NUL bytes"):
+    with pytest.raises(DataError, match=r"100 times its size.*gunzip|16 million|NUL bytes"):
         undivided_rows(path)
-    with pytest.raises(ExportError, match="more than 100 times|16 million|NUL bytes"):
+    with pytest.raises(ExportError, match=r"more than 100 times|16 million|NUL bytes"):
         read_public_texts(path.rename(tmp_path / "texts.gz"))
 
 
@@ -195,9 +195,9 @@ ARRAY = b'[{"text": "a", "label": 1},\n"secret",\n\n{"label": 0}, {"text": "b", 
 @pytest.mark.parametrize(
     ("content", "skipped", "lines", "reason"),
     [
-        (TABLE, "5 bad rows left out, line 3, 5, 6, 7, 8", [2, 10], "has 3 cells"),
-        (LINES, "5 bad rows left out, line 2, 3, 5, 6, 7", [1, 8], "not JSON at column 18"),
-        (ARRAY, "2 bad rows left out, line 2, 4", [1, 4], "expected a JSON object"),
+        (TABLE, "5 bad rows left out, lines 3, 5, 6, 7, 8", [2, 10], "has 3 cells"),
+        (LINES, "5 bad rows left out, lines 2, 3, 5, 6, 7", [1, 8], "not JSON at column 18"),
+        (ARRAY, "2 bad rows left out, lines 2, 4", [1, 4], "expected a JSON object"),
     ],
     ids=["table", "lines", "array"],
 )

@@ -130,7 +130,7 @@ def test_bad_rows_are_skipped_on_request(tiny, data):
     data.write_text(data.read_text() + '{"split": "train"\n{"split": "test"}\n')
     number = data.read_text().count("\n")
     walk = works(*tiny, "--data", data, "--users", 1, "--budget", 3, "--skip-bad-rows")
-    assert f"{data}: 2 bad rows left out, line {number - 1}, {number}; the first" in walk.stderr
+    assert f"{data}: 2 bad rows left out, lines {number - 1}, {number}; the first" in walk.stderr
 
 
 def test_mistakes_are_one_line(tiny, data, tmp_path):
