@@ -53,7 +53,8 @@ class PublicRows:
             raise DataError('no public rows: a training reads rows of split "public" only')
         labels = {row.label for row in public if row.label is not None}
         if len(labels) < 2:
-            raise DataError("all public rows have the same label; two are needed")
+            only = shown_labels([str(public[0].label)])
+            raise DataError(f"all public rows have the label {only}; two are needed")
         task = MATCHING if isinstance(public[0].example, Match) else CLASSIFICATION
         names = ("rating",) if link.kind == "rating" else label_names(labels)
         if link == LABELS:
