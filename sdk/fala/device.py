@@ -503,8 +503,8 @@ class Device:
 
         The examples are on the disk before anything is encoded. A few examples are added to a fit
         of many at its scales, in milliseconds. Probabilities are then within .01 on average of
-        those of ``fit``, if it keeps the scales. ``fit`` is for idle time: it fits everything anew,
-        and judges again.
+        those of ``fit``, if it keeps the scales and chooses the same model. ``fit`` is for idle
+        time: it fits everything anew, and judges again.
 
         Args:
             examples: n texts, or ``Match`` objects. A stored one gets the new label.

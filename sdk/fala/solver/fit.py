@@ -15,7 +15,8 @@ With theta = omega / w an isotropic Gaussian is the paper's ridge (equation 1) w
 the penalty P = diag(w^2), around theta = 1 instead of 0.
 
 Further examples are added to a fit by Newton's method from its minimum (``State``), to the minimum
-of all. Of more than ``LARGEST`` examples a sample is fitted alone for the leave-one-out logits.
+of all; a few beside very many approximately. Of more than ``LARGEST`` examples a sample is fitted
+alone for the leave-one-out logits.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from fala.solver.forms import (
     UPDATE_TOLERANCE,
     Form,
     Minimum,
+    Recent,
     Work,
     form_of,
     minimize,
@@ -162,6 +164,7 @@ class State:
         vendor: The vendor's logits of the same examples.
         minimum: Its minimum.
         plain: The calibrated model's minimum.
+        recent: Examples added since, beside very many; None is none.
     """
 
     gaussian: Gaussian
@@ -169,6 +172,7 @@ class State:
     vendor: Floats
     minimum: Minimum
     plain: Floats
+    recent: Recent | None = None
 
     @classmethod
     @one_blas_thread()
@@ -208,12 +212,19 @@ class State:
         """
         vendor = training.vendor_logits()
         new = self.gaussian.problem(training, vendor, evidence_of(training, beside_labels=True))
+        every = np.vstack([self.vendor, vendor])
+        last = self.recent
+        added = 0 if last is None else len(last.problem.rows)
         with one_blas_thread():
-            form = self.form.without(replaced).stack(new)
-            minimum = minimize(form, self.minimum.start, self.minimum.solve, UPDATE_TOLERANCE)
-            every = np.vstack([self.vendor, vendor])
+            if not replaced and self.form.adds_quickly(len(training), added):
+                return replace(self, vendor=every, recent=Recent.after(self.minimum, new, last))
+            start = self.minimum.start
+            if last is not None:
+                new, start = last.problem.stack(new), last.point
+            form = self.form.stack(new).without(replaced)
+            minimum = minimize(form, start, self.minimum.inverse, UPDATE_TOLERANCE)
             plain = calibrate(self.gaussian, every, form.problem.evidence, self.plain)
-        return replace(self, form=form, vendor=every, minimum=minimum, plain=plain.point)
+        return State(self.gaussian, form, every, minimum, plain.point)
 
     @property
     def count(self) -> int:
@@ -222,11 +233,11 @@ class State:
 
     @one_blas_thread()
     def model(self, trust: PerTag) -> Candidate:
-        """The interpolation from the calibrated model to the full one; its logits are plain."""
-        prior, plain = self.gaussian, self.plain
-        z = prior.calibration(self.vendor, self.form.problem.evidence).logits(plain)
-        full = prior.full(self.minimum.point, self.minimum.z)
-        return prior.calibrated(plain, z).towards(full, trust)
+        """The interpolation from the calibrated model to the full one, without logits."""
+        point = self.minimum.point if self.recent is None else self.recent.point
+        no_logits = np.empty((0, len(point)))
+        calibrated = self.gaussian.calibrated(self.plain, no_logits)
+        return calibrated.towards(self.gaussian.full(point, no_logits), trust)
 
 
 def default_scales(blocks: Sequence[Block]) -> tuple[float, ...]:

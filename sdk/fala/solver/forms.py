@@ -14,7 +14,7 @@ are computed from the rows in float64. Over the examples the only factor is then
 minimum, for the leave-one-out logits.
 
 Further examples are stacked on a form of J, and ``minimize`` starts at the last minimum, with its
-preconditioner.
+preconditioner. A few of them beside very many are added by Laplace's approximation (``Recent``).
 """
 
 from __future__ import annotations
@@ -41,8 +41,10 @@ LARGEST = 2000
 _SINGLE_TOLERANCE, UPDATE_TOLERANCE = 1e-7, 1e-5
 # The sum of squares of dense rows from which on float32 loses the prior's 1.
 _LARGE = 1e6
-# Rows that are written out together to extend a Gram matrix.
+# Rows that are written out together to extend a Gram matrix, and the most of ``Recent.more``.
 _TOGETHER = 32
+# The most recent examples, as a share of those of the minimum.
+_RECENT = 0.01
 
 
 @dataclass(frozen=True)
@@ -133,8 +135,7 @@ class Minimum:
         point: delta and eta, shape (C, p + 1).
         start: The same in the form's coordinates, from which the next minimization starts.
         z: Logits, shape (n, C).
-        solve: H^-1 times a point of these coordinates, for J's Hessian H; approximate for several
-            logits.
+        inverse: (R'WR + 1)^-1 times numbers (C, p); approximate over blocks.
         work: Its cost.
         leave_out: Computes ``left_out``.
     """
@@ -142,7 +143,7 @@ class Minimum:
     point: Floats
     start: Floats
     z: Floats
-    solve: Solve
+    inverse: Solve
     work: Work
     leave_out: Callable[[], Floats]
 
@@ -191,6 +192,17 @@ class Form:
             gram[:, part], gram[part] = beside, beside.T
         return Form(larger, gram)
 
+    def adds_quickly(self, new: int, recent: int) -> bool:
+        """Whether so many new examples can be added to so many ``Recent`` ones.
+
+        A matrix over the examples takes them exactly. Tags would need a metric each.
+        """
+        problem = self.problem
+        if self.gram is not None or problem.evidence.link.kind == "tags":
+            return False
+        few = new <= _TOGETHER and new + recent <= _RECENT * len(problem.rows)
+        return few and len(problem.rows) > LARGEST
+
     def without(self, positions: Sequence[int]) -> Form:
         """J in which some of the examples no longer count."""
         evidence = self.problem.evidence.without(positions)
@@ -222,7 +234,7 @@ def form_of(problem: Problem[FeatureRows]) -> Form:
 def minimize(
     form: Form,
     start: Floats | None = None,
-    solve: Solve | None = None,
+    inverse: Solve | None = None,
     tolerance: float = TOLERANCE,
 ) -> Minimum:
     """Minimize J.
@@ -230,31 +242,70 @@ def minimize(
     Args:
         form: J.
         start: The start, in the form's coordinates, as of a minimum of fewer examples; None is 0.
-        solve: The inverse Hessian there, approximate, which saves its factors.
+        inverse: The minimum's there, which saves its factors.
         tolerance: It ends where the next step would move logits by this share.
     """
     # The tags' factors of very many examples would be too many.
     parts = [form.problem] if form.blocks else form.problem.separate()
     if len(parts) == 1:
-        return _minimum(form, start, solve, tolerance)
+        return _minimum(form, start, inverse, tolerance)
     starts = [None] * len(parts) if start is None else np.split(start, len(parts))
     pairs = zip(parts, starts, strict=True)
     return _join([_minimum(Form(p, form.gram), point, None, tolerance) for p, point in pairs])
 
 
+@dataclass(frozen=True, eq=False)
+class Recent:
+    """A few examples since a minimum of very many, and the minimum with them.
+
+    The others' J is nearly a quadratic there (Laplace's approximation). In its metric the recent
+    rows have the Gram matrix R H^-1 R', for the Hessian H, which leaves a problem over them alone.
+    Slopes are held.
+
+    Attributes:
+        problem: J of the recent examples.
+        gram: R H^-1 R', shape (k, k).
+        point: The minimum with them.
+    """
+
+    problem: Problem[JointRows]
+    gram: Floats
+    point: Floats
+
+    @classmethod
+    def after(cls, minimum: Minimum, new: Problem[JointRows], last: Recent | None) -> Recent:
+        """The recent examples with new ones.
+
+        Args:
+            minimum: The minimum of the others.
+            new: J of the new examples.
+            last: The earlier recent ones; None is none.
+        """
+        problem = new if last is None else last.problem.stack(new)
+        gram = np.empty((len(problem.rows),) * 2)
+        before = len(gram) - len(new.rows)
+        if last is not None:
+            gram[:before, :before] = last.gram
+        beside = problem.rows.times(minimum.inverse(new.rows.gather(np.eye(len(new.rows)))))
+        gram[:, before:], gram[before:] = beside, beside.T
+        small = Problem(
+            GramRows(gram), np.zeros_like(problem.offset), problem.logits(minimum.point),
+            problem.evidence,
+        )  # fmt: skip
+        steps = newton(small, small.start, lambda _: np.copy, tolerance=UPDATE_TOLERANCE)
+        point = minimum.point.copy()
+        point[:, :-1] += minimum.inverse(problem.rows.gather(steps.point[:, :-1].T))
+        return cls(problem, gram, point)
+
+
 def _join(minima: Sequence[Minimum]) -> Minimum:
     """The minimum of logits that are minimized by themselves."""
-
-    def solve(point: Floats) -> Floats:
-        points = np.split(point, len(minima))
-        return np.vstack([each.solve(part) for each, part in zip(minima, points, strict=True)])
-
     works = [minimum.work for minimum in minima]
     return Minimum(
         np.vstack([minimum.point for minimum in minima]),
         np.vstack([minimum.start for minimum in minima]),
         np.hstack([minimum.z for minimum in minima]),
-        solve,
+        np.copy,
         replace(
             works[0], logits=len(works), steps=sum(work.steps for work in works),
             directions=sum(work.directions for work in works),
@@ -264,17 +315,17 @@ def _join(minima: Sequence[Minimum]) -> Minimum:
     )  # fmt: skip
 
 
-def _minimum(form: Form, start: Floats | None, solve: Solve | None, tolerance: float) -> Minimum:
+def _minimum(form: Form, start: Floats | None, inverse: Solve | None, tolerance: float) -> Minimum:
     """The minimum over labels that exclude one another; see ``minimize``."""
     if form.blocks:
-        return _over_blocks(form.problem, start, solve, tolerance)
+        return _over_blocks(form.problem, start, inverse, tolerance)
     if form.gram is None:
-        return _over_columns(form.problem, start, solve, tolerance)
+        return _over_columns(form.problem, start, inverse, tolerance)
     return _over_examples(form.problem, form.gram, start, tolerance)
 
 
 def _over_columns(
-    problem: Problem[DenseRows], start: Floats | None, solve: Solve | None, tolerance: float
+    problem: Problem[DenseRows], start: Floats | None, inverse: Solve | None, tolerance: float
 ) -> Minimum:
     squares = float(np.vdot(problem.rows.matrix, problem.rows.matrix))
     single = len(problem.rows) > SINGLE and squares < _LARGE
@@ -282,7 +333,7 @@ def _over_columns(
 
     def precondition(mean: Floats) -> Solve:
         weights = problem.evidence.curvature(mean)
-        return solve or _near(rough, weights, OverColumns(rough.rows, weights).solve)
+        return _near(rough, weights, inverse or OverColumns(rough.rows, weights).solve)
 
     steps = newton(
         problem, problem.start if start is None else start, precondition, rough=rough,
@@ -290,18 +341,18 @@ def _over_columns(
     )  # fmt: skip
 
     @cache
-    def factor() -> tuple[_Factor, OverColumns]:
+    def factor() -> tuple[Floats, OverColumns]:
         weights = problem.evidence.curvature_at(steps.z)
-        inverse = OverColumns(problem.rows, weights)
-        return _Factor(problem, weights, inverse.solve), inverse
+        return weights, OverColumns(problem.rows, weights)
 
     def leave_out() -> Floats:
-        slopes, inverse = factor()
-        return _left_out(problem, steps.z, slopes.leverage(inverse.leverage()))
+        weights, at_minimum = factor()
+        slopes = _Factor(problem, weights, at_minimum.solve)
+        return _left_out(problem, steps.z, slopes.leverage(at_minimum.leverage()))
 
     work = _work(problem, steps, problem.rows.size, 0, min(steps.count, FACTORS) + 1)
-    at_minimum = solve or (lambda point: factor()[0].solve(point))
-    return Minimum(steps.point, steps.point, steps.z, at_minimum, work, leave_out)
+    kept = inverse or (lambda parts: factor()[1].solve(parts))
+    return Minimum(steps.point, steps.point, steps.z, kept, work, leave_out)
 
 
 def _over_examples(
@@ -341,19 +392,18 @@ def _over_examples(
 
 
 def _over_blocks(
-    problem: Problem[FeatureRows], start: Floats | None, solve: Solve | None, tolerance: float
+    problem: Problem[FeatureRows], start: Floats | None, inverse: Solve | None, tolerance: float
 ) -> Minimum:
     start = problem.start if start is None else start
     rough = problem.over(problem.rows.single())
-    if solve is None:
-        weights = problem.evidence.curvature_at(problem.logits(start))
-        solve = apart(rough, weights, over_blocks(rough.rows, weights))
-    held = solve
+    weights = problem.evidence.curvature_at(problem.logits(start))
+    inverse = inverse or over_blocks(rough.rows, weights)
+    solve = apart(rough, weights, inverse)
     steps = newton(
-        problem, start, lambda _: held, rough=rough, tolerance=max(tolerance, _SINGLE_TOLERANCE)
+        problem, start, lambda _: solve, rough=rough, tolerance=max(tolerance, _SINGLE_TOLERANCE)
     )
     work = _work(problem, steps, problem.rows.size, 0, 1)
-    return Minimum(steps.point, steps.point, steps.z, held, work, lambda: steps.z)
+    return Minimum(steps.point, steps.point, steps.z, inverse, work, lambda: steps.z)
 
 
 def _left_out(problem: Problem[Products], z: Floats, leverage: Floats) -> Floats:

@@ -130,20 +130,43 @@ def test_examples_added_together_equal_examples_added_one_by_one(case):
     assert at_once.count == sequential.count == 640
 
 
-@pytest.mark.parametrize("largest", [2_000, 300], ids=["examples", "blocks"])
-def test_many_labels_that_change_one_by_one_stay_near_a_fit(largest, monkeypatch):
-    """At the same scales: no error adds up over relabelled examples."""
+@pytest.mark.parametrize("case", [{}, {"words": 300, "classes": 3}, {"prior": True}], ids=str)
+def test_examples_added_beside_very_many_stay_near_a_fit(case, monkeypatch):
+    """Up to a hundredth of the rows are added approximately, and then exactly with the next."""
+    low(monkeypatch, 300)
+    prior = make_prior() if "prior" in case else None
+    training = make_training(**{**case, "n": 660, "prior": prior})
+    first = still(part(training, slice(600)))
+    state, quick = first.state, 0
+    for index in range(600, 660):
+        state = state.more(part(training, [index]))
+        quick += state.recent is not None
+        if index % 8:
+            continue
+        refit = fit(part(training, slice(index + 1)), first.scales)
+        at = part(training, [index])
+        moved = np.abs(logits_of(state, at) - answers(at, first)).max()
+        missed = np.abs(logits_of(state, at) - answers(at, refit)).max()
+        assert missed < max(0.02, 0.3 * moved)
+    assert (quick, state.count) == (52, 660)
+
+
+@pytest.mark.parametrize("largest", [2_000, 200], ids=["examples", "blocks"])
+@pytest.mark.parametrize("case", [{"classes": 3}, {}, {"prior": True}], ids=str)
+def test_many_labels_that_change_one_by_one_stay_near_a_fit(case, largest, monkeypatch):
+    """At the same scales, with the slope: no error adds up over relabelled examples."""
     low(monkeypatch, largest)
-    training = make_training(n=600, words=100, classes=3)
-    first = still(training)
+    prior = make_prior() if "prior" in case else None
+    training = make_training(**{"n": 400, "words": 100, **case, "prior": prior})
+    first = fit(training)
     labels, state = training.labels.copy(), first.state
-    positions = {row: row for row in range(600)}
-    for count, row in enumerate(range(0, 600, 12)):
-        labels[row] = np.roll(labels[row], 1)
+    positions = {row: row for row in range(400)}
+    for count, row in enumerate(range(0, 400, 8)):
+        labels[row] = np.roll(labels[row], 1) if "classes" in case else 1 - labels[row]
         changed = replace(training, labels=labels)
         state = state.more(part(changed, [row]), [positions[row]])
-        positions[row] = 600 + count
-    assert state.count == 650
+        positions[row] = 400 + count
+    assert state.count == 450
     refit = fit(replace(training, labels=labels), first.scales)
     missed = np.abs(logits_of(state, training) - answers(training, refit))
     assert missed.max() < 5e-3

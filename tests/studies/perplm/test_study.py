@@ -130,7 +130,7 @@ def data_of(folder):
     return f"lewidi:{(folder / 'small').resolve()}"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_run_records_every_training_and_none_again(results):
     name = data_of(results.parent)
     records = read_records(results, "prompt")
@@ -159,7 +159,7 @@ def test_a_run_records_every_training_and_none_again(results):
     assert read_records(results, "prompt") == records
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_records_of_another_plan_are_rejected(results):
     data = data_of(results.parent)
     digests = read_records(results, "prompt")[0]["digests"]
