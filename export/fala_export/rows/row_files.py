@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike, fspath
 
 import click
@@ -26,13 +27,14 @@ from fala_export.rows.user_rows import (
     alike,
     check_task,
     gather_rows,
-    kind_of,
-    label_names,
     label_of,
+    names_of,
     row_of,
+    show,
     with_booleans,
 )
 
+_PRINT = partial(click.echo, err=True)
 # Bad rows whose lines are listed, and names of columns: more, or longer ones, may be texts.
 _LISTED, _LONGEST_NAME = 10, 40
 
@@ -94,37 +96,31 @@ FIELDS = ("text", "label", "user", "split", "history", "candidate")
 _SAME = Columns()
 
 
-def _print(remark: str) -> None:
-    click.echo(remark, err=True)
-
-
 def load_rows(
     path: str | PathLike[str],
     columns: Columns = _SAME,
     seed: int = 0,
     link: Link = LABELS,
-    say: Callable[[str], None] = _print,
 ) -> AllRows:
     """Read a data set from a file, or from standard input for ``"-"``.
 
     Its first bytes say what it is: a table (CSV, TSV, or with semicolons), JSON Lines, a JSON
     document (an array of rows, or a table as pandas writes it), or Parquet; each may be packed by
-    gzip. A folder is of ``Dataset.save_to_disk``. Parquet and folders need pyarrow.
+    gzip. A folder is of ``Dataset.save_to_disk``. Parquet and folders need pyarrow. Standard error
+    shows rows that were left out, blanks that were removed, and labels that nearly agree.
 
     Args:
         path: A file or such a folder.
         columns: The names of its columns.
         seed: The seed of the division of a file without splits.
         link: The kind of labels: one of ``Labels``, a ``Rating``'s number, or a list of ``Tags``.
-        say: Takes remarks: rows that were left out, blanks that were removed, and labels that
-            nearly agree. The default prints them on standard error.
 
     Raises:
         DataError: The file cannot be read, or its rows are not a data set.
         RowError: For the first bad row.
         MissingExtraError: A Parquet file or a folder, and pyarrow is not installed.
     """
-    rows, division = file_rows(path, columns, seed, link, say)
+    rows, division = file_rows(path, columns, seed, link)
     name = _title(fspath(path))
     with _reading(name):
         return gather_rows(rows, f"{name} ({division})" if division else name, link)
@@ -135,14 +131,13 @@ def file_rows(
     columns: Columns = _SAME,
     seed: int = 0,
     link: Link = LABELS,
-    say: Callable[[str], None] = _print,
 ) -> tuple[list[Row], str]:
     """Read a file's rows; see ``load_rows``.
 
     Returns:
         The rows, and a description of their division; empty if the file has splits.
     """
-    rows, has_splits = undivided_rows(path, columns, link, say)
+    rows, has_splits = undivided_rows(path, columns, link)
     return (rows, "") if has_splits else divide(rows, seed)
 
 
@@ -150,9 +145,15 @@ def undivided_rows(
     path: str | PathLike[str],
     columns: Columns = _SAME,
     link: Link = LABELS,
-    say: Callable[[str], None] = _print,
+    say: Callable[[str], None] = _PRINT,
 ) -> tuple[list[Row], bool]:
     """Read a file's rows without dividing them; see ``load_rows``.
+
+    Args:
+        path: A file or folder.
+        columns: The names of its columns.
+        link: The kind of labels.
+        say: Takes the remarks; the default prints them on standard error.
 
     Returns:
         The rows, and whether the file has splits; if not, ``divide`` makes them.
@@ -169,7 +170,7 @@ def undivided_rows(
             say(f"{_title(name)}: {remark}")
     if link.kind != "rating":
         labels = {row.label for row in rows if row.label is not None}
-        if len(labels) > 1 and (remark := alike(label_names(labels))):
+        if remark := alike(names_of(labels)):
             say(f"{_title(name)}: {remark}")
     return rows, parser.has_splits is not False
 
@@ -320,9 +321,8 @@ class _Parser:
         marks = {name: label_of(values.get(name)) for name in self._columns.tags}
         for name, mark in marks.items():
             if str(mark).lower() not in {"0", "1", "none", "true", "false"}:
-                raise RowError(
-                    line, f"a column of a tag has 0 or 1; {name} has {kind_of(values[name])}"
-                )
+                shown = show(values[name]).replace('"', "'")
+                raise RowError(line, f"a column of a tag has 0 or 1; {name} has {shown}")
         return [name for name, mark in marks.items() if str(mark).lower() in {"1", "true"}]
 
 

@@ -137,7 +137,7 @@ def label_of(value: object) -> int | str | None:
     integer = integer_of(value)
     if integer is None:
         hint = "; other numbers are ratings" if isinstance(value, float) else ""
-        raise DataError(f"must be an integer or a string; got {_show(value)}{hint}")
+        raise DataError(f"must be an integer or a string; got {show(value)}{hint}")
     return integer
 
 
@@ -226,7 +226,7 @@ def gather_rows(rows: Iterable[Row], source: str, link: Link = LABELS) -> AllRow
     classes = {row.label for row in public if row.label is not None}
     if len(classes) < 2:
         raise DataError(
-            f"all public rows have the label {_show(public[0].label)}: "
+            f"all public rows have the label {show(public[0].label)}: "
             "a head needs two labels or more"
         )
     users: dict[str, UserRows] = {}
@@ -234,7 +234,7 @@ def gather_rows(rows: Iterable[Row], source: str, link: Link = LABELS) -> AllRow
         if row.split == "public" or row.user is None:
             continue
         if link == LABELS and row.label is not None and row.label not in classes:
-            raise RowError(row.line, f"label {_show(row.label)} is in no public row")
+            raise RowError(row.line, f"label {show(row.label)} is in no public row")
         user_rows = users.setdefault(row.user, UserRows([], []))
         (user_rows.train if row.split == "train" else user_rows.test).append(row)
     if not users:
@@ -245,7 +245,7 @@ def gather_rows(rows: Iterable[Row], source: str, link: Link = LABELS) -> AllRow
         if not user_rows.train or not user_rows.test:
             missing = "test" if user_rows.train else "train"
             row = (user_rows.train or user_rows.test)[0]
-            name = _show(user).replace('"', "'")
+            name = show(user).replace('"', "'")
             raise RowError(row.line, f"user {name} has no {missing} rows; every user needs both")
     labels = ("rating",) if link.kind == "rating" else label_names(classes)
     if link == LABELS:
@@ -259,10 +259,15 @@ def label_names(labels: Iterable[object]) -> tuple[str, ...]:
     Raises:
         DataError: There are more than a release can have.
     """
-    sets = (label if isinstance(label, frozenset) else {label} for label in labels)
-    names = in_order(map(label_name, set[object]().union(*sets)))
+    names = names_of(labels)
     check_count(names)
     return tuple(names)
+
+
+def names_of(labels: Iterable[object]) -> list[str]:
+    """The names of labels, or of sets of tags, sorted."""
+    sets = (label if isinstance(label, frozenset) else {label} for label in labels)
+    return in_order(map(label_name, set[object]().union(*sets)))
 
 
 def shown_labels(names: Sequence[str]) -> str:
@@ -353,7 +358,7 @@ def json_object(number: int, line: str) -> dict[str, object] | None:
         return None
     fields, _ = json_value(number, text)
     if not isinstance(fields, dict):
-        raise RowError(number, f"expected a JSON object, got {_show(fields)}")
+        raise RowError(number, f"expected a JSON object, got {show(fields)}")
     return fields
 
 
@@ -362,7 +367,7 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     fields = dict(pairs)
     if len(fields) < len(pairs):
         ((key, _),) = Counter(key for key, _ in pairs).most_common(1)
-        raise RowError(0, f"key {_show(key)} is repeated")
+        raise RowError(0, f"key {show(key)} is repeated")
     return fields
 
 
@@ -419,7 +424,7 @@ def _split(number: int, fields: Mapping[str, object]) -> Split:
     split = fields.get("split")
     if split in get_args(Split):
         return cast(Split, split)
-    value = f"got {_show(split)}" if "split" in fields else "it is missing"
+    value = f"got {show(split)}" if "split" in fields else "it is missing"
     raise RowError(
         number,
         f'split must be "public", "train" or "test"; {value}. A file without a column of splits is '
@@ -477,11 +482,11 @@ def _label(
         if not link.low <= value <= link.high:
             raise RowError(
                 number,
-                f"label must be a number from {link.low:g} to {link.high:g}; got {_show(label)}",
+                f"label must be a number from {link.low:g} to {link.high:g}; got {show(label)}",
             )
         return value
     if link.kind == "tags" and not isinstance(label, list):
-        raise RowError(number, f"label must be a list of tags; got {_show(label)}")
+        raise RowError(number, f"label must be a list of tags; got {show(label)}")
     tags = label if isinstance(label, list) and link.kind == "tags" else [label]
     names = [_named(number, "label", tag) for tag in tags]
     if any(isinstance(name, int) and not -_LABEL_LIMIT <= name < _LABEL_LIMIT for name in names):
@@ -503,13 +508,13 @@ def _named(number: int, key: str, value: object) -> int | str:
 def _texts(number: int, key: str, value: object) -> list[str]:
     if not isinstance(value, list):
         items = "two texts" if key == "pair" else "texts"
-        raise RowError(number, f"{key} must be a list of {items}; got {kind_of(value)}")
+        raise RowError(number, f"{key} must be a list of {items}; got {_kind_of(value)}")
     return [_text(number, f"{key}[{index}]", text) for index, text in enumerate(value)]
 
 
 def _text(number: int, key: str, value: object) -> str:
     if not isinstance(value, str):
-        raise RowError(number, f"{key} must be a string; got {kind_of(value)}")
+        raise RowError(number, f"{key} must be a string; got {_kind_of(value)}")
     if not value.strip():
         raise RowError(number, f"{key} is empty")
     if problem := fault(value):
@@ -517,7 +522,7 @@ def _text(number: int, key: str, value: object) -> str:
     return value
 
 
-def _show(value: object) -> str:
+def show(value: object) -> str:
     """A value as JSON, for an error; of a string that may be a text of the file, its length."""
     if isinstance(value, str) and not _WORD.fullmatch(value):
         return f"a text of {counted(len(value), 'character')}"
@@ -530,6 +535,6 @@ def _show(value: object) -> str:
     return type_of(value)
 
 
-def kind_of(value: object) -> str:
+def _kind_of(value: object) -> str:
     """The kind of a value that is not a text, or is one where there must be none."""
-    return "a text" if isinstance(value, str) else _show(value)
+    return "a text" if isinstance(value, str) else show(value)

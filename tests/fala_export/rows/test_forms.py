@@ -81,6 +81,8 @@ def test_the_labels_are_the_same_in_every_form(tmp_path, values, labels):
         assert [row.user for row in rows] == ["7", "8", "9"], name
         assert [row.example for row in rows] == ["a", "b\nb", "ç;,"] and not has_splits, name
         assert {"text", "label", "user"} <= set(column_names(tmp_path / name))
+        if name == "a.csv":  # a text may have lines of its own
+            assert [row.line for row in rows] == [2, 3, 5]
 
 
 def test_users_are_the_same_in_every_form(tmp_path):
